@@ -1,0 +1,46 @@
+# The verbs of the working day. Each is one line over scripts/, so just itself is optional.
+
+# list the verbs
+default:
+    @just --list
+
+# make or refresh .venv
+setup:
+    scripts/setup
+
+# everything CI runs; name steps to run only some
+check *steps:
+    scripts/check {{ steps }}
+
+# the tests; arguments go to pytest
+test *arguments:
+    scripts/check tests -- {{ arguments }}
+
+# layout and the mends that are safe
+fmt:
+    .venv/bin/ruff format .
+    .venv/bin/ruff check --fix .
+
+# lint and layout, changing nothing
+lint:
+    scripts/check lint format
+
+# mypy
+types:
+    scripts/check types
+
+# layers, purity, cycles
+imports:
+    scripts/check imports
+
+# write the requirements table again from the tests' markers
+conformance:
+    scripts/conformance --write
+
+# resolve the dependencies again, with hashes
+lock *arguments:
+    scripts/lock {{ arguments }}
+
+# what CI runs on a fresh clone
+ci:
+    bash .ci/run

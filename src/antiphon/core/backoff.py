@@ -1,0 +1,16 @@
+"""How long to wait before trying again: exponential, jittered, capped (SPEC §10)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_DOUBLINGS: Final = 30
+
+
+def backoff_ms(attempt: int, *, base_ms: int, cap_ms: int, chance: float) -> int:
+    """`base·2^attempt` plus up to one base of jitter, never above the cap.
+
+    `attempt` counts from 0; `chance` is uniform in [0, 1).
+    """
+    doubled = base_ms << min(attempt, MAX_DOUBLINGS)
+    return min(int(doubled + chance * base_ms), cap_ms)

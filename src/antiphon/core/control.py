@@ -1,0 +1,213 @@
+"""What holds for the whole mesh, and since when (SPEC §5, §7.4).
+
+Control ops are few; jobs are many. So control state is kept as intervals: one immutable
+`Control` from each accepted control op to the next, found by bisection. A verdict on any op
+reads the interval at that op's own sequence, which lets a full node that is far ahead and a light
+worker that just arrived judge the same record alike.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from antiphon.core import ops, subjects
+from antiphon.core.reasons import Reason
+from antiphon.core.rules import PROTOCOL, Rules, contradiction
+from antiphon.errors import Outdated
+
+if TYPE_CHECKING:
+    from antiphon.core.records import Entry
+
+
+class Control(Struct, frozen=True, kw_only=True):
+    """Control state from `since` on, until the next one."""
+
+    mesh: str
+    since: int
+    owner: str
+    recovery: str
+    coordinator: str
+    rules: Rules
+    routes: dict[str, str]
+    """Kind prefix to the only node that may claim below it. Never changed in place."""
+    owner_hlc: tuple[int, int]
+    """The newest accepted owner op: a later one must be newer still."""
+
+    def route_for(self, kind: str) -> str | None:
+        """The node that jobs of this kind are routed to, by the longest prefix, or None."""
+        if not self.routes:
+            return None
+        prefix = kind
+        while prefix:
+            target = self.routes.get(prefix)
+            if target is not None:
+                return target
+            prefix = prefix.rpartition(".")[0]
+        return None
+
+    def selection_for(self, kind: str) -> str:
+        """How workers for this kind are chosen, by the longest prefix."""
+        best = max(
+            (entry for entry in self.rules.selection if subjects.covers(entry[0], kind)),
+            key=lambda entry: len(entry[0]),
+            default=("", "queue"),
+        )
+        return best[1]
+
+
+class ControlHistory:
+    """All intervals of one mesh. Fed with every record on its control subjects, in order."""
+
+    def __init__(self, mesh: str) -> None:
+        """Begin with nothing; the first accepted op must be genesis."""
+        self.mesh = mesh
+        self._starts: list[int] = []
+        self._states: list[Control] = []
+        self._tails: dict[str, int] = {}
+        self.applied = 0
+        """The sequence of the newest control record that was fed in."""
+
+    @property
+    def current(self) -> Control | None:
+        """The newest interval; None before genesis."""
+        return self._states[-1] if self._states else None
+
+    def at(self, seq: int) -> Control | None:
+        """The state that rules a record at `seq`: all control ops before it, itself excluded."""
+        states = self._states
+        if states and seq > self._starts[-1]:
+            return states[-1]
+        index = bisect_right(self._starts, seq - 1)
+        return states[index - 1] if index else None
+
+    def tail(self, subject: str) -> int:
+        """The last sequence on a control subject, 0 if none: what a new op there names."""
+        return self._tails.get(subject, 0)
+
+    def apply(self, entry: Entry, *, deps_present: bool = True) -> Reason:
+        """Judge one control record and remember its effect. Feeding one twice changes nothing."""
+        if entry.seq <= self.applied:
+            raise ValueError(f"control record {entry.seq} was fed after {self.applied}")
+        before = self._tails.get(entry.subject, 0)
+        self._tails[entry.subject] = entry.seq
+        self.applied = entry.seq
+        current = self.current
+        if entry.activation is not None and current is not None:
+            activation = entry.activation
+            if (
+                activation.author == current.owner
+                and activation.prev == before
+                and tuple(activation.hlc) > current.owner_hlc
+            ):
+                raise _outdated(self.mesh, entry.seq, activation.protocol)
+        if entry.fault is not None:
+            return entry.fault
+        op = entry.op
+        if isinstance(op, ops.MeshGenesis):
+            return self._found(entry, op)
+        if current is None or not isinstance(op, ops.CONTROL_TYPES):
+            return Reason.GENESIS
+        verdict = _judge(current, entry, op, before, deps_present=deps_present)
+        if verdict is Reason.OK:
+            self._push(entry.seq, _effect(current, entry.seq, op))
+        return verdict
+
+    def _found(self, entry: Entry, op: ops.MeshGenesis) -> Reason:
+        if self._states or op.mesh or op.prev or op.deps or op.auth:
+            return Reason.GENESIS
+        body = op.body
+        if op.author != body.owner:
+            return Reason.NOT_OWNER
+        if contradiction(body.rules) is not None:
+            return Reason.RULES
+        if op.hlc[0] > entry.commit_ms + body.rules.max_drift_ms:
+            return Reason.DRIFT
+        if body.rules.protocol > PROTOCOL:
+            raise _outdated(self.mesh, entry.seq, body.rules.protocol)
+        state = Control(
+            mesh=self.mesh,
+            since=entry.seq,
+            owner=body.owner,
+            recovery=body.recovery,
+            coordinator=body.owner,
+            rules=body.rules,
+            routes={},
+            owner_hlc=op.hlc,
+        )
+        self._push(entry.seq, state)
+        return Reason.OK
+
+    def _push(self, seq: int, state: Control) -> None:
+        self._starts.append(seq)
+        self._states.append(state)
+
+
+def _outdated(mesh: str, seq: int, protocol: int) -> Outdated:
+    return Outdated(
+        f"mesh {mesh} runs protocol {protocol} from record {seq} on; this version reads"
+        f" {PROTOCOL} and stops there",
+        hint="upgrade this node: pip install -U antiphon",
+    )
+
+
+def time_fault(control: Control, entry: Entry, hlc: tuple[int, int]) -> Reason | None:
+    """Whether an op's own time is bearable next to its commit time."""
+    wall_ms = hlc[0]
+    if wall_ms > entry.commit_ms + control.rules.max_drift_ms:
+        return Reason.DRIFT
+    if wall_ms < entry.commit_ms - control.rules.horizon_ms:
+        return Reason.TOO_OLD
+    return None
+
+
+def _judge(
+    control: Control,
+    entry: Entry,
+    op: ops.MeshRules | ops.MeshRoute | ops.MeshCoordinator,
+    before: int,
+    *,
+    deps_present: bool,
+) -> Reason:
+    fault = time_fault(control, entry, op.hlc)
+    if fault is not None:
+        return fault
+    if op.prev != before:
+        return Reason.PREV
+    if not deps_present:
+        return Reason.MISSING_DEP
+    if op.author != control.owner:
+        return Reason.NOT_OWNER
+    if op.hlc <= control.owner_hlc:
+        return Reason.EQUIVOCATION if op.hlc == control.owner_hlc else Reason.STALE
+    if isinstance(op, ops.MeshRules):
+        rules = op.body.rules
+        if rules.protocol < control.rules.protocol:
+            return Reason.PROTOCOL
+        if contradiction(rules) is not None:
+            return Reason.RULES
+        if rules.protocol > PROTOCOL:
+            raise _outdated(control.mesh, entry.seq, rules.protocol)
+    return Reason.OK
+
+
+def _effect(
+    control: Control, seq: int, op: ops.MeshRules | ops.MeshRoute | ops.MeshCoordinator
+) -> Control:
+    match op:
+        case ops.MeshRules():
+            return replace(control, since=seq, owner_hlc=op.hlc, rules=op.body.rules)
+        case ops.MeshCoordinator():
+            return replace(control, since=seq, owner_hlc=op.hlc, coordinator=op.body.node)
+        case ops.MeshRoute():
+            routes = {**control.routes}
+            if op.body.target is None:
+                routes.pop(op.body.kind, None)
+            else:
+                routes[op.body.kind] = op.body.target
+            return replace(control, since=seq, owner_hlc=op.hlc, routes=routes)
+
+

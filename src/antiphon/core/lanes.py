@@ -1,0 +1,167 @@
+"""Verdicts on a job's lane (SPEC §5): the one function that decides.
+
+`apply(control, lane, entry)` is a pure function of a small read-set: the control state at the
+entry's sequence, the lane so far, and whether the records named in `deps` are on the log. A full
+node, a node that sees a few kinds and a light worker that read one lane call the same function
+with the same arguments, so they reach the same verdict; its cost does not depend on the mesh.
+
+The order of the checks is part of the protocol, since it decides which reason is recorded:
+bytes, time, predecessor, deps, authority, existence, order, transition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from antiphon.core import authority, ops, subjects
+from antiphon.core.control import Control, time_fault
+from antiphon.core.jobs import TRANSITIONS, Job, Moment, scheduled
+from antiphon.core.reasons import Reason
+
+if TYPE_CHECKING:
+    from antiphon.core.records import Entry
+
+_WAIT, _CALL, _JOB = 0, 1, 4
+
+
+class Lane(Struct, frozen=True, gc=False):
+    """A job's lane up to some record: its job, and the last sequence on each of its subjects."""
+
+    tails: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
+    """Last sequences on wait, call.0, call.1, call.2 and job, in that order."""
+    job: Job | None = None
+
+    @property
+    def call_tail(self) -> int:
+        """What an offer names as `prev`, given the job's class."""
+        return self.tails[_CALL + self.job.urgency] if self.job else 0
+
+    @property
+    def job_tail(self) -> int:
+        """What the next op on the job's own subject names as `prev`."""
+        return self.tails[_JOB]
+
+
+class Dep(Struct, frozen=True, gc=False):
+    """What the log holds at a sequence that an op names."""
+
+    op_id: str
+    subject: str
+
+
+EMPTY: Final = Lane()
+NO_DEPS: Final[Mapping[int, Dep]] = {}
+
+
+class Outcome(Struct, frozen=True, gc=False):
+    """What a record did: its verdict and the lane after it."""
+
+    verdict: Reason
+    lane: Lane
+
+    @property
+    def changed(self) -> bool:
+        """Whether the record took effect."""
+        return self.verdict is Reason.OK
+
+
+def slot_of(subject: str) -> int | None:
+    """Which of a lane's five subjects this is; None for a subject that belongs to no lane.
+
+    Anyone may publish on `call.9.…` or `else.…`, and a lane's wildcard filters read it.
+    """
+    match subject.split(".", 4)[2:]:
+        case ["job", *_]:
+            return _JOB
+        case ["wait", *_]:
+            return _WAIT
+        case ["call", "0" | "1" | "2" as urgency, *_]:
+            return _CALL + int(urgency)
+        case _:
+            return None
+
+
+def apply(
+    control: Control | None, lane: Lane, entry: Entry, deps: Mapping[int, Dep] = NO_DEPS
+) -> Outcome:
+    """Judge one record of a lane. `deps` holds what the log has at the sequences it names."""
+    slot = slot_of(entry.subject)
+    if slot is None:
+        return Outcome(entry.fault or Reason.SUBJECT, lane)
+    tails = lane.tails
+    moved = (*tails[:slot], entry.seq, *tails[slot + 1 :])
+    job = lane.job
+    verdict = _judge(control, job, tails[slot], entry, deps)
+    if isinstance(verdict, Job):
+        return Outcome(Reason.OK, Lane(moved, verdict))
+    return Outcome(verdict, Lane(moved, job))
+
+
+def _judge(
+    control: Control | None,
+    job: Job | None,
+    before: int,
+    entry: Entry,
+    deps: Mapping[int, Dep],
+) -> Job | Reason:
+    if entry.fault is not None:
+        return entry.fault
+    op = entry.op
+    if control is None or op is None or isinstance(op, ops.CONTROL_TYPES):
+        return Reason.GENESIS
+    hlc = op.hlc
+    fault = time_fault(control, entry, hlc)
+    if fault is not None:
+        return fault
+    if op.prev != before:
+        return Reason.PREV
+    if op.deps and not are_present(op.deps, entry.seq, deps):
+        return Reason.MISSING_DEP
+    fault = authority.fault(control, op.author)
+    if fault is not None:
+        return fault
+    at = Moment(entry.seq, entry.commit_ms, control)
+    if job is None:
+        if not isinstance(op, ops.JobSchedule):
+            return Reason.NO_JOB
+        if op.body.after and not _follows_known_jobs(op, deps):
+            return Reason.PREDECESSOR
+        return scheduled(op, entry.subject[-64:], at)
+    if hlc <= job.hlc:
+        if isinstance(op, ops.JobSchedule):
+            return Reason.EXISTS
+        same = hlc == job.hlc and op.author == job.hlc_author
+        return Reason.EQUIVOCATION if same else Reason.STALE
+    cell = TRANSITIONS[type(op)][job.state]
+    return cell if isinstance(cell, Reason) else cell(job, op, at)
+
+
+def are_present(
+    named: tuple[tuple[int, str], ...], seq: int, deps: Mapping[int, Dep]
+) -> bool:
+    """Whether every named record was committed before `seq` with that very id.
+
+    The bound matters: a reader who comes later finds records at sequences that had not been
+    given out yet when the op was committed, and must not count them.
+    """
+    for at, op_id in named:
+        found = deps.get(at)
+        if at >= seq or found is None or found.op_id != op_id:
+            return False
+    return True
+
+
+def _follows_known_jobs(op: ops.JobSchedule, deps: Mapping[int, Dep]) -> bool:
+    """Whether each predecessor's call is among the records that the op names.
+
+    Only what is already on the log can be named, so a cycle cannot be written (SPEC §7.3).
+    """
+    called = {
+        subjects.lane_of(dep.subject)
+        for at, _ in op.deps
+        if (dep := deps.get(at)) is not None and slot_of(dep.subject) != _JOB
+    }
+    return all(pair in called for pair in op.body.after)

@@ -1,0 +1,128 @@
+"""What to run, and the id that follows from it (SPEC §7.1).
+
+A manifest is a closed schema; the job id is the BLAKE3 of its canonical bytes without `ulid`,
+which is an alias and never a key. The same manifest is the same job: running it twice on purpose
+takes a `nonce` input, which is hashed like every other field.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import msgspec
+from blake3 import blake3
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from antiphon.core import codec
+from antiphon.errors import Malformed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_WORDS: Final = 1024
+MAX_INPUTS: Final = 1024
+MAX_TIMEOUT_S: Final = 366 * 24 * 3600
+
+Digest = Annotated[str, Meta(pattern=r"^blake3:[0-9a-f]{64}\Z")]
+EnvName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z", max_length=256)]
+
+
+class BlobInput(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="blobptr"
+):
+    """An input by content. `name` is where a command finds it in its work directory."""
+
+    algo: Literal["blake3"]
+    hash: Digest
+    size: Annotated[int, Meta(ge=0, le=codec.MAX_INTEGER)] | UnsetType = UNSET
+    name: Annotated[str, Meta(min_length=1, max_length=255)] | UnsetType = UNSET
+
+
+class NonceInput(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="nonce"
+):
+    """Makes an otherwise equal manifest a new job."""
+
+    nonce: Annotated[str, Meta(pattern=r"^[0-9a-f]{16,64}\Z")]
+
+
+Input = BlobInput | NonceInput
+
+
+class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A job's content. Optional fields that are absent are not written at all."""
+
+    command: Annotated[tuple[str, ...], Meta(min_length=1, max_length=MAX_WORDS)]
+    args: Annotated[tuple[str, ...], Meta(max_length=MAX_WORDS)]
+    timeout: Annotated[int, Meta(ge=0, le=MAX_TIMEOUT_S)]
+    """Seconds of wall-clock time that one attempt may take; 0 = no limit of its own."""
+    env: dict[EnvName, str] | UnsetType = UNSET
+    cwd: Annotated[str, Meta(min_length=1, max_length=4096)] | UnsetType = UNSET
+    inputs: Annotated[tuple[Input, ...], Meta(max_length=MAX_INPUTS)] | UnsetType = UNSET
+    policy_root: Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}\Z")] | UnsetType = UNSET
+    ulid: Annotated[str, Meta(pattern=r"^[0-7][0-9A-HJKMNP-TV-Z]{25}\Z")] | UnsetType = UNSET
+
+    @property
+    def handler(self) -> str | None:
+        """The kind of the registered handler that this names, or None for a command."""
+        word = self.command[0]
+        return word[1:] if word.startswith("@") else None
+
+
+def core_bytes(manifest: Manifest) -> bytes:
+    """The canonical bytes that are hashed."""
+    if manifest.ulid is not UNSET:
+        manifest = msgspec.structs.replace(manifest, ulid=UNSET)
+    return codec.encode(manifest)
+
+
+def job_id(manifest: Manifest) -> str:
+    """The content id: 64 hex digits."""
+    return blake3(core_bytes(manifest)).hexdigest()
+
+
+_DURATION = re.compile(
+    r"P(?:(?P<d>\d{1,6})D)?(?:T(?=\d)(?:(?P<h>\d{1,6})H)?(?:(?P<m>\d{1,6})M)?(?:(?P<s>\d{1,9})S)?)?",
+    re.ASCII,
+)
+
+
+def seconds(duration: str) -> int:
+    """Whole seconds of an ISO-8601 duration in days, hours, minutes and seconds."""
+    found = _DURATION.fullmatch(duration)
+    if found is None or duration in ("P", "PT"):
+        raise Malformed(
+            f"{duration!r} is not a duration",
+            reason="manifest",
+            hint="write whole seconds (30) or ISO-8601 such as PT30S, PT5M, PT1H30M, P1D",
+        )
+    days, hours, minutes, rest = (int(found[part] or 0) for part in "dhms")
+    return ((days * 24 + hours) * 60 + minutes) * 60 + rest
+
+
+def author(fields: Mapping[str, object]) -> Manifest:
+    """A manifest from what a person wrote: defaults filled in, durations made whole seconds.
+
+    Digests may be written bare; their canonical form carries the prefix.
+    """
+    plain = dict(fields)
+    plain.setdefault("args", [])
+    if isinstance(plain.get("timeout"), str):
+        plain["timeout"] = seconds(str(plain["timeout"]))
+    given = plain.get("inputs")
+    if isinstance(given, (list, tuple)):
+        plain["inputs"] = [_with_prefix(item) for item in given]
+    codec.check_profile(plain)
+    try:
+        return msgspec.convert(plain, Manifest)
+    except msgspec.ValidationError as problem:
+        raise Malformed(f"the manifest does not fit: {problem}", reason="manifest") from problem
+
+
+def _with_prefix(item: object) -> object:
+    match item:
+        case {"kind": "blobptr", "hash": str(value)} if not value.startswith("blake3:"):
+            return {**item, "hash": f"blake3:{value.lower()}"}
+        case _:
+            return item

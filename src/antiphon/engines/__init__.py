@@ -1,0 +1,1 @@
+"""Implementations of `antiphon.ports`. They know nothing of the runtime."""

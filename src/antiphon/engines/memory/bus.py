@@ -1,0 +1,148 @@
+"""Messages nobody stores: the server's switchboard and a connection's view of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from antiphon.engines.memory.connection import Connection
+from antiphon.engines.memory.filters import Shape, SubjectFilter
+from antiphon.engines.memory.signal import Signal
+from antiphon.ports import BusMessage
+
+
+class BusStore:
+    """Who listens where, at this moment."""
+
+    def __init__(self) -> None:
+        self._literal: dict[str, dict[Subscription, None]] = {}
+        self._wild: dict[Subscription, None] = {}
+
+    def add(self, listener: Subscription) -> None:
+        """Send it what matches from now on."""
+        if listener.wanted.shape is Shape.ONE:
+            self._literal.setdefault(listener.wanted.key, {})[listener] = None
+        else:
+            self._wild[listener] = None
+
+    def remove(self, listener: Subscription) -> None:
+        """Send it nothing more."""
+        self._wild.pop(listener, None)
+        same = self._literal.get(listener.wanted.key)
+        if same is not None:
+            same.pop(listener, None)
+            if not same:
+                del self._literal[listener.wanted.key]
+
+    def publish(self, message: BusMessage) -> None:
+        """Give it to everybody who listens."""
+        for listener in self._literal.get(message.subject, ()):
+            listener.receive(message)
+        for listener in self._wild:
+            if listener.wanted.selects(message.subject):
+                listener.receive(message)
+
+
+class Subscription(AbstractAsyncContextManager["Subscription"]):
+    """The context and the iterator of `Bus.subscribe`."""
+
+    def __init__(
+        self, connection: Connection, store: BusStore, wanted: SubjectFilter, *, max_pending: int
+    ) -> None:
+        self.wanted = wanted
+        self._connection = connection
+        self._store = store
+        self._pending: deque[BusMessage] = deque(maxlen=max_pending)
+        self._signal = Signal()
+        self._is_over = False
+
+    async def __aenter__(self) -> Self:
+        await self._connection.running()
+        self._connection.ends[self] = None
+        if self._connection.is_attached:
+            self.attach()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._is_over = True
+        self._connection.ends.pop(self, None)
+        self.detach()
+        self._signal.fire()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> BusMessage:
+        await asyncio.sleep(0)
+        while True:
+            await self._connection.running()
+            if self._is_over:
+                raise StopAsyncIteration
+            if self._pending:
+                return self._pending.popleft()
+            await self._signal.wait()
+
+    def receive(self, message: BusMessage) -> None:
+        """A message is on its way here."""
+        faults = self._connection.faults
+        fate = faults.bus() if faults else None
+        if fate is None or (not fate.lost and fate.delay_s <= 0):
+            self._arrive(message)
+        elif not fate.lost:
+            asyncio.get_running_loop().call_later(fate.delay_s, self._arrive, message)
+
+    def _arrive(self, message: BusMessage) -> None:
+        self._pending.append(message)
+        self._signal.fire()
+
+    # --- as an end of the connection --------------------------------------------------------
+
+    def attach(self) -> None:
+        """Listen again. What was said meanwhile is gone."""
+        self._store.add(self)
+
+    def detach(self) -> None:
+        """Hear nothing more."""
+        self._store.remove(self)
+
+    def finish(self) -> None:
+        """Nothing to give back."""
+
+    def wake(self) -> None:
+        """Look at the connection again."""
+        self._signal.fire()
+
+
+class MemoryBus:
+    """`ports.Bus` over one connection."""
+
+    def __init__(self, connection: Connection, store: BusStore) -> None:
+        self._connection = connection
+        self._store = store
+        self._inboxes = 0
+
+    async def publish(self, subject: str, payload: bytes, *, reply: str = "") -> None:
+        """Send once."""
+        self._connection.check()
+        message = BusMessage(subject, payload, reply)
+        self._connection.post("bus.publish", partial(self._store.publish, message))
+        await asyncio.sleep(0)
+
+    def subscribe(self, subject: str, *, max_pending: int = 4096) -> Subscription:
+        """Listen from entering the context on."""
+        wanted = SubjectFilter(subject)
+        return Subscription(self._connection, self._store, wanted, max_pending=max_pending)
+
+    def new_inbox(self) -> str:
+        """A fresh reply subject; numbered, so that a seed gives the same ones."""
+        self._inboxes += 1
+        return f"inbox.{self._connection.number}.{self._inboxes}"

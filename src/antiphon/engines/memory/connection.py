@@ -1,0 +1,273 @@
+"""One node's line to the memory server, and everything that can happen on a line.
+
+Owns whether the server can be reached, what is in flight, and the translation of silence into
+`OutcomeUnknown` (writes) and `Unavailable` (reads, and whatever was certainly never sent).
+
+Without faults a request is carried out on the spot and the caller then gives way once, so that
+the engine's order is the order of the calls and nobody can keep the loop for himself. With
+faults, each request travels: it may be held up, lost, doubled, or answered too late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Protocol, TypeVar
+
+from antiphon.engines.memory.faults import FINE, Fate, Faults, NoFaults
+from antiphon.engines.memory.signal import Signal
+from antiphon.errors import AntiphonError, OutcomeUnknown, Unavailable
+
+T = TypeVar("T")
+
+REQUEST_TIMEOUT_S = 5.0
+
+
+class Reach:
+    """Whether the server is up, and who has to know when that changes."""
+
+    def __init__(self) -> None:
+        self.is_up = True
+        self.connections: dict[Connection, None] = {}
+        self.lines = 0
+        """Connections ever made: numbers their inboxes."""
+
+    def switch(self, *, is_up: bool) -> None:
+        """Take the server away, or bring it back."""
+        self.is_up = is_up
+        for connection in list(self.connections):
+            connection.refresh()
+
+
+class End(Protocol):
+    """Something that lives on a connection: a follower, a queue member, a subscription."""
+
+    def attach(self) -> None:
+        """The server can be reached again."""
+
+    def detach(self) -> None:
+        """The server cannot be reached."""
+
+    def finish(self) -> None:
+        """The connection is about to be closed in good order."""
+
+    def wake(self) -> None:
+        """Look again: the connection was closed or resumed."""
+
+
+class Connection:
+    """The line itself."""
+
+    def __init__(self, reach: Reach, *, faults: Faults, request_timeout_s: float) -> None:
+        if not reach.is_up:
+            raise Unavailable("the engine is down", hint="start it, then connect again")
+        self.faults: Faults | None = None if isinstance(faults, NoFaults) else faults
+        self.is_attached = True
+        self.is_closed = False
+        self.is_paused = False
+        self.is_clear = self.faults is None
+        """Attached, running and without faults: the short way is open."""
+        self.ends: dict[End, None] = {}
+        self._reach = reach
+        self._request_timeout_s = request_timeout_s
+        self._is_severed = False
+        self._resumed = Signal()
+        self._held: list[Callable[[], None]] = []
+        self._in_flight: dict[asyncio.Future[object], type[Unavailable]] = {}
+        self._returning: asyncio.TimerHandle | None = None
+        reach.lines += 1
+        self.number = reach.lines
+        reach.connections[self] = None
+
+    # --- requests ---------------------------------------------------------------------------
+
+    async def write(self, what: str, work: Callable[[], T], *, timeout_s: float | None = None) -> T:
+        """Carry out a change; `OutcomeUnknown` if no answer came."""
+        if self.is_clear:
+            try:
+                return work()
+            finally:
+                await asyncio.sleep(0)
+        return await self._carry(what, lambda _fate: work(), timeout_s, OutcomeUnknown)
+
+    async def read(self, what: str, work: Callable[[], T]) -> T:
+        """Ask for something; `Unavailable` if no answer came."""
+        return await self.read_lagging(what, lambda _lag: work())
+
+    async def read_lagging(self, what: str, work: Callable[[int], T]) -> T:
+        """As `read`, where a replica may answer that lacks the newest `lag` records."""
+        if self.is_clear:
+            try:
+                return work(0)
+            finally:
+                await asyncio.sleep(0)
+        return await self._carry(what, lambda fate: work(fate.lag), None, Unavailable)
+
+    def post(self, what: str, work: Callable[[], None]) -> None:
+        """Carry out something that nobody waits for; lost without a line."""
+        if self.is_clear:
+            work()
+        elif self.is_attached:
+            fate = self.faults.request(what) if self.faults else FINE
+            if not fate.lost:
+                self._send(fate.delay_s, partial(self._land, work, fate))
+
+    def check(self) -> None:
+        """Raise `Unavailable` unless something could be sent now."""
+        if self.is_closed:
+            raise Unavailable("this connection is closed", hint="connect again")
+        if not self.is_attached:
+            raise Unavailable("the engine cannot be reached")
+
+    async def running(self) -> None:
+        """Wait out a pause; `Unavailable` once closed."""
+        while self.is_paused:
+            await self._resumed.wait()
+        if self.is_closed:
+            raise Unavailable("this connection is closed", hint="connect again")
+
+    # --- what happens to the line -----------------------------------------------------------
+
+    def sever(self) -> None:
+        """Cut it: both sides notice at once."""
+        self._is_severed = True
+        self.refresh()
+
+    def heal(self) -> None:
+        """Let it come back."""
+        self._is_severed = False
+        self.refresh()
+
+    def pause(self) -> None:
+        """Freeze this node's side: nothing is lost, nothing moves."""
+        self.is_paused = True
+        self._update()
+
+    def resume(self) -> None:
+        """Go on where `pause` stopped."""
+        self.is_paused = False
+        self._update()
+        held, self._held = self._held, []
+        for work in held:
+            work()
+        self._resumed.fire()
+        self._wake()
+
+    def close(self, *, in_order: bool) -> None:
+        """Let go for good; in good order, what was not taken is given back first."""
+        if self.is_closed:
+            return
+        if in_order:
+            for end in list(self.ends):
+                end.finish()
+        self.is_closed = True
+        self._reach.connections.pop(self, None)
+        self.refresh()
+        self._resumed.fire()
+        self._wake()
+
+    def refresh(self) -> None:
+        """Attach or detach, as the server and the line now are."""
+        could = self._reach.is_up and not self._is_severed and not self.is_closed
+        if not could:
+            if self._returning is not None:
+                self._returning.cancel()
+                self._returning = None
+            if self.is_attached:
+                self._detach()
+        elif not self.is_attached and self._returning is None:
+            delay_s = self.faults.reconnect().delay_s if self.faults else 0.0
+            if delay_s > 0:
+                loop = asyncio.get_running_loop()
+                self._returning = loop.call_later(delay_s, self._attach)
+            else:
+                self._attach()
+
+    # --- inside -----------------------------------------------------------------------------
+
+    def _attach(self) -> None:
+        self._returning = None
+        self.is_attached = True
+        self._update()
+        for end in list(self.ends):
+            end.attach()
+
+    def _detach(self) -> None:
+        self.is_attached = False
+        self._update()
+        for end in list(self.ends):
+            end.detach()
+        for answer, failure in list(self._in_flight.items()):
+            if not answer.done():
+                answer.set_exception(failure("the engine went away before it answered"))
+
+    def _update(self) -> None:
+        self.is_clear = self.is_attached and not self.is_paused and self.faults is None
+
+    def _wake(self) -> None:
+        for end in list(self.ends):
+            end.wake()
+
+    async def _carry(
+        self,
+        what: str,
+        run: Callable[[Fate], T],
+        timeout_s: float | None,
+        failure: type[Unavailable],
+    ) -> T:
+        await asyncio.sleep(0)
+        self.check()
+        bound_s = self._request_timeout_s if timeout_s is None else timeout_s
+        fate = self.faults.request(what) if self.faults else FINE
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        flight: asyncio.Future[object] = answer  # type: ignore[assignment] # only fails are set
+        self._in_flight[flight] = failure
+        if not fate.lost:
+            self._send(fate.delay_s, partial(self._arrive, run, fate, answer))
+        try:
+            async with asyncio.timeout(bound_s):
+                return await answer
+        except TimeoutError:
+            raise failure(f"no answer to {what} within {bound_s} s") from None
+        finally:
+            del self._in_flight[flight]
+
+    def _send(self, delay_s: float, work: Callable[[], None]) -> None:
+        if delay_s > 0:
+            asyncio.get_running_loop().call_later(delay_s, self._send, 0.0, work)
+        elif self.is_paused:
+            self._held.append(work)
+        else:
+            work()
+
+    @property
+    def _passes(self) -> bool:
+        # What was sent before the node died or reconnected still arrives.
+        return self._reach.is_up and not self._is_severed
+
+    def _land(self, work: Callable[[], None], fate: Fate) -> None:
+        if self._passes:
+            work()
+            if fate.twice:
+                work()
+
+    def _arrive(self, run: Callable[[Fate], T], fate: Fate, answer: asyncio.Future[T]) -> None:
+        if not self._passes:
+            return
+        try:
+            value = run(fate)
+        except AntiphonError as error:
+            settle: Callable[[], None] = partial(answer.set_exception, error)
+        else:
+            settle = partial(answer.set_result, value)
+        if fate.twice:
+            with suppress(AntiphonError):
+                run(fate)
+        if not fate.answer_lost:
+            self._send(fate.answer_delay_s, partial(self._hear, answer, settle))
+
+    def _hear(self, answer: asyncio.Future[T], settle: Callable[[], None]) -> None:
+        if self.is_attached and not answer.done():
+            settle()

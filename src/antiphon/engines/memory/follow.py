@@ -1,0 +1,143 @@
+"""A follower: one node's endless read of the log.
+
+It learns of records by notices, which may be lost or late; what it yields it always reads from
+the log behind its cursor, so a gap closes itself with the next notice, a reconnect, or a look a
+little later. No notice, no work: waiting costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Self
+
+from antiphon.engines.memory.connection import Connection
+from antiphon.engines.memory.filters import SubjectFilter
+from antiphon.engines.memory.server import MeshState
+from antiphon.engines.memory.signal import Signal
+from antiphon.errors import Corrupt
+from antiphon.ports import Record
+
+REPAIR_S = 2.0
+"""How long after a lost notice the follower looks by itself."""
+
+
+class Follow(AbstractAsyncContextManager["Follow"]):
+    """The context and the iterator of `OpLog.follow`."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        mesh: MeshState,
+        wanted: SubjectFilter,
+        *,
+        after: int,
+        max_batch: int,
+    ) -> None:
+        self._connection = connection
+        self._mesh = mesh
+        self._log = mesh.log
+        self._wanted = wanted
+        self._cursor = after
+        self._max_batch = max_batch
+        self._visible = 0
+        """The newest sequence that this node has heard of."""
+        self._signal = Signal()
+        self._repair: asyncio.TimerHandle | None = None
+        self._is_over = False
+
+    async def __aenter__(self) -> Self:
+        await self._connection.running()
+        self._connection.ends[self] = None
+        if self._connection.is_attached:
+            self.attach()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._is_over = True
+        self._connection.ends.pop(self, None)
+        self.detach()
+        self._signal.fire()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[Record]:
+        await asyncio.sleep(0)
+        while True:
+            await self._connection.running()
+            if self._is_over:
+                raise StopAsyncIteration
+            if self._connection.is_attached:
+                if self._log.last_seq < self._cursor:
+                    raise Corrupt(
+                        f"the log ends at {self._log.last_seq}, before the cursor {self._cursor}",
+                        hint="the engine was restored from an older copy",
+                    )
+                page = self._log.page(self._wanted, self._cursor, self._visible, self._max_batch)
+                if page.records:
+                    self._cursor = page.records[-1].seq
+                    return page.records
+            await self._signal.wait()
+
+    # --- as a follower of the mesh ----------------------------------------------------------
+
+    def notice(self, record: Record) -> None:
+        """A record was committed."""
+        if not self._wanted.selects(record.subject):
+            return
+        faults = self._connection.faults
+        if faults is None:
+            self._see(record.seq)
+            return
+        fate = faults.notice()
+        loop = asyncio.get_running_loop()
+        if fate.lost:
+            if self._repair is None:
+                self._repair = loop.call_later(REPAIR_S, self._look)
+        elif fate.delay_s > 0:
+            loop.call_later(fate.delay_s, self._see, record.seq)
+        else:
+            self._see(record.seq)
+
+    def rewound(self) -> None:
+        """The log was replaced by another copy."""
+        if self._connection.is_attached:
+            self._look()
+
+    # --- as an end of the connection --------------------------------------------------------
+
+    def attach(self) -> None:
+        """Hear of everything that was missed."""
+        self._mesh.followers[self] = None
+        self._look()
+
+    def detach(self) -> None:
+        """Hear nothing more."""
+        self._mesh.followers.pop(self, None)
+        if self._repair is not None:
+            self._repair.cancel()
+            self._repair = None
+
+    def finish(self) -> None:
+        """Nothing to give back."""
+
+    def wake(self) -> None:
+        """Look at the connection again."""
+        self._signal.fire()
+
+    def _look(self) -> None:
+        self._repair = None
+        self._visible = self._log.last_seq
+        self._signal.fire()
+
+    def _see(self, seq: int) -> None:
+        if seq > self._visible:
+            self._visible = seq
+            self._signal.fire()

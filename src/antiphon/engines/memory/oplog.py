@@ -1,0 +1,110 @@
+"""One node's view of the log: `ports.OpLog` over a connection."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+
+from antiphon.engines.memory.connection import Connection
+from antiphon.engines.memory.filters import SubjectFilter
+from antiphon.engines.memory.follow import Follow
+from antiphon.engines.memory.server import MeshState
+from antiphon.engines.memory.work import MemoryQueue
+from antiphon.errors import Rejected, Unavailable
+from antiphon.ports import Page, Record
+
+
+class MemoryLog:
+    """The one log of a mesh."""
+
+    def __init__(self, connection: Connection, mesh: MeshState, *, loan_s: float) -> None:
+        self._connection = connection
+        self._mesh = mesh
+        self._store = mesh.log
+        self._loan_s = loan_s
+
+    async def append(
+        self,
+        subject: str,
+        payload: bytes,
+        *,
+        message_id: str,
+        expected_last: int,
+        timeout_s: float = 5.0,
+    ) -> int:
+        """Store `payload` if the last sequence on `subject` is `expected_last`."""
+        work = partial(self._store.append, subject, payload, message_id, expected_last)
+        return await self._connection.write("append", work, timeout_s=timeout_s)
+
+    async def read(self, after: int, *, limit: int, subject: str = ">") -> Page:
+        """Records above `after` whose subject matches, oldest first."""
+        wanted = SubjectFilter(subject)
+
+        def work(lag: int) -> Page:
+            return self._store.page(wanted, after, self._store.last_seq - lag, limit)
+
+        return await self._connection.read_lagging("read", work)
+
+    async def read_subjects(self, filters: Sequence[str], *, limit: int = 4096) -> list[Record]:
+        """Every record on the given subjects, oldest first."""
+        wanted = [SubjectFilter(pattern) for pattern in filters]
+
+        def work(lag: int) -> list[Record]:
+            upto = self._store.last_seq - lag
+            found: dict[int, Record] = {}
+            for one in wanted:
+                page = self._store.page(one, 0, upto, limit)
+                found.update((record.seq, record) for record in page.records)
+                if page.more or len(found) > limit:
+                    raise Rejected(f"more than {limit} records", reason="too_large")
+            return [found[seq] for seq in sorted(found)]
+
+        return await self._connection.read_lagging("read_subjects", work)
+
+    async def confirm(self, subject: str, *, after: int, upto: int) -> list[Record]:
+        """Every matching record in (after, upto], never from a lagging copy."""
+        wanted = SubjectFilter(subject)
+
+        def work(lag: int) -> list[Record]:
+            if self._store.last_seq - lag < upto:
+                raise Unavailable(f"this copy of the log does not hold {upto} yet")
+            return self._store.page(wanted, after, upto, upto).records
+
+        return await self._connection.read_lagging("confirm", work)
+
+    async def fetch(self, seq: int) -> Record | None:
+        """The record with that sequence."""
+
+        def work(lag: int) -> Record | None:
+            return self._store.at(seq) if seq <= self._store.last_seq - lag else None
+
+        return await self._connection.read_lagging("fetch", work)
+
+    async def last(self) -> Record | None:
+        """The newest record."""
+
+        def work(lag: int) -> Record | None:
+            return self._store.newest(self._store.last_seq - lag)
+
+        return await self._connection.read_lagging("last", work)
+
+    def follow(self, after: int, *, subject: str = ">", max_batch: int = 512) -> Follow:
+        """Matching records above `after` for ever."""
+        wanted = SubjectFilter(subject)
+        return Follow(self._connection, self._mesh, wanted, after=after, max_batch=max_batch)
+
+    @asynccontextmanager
+    async def work(self, subject: str, *, name: str) -> AsyncIterator[MemoryQueue]:
+        """Join the shared queue `name` over one subject filter."""
+        make = partial(self._mesh.queue, name, subject, self._loan_s)
+        queue = MemoryQueue(self._connection, await self._connection.write("work", make))
+        try:
+            yield queue
+        finally:
+            await queue.close()
+
+    async def purge(self, subject: str, *, upto: int) -> int:
+        """Remove matching records up to and including `upto`."""
+        work = partial(self._store.purge, SubjectFilter(subject), upto)
+        return await self._connection.write("purge", work)

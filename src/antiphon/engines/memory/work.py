@@ -1,0 +1,155 @@
+"""A worker's end of a shared queue, and the announcements that arrive there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from functools import partial
+
+from antiphon.engines.memory.connection import Connection
+from antiphon.engines.memory.queues import QueueStore
+from antiphon.engines.memory.signal import Signal
+from antiphon.errors import Unavailable
+from antiphon.ports import Record
+
+
+class MemoryDelivery:
+    """`ports.Delivery`: settles the record, not the delivery. Nothing is fenced."""
+
+    __slots__ = ("_connection", "_store", "deliveries", "record")
+
+    def __init__(
+        self, record: Record, deliveries: int, store: QueueStore, connection: Connection
+    ) -> None:
+        self.record = record
+        self.deliveries = deliveries
+        self._store = store
+        self._connection = connection
+
+    def ack(self) -> None:
+        """Never hand it out again."""
+        self._connection.post("ack", partial(self._store.ack, self.record.seq))
+
+    def nak(self, delay_s: float = 0.0) -> None:
+        """Hand it out again."""
+        self._connection.post("nak", partial(self._store.nak, self.record.seq, delay_s))
+
+    def in_progress(self) -> None:
+        """Keep the loan."""
+        self._connection.post("in_progress", partial(self._store.in_progress, self.record.seq))
+
+
+class MemoryQueue:
+    """`ports.WorkQueue`, a `Member` of the server's queue and an `End` of the connection.
+
+    `room` is what the server may still send. A delivery that was lost on the way has used up
+    room that the worker never saw used; it comes back when the loan is over.
+    """
+
+    def __init__(self, connection: Connection, store: QueueStore) -> None:
+        self.room = 0
+        self._connection = connection
+        self._store = store
+        self._lost = 0
+        self._arrived: deque[MemoryDelivery] = deque()
+        """Bounded by the credits that were granted."""
+        self._signal = Signal()
+        self._is_closed = False
+        connection.ends[self] = None
+        self.attach()
+
+    @property
+    def loan_s(self) -> float:
+        """Seconds after which an unsettled delivery goes to someone else."""
+        return self._store.loan_s
+
+    @property
+    def credits(self) -> int:
+        """Granted and not yet used."""
+        return self.room + self._lost
+
+    def grant(self, count: int) -> None:
+        """Allow `count` more deliveries."""
+        if count > 0 and not self._is_closed:
+            self.room += count
+            self._ask()
+
+    def revoke_credits(self) -> None:
+        """Ask for nothing more."""
+        self.room = self._lost = 0
+
+    async def next(self) -> MemoryDelivery:
+        """Wait for the next delivery."""
+        await asyncio.sleep(0)
+        while True:
+            await self._connection.running()
+            if self._arrived:
+                return self._arrived.popleft()
+            if self._is_closed:
+                raise Unavailable("this queue is closed")
+            await self._signal.wait()
+
+    async def close(self) -> None:
+        """Stop asking; give back what arrived and was not taken."""
+        self.finish()
+        await asyncio.sleep(0)
+
+    # --- as a member of the queue -----------------------------------------------------------
+
+    def receive(self, record: Record, deliveries: int) -> None:
+        """An announcement is on its way here."""
+        delivery = MemoryDelivery(record, deliveries, self._store, self._connection)
+        faults = self._connection.faults
+        if faults is None:
+            self._arrive(delivery)
+            return
+        fate = faults.delivery()
+        loop = asyncio.get_running_loop()
+        if fate.lost:
+            self._lost += 1
+            loop.call_later(self._store.loan_s, self._miss)
+        elif fate.delay_s > 0:
+            loop.call_later(fate.delay_s, self._arrive, delivery)
+        else:
+            self._arrive(delivery)
+
+    def _arrive(self, delivery: MemoryDelivery) -> None:
+        if not self._is_closed and self._connection.is_attached:
+            self._arrived.append(delivery)
+            self._signal.fire()
+
+    def _miss(self) -> None:
+        if self._lost:
+            self._lost -= 1
+            self.room += 1
+            self._ask()
+
+    def _ask(self) -> None:
+        # Through `post`: a pause holds it, and without a line `attach` asks again anyway.
+        self._connection.post("grant", partial(self._store.ask, self))
+
+    # --- as an end of the connection --------------------------------------------------------
+
+    def attach(self) -> None:
+        """Join again with the room that was left."""
+        self._store.join(self)
+
+    def detach(self) -> None:
+        """The server forgets this member; its loans run on."""
+        self._store.leave(self)
+
+    def finish(self) -> None:
+        """Leave, and give back what was not taken."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self.room = self._lost = 0
+        self._connection.ends.pop(self, None)
+        self.detach()
+        while self._arrived:
+            self._arrived.popleft().nak()
+        self._signal.fire()
+
+    def wake(self) -> None:
+        """Look at the connection again."""
+        self._signal.fire()

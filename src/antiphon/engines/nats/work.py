@@ -1,0 +1,380 @@
+"""A shared durable pull consumer, fed by credits.
+
+Credits become `MSG.NEXT` requests. A request occupies one of a few slots, and each slot has a
+subscription of its own, so that every delivery is known to belong to one request: the engine
+shows the record's own subject on deliveries and could not tell otherwise. That is what keeps
+the books right when a consumer's leader dies silently.
+
+Owns re-asking: after a reconnect, after a status, and when neither messages nor status came in
+time. Invariant: while there are credits and the connection is up, at least one request is out.
+Refuses to settle anything by itself, except to give back what nobody took.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import deque
+from typing import Any, Self
+
+import msgspec
+
+from antiphon.errors import EngineDenied, Misconfigured, OutcomeUnknown, Unavailable
+from antiphon.ports import Record
+
+from . import wire
+from .connection import Connection, Listener
+from .stamps import parse_ack_subject
+from .streams import ApiFailure, Streams
+
+LOAN_S = 30.0
+MAX_WAITING = 65_536
+"""Pull requests that may wait at the engine: 10,000 workers with several each."""
+EXPIRES_S = 15.0
+"""How long a request waits at the engine before it is asked again."""
+OVERDUE_S = EXPIRES_S + 2.0
+MAX_SLOTS = 8
+MAX_BATCH = 2048
+_LINGER_S = 5.0
+_RETRY_S = 1.0
+_ALREADY_EXISTS = 10148
+_CREATE_ATTEMPTS = 3
+_NS_PER_S = 1_000_000_000
+_names = itertools.count(1)
+_log = logging.getLogger(__name__)
+
+
+def consumer_config(name: str, subject: str, loan_s: float) -> dict[str, Any]:
+    """One filter, explicit acknowledgement, and no bound that could strand a job."""
+    return {
+        "durable_name": name,
+        "name": name,
+        "filter_subject": subject,
+        "deliver_policy": "all",
+        "ack_policy": "explicit",
+        "ack_wait": int(loan_s * _NS_PER_S),
+        "max_deliver": -1,
+        "max_ack_pending": -1,
+        "max_waiting": MAX_WAITING,
+        "replay_policy": "instant",
+    }
+
+
+class PulledDelivery:
+    """`ports.Delivery`: a record on loan."""
+
+    __slots__ = ("_connection", "_reply", "deliveries", "record")
+
+    def __init__(
+        self, connection: Connection, reply: bytes, record: Record, deliveries: int
+    ) -> None:
+        self._connection = connection
+        self._reply = reply
+        self.record = record
+        self.deliveries = deliveries
+
+    def ack(self) -> None:
+        """See `ports.Delivery.ack`."""
+        self._settle(b"+ACK")
+
+    def nak(self, delay_s: float = 0.0) -> None:
+        """See `ports.Delivery.nak`."""
+        if delay_s > 0:
+            self._settle(b'-NAK {"delay":%d}' % int(delay_s * _NS_PER_S))
+        else:
+            self._settle(b"-NAK")
+
+    def in_progress(self) -> None:
+        """See `ports.Delivery.in_progress`."""
+        self._settle(b"+WPI")
+
+    def _settle(self, word: bytes) -> None:
+        if self._connection.up:
+            self._connection.send(wire.pub(self._reply, word))
+
+
+class _Slot:
+    """One subscription and at most one request that waits behind it."""
+
+    __slots__ = ("deadline", "left", "listener", "prefix", "round")
+
+    def __init__(self) -> None:
+        self.listener: Listener | None = None
+        self.prefix = b""
+        self.round = 0
+        self.left = 0
+        self.deadline = 0.0
+
+
+class PullQueue:
+    """`ports.WorkQueue`, and the context manager that joins and leaves it."""
+
+    def __init__(  # noqa: PLR0913 - wired in one place
+        self,
+        connection: Connection,
+        streams: Streams,
+        *,
+        stream: str,
+        name: str,
+        subject: str,
+        loan_s: float,
+    ) -> None:
+        self._connection = connection
+        self._streams = streams
+        self._stream = stream
+        self._name = name
+        self._subject = subject
+        self._loan_s = loan_s
+        self._loop = asyncio.get_running_loop()
+        self._ask_subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}".encode()
+        self._inbox = f"{connection.inbox}.w{next(_names)}"
+        self._credits = 0
+        self._slots: list[_Slot] = []
+        self._ready: deque[PulledDelivery] = deque()
+        self._takers: deque[asyncio.Future[None]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._soon: asyncio.Handle | None = None
+        self._failure: Exception | None = None
+        self._closed = False
+        self._undo = (
+            connection.watch_denials(self._on_denied),
+            connection.watch_state(self._on_state),
+        )
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._join()
+        except BaseException:
+            self._stop_watching()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _join(self) -> None:
+        config = consumer_config(self._name, self._subject, self._loan_s)
+        subject = f"$JS.API.CONSUMER.CREATE.{self._stream}.{self._name}.{self._subject}"
+        body = {"stream_name": self._stream, "config": config, "action": "create"}
+        for attempt in range(_CREATE_ATTEMPTS):
+            try:
+                await self._streams.call(subject, body)
+            except EngineDenied:
+                return  # a member that may pull but not create: somebody else made it
+            except OutcomeUnknown:
+                if attempt + 1 == _CREATE_ATTEMPTS:
+                    raise
+            except ApiFailure as failure:
+                if failure.err_code == _ALREADY_EXISTS:
+                    await self._compare(config)
+                    return
+                if attempt + 1 == _CREATE_ATTEMPTS:
+                    raise
+                await asyncio.sleep(0.1 * (attempt + 1))  # another creator, or no leader yet
+            else:
+                return
+
+    async def _compare(self, wanted: dict[str, Any]) -> None:
+        answer = await self._streams.call(f"$JS.API.CONSUMER.INFO.{self._stream}.{self._name}")
+        found = msgspec.json.decode(answer)["config"]
+        fields = ("filter_subject", "ack_policy", "deliver_policy", "max_deliver")
+        different = [
+            f"{field} is {found.get(field)!r}, should be {wanted[field]!r}"
+            for field in fields
+            if found.get(field) != wanted[field]
+        ]
+        if different:
+            raise Misconfigured(
+                f"the queue {self._name} exists with other settings: {'; '.join(different)}",
+                hint="delete that consumer, or use another queue name",
+            )
+        self._loan_s = found.get("ack_wait", 0) / _NS_PER_S
+
+    # --- the worker's side ------------------------------------------------------------------
+
+    @property
+    def loan_s(self) -> float:
+        """See `ports.WorkQueue.loan_s`."""
+        return self._loan_s
+
+    @property
+    def credits(self) -> int:
+        """See `ports.WorkQueue.credits`."""
+        return self._credits
+
+    def grant(self, count: int) -> None:
+        """See `ports.WorkQueue.grant`; grants of one turn of the loop become one request."""
+        if count > 0 and not self._closed:
+            self._credits += count
+            self._ask_soon()
+
+    def revoke_credits(self) -> None:
+        """See `ports.WorkQueue.revoke_credits`."""
+        self._credits = 0
+        for slot in self._slots:
+            # Without a listener the engine drops the request that waits for it.
+            if slot.listener is not None:
+                self._connection.unlisten(slot.listener, linger_s=_LINGER_S)
+        self._slots.clear()
+
+    async def next(self) -> PulledDelivery:
+        """See `ports.WorkQueue.next`."""
+        while True:
+            if self._failure is not None:
+                raise self._failure
+            if self._closed:
+                raise Unavailable("the queue is closed")
+            if self._ready:
+                return self._ready.popleft()
+            taker: asyncio.Future[None] = self._loop.create_future()
+            self._takers.append(taker)
+            try:
+                await taker
+            finally:
+                if taker in self._takers:
+                    self._takers.remove(taker)
+                elif self._ready:
+                    self._wake()  # woken and cancelled in the same moment: pass it on
+
+    async def close(self) -> None:
+        """See `ports.WorkQueue.close`; safe twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self.revoke_credits()
+        self._stop_watching()
+        for handle in (self._timer, self._soon):
+            if handle is not None:
+                handle.cancel()
+        while self._ready:
+            self._ready.popleft().nak()
+        self._wake_all()
+        try:
+            # What the engine sent before it saw us leave arrives until then and is given back.
+            await self._connection.round_trip(timeout_s=1.0)
+        except Unavailable:
+            _log.debug("left the queue %s while disconnected", self._name)
+
+    def _stop_watching(self) -> None:
+        for undo in self._undo:
+            undo()
+
+    # --- the engine's side ------------------------------------------------------------------
+
+    def _ask_soon(self) -> None:
+        if self._soon is None:
+            self._soon = self._loop.call_soon(self._ask)
+
+    def _ask(self) -> None:
+        """Turn credits that no request stands for into a request."""
+        self._soon = None
+        if self._closed or not self._connection.up:
+            return  # coming up asks for everything again
+        unasked = self._credits - sum(slot.left for slot in self._slots)
+        if unasked <= 0:
+            return
+        slot = self._free_slot()
+        if slot is None:
+            return  # eight requests wait; whichever ends asks for the rest
+        slot.round += 1
+        slot.left = min(unasked, MAX_BATCH)
+        slot.deadline = self._loop.time() + OVERDUE_S
+        body = b'{"batch":%d,"expires":%d}' % (slot.left, int(EXPIRES_S * _NS_PER_S))
+        self._connection.send(
+            wire.pub(self._ask_subject, body, slot.prefix + b"%d" % slot.round)
+        )
+        self._watch()
+
+    def _free_slot(self) -> _Slot | None:
+        for slot in self._slots:
+            if slot.left == 0:
+                return slot
+        if len(self._slots) >= MAX_SLOTS:
+            return None
+        slot = _Slot()
+        inbox = f"{self._inbox}.{next(_names)}."
+        slot.prefix = inbox.encode()
+        slot.listener = self._connection.listen(
+            f"{inbox}*",
+            lambda subject, reply, payload, header: self._on_message(
+                slot, subject, reply, payload, header
+            ),
+        )
+        self._slots.append(slot)
+        return slot
+
+    def _on_message(
+        self, slot: _Slot, subject: bytes, reply: bytes, payload: bytes, header: bytes
+    ) -> None:
+        if not reply.startswith(b"$JS.ACK."):
+            self._on_status(slot, subject, header)
+            return
+        info = parse_ack_subject(reply)
+        record = Record(info.seq, info.stamp_ns, subject.decode(), payload)
+        delivery = PulledDelivery(self._connection, reply, record, info.deliveries)
+        if self._closed:
+            delivery.nak()
+            return
+        if slot.left > 0:
+            slot.left -= 1
+        self._credits = max(0, self._credits - 1)
+        self._ready.append(delivery)
+        self._wake()
+        if slot.left == 0:
+            self._ask_soon()
+
+    def _on_status(self, slot: _Slot, subject: bytes, header: bytes) -> None:
+        status = wire.status_of(header)
+        if not subject.startswith(slot.prefix) or status in {0, 100}:
+            return
+        if subject[len(slot.prefix) :] != b"%d" % slot.round:
+            return  # about a request that was given up
+        slot.left = 0
+        if status == 408 or "Batch Completed" in wire.status_text(header):  # noqa: PLR2004
+            self._ask_soon()
+        else:
+            # 409: leader changed, consumer gone, too many waiting. 503: no leader yet.
+            self._retry_later()
+
+    def _retry_later(self) -> None:
+        self._loop.call_later(_RETRY_S, self._ask_soon)
+
+    def _watch(self) -> None:
+        if self._timer is None:
+            self._timer = self._loop.call_later(1.0, self._look_for_overdue)
+
+    def _look_for_overdue(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        for slot in self._slots:
+            if slot.left and slot.deadline <= now:
+                slot.left = 0
+        if not self._closed and self._credits:
+            self._ask_soon()
+            self._watch()
+
+    def _on_state(self, up: bool) -> None:  # noqa: FBT001 - a watcher's one argument
+        for slot in self._slots:
+            slot.left = 0
+            slot.round += 1
+        if up:
+            self._ask_soon()
+
+    def _on_denied(self, subject: str, denial: EngineDenied) -> None:
+        if subject.encode() == self._ask_subject and not self._closed:
+            self._failure = EngineDenied(denial.message, hint=denial.hint)
+            self._wake_all()
+
+    def _wake(self) -> None:
+        while self._takers:
+            taker = self._takers.popleft()
+            if not taker.done():
+                taker.set_result(None)
+                return
+
+    def _wake_all(self) -> None:
+        while self._takers:
+            taker = self._takers.popleft()
+            if not taker.done():
+                taker.set_result(None)

@@ -1,0 +1,1 @@
+"""The asyncio shell: carries out what the core decides, and decides nothing itself."""

@@ -1,0 +1,109 @@
+"""The full node's chores: expire what outlasted its time, call again what nobody answered.
+
+Announcements can be lost for good (an acknowledgement is not fenced, SPEC §8), and holders can
+die. Any full node repairs both from its replica. Several of them racing is harmless: every write
+is a compare-and-set, the loser reads `LostRace` and leaves it. Calls are repeated with doubling
+pauses and at most a few per round, so that a long backlog with no workers stays a backlog and
+does not become a flood.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from antiphon.core import ops
+from antiphon.core.jobs import HELD, Job, State
+from antiphon.core.reasons import Reason
+from antiphon.errors import Conflict, Unavailable
+
+if TYPE_CHECKING:
+    from antiphon.core.lanes import Lane
+    from antiphon.runtime.node import FullNode
+
+EXPIRIES_PER_ROUND: Final = 100
+CALLS_PER_ROUND: Final = 32
+MAX_DOUBLINGS: Final = 6
+ROUND_S: Final = 1.0
+
+log = structlog.get_logger(__name__)
+
+
+class Caretaker:
+    """Runs beside a full node and writes what time makes due."""
+
+    def __init__(self, node: FullNode, *, round_s: float = ROUND_S) -> None:
+        """`round_s` is how long, on average, it waits between two looks."""
+        self.node = node
+        self.round_s = round_s
+
+    async def run(self) -> None:
+        """Look after the mesh until cancelled."""
+        await self.node.ready.wait()
+        while True:
+            chance = self.node.peer.entropy.random()
+            await asyncio.sleep(self.round_s * (0.5 + chance))
+            try:
+                await self.look()
+            except Unavailable as away:
+                log.warning("caretaker_waits", problem=away.message)
+
+    async def look(self) -> None:
+        """One round: first what is overdue, then what lies unanswered."""
+        peer = self.node.peer
+        now_ms = peer.wall.now_ms()
+        for job in self.node.replica.overdue(now_ms, limit=EXPIRIES_PER_ROUND):
+            if await self._expire(job) and job.state in HELD:
+                await self._call_again(job)
+        after_ms = peer.control.rules.offer_after_ms
+        called = self.node.replica.long_called(now_ms - after_ms, limit=CALLS_PER_ROUND)
+        for job, calls in called:
+            await self._call_if_silent(job, calls, now_ms, after_ms)
+
+    async def _call_if_silent(self, job: Job, calls: int, now_ms: int, after_ms: int) -> None:
+        lane = self.node.replica.lane((job.kind, job.job))
+        if lane.job is None or lane.job.state is not State.PENDING:
+            return
+        since_ms = max(lane.job.hlc[0], job.retry_after_ms, self._called_ms(lane))
+        if now_ms - since_ms > after_ms << min(calls - 1, MAX_DOUBLINGS):
+            await self._call_again(job)
+
+    def _called_ms(self, lane: Lane) -> int:
+        stored = self.node.replica.record(lane.call_tail)
+        return stored.record.commit_ms if stored else 0
+
+    async def _expire(self, job: Job) -> bool:
+        """Write the expiry; True if the log accepted it from us."""
+        body = ops.ExpireBody(
+            kind=job.kind, job=job.job, fence=job.fence if job.state in HELD else None
+        )
+        lane = self.node.replica.lane((job.kind, job.job))
+        return await self._write(ops.JobExpire, body, lane, lane.job_tail)
+
+    async def _call_again(self, job: Job) -> None:
+        lane = self.node.replica.lane((job.kind, job.job))
+        if lane.job is None or lane.job.state is not State.PENDING:
+            return
+        body = ops.OfferBody(kind=job.kind, job=job.job, urgency=lane.job.urgency)
+        await self._write(ops.JobOffer, body, lane, lane.call_tail)
+
+    async def _write(
+        self,
+        kind: type[ops.JobOp],
+        body: ops.ExpireBody | ops.OfferBody,
+        lane: Lane,
+        prev: int,
+    ) -> bool:
+        peer = self.node.peer
+        draft = peer.author.draft(kind, body, prev=prev)
+        if peer.foresee(draft, lane) is not Reason.OK:
+            return False
+        try:
+            seq = await peer.commit(draft)
+        except Conflict:
+            return False
+        await self.node.reached(seq)
+        stored = self.node.replica.record(seq)
+        return stored is not None and stored.verdict is Reason.OK

@@ -1,0 +1,57 @@
+"""Founding a mesh: its genesis, which is also its name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from antiphon.core import codec, ops, signing, subjects
+from antiphon.core.clock import Hlc
+from antiphon.core.ids import digest, mesh_id
+from antiphon.core.rules import Rules, contradiction
+from antiphon.errors import LostRace, Misconfigured
+
+if TYPE_CHECKING:
+    from antiphon.ports import Keyring, OpLog, WallClock
+
+
+class Foundation(Struct, frozen=True):
+    """A signed genesis and the mesh that it founds."""
+
+    mesh: str
+    payload: bytes
+    op_id: str
+
+
+def found(keyring: Keyring, wall: WallClock, *, name: str, recovery: str, rules: Rules) -> Foundation:
+    """Sign a genesis; nothing is written anywhere."""
+    problem = contradiction(rules)
+    if problem is not None:
+        raise Misconfigured(f"these rules cannot hold: {problem}")
+    op = ops.MeshGenesis(
+        v=1,
+        mesh="",
+        author=keyring.did,
+        hlc=Hlc(wall.now_ms(), 0),
+        prev=0,
+        deps=(),
+        auth=(),
+        body=ops.Genesis(name=name, owner=keyring.did, recovery=recovery, rules=rules),
+    )
+    op_bytes = codec.encode(op)
+    block = signing.Block(sig=keyring.sign(signing.OP_TYPE, op_bytes).hex())
+    return Foundation(mesh_id(op_bytes), signing.frame(op_bytes, block), digest(op_bytes))
+
+
+async def lay(log: OpLog, foundation: Foundation) -> None:
+    """Write the genesis; safe when many nodes of one mesh do it at once (S3)."""
+    subject = subjects.control(foundation.mesh, "genesis")
+    try:
+        await log.append(
+            subject, foundation.payload, message_id=foundation.op_id, expected_last=0
+        )
+    except LostRace:
+        records = await log.read_subjects([subject])
+        if not records or records[0].payload != foundation.payload:
+            raise

@@ -1,0 +1,40 @@
+"""This machine, as the ports want it: its clocks and its chance."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+
+NANOSECONDS_PER_MS = 1_000_000
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def now_ms(self) -> int:
+        """Wall time in whole milliseconds."""
+        return time.time_ns() // NANOSECONDS_PER_MS
+
+    def boot_s(self) -> float:
+        """Seconds that go on counting while the machine is suspended, where the OS has them."""
+        return time.clock_gettime(_SINCE_BOOT)
+
+
+_SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class SystemEntropy:
+    """The machine's own chance."""
+
+    def __init__(self) -> None:
+        """Jitter needs spread, not secrecy; tokens need both."""
+        self._jitter = random.Random()  # noqa: S311 - jitter only
+
+    def random(self) -> float:
+        """Uniform in [0, 1)."""
+        return self._jitter.random()
+
+    def token(self, size: int) -> bytes:
+        """Bytes that nobody can guess."""
+        return secrets.token_bytes(size)

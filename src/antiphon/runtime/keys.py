@@ -1,0 +1,128 @@
+"""Private keys on disk: one file each, readable by its owner only, used by one process at a time.
+
+A key file holds 32 bytes of seed in hex. Beside it lie its lock and its high-water mark. Taking
+the lock is what makes "one process per key" true: a second process gets another key (SPEC §4.2).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Final
+
+from nacl import bindings
+
+from antiphon.core import signing
+from antiphon.core.ids import did_of
+from antiphon.errors import Corrupt, Held, Misconfigured
+
+SEED_BYTES: Final = 32
+PRIVATE_MODE: Final = 0o600
+
+
+class SeedKeyring:
+    """A key that lives in this process only. Its seed shows in no repr, log or error."""
+
+    __slots__ = ("_secret", "did")
+
+    def __init__(self, seed: bytes) -> None:
+        """`seed` is 32 unpredictable bytes."""
+        public, self._secret = bindings.crypto_sign_seed_keypair(seed)
+        self.did = did_of(public)
+
+    def sign(self, payload_type: str, payload: bytes) -> bytes:
+        """An Ed25519 signature over the DSSE pre-authentication encoding."""
+        return signing.sign(self._secret, payload_type, payload)
+
+    def __repr__(self) -> str:
+        return f"SeedKeyring({self.did})"
+
+
+class FileMark:
+    """A high-water mark in a file, replaced whole and synced before use."""
+
+    def __init__(self, path: Path) -> None:
+        """The file need not exist yet."""
+        self._path = path
+
+    def load(self) -> int:
+        """The persisted wall time; 0 if there is none."""
+        try:
+            text = self._path.read_text().strip()
+        except FileNotFoundError:
+            return 0
+        try:
+            return int(text)
+        except ValueError as problem:
+            raise Corrupt(
+                f"the clock mark {self._path} is not a number",
+                hint="write the current Unix time in milliseconds into it",
+            ) from problem
+
+    def store(self, wall_ms: int) -> None:
+        """Write, sync, rename: a crash leaves the old mark or the new one, never half."""
+        fresh = self._path.with_suffix(".new")
+        with fresh.open("w") as out:
+            out.write(f"{wall_ms}\n")
+            out.flush()
+            os.fsync(out.fileno())
+        fresh.replace(self._path)
+
+
+class HeldKey:
+    """A key file in use by this process until `release`."""
+
+    def __init__(self, path: Path, keyring: SeedKeyring, lock: int) -> None:
+        """Made by `take`."""
+        self.name = path.stem
+        self.keyring = keyring
+        self.mark = FileMark(path.with_suffix(".mark"))
+        self._lock = lock
+
+    def release(self) -> None:
+        """Let another process have it; safe twice."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def create(path: Path, seed: bytes) -> None:
+    """Write a new key file; never over an existing one."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        handle = os.open(path, flags, PRIVATE_MODE)
+    except FileExistsError as problem:
+        raise Held(f"the key {path} exists already") from problem
+    with os.fdopen(handle, "w") as out:
+        out.write(seed.hex() + "\n")
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def take(path: Path) -> HeldKey:
+    """Lock and load a key; `Held` if another process uses it."""
+    try:
+        mode = path.stat().st_mode & 0o777
+    except FileNotFoundError as problem:
+        raise Misconfigured(f"there is no key at {path}") from problem
+    if mode & 0o077:
+        raise Misconfigured(
+            f"others may read the key {path} (mode {mode:o})", hint=f"chmod 600 {path}"
+        )
+    lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, PRIVATE_MODE)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as problem:
+        os.close(lock)
+        raise Held(f"another process is using the key {path.stem!r}") from problem
+    try:
+        seed = bytes.fromhex(path.read_text().strip())
+    except ValueError as problem:
+        os.close(lock)
+        raise Corrupt(f"{path} is not a key file") from problem
+    if len(seed) != SEED_BYTES:
+        os.close(lock)
+        raise Corrupt(f"{path} is not a key file")
+    return HeldKey(path, SeedKeyring(seed), lock)

@@ -1,0 +1,144 @@
+"""The full node: follows and verifies everything, keeps the replica, answers questions locally.
+
+It applies records in sequence, in batches, and never yields the loop for long. Where the log is
+shorter than its cursor, or holds something else there, it stops as `Corrupt`: a restored engine
+is a decision for a person, not for a loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from antiphon.core import lanes, subjects
+from antiphon.core.ids import digest
+from antiphon.core.jobs import Job
+from antiphon.core.lanes import Dep
+from antiphon.core.reasons import Reason
+from antiphon.core.records import Entry
+from antiphon.errors import Corrupt
+from antiphon.runtime.peer import Peer, dep_of, open_entry
+
+if TYPE_CHECKING:
+    from antiphon.ports import Record
+    from antiphon.runtime.replica import Replica
+
+APPLY_SLICE: Final = 64
+"""Records that are applied before other tasks get a turn."""
+
+
+class Applied(Struct, frozen=True, gc=False):
+    """A record just applied: what a watcher is told."""
+
+    record: Record
+    entry: Entry
+    verdict: Reason
+    before: Job | None
+    after: Job | None
+
+
+Watcher = Callable[[Applied], None]
+
+
+class FullNode:
+    """Keeps one replica in step with the log."""
+
+    def __init__(self, peer: Peer, replica: Replica) -> None:
+        """The replica may hold any prefix of the log, or nothing."""
+        self.peer = peer
+        self.replica = replica
+        self.watchers: list[Watcher] = []
+        self.ready = asyncio.Event()
+        """Set once everything that was on the log at start is applied."""
+        self.applied = 0
+        self._progress = asyncio.Condition()
+
+    async def run(self) -> None:
+        """Catch up, then follow until cancelled."""
+        await self.resume()
+        newest = await self.peer.log.last()
+        goal = newest.seq if newest else 0
+        if self.applied >= goal:
+            self.ready.set()
+        async with self.peer.log.follow(self.applied) as batches:
+            async for batch in batches:
+                await self.apply(batch)
+                if self.applied >= goal:
+                    self.ready.set()
+
+    async def resume(self) -> None:
+        """Restore control state from the replica and check that the log still agrees with it."""
+        cursor = self.replica.cursor
+        await self.peer.feed_control(self.replica.control_records(), cursor.seq)
+        self.applied = cursor.seq
+        if cursor.seq == 0:
+            return
+        record = await self.peer.log.fetch(cursor.seq)
+        if record is None:
+            newest = await self.peer.log.last()
+            if newest is None or newest.seq < cursor.seq:
+                raise Corrupt(
+                    f"the log ends at {newest.seq if newest else 0}, this replica at {cursor.seq}",
+                    hint="the engine was restored from a backup; find out which copy is right",
+                )
+        elif digest(record.payload) != cursor.record_digest:
+            raise Corrupt(
+                f"record {cursor.seq} on the log is not the one that this replica holds",
+                hint="the engine's history was replaced; find out which copy is right",
+            )
+
+    async def apply(self, batch: list[Record]) -> None:
+        """Judge and store a run of records, oldest first."""
+        for at, record in enumerate(batch, start=1):
+            await self._apply_one(record)
+            if at % APPLY_SLICE == 0:
+                await asyncio.sleep(0)
+        self.replica.flush()
+        self.applied = batch[-1].seq
+        async with self._progress:
+            self._progress.notify_all()
+
+    async def _apply_one(self, record: Record) -> None:
+        key = subjects.lane_of(record.subject)
+        if key is None:
+            await self.peer.feed_control([record], record.seq)
+            verdict = self.peer.control_verdicts.get(record.seq, Reason.MALFORMED)
+            self.replica.note(record, verdict, None, None)
+            self._tell(record, open_entry(self.peer.mesh, record), verdict, None, None)
+            return
+        entry = open_entry(self.peer.mesh, record)
+        before = self.replica.lane(key)
+        deps = self._deps(entry)
+        outcome = lanes.apply(self.peer.history.at(record.seq), before, entry, deps)
+        if outcome.changed:
+            self.peer.merge(entry)
+        self.replica.note(record, outcome.verdict, key, outcome.lane)
+        if self.watchers:
+            self._tell(record, entry, outcome.verdict, before.job, outcome.lane.job)
+
+    def _deps(self, entry: Entry) -> dict[int, Dep]:
+        if entry.op is None or not entry.op.deps:
+            return {}
+        self.replica.flush()
+        stored = {seq: self.replica.record(seq) for seq, _ in entry.op.deps}
+        return {seq: dep_of(found.record) for seq, found in stored.items() if found is not None}
+
+    def _tell(
+        self,
+        record: Record,
+        entry: Entry,
+        verdict: Reason,
+        before: Job | None,
+        after: Job | None,
+    ) -> None:
+        applied = Applied(record, entry, verdict, before, after)
+        for watcher in self.watchers:
+            watcher(applied)
+
+    async def reached(self, seq: int) -> None:
+        """Wait until the record with this sequence is applied."""
+        async with self._progress:
+            await self._progress.wait_for(lambda: self.applied >= seq)

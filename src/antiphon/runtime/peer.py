@@ -1,0 +1,300 @@
+"""One node's hands on a mesh: read and judge a lane, confirm control, commit an op.
+
+Everything above (worker, full node, client) goes through a `Peer`, so that there is one place
+where a read-set is loaded, one where an unknown outcome is resolved, and one where a clock is
+merged. It decides nothing: verdicts come from `antiphon.core`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from antiphon.core import lanes, ops, records, signing, subjects
+from antiphon.core.backoff import backoff_ms
+from antiphon.core.control import Control, ControlHistory
+from antiphon.core.ids import digest
+from antiphon.core.lanes import Dep, Lane
+from antiphon.core.reasons import Reason
+from antiphon.core.records import Entry
+from antiphon.errors import Corrupt, LostRace, Malformed, OutcomeUnknown, Rejected, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from antiphon.ports import Engine, Entropy, Record, WallClock
+    from antiphon.runtime.author import Author, Draft
+
+APPEND_TRIES: Final = 6
+RETRY_BASE_MS: Final = 50
+RETRY_CAP_MS: Final = 2_000
+CONTROL_VERDICTS_KEPT: Final = 1024
+
+
+class Judged(Struct, frozen=True, gc=False):
+    """A record of a lane, opened, with its verdict."""
+
+    entry: Entry
+    verdict: Reason
+
+
+class LaneView(Struct, frozen=True):
+    """A lane as it was read: its records with their verdicts, and the state they lead to."""
+
+    history: list[Judged]
+    lane: Lane
+
+    def verdict_of(self, op_id: str) -> Reason | None:
+        """The verdict on an op of this lane, or None if it is not there."""
+        for judged in reversed(self.history):
+            if judged.entry.op_id == op_id:
+                return judged.verdict
+        return None
+
+    def entry_at(self, seq: int) -> Entry | None:
+        """The record with that sequence, or None."""
+        for judged in self.history:
+            if judged.entry.seq == seq:
+                return judged.entry
+        return None
+
+
+def open_entry(mesh: str, record: Record) -> Entry:
+    """A record of the log, opened by the core."""
+    return records.open_record(mesh, record.seq, record.commit_ms, record.subject, record.payload)
+
+
+def dep_of(record: Record) -> Dep:
+    """What a named record is, as far as `deps` are concerned."""
+    try:
+        op_bytes, _ = signing.unframe(record.payload)
+    except Malformed:
+        op_bytes = record.payload
+    return Dep(digest(op_bytes), record.subject)
+
+
+class Peer:
+    """A node that reads and writes one mesh's log through one engine with one key."""
+
+    def __init__(
+        self, engine: Engine, author: Author, wall: WallClock, entropy: Entropy
+    ) -> None:
+        """Nothing is read before `sync_control`."""
+        self.engine = engine
+        self.log = engine.log
+        self.author = author
+        self.mesh = author.mesh
+        self.wall = wall
+        self.entropy = entropy
+        self.history = ControlHistory(author.mesh)
+        self._confirmed = 0
+        self._confirming: asyncio.Task[None] | None = None
+        self._wanted = 0
+        self._feeding = asyncio.Lock()
+        self.control_verdicts: dict[int, Reason] = {}
+        """Verdicts on the newest control records, by sequence."""
+
+    # --- control ------------------------------------------------------------------------------
+
+    @property
+    def control(self) -> Control:
+        """The newest control state; `Unavailable` before genesis was read."""
+        current = self.history.current
+        if current is None:
+            raise Unavailable(
+                f"mesh {self.mesh} has no genesis yet",
+                hint="is this the right mesh? 'antiphon doctor' shows what the engine holds",
+            )
+        return current
+
+    @property
+    def confirmed(self) -> int:
+        """Every control op up to this sequence is known."""
+        return self._confirmed
+
+    async def sync_control(self) -> Control:
+        """Read all control ops that are on the log now."""
+        newest = await self.log.last()
+        if newest is not None:
+            await self.confirm(newest.seq)
+        return self.control
+
+    def confirm_soon(self, upto: int) -> asyncio.Task[None] | None:
+        """Begin to confirm up to `upto` unless a read is already under way."""
+        if self._confirmed >= upto:
+            return None
+        self._wanted = max(self._wanted, upto)
+        task = self._confirming
+        if task is None or task.done():
+            task = self._confirming = asyncio.ensure_future(self._confirm_wanted())
+        return task
+
+    async def confirm(self, upto: int) -> None:
+        """Make sure that every control op up to `upto` was seen.
+
+        Concurrent calls share reads: while one is under way the others gather behind the next.
+        """
+        while (task := self.confirm_soon(upto)) is not None:
+            await asyncio.shield(task)
+
+    async def _confirm_wanted(self) -> None:
+        upto = self._wanted
+        found = await self.log.confirm(
+            subjects.all_control(self.mesh), after=self._confirmed, upto=upto
+        )
+        await self.feed_control(found, upto)
+
+    async def feed_control(self, found: Iterable[Record], upto: int) -> None:
+        """Apply control records that nobody has applied yet, and remember how far they reach."""
+        async with self._feeding:
+            for record in found:
+                if record.seq <= self.history.applied:
+                    continue
+                entry = open_entry(self.mesh, record)
+                present = await self._deps_present(entry)
+                verdict = self.history.apply(entry, deps_present=present)
+                self._remember(record.seq, verdict)
+                if verdict.is_accepted:
+                    self.merge(entry)
+                    self.author.clock.max_drift_ms = self.control.rules.max_drift_ms
+            self._confirmed = max(self._confirmed, upto)
+
+    def _remember(self, seq: int, verdict: Reason) -> None:
+        self.control_verdicts[seq] = verdict
+        if len(self.control_verdicts) > CONTROL_VERDICTS_KEPT:
+            del self.control_verdicts[next(iter(self.control_verdicts))]
+
+    async def _deps_present(self, entry: Entry) -> bool:
+        if entry.op is None or not entry.op.deps:
+            return True
+        return lanes.are_present(entry.op.deps, entry.seq, await self.load_deps(entry))
+
+    # --- lanes --------------------------------------------------------------------------------
+
+    def merge(self, entry: Entry) -> None:
+        """Let the clock see a verified op."""
+        if entry.op is not None:
+            self.author.observe(entry.op.hlc)
+
+    async def load_deps(self, entry: Entry) -> dict[int, Dep]:
+        """What the log holds at the sequences that an op names."""
+        named = entry.op.deps if entry.op is not None else ()
+        found: dict[int, Dep] = {}
+        for seq, _ in named:
+            record = await self.log.fetch(seq)
+            if record is not None:
+                found[seq] = dep_of(record)
+        return found
+
+    async def judge(self, entry: Entry, lane: Lane) -> lanes.Outcome:
+        """The verdict on one record; its control state must be confirmed."""
+        deps = await self.load_deps(entry) if entry.op is not None and entry.op.deps else {}
+        outcome = lanes.apply(self.history.at(entry.seq), lane, entry, deps)
+        self.merge(entry)
+        return outcome
+
+    async def read_lane(self, kind: str, job: str, *, at_least: int = 0) -> LaneView:
+        """Load a job's whole lane with the control state it needs, and judge every record.
+
+        `at_least` is a sequence that is known to be on the lane: control is confirmed up to it
+        while the lane is being read.
+        """
+        self.confirm_soon(at_least)
+        found = await self.log.read_subjects(subjects.lane_filters(self.mesh, kind, job))
+        return await self.judge_lane(found)
+
+    async def judge_lane(self, found: list[Record]) -> LaneView:
+        """Judge the records of one complete lane from its beginning."""
+        if found:
+            await self.confirm(found[-1].seq)
+        history: list[Judged] = []
+        lane = lanes.EMPTY
+        for record in found:
+            entry = open_entry(self.mesh, record)
+            outcome = await self.judge(entry, lane)
+            lane = outcome.lane
+            history.append(Judged(entry, outcome.verdict))
+        return LaneView(history, lane)
+
+    def foresee(self, draft: Draft, lane: Lane, *, rebase: bool = False) -> Reason:
+        """The verdict that a draft would get if it were committed right now.
+
+        With `rebase` it is judged as if drafted anew on this lane, with a current timestamp.
+        """
+        op = draft.op
+        if rebase:
+            op = replace(op, prev=lane.tails[lanes.slot_of(draft.subject)], hlc=self.author.now())
+        newest = max(*lane.tails, self.history.applied) + 1
+        commit_ms = max(self.wall.now_ms(), op.hlc[0])
+        entry = Entry(newest, commit_ms, draft.subject, op, draft.op_id, None)
+        return lanes.apply(self.control, lane, entry).verdict
+
+    # --- committing ---------------------------------------------------------------------------
+
+    async def commit(self, draft: Draft, *, timeout_s: float = 5.0) -> int:
+        """Bring a draft to the log; its sequence, or `LostRace` if another record came first.
+
+        A write whose outcome is unknown is looked for on the log before it is sent again; the
+        signed compare-and-set and the message id make sending it again safe (SPEC §3).
+        """
+        for attempt in range(APPEND_TRIES):
+            if attempt:
+                await self.pause(attempt - 1)
+            try:
+                return await self.log.append(
+                    draft.subject,
+                    draft.payload,
+                    message_id=draft.op_id,
+                    expected_last=draft.op.prev,
+                    timeout_s=timeout_s,
+                )
+            except LostRace:
+                found = await self._find(draft)
+                if found is None:
+                    raise
+                return found
+            except (OutcomeUnknown, Unavailable):
+                try:
+                    found = await self._find(draft)
+                except Unavailable:
+                    continue
+                if found is not None:
+                    return found
+        raise OutcomeUnknown(
+            f"the engine gave no answer to {draft.op.TYPE} in {APPEND_TRIES} tries",
+            hint="the op may still arrive; read the job before doing it again",
+        )
+
+    async def _find(self, draft: Draft) -> int | None:
+        """The sequence at which this very record is stored, or None."""
+        for record in await self.log.read_subjects([draft.subject]):
+            if record.payload == draft.payload:
+                return record.seq
+        return None
+
+    async def pause(self, attempt: int) -> None:
+        """Wait before trying again: exponential with jitter."""
+        delay_ms = backoff_ms(
+            attempt, base_ms=RETRY_BASE_MS, cap_ms=RETRY_CAP_MS, chance=self.entropy.random()
+        )
+        await asyncio.sleep(delay_ms / 1000)
+
+    async def fetch_entry(self, seq: int) -> Entry:
+        """The record that was just committed at `seq`, with its stamp."""
+        record = await self.log.fetch(seq)
+        if record is None:
+            raise Corrupt(f"record {seq} was acknowledged and is not on the log")
+        return open_entry(self.mesh, record)
+
+
+async def commit_control(peer: Peer, draft: Draft) -> int:
+    """Commit an owner op and make sure that the rules accepted it."""
+    seq = await peer.commit(draft)
+    await peer.confirm(seq)
+    verdict = peer.control_verdicts[seq]
+    if not verdict.is_accepted:
+        raise Rejected(f"{draft.op.TYPE} was rejected: {verdict.in_words}", reason=verdict.value)
+    return seq

@@ -1,0 +1,376 @@
+"""The embedded replica: the log and what follows from it, in SQLite beside the node (SPEC §3).
+
+Reads never leave the machine. The replica is a cache of the log and can be thrown away; what may
+never happen is that it disagrees with the log unnoticed, so records, derived lanes and the cursor
+move in one transaction, and the cursor names both the sequence and the digest of the last record.
+
+Writes are batched. Lanes in work are kept in memory, bounded; a lane that is not there is read
+from its row, so memory depends on what is alive, not on what ever was.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.core.ids import digest
+from antiphon.core.jobs import HELD, OPEN, TERMINAL, Job, State
+from antiphon.core.lanes import EMPTY, Lane
+from antiphon.core.reasons import Reason
+from antiphon.errors import Corrupt
+from antiphon.ports import Record
+
+SCHEMA_VERSION: Final = 1
+LANES_IN_MEMORY: Final = 50_000
+CACHE_KIB: Final = 16 * 1024
+
+_SCHEMA: Final = """
+create table if not exists meta (name text primary key, value text not null) without rowid;
+create table if not exists lanes (
+    id integer primary key,
+    kind text not null,
+    job text not null,
+    state text,
+    urgency integer,
+    due_ms integer,      -- when anyone may expire it; null once it has ended
+    called_ms integer,   -- commit time of its newest announcement, while it is pending
+    calls integer not null,
+    ended_seq integer,
+    first_seq integer not null,
+    body blob not null,
+    unique (kind, job)
+);
+create index if not exists lanes_open on lanes (state, kind, first_seq) where due_ms is not null;
+create index if not exists lanes_due on lanes (due_ms) where due_ms is not null;
+create index if not exists lanes_called on lanes (called_ms) where called_ms is not null;
+create index if not exists lanes_ended on lanes (ended_seq) where ended_seq is not null;
+create table if not exists records (
+    seq integer primary key,
+    stamp_ns integer not null,
+    subject text not null,
+    verdict text not null,
+    lane integer,
+    payload blob not null
+);
+create index if not exists records_lane on records (lane, seq) where lane is not null;
+create index if not exists records_control on records (seq) where lane is null;
+"""
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Lane)
+
+
+class Cursor(Struct, frozen=True):
+    """How far the replica has come, and what stood there."""
+
+    seq: int
+    record_digest: str
+
+
+class StoredRecord(Struct, frozen=True):
+    """A record with the verdict this node gave it."""
+
+    record: Record
+    verdict: Reason
+
+
+class _Held(Struct):
+    """A lane in memory; `row` is 0 until it has one."""
+
+    row: int
+    lane: Lane
+    calls: int
+    called_ms: int
+    first_seq: int
+    dirty: bool = False
+
+
+class Replica:
+    """One mesh's replica in one file. A single writer; readers open it read-only."""
+
+    def __init__(self, path: Path | str, *, mesh: str, read_only: bool = False) -> None:
+        """Open or create; `Corrupt` if the file belongs to another mesh."""
+        self.mesh = mesh
+        target = f"file:{path}?mode=ro" if read_only else str(path)
+        self._db = sqlite3.connect(
+            target, uri=read_only, isolation_level=None, check_same_thread=False
+        )
+        self._db.execute(f"pragma cache_size = -{CACHE_KIB}")
+        self._db.execute("pragma busy_timeout = 5000")
+        if not read_only:
+            self._db.execute("pragma journal_mode = wal")
+            self._db.execute("pragma synchronous = normal")
+            self._db.executescript(_SCHEMA)
+            self._db.execute("begin immediate")
+            self._claim_file()
+            self._db.execute("commit")
+        self._lanes: dict[tuple[str, str], _Held] = {}
+        self._dirty: list[tuple[tuple[str, str], _Held]] = []
+        self._pending: list[tuple[int, int, str, str, tuple[str, str] | None, bytes]] = []
+        self._next_row = self._scalar("select coalesce(max(id), 0) from lanes") + 1
+        self._cursor = self._load_cursor()
+
+    def _claim_file(self) -> None:
+        known = dict(self._db.execute("select name, value from meta").fetchall())
+        if not known:
+            rows = [("mesh", self.mesh), ("schema", str(SCHEMA_VERSION))]
+            self._db.executemany("insert into meta values (?, ?)", rows)
+            return
+        if known.get("mesh") != self.mesh or known.get("schema") != str(SCHEMA_VERSION):
+            raise Corrupt(
+                f"the replica holds mesh {known.get('mesh')} in schema {known.get('schema')},"
+                f" not {self.mesh} in {SCHEMA_VERSION}",
+                hint="move the file away; the replica is rebuilt from the log",
+            )
+
+    def _scalar(self, sql: str, *args: object) -> int:
+        row = self._db.execute(sql, args).fetchone()
+        return int(row[0]) if row and row[0] is not None else 0
+
+    def _load_cursor(self) -> Cursor:
+        row = self._db.execute(
+            "select seq, payload from records order by seq desc limit 1"
+        ).fetchone()
+        return Cursor(row[0], digest(row[1])) if row else Cursor(0, "")
+
+    def close(self) -> None:
+        """Let go of the file; safe twice."""
+        self._db.close()
+
+    # --- writing ------------------------------------------------------------------------------
+
+    @property
+    def cursor(self) -> Cursor:
+        """The last record that is in the file."""
+        return self._cursor
+
+    def lane(self, key: tuple[str, str]) -> Lane:
+        """A lane as of the last record that was noted."""
+        return self._hold(key).lane
+
+    def _hold(self, key: tuple[str, str]) -> _Held:
+        held = self._lanes.get(key)
+        if held is None:
+            row = self._db.execute(
+                "select id, body, calls, called_ms, first_seq from lanes"
+                " where kind = ? and job = ?",
+                key,
+            ).fetchone()
+            if row is None:
+                held = _Held(0, EMPTY, 0, 0, 0)
+            else:
+                held = _Held(row[0], _decoder.decode(row[1]), row[2], row[3] or 0, row[4])
+            self._lanes[key] = held
+        return held
+
+    def note(
+        self,
+        record: Record,
+        verdict: Reason,
+        key: tuple[str, str] | None,
+        lane: Lane | None,
+    ) -> None:
+        """Add one judged record; nothing reaches the file before `flush`."""
+        self._pending.append(
+            (record.seq, record.stamp_ns, record.subject, verdict.value, key, record.payload)
+        )
+        if key is None or lane is None:
+            return
+        held = self._hold(key)
+        held.lane = lane
+        if held.first_seq == 0:
+            held.first_seq = record.seq
+        if ".call." in record.subject and verdict.is_accepted:
+            held.calls += 1
+            held.called_ms = record.commit_ms
+        if not held.dirty:
+            held.dirty = True
+            self._dirty.append((key, held))
+
+    def flush(self) -> None:
+        """Write everything noted so far in one transaction."""
+        if not self._pending:
+            return
+        self._db.execute("begin immediate")
+        try:
+            self._write_lanes()
+            rows = [
+                (seq, stamp, subject, verdict, self._lanes[key].row if key else None, payload)
+                for seq, stamp, subject, verdict, key, payload in self._pending
+            ]
+            self._db.executemany("insert into records values (?, ?, ?, ?, ?, ?)", rows)
+            self._db.execute("commit")
+        except BaseException:
+            self._db.execute("rollback")
+            raise
+        last = self._pending[-1]
+        self._cursor = Cursor(last[0], digest(last[5]))
+        self._pending.clear()
+        self._forget()
+
+    def _write_lanes(self) -> None:
+        fresh, known = [], []
+        for key, held in self._dirty:
+            held.dirty = False
+            columns = _columns(held)
+            if held.row == 0:
+                held.row = self._next_row
+                self._next_row += 1
+                fresh.append((held.row, *key, *columns))
+            else:
+                known.append((*columns, held.row))
+        self._dirty.clear()
+        self._db.executemany(
+            "insert into lanes (id, kind, job, state, urgency, due_ms, called_ms, calls,"
+            " ended_seq, first_seq, body) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            fresh,
+        )
+        self._db.executemany(
+            "update lanes set state = ?, urgency = ?, due_ms = ?, called_ms = ?, calls = ?,"
+            " ended_seq = ?, first_seq = ?, body = ? where id = ?",
+            known,
+        )
+
+    def _forget(self) -> None:
+        """Keep memory bounded: ended lanes leave first, then the oldest."""
+        if len(self._lanes) <= LANES_IN_MEMORY:
+            return
+        for key in [k for k, held in self._lanes.items() if _is_ended(held.lane)]:
+            del self._lanes[key]
+        while len(self._lanes) > LANES_IN_MEMORY:
+            del self._lanes[next(iter(self._lanes))]
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def control_records(self) -> Iterator[Record]:
+        """Every record outside the lanes, oldest first."""
+        rows = self._db.execute(
+            "select seq, stamp_ns, subject, payload from records where lane is null order by seq"
+        )
+        return (Record(*row) for row in rows)
+
+    def record(self, seq: int) -> StoredRecord | None:
+        """One record, or None."""
+        row = self._db.execute(
+            "select seq, stamp_ns, subject, payload, verdict from records where seq = ?", (seq,)
+        ).fetchone()
+        return StoredRecord(Record(*row[:4]), Reason(row[4])) if row else None
+
+    def lane_records(self, kind: str, job: str) -> list[StoredRecord]:
+        """A lane's records with their verdicts, oldest first."""
+        rows = self._db.execute(
+            "select seq, stamp_ns, subject, payload, verdict from records"
+            " where lane = (select id from lanes where kind = ? and job = ?) order by seq",
+            (kind, job),
+        )
+        return [StoredRecord(Record(*row[:4]), Reason(row[4])) for row in rows]
+
+    def job(self, kind: str, job: str) -> Job | None:
+        """What is the state of job X? (M20)"""
+        row = self._db.execute(
+            "select body from lanes where kind = ? and job = ?", (kind, job)
+        ).fetchone()
+        return _decoder.decode(row[0]).job if row else None
+
+    def find(self, prefix: str, *, limit: int = 16) -> list[Job]:
+        """Jobs whose id begins with these hex digits."""
+        rows = self._db.execute(
+            "select body from lanes where job >= ? and job < ? and state is not null limit ?",
+            (prefix, prefix + "g", limit),
+        )
+        return _jobs(rows)
+
+    def pending(self, kind: str, *, limit: int = 1000) -> list[Job]:
+        """Which jobs of kind K, or below it, are pending? Oldest first (M20)."""
+        rows = self._db.execute(
+            "select body from lanes where due_ms is not null and state = 'pending'"
+            " and (kind = ? or (kind > ? and kind < ?)) order by first_seq limit ?",
+            (kind, kind + ".", kind + "/", limit),
+        )
+        return _jobs(rows)
+
+    def overdue(self, now_ms: int, *, limit: int = 100) -> list[Job]:
+        """Which jobs are past their deadline, or past the time to start? (M20)"""
+        rows = self._db.execute(
+            "select body from lanes where due_ms is not null and due_ms < ?"
+            " order by due_ms limit ?",
+            (now_ms, limit),
+        )
+        return _jobs(rows)
+
+    def long_called(self, before_ms: int, *, limit: int = 100) -> list[tuple[Job, int]]:
+        """Pending jobs whose newest announcement is older, and how often they were announced."""
+        rows = self._db.execute(
+            "select body, calls from lanes where called_ms is not null and called_ms < ?"
+            " order by called_ms limit ?",
+            (before_ms, limit),
+        ).fetchall()
+        found = ((_decoder.decode(body).job, calls) for body, calls in rows)
+        return [(job, calls) for job, calls in found if job is not None]
+
+    def jobs(
+        self, *, states: Iterable[State] = (), kind: str = "", limit: int = 50
+    ) -> list[Job]:
+        """Jobs, newest first, filtered by state and kind prefix."""
+        wanted = [state.value for state in states]
+        clauses, args = ["state is not null"], list[object]()
+        if wanted:
+            clauses.append(f"state in ({','.join('?' * len(wanted))})")
+            args += wanted
+        if kind:
+            clauses.append("(kind = ? or (kind > ? and kind < ?))")
+            args += [kind, kind + ".", kind + "/"]
+        rows = self._db.execute(
+            f"select body from lanes where {' and '.join(clauses)} order by id desc limit ?",  # noqa: S608 - only placeholders are joined
+            (*args, limit),
+        )
+        return _jobs(rows)
+
+    def counts(self) -> dict[str, int]:
+        """How many jobs are in each state that has any."""
+        rows = self._db.execute(
+            "select state, count(*) from lanes where state is not null group by state"
+        )
+        return dict(rows.fetchall())
+
+    def refresh(self) -> Cursor:
+        """For read-only opens: see what the writer has flushed since."""
+        self._cursor = self._load_cursor()
+        return self._cursor
+
+
+def _is_ended(lane: Lane) -> bool:
+    return lane.job is not None and lane.job.state in TERMINAL
+
+
+def _jobs(rows: Iterable[tuple[bytes]]) -> list[Job]:
+    found = (_decoder.decode(row[0]).job for row in rows)
+    return [job for job in found if job is not None]
+
+
+def _columns(held: _Held) -> tuple[object, ...]:
+    job = held.lane.job
+    body = _encoder.encode(held.lane)
+    if job is None:
+        return None, None, None, None, held.calls, None, held.first_seq, body
+    due_ms: int | None = None
+    if job.state in HELD:
+        due_ms = job.deadline_ms
+    elif job.state in OPEN:
+        due_ms = job.start_by_ms
+    called_ms = held.called_ms if job.state is State.PENDING else None
+    return (
+        job.state.value,
+        job.urgency,
+        due_ms,
+        called_ms,
+        held.calls,
+        job.ended_seq or None,
+        held.first_seq,
+        body,
+    )

@@ -1,0 +1,176 @@
+"""One held lease: kept alive while the work runs, given up in time, ended once.
+
+A tenure renews at a third of its lease and stops its own work at two thirds without an
+acknowledged renewal, measured on a clock that keeps running in suspend (SPEC §7.2). Whatever it
+writes names the last record it saw on the job's subject; when it loses that race it reads the
+lane again and goes on only if the lease is still its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from antiphon.core import ops
+from antiphon.core.jobs import HELD, Job
+from antiphon.core.lanes import Lane
+from antiphon.core.reasons import Reason
+from antiphon.errors import AntiphonError, LostRace, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from msgspec import Struct
+
+    from antiphon.ports import Delivery
+    from antiphon.runtime.author import Draft
+    from antiphon.runtime.peer import Peer
+
+RENEW_AT: Final = 1 / 3
+STOP_AT: Final = 2 / 3
+LEASE_GROWTH: Final = 2
+RACES: Final = 8
+"""How often a write is drafted anew because someone else wrote on the lane first."""
+
+
+class TenureLost(AntiphonError):
+    """The lease is not, or may no longer be, this worker's. `verdict` says what the log says."""
+
+    def __init__(self, message: str, verdict: Reason) -> None:
+        """`verdict` is what the next op of this tenure would get."""
+        super().__init__(message)
+        self.verdict = verdict
+
+
+class Tenure:
+    """From an accepted claim to completion, yield or loss."""
+
+    def __init__(
+        self,
+        peer: Peer,
+        delivery: Delivery,
+        lane: Lane,
+        job: Job,
+        *,
+        claimed_boot_s: float,
+        loan_s: float,
+        spawn: Callable[[Coroutine[object, object, None]], object],
+    ) -> None:
+        """`claimed_boot_s` is when the claim was drafted: the lease cannot end before it says."""
+        self.peer = peer
+        self.delivery = delivery
+        self.lane = lane
+        self.job = job
+        self.fence = job.fence
+        self.lost: TenureLost | None = None
+        self._renewed_boot_s = claimed_boot_s
+        self._lease_ms = job.tenure_lease_ms
+        self._loan_s = loan_s
+        self._spawn = spawn
+        self._timer: asyncio.TimerHandle | None = None
+        self._work: asyncio.Future[object] | None = None
+        self._writing = asyncio.Lock()
+
+    # --- keeping ------------------------------------------------------------------------------
+
+    def keep(self, work: asyncio.Future[object]) -> None:
+        """Keep the lease and the loan alive while `work` runs; cancel it if they are lost."""
+        self._work = work
+        self._schedule()
+
+    def release(self) -> None:
+        """Stop keeping."""
+        self._work = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _schedule(self) -> None:
+        pause_s = min(self._lease_ms / 1000 * RENEW_AT, self._loan_s / 3)
+        self._timer = asyncio.get_running_loop().call_later(pause_s, self._tick)
+
+    def _tick(self) -> None:
+        work = self._work
+        if work is None or work.done():
+            return
+        self.delivery.in_progress()
+        held_for_s = self.peer.wall.boot_s() - self._renewed_boot_s
+        if held_for_s >= self._lease_ms / 1000 * STOP_AT:
+            self._lose(
+                TenureLost("no renewal was acknowledged in time", Reason.LEASE_OVER), work
+            )
+            return
+        # A little early rather than a whole period late: timers fire with jitter.
+        if held_for_s >= self._lease_ms / 1000 * RENEW_AT * 0.9:
+            self._spawn(self._renew())
+        self._schedule()
+
+    def _lose(self, why: TenureLost, work: asyncio.Future[object] | None = None) -> None:
+        self.lost = self.lost or why
+        target = work or self._work
+        if target is not None:
+            target.cancel()
+
+    async def _renew(self) -> None:
+        if self._writing.locked() or self._work is None:
+            return
+        lease_ms = min(self._lease_ms * LEASE_GROWTH, self.job.lease_ms_max)
+        sent_boot_s = self.peer.wall.boot_s()
+        body = ops.ClaimBody(
+            kind=self.job.kind, job=self.job.job, lease_ms=lease_ms, fence=self.fence
+        )
+        try:
+            verdict = await self.write(ops.JobClaim, body)
+        except TenureLost as lost:
+            self._lose(lost)
+            return
+        except Unavailable:
+            return
+        if verdict is Reason.OK:
+            self._renewed_boot_s = sent_boot_s
+            self._lease_ms = lease_ms
+        else:
+            self._lose(TenureLost(f"the renewal was rejected: {verdict.in_words}", verdict))
+
+    # --- writing ------------------------------------------------------------------------------
+
+    async def write(self, kind: type[ops.JobOp], body: Struct) -> Reason:
+        """Commit one op of this tenure and read back the verdict that the log gives it.
+
+        Raises `TenureLost` when the lane shows that the lease has passed to someone else, and
+        `Unavailable` when the engine does not answer: then nothing is known.
+        """
+        async with self._writing:
+            for race in range(RACES):
+                if race:
+                    await self.peer.pause(race - 1)
+                draft = self.peer.author.draft(kind, body, prev=self.lane.job_tail)
+                try:
+                    seq = await self.peer.commit(draft)
+                except LostRace:
+                    await self._reread(draft)
+                    continue
+                return await self._settle(seq)
+            raise Unavailable(f"lost {RACES} races in a row on job {self.job.job}")
+
+    async def _settle(self, seq: int) -> Reason:
+        self.peer.confirm_soon(seq)
+        entry = await self.peer.fetch_entry(seq)
+        await self.peer.confirm(seq)
+        outcome = await self.peer.judge(entry, self.lane)
+        self._move(outcome.lane)
+        return outcome.verdict
+
+    async def _reread(self, draft: Draft) -> None:
+        """Someone wrote on the lane: find out whether the lease is still ours."""
+        view = await self.peer.read_lane(self.job.kind, self.job.job)
+        self._move(view.lane)
+        job = view.lane.job
+        if job is None or job.state not in HELD or job.fence != self.fence:
+            verdict = self.peer.foresee(draft, view.lane, rebase=True)
+            raise TenureLost(f"{draft.op.TYPE} came too late: {verdict.in_words}", verdict)
+
+    def _move(self, lane: Lane) -> None:
+        self.lane = lane
+        if lane.job is not None:
+            self.job = lane.job

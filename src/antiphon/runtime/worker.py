@@ -1,0 +1,368 @@
+"""The light worker: follows control ops, what it is handed and its own lanes; nothing else.
+
+One announcement at a time per free slot: open it, claim the job with compare-and-set, read the
+lane back, confirm every control op up to the claim, run the handler, complete, read the accepted
+end, acknowledge. What is not certain to have ended is handed back, never acknowledged
+(SPEC §8): an acknowledgement proves nothing and cannot be taken back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from msgspec import Struct
+
+from antiphon.core import lanes, ops, subjects
+from antiphon.core.backoff import backoff_ms
+from antiphon.core.jobs import Job, State
+from antiphon.core.lanes import Lane
+from antiphon.core.reasons import Reason
+from antiphon.core.records import Entry
+from antiphon.errors import AntiphonError, Conflict, LostRace, Unavailable
+from antiphon.runtime.handlers import Handlers, JobContext, Registered, failure_of, run_handler
+from antiphon.runtime.peer import LaneView, Peer, open_entry
+from antiphon.runtime.tenure import Tenure, TenureLost
+
+if TYPE_CHECKING:
+    from antiphon.ports import Delivery, WorkQueue
+
+NAK_CAP_S: Final = 60.0
+NAK_JITTER_S: Final = 0.5
+UNAVAILABLE_NAK_S: Final = 2.0
+
+log = structlog.get_logger(__name__)
+
+
+class WorkerSettings(Struct, frozen=True, kw_only=True):
+    """How a worker behaves; every wait and queue of it is bounded here."""
+
+    slots: int = 8
+    """Jobs at the same time."""
+    drain_s: float = 20.0
+    """Seconds that running jobs get to finish when the worker is asked to stop."""
+
+
+class Worker:
+    """Runs registered handlers for announced jobs until it is told to stop."""
+
+    def __init__(self, peer: Peer, handlers: Handlers, settings: WorkerSettings) -> None:
+        """Nothing happens before `run`."""
+        self.peer = peer
+        self.handlers = handlers
+        self.settings = settings
+        self.ready = asyncio.Event()
+        self.done = 0
+        """Jobs of which this worker has read the accepted end."""
+        self._draining = asyncio.Event()
+        self._queues: list[WorkQueue] = []
+        self._hot: WorkQueue | None = None
+        self._running: dict[asyncio.Task[None], Tenure | None] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+        self._stopping = False
+
+    @property
+    def busy(self) -> int:
+        """Slots in use."""
+        return len(self._running)
+
+    async def run(self) -> None:
+        """Work until `drain` was called and everything in hand is settled."""
+        await self.peer.sync_control()
+        async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            pullers = []
+            for kind in self.handlers.kinds:
+                for urgency in subjects.CLASSES:
+                    announcements = subjects.calls_of(self.peer.mesh, urgency, kind, below=False)
+                    queue = await stack.enter_async_context(
+                        self.peer.log.work(announcements, name=queue_name(kind, urgency))
+                    )
+                    self._queues.append(queue)
+                    pullers.append(tasks.create_task(self._pull(queue, kind)))
+            follower = tasks.create_task(self._follow_control())
+            self._top_up()
+            self.ready.set()
+            await self._draining.wait()
+            await self._wind_down(pullers)
+            follower.cancel()
+
+    def drain(self) -> None:
+        """Take no more work; finish or give back what is in hand; then `run` returns."""
+        self._draining.set()
+
+    async def _wind_down(self, pullers: list[asyncio.Task[None]]) -> None:
+        for queue in self._queues:
+            queue.revoke_credits()
+        for puller in pullers:
+            puller.cancel()
+        if self._running:
+            await asyncio.wait(self._running, timeout=self.settings.drain_s)
+        self._stopping = True
+        for task in list(self._running):
+            task.cancel()
+        while self._running:
+            await asyncio.wait(self._running)
+
+    async def _follow_control(self) -> None:
+        control = subjects.all_control(self.peer.mesh)
+        async with self.peer.log.follow(self.peer.confirmed, subject=control) as batches:
+            async for batch in batches:
+                await self.peer.feed_control(batch, batch[-1].seq)
+
+    # --- slots --------------------------------------------------------------------------------
+
+    async def _pull(self, queue: WorkQueue, kind: str) -> None:
+        while True:
+            delivery = await queue.next()
+            self._hot = queue
+            if self.busy >= self.settings.slots or self._draining.is_set():
+                # Granted while a slot was free, which another queue's delivery took meanwhile.
+                delivery.nak(self._jitter_s(NAK_JITTER_S))
+                continue
+            self._admit(delivery, kind, queue.loan_s)
+
+    def _admit(self, delivery: Delivery, kind: str, loan_s: float) -> None:
+        if self._tasks is None:
+            raise RuntimeError("admitted outside run()")
+        task = self._tasks.create_task(self._attend(delivery, kind, loan_s))
+        self._running[task] = None
+        task.add_done_callback(self._freed)
+
+    def _freed(self, task: asyncio.Task[None]) -> None:
+        self._running.pop(task, None)
+        self._top_up()
+
+    def _top_up(self) -> None:
+        """Ask for work: as much as fits where work last came from, one everywhere else."""
+        if self._draining.is_set():
+            return
+        free = self.settings.slots - self.busy
+        for queue in self._queues:
+            wanted = free if queue is self._hot else min(free, 1)
+            if queue.credits < wanted:
+                queue.grant(wanted - queue.credits)
+
+    def _jitter_s(self, most_s: float) -> float:
+        return self.peer.entropy.random() * most_s
+
+    # --- one announcement ---------------------------------------------------------------------
+
+    async def _attend(self, delivery: Delivery, kind: str, loan_s: float) -> None:
+        """Answer one announcement; whatever happens, settle it honestly."""
+        try:
+            await self._answer(delivery, kind, loan_s)
+        except Unavailable as away:
+            log.warning("engine_unavailable", problem=away.message, kind=kind)
+            delivery.nak(UNAVAILABLE_NAK_S + self._jitter_s(UNAVAILABLE_NAK_S))
+        except asyncio.CancelledError:
+            delivery.nak(self._jitter_s(NAK_JITTER_S))
+            if not self._stopping:
+                raise
+        except AntiphonError as problem:
+            log.error("announcement_failed", problem=problem.message, kind=kind)
+            delivery.nak(NAK_CAP_S / 2 + self._jitter_s(NAK_CAP_S / 2))
+
+    async def _answer(self, delivery: Delivery, kind: str, loan_s: float) -> None:
+        entry = open_entry(self.peer.mesh, delivery.record)
+        handler = self.handlers.find(kind)
+        if handler is None or not isinstance(entry.op, ops.JobSchedule | ops.JobOffer):
+            # Not an op, or not on its own subject: it announces nothing to anybody.
+            delivery.ack()
+            return
+        job_id = entry.subject[-64:]
+        lane = self._assumed_lane(delivery, entry)
+        for attempt in range(8):
+            if lane is None:
+                lane = (await self.peer.read_lane(kind, job_id)).lane
+            held = await self._claim(delivery, kind, job_id, lane)
+            if held is not None:
+                view, claimed_boot_s = held
+                if view.lane.job is None:
+                    return
+                tenure = Tenure(
+                    self.peer,
+                    delivery,
+                    view.lane,
+                    view.lane.job,
+                    claimed_boot_s=claimed_boot_s,
+                    loan_s=loan_s,
+                    spawn=self._spawn,
+                )
+                await self._serve(tenure, view, handler)
+                return
+            if lane.job is None or lane.job.state is not State.PENDING:
+                return
+            lane = None
+            await self.peer.pause(attempt)
+        delivery.nak(self._jitter_s(NAK_CAP_S))
+
+    def _assumed_lane(self, delivery: Delivery, entry: Entry) -> Lane | None:
+        """The lane of a job that was just called for the first time: its schedule, alone.
+
+        It only saves a read. The claim's compare-and-set against nothing shows whether the job's
+        own subject was empty, and the lane is read back in full before anything runs.
+        """
+        if delivery.deliveries != 1 or not isinstance(entry.op, ops.JobSchedule):
+            return None
+        outcome = lanes.apply(self.peer.control, lanes.EMPTY, entry)
+        return outcome.lane if outcome.changed else None
+
+    async def _claim(
+        self, delivery: Delivery, kind: str, job_id: str, lane: Lane
+    ) -> tuple[LaneView, float] | None:
+        """Try to take the job; the lane as read back if the claim holds, else None.
+
+        Settles the delivery where there is nothing to wait for. A lost race leaves it open while
+        the job is still pending, so that the caller may read and try again.
+        """
+        job = lane.job
+        if job is None:
+            delivery.ack()
+            return None
+        boot_s = self.peer.wall.boot_s()
+        body = ops.ClaimBody(kind=kind, job=job_id, lease_ms=job.lease_ms, begin=True)
+        draft = self.peer.author.draft(ops.JobClaim, body, prev=lane.job_tail)
+        verdict = self.peer.foresee(draft, lane)
+        if verdict is not Reason.OK:
+            self._stay_away(delivery, job, verdict)
+            return None
+        try:
+            seq = await self.peer.commit(draft)
+        except Conflict:
+            view = await self.peer.read_lane(kind, job_id)
+            if view.lane.job is not None and view.lane.job.state is not State.PENDING:
+                self._stay_away(delivery, view.lane.job, Reason.HELD)
+            return None
+        view = await self.peer.read_lane(kind, job_id, at_least=seq)
+        mine = view.lane.job
+        verdict = view.verdict_of(draft.op_id) or Reason.HELD
+        if verdict is Reason.OK and mine and mine.claimer == self.peer.author.did:
+            return view, boot_s
+        if mine is not None:
+            self._stay_away(delivery, mine, verdict)
+        return None
+
+    def _stay_away(self, delivery: Delivery, job: Job, verdict: Reason) -> None:
+        """Settle an announcement that cannot be answered now: not before it could be."""
+        if job.is_terminal:
+            delivery.ack()
+            return
+        now_ms = self.peer.wall.now_ms()
+        match verdict:
+            case Reason.NOT_YET:
+                until_ms = job.retry_after_ms
+            case Reason.COOLDOWN:
+                mine = (until for who, until in job.cooling if who == self.peer.author.did)
+                until_ms = max(mine, default=now_ms)
+            case Reason.NOT_ROUTED | Reason.NO_CHAIN:
+                until_ms = now_ms + int(NAK_CAP_S * 1000)
+            case _:
+                until_ms = max(job.deadline_ms, now_ms + 1000)
+        wait_s = min(max(until_ms - now_ms, 0) / 1000, NAK_CAP_S)
+        delivery.nak(wait_s + self._jitter_s(NAK_JITTER_S))
+
+    # --- one tenure ---------------------------------------------------------------------------
+
+    def _spawn(self, work: object) -> None:
+        if self._tasks is not None:
+            self._tasks.create_task(work)  # type: ignore[arg-type]
+
+    async def _serve(self, tenure: Tenure, view: LaneView, handler: Registered) -> None:
+        """Run the handler under the lease and bring the end to the log."""
+        job = tenure.job
+        schedule = view.entry_at(job.scheduled_seq)
+        if schedule is None or not isinstance(schedule.op, ops.JobSchedule):
+            raise AntiphonError(f"the schedule of job {job.job} is not on its lane")
+        body = schedule.op.body
+        context = JobContext(
+            kind=job.kind, job=job.job, fence=job.fence, attempt=job.attempts + 1
+        )
+        work = asyncio.ensure_future(run_handler(handler, body.manifest, context))
+        tenure.keep(work)
+        end: ops.CompleteBody | ops.YieldBody
+        try:
+            limit_s = body.manifest.timeout or None
+            async with asyncio.timeout(limit_s):
+                output = await work
+            end = ops.CompleteBody(
+                kind=job.kind,
+                job=job.job,
+                fence=job.fence,
+                status="succeeded",
+                outputs=(output,),
+            )
+        except asyncio.CancelledError:
+            work.cancel()
+            if tenure.lost is None:
+                await self._give_back(tenure, "drain")
+                return
+            log.warning("tenure_lost", job=job.job, verdict=tenure.lost.verdict.value)
+            self._stay_away(tenure.delivery, tenure.job, Reason.HELD)
+            return
+        except Exception as error:  # noqa: BLE001 - whatever a person's function raises
+            end = self._after_error(job, body.retry, error)
+        finally:
+            tenure.release()
+        await self._end(tenure, end)
+
+    def _after_error(
+        self, job: Job, retry: ops.Retry, error: Exception
+    ) -> ops.CompleteBody | ops.YieldBody:
+        """A yield while attempts are left, else a completion that says what went wrong."""
+        failure = failure_of(error)
+        if job.attempts + 1 < job.attempts_max and failure.name not in retry.give_up_on:
+            delay_ms = backoff_ms(
+                job.attempts,
+                base_ms=retry.base_ms,
+                cap_ms=retry.cap_ms,
+                chance=self.peer.entropy.random(),
+            )
+            return ops.YieldBody(
+                kind=job.kind,
+                job=job.job,
+                fence=job.fence,
+                reason="error",
+                retry_after_ms=delay_ms,
+                error=failure,
+            )
+        return ops.CompleteBody(
+            kind=job.kind, job=job.job, fence=job.fence, status="failed", error=failure
+        )
+
+    async def _end(self, tenure: Tenure, end: ops.CompleteBody | ops.YieldBody) -> None:
+        """Write the end; acknowledge only if the log shows the job as ended."""
+        kind = ops.JobComplete if isinstance(end, ops.CompleteBody) else ops.JobYield
+        try:
+            verdict = await tenure.write(kind, end)
+        except TenureLost as lost:
+            log.warning(
+                "end_refused", job=tenure.job.job, op=kind.TYPE, verdict=lost.verdict.value
+            )
+            self._stay_away(tenure.delivery, tenure.job, Reason.HELD)
+            return
+        except LostRace as lost_race:
+            raise Unavailable(lost_race.message) from lost_race
+        if not verdict.is_accepted:
+            log.warning("end_refused", job=tenure.job.job, op=kind.TYPE, verdict=verdict.value)
+        if tenure.job.is_terminal:
+            self.done += 1
+            tenure.delivery.ack()
+        else:
+            self._stay_away(tenure.delivery, tenure.job, Reason.NOT_YET)
+
+    async def _give_back(self, tenure: Tenure, reason: str) -> None:
+        """Yield what cannot be finished before this process ends."""
+        job = tenure.job
+        body = ops.YieldBody(kind=job.kind, job=job.job, fence=job.fence, reason=reason)  # type: ignore[arg-type]
+        await self._end(tenure, body)
+
+
+def queue_name(kind: str, urgency: int) -> str:
+    """The shared queue of one kind and class: the same for every worker.
+
+    Engines allow no dot in a queue's name; `=` cannot occur in a kind, so names stay distinct.
+    """
+    return f"{kind.replace('.', '=')}={urgency}"

@@ -1,0 +1,235 @@
+"""Reading the log: pages, lanes, confirmations, purges."""
+
+# a test's name states the behaviour; expected values are literal.
+# ruff: noqa: D102, PLR2004
+
+from __future__ import annotations
+
+from antiphon.core import subjects
+from antiphon.errors import LostRace, Rejected, Unavailable
+from antiphon.testing.engine_suite.harness import EngineSuite, Site, job_id, refused, seqs
+
+
+class ReadSuite(EngineSuite):
+    """Pages and single records."""
+
+    async def test_an_empty_log_has_nothing(self) -> None:
+        async with self.site() as site:
+            engine = await site.connect()
+            page = await engine.log.read(0, limit=10)
+            assert page.records == []
+            assert not page.more
+            assert await engine.log.last() is None
+            assert await engine.log.fetch(1) is None
+            assert await engine.log.read_subjects([site.job(1)]) == []
+
+    async def test_pages_hold_every_record_once(self) -> None:
+        count, limit = 25, 10
+        async with self.site() as site:
+            engine = await site.connect()
+            await site.announce(engine, range(count))
+            after, found, sizes = 0, [], []
+            while True:
+                page = await engine.log.read(after, limit=limit)
+                found += seqs(page.records)
+                sizes.append(len(page.records))
+                if not page.more:
+                    break
+                after = found[-1]
+            assert found == list(range(1, count + 1))
+            assert sizes == [10, 10, 5]
+
+    async def test_a_page_that_ends_with_the_log_has_no_more(self) -> None:
+        async with self.site() as site:
+            engine = await site.connect()
+            await site.announce(engine, range(4))
+            page = await engine.log.read(0, limit=4)
+            assert (seqs(page.records), page.more) == ([1, 2, 3, 4], False)
+            page = await engine.log.read(4, limit=4)
+            assert (seqs(page.records), page.more) == ([], False)
+            page = await engine.log.read(99, limit=4)
+            assert (seqs(page.records), page.more) == ([], False)
+
+    async def test_a_page_may_be_long(self) -> None:
+        count = 1500
+        async with self.site() as site:
+            engine = await site.connect()
+            await site.announce(engine, range(count))
+            page = await engine.log.read(0, limit=2000)
+            assert seqs(page.records) == list(range(1, count + 1))
+            assert not page.more
+
+    async def test_a_page_may_be_filtered(self) -> None:
+        async with self.site() as site:
+            engine = await site.connect()
+            for n in range(6):
+                await site.append(engine, site.job(n) if n % 2 else site.control(f"c{n}"))
+            control = subjects.all_control(site.mesh)
+            page = await engine.log.read(0, limit=2, subject=control)
+            assert (seqs(page.records), page.more) == ([1, 3], True)
+            page = await engine.log.read(3, limit=2, subject=control)
+            assert (seqs(page.records), page.more) == ([5], False)
+            page = await engine.log.read(0, limit=9, subject=f"ap.{site.mesh}.job.>")
+            assert seqs(page.records) == [2, 4, 6]
+            page = await engine.log.read(0, limit=9, subject=site.job(3))
+            assert seqs(page.records) == [4]
+
+    async def test_records_are_fetched_by_sequence(self) -> None:
+        async with self.site() as site:
+            engine = await site.connect()
+            await site.announce(engine, range(3))
+            record = await engine.log.fetch(2)
+            assert record is not None
+            assert record.subject == site.call(1)
+            assert await engine.log.fetch(4) is None
+            last = await engine.log.last()
+            assert last is not None
+            assert last.seq == 3
+
+
+class LaneSuite(EngineSuite):
+    """Everything about one job."""
+
+    async def _fill(self, site: Site) -> None:
+        engine = await site.connect()
+        mesh, one, two = site.mesh, job_id(1), job_id(2)
+        for subject in (
+            subjects.wait(mesh, "render", one),  # 1
+            subjects.call(mesh, 2, "render", one),  # 2
+            subjects.call(mesh, 1, "render", two),  # 3: another job
+            subjects.job(mesh, "render", one),  # 4
+            subjects.job(mesh, "render.video", one),  # 5: another kind, the same id
+            subjects.call(mesh, 0, "render", one),  # 6
+            subjects.control(mesh, "rules"),  # 7
+        ):
+            await site.append(engine, subject)
+        await site.append(engine, subjects.job(mesh, "render", one), after=4)  # 8
+
+    async def test_a_lane_is_read_by_its_two_filters(self) -> None:
+        async with self.site() as site:
+            await self._fill(site)
+            engine = await site.connect()
+            lane = await engine.log.read_subjects(
+                subjects.lane_filters(site.mesh, "render", job_id(1))
+            )
+            assert seqs(lane) == [1, 2, 4, 6, 8]
+
+    async def test_a_lane_is_read_by_its_literal_subjects(self) -> None:
+        async with self.site() as site:
+            await self._fill(site)
+            engine = await site.connect()
+            lane = await engine.log.read_subjects(subjects.lane(site.mesh, "render", job_id(1)))
+            assert seqs(lane) == [1, 2, 4, 6, 8]
+
+    async def test_kinds_below_are_other_lanes(self) -> None:
+        async with self.site() as site:
+            await self._fill(site)
+            engine = await site.connect()
+            filters = subjects.lane_filters(site.mesh, "render.video", job_id(1))
+            assert seqs(await engine.log.read_subjects(filters)) == [5]
+
+    async def test_an_unknown_lane_is_empty(self) -> None:
+        async with self.site() as site:
+            await self._fill(site)
+            engine = await site.connect()
+            filters = subjects.lane_filters(site.mesh, "render", job_id(9))
+            assert await engine.log.read_subjects(filters) == []
+
+    async def test_a_lane_beyond_the_limit_is_refused(self) -> None:
+        async with self.site() as site:
+            await self._fill(site)
+            engine = await site.connect()
+            filters = subjects.lane_filters(site.mesh, "render", job_id(1))
+            assert len(await engine.log.read_subjects(filters, limit=5)) == 5
+            with refused(Rejected) as caught:
+                await engine.log.read_subjects(filters, limit=4)
+            assert isinstance(caught.error, Rejected)
+            assert caught.error.reason == "too_large"
+
+    async def test_a_writer_reads_its_own_lane(self) -> None:
+        async with self.site() as site:
+            engine, other = await site.connect_many(2)
+            last = 0
+            for n in range(20):
+                last = await site.append(engine, site.job(1), b"%d" % n, after=last)
+                lane = await other.log.read_subjects([site.job(1)])
+                assert lane[-1].seq == last
+
+
+class ConfirmSuite(EngineSuite):
+    """The read that may not be late."""
+
+    async def test_it_sees_every_control_record_up_to_a_sequence_and_none_above(self) -> None:
+        async with self.site() as site:
+            engine = await site.connect()
+            for n in range(9):
+                await site.append(engine, site.control(f"c{n}") if n % 3 else site.job(n))
+            control = subjects.all_control(site.mesh)
+            confirm = engine.log.confirm
+            assert seqs(await confirm(control, after=0, upto=9)) == [2, 3, 5, 6, 8, 9]
+            assert seqs(await confirm(control, after=0, upto=5)) == [2, 3, 5]
+            assert seqs(await confirm(control, after=3, upto=7)) == [5, 6]
+            assert await confirm(control, after=6, upto=7) == []
+            assert await confirm(control, after=9, upto=9) == []
+
+    async def test_it_sees_what_another_connection_has_just_written(self) -> None:
+        async with self.site() as site:
+            writer, reader = await site.connect_many(2)
+            for n in range(20):
+                control = await site.append(writer, site.control(f"c{n}"))
+                claim = await site.append(writer, site.job(n))
+                found = await reader.log.confirm(
+                    subjects.all_control(site.mesh), after=control - 1, upto=claim
+                )
+                assert seqs(found) == [control]
+
+    async def test_it_does_not_answer_beyond_the_end(self) -> None:
+        async with self.site() as site:
+            engine = await site.connect()
+            await site.append(engine, site.control())
+            with refused(Unavailable):
+                await engine.log.confirm(subjects.all_control(site.mesh), after=0, upto=2)
+
+
+class PurgeSuite(EngineSuite):
+    """What the owner's archiver may do."""
+
+    async def test_only_what_matches_up_to_the_sequence_goes(self) -> None:
+        async with self.site() as site:
+            engine = await site.connect()
+            last = 0
+            for _ in range(3):
+                last = await site.append(engine, site.job(1), after=last)  # 1, 2, 3
+            await site.append(engine, site.job(2))
+            assert await engine.log.purge(site.job(1), upto=2) == 2
+            assert seqs((await engine.log.read(0, limit=9)).records) == [3, 4]
+            assert await engine.log.fetch(1) is None
+            assert await engine.log.purge(site.job(1), upto=2) == 0
+
+    async def test_a_lane_goes_by_its_filter(self) -> None:
+        async with self.site() as site:
+            engine = await site.connect()
+            await site.announce(engine, range(2))
+            await site.append(engine, site.job(0))
+            await site.append(engine, site.job(1))
+            for pattern in subjects.lane_filters(site.mesh, "render", job_id(0)):
+                await engine.log.purge(pattern, upto=4)
+            assert seqs((await engine.log.read(0, limit=9)).records) == [2, 4]
+
+    async def test_sequences_are_not_reused(self) -> None:
+        async with self.site() as site:
+            engine = await site.connect()
+            await site.announce(engine, range(3))
+            assert await engine.log.purge(f"ap.{site.mesh}.>", upto=3) == 3
+            assert await engine.log.last() is None
+            assert await site.append(engine, site.job(9)) == 4
+
+    async def test_a_purged_subject_is_empty_for_the_compare_and_set(self) -> None:
+        async with self.site() as site:
+            engine = await site.connect()
+            seq = await site.append(engine, site.job(1))
+            await site.append(engine, site.job(2))
+            await engine.log.purge(site.job(1), upto=seq)
+            with refused(LostRace):
+                await site.append(engine, site.job(1), after=seq)
+            assert await site.append(engine, site.job(1)) == 3

@@ -1,0 +1,248 @@
+"""The house rules that no linter knows: size, names, dead files, stray hosts and paths.
+
+Each rule is a function from a tree to the list of its offences, so that the second half of this
+file can show every one of them failing on a small tree made for it.
+"""
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+MAX_LINES = 400
+PYTHON_FOLDERS = ("src", "bench", "chaos", "tests", "scripts", "examples")
+BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "managers", "misc"}
+# Words are put together here, so that this file does not offend against itself.
+UNFINISHED = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X")) + r")\b")
+STRAYS = re.compile(
+    "|".join(
+        (
+            r"(?<![\w.])/(?:wo" + r"rk|ro" + r"ot|fa" + r"rm)/",
+            r"(?<![\w.])/ho" + r"me/\w",
+            r"(?<![\w.])/Us" + r"ers/\w",
+            "pypi" + r"\.org/sim" + "ple",
+            "files" + r"\.python" + "hosted",
+            "--(?:extra-)?index" + "-url[ =]",
+            "--find" + "-links[ =]",
+            "registry" + r"\.npm" + "js",
+        )
+    )
+)
+# Modules that no other imports because people do: `python -m antiphon.testing.simulate`, the
+# suite that an engine's own tests inherit.
+USED_BY_NAME = {
+    "antiphon.testing.simulate",
+    "antiphon.testing.mutants",
+    "antiphon.testing.engine_suite",
+}
+NOT_OURS = {"__pycache__", "node_modules", "dist", "build", "results", "htmlcov"}
+DOT_FOLDERS_OF_OURS = {".ci", ".github"}
+TEXT = {"", ".py", ".md", ".toml", ".txt", ".lock", ".sh", ".yaml", ".yml", ".json", ".cfg", ".ini"}
+TEXT |= {".html", ".css", ".js", ".svg", ".conf", ".service"}
+
+
+def files(root: Path) -> Iterator[Path]:
+    """Every file of the project, without environments, caches and node state."""
+    for path in sorted(root.iterdir()):
+        if path.is_symlink() or path.name in NOT_OURS:
+            continue
+        if path.is_file():
+            yield path
+        elif not path.name.startswith(".") or path.name in DOT_FOLDERS_OF_OURS:
+            yield from files(path)
+
+
+def python_files(root: Path, *folders: str) -> Iterator[Path]:
+    for folder in folders or PYTHON_FOLDERS:
+        if not (root / folder).is_dir():
+            continue
+        for path in files(root / folder):
+            if path.suffix == ".py" or read(path).startswith("#!/usr/bin/env python3"):
+                yield path
+
+
+def read(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def module_name(root: Path, path: Path) -> str:
+    parts = path.relative_to(root / "src").with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(root: Path, path: Path) -> set[str]:
+    """The names that a file imports, absolute: modules, and what is taken out of them."""
+    found: set[str] = set()
+    package = (
+        list(path.relative_to(root / "src").parent.parts) if root / "src" in path.parents else []
+    )
+    for node in ast.walk(ast.parse(read(path))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            found |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+    return found
+
+
+# --- the rules -------------------------------------------------------------------------------
+
+
+def too_long(root: Path) -> list[str]:
+    return [
+        f"{path.relative_to(root)}: {lines} lines; up to {MAX_LINES}. Is it still one thing?"
+        for path in python_files(root)
+        if (lines := len(read(path).splitlines())) > MAX_LINES
+    ]
+
+
+def badly_named(root: Path) -> list[str]:
+    return [
+        f"{path.relative_to(root)}: '{word}' says nothing; name it after what it is"
+        for folder in PYTHON_FOLDERS
+        if (root / folder).is_dir()
+        for path in files(root / folder)
+        for part in path.relative_to(root).parts
+        for word in re.split(r"[_.\-]", part)
+        if word in BANNED_NAMES
+    ]
+
+
+def unfinished(root: Path) -> list[str]:
+    return [
+        f"{path.relative_to(root)}:{number}: open work belongs in an issue"
+        for path in python_files(root)
+        for number, line in enumerate(read(path).splitlines(), 1)
+        if UNFINISHED.search(line)
+    ]
+
+
+def printing(root: Path) -> list[str]:
+    """Only the interfaces and the testing commands speak to a terminal."""
+    source = root / "src" / "antiphon"
+    return [
+        f"{path.relative_to(root)}:{node.lineno}: print() outside interfaces and testing"
+        for path in python_files(root, "src")
+        if path.relative_to(source).parts[0] not in {"interfaces", "testing"}
+        for node in ast.walk(ast.parse(read(path)))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "print"
+    ]
+
+
+def dead(root: Path) -> list[str]:
+    """Modules that nothing in the package imports and nobody starts."""
+    modules = {module_name(root, path): path for path in python_files(root, "src")}
+    alive = {"antiphon"} | USED_BY_NAME
+    for path in modules.values():
+        alive |= imports_of(root, path)
+        # What a package resolves lazily stands there as a string: ".sdk.mesh", "antiphon.sdk".
+        if path.name == "__init__.py":
+            quoted = re.findall(r"""["'](?:antiphon)?\.?([a-z0-9_.]+)["']""", read(path))
+            alive |= {f"antiphon.{name}" for name in quoted}
+    project = tomllib.loads(read(root / "pyproject.toml"))["project"]
+    for group in (project.get("scripts", {}), *project.get("entry-points", {}).values()):
+        alive |= {start.partition(":")[0] for start in group.values()}
+    # A package is alive with any of its modules.
+    alive |= {name[: dot.start()] for name in alive for dot in re.finditer(r"\.", name)}
+    return [
+        f"{path.relative_to(root)}: nothing imports it and nothing starts it"
+        for name, path in modules.items()
+        if name not in alive and not name.endswith("__main__")
+    ]
+
+
+def strays(root: Path) -> list[str]:
+    """Hosts of package registries and paths of somebody's machine."""
+    return [
+        f"{path.relative_to(root)}:{number}: a registry host, or a path of one machine"
+        for path in files(root)
+        if path.suffix in TEXT or path.name.startswith(".")
+        for number, line in enumerate(read(path).splitlines(), 1)
+        if STRAYS.search(line)
+    ]
+
+
+def looking_up(root: Path) -> list[str]:
+    """Imports of the root package from inside: they would tie every layer to every other."""
+    return [
+        f"{path.relative_to(root)}: imports from the root package"
+        for path in python_files(root, "src")
+        if "antiphon" in imports_of(root, path)
+    ]
+
+
+def undocumented(root: Path) -> list[str]:
+    return [
+        f"{path.relative_to(root)}: opens without a docstring"
+        for path in python_files(root, "src", "bench", "chaos", "scripts")
+        if not ast.get_docstring(ast.parse(read(path)))
+    ]
+
+
+RULES = [too_long, badly_named, unfinished, printing, dead, strays, looking_up, undocumented]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_tree_is_tidy(rule):
+    offences = rule(ROOT)
+    assert not offences, "\n".join(offences)
+
+
+# --- and the rules themselves can fail -------------------------------------------------------
+
+DOC = '"""A module."""\n'
+HOUSE = {
+    "pyproject.toml": "[project]\nscripts = {antiphon = 'antiphon.interfaces.cli:main'}\n",
+    "src/antiphon/__init__.py": DOC + 'LAZY = {"Mesh": ".sdk"}\n',
+    "src/antiphon/sdk.py": DOC + "from antiphon.errors import Rejected\n",
+    "src/antiphon/errors.py": DOC,
+    "src/antiphon/interfaces/__init__.py": DOC,
+    "src/antiphon/interfaces/cli.py": DOC + "print('hello')\n",
+}
+
+
+def build(root: Path, tree: dict[str, str]) -> Path:
+    for name, text in tree.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return root
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_tidy_house_has_no_offences(rule, tmp_path):
+    assert rule(build(tmp_path, HOUSE)) == []
+
+
+BREACHES = [
+    (too_long, "tests/test_saga.py", "x = 1\n" * (MAX_LINES + 1)),
+    (too_long, "scripts/saga", "#!/usr/bin/env python3\n" * (MAX_LINES + 1)),
+    (badly_named, "src/antiphon/lease_utils.py", DOC),
+    (badly_named, "tests/helpers/lease.py", DOC),
+    (unfinished, "bench/lifecycle.py", "x = 1  # TO" + "DO later\n"),
+    (printing, "src/antiphon/core/jobs.py", DOC + "print('claimed')\n"),
+    (dead, "src/antiphon/sdk_old.py", DOC),
+    (dead, "src/antiphon/runtime/__init__.py", DOC),
+    (strays, "docs/notes.md", "see /wo" + "rk/notes\n"),
+    (strays, "requirements.lock", "--index" + "-url somewhere\n"),
+    (strays, "scripts/setup", "pip install x -i https://pypi" + ".org/simple\n"),
+    (looking_up, "src/antiphon/sdk2.py", DOC + "from antiphon import Mesh\n"),
+    (looking_up, "src/antiphon/runtime/node.py", DOC + "from .. import Mesh\n"),
+    (looking_up, "src/antiphon/node.py", DOC + "import antiphon\n"),
+    (undocumented, "src/antiphon/core/jobs.py", "x = 1\n"),
+    (undocumented, "chaos/stale.py", ""),
+]
+
+
+@pytest.mark.parametrize("rule, name, text", BREACHES)
+def test_each_rule_sees_its_breach(rule, name, text, tmp_path):
+    root = build(tmp_path, {**HOUSE, name: text})
+    assert any(offence.startswith(name) for offence in rule(root))

@@ -1,0 +1,182 @@
+"""What Hypothesis draws: values of the canonical profile, and ops of every type."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from tests.unit.core.authors import ALICE, OWNER
+
+from antiphon.core import ops
+from antiphon.core.clock import MAX_LOGICAL, MAX_WALL, pack
+from antiphon.core.codec import MAX_INTEGER
+from antiphon.core.manifest import BlobInput, Manifest, NonceInput
+from antiphon.core.rules import Rules
+
+# A failure prints the blob that reproduces it; time limits are the runner's.
+THOROUGH = settings(max_examples=300, deadline=None, print_blob=True)
+BRISK = settings(max_examples=100, deadline=None, print_blob=True)
+
+# Everything that UTF-8 can say: control characters, quotes, non-BMP, no lone surrogates.
+texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
+integers = st.integers(-MAX_INTEGER, MAX_INTEGER)
+ascii_keys = st.text(st.characters(max_codepoint=127), max_size=12)
+plain_values = st.recursive(
+    st.none() | st.booleans() | integers | texts,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(ascii_keys, inner, max_size=5),
+    max_leaves=20,
+)
+
+hexes = st.text("0123456789abcdef", min_size=64, max_size=64)
+digests = hexes.map("blake3:".__add__)
+hlcs = st.tuples(st.integers(0, MAX_WALL), st.integers(0, MAX_LOGICAL))
+fences = hlcs.map(pack)
+token_heads = "abcdefghijklmnopqrstuvwxyz"
+tokens = st.from_regex(r"\A[a-z][a-z0-9]{0,5}\Z") | st.sampled_from(
+    ["call", "wait", "job", "ctl", "seal", "a", "b"]
+)
+later_tokens = tokens | st.sampled_from(["0", "1", "2", "0a", "x-y", "x_y"])
+kinds = st.builds(
+    lambda head, rest: ".".join([head, *rest]), tokens, st.lists(later_tokens, max_size=3)
+)
+
+
+def optional(strategy):
+    return st.none() | strategy
+
+
+def sparse(build, required, extra):
+    """Structs with the required fields and any subset of the others."""
+    return st.fixed_dictionaries(required, optional=extra).map(lambda fields: build(**fields))
+
+
+manifests = sparse(
+    Manifest,
+    {
+        "command": st.lists(texts, min_size=1, max_size=3).map(tuple),
+        "args": st.lists(texts, max_size=3).map(tuple),
+        "timeout": st.integers(0, 86_400),
+    },
+    {
+        "env": st.dictionaries(st.from_regex(r"\A[A-Za-z_][A-Za-z0-9_]{0,8}\Z"), texts, max_size=4),
+        "cwd": st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=20),
+        "inputs": st.lists(
+            sparse(
+                BlobInput,
+                {"algo": st.just("blake3"), "hash": digests},
+                {"size": st.integers(0, MAX_INTEGER), "name": st.just("data.bin")},
+            )
+            | st.builds(NonceInput, nonce=hexes),
+            max_size=3,
+        ).map(tuple),
+        "policy_root": hexes.map("sha256:".__add__),
+        "ulid": st.just("01ARZ3NDEKTSV4RRFFQ69G5FAV"),
+    },
+)
+
+rules = sparse(
+    Rules,
+    {},
+    {
+        "protocol": st.integers(1, 65_535),
+        "authority": st.sampled_from(["chain", "open"]),
+        "max_drift_ms": st.integers(1, 600_000),
+        "lease_ms": st.integers(1, 10_000_000),
+        "attempts": st.integers(1, 1000),
+        "selection": st.lists(
+            st.tuples(tokens, st.sampled_from(["queue", "rendezvous"])), max_size=3
+        ).map(tuple),
+    },
+)
+
+_on_job = {"kind": kinds, "job": hexes}
+_failure = sparse(
+    ops.Failure, {"name": st.just("ValueError")}, {"message": texts}
+)  # fmt: skip
+_output = sparse(
+    ops.Output,
+    {"name": st.just("out"), "hash": digests, "size": st.integers(0, MAX_INTEGER)},
+    {"type": optional(st.just("text/plain")), "sha256": optional(hexes), "text": optional(texts)},
+)
+_dids = st.sampled_from([OWNER.did, ALICE.did])
+
+bodies = {
+    ops.MeshGenesis: sparse(
+        ops.Genesis,
+        {"name": st.just("m"), "owner": _dids, "recovery": _dids, "rules": rules},
+        {},
+    ),
+    ops.MeshRules: sparse(ops.RulesBody, {"rules": rules}, {}),
+    ops.MeshRoute: sparse(ops.RouteBody, {"kind": kinds}, {"target": optional(_dids)}),
+    ops.MeshCoordinator: sparse(ops.CoordinatorBody, {"node": _dids}, {}),
+    ops.JobSchedule: sparse(
+        ops.ScheduleBody,
+        {"kind": kinds, "manifest": manifests},
+        {
+            "urgency": st.sampled_from([0, 1, 2]),
+            "retry": sparse(
+                ops.Retry,
+                {},
+                {
+                    "attempts": optional(st.integers(1, 1000)),
+                    "base_ms": st.integers(0, 3_600_000),
+                    "give_up_on": st.lists(texts, max_size=2).map(tuple),
+                },
+            ),
+            "lease_ms": optional(st.integers(1, MAX_INTEGER)),
+            "start_by": optional(st.integers(0, MAX_WALL)),
+            "not_before": optional(st.integers(0, MAX_WALL)),
+            "after": st.lists(st.tuples(kinds, hexes), max_size=2).map(tuple),
+            "after_any_outcome": st.booleans(),
+            "concurrency": optional(st.just("gpu")),
+            "requires": st.lists(st.just("os=linux"), max_size=2).map(tuple),
+            "retry_of": optional(hexes),
+        },
+    ),
+    ops.JobOffer: sparse(ops.OfferBody, _on_job, {"urgency": st.sampled_from([0, 1, 2])}),
+    ops.JobClaim: sparse(
+        ops.ClaimBody,
+        {**_on_job, "lease_ms": st.integers(1, MAX_INTEGER)},
+        {"begin": st.booleans(), "fence": optional(fences)},
+    ),
+    ops.JobStart: sparse(ops.StartBody, {**_on_job, "fence": fences}, {}),
+    ops.JobComplete: sparse(
+        ops.CompleteBody,
+        {**_on_job, "fence": fences, "status": st.sampled_from(["succeeded", "failed"])},
+        {
+            "outputs": st.lists(_output, max_size=2).map(tuple),
+            "error": optional(_failure),
+            "exit": optional(st.integers(-255, 255)),
+            "proof": optional(
+                st.builds(
+                    ops.DsseEnvelope,
+                    payload=texts,
+                    payload_type=st.just("application/vnd.in-toto+json"),
+                    signatures=st.just((ops.DsseSignature(keyid="", sig="AA=="),)),
+                )
+            ),
+        },
+    ),
+    ops.JobYield: sparse(
+        ops.YieldBody,
+        {**_on_job, "fence": fences, "reason": st.sampled_from(["error", "drain", "other"])},
+        {"retry_after_ms": st.integers(0, MAX_INTEGER), "error": optional(_failure)},
+    ),
+    ops.JobExpire: sparse(ops.ExpireBody, _on_job, {"fence": optional(fences)}),
+    ops.JobCancel: sparse(ops.CancelBody, _on_job, {"reason": texts}),
+}
+
+
+def ops_of(kind, mesh=st.just("a" * 16), author=_dids):
+    """Ops of one type; everything that the schema allows."""
+    return st.builds(
+        kind,
+        v=st.just(1),
+        mesh=st.just("") if kind is ops.MeshGenesis else mesh,
+        author=author,
+        hlc=hlcs,
+        prev=st.integers(0, MAX_INTEGER),
+        deps=st.lists(st.tuples(st.integers(0, MAX_INTEGER), digests), max_size=2).map(tuple),
+        auth=st.lists(st.just("bafyx"), max_size=2).map(tuple),
+        body=bodies[kind],
+    )
+
+
+any_op = st.one_of([ops_of(kind) for kind in bodies])
