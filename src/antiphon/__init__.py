@@ -3,3 +3,75 @@
 The public names live here and are resolved on first use, so that importing the package is cheap.
 Nothing inside the package imports this module: the layers below never look up.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from antiphon.core.jobs import Job, State
+    from antiphon.core.manifest import Manifest
+    from antiphon.core.reasons import Reason
+    from antiphon.errors import (
+        AntiphonError,
+        Conflict,
+        Corrupt,
+        JobFailed,
+        Misconfigured,
+        Rejected,
+        Unavailable,
+    )
+    from antiphon.runtime.handlers import JobContext
+    from antiphon.sdk.handles import JobHandle
+    from antiphon.sdk.mesh import Mesh
+    from antiphon.sdk.tasks import CallOptions, Task
+
+_WHERE = {
+    "AntiphonError": "antiphon.errors",
+    "CallOptions": "antiphon.sdk.tasks",
+    "Conflict": "antiphon.errors",
+    "Corrupt": "antiphon.errors",
+    "Job": "antiphon.core.jobs",
+    "JobContext": "antiphon.runtime.handlers",
+    "JobFailed": "antiphon.errors",
+    "JobHandle": "antiphon.sdk.handles",
+    "Manifest": "antiphon.core.manifest",
+    "Mesh": "antiphon.sdk.mesh",
+    "Misconfigured": "antiphon.errors",
+    "Reason": "antiphon.core.reasons",
+    "Rejected": "antiphon.errors",
+    "State": "antiphon.core.jobs",
+    "Task": "antiphon.sdk.tasks",
+    "Unavailable": "antiphon.errors",
+}
+
+__all__ = [
+    "AntiphonError",
+    "CallOptions",
+    "Conflict",
+    "Corrupt",
+    "Job",
+    "JobContext",
+    "JobFailed",
+    "JobHandle",
+    "Manifest",
+    "Mesh",
+    "Misconfigured",
+    "Reason",
+    "Rejected",
+    "State",
+    "Task",
+    "Unavailable",
+]
+
+
+def __getattr__(name: str) -> object:
+    where = _WHERE.get(name)
+    if where is None:
+        raise AttributeError(f"module 'antiphon' has no attribute {name!r}")
+    return getattr(import_module(where), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -35,8 +35,8 @@ __all__ = [
     "Malformed",
     "Misbehaved",
     "Misconfigured",
-    "Outdated",
     "OutcomeUnknown",
+    "Outdated",
     "Rejected",
     "Unavailable",
 ]

@@ -156,9 +156,7 @@ class OpLog(Protocol):
         shorter than what was already yielded or than `after`.
         """
 
-    def work(
-        self, subject: str, *, name: str
-    ) -> AbstractAsyncContextManager[WorkQueue]:
+    def work(self, subject: str, *, name: str) -> AbstractAsyncContextManager[WorkQueue]:
         """Join (creating it if need be) the shared queue `name` over one subject filter."""
 
     async def purge(self, subject: str, *, upto: int) -> int:

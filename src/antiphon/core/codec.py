@@ -100,7 +100,7 @@ def canonical_json(value: object) -> str:
         ) from problem
 
 
-def parse_json(text: str | bytes) -> Any:  # noqa: ANN401 - JSON is whatever it is
+def parse_json(text: str | bytes) -> Any:
     """Read JSON that came from outside; `Malformed` if it is none."""
     try:
         return msgspec.json.decode(text)

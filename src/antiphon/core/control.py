@@ -209,5 +209,3 @@ def _effect(
             else:
                 routes[op.body.kind] = op.body.target
             return replace(control, since=seq, owner_hlc=op.hlc, routes=routes)
-
-

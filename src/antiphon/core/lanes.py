@@ -12,14 +12,15 @@ bytes, time, predecessor, deps, authority, existence, order, transition.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from msgspec import Struct
 
 from antiphon.core import authority, ops, subjects
 from antiphon.core.control import Control, time_fault
-from antiphon.core.jobs import TRANSITIONS, Job, Moment, scheduled
+from antiphon.core.jobs import Job
 from antiphon.core.reasons import Reason
+from antiphon.core.transitions import TRANSITIONS, Moment, scheduled
 
 if TYPE_CHECKING:
     from antiphon.core.records import Entry
@@ -27,10 +28,13 @@ if TYPE_CHECKING:
 _WAIT, _CALL, _JOB = 0, 1, 4
 
 
+Tails = tuple[int, int, int, int, int]
+
+
 class Lane(Struct, frozen=True, gc=False):
     """A job's lane up to some record: its job, and the last sequence on each of its subjects."""
 
-    tails: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
+    tails: Tails = (0, 0, 0, 0, 0)
     """Last sequences on wait, call.0, call.1, call.2 and job, in that order."""
     job: Job | None = None
 
@@ -92,7 +96,7 @@ def apply(
     if slot is None:
         return Outcome(entry.fault or Reason.SUBJECT, lane)
     tails = lane.tails
-    moved = (*tails[:slot], entry.seq, *tails[slot + 1 :])
+    moved = cast("Tails", (*tails[:slot], entry.seq, *tails[slot + 1 :]))
     job = lane.job
     verdict = _judge(control, job, tails[slot], entry, deps)
     if isinstance(verdict, Job):
@@ -139,9 +143,7 @@ def _judge(
     return cell if isinstance(cell, Reason) else cell(job, op, at)
 
 
-def are_present(
-    named: tuple[tuple[int, str], ...], seq: int, deps: Mapping[int, Dep]
-) -> bool:
+def are_present(named: tuple[tuple[int, str], ...], seq: int, deps: Mapping[int, Dep]) -> bool:
     """Whether every named record was committed before `seq` with that very id.
 
     The bound matters: a reader who comes later finds records at sequences that had not been

@@ -82,6 +82,12 @@ def job_id(manifest: Manifest) -> str:
     return blake3(core_bytes(manifest)).hexdigest()
 
 
+def with_nonce(manifest: Manifest, nonce: str) -> Manifest:
+    """The same content as a new job."""
+    given = () if isinstance(manifest.inputs, UnsetType) else manifest.inputs
+    return msgspec.structs.replace(manifest, inputs=(*given, NonceInput(nonce=nonce)))
+
+
 _DURATION = re.compile(
     r"P(?:(?P<d>\d{1,6})D)?(?:T(?=\d)(?:(?P<h>\d{1,6})H)?(?:(?P<m>\d{1,6})M)?(?:(?P<s>\d{1,9})S)?)?",
     re.ASCII,
@@ -121,8 +127,9 @@ def author(fields: Mapping[str, object]) -> Manifest:
 
 
 def _with_prefix(item: object) -> object:
-    match item:
-        case {"kind": "blobptr", "hash": str(value)} if not value.startswith("blake3:"):
-            return {**item, "hash": f"blake3:{value.lower()}"}
-        case _:
-            return item
+    if not isinstance(item, dict) or item.get("kind") != "blobptr":
+        return item
+    value = item.get("hash")
+    if not isinstance(value, str) or value.startswith("blake3:"):
+        return item
+    return {**item, "hash": f"blake3:{value.lower()}"}

@@ -8,7 +8,7 @@ The subject is a function of the op: `subject_of` is the only place that knows i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -51,7 +51,7 @@ class _Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     """What all bodies share: closed, and a default is never written."""
 
 
-class Genesis(_Body):
+class Genesis(_Body, frozen=True):
     """Founds a mesh. The envelope's `mesh` is empty, since the id is this op's own digest."""
 
     name: Annotated[str, Meta(min_length=1, max_length=128)]
@@ -60,26 +60,26 @@ class Genesis(_Body):
     rules: Rules
 
 
-class RulesBody(_Body):
+class RulesBody(_Body, frozen=True):
     """The complete rules from here on."""
 
     rules: Rules
 
 
-class RouteBody(_Body):
+class RouteBody(_Body, frozen=True):
     """While set, only `target` may claim jobs below this kind prefix; without it, cleared."""
 
     kind: Kind
     target: Did | None = None
 
 
-class CoordinatorBody(_Body):
+class CoordinatorBody(_Body, frozen=True):
     """Who authors derivations from here on."""
 
     node: Did
 
 
-class Retry(_Body):
+class Retry(_Body, frozen=True):
     """How a job meets failure. The first two bound the log; the rest guide the worker."""
 
     attempts: Annotated[int, Meta(ge=1, le=1000)] | None = None
@@ -89,7 +89,7 @@ class Retry(_Body):
     """Error names that are not worth a second attempt."""
 
 
-class ScheduleBody(_Body):
+class ScheduleBody(_Body, frozen=True):
     """Calls a job. What to run is in the manifest; the rest is about when, where and how often."""
 
     kind: Kind
@@ -112,18 +112,18 @@ class ScheduleBody(_Body):
         return bool(self.after or self.not_before is not None or self.concurrency is not None)
 
 
-class _OnJob(_Body):
+class _OnJob(_Body, frozen=True):
     kind: Kind
     job: JobId
 
 
-class OfferBody(_OnJob):
+class OfferBody(_OnJob, frozen=True):
     """Announces a job: of a waiting one by the coordinator, of a pending one once more."""
 
     urgency: Class = msgspec.field(name="class", default=1)
 
 
-class ClaimBody(_OnJob):
+class ClaimBody(_OnJob, frozen=True):
     """Takes a pending job, or renews the claimer's own lease.
 
     With `fence` it is a renewal of that tenure and nothing else, so that a worker whose lease
@@ -135,13 +135,13 @@ class ClaimBody(_OnJob):
     fence: Fence | None = None
 
 
-class StartBody(_OnJob):
+class StartBody(_OnJob, frozen=True):
     """The claimer begins to run."""
 
     fence: Fence
 
 
-class Output(_Body):
+class Output(_Body, frozen=True):
     """One output by content; small UTF-8 ones travel as text."""
 
     name: Annotated[str, Meta(min_length=1, max_length=255)]
@@ -152,7 +152,7 @@ class Output(_Body):
     text: Annotated[str, Meta(max_length=128 * 1024)] | None = None
 
 
-class Failure(_Body):
+class Failure(_Body, frozen=True):
     """What went wrong, for people; `name` is what retry rules match."""
 
     name: Annotated[str, Meta(min_length=1, max_length=255)]
@@ -174,7 +174,7 @@ class DsseEnvelope(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     signatures: Annotated[tuple[DsseSignature, ...], Meta(min_length=1, max_length=4)]
 
 
-class CompleteBody(_OnJob):
+class CompleteBody(_OnJob, frozen=True):
     """Ends a job. `proof` is reserved: protocol 1 refuses a completion that fills it in."""
 
     fence: Fence
@@ -185,7 +185,7 @@ class CompleteBody(_OnJob):
     proof: DsseEnvelope | None = None
 
 
-class YieldBody(_OnJob):
+class YieldBody(_OnJob, frozen=True):
     """Gives the job back."""
 
     fence: Fence
@@ -194,21 +194,19 @@ class YieldBody(_OnJob):
     error: Failure | None = None
 
 
-class ExpireBody(_OnJob):
+class ExpireBody(_OnJob, frozen=True):
     """Ends a tenure whose deadline passed (`fence`), or a wait that lasted past `start_by`."""
 
     fence: Fence | None = None
 
 
-class CancelBody(_OnJob):
+class CancelBody(_OnJob, frozen=True):
     """Ends a job that has not ended."""
 
     reason: Text = ""
 
 
-class Op(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", gc=False
-):
+class Op(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", gc=False):
     """The envelope; its bytes' BLAKE3 is the op's id."""
 
     v: Literal[1]
@@ -223,84 +221,84 @@ class Op(
     TYPE: ClassVar[str]
 
 
-class MeshGenesis(Op, tag="mesh.genesis"):
+class MeshGenesis(Op, frozen=True, tag="mesh.genesis"):
     """Founds the mesh."""
 
     body: Genesis
     TYPE: ClassVar[str] = "mesh.genesis"
 
 
-class MeshRules(Op, tag="mesh.rules"):
+class MeshRules(Op, frozen=True, tag="mesh.rules"):
     """Replaces the rules."""
 
     body: RulesBody
     TYPE: ClassVar[str] = "mesh.rules"
 
 
-class MeshRoute(Op, tag="mesh.route"):
+class MeshRoute(Op, frozen=True, tag="mesh.route"):
     """Sets or clears a route."""
 
     body: RouteBody
     TYPE: ClassVar[str] = "mesh.route"
 
 
-class MeshCoordinator(Op, tag="mesh.coordinator"):
+class MeshCoordinator(Op, frozen=True, tag="mesh.coordinator"):
     """Names the coordinator."""
 
     body: CoordinatorBody
     TYPE: ClassVar[str] = "mesh.coordinator"
 
 
-class JobSchedule(Op, tag="job.schedule"):
+class JobSchedule(Op, frozen=True, tag="job.schedule"):
     """Calls a job."""
 
     body: ScheduleBody
     TYPE: ClassVar[str] = "job.schedule"
 
 
-class JobOffer(Op, tag="job.offer"):
+class JobOffer(Op, frozen=True, tag="job.offer"):
     """Announces a job."""
 
     body: OfferBody
     TYPE: ClassVar[str] = "job.offer"
 
 
-class JobClaim(Op, tag="job.claim"):
+class JobClaim(Op, frozen=True, tag="job.claim"):
     """Takes or renews a lease."""
 
     body: ClaimBody
     TYPE: ClassVar[str] = "job.claim"
 
 
-class JobStart(Op, tag="job.start"):
+class JobStart(Op, frozen=True, tag="job.start"):
     """Begins to run."""
 
     body: StartBody
     TYPE: ClassVar[str] = "job.start"
 
 
-class JobComplete(Op, tag="job.complete"):
+class JobComplete(Op, frozen=True, tag="job.complete"):
     """Ends a job with an outcome."""
 
     body: CompleteBody
     TYPE: ClassVar[str] = "job.complete"
 
 
-class JobYield(Op, tag="job.yield"):
+class JobYield(Op, frozen=True, tag="job.yield"):
     """Gives a job back."""
 
     body: YieldBody
     TYPE: ClassVar[str] = "job.yield"
 
 
-class JobExpire(Op, tag="job.expire"):
+class JobExpire(Op, frozen=True, tag="job.expire"):
     """Ends what outlasted its time."""
 
     body: ExpireBody
     TYPE: ClassVar[str] = "job.expire"
 
 
-class JobCancel(Op, tag="job.cancel"):
+class JobCancel(Op, frozen=True, tag="job.cancel"):
     """Aborts a job."""
 
     body: CancelBody
@@ -309,14 +307,7 @@ class JobCancel(Op, tag="job.cancel"):
 
 ControlOp = MeshGenesis | MeshRules | MeshRoute | MeshCoordinator
 JobOp = (
-    JobSchedule
-    | JobOffer
-    | JobClaim
-    | JobStart
-    | JobComplete
-    | JobYield
-    | JobExpire
-    | JobCancel
+    JobSchedule | JobOffer | JobClaim | JobStart | JobComplete | JobYield | JobExpire | JobCancel
 )
 AnyOp = ControlOp | JobOp
 
@@ -347,18 +338,18 @@ def _offer_subject(mesh: str, op: JobOffer) -> str:
     return subjects.call(mesh, op.body.urgency, op.body.kind, op.body.job)
 
 
-def _job_subject(mesh: str, op: JobClaim) -> str:
+def _job_subject(mesh: str, op: JobClaim | JobStart | JobComplete) -> str:
     return f"ap.{mesh}.job.{op.body.kind}.{op.body.job}"
 
 
-_SUBJECTS: Final[dict[type, Callable[[str, AnyOp], str]]] = {
+_SUBJECTS: Final[dict[type, Callable[[str, Any], str]]] = {
     MeshGenesis: lambda mesh, _: subjects.control(mesh, "genesis"),
     MeshRules: lambda mesh, _: subjects.control(mesh, "rules"),
-    MeshRoute: lambda mesh, op: subjects.control(mesh, f"route.{op.body.kind}"),  # type: ignore[union-attr]
+    MeshRoute: lambda mesh, op: subjects.control(mesh, f"route.{op.body.kind}"),
     MeshCoordinator: lambda mesh, _: subjects.control(mesh, "coordinator"),
-    JobSchedule: _schedule_subject,  # type: ignore[dict-item]
-    JobOffer: _offer_subject,  # type: ignore[dict-item]
-    **dict.fromkeys(JOB_TYPES[2:], _job_subject),  # type: ignore[dict-item]
+    JobSchedule: _schedule_subject,
+    JobOffer: _offer_subject,
+    **dict.fromkeys(JOB_TYPES[2:], _job_subject),
 }
 
 

@@ -16,6 +16,8 @@ from antiphon.core.clock import Clock, Hlc
 from antiphon.core.ids import digest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from antiphon.ports import Keyring, WallClock
 
 MARK_AHEAD_MS = 1_000
@@ -52,8 +54,6 @@ class Draft(Struct, frozen=True, gc=False):
     op_id: str
 
 
-
-
 class Author:
     """One key, one clock, one mesh."""
 
@@ -88,7 +88,7 @@ class Author:
 
     def draft(
         self,
-        kind: type[ops.AnyOp],
+        kind: Callable[..., ops.AnyOp],
         body: Struct,
         *,
         prev: int,
@@ -106,7 +106,7 @@ class Author:
             prev=prev,
             deps=deps,
             auth=auth,
-            body=body,  # type: ignore[arg-type] - each op class names its body
+            body=body,
         )
         op_bytes = codec.encode(op)
         block = signing.Block(sig=self._keyring.sign(signing.OP_TYPE, op_bytes).hex())

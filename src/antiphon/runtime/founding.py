@@ -24,7 +24,9 @@ class Foundation(Struct, frozen=True):
     op_id: str
 
 
-def found(keyring: Keyring, wall: WallClock, *, name: str, recovery: str, rules: Rules) -> Foundation:
+def found(
+    keyring: Keyring, wall: WallClock, *, name: str, recovery: str, rules: Rules
+) -> Foundation:
     """Sign a genesis; nothing is written anywhere."""
     problem = contradiction(rules)
     if problem is not None:
@@ -48,9 +50,7 @@ async def lay(log: OpLog, foundation: Foundation) -> None:
     """Write the genesis; safe when many nodes of one mesh do it at once (S3)."""
     subject = subjects.control(foundation.mesh, "genesis")
     try:
-        await log.append(
-            subject, foundation.payload, message_id=foundation.op_id, expected_last=0
-        )
+        await log.append(subject, foundation.payload, message_id=foundation.op_id, expected_last=0)
     except LostRace:
         records = await log.read_subjects([subject])
         if not records or records[0].payload != foundation.payload:

@@ -113,9 +113,7 @@ async def run_handler(handler: Registered, manifest: Manifest, context: JobConte
             reason="result_size",
             hint="return a reference to where the data lies",
         )
-    return Output(
-        name=RESULT, hash=digest(raw), size=len(raw), type="application/json", text=text
-    )
+    return Output(name=RESULT, hash=digest(raw), size=len(raw), type="application/json", text=text)
 
 
 async def _awaited(value: Awaitable[object]) -> object:

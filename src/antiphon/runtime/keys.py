@@ -87,6 +87,17 @@ class HeldKey:
             self._lock = -1
 
 
+def lock_file(path: Path, in_use: str) -> int:
+    """Lock a file for this process; the handle keeps the lock until it is closed."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_MODE)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as problem:
+        os.close(handle)
+        raise Held(in_use) from problem
+    return handle
+
+
 def create(path: Path, seed: bytes) -> None:
     """Write a new key file; never over an existing one."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -111,12 +122,7 @@ def take(path: Path) -> HeldKey:
         raise Misconfigured(
             f"others may read the key {path} (mode {mode:o})", hint=f"chmod 600 {path}"
         )
-    lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, PRIVATE_MODE)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as problem:
-        os.close(lock)
-        raise Held(f"another process is using the key {path.stem!r}") from problem
+    lock = lock_file(path.with_suffix(".lock"), f"another process is using the key {path.stem!r}")
     try:
         seed = bytes.fromhex(path.read_text().strip())
     except ValueError as problem:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core import lanes, ops, records, signing, subjects
+from antiphon.core import lanes, records, signing, subjects
 from antiphon.core.backoff import backoff_ms
 from antiphon.core.control import Control, ControlHistory
 from antiphon.core.ids import digest
@@ -79,9 +79,7 @@ def dep_of(record: Record) -> Dep:
 class Peer:
     """A node that reads and writes one mesh's log through one engine with one key."""
 
-    def __init__(
-        self, engine: Engine, author: Author, wall: WallClock, entropy: Entropy
-    ) -> None:
+    def __init__(self, engine: Engine, author: Author, wall: WallClock, entropy: Entropy) -> None:
         """Nothing is read before `sync_control`."""
         self.engine = engine
         self.log = engine.log
@@ -222,11 +220,11 @@ class Peer:
     def foresee(self, draft: Draft, lane: Lane, *, rebase: bool = False) -> Reason:
         """The verdict that a draft would get if it were committed right now.
 
-        With `rebase` it is judged as if drafted anew on this lane, with a current timestamp.
+        With `rebase` it is judged as if drafted anew on the job's own subject, now.
         """
         op = draft.op
         if rebase:
-            op = replace(op, prev=lane.tails[lanes.slot_of(draft.subject)], hlc=self.author.now())
+            op = replace(op, prev=lane.job_tail, hlc=self.author.now())
         newest = max(*lane.tails, self.history.applied) + 1
         commit_ms = max(self.wall.now_ms(), op.hlc[0])
         entry = Entry(newest, commit_ms, draft.subject, op, draft.op_id, None)

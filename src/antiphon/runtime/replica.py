@@ -271,7 +271,7 @@ class Replica:
         return [StoredRecord(Record(*row[:4]), Reason(row[4])) for row in rows]
 
     def job(self, kind: str, job: str) -> Job | None:
-        """What is the state of job X? (M20)"""
+        """What is the state of this job (M20)."""
         row = self._db.execute(
             "select body from lanes where kind = ? and job = ?", (kind, job)
         ).fetchone()
@@ -286,7 +286,7 @@ class Replica:
         return _jobs(rows)
 
     def pending(self, kind: str, *, limit: int = 1000) -> list[Job]:
-        """Which jobs of kind K, or below it, are pending? Oldest first (M20)."""
+        """Pending jobs of a kind, or below it, oldest first (M20)."""
         rows = self._db.execute(
             "select body from lanes where due_ms is not null and state = 'pending'"
             " and (kind = ? or (kind > ? and kind < ?)) order by first_seq limit ?",
@@ -295,7 +295,7 @@ class Replica:
         return _jobs(rows)
 
     def overdue(self, now_ms: int, *, limit: int = 100) -> list[Job]:
-        """Which jobs are past their deadline, or past the time to start? (M20)"""
+        """Jobs past their deadline, or past the time to start, longest overdue first (M20)."""
         rows = self._db.execute(
             "select body from lanes where due_ms is not null and due_ms < ?"
             " order by due_ms limit ?",
@@ -313,9 +313,7 @@ class Replica:
         found = ((_decoder.decode(body).job, calls) for body, calls in rows)
         return [(job, calls) for job, calls in found if job is not None]
 
-    def jobs(
-        self, *, states: Iterable[State] = (), kind: str = "", limit: int = 50
-    ) -> list[Job]:
+    def jobs(self, *, states: Iterable[State] = (), kind: str = "", limit: int = 50) -> list[Job]:
         """Jobs, newest first, filtered by state and kind prefix."""
         wanted = [state.value for state in states]
         clauses, args = ["state is not null"], list[object]()

@@ -9,7 +9,7 @@ lane again and goes on only if the lease is still its own.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from antiphon.core import ops
 from antiphon.core.jobs import HELD, Job
@@ -54,7 +54,7 @@ class Tenure:
         *,
         claimed_boot_s: float,
         loan_s: float,
-        spawn: Callable[[Coroutine[object, object, None]], object],
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         """`claimed_boot_s` is when the claim was drafted: the lease cannot end before it says."""
         self.peer = peer
@@ -68,12 +68,12 @@ class Tenure:
         self._loan_s = loan_s
         self._spawn = spawn
         self._timer: asyncio.TimerHandle | None = None
-        self._work: asyncio.Future[object] | None = None
+        self._work: asyncio.Future[Any] | None = None
         self._writing = asyncio.Lock()
 
     # --- keeping ------------------------------------------------------------------------------
 
-    def keep(self, work: asyncio.Future[object]) -> None:
+    def keep(self, work: asyncio.Future[Any]) -> None:
         """Keep the lease and the loan alive while `work` runs; cancel it if they are lost."""
         self._work = work
         self._schedule()
@@ -96,16 +96,14 @@ class Tenure:
         self.delivery.in_progress()
         held_for_s = self.peer.wall.boot_s() - self._renewed_boot_s
         if held_for_s >= self._lease_ms / 1000 * STOP_AT:
-            self._lose(
-                TenureLost("no renewal was acknowledged in time", Reason.LEASE_OVER), work
-            )
+            self._lose(TenureLost("no renewal was acknowledged in time", Reason.LEASE_OVER), work)
             return
         # A little early rather than a whole period late: timers fire with jitter.
         if held_for_s >= self._lease_ms / 1000 * RENEW_AT * 0.9:
             self._spawn(self._renew())
         self._schedule()
 
-    def _lose(self, why: TenureLost, work: asyncio.Future[object] | None = None) -> None:
+    def _lose(self, why: TenureLost, work: asyncio.Future[Any] | None = None) -> None:
         self.lost = self.lost or why
         target = work or self._work
         if target is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 from msgspec import Struct
@@ -27,6 +27,8 @@ from antiphon.runtime.peer import LaneView, Peer, open_entry
 from antiphon.runtime.tenure import Tenure, TenureLost
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from antiphon.ports import Delivery, WorkQueue
 
 NAK_CAP_S: Final = 60.0
@@ -162,7 +164,7 @@ class Worker:
             if not self._stopping:
                 raise
         except AntiphonError as problem:
-            log.error("announcement_failed", problem=problem.message, kind=kind)
+            log.exception("announcement_failed", problem=problem.message, kind=kind)
             delivery.nak(NAK_CAP_S / 2 + self._jitter_s(NAK_CAP_S / 2))
 
     async def _answer(self, delivery: Delivery, kind: str, loan_s: float) -> None:
@@ -266,9 +268,10 @@ class Worker:
 
     # --- one tenure ---------------------------------------------------------------------------
 
-    def _spawn(self, work: object) -> None:
-        if self._tasks is not None:
-            self._tasks.create_task(work)  # type: ignore[arg-type]
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        if self._tasks is None:
+            raise RuntimeError("spawned outside run()")
+        self._tasks.create_task(work)
 
     async def _serve(self, tenure: Tenure, view: LaneView, handler: Registered) -> None:
         """Run the handler under the lease and bring the end to the log."""
@@ -277,9 +280,7 @@ class Worker:
         if schedule is None or not isinstance(schedule.op, ops.JobSchedule):
             raise AntiphonError(f"the schedule of job {job.job} is not on its lane")
         body = schedule.op.body
-        context = JobContext(
-            kind=job.kind, job=job.job, fence=job.fence, attempt=job.attempts + 1
-        )
+        context = JobContext(kind=job.kind, job=job.job, fence=job.fence, attempt=job.attempts + 1)
         work = asyncio.ensure_future(run_handler(handler, body.manifest, context))
         tenure.keep(work)
         end: ops.CompleteBody | ops.YieldBody
@@ -297,7 +298,7 @@ class Worker:
         except asyncio.CancelledError:
             work.cancel()
             if tenure.lost is None:
-                await self._give_back(tenure, "drain")
+                await self._give_back(tenure)
                 return
             log.warning("tenure_lost", job=job.job, verdict=tenure.lost.verdict.value)
             self._stay_away(tenure.delivery, tenure.job, Reason.HELD)
@@ -338,9 +339,7 @@ class Worker:
         try:
             verdict = await tenure.write(kind, end)
         except TenureLost as lost:
-            log.warning(
-                "end_refused", job=tenure.job.job, op=kind.TYPE, verdict=lost.verdict.value
-            )
+            log.warning("end_refused", job=tenure.job.job, op=kind.TYPE, verdict=lost.verdict.value)
             self._stay_away(tenure.delivery, tenure.job, Reason.HELD)
             return
         except LostRace as lost_race:
@@ -353,10 +352,10 @@ class Worker:
         else:
             self._stay_away(tenure.delivery, tenure.job, Reason.NOT_YET)
 
-    async def _give_back(self, tenure: Tenure, reason: str) -> None:
+    async def _give_back(self, tenure: Tenure) -> None:
         """Yield what cannot be finished before this process ends."""
         job = tenure.job
-        body = ops.YieldBody(kind=job.kind, job=job.job, fence=job.fence, reason=reason)  # type: ignore[arg-type]
+        body = ops.YieldBody(kind=job.kind, job=job.job, fence=job.fence, reason="drain")
         await self._end(tenure, body)
 
 

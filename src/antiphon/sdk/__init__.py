@@ -1,0 +1,1 @@
+"""What a Python program imports: `Mesh`, `Task`, `JobHandle`."""

@@ -119,7 +119,7 @@ def respelt():
     good = codec.encode(CLAIM).decode()
     swapped = good.replace('"mesh":"aaaaaaaaaaaaaaaa","prev":4711', '"prev":4711,"mesh":"' + "a" * 16 + '"')
     return {
-        "white space": good.replace(":1,", ": 1,", 1),
+        "white space": good.replace('"v":1', '"v": 1'),
         "leading space": " " + good,
         "trailing newline": good + "\n",
         "trailing data": good + "{}",

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from antiphon.engines.memory.connection import Connection
-from antiphon.errors import Held
+from antiphon.errors import Held, Rejected
 from antiphon.ports import LeaseEntry
 
 SWEEP_AFTER = 256
@@ -42,6 +42,8 @@ class LeaseStore:
 
     def create(self, key: str, value: bytes, ttl_ms: int) -> LeaseEntry:
         """Take a free key."""
+        if not all(key.split(".")) or any(sign in key for sign in "*> \t\r\n"):
+            raise Rejected(f"{key!r} is not a key", reason="key")
         if self.get(key) is not None:
             raise Held(f"{key} is held")
         if len(self._rows) >= self._sweep_at:

@@ -23,8 +23,8 @@ MAX_PAYLOAD = 1024 * 1024
 SWEEP_AFTER = 4096
 """Purged records that the indexes may still name before they are made anew."""
 
-LogImage = tuple[list[Record | None], deque[tuple[int, str]], dict[str, int]]
-"""Records, message ids by age, message ids to sequences."""
+LogImage = tuple[list[Record | None], list[str], deque[tuple[int, str]]]
+"""Records, their message ids, and the ids in the window by age."""
 
 
 class LogStore:
@@ -40,11 +40,14 @@ class LogStore:
         self._window_ns = int(window_s * 1000) * NANOSECONDS_PER_MS
         self._max_payload = max_payload
         self._records: list[Record | None] = []
+        self._message_ids: list[str] = []
+        """As `_records`: the header that each was stored with."""
         self._purged = 0
         self._first = 0
         """Everything at or before this sequence is purged."""
         self._unswept = 0
         self._ids: dict[str, int] = {}
+        """Message id to sequence, for as long as the window lasts."""
         self._ids_by_age: deque[tuple[int, str]] = deque()
         self._subjects: dict[str, list[int]] = {}
         self._tails: dict[str, dict[str, None]] = {}
@@ -80,9 +83,13 @@ class LogStore:
         seqs = self._subjects.get(subject)
         last = seqs[-1] if seqs else 0
         if last != expected_last:
+            earlier = self._own_earlier(seqs or (), payload, message_id, expected_last)
+            if earlier:
+                return earlier
             raise LostRace(f"the last sequence on {subject} is {last}, not {expected_last}")
         record = Record(len(self._records) + 1, stamp_ns, subject, payload)
         self._records.append(record)
+        self._message_ids.append(message_id)
         self._ids[message_id] = record.seq
         self._ids_by_age.append((stamp_ns, message_id))
         head = self._index(record, seqs)
@@ -116,18 +123,25 @@ class LogStore:
         del self._records[after_seq:]
         self._purged -= sum(record is None for record in lost)
         self._first = min(self._first, after_seq)
+        del self._message_ids[after_seq:]
         self._ids = {known: seq for known, seq in self._ids.items() if seq <= after_seq}
         self._ids_by_age = deque(pair for pair in self._ids_by_age if pair[1] in self._ids)
         self._reindex()
 
     def image(self) -> LogImage:
         """A copy of everything that a disk would hold."""
-        return self._records.copy(), self._ids_by_age.copy(), self._ids.copy()
+        return self._records.copy(), self._message_ids.copy(), self._ids_by_age.copy()
 
     def load(self, image: LogImage) -> None:
         """Become what an image holds."""
-        records, ids_by_age, ids = image
-        self._records, self._ids_by_age, self._ids = records.copy(), ids_by_age.copy(), ids.copy()
+        records, message_ids, ids_by_age = image
+        self._records, self._message_ids = records.copy(), message_ids.copy()
+        self._ids_by_age = ids_by_age.copy()
+        in_window = {known for _, known in ids_by_age}
+        # An id that was stored again after its window counts where it stands last.
+        self._ids = {
+            known: seq for seq, known in enumerate(message_ids, start=1) if known in in_window
+        }
         self._purged = sum(record is None for record in self._records)
         self._first = 0
         self._reindex()
@@ -196,6 +210,19 @@ class LogStore:
         if record.payload != payload or record.subject != subject:
             raise IdTaken(f"message id {message_id} is taken by record {seq} with other bytes")
         return seq
+
+    def _own_earlier(
+        self, seqs: Sequence[int], payload: bytes, message_id: str, expected_last: int
+    ) -> int:
+        """The writer's own record, if its earlier attempt went through before the window.
+
+        It would be the first one behind the sequence that it named.
+        """
+        at = bisect_right(seqs, expected_last)
+        if at == len(seqs) or self._message_ids[seqs[at] - 1] != message_id:
+            return 0
+        record = self._records[seqs[at] - 1]
+        return seqs[at] if record is not None and record.payload == payload else 0
 
     def _forget_ids(self, now_ns: int) -> None:
         ids_by_age = self._ids_by_age

@@ -1,11 +1,15 @@
 """Every record on a few subjects, at a cost that does not depend on the log's length.
 
-The subject index knows the first record and the number of matches of a filter, and the newest
-record of each subject. What lies between is walked backwards: each record's compare-and-set
-header names the record before it on its subject, and a get by sequence costs the same
-everywhere. Those headers are the publishers' words, so they are only hints: the result counts
-only if it has as many records as the engine counted for every filter. If it has not, the server
-is made to scan.
+The subject index knows the newest record of each subject. From there it goes backwards: a
+record's compare-and-set header, which the engine enforced when it committed the record, names
+the one before it on its subject, and a get by sequence costs the same everywhere. One request
+therefore reads a lane in which each subject has one record, and each further record takes one
+more. The heads are one snapshot and what lies behind them never changes, so the result is one
+snapshot too.
+
+A publisher chooses its own headers. A record whose headers do not prove what came before it,
+because the compare-and-set is missing, written twice, or about another subject, makes the whole
+lane be counted and scanned by the server instead.
 """
 
 from __future__ import annotations
@@ -15,86 +19,92 @@ from antiphon.errors import Rejected, Unavailable
 from antiphon.ports import Record
 
 from . import wire
-from .records import MAX_BATCH, Records
+from .records import MAX_BATCH, Held, Records
 
-MAX_HOPS = 32
-"""Beyond this many missing records one scan is cheaper than that many round trips."""
+MAX_HOPS = 8
+"""Beyond this many single steps, counting and one scan take fewer round trips."""
 _ATTEMPTS = 4
 
 
-async def read_lane(records: Records, filters: tuple[str, ...], *, limit: int) -> list[Record]:
+async def read_lane(
+    records: Records, filters: tuple[str, ...], *, limit: int, is_replicated: bool
+) -> list[Record]:
     """All records that match any of `filters`, oldest first."""
+    found = await _walk_back(records, filters, is_replicated=is_replicated)
+    if found is None:
+        return await _count_and_scan(records, filters, limit=limit)
+    if len(found) > limit:
+        raise _too_large(filters, len(found), limit)
+    return [found[seq] for seq in sorted(found)]
+
+
+async def _walk_back(
+    records: Records, filters: tuple[str, ...], *, is_replicated: bool
+) -> dict[int, Record] | None:
+    """The lane by its own links, or None if they are too many or prove nothing."""
+    heads = await records.newest_of_each(filters)
+    if heads is None:
+        return None
+    found: dict[int, Record] = {}
+    hops = 0
+    for head in heads:
+        held: Held | None = head
+        while held is not None:
+            found[held.record.seq] = held.record
+            before = wire.expected_last(held.header)
+            if before is None:
+                return None
+            if before == 0:
+                break
+            hops += 1
+            if hops > MAX_HOPS:
+                return None
+            previous = await records.held_at(before)
+            if previous is None:
+                if is_replicated:
+                    return None  # purged, or the copy that answered lags behind
+                break  # purged, and with it whatever came before
+            if previous.record.subject != held.record.subject:
+                return None
+            held = previous
+    return found
+
+
+async def _count_and_scan(
+    records: Records, filters: tuple[str, ...], *, limit: int
+) -> list[Record]:
+    """The lane as the server finds it, complete by its own count."""
     for _ in range(_ATTEMPTS):
-        found, counts, heads = await _survey(records, filters)
-        if sum(counts.values()) > limit:
-            raise Rejected(
-                f"{sum(counts.values())} records lie on {', '.join(filters)}, more than {limit}",
-                reason="too_large",
-            )
-        if not _is_complete(found, counts) and sum(counts.values()) - len(found) <= MAX_HOPS:
-            await _walk_back(records, found, heads)
-        if _is_complete(found, counts):
+        counts = dict(zip(filters, await records.count(filters), strict=True))
+        total = sum(counts.values())
+        if total > limit:
+            raise _too_large(filters, total, limit)
+        found: dict[int, Record] = {}
+        for pattern, count in counts.items():
+            await _scan(records, pattern, count, found)
+        if all(_matching(found, pattern) >= count for pattern, count in counts.items()):
             return [found[seq] for seq in sorted(found)]
-        if not _has_more(found, counts):
-            found = await _scan(records, counts)
-            if _is_complete(found, counts):
-                return [found[seq] for seq in sorted(found)]
-        # A record was committed between two of the answers: look again.
+        # Purged under our hands, or another copy answered: look again.
     raise Unavailable(f"{', '.join(filters)} changes faster than it can be read")
 
 
-async def _survey(
-    records: Records, filters: tuple[str, ...]
-) -> tuple[dict[int, Record], dict[str, int], list[bytes]]:
-    """The first and the newest records, how many there are, and the headers seen."""
-    *firsts, newest = await records.survey(filters)
-    found: dict[int, Record] = {}
-    counts: dict[str, int] = {}
-    heads: list[bytes] = []
-    for pattern, batch in zip(filters, firsts, strict=True):
-        counts[pattern] = len(batch.records) + batch.pending
-    for batch in (*firsts, newest):
+async def _scan(records: Records, pattern: str, count: int, found: dict[int, Record]) -> None:
+    first, left = 1, count
+    while left > 0:
+        batch = await records.batch(first, limit=min(left, MAX_BATCH), subject=pattern)
+        if not batch.records:
+            return
         for record in batch.records:
             found[record.seq] = record
-        heads.extend(batch.headers)
-    return found, counts, heads
-
-
-async def _walk_back(records: Records, found: dict[int, Record], heads: list[bytes]) -> None:
-    hops = 0
-    while heads and hops <= MAX_HOPS:
-        before = wire.expected_last(heads.pop())
-        if not before or before in found:
-            continue
-        hops += 1
-        held = await records.held_at(before)
-        if held is not None:
-            found[before] = held.record
-            heads.append(held.header)
-
-
-async def _scan(records: Records, counts: dict[str, int]) -> dict[int, Record]:
-    found: dict[int, Record] = {}
-    for pattern, count in counts.items():
-        first, left = 1, count
-        while left > 0:
-            batch = await records.batch(first, limit=min(left, MAX_BATCH), subject=pattern)
-            if not batch.records:
-                break
-            for record in batch.records:
-                found[record.seq] = record
-            left -= len(batch.records)
-            first = batch.records[-1].seq + 1
-    return found
+        left -= len(batch.records)
+        first = batch.records[-1].seq + 1
 
 
 def _matching(found: dict[int, Record], pattern: str) -> int:
     return sum(subjects.matches(pattern, record.subject) for record in found.values())
 
 
-def _is_complete(found: dict[int, Record], counts: dict[str, int]) -> bool:
-    return all(_matching(found, pattern) == count for pattern, count in counts.items())
-
-
-def _has_more(found: dict[int, Record], counts: dict[str, int]) -> bool:
-    return any(_matching(found, pattern) > count for pattern, count in counts.items())
+def _too_large(filters: tuple[str, ...], count: int, limit: int) -> Rejected:
+    return Rejected(
+        f"{count} records lie on {', '.join(filters)}, more than {limit}", reason="too_large"
+    )

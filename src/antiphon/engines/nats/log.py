@@ -7,6 +7,7 @@ in `follow`, queues in `work`, lanes in `lanes`.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 
@@ -28,7 +29,10 @@ from .work import LOAN_S, PullQueue
 
 _WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
 _TOO_LARGE = frozenset({10054, 10097})
+_UNDECIDED = frozenset({10077, 10158})
+"""The store failed, or a twin of this write is being decided."""
 _NO_RESPONDERS = 503
+PROBE_TIMEOUT_S = 5.0
 
 
 class _PubAck(Struct, frozen=True, gc=False):
@@ -79,6 +83,8 @@ class NatsLog:
         """See `ports.OpLog.append`."""
         if len(payload) > MAX_RECORD_BYTES - 1024:
             raise Rejected(f"a record of {len(payload)} bytes is too large", reason="too_large")
+        if not subject.startswith(self._everything[:-1]):
+            raise Rejected(f"{subject!r} is not in the log of this mesh", reason="subject")
         header = (
             b"NATS/1.0\r\nNats-Msg-Id: %b\r\nNats-Expected-Last-Subject-Sequence: %d\r\n\r\n"
             % (wire.check_token(message_id, "message id"), expected_last)
@@ -104,30 +110,65 @@ class NatsLog:
     async def _refused(
         self, error: ApiError, subject: str, payload: bytes, message_id: str, expected_last: int
     ) -> int:
+        """What an error answer means: nothing was stored by *this* attempt."""
         if error.err_code in _WRONG_LAST_SEQUENCE:
-            # Beyond the engine's duplicate window our own earlier write looks like a rival's.
-            # If it was stored, it is the first record behind the one that it named.
-            earlier = await self._own_earlier(subject, payload, message_id, expected_last)
+            # A single server looks at the sequence before the message id, so our own earlier
+            # write looks like a rival's.
+            earlier = await self._earlier(subject, payload, message_id, expected_last)
             if earlier:
                 return earlier
             raise LostRace(f"{subject} is no longer at {expected_last}: {error.description}")
+        if error.err_code in _UNDECIDED:
+            raise OutcomeUnknown(f"the engine could not finish the write: {error.description}")
         if error.err_code in _TOO_LARGE:
-            raise Rejected(f"the engine finds the record too large: {error.description}",
-                           reason="too_large")
+            raise Rejected(
+                f"the engine finds the record too large: {error.description}", reason="too_large"
+            )
         raise Unavailable(
             f"the engine did not store the record: {error.description} ({error.err_code})"
         )
 
-    async def _own_earlier(
+    async def _earlier(
         self, subject: str, payload: bytes, message_id: str, expected_last: int
     ) -> int:
+        """Where these bytes are stored under this id already; `IdTaken` if others are."""
         try:
+            known = await self._probe(subject, message_id)
+            if known:
+                await self._check_duplicate(known, subject, payload)
+                return known
+            # Beyond the engine's duplicate window: if it was stored with this compare-and-set,
+            # it is the first record behind the one that it named.
             held = await self.records.held_after(expected_last, subject)
-        except Unavailable:
-            return 0
+        except OutcomeUnknown:
+            raise
+        except Unavailable as error:
+            raise OutcomeUnknown(
+                "the race is lost, unless it was against an earlier attempt of our own: "
+                f"{error.message}"
+            ) from error
         if held is None or held.record.payload != payload:
             return 0
         return held.record.seq if wire.message_id(held.header) == message_id.encode() else 0
+
+    async def _probe(self, subject: str, message_id: str) -> int:
+        """The sequence that the engine remembers for a message id, or 0.
+
+        A publish that can never be stored: the engine answers a known id before it looks at the
+        two conditions that no record of this log fulfils.
+        """
+        header = (
+            b"NATS/1.0\r\nNats-Msg-Id: %b\r\nNats-Expected-Last-Msg-Id: %b\r\n"
+            b"Nats-Rollup: sub\r\n\r\n"
+            % (message_id.encode(), b"never-" + secrets.token_hex(16).encode())
+        )
+        reply = await self._pipeline.write(
+            subject.encode(), b"", header, timeout_s=PROBE_TIMEOUT_S
+        )
+        if wire.status_of(reply.header) == _NO_RESPONDERS:
+            raise Unavailable("nobody answers for the log")
+        ack = _decode_ack(reply.payload)
+        return ack.seq if ack.duplicate and ack.error is None else 0
 
     async def _check_duplicate(self, seq: int, subject: str, payload: bytes) -> None:
         try:
@@ -166,11 +207,16 @@ class NatsLog:
     async def read_subjects(self, filters: Sequence[str], *, limit: int = 4096) -> list[Record]:
         """See `ports.OpLog.read_subjects`."""
         checked = tuple(dict.fromkeys(wire.check_filter(one) for one in filters))
-        return await read_lane(self.records, checked, limit=limit) if checked else []
+        if not checked:
+            return []
+        return await read_lane(
+            self.records, checked, limit=limit, is_replicated=self.is_replicated
+        )
 
     async def confirm(self, subject: str, *, after: int, upto: int) -> list[Record]:
         """See `ports.OpLog.confirm`."""
         wire.check_filter(subject)
+        self._connection.require_up()
         await self._require_held(upto)
         found: list[Record] = []
         at = after
@@ -184,6 +230,7 @@ class NatsLog:
 
     async def fetch(self, seq: int) -> Record | None:
         """See `ports.OpLog.fetch`."""
+        self._connection.require_up()
         return await self.records.at(seq) if seq > 0 else None
 
     async def last(self) -> Record | None:

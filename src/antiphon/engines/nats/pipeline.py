@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Coroutine
+from typing import Any
 
 from msgspec import Struct
 
@@ -96,17 +98,17 @@ class Pipeline:
         """How many requests wait for their answer."""
         return len(self._pending)
 
-    async def write(
+    def write(
         self, subject: bytes, payload: bytes, header: bytes, *, timeout_s: float
-    ) -> Reply:
+    ) -> Coroutine[Any, Any, Reply]:
         """Publish with headers and wait for the acknowledgement."""
-        return await self._ask(subject, payload, header, timeout_s, is_write=True, batch=None)
+        return self._ask(subject, payload, header, timeout_s, is_write=True)
 
-    async def request(
+    def request(
         self, subject: bytes, payload: bytes, *, timeout_s: float, is_write: bool = False
-    ) -> Reply:
+    ) -> Coroutine[Any, Any, Reply]:
         """Ask and wait for one answer."""
-        return await self._ask(subject, payload, b"", timeout_s, is_write=is_write, batch=None)
+        return self._ask(subject, payload, b"", timeout_s, is_write=is_write)
 
     async def collect(
         self, subject: bytes, payload: bytes, *, timeout_s: float, keep_headers: bool = False
@@ -120,15 +122,20 @@ class Pipeline:
         self, requests: list[tuple[bytes, bytes]], *, timeout_s: float
     ) -> list[Batch]:
         """Several batched reads sent together, headers kept; cheaper than a task for each."""
+        deadline = self._loop.time() + timeout_s
         sent: list[tuple[bytes, _Waiter]] = []
         batches: list[Batch] = []
         try:
             for subject, payload in requests:
+                if self._queue or not self._room:
+                    await self._wait_for_room(1, deadline)
+                else:
+                    self._room -= 1
                 batch = Batch(keep_headers=True)
                 batches.append(batch)
-                sent.append(
-                    await self._send(subject, payload, b"", timeout_s, is_write=False, batch=batch)
-                )
+                future: asyncio.Future[Reply] = self._loop.create_future()
+                waiter = _Waiter(future, subject, deadline, 1, False, batch)
+                sent.append((self._send(waiter, payload, b""), waiter))
             for _, waiter in sent:
                 await waiter.future
         finally:
@@ -144,49 +151,40 @@ class Pipeline:
         timeout_s: float,
         *,
         is_write: bool,
-        batch: Batch | None,
+        batch: Batch | None = None,
     ) -> Reply:
-        token, waiter = await self._send(
-            subject, payload, header, timeout_s, is_write=is_write, batch=batch
-        )
-        try:
-            return await waiter.future
-        finally:
-            self._forget(token, waiter)
-
-    async def _send(  # noqa: PLR0913 - see _Waiter
-        self,
-        subject: bytes,
-        payload: bytes,
-        header: bytes,
-        timeout_s: float,
-        *,
-        is_write: bool,
-        batch: Batch | None,
-    ) -> tuple[bytes, _Waiter]:
-        loop = self._loop
-        deadline = loop.time() + timeout_s
+        deadline = self._loop.time() + timeout_s
         cost = min(1 + len(payload) // BYTES_PER_SLOT, self._window)
-        connection = self._connection
         if self._queue or self._room < cost:
             await self._wait_for_room(cost, deadline)
         else:
             self._room -= cost
+        future: asyncio.Future[Reply] = self._loop.create_future()
+        waiter = _Waiter(future, subject, deadline, cost, is_write, batch)
+        token = self._send(waiter, payload, header)
+        try:
+            return await future
+        finally:
+            if token in self._pending:
+                self._forget(token, waiter)
+
+    def _send(self, waiter: _Waiter, payload: bytes, header: bytes) -> bytes:
+        """Send for a waiter that has room; from here on it ends exactly once."""
+        connection = self._connection
         if not connection.up:
-            self._give_back(cost)
+            self._give_back(waiter.cost)
             connection.require_up()
         self._count += 1
         token = b"%x" % self._count
-        waiter = _Waiter(loop.create_future(), subject, deadline, cost, is_write, batch)
         self._pending[token] = waiter
         if self._sweeping is None:
-            self._sweeping = loop.call_later(SWEEP_S, self._sweep)
+            self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
         reply = self._prefix + token
         if header:
-            connection.send(wire.hpub(subject, payload, header, reply))
+            connection.send(wire.hpub(waiter.subject, payload, header, reply))
         else:
-            connection.send(wire.pub(subject, payload, reply))
-        return token, waiter
+            connection.send(wire.pub(waiter.subject, payload, reply))
+        return token
 
     def _forget(self, token: bytes, waiter: _Waiter) -> None:
         """The caller has gone: by cancellation if it still stands here, else it was answered."""

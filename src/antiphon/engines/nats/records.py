@@ -104,27 +104,28 @@ class Records:
             request["next_by_subj"] = subject
         return await self._collect(request)
 
-    async def last_of_each(self, subjects: list[str]) -> Batch | None:
-        """The newest record on each matching subject; None if there are more than 1024."""
-        batch = await self._collect(
-            {"multi_last": subjects, "max_bytes": 1 << 30}, keep_headers=True
-        )
-        return None if batch.status == _TOO_MANY else batch
+    async def batch_with_headers(self, first: int, *, limit: int, subject: str) -> Batch:
+        """The same for a filter, with the raw header block of each record."""
+        request = {"seq": first, "batch": limit, "next_by_subj": subject}
+        return await self._collect(request, keep_headers=True)
 
-    async def survey(self, filters: tuple[str, ...]) -> list[Batch]:
-        """For each filter its first record and how many follow; last, the newest of each subject.
+    async def newest_of_each(self, filters: tuple[str, ...]) -> list[Held] | None:
+        """The newest record of each matching subject; None if there are more than 1024."""
+        batch = await self._collect({"multi_last": filters}, keep_headers=True)
+        if batch.status == _TOO_MANY or batch.pending:
+            return None
+        return [Held(*pair) for pair in zip(batch.records, batch.headers, strict=True)]
 
-        One round trip. With more than 1024 subjects the last batch is empty.
-        """
+    async def count(self, filters: tuple[str, ...]) -> list[int]:
+        """How many records match each filter; from the first sequence on the index knows."""
         requests = [
             (self._direct, _encode({"seq": 1, "next_by_subj": subject, "batch": 1}))
             for subject in filters
         ]
-        requests.append((self._direct, _encode({"multi_last": list(filters)})))
         batches = await self._pipeline.collect_all(requests, timeout_s=READ_TIMEOUT_S)
         for batch in batches:
             self._check(batch)
-        return batches
+        return [len(batch.records) + batch.pending for batch in batches]
 
     async def newest_seq(self, known_subject: str) -> int:
         """The newest sequence, whatever it is on; 0 if nothing is on `known_subject` any more."""

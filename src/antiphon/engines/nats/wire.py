@@ -43,6 +43,7 @@ _TRAILER = re.compile(
 _TRAILER_START = b"\r\nNats-Subject: "
 _MESSAGE_ID = b"\r\nNats-Msg-Id: "
 _EXPECTED_LAST = b"\r\nNats-Expected-Last-Subject-Sequence: "
+_EXPECTED_ANY = b"nats-expected-last-subject-sequence"
 
 
 # --- outgoing ---------------------------------------------------------------------------------
@@ -158,9 +159,13 @@ def read_record(header: bytes, payload: bytes) -> Record:
 
 
 def expected_last(header: bytes) -> int | None:
-    """What the publisher's compare-and-set named: a hint at the record before, not a proof."""
+    """The sequence that a record's compare-and-set named, if the engine must have enforced it.
+
+    None unless the header stands there once, in the one spelling that the engine reads, and
+    without the variant that checks another subject: anything else proves nothing.
+    """
     at = header.find(_EXPECTED_LAST)
-    if at < 0:
+    if at < 0 or header.lower().count(_EXPECTED_ANY) != 1:
         return None
     start = at + len(_EXPECTED_LAST)
     text = header[start : header.find(_CRLF, start)]

@@ -223,7 +223,7 @@ class PullQueue:
         while True:
             if self._failure is not None:
                 raise self._failure
-            if self._closed:
+            if self._closed or self._connection.closed:
                 raise Unavailable("the queue is closed")
             if self._ready:
                 return self._ready.popleft()
@@ -360,6 +360,8 @@ class PullQueue:
             slot.round += 1
         if up:
             self._ask_soon()
+        elif self._connection.closed:
+            self._wake_all()
 
     def _on_denied(self, subject: str, denial: EngineDenied) -> None:
         if subject.encode() == self._ask_subject and not self._closed:

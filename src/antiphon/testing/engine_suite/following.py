@@ -12,7 +12,7 @@ import time
 from antiphon.core import subjects
 from antiphon.errors import Corrupt
 from antiphon.ports import Engine, Record
-from antiphon.testing.engine_suite.harness import EngineSuite, collect, refused, seqs, soon
+from antiphon.testing.engine_suite.harness import QUIET_S, EngineSuite, collect, refused, seqs, soon
 
 MAX_MEDIAN_S = 0.25
 """A live follower hears of a record sooner than this, at the median, on any machine."""
@@ -107,7 +107,7 @@ class FollowSuite(EngineSuite):
         count, bound = 1300, 100
         async with self.site() as site:
             engine = await site.connect()
-            await site.announce(engine, range(count))
+            await asyncio.gather(*(site.append(engine, site.call(n)) for n in range(count)))
             found: list[Record] = []
             async with engine.log.follow(0, max_batch=bound) as batches:
                 while len(found) < count:
@@ -169,6 +169,19 @@ class FollowSuite(EngineSuite):
                 assert seqs(await collect(batches, 1)) == [7]
             async with engine.log.follow(6) as batches:
                 assert seqs(await collect(batches, 1)) == [7]
+
+    async def test_a_purged_end_is_not_a_shorter_log(self) -> None:
+        async with self.site() as site:
+            engine = await site.connect()
+            await site.announce(engine, range(3))
+            async with engine.log.follow(0) as live:
+                await collect(live, 3)
+                await engine.log.purge(site.call(2), upto=3)
+                async with engine.log.follow(3) as batches:
+                    await asyncio.sleep(QUIET_S)
+                    await site.append(engine, site.job(4))
+                    assert seqs(await collect(batches, 1)) == [4]
+                assert seqs(await collect(live, 1)) == [4]
 
     async def test_a_log_shorter_than_the_cursor_is_corrupt(self) -> None:
         async with self.site() as site:

@@ -80,10 +80,12 @@ class BusSuite(EngineSuite):
         async with self.site() as site:
             one, two = await site.connect_many(2)
             await one.bus.publish("pulse", b"before")
+            await asyncio.sleep(QUIET_S)  # publishing is not waiting until it is published
             async with two.bus.subscribe("pulse") as heard:
                 await one.bus.publish("pulse", b"during")
                 assert (await soon(anext(heard))).payload == b"during"
             await one.bus.publish("pulse", b"between")
+            await asyncio.sleep(QUIET_S)
             async with two.bus.subscribe("pulse") as heard:
                 await one.bus.publish("pulse", b"again")
                 assert (await soon(anext(heard))).payload == b"again"

@@ -1,0 +1,87 @@
+"""A job's lane told in words: who did what, when, and what the rules said to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from antiphon.core import ops
+from antiphon.core.ids import short_node
+from antiphon.core.reasons import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from antiphon.core.records import Entry
+
+
+class Line(Struct, frozen=True, kw_only=True):
+    """One record of a story."""
+
+    seq: int
+    commit_ms: int
+    op: str
+    """The op's type; empty where the record is no op."""
+    author: str
+    verdict: Reason
+    words: str
+
+
+def tell(judged: Iterable[tuple[Entry, Reason]]) -> list[Line]:
+    """The story of a lane, one line per record, oldest first."""
+    return [_line(entry, verdict) for entry, verdict in judged]
+
+
+def _line(entry: Entry, verdict: Reason) -> Line:
+    op = entry.op
+    if op is None:
+        words, kind, author = "someone wrote a record that is no op", "", ""
+    else:
+        kind, author = op.TYPE, op.author
+        words = f"{short_node(op.author)} {_deed(op)}"
+    if not verdict.is_accepted:
+        words += f" — rejected: {verdict.in_words} ({verdict.value})"
+    elif verdict is not Reason.OK:
+        words += f" — {verdict.in_words} ({verdict.value})"
+    return Line(
+        seq=entry.seq,
+        commit_ms=entry.commit_ms,
+        op=kind,
+        author=author,
+        verdict=verdict,
+        words=words,
+    )
+
+
+def _deed(op: ops.AnyOp) -> str:
+    match op:
+        case ops.JobSchedule(body=body):
+            waiting = ", to wait for its offer" if body.waits else ""
+            return f"called {body.kind} as class {body.urgency}{waiting}"
+        case ops.JobOffer():
+            return "called it again"
+        case ops.JobClaim(body=body) if body.fence is not None:
+            return f"renewed the lease for {_seconds(body.lease_ms)}"
+        case ops.JobClaim(body=body):
+            began = " and began" if body.begin else ""
+            return f"claimed it for {_seconds(body.lease_ms)}{began}"
+        case ops.JobStart():
+            return "began to run it"
+        case ops.JobComplete(body=body):
+            why = f": {body.error.name}: {body.error.message}" if body.error else ""
+            return f"completed it, {body.status}{why}"
+        case ops.JobYield(body=body):
+            why = f" ({body.error.name}: {body.error.message})" if body.error else ""
+            return f"gave it back, reason {body.reason}{why}"
+        case ops.JobExpire(body=body):
+            what = "the lease" if body.fence is not None else "the wait"
+            return f"declared {what} over"
+        case ops.JobCancel(body=body):
+            return f"cancelled it{': ' + body.reason if body.reason else ''}"
+        case _:
+            return f"wrote {op.TYPE}"
+
+
+def _seconds(milliseconds: int) -> str:
+    return f"{milliseconds / 1000:g} s"

@@ -1,0 +1,314 @@
+"""The life of a job, as a table (SPEC §7.2).
+
+    waiting ─offer→ pending ─claim→ claimed ─start→ running ─complete→ succeeded | failed
+                       ▲               │               │
+                       └──── yield / expire (attempts left) ────┘    none left → failed(exhausted)
+    waiting | pending | claimed | running ─cancel→ aborted
+    waiting | pending past start_by ─expire→ aborted(expired)
+
+`TRANSITIONS` maps (op type, state) to the rule for that cell: a function from job, op and commit
+time to the next job, or to the reason why there is none. A cell that is a bare reason rejects
+whatever stands in it. Every cell is filled; nothing is legal by omission.
+
+What all cells share (time, order, authority) was checked before, in `lanes.apply`. A fence is the
+packed timestamp of the claim that began the tenure; after the job ended it is still the last
+tenure's, so a latecomer with an older one is told `fence`, not `finished`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from antiphon.core import ops
+from antiphon.core.clock import pack
+from antiphon.core.ids import digest
+from antiphon.core.jobs import TERMINAL, Job, State
+from antiphon.core.reasons import Reason
+
+if TYPE_CHECKING:
+    from antiphon.core.control import Control
+
+
+class Moment(Struct, frozen=True, gc=False):
+    """When and under which control state an op is judged."""
+
+    seq: int
+    commit_ms: int
+    control: Control
+
+
+Cell = Callable[[Job, Any, Moment], Job | Reason]
+"""Each cell takes the one op type of its row; the table's key guarantees it."""
+
+
+def scheduled(op: ops.JobSchedule, job: str, at: Moment) -> Job | Reason:
+    """The job that a first schedule creates, or why it cannot."""
+    body, rules = op.body, at.control.rules
+    wall_ms = op.hlc[0]
+    lease_ms = body.lease_ms or rules.lease_ms
+    lease_ms_max = body.lease_ms_max or max(lease_ms, rules.lease_ms_max)
+    if not rules.lease_min_ms <= lease_ms <= lease_ms_max <= rules.lease_max_ms:
+        return Reason.LEASE
+    attempts_max = body.retry.attempts or rules.attempts
+    if attempts_max > rules.attempts_max:
+        return Reason.ATTEMPTS
+    start_by_ms = body.start_by if body.start_by is not None else wall_ms + rules.start_by_ms
+    start_window_ms = start_by_ms - wall_ms
+    if start_window_ms <= 0:
+        return Reason.TOO_LATE
+    return Job(
+        kind=body.kind,
+        job=job,
+        state=State.WAITING if body.waits else State.PENDING,
+        scheduler=op.author,
+        scheduled_seq=at.seq,
+        scheduled_ms=at.commit_ms,
+        hlc=op.hlc,
+        hlc_author=op.author,
+        urgency=body.urgency,
+        start_by_ms=start_by_ms,
+        start_window_ms=start_window_ms,
+        attempts_max=attempts_max,
+        lease_ms=lease_ms,
+        lease_ms_max=lease_ms_max,
+    )
+
+
+def _offer_first(job: Job, op: ops.JobOffer, at: Moment) -> Job | Reason:
+    if op.author != at.control.coordinator:
+        return Reason.NOT_COORDINATOR
+    if op.body.urgency != job.urgency:
+        return Reason.CLASS
+    return replace(job, state=State.PENDING, hlc=op.hlc, hlc_author=op.author)
+
+
+def _offer_again(job: Job, op: ops.JobOffer, _: Moment) -> Job | Reason:
+    # An announcement changes nothing, not even the job's timestamp: a claim that is already on
+    # its way must not turn stale because somebody repeated the call.
+    return job if op.body.urgency == job.urgency else Reason.CLASS
+
+
+def _claim_open(job: Job, op: ops.JobClaim, at: Moment) -> Job | Reason:
+    body, wall_ms = op.body, op.hlc[0]
+    if body.fence is not None:
+        return Reason.FENCE
+    if wall_ms < job.retry_after_ms:
+        return Reason.NOT_YET
+    if wall_ms > job.start_by_ms:
+        return Reason.TOO_LATE
+    if job.cooling and any(who == op.author and wall_ms < until for who, until in job.cooling):
+        return Reason.COOLDOWN
+    route = at.control.route_for(job.kind)
+    if route is not None and route != op.author:
+        return Reason.NOT_ROUTED
+    if not at.control.rules.lease_min_ms <= body.lease_ms <= job.lease_ms_max:
+        return Reason.LEASE
+    return replace(
+        job,
+        state=State.RUNNING if body.begin else State.CLAIMED,
+        hlc=op.hlc,
+        hlc_author=op.author,
+        claimer=op.author,
+        fence=pack(op.hlc),
+        deadline_ms=wall_ms + body.lease_ms,
+        tenure_lease_ms=body.lease_ms,
+    )
+
+
+def _claim_held(job: Job, op: ops.JobClaim, at: Moment) -> Job | Reason:
+    body, wall_ms = op.body, op.hlc[0]
+    if op.author != job.claimer:
+        return Reason.HELD if body.fence is None else Reason.FENCE
+    if body.fence is not None and body.fence != job.fence:
+        return Reason.FENCE
+    # Both clocks must say that the lease still ran: a holder could otherwise date its renewal
+    # back into a lease that everyone else had seen end.
+    if wall_ms > job.deadline_ms or at.commit_ms > job.deadline_ms:
+        return Reason.LEASE_OVER
+    if not at.control.rules.lease_min_ms <= body.lease_ms <= job.lease_ms_max:
+        return Reason.LEASE
+    return replace(
+        job,
+        state=State.RUNNING if body.begin else job.state,
+        hlc=op.hlc,
+        hlc_author=op.author,
+        deadline_ms=max(job.deadline_ms, wall_ms + body.lease_ms),
+        tenure_lease_ms=body.lease_ms,
+    )
+
+
+def _holder_fault(job: Job, op: ops.JobStart | ops.JobComplete | ops.JobYield) -> Reason | None:
+    if op.body.fence != job.fence:
+        return Reason.FENCE
+    if op.author != job.claimer:
+        return Reason.NOT_CLAIMER
+    return None
+
+
+def _start_held(job: Job, op: ops.JobStart, _: Moment) -> Job | Reason:
+    return _holder_fault(job, op) or replace(
+        job, state=State.RUNNING, hlc=op.hlc, hlc_author=op.author
+    )
+
+
+def _start_again(job: Job, op: ops.JobStart, _: Moment) -> Job | Reason:
+    return _holder_fault(job, op) or Reason.ALREADY
+
+
+def _complete(job: Job, op: ops.JobComplete, at: Moment) -> Job | Reason:
+    fault = _holder_fault(job, op)
+    if fault is not None:
+        return fault
+    body = op.body
+    if body.proof is not None:
+        return Reason.PROOF
+    for output in body.outputs:
+        if output.text is not None:
+            raw = output.text.encode()
+            if len(raw) != output.size or digest(raw) != output.hash:
+                return Reason.OUTPUT
+    state = State.SUCCEEDED if body.status == "succeeded" else State.FAILED
+    return _ended(job, op, at, state, body.status)
+
+
+def _yield(job: Job, op: ops.JobYield, at: Moment) -> Job | Reason:
+    fault = _holder_fault(job, op)
+    if fault is not None:
+        return fault
+    body, rules = op.body, at.control.rules
+    is_error = body.reason == "error"
+    attempts, yields = job.attempts + is_error, job.yields + (not is_error)
+    if attempts >= job.attempts_max or yields > rules.yields_max:
+        return _ended(
+            replace(job, attempts=attempts, yields=yields), op, at, State.FAILED, "exhausted"
+        )
+    wall_ms = op.hlc[0]
+    retry_after_ms = wall_ms + min(body.retry_after_ms, rules.retry_after_max_ms)
+    return replace(
+        job,
+        state=State.PENDING,
+        hlc=op.hlc,
+        hlc_author=op.author,
+        attempts=attempts,
+        yields=yields,
+        claimer="",
+        fence="",
+        deadline_ms=0,
+        retry_after_ms=retry_after_ms,
+        start_by_ms=max(job.start_by_ms, retry_after_ms + job.start_window_ms),
+    )
+
+
+def _expire_held(job: Job, op: ops.JobExpire, at: Moment) -> Job | Reason:
+    wall_ms = op.hlc[0]
+    if op.body.fence != job.fence:
+        return _repeated_expiry(job, op) or Reason.FENCE
+    # The author's clock alone is no evidence, and neither is the engine's (SPEC §7.2).
+    if wall_ms <= job.deadline_ms or at.commit_ms <= job.deadline_ms:
+        return Reason.EARLY
+    attempts = job.attempts + 1
+    if attempts >= job.attempts_max:
+        return _ended(
+            replace(job, attempts=attempts, expired_fence=job.fence),
+            op,
+            at,
+            State.FAILED,
+            "exhausted",
+        )
+    cooling = tuple(entry for entry in job.cooling if entry[1] > wall_ms)
+    return replace(
+        job,
+        state=State.PENDING,
+        hlc=op.hlc,
+        hlc_author=op.author,
+        attempts=attempts,
+        claimer="",
+        fence="",
+        deadline_ms=0,
+        expired_fence=job.fence,
+        cooling=(*cooling, (job.claimer, wall_ms + job.tenure_lease_ms)),
+        start_by_ms=max(job.start_by_ms, wall_ms + job.start_window_ms),
+    )
+
+
+def _repeated_expiry(job: Job, op: ops.JobExpire) -> Reason | None:
+    fence = op.body.fence
+    repeats = fence == job.expired_fence if fence is not None else job.outcome == "expired"
+    return Reason.ALREADY if repeats else None
+
+
+def _expire_open(job: Job, op: ops.JobExpire, at: Moment) -> Job | Reason:
+    if op.body.fence is not None:
+        return _repeated_expiry(job, op) or Reason.NOT_CLAIMED
+    if op.hlc[0] <= job.start_by_ms or at.commit_ms <= job.start_by_ms:
+        return Reason.EARLY
+    return _ended(job, op, at, State.ABORTED, "expired")
+
+
+def _expire_late(job: Job, op: ops.JobExpire, _: Moment) -> Job | Reason:
+    return _repeated_expiry(job, op) or Reason.FINISHED
+
+
+def _cancel(job: Job, op: ops.JobCancel, at: Moment) -> Job | Reason:
+    return _ended(job, op, at, State.ABORTED, "cancelled")
+
+
+def _fenced_idle(job: Job, _: ops.JobOp, __: Moment) -> Job | Reason:
+    # Whoever still carries a fence into a job that nobody holds had its tenure ended.
+    return Reason.FENCE if job.expired_fence or job.yields or job.attempts else Reason.NOT_CLAIMED
+
+
+def _fenced_late(
+    job: Job, op: ops.JobStart | ops.JobComplete | ops.JobYield, _: Moment
+) -> Job | Reason:
+    return Reason.FENCE if op.body.fence != job.fence else Reason.FINISHED
+
+
+def _ended(job: Job, op: ops.JobOp, at: Moment, state: State, outcome: str) -> Job:
+    return replace(
+        job,
+        state=state,
+        hlc=op.hlc,
+        hlc_author=op.author,
+        deadline_ms=0,
+        outcome=outcome,
+        ended_seq=at.seq,
+        ended_ms=at.commit_ms,
+    )
+
+
+def _row(
+    waiting: Cell | Reason,
+    pending: Cell | Reason,
+    claimed: Cell | Reason,
+    running: Cell | Reason,
+    ended: Cell | Reason,
+) -> dict[State, Cell | Reason]:
+    return {
+        State.WAITING: waiting,
+        State.PENDING: pending,
+        State.CLAIMED: claimed,
+        State.RUNNING: running,
+        **dict.fromkeys(TERMINAL, ended),
+    }
+
+
+_EXISTS, _HELD, _FINISHED, _WAITS = Reason.EXISTS, Reason.HELD, Reason.FINISHED, Reason.WAITING
+
+# fmt: off
+TRANSITIONS: Final[dict[type, dict[State, Cell | Reason]]] = {
+    #                     waiting       pending       claimed       running       ended
+    ops.JobSchedule: _row(_EXISTS,      _EXISTS,      _EXISTS,      _EXISTS,      _EXISTS),
+    ops.JobOffer:    _row(_offer_first, _offer_again, _HELD,        _HELD,        _FINISHED),
+    ops.JobClaim:    _row(_WAITS,       _claim_open,  _claim_held,  _claim_held,  _FINISHED),
+    ops.JobStart:    _row(_fenced_idle, _fenced_idle, _start_held,  _start_again, _fenced_late),
+    ops.JobComplete: _row(_fenced_idle, _fenced_idle, _complete,    _complete,    _fenced_late),
+    ops.JobYield:    _row(_fenced_idle, _fenced_idle, _yield,       _yield,       _fenced_late),
+    ops.JobExpire:   _row(_expire_open, _expire_open, _expire_held, _expire_held, _expire_late),
+    ops.JobCancel:   _row(_cancel,      _cancel,      _cancel,      _cancel,      _FINISHED),
+}
+# fmt: on

@@ -1,0 +1,250 @@
+"""Bytes by digest, in chunks on a stream of their own.
+
+A blob is its chunks, on a subject that only this upload uses, and one index record on the
+digest's subject, written last: what has no index does not exist. The index lists the chunks'
+sequences, so reading is a pipeline of gets by sequence and never a search. Content is hashed on
+the way in and on the way out.
+
+An aborted upload and a removed blob are taken away by a roll-up marker that itself ends after a
+second; that needs no right but to publish.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+from blake3 import blake3
+from msgspec import Struct
+
+from antiphon.errors import Corrupt, Malformed, Rejected, Unavailable
+
+from . import wire
+from .connection import Connection
+from .pipeline import Pipeline
+from .records import Records
+from .streams import ApiError, Streams, blobs_config, blobs_name
+
+CHUNK_BYTES = 128 * 1024
+MAX_CHUNKS_IN_FLIGHT = 16
+WRITE_TIMEOUT_S = 10.0
+_DIGEST = re.compile(r"blake3:([0-9a-f]{64})", re.ASCII)
+_ERASE = b"NATS/1.0\r\nNats-Rollup: sub\r\nNats-TTL: 1s\r\nAntiphon-Freed: 1\r\n\r\n"
+_PLAIN = b"NATS/1.0\r\n\r\n"
+_FREED = b"\r\nAntiphon-Freed: 1\r\n"
+
+
+class _PubAck(Struct, frozen=True, gc=False):
+    seq: int = 0
+    error: ApiError | None = None
+
+
+class _Index(Struct, frozen=True):
+    """Where a blob's chunks are: runs of consecutive sequences."""
+
+    part: str
+    size: int
+    runs: list[tuple[int, int]]
+
+
+_decode_ack = msgspec.json.Decoder(_PubAck).decode
+_decode_index = msgspec.json.Decoder(_Index).decode
+
+
+class NatsBlobs:
+    """`ports.Blobs` on JetStream."""
+
+    def __init__(
+        self, connection: Connection, pipeline: Pipeline, mesh: str, *, replicas: int
+    ) -> None:
+        self._connection = connection
+        self._pipeline = pipeline
+        self._mesh = mesh
+        self._replicas = replicas
+        self._records = Records(pipeline, blobs_name(mesh))
+        self._streams = Streams(pipeline)
+        self._root = f"apo.{mesh}"
+        self._is_open = False
+        self._opening = asyncio.Lock()
+
+    async def put(self, chunks: AsyncIterator[bytes], *, digest: str) -> None:
+        """See `ports.Blobs.put`."""
+        name = _check(digest)
+        await self._open()
+        part = f"{self._root}.part.{name}.{secrets.token_hex(8)}"
+        try:
+            index = await self._upload(chunks, part, digest)
+            # Another node may have stored the same bytes meanwhile: then ours are the spare.
+            if await self._find(name) is None:
+                await self._publish(f"{self._root}.blob.{name}", msgspec.json.encode(index))
+                return
+        except BaseException:
+            self._erase_soon(part)
+            raise
+        await self._erase(part)
+
+    @asynccontextmanager
+    async def get(self, digest: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """See `ports.Blobs.get`."""
+        name = _check(digest)
+        await self._open()
+        index = await self._find(name)
+        if index is None:
+            raise Rejected(f"{digest} is not stored", reason="no_blob")
+        stream = self._download(index, digest)
+        try:
+            yield stream
+        finally:
+            await stream.aclose()
+
+    async def has(self, digest: str) -> bool:
+        """See `ports.Blobs.has`."""
+        name = _check(digest)
+        await self._open()
+        return await self._find(name) is not None
+
+    async def remove(self, digest: str) -> None:
+        """See `ports.Blobs.remove`."""
+        name = _check(digest)
+        await self._open()
+        index = await self._find(name)
+        if index is not None:
+            await self._erase(f"{self._root}.blob.{name}")
+            await self._erase(index.part)
+
+    # --- inside -----------------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        if self._is_open:
+            return
+        async with self._opening:
+            if self._is_open:
+                return
+            try:
+                await self._records.at(1)
+            except Unavailable:
+                self._connection.require_up()
+                await self._streams.ensure(blobs_config(self._mesh, replicas=self._replicas))
+            self._is_open = True
+
+    async def _upload(self, chunks: AsyncIterator[bytes], part: str, digest: str) -> _Index:
+        hasher = blake3()
+        size = 0
+        seqs: list[int] = []
+        flying: deque[asyncio.Task[int]] = deque()
+        try:
+            async for chunk in _even(chunks):
+                hasher.update(chunk)
+                size += len(chunk)
+                while len(flying) >= MAX_CHUNKS_IN_FLIGHT:
+                    seqs.append(await flying.popleft())
+                flying.append(asyncio.create_task(self._publish(part, chunk)))
+            while flying:
+                seqs.append(await flying.popleft())
+        finally:
+            await _cancel_all(flying)
+        if f"blake3:{hasher.hexdigest()}" != digest:
+            raise Corrupt(f"the bytes do not hash to {digest}")
+        return _Index(part=part, size=size, runs=_runs(seqs))
+
+    async def _download(self, index: _Index, digest: str) -> AsyncIterator[bytes]:
+        hasher = blake3()
+        flying: deque[asyncio.Task[bytes]] = deque()
+        try:
+            for seq in _sequences(index.runs):
+                if len(flying) >= MAX_CHUNKS_IN_FLIGHT:
+                    chunk = await flying.popleft()
+                    hasher.update(chunk)
+                    yield chunk
+                flying.append(asyncio.create_task(self._chunk(seq, index.part, digest)))
+            while flying:
+                chunk = await flying.popleft()
+                hasher.update(chunk)
+                if not flying and f"blake3:{hasher.hexdigest()}" != digest:
+                    break  # the last chunk is held back: a bad blob never looks whole
+                yield chunk
+        finally:
+            await _cancel_all(flying)
+        if f"blake3:{hasher.hexdigest()}" != digest:
+            raise Corrupt(f"what is stored as {digest} hashes to something else")
+
+    async def _chunk(self, seq: int, part: str, digest: str) -> bytes:
+        record = await self._records.at(seq)
+        if record is None or record.subject != part:
+            raise Corrupt(f"a part of {digest} is missing")
+        return record.payload
+
+    async def _find(self, name: str) -> _Index | None:
+        held = await self._records.last_on(f"{self._root}.blob.{name}")
+        if held is None or _FREED in held.header:
+            return None
+        try:
+            return _decode_index(held.record.payload)
+        except msgspec.DecodeError as error:
+            raise Corrupt(f"the index of blake3:{name} is unreadable") from error
+
+    async def _publish(self, subject: str, payload: bytes, header: bytes = _PLAIN) -> int:
+        reply = await self._pipeline.write(
+            wire.check_subject(subject), payload, header, timeout_s=WRITE_TIMEOUT_S
+        )
+        if wire.status_of(reply.header):
+            raise Unavailable("nobody answers for the blobs: nothing was stored")
+        ack = _decode_ack(reply.payload)
+        if ack.error is not None:
+            raise Unavailable(f"the engine did not store a chunk: {ack.error.description}")
+        return ack.seq
+
+    async def _erase(self, subject: str) -> None:
+        await self._publish(subject, b"", _ERASE)
+
+    def _erase_soon(self, subject: str) -> None:
+        """Without waiting: the caller is being cancelled, and what stays is invisible anyway."""
+        if self._connection.up:
+            target = wire.check_subject(subject)
+            self._connection.send(wire.hpub(target, b"", _ERASE, b"_"))
+
+
+async def _even(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The same bytes in pieces that the engine takes well."""
+    held = bytearray()
+    async for chunk in chunks:
+        held += chunk
+        while len(held) >= CHUNK_BYTES:
+            yield bytes(held[:CHUNK_BYTES])
+            del held[:CHUNK_BYTES]
+    if held:
+        yield bytes(held)
+
+
+def _runs(seqs: list[int]) -> list[tuple[int, int]]:
+    runs: list[tuple[int, int]] = []
+    for seq in seqs:
+        if runs and runs[-1][0] + runs[-1][1] == seq:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((seq, 1))
+    return runs
+
+
+def _sequences(runs: list[tuple[int, int]]) -> list[int]:
+    return [seq for first, count in runs for seq in range(first, first + count)]
+
+
+async def _cancel_all(tasks: deque[asyncio.Task[int]] | deque[asyncio.Task[bytes]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _check(digest: str) -> str:
+    found = _DIGEST.fullmatch(digest)
+    if found is None:
+        raise Malformed(f"{digest!r} is not a digest", reason="digest")
+    return found.group(1)
+
+

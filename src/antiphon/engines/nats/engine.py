@@ -1,0 +1,178 @@
+"""`ports.Engine` on one NATS server or cluster: the parts put together."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from typing import Literal, Self
+
+from antiphon.errors import Malformed, Misconfigured, Unavailable
+from antiphon.ports import EngineInfo
+
+from .blobs import NatsBlobs
+from .bus import NatsBus
+from .connection import Connection, Login
+from .inspection import ask_durability
+from .leases import NatsLeases
+from .log import NatsLog
+from .pipeline import Pipeline
+from .server import Credentials
+from .streams import Streams, check_replicas, log_config, log_name
+from .work import LOAN_S
+
+_MESH = re.compile(r"[a-z0-9]{1,32}", re.ASCII)
+
+
+class NatsEngine:
+    """One node's connection to one mesh on JetStream."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        mesh: str,
+        *,
+        replicas: int,
+        loan_s: float,
+        durability: Literal["always", "interval", "unknown"],
+    ) -> None:
+        self._connection = connection
+        self._pipeline = Pipeline(connection)
+        self._mesh = mesh
+        self._replicas = replicas
+        self._durability = durability
+        self._log = NatsLog(connection, self._pipeline, mesh, replicas=replicas, loan_s=loan_s)
+        self._leases = NatsLeases(connection, self._pipeline, mesh, replicas=replicas)
+        self._bus = NatsBus(connection, mesh)
+        self._blobs = NatsBlobs(connection, self._pipeline, mesh, replicas=replicas)
+
+    @classmethod
+    async def connect(  # noqa: PLR0913 - one argument per thing a person can set
+        cls,
+        url: str,
+        mesh: str,
+        *,
+        user: str | None = None,
+        password: str | None = None,
+        token: str | None = None,
+        create: bool = False,
+        replicas: int = 1,
+        system: Credentials | None = None,
+        name: str = "antiphon",
+        inbox_prefix: str = "_INBOX",
+        tls: ssl.SSLContext | None = None,
+        loan_s: float = LOAN_S,
+        timeout_s: float = 5.0,
+    ) -> Self:
+        """Open the mesh `mesh` at `url` (several, comma-separated, for a cluster).
+
+        `create` makes the log's stream if it is not there; without it the stream API is never
+        called, and a missing log is `Misconfigured`. `system` lets `info` tell the server's
+        durability.
+        """
+        if _MESH.fullmatch(mesh) is None:
+            raise Malformed(f"{mesh!r} is not a mesh id", reason="mesh")
+        check_replicas(replicas)
+        connection = await Connection.open(
+            url,
+            login=Login(user=user, password=password, token=token),
+            name=name,
+            inbox_prefix=inbox_prefix,
+            tls=tls,
+            timeout_s=timeout_s,
+        )
+        try:
+            durability: Literal["always", "interval", "unknown"] = "unknown"
+            if system is not None:
+                login = Login(user=system.user, password=system.password)
+                durability = await ask_durability(url, login, tls=tls)
+            self = cls(
+                connection, mesh, replicas=replicas, loan_s=loan_s, durability=durability
+            )
+            if create:
+                await Streams(self._pipeline).ensure(log_config(mesh, replicas=replicas))
+            else:
+                await self._require_log(url)
+        except BaseException:
+            await connection.close()
+            raise
+        return self
+
+    async def _require_log(self, url: str) -> None:
+        try:
+            await self._log.fetch(1)
+        except Unavailable as error:
+            if not self._connection.up:
+                raise
+            raise Misconfigured(
+                f"there is no log of the mesh {self._mesh} at {url} ({error.message})",
+                hint=f"check the address, or make the mesh there first ({log_name(self._mesh)})",
+            ) from error
+
+    @property
+    def log(self) -> NatsLog:
+        """See `ports.Engine.log`."""
+        return self._log
+
+    @property
+    def leases(self) -> NatsLeases:
+        """See `ports.Engine.leases`."""
+        return self._leases
+
+    @property
+    def bus(self) -> NatsBus:
+        """See `ports.Engine.bus`."""
+        return self._bus
+
+    @property
+    def blobs(self) -> NatsBlobs:
+        """See `ports.Engine.blobs`."""
+        return self._blobs
+
+    @property
+    def connected(self) -> bool:
+        """See `ports.Engine.connected`."""
+        return self._connection.up
+
+    async def info(self) -> EngineInfo:
+        """See `ports.Engine.info`."""
+        self._connection.require_up()
+        return EngineInfo(
+            name="nats",
+            version=self._connection.server_version,
+            durability=self._durability,
+            replicas=self._replicas,
+            warnings=tuple(self._warnings()),
+        )
+
+    def _warnings(self) -> list[str]:
+        found: list[str] = []
+        if self._durability == "interval":
+            found.append(
+                "The server acknowledges before it syncs to disk: a power cut can lose the last "
+                "two minutes, or more. Set `sync_interval: always` in its jetstream block."
+            )
+        elif self._durability == "unknown":
+            found.append(
+                "Whether the server syncs before it acknowledges is not known: only its system "
+                "account tells."
+            )
+        if self._replicas == 1 and self._connection.in_cluster:
+            found.append(
+                "The server is part of a cluster, but this mesh keeps one copy of its log: "
+                "losing that server loses the mesh. Use 3 replicas."
+            )
+        denial = self._connection.last_denial
+        if denial is not None:
+            found.append(f"The server refused something of late: {denial.message}")
+        return found
+
+    async def close(self) -> None:
+        """See `ports.Engine.close`."""
+        self._pipeline.close()
+        await self._connection.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

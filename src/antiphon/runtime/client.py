@@ -1,0 +1,142 @@
+"""Calling: submit a job, wait for its end, cancel it. A client reads one lane and no more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from antiphon.core import ops, subjects
+from antiphon.core.jobs import Job
+from antiphon.core.manifest import job_id
+from antiphon.core.reasons import Reason
+from antiphon.errors import Conflict, JobFailed, LostRace, Rejected, Unavailable
+
+if TYPE_CHECKING:
+    from antiphon.runtime.peer import LaneView, Peer
+
+CANCEL_TRIES: Final = 8
+
+
+class Called(Struct, frozen=True):
+    """A job that is on the log, and whether this call put it there."""
+
+    kind: str
+    job: str
+    seq: int
+    is_new: bool
+
+
+class Ended(Struct, frozen=True):
+    """A job's end as the log has it."""
+
+    job: Job
+    outputs: tuple[ops.Output, ...]
+    error: ops.Failure | None
+
+
+async def call(
+    peer: Peer, body: ops.ScheduleBody, *, deps: tuple[tuple[int, str], ...] = ()
+) -> Called:
+    """Schedule a job. The same (kind, manifest) again finds the first: nothing runs twice."""
+    job = job_id(body.manifest)
+    draft = peer.author.draft(ops.JobSchedule, body, prev=0, deps=deps)
+    try:
+        seq = await peer.commit(draft)
+    except LostRace:
+        return await _find(peer, body.kind, job)
+    view = await peer.read_lane(body.kind, job, at_least=seq)
+    verdict = view.verdict_of(draft.op_id)
+    if verdict is Reason.OK:
+        return Called(body.kind, job, seq, is_new=True)
+    if verdict is Reason.EXISTS and view.lane.job is not None:
+        return Called(body.kind, job, view.lane.job.scheduled_seq, is_new=False)
+    reason = verdict or Reason.MALFORMED
+    raise Rejected(f"the call was rejected: {reason.in_words}", reason=reason.value)
+
+
+async def _find(peer: Peer, kind: str, job: str) -> Called:
+    view = await peer.read_lane(kind, job)
+    if view.lane.job is None:
+        raise Rejected(
+            f"records that are no valid call already lie where job {job} belongs",
+            reason=Reason.PREV.value,
+            hint="call it again with a nonce",
+        )
+    return Called(kind, job, view.lane.job.scheduled_seq, is_new=False)
+
+
+async def wait_for_end(peer: Peer, kind: str, job: str) -> Ended:
+    """Follow one job's own subject until its lane shows an end."""
+    subject = subjects.job(peer.mesh, kind, job)
+    view = await peer.read_lane(kind, job)
+    ended = ended_of(view)
+    if ended is not None:
+        return ended
+    async with peer.log.follow(view.lane.job_tail, subject=subject) as batches:
+        async for _ in batches:
+            ended = ended_of(await peer.read_lane(kind, job))
+            if ended is not None:
+                return ended
+    raise Unavailable("the log ended before the job did")
+
+
+def ended_of(view: LaneView) -> Ended | None:
+    """The end of a lane, or None while there is none."""
+    job = view.lane.job
+    if job is None or not job.is_terminal:
+        return None
+    entry = view.entry_at(job.ended_seq)
+    if entry is not None and isinstance(entry.op, ops.JobComplete):
+        return Ended(job, entry.op.body.outputs, entry.op.body.error)
+    error = None
+    if entry is not None and isinstance(entry.op, ops.JobYield):
+        error = entry.op.body.error
+    return Ended(job, (), error)
+
+
+def failure(ended: Ended) -> JobFailed:
+    """The error that a caller who wanted a result gets."""
+    job = ended.job
+    match job.outcome:
+        case "exhausted":
+            why = f"gave up after {job.attempts} attempts"
+        case "expired":
+            why = "nobody claimed it in time"
+        case "cancelled":
+            why = "it was cancelled"
+        case _:
+            why = "it failed"
+    if ended.error is not None:
+        why += f": {ended.error.name}: {ended.error.message}"
+    return JobFailed(
+        f"job {job.job[:8]} ({job.kind}): {why}",
+        reason=job.outcome or job.state.value,
+        hint=f"antiphon show {job.job[:8]}",
+    )
+
+
+async def cancel(peer: Peer, kind: str, job: str, *, reason: str) -> Job:
+    """End a job that has not ended; the job as it stands afterwards."""
+    body = ops.CancelBody(kind=kind, job=job, reason=reason)
+    for attempt in range(CANCEL_TRIES):
+        if attempt:
+            await peer.pause(attempt - 1)
+        view = await peer.read_lane(kind, job)
+        known = view.lane.job
+        if known is None:
+            raise Rejected(f"there is no job {job[:8]} of kind {kind}", reason="no_job")
+        if known.is_terminal:
+            return known
+        draft = peer.author.draft(ops.JobCancel, body, prev=view.lane.job_tail)
+        try:
+            seq = await peer.commit(draft)
+        except Conflict:
+            continue
+        view = await peer.read_lane(kind, job, at_least=seq)
+        verdict = view.verdict_of(draft.op_id)
+        if verdict is Reason.OK and view.lane.job is not None:
+            return view.lane.job
+        if verdict is not None and verdict is not Reason.FINISHED:
+            raise Rejected(f"cancelling was rejected: {verdict.in_words}", reason=verdict.value)
+    raise Unavailable(f"job {job[:8]} changed faster than it could be cancelled")

@@ -1,0 +1,150 @@
+"""The state directory: which mesh this is, how to reach it, and the keys of this machine.
+
+    .antiphon/
+      mesh.json           the mesh, its name and its engine's address
+      access.json         engine credentials, mode 0600
+      keys/<name>.key     private keys, mode 0600; one process at a time uses one
+      replica.db          the embedded replica
+      server/             a development server's own files
+
+Found through `ANTIPHON_HOME`, or as the nearest `.antiphon` at or above the current directory.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.errors import Corrupt, Held, Misconfigured
+from antiphon.runtime import keys
+
+if TYPE_CHECKING:
+    from antiphon.ports import Entropy
+
+DIRECTORY: Final = ".antiphon"
+MAX_KEYS_PER_ROLE: Final = 64
+PRIVATE_DIRECTORY: Final = 0o700
+
+T = TypeVar("T")
+
+
+class MeshFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What everybody on this machine may know about the mesh."""
+
+    mesh: str
+    name: str
+    engine: str
+    """`nats://host:port`."""
+
+
+class Access(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How this machine logs in to the engine. Never shown."""
+
+    user: str
+    password: str
+    system_user: str = ""
+    system_password: str = ""
+
+    def __repr__(self) -> str:
+        return f"Access(user={self.user!r})"
+
+
+class Home:
+    """One state directory."""
+
+    def __init__(self, path: Path) -> None:
+        """The directory need not exist yet."""
+        self.path = path
+
+    @classmethod
+    def find(cls, explicit: Path | None) -> Home:
+        """The state directory that applies here, or `Misconfigured` with what to do."""
+        if explicit is not None:
+            return cls(explicit)
+        here = Path.cwd()
+        for place in (here, *here.parents):
+            if (place / DIRECTORY / "mesh.json").is_file():
+                return cls(place / DIRECTORY)
+        raise Misconfigured(
+            "there is no mesh here: no .antiphon directory at or above this one",
+            hint="start one with 'antiphon dev', or point ANTIPHON_HOME at a state directory",
+        )
+
+    @property
+    def replica(self) -> Path:
+        """The replica's file."""
+        return self.path / "replica.db"
+
+    @property
+    def server(self) -> Path:
+        """A development server's directory."""
+        return self.path / "server"
+
+    def lock_replica(self) -> int:
+        """Become the replica's one writer; `Held` if another process is. Close it to let go."""
+        self.path.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIRECTORY)
+        return keys.lock_file(self.path / "replica.lock", "the replica has a writer already")
+
+    # --- mesh and access ----------------------------------------------------------------------
+
+    def write(self, mesh: MeshFile, access: Access) -> None:
+        """Describe the mesh; replaces what was there."""
+        self.path.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIRECTORY)
+        self._replace("mesh.json", msgspec.json.format(msgspec.json.encode(mesh)), 0o644)
+        self._replace("access.json", msgspec.json.encode(access), keys.PRIVATE_MODE)
+
+    def _replace(self, name: str, data: bytes, mode: int) -> None:
+        target = self.path / name
+        fresh = self.path / f"{name}.new"
+        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        with os.fdopen(handle, "wb") as out:
+            out.write(data)
+        fresh.replace(target)
+
+    def mesh(self) -> MeshFile:
+        """Which mesh this directory belongs to."""
+        return self._read("mesh.json", MeshFile)
+
+    def access(self) -> Access:
+        """The engine credentials."""
+        return self._read("access.json", Access)
+
+    def _read(self, name: str, kind: type[T]) -> T:
+        path = self.path / name
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=kind)
+        except FileNotFoundError as problem:
+            raise Misconfigured(
+                f"{self.path} holds no {name}",
+                hint="start a mesh with 'antiphon dev', or set ANTIPHON_HOME",
+            ) from problem
+        except msgspec.MsgspecError as problem:
+            raise Corrupt(f"{path} cannot be read: {problem}") from problem
+
+    # --- keys ---------------------------------------------------------------------------------
+
+    def key(self, name: str, entropy: Entropy) -> keys.HeldKey:
+        """The named key, made if it does not exist; `Held` if another process uses it."""
+        path = self.path / "keys" / f"{name}.key"
+        if not path.exists():
+            # Another process may make it first: the lock below decides who uses it.
+            with suppress(Held):
+                keys.create(path, entropy.token(keys.SEED_BYTES))
+        return keys.take(path)
+
+    def free_key(self, role: str, entropy: Entropy) -> keys.HeldKey:
+        """The first key of a role that no other process uses, made if all are in use."""
+        for number in range(1, MAX_KEYS_PER_ROLE + 1):
+            try:
+                return self.key(f"{role}-{number}", entropy)
+            except Held:
+                continue
+        raise Held(
+            f"all {MAX_KEYS_PER_ROLE} {role} keys are in use",
+            hint="end some of the antiphon processes on this machine",
+        )

@@ -1,0 +1,253 @@
+"""`Mesh`: the way in.
+
+    mesh = Mesh.open()                      # the mesh of this directory, or of ANTIPHON_HOME
+    mesh = Mesh.open(engine="memory")       # a mesh inside this process
+
+    @mesh.task("example.add")
+    async def add(a: int, b: int) -> int: ...
+
+    async with mesh:                        # connects
+        handle = await add.submit(2, 3)
+        print(await handle.result())
+
+Opening is lazy, so that tasks can be declared at import time; nothing connects before
+`async with`.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+
+from antiphon import assembly
+from antiphon.core import manifest as manifests
+from antiphon.core.jobs import State
+from antiphon.core.subjects import check_kind
+from antiphon.errors import Misconfigured
+from antiphon.runtime import client
+from antiphon.runtime.handlers import Handlers, call_text
+from antiphon.runtime.home import Home
+from antiphon.runtime.presence import Card, roll_call
+from antiphon.runtime.worker import WorkerSettings
+from antiphon.sdk.handles import JobHandle
+from antiphon.sdk.tasks import CallOptions, Task
+from antiphon.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from typing import Self
+
+    from antiphon.assembly import Station
+    from antiphon.ports import EngineInfo
+    from antiphon.runtime.node import FullNode
+    from antiphon.runtime.peer import Peer
+    from antiphon.runtime.replica import Replica
+    from antiphon.runtime.worker import Worker
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+EngineName = Literal["nats", "memory"]
+
+
+class Mesh:
+    """A mesh, seen from one process."""
+
+    def __init__(
+        self, *, engine: EngineName, home: Path | None, role: str, key: str | None
+    ) -> None:
+        """Use `Mesh.open`."""
+        self._engine: EngineName = engine
+        self._explicit_home = home
+        self._role = role
+        self._key = key
+        self._handlers = Handlers()
+        self._stack = AsyncExitStack()
+        self._station: Station | None = None
+        self._memory: assembly.MemoryMesh | None = None
+
+    @classmethod
+    def open(
+        cls,
+        *,
+        engine: EngineName = "nats",
+        home: Path | str | None = None,
+        role: str = "client",
+        key: str | None = None,
+    ) -> Self:
+        """Describe which mesh; `async with` connects to it.
+
+        `home` is the state directory (default: `ANTIPHON_HOME`, or the nearest `.antiphon`).
+        `role` names the keys that this process may use; `key` names exactly one.
+        """
+        path = Path(home) if home is not None else Settings().home
+        return cls(engine=engine, home=path, role=role, key=key)
+
+    # --- life ---------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        if self._station is not None:
+            raise Misconfigured("this mesh is already open; 'async with' it once")
+        try:
+            if self._engine == "memory":
+                await self._enter_memory()
+            else:
+                self._station = await self._stack.enter_async_context(
+                    assembly.join(self.home, self._role, key=self._key)
+                )
+            await self.peer.sync_control()
+        except BaseException:
+            self._station = None
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def _enter_memory(self) -> None:
+        self._memory = assembly.MemoryMesh()
+        self._station = await self._stack.enter_async_context(
+            self._memory.station("owner", self._memory.owner)
+        )
+        # In one process nobody else would expire leases or repeat calls.
+        keeper = await self._stack.enter_async_context(self._memory.station("node"))
+        replica = await self._stack.enter_async_context(
+            assembly.owned_replica(":memory:", None, keeper.peer.mesh)
+        )
+        self._memory_replica = replica
+        await self._stack.enter_async_context(
+            assembly.replicating(keeper, replica, caretaking=True)
+        )
+
+    async def __aexit__(self, *_: object) -> None:
+        self._station = None
+        await self._stack.aclose()
+        self._stack = AsyncExitStack()
+
+    @property
+    def home(self) -> Home:
+        """The state directory; only meshes on a server have one."""
+        return Home.find(self._explicit_home)
+
+    @property
+    def station(self) -> Station:
+        """This process's place on the mesh."""
+        if self._station is None:
+            raise Misconfigured("the mesh is not open", hint="use it inside 'async with mesh:'")
+        return self._station
+
+    @property
+    def peer(self) -> Peer:
+        """The hands that read and write the log."""
+        return self.station.peer
+
+    @property
+    def id(self) -> str:
+        """The mesh's id."""
+        return self.peer.mesh
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds that tasks are registered for."""
+        return self._handlers.kinds
+
+    # --- calling ------------------------------------------------------------------------------
+
+    def task(
+        self, kind: str, **options: Any
+    ) -> Callable[[Callable[P, Awaitable[R] | R]], Task[P, R]]:
+        """Register a function as the handler for `kind`. Options are `CallOptions`' fields."""
+        check_kind(kind)
+        chosen = CallOptions(**options)
+
+        def register(function: Callable[P, Awaitable[R] | R]) -> Task[P, R]:
+            self._handlers.register(kind, function)
+            return Task(kind, function, chosen, lambda: self.peer)
+
+        return register
+
+    async def submit(
+        self,
+        kind: str,
+        *args: object,
+        options: CallOptions | None = None,
+        **kwargs: object,
+    ) -> JobHandle[Any]:
+        """Call a task by its kind, without having its function here."""
+        chosen = options or CallOptions()
+        job = manifests.author(
+            {
+                "command": [f"@{check_kind(kind)}"],
+                "args": [call_text(args, kwargs)],
+                "timeout": chosen.timeout_s,
+            }
+        )
+        if not chosen.once:
+            job = manifests.with_nonce(job, self.peer.entropy.token(16).hex())
+        return await self.submit_manifest(kind, job, options=chosen)
+
+    async def submit_manifest(
+        self,
+        kind: str,
+        job: manifests.Manifest | Mapping[str, object],
+        *,
+        options: CallOptions | None = None,
+    ) -> JobHandle[Any]:
+        """Call a job by its manifest. The same manifest again is the same job."""
+        content = job if isinstance(job, manifests.Manifest) else manifests.author(job)
+        body = (options or CallOptions()).schedule(check_kind(kind), content)
+        called = await client.call(self.peer, body)
+        return JobHandle(self.peer, called.kind, called.job, is_new=called.is_new)
+
+    def job(self, kind: str, job: str) -> JobHandle[Any]:
+        """A handle on a job that is already on the log."""
+        return JobHandle(self.peer, kind, job, is_new=False)
+
+    # --- answering ----------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def worker(self, *, slots: int | None = None) -> AsyncIterator[Worker]:
+        """Answer calls for the registered tasks while the block runs; drain at its end."""
+        chosen = Settings()
+        settings = WorkerSettings(slots=slots or chosen.slots, drain_s=chosen.drain_s)
+        async with AsyncExitStack() as stack:
+            if self._memory is not None:
+                station = await stack.enter_async_context(self._memory.station("worker"))
+            else:
+                station = await stack.enter_async_context(assembly.join(self.home, "worker"))
+            yield await stack.enter_async_context(
+                assembly.working(station, self._handlers, settings)
+            )
+
+    @asynccontextmanager
+    async def node(self) -> AsyncIterator[FullNode]:
+        """Be a full node while the block runs: verify everything, expire, call again."""
+        async with AsyncExitStack() as stack:
+            station = await stack.enter_async_context(assembly.join(self.home, "node"))
+            replica = await stack.enter_async_context(
+                assembly.owned_replica(self.home.replica, self.home, station.peer.mesh)
+            )
+            yield await stack.enter_async_context(
+                assembly.replicating(station, replica, caretaking=True)
+            )
+
+    # --- asking -------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def replica(self) -> AsyncIterator[Replica]:
+        """The local replica, up to date: every read after this stays on this machine."""
+        if self._memory is not None:
+            yield self._memory_replica
+            return
+        async with assembly.local_replica(self.home, self.station) as replica:
+            yield replica
+
+    async def nodes(self, *, wait_s: float = 0.4) -> list[Card]:
+        """Who answers a roll call right now."""
+        return await roll_call(self.peer, wait_s=wait_s)
+
+    async def engine_info(self) -> EngineInfo:
+        """What the engine says of itself."""
+        return await self.station.engine.info()
+
+
+__all__ = ["EngineName", "Mesh", "State"]
