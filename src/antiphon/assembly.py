@@ -2,24 +2,25 @@
 
 A `Station` is one process's place on a mesh: an engine connection, a key in use, and a `Peer`
 over both. Everything that runs (worker, full node, client) is put together here from stations.
+
+What only some processes need is imported where it is used: a command line that submits one job
+should not first load an engine in memory and the worker.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
 from antiphon.core.rules import Rules
-from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.errors import Held, Misconfigured, Unavailable
 from antiphon.runtime import founding
 from antiphon.runtime.author import Author, Mark, NoMark
-from antiphon.runtime.caretaker import Caretaker
 from antiphon.runtime.home import Access, Home, MeshFile
 from antiphon.runtime.host import SystemClock, SystemEntropy
 from antiphon.runtime.keys import SEED_BYTES, SeedKeyring
@@ -27,15 +28,16 @@ from antiphon.runtime.node import FullNode
 from antiphon.runtime.peer import Peer
 from antiphon.runtime.presence import Card, Presence
 from antiphon.runtime.replica import Replica
-from antiphon.runtime.worker import Worker, WorkerSettings
+from antiphon.runtime.services import beside
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from antiphon.engines.nats import LocalServer
-    from antiphon.ports import Engine, Keyring
+    from antiphon.ports import Engine, EngineInfo, Keyring
     from antiphon.runtime.handlers import Handlers
+    from antiphon.runtime.worker import Worker, WorkerSettings
 
 Role = Literal["worker", "node", "dev"]
 
@@ -75,6 +77,8 @@ class MemoryMesh:
 
     def __init__(self, *, name: str = "memory", rules: Rules | None = None) -> None:
         """Found it with a fresh owner key."""
+        from antiphon.engines.memory import MemoryServer
+
         entropy = SystemEntropy()
         self._clock = SystemClock()
         self._server = MemoryServer(self._clock)
@@ -91,6 +95,8 @@ class MemoryMesh:
     @asynccontextmanager
     async def station(self, alias: str, keyring: Keyring | None = None) -> AsyncIterator[Station]:
         """A place on this mesh with a key of its own (or the one given)."""
+        from antiphon.engines.memory import MemoryEngine
+
         engine = MemoryEngine(self._server, self.foundation.mesh)
         try:
             await founding.lay(engine.log, self.foundation)
@@ -122,14 +128,23 @@ async def join(home: Home, role: str, *, key: str | None = None) -> AsyncIterato
         held.release()
 
 
+async def engine_info(home: Home) -> EngineInfo:
+    """What the engine says of itself, its durability included: that takes a moment to ask."""
+    engine = await _connect(home.mesh(), home.access(), name="doctor", inspect=True)
+    try:
+        return await engine.info()
+    finally:
+        await engine.close()
+
+
 async def _connect(
-    described: MeshFile, access: Access, *, name: str, create: bool = False
+    described: MeshFile, access: Access, *, name: str, create: bool = False, inspect: bool = False
 ) -> Engine:
     from antiphon.engines.nats import Credentials, NatsEngine
 
     system = (
         Credentials(user=access.system_user, password=access.system_password)
-        if access.system_user
+        if inspect and access.system_user
         else None
     )
     return await NatsEngine.connect(
@@ -144,11 +159,11 @@ async def _connect(
 
 
 @asynccontextmanager
-async def development_server(home: Home) -> AsyncIterator[LocalServer]:
-    """A server of our own on a free loopback port, with its files in the state directory."""
+async def development_server(home: Home, *, port: int = 0) -> AsyncIterator[LocalServer]:
+    """A server of our own on a loopback port (0: a free one), its files in the state directory."""
     from antiphon.engines.nats import LocalServer
 
-    async with LocalServer(home.server) as server:
+    async with LocalServer(home.server, port=port) as server:
         yield server
 
 
@@ -195,6 +210,8 @@ async def working(
     station: Station, handlers: Handlers, settings: WorkerSettings
 ) -> AsyncIterator[Worker]:
     """A light worker beside a block; drained when the block ends."""
+    from antiphon.runtime.worker import Worker
+
     if not handlers.kinds:
         raise Misconfigured(
             "no task is registered, so there is nothing to work on",
@@ -212,26 +229,9 @@ async def working(
             done=worker.done,
         )
 
-    async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(worker.run())
-        presence = tasks.create_task(Presence(station.peer, station.keyring, card).run())
-        await _first(running, worker.ready.wait())
-        try:
-            yield worker
-        finally:
-            worker.drain()
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([running])
-            presence.cancel()
-
-
-async def _first(running: asyncio.Task[None], ready: Coroutine[object, object, object]) -> None:
-    """Wait until a service is ready, or has failed before it was."""
-    waiting = asyncio.ensure_future(ready)
-    await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
-    if not waiting.done():
-        waiting.cancel()
-        await running
+    presence = Presence(station.peer, station.keyring, card)
+    async with beside(worker.run(), presence.run(), ready=worker.ready, drain=worker.drain):
+        yield worker
 
 
 def _card(station: Station, role: Role, **fields: object) -> Card:
@@ -256,18 +256,16 @@ async def replicating(
     def card() -> Card:
         return _card(station, "node", applied=node.applied)
 
-    async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(node.run())
-        others: list[asyncio.Task[None]] = []
-        await _first(running, node.ready.wait())
-        if caretaking:
-            others.append(tasks.create_task(Caretaker(node).run()))
-            others.append(tasks.create_task(Presence(station.peer, station.keyring, card).run()))
-        try:
-            yield node
-        finally:
-            for task in (running, *others):
-                task.cancel()
+    services = [node.run()]
+    if caretaking:
+        from antiphon.runtime.caretaker import Caretaker
+
+        services += [
+            Caretaker(node).run(),
+            Presence(station.peer, station.keyring, card).run(),
+        ]
+    async with beside(*services, ready=node.ready):
+        yield node
 
 
 @asynccontextmanager

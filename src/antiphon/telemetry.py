@@ -8,10 +8,9 @@ able to move a terminal's cursor.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from typing import TYPE_CHECKING, Any
-
-import structlog
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -43,11 +42,15 @@ def _escape(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMappi
 
 def configure(level: str, style: str) -> None:
     """Send events of at least this level to standard error."""
+    import structlog  # a fifth of a second that a command without events need not spend
+
     renderer: Any
     if style == "json":
         renderer = structlog.processors.JSONRenderer()
     else:
-        renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+        )
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from antiphon.core.records import Entry
 
 _WAIT, _CALL, _JOB = 0, 1, 4
+_AT_KIND: Final = 3
+_CALL_SLOTS: Final = {str(urgency): _CALL + urgency for urgency in subjects.CLASSES}
 
 
 Tails = tuple[int, int, int, int, int]
@@ -77,15 +79,13 @@ def slot_of(subject: str) -> int | None:
 
     Anyone may publish on `call.9.…` or `else.…`, and a lane's wildcard filters read it.
     """
-    match subject.split(".", 4)[2:]:
-        case ["job", *_]:
-            return _JOB
-        case ["wait", *_]:
-            return _WAIT
-        case ["call", "0" | "1" | "2" as urgency, *_]:
-            return _CALL + int(urgency)
-        case _:
-            return None
+    tokens = subject.split(".", 4)
+    where = tokens[2] if len(tokens) > _AT_KIND else ""
+    if where == "job":
+        return _JOB
+    if where == "call":
+        return _CALL_SLOTS.get(tokens[_AT_KIND])
+    return _WAIT if where == "wait" else None
 
 
 def apply(

@@ -20,7 +20,7 @@ from antiphon.core.lanes import Dep
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry
 from antiphon.errors import Corrupt
-from antiphon.runtime.peer import Peer, dep_of, open_entry
+from antiphon.runtime.peer import Peer, dep_of
 
 if TYPE_CHECKING:
     from antiphon.ports import Record
@@ -107,9 +107,9 @@ class FullNode:
             await self.peer.feed_control([record], record.seq)
             verdict = self.peer.control_verdicts.get(record.seq, Reason.MALFORMED)
             self.replica.note(record, verdict, None, None)
-            self._tell(record, open_entry(self.peer.mesh, record), verdict, None, None)
+            self._tell(record, self.peer.open(record), verdict, None, None)
             return
-        entry = open_entry(self.peer.mesh, record)
+        entry = self.peer.open(record)
         before = self.replica.lane(key)
         deps = self._deps(entry)
         outcome = lanes.apply(self.peer.history.at(record.seq), before, entry, deps)

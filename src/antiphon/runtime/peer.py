@@ -22,16 +22,20 @@ from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry
 from antiphon.errors import Corrupt, LostRace, Malformed, OutcomeUnknown, Rejected, Unavailable
 
+from antiphon.runtime.author import Draft
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from antiphon.ports import Engine, Entropy, Record, WallClock
-    from antiphon.runtime.author import Author, Draft
+    from antiphon.runtime.author import Author
 
 APPEND_TRIES: Final = 6
 RETRY_BASE_MS: Final = 50
 RETRY_CAP_MS: Final = 2_000
 CONTROL_VERDICTS_KEPT: Final = 1024
+OPENED_KEPT: Final = 2048
+"""Verified records that are remembered for their second meeting."""
 
 
 class Judged(Struct, frozen=True, gc=False):
@@ -94,6 +98,30 @@ class Peer:
         self._feeding = asyncio.Lock()
         self.control_verdicts: dict[int, Reason] = {}
         """Verdicts on the newest control records, by sequence."""
+        self._opened: dict[bytes, Draft] = {}
+
+    # --- records ------------------------------------------------------------------------------
+
+    def open(self, record: Record) -> Entry:
+        """A record of the log, opened by the core.
+
+        Bytes that this process signed, or opened a moment ago, are not verified again: a light
+        worker meets each schedule twice and each record of its own once.
+        """
+        known = self._opened.get(record.payload)
+        if known is not None and known.subject == record.subject:
+            return Entry(
+                record.seq, record.commit_ms, record.subject, known.op, known.op_id, None
+            )
+        entry = open_entry(self.mesh, record)
+        if entry.op is not None:
+            self._know(Draft(record.subject, record.payload, entry.op, entry.op_id))
+        return entry
+
+    def _know(self, draft: Draft) -> None:
+        self._opened[draft.payload] = draft
+        if len(self._opened) > OPENED_KEPT:
+            del self._opened[next(iter(self._opened))]
 
     # --- control ------------------------------------------------------------------------------
 
@@ -151,7 +179,7 @@ class Peer:
             for record in found:
                 if record.seq <= self.history.applied:
                     continue
-                entry = open_entry(self.mesh, record)
+                entry = self.open(record)
                 present = await self._deps_present(entry)
                 verdict = self.history.apply(entry, deps_present=present)
                 self._remember(record.seq, verdict)
@@ -211,7 +239,7 @@ class Peer:
         history: list[Judged] = []
         lane = lanes.EMPTY
         for record in found:
-            entry = open_entry(self.mesh, record)
+            entry = self.open(record)
             outcome = await self.judge(entry, lane)
             lane = outcome.lane
             history.append(Judged(entry, outcome.verdict))
@@ -238,6 +266,7 @@ class Peer:
         A write whose outcome is unknown is looked for on the log before it is sent again; the
         signed compare-and-set and the message id make sending it again safe (SPEC §3).
         """
+        self._know(draft)
         for attempt in range(APPEND_TRIES):
             if attempt:
                 await self.pause(attempt - 1)
@@ -285,7 +314,7 @@ class Peer:
         record = await self.log.fetch(seq)
         if record is None:
             raise Corrupt(f"record {seq} was acknowledged and is not on the log")
-        return open_entry(self.mesh, record)
+        return self.open(record)
 
 
 async def commit_control(peer: Peer, draft: Draft) -> int:

@@ -23,7 +23,7 @@ from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry
 from antiphon.errors import AntiphonError, Conflict, LostRace, Unavailable
 from antiphon.runtime.handlers import Handlers, JobContext, Registered, failure_of, run_handler
-from antiphon.runtime.peer import LaneView, Peer, open_entry
+from antiphon.runtime.peer import LaneView, Peer
 from antiphon.runtime.tenure import Tenure, TenureLost
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class Worker:
             delivery.nak(NAK_CAP_S / 2 + self._jitter_s(NAK_CAP_S / 2))
 
     async def _answer(self, delivery: Delivery, kind: str, loan_s: float) -> None:
-        entry = open_entry(self.peer.mesh, delivery.record)
+        entry = self.peer.open(delivery.record)
         handler = self.handlers.find(kind)
         if handler is None or not isinstance(entry.op, ops.JobSchedule | ops.JobOffer):
             # Not an op, or not on its own subject: it announces nothing to anybody.

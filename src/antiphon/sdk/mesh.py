@@ -22,20 +22,22 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from antiphon import assembly
 from antiphon.core import manifest as manifests
-from antiphon.core.jobs import State
+from antiphon.core.jobs import Job, State
+from antiphon.core.reasons import Reason
+from antiphon.core.story import Line
 from antiphon.core.subjects import check_kind
 from antiphon.errors import Misconfigured
 from antiphon.runtime import client
 from antiphon.runtime.handlers import Handlers, call_text
 from antiphon.runtime.home import Home
 from antiphon.runtime.presence import Card, roll_call
-from antiphon.runtime.worker import WorkerSettings
 from antiphon.sdk.handles import JobHandle
 from antiphon.sdk.tasks import CallOptions, Task
-from antiphon.settings import Settings
+from antiphon.sdk.watching import Event, watching
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
     from typing import Self
 
     from antiphon.assembly import Station
@@ -81,7 +83,11 @@ class Mesh:
         `home` is the state directory (default: `ANTIPHON_HOME`, or the nearest `.antiphon`).
         `role` names the keys that this process may use; `key` names exactly one.
         """
-        path = Path(home) if home is not None else Settings().home
+        if home is None:
+            from antiphon.settings import Settings
+
+            home = Settings().home
+        path = Path(home) if home is not None else None
         return cls(engine=engine, home=path, role=role, key=key)
 
     # --- life ---------------------------------------------------------------------------------
@@ -173,11 +179,22 @@ class Mesh:
         **kwargs: object,
     ) -> JobHandle[Any]:
         """Call a task by its kind, without having its function here."""
+        return await self.call(kind, args, kwargs, options=options)
+
+    async def call(
+        self,
+        kind: str,
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+        *,
+        options: CallOptions | None = None,
+    ) -> JobHandle[Any]:
+        """The same with the arguments as values, so that no name among them is taken."""
         chosen = options or CallOptions()
         job = manifests.author(
             {
                 "command": [f"@{check_kind(kind)}"],
-                "args": [call_text(args, kwargs)],
+                "args": [call_text(tuple(args), dict(kwargs))],
                 "timeout": chosen.timeout_s,
             }
         )
@@ -207,6 +224,9 @@ class Mesh:
     @asynccontextmanager
     async def worker(self, *, slots: int | None = None) -> AsyncIterator[Worker]:
         """Answer calls for the registered tasks while the block runs; drain at its end."""
+        from antiphon.runtime.worker import WorkerSettings
+        from antiphon.settings import Settings
+
         chosen = Settings()
         settings = WorkerSettings(slots=slots or chosen.slots, drain_s=chosen.drain_s)
         async with AsyncExitStack() as stack:
@@ -247,7 +267,13 @@ class Mesh:
 
     async def engine_info(self) -> EngineInfo:
         """What the engine says of itself."""
-        return await self.station.engine.info()
+        if self._memory is not None:
+            return await self.station.engine.info()
+        return await assembly.engine_info(self.home)
+
+    def watching(self) -> AbstractAsyncContextManager[AsyncIterator[list[Event]]]:
+        """Everything that is written to the log from now on, judged, in words."""
+        return watching(self.peer)
 
 
-__all__ = ["EngineName", "Mesh", "State"]
+__all__ = ["Card", "EngineName", "Event", "Home", "Job", "Line", "Mesh", "Reason", "State"]

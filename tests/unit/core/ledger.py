@@ -9,8 +9,6 @@ which is `at` too unless a test says otherwise. `prev` is what the subject's tai
 
 from dataclasses import dataclass
 
-from tests.unit.core.authors import ALICE, BOB, OWNER, RECOVERY, Author, Signed, signed
-
 from antiphon.core import codec, lanes, ops, records, signing, subjects
 from antiphon.core.control import ControlHistory
 from antiphon.core.ids import digest, mesh_id
@@ -19,6 +17,7 @@ from antiphon.core.manifest import Manifest, job_id
 from antiphon.core.reasons import Reason
 from antiphon.core.rules import Rules
 from antiphon.errors import Malformed
+from tests.unit.core.authors import ALICE, BOB, OWNER, RECOVERY, Author, Signed, signed
 
 T0 = 1_763_158_000_000
 LEASE_MS = 10_000
@@ -134,9 +133,7 @@ class Ledger:
         return signed(by, op)
 
     def commit(self, draft: Signed, *, stamp: int | None = None) -> Reason:
-        return self.append(
-            draft.subject, draft.payload, stamp=self.now if stamp is None else stamp
-        )
+        return self.append(draft.subject, draft.payload, stamp=self.now if stamp is None else stamp)
 
     def put(self, kind, body, by: Author, *, stamp=None, **how) -> Reason:
         """Author, sign and commit one op."""
@@ -220,9 +217,7 @@ class Story:
         }
         return self._put(ops.JobComplete, ops.CompleteBody, by, fields, how)
 
-    def give_back(
-        self, by=ALICE, *, fence=None, reason="drain", retry_after_ms=0, **how
-    ) -> Reason:
+    def give_back(self, by=ALICE, *, fence=None, reason="drain", retry_after_ms=0, **how) -> Reason:
         fields = {
             "fence": fence or self.fence,
             "reason": reason,

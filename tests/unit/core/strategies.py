@@ -2,13 +2,13 @@
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from tests.unit.core.authors import ALICE, OWNER
 
 from antiphon.core import ops
 from antiphon.core.clock import MAX_LOGICAL, MAX_WALL, pack
 from antiphon.core.codec import MAX_INTEGER
 from antiphon.core.manifest import BlobInput, Manifest, NonceInput
 from antiphon.core.rules import Rules
+from tests.unit.core.authors import ALICE, OWNER
 
 # A failure prints the blob that reproduces it; time limits are the runner's.
 THOROUGH = settings(max_examples=300, deadline=None, print_blob=True)
@@ -28,7 +28,6 @@ hexes = st.text("0123456789abcdef", min_size=64, max_size=64)
 digests = hexes.map("blake3:".__add__)
 hlcs = st.tuples(st.integers(0, MAX_WALL), st.integers(0, MAX_LOGICAL))
 fences = hlcs.map(pack)
-token_heads = "abcdefghijklmnopqrstuvwxyz"
 tokens = st.from_regex(r"\A[a-z][a-z0-9]{0,5}\Z") | st.sampled_from(
     ["call", "wait", "job", "ctl", "seal", "a", "b"]
 )
@@ -164,13 +163,13 @@ bodies = {
 }
 
 
-def ops_of(kind, mesh=st.just("a" * 16), author=_dids):
+def ops_of(kind):
     """Ops of one type; everything that the schema allows."""
     return st.builds(
         kind,
         v=st.just(1),
-        mesh=st.just("") if kind is ops.MeshGenesis else mesh,
-        author=author,
+        mesh=st.just("" if kind is ops.MeshGenesis else "a" * 16),
+        author=_dids,
         hlc=hlcs,
         prev=st.integers(0, MAX_INTEGER),
         deps=st.lists(st.tuples(st.integers(0, MAX_INTEGER), digests), max_size=2).map(tuple),

@@ -3,23 +3,21 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER, RECOVERY, signed
-from tests.unit.core.ledger import T0, Ledger, Reader, Story
-from tests.unit.core.strategies import BRISK
 
 from antiphon.core import ops, records
 from antiphon.core.control import ControlHistory
 from antiphon.core.ids import mesh_id
 from antiphon.core.reasons import Reason
 from antiphon.core.rules import Rules, contradiction
+from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER, RECOVERY, signed
+from tests.unit.core.ledger import T0, Ledger, Reader, Story
+from tests.unit.core.strategies import BRISK
 
 OK, STALE, NOT_OWNER = Reason.OK, Reason.STALE, Reason.NOT_OWNER
 
 
 def genesis(by=OWNER, *, owner=OWNER, mesh="", hlc=(T0, 0), prev=0, deps=(), auth=(), rules=None):
-    body = ops.Genesis(
-        name="m", owner=owner.did, recovery=RECOVERY.did, rules=rules or Rules()
-    )
+    body = ops.Genesis(name="m", owner=owner.did, recovery=RECOVERY.did, rules=rules or Rules())
     op = ops.MeshGenesis(
         v=1, mesh=mesh, author=by.did, hlc=hlc, prev=prev, deps=deps, auth=auth, body=body
     )
@@ -240,9 +238,7 @@ def test_rules_at_the_edge_of_contradiction_hold(values):
 
 
 def test_selection_goes_by_the_longest_prefix():
-    ledger = Ledger(
-        selection=(("a", "rendezvous"), ("a.b", "queue"), ("a.b.c", "rendezvous"))
-    )
+    ledger = Ledger(selection=(("a", "rendezvous"), ("a.b", "queue"), ("a.b.c", "rendezvous")))
     by = ledger.history.current.selection_for
     assert [by(kind) for kind in ("a", "a.x", "a.b", "a.b.x", "a.b.c.d", "ab", "z")] == [
         "rendezvous", "rendezvous", "queue", "queue", "rendezvous", "queue", "queue",
@@ -335,7 +331,9 @@ def test_records_are_fed_in_order():
         ledger.history.apply(entry)
 
 
-moves = st.sampled_from(["route", "clear", "coordinator", "rules", "bad rules", "stranger", "stale"])
+moves = st.sampled_from(
+    ["route", "clear", "coordinator", "rules", "bad rules", "stranger", "stale"]
+)
 
 
 @BRISK

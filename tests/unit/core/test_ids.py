@@ -7,11 +7,11 @@ from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 from nacl import bindings
-from tests.unit.core.authors import ALICE
-from tests.unit.core.strategies import BRISK
 
 from antiphon.core import ids
 from antiphon.errors import Malformed
+from tests.unit.core.authors import ALICE
+from tests.unit.core.strategies import BRISK
 
 WELL_KNOWN = "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK"
 

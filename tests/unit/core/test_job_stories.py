@@ -1,11 +1,11 @@
 """The life of a job, told (SPEC §5, §7.2). Times are milliseconds after the beginning."""
 
 import pytest
-from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER
-from tests.unit.core.ledger import T0, Ledger, Story
 
 from antiphon.core.clock import pack
 from antiphon.core.reasons import Reason
+from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER
+from tests.unit.core.ledger import T0, Ledger, Story
 
 OK = Reason.OK
 

@@ -5,20 +5,20 @@ says. A cell is the verdict, and the next state where the op takes effect.
 """
 
 import pytest
-from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER
-from tests.unit.core.ledger import NO_FENCE, T0, Ledger, Story
 
 from antiphon.core import ops
 from antiphon.core.clock import pack
 from antiphon.core.jobs import State
-from antiphon.core.transitions import TRANSITIONS
 from antiphon.core.reasons import Reason
+from antiphon.core.transitions import TRANSITIONS
+from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER
+from tests.unit.core.ledger import NO_FENCE, T0, Ledger, Story
 
 CLAIMED_AT = 1_000
 DEADLINE = 11_000
 IN_TIME = 20_000  # of the setup's end, not of any lease
 START_BY = 100_000
-LATE = 90_000  # past every lease, before any start_by
+LATE = 90_000
 TOO_LATE = 1_000_000
 FENCE = pack((T0 + CLAIMED_AT, 0))
 OTHER_FENCE = pack((T0 + 1, 1))
@@ -117,12 +117,15 @@ ACTS = {
     "renew": (ops.JobClaim, lambda job, at: job.claim(ALICE, fence=FENCE, at=at)),
     "renew_by_bob": (ops.JobClaim, lambda job, at: job.claim(BOB, fence=FENCE, at=at)),
     "renew_other": (ops.JobClaim, lambda job, at: job.claim(ALICE, fence=OTHER_FENCE, at=at)),
-    "renew_late": (ops.JobClaim, lambda job, _: job.claim(ALICE, fence=FENCE, at=LATE)),
+    "renew_late": (ops.JobClaim, lambda job, _: job.claim(ALICE, fence=FENCE, at=late(job))),
     "start": (ops.JobStart, lambda job, at: job.start(ALICE, fence=FENCE, at=at)),
     "start_by_bob": (ops.JobStart, lambda job, at: job.start(BOB, fence=FENCE, at=at)),
     "start_other": (ops.JobStart, lambda job, at: job.start(ALICE, fence=OTHER_FENCE, at=at)),
     "complete": (ops.JobComplete, lambda job, at: job.complete(ALICE, fence=FENCE, at=at)),
-    "complete_late": (ops.JobComplete, lambda job, _: job.complete(ALICE, fence=FENCE, at=LATE)),
+    "complete_late": (
+        ops.JobComplete,
+        lambda job, _: job.complete(ALICE, fence=FENCE, at=late(job)),
+    ),
     "complete_fail": (
         ops.JobComplete,
         lambda job, at: job.complete(ALICE, fence=FENCE, status="failed", at=at),
@@ -139,58 +142,98 @@ ACTS = {
     ),
     "yield_by_bob": (ops.JobYield, lambda job, at: job.give_back(BOB, fence=FENCE, at=at)),
     "yield_other": (ops.JobYield, lambda job, at: job.give_back(ALICE, fence=OTHER_FENCE, at=at)),
-    "expire": (ops.JobExpire, lambda job, _: job.expire(fence=FENCE, at=LATE)),
+    "expire": (ops.JobExpire, lambda job, _: job.expire(fence=FENCE, at=late(job))),
     "expire_early": (ops.JobExpire, lambda job, at: job.expire(fence=FENCE, at=at)),
-    "expire_other": (ops.JobExpire, lambda job, _: job.expire(fence=OTHER_FENCE, at=LATE)),
+    "expire_other": (ops.JobExpire, lambda job, _: job.expire(fence=OTHER_FENCE, at=late(job))),
     "expire_wait": (ops.JobExpire, lambda job, _: job.expire(fence=None, at=TOO_LATE)),
     "expire_soon": (ops.JobExpire, lambda job, at: job.expire(fence=None, at=at)),
     "cancel": (ops.JobCancel, lambda job, at: job.cancel(at=at)),
 }
 
-# fmt: off
-TABLE = """
-                waiting         pending      retried     claimed       running       succeeded failed   exhausted cancelled expired
-schedule        exists          exists       exists      exists        exists        exists    exists   exists    exists    exists
-schedule_0      exists          exists       exists      exists        exists        exists    exists   exists    exists    exists
-offer           ok>pending      ok>pending   ok>pending  held          held          finished  finished finished  finished  finished
-offer_by_bob    not_coordinator ok>pending   ok>pending  held          held          finished  finished finished  finished  finished
-offer_class_0   class           class        class       held          held          finished  finished finished  finished  finished
-claim_alice     waiting         ok>claimed   cooldown    ok>claimed    ok>running    finished  finished finished  finished  finished
-claim_bob       waiting         ok>claimed   ok>claimed  held          held          finished  finished finished  finished  finished
-begin_alice     waiting         ok>running   cooldown    ok>running    ok>running    finished  finished finished  finished  finished
-begin_bob       waiting         ok>running   ok>running  held          held          finished  finished finished  finished  finished
-renew           waiting         fence        fence       ok>claimed    ok>running    finished  finished finished  finished  finished
-renew_by_bob    waiting         fence        fence       fence         fence         finished  finished finished  finished  finished
-renew_other     waiting         fence        fence       fence         fence         finished  finished finished  finished  finished
-renew_late      waiting         fence        fence       lease_over    lease_over    finished  finished finished  finished  finished
-start           not_claimed     not_claimed  fence       ok>running    already       finished  finished finished  finished  fence
-start_by_bob    not_claimed     not_claimed  fence       not_claimer   not_claimer   finished  finished finished  finished  fence
-start_other     not_claimed     not_claimed  fence       fence         fence         fence     fence    fence     fence     fence
-complete        not_claimed     not_claimed  fence       ok>succeeded  ok>succeeded  finished  finished finished  finished  fence
-complete_late   not_claimed     not_claimed  fence       ok>succeeded  ok>succeeded  finished  finished finished  finished  fence
-complete_fail   not_claimed     not_claimed  fence       ok>failed     ok>failed     finished  finished finished  finished  fence
-complete_bob    not_claimed     not_claimed  fence       not_claimer   not_claimer   finished  finished finished  finished  fence
-complete_other  not_claimed     not_claimed  fence       fence         fence         fence     fence    fence     fence     fence
-yield           not_claimed     not_claimed  fence       ok>pending    ok>pending    finished  finished finished  finished  fence
-yield_error     not_claimed     not_claimed  fence       ok>pending    ok>pending    finished  finished finished  finished  fence
-yield_by_bob    not_claimed     not_claimed  fence       not_claimer   not_claimer   finished  finished finished  finished  fence
-yield_other     not_claimed     not_claimed  fence       fence         fence         fence     fence    fence     fence     fence
-expire          not_claimed     not_claimed  already     ok>pending    ok>pending    finished  finished already   finished  finished
-expire_early    not_claimed     not_claimed  already     early         early         finished  finished already   finished  finished
-expire_other    not_claimed     not_claimed  not_claimed fence         fence         finished  finished finished  finished  finished
-expire_wait     ok>aborted      ok>aborted   ok>aborted  fence         fence         finished  finished finished  finished  already
-expire_soon     early           early        early       fence         fence         finished  finished finished  finished  already
-cancel          ok>aborted      ok>aborted   ok>aborted  ok>aborted    ok>aborted    finished  finished finished  finished  finished
+
+def late(story):
+    """Past every lease, before any start_by, after the setup."""
+    return max(LATE, story.ledger.now + 1)
+
+
+OPEN_AND_HELD = """
+               waiting         pending     retried     claimed      running
+schedule       exists          exists      exists      exists       exists
+schedule_0     exists          exists      exists      exists       exists
+offer          ok>pending      ok>pending  ok>pending  held         held
+offer_by_bob   not_coordinator ok>pending  ok>pending  held         held
+offer_class_0  class           class       class       held         held
+claim_alice    waiting         ok>claimed  cooldown    ok>claimed   ok>running
+claim_bob      waiting         ok>claimed  ok>claimed  held         held
+begin_alice    waiting         ok>running  cooldown    ok>running   ok>running
+begin_bob      waiting         ok>running  ok>running  held         held
+renew          waiting         fence       fence       ok>claimed   ok>running
+renew_by_bob   waiting         fence       fence       fence        fence
+renew_other    waiting         fence       fence       fence        fence
+renew_late     waiting         fence       fence       lease_over   lease_over
+start          not_claimed     not_claimed fence       ok>running   already
+start_by_bob   not_claimed     not_claimed fence       not_claimer  not_claimer
+start_other    not_claimed     not_claimed fence       fence        fence
+complete       not_claimed     not_claimed fence       ok>succeeded ok>succeeded
+complete_late  not_claimed     not_claimed fence       ok>succeeded ok>succeeded
+complete_fail  not_claimed     not_claimed fence       ok>failed    ok>failed
+complete_bob   not_claimed     not_claimed fence       not_claimer  not_claimer
+complete_other not_claimed     not_claimed fence       fence        fence
+yield          not_claimed     not_claimed fence       ok>pending   ok>pending
+yield_error    not_claimed     not_claimed fence       ok>pending   ok>pending
+yield_by_bob   not_claimed     not_claimed fence       not_claimer  not_claimer
+yield_other    not_claimed     not_claimed fence       fence        fence
+expire         not_claimed     not_claimed already     ok>pending   ok>pending
+expire_early   not_claimed     not_claimed already     early        early
+expire_other   not_claimed     not_claimed not_claimed fence        fence
+expire_wait    ok>aborted      ok>aborted  ok>aborted  fence        fence
+expire_soon    early           early       early       fence        fence
+cancel         ok>aborted      ok>aborted  ok>aborted  ok>aborted   ok>aborted
 """
-# fmt: on
+
+ENDED = """
+               succeeded failed   exhausted cancelled expired
+schedule       exists    exists   exists    exists    exists
+schedule_0     exists    exists   exists    exists    exists
+offer          finished  finished finished  finished  finished
+offer_by_bob   finished  finished finished  finished  finished
+offer_class_0  finished  finished finished  finished  finished
+claim_alice    finished  finished finished  finished  finished
+claim_bob      finished  finished finished  finished  finished
+begin_alice    finished  finished finished  finished  finished
+begin_bob      finished  finished finished  finished  finished
+renew          finished  finished finished  finished  finished
+renew_by_bob   finished  finished finished  finished  finished
+renew_other    finished  finished finished  finished  finished
+renew_late     finished  finished finished  finished  finished
+start          finished  finished finished  finished  fence
+start_by_bob   finished  finished finished  finished  fence
+start_other    fence     fence    fence     fence     fence
+complete       finished  finished finished  finished  fence
+complete_late  finished  finished finished  finished  fence
+complete_fail  finished  finished finished  finished  fence
+complete_bob   finished  finished finished  finished  fence
+complete_other fence     fence    fence     fence     fence
+yield          finished  finished finished  finished  fence
+yield_error    finished  finished finished  finished  fence
+yield_by_bob   finished  finished finished  finished  fence
+yield_other    fence     fence    fence     fence     fence
+expire         finished  finished already   finished  finished
+expire_early   finished  finished already   finished  finished
+expire_other   finished  finished finished  finished  finished
+expire_wait    finished  finished finished  finished  already
+expire_soon    finished  finished finished  finished  already
+cancel         finished  finished finished  finished  finished
+"""
 
 
 def cells():
-    header, *rows = TABLE.strip("\n").splitlines()
-    for row in rows:
-        act, *expected = row.split()
-        for name, cell in zip(header.split(), expected, strict=True):
-            yield act, name, cell
+    for table in (OPEN_AND_HELD, ENDED):
+        header, *rows = table.strip("\n").splitlines()
+        for row in rows:
+            act, *expected = row.split()
+            for name, cell in zip(header.split(), expected, strict=True):
+                yield act, name, cell
 
 
 @pytest.mark.req("P10")

@@ -7,11 +7,11 @@ import pytest
 from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.core.strategies import BRISK, manifests
 
 from antiphon.core import codec, manifest, ops
 from antiphon.core.manifest import author, core_bytes, job_id, seconds
 from antiphon.errors import Malformed
+from tests.unit.core.strategies import BRISK, manifests
 
 SEED = {
     "command": ["/usr/bin/env", "bash", "-lc"],
@@ -48,7 +48,7 @@ def test_field_order_does_not_matter(order, with_tuples):
 def test_the_order_of_the_environment_does_not_matter():
     names = [f"NAME_{at}" for at in range(20)]
     shuffled = random.Random(1).sample(names, len(names))
-    first, second = ({name: "x" for name in order} for order in (names, shuffled))
+    first, second = (dict.fromkeys(order, "x") for order in (names, shuffled))
     assert job_id(author({**SEED, "env": first})) == job_id(author({**SEED, "env": second}))
 
 
@@ -124,7 +124,9 @@ def test_leaving_an_optional_field_out_is_another_job_than_any_value_of_it(field
 )  # fmt: skip
 def test_durations_become_whole_seconds(written, whole):
     assert seconds(written) == whole
-    assert job_id(author({**SEED, "timeout": written})) == job_id(author({**SEED, "timeout": whole}))
+    assert job_id(author({**SEED, "timeout": written})) == job_id(
+        author({**SEED, "timeout": whole})
+    )
 
 
 @pytest.mark.parametrize(
@@ -186,9 +188,11 @@ def test_a_digest_may_be_written_bare_and_is_hashed_with_its_prefix(digest):
         {**SEED, "ulid": "01ARZ3NDEKTSV4RRFFQ69G5FAV\n"},
         {b"command": ["true"], "timeout": 1},
     ],
-    ids=lambda fields: str({k: v for k, v in fields.items() if SEED.get(k) != v})
-    .encode("ascii", "replace")
-    .decode(),
+    ids=lambda fields: (
+        str({k: v for k, v in fields.items() if SEED.get(k) != v})
+        .encode("ascii", "replace")
+        .decode()
+    ),
 )
 def test_what_does_not_fit_the_closed_schema_is_refused(fields):
     with pytest.raises(Malformed):

@@ -5,12 +5,12 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.core.authors import ALICE, BOB, OWNER, sign_bytes
-from tests.unit.core.ledger import T0, Ledger, Reader
-from tests.unit.core.strategies import BRISK, plain_values
 
 from antiphon.core.reasons import Reason
 from antiphon.errors import Misconfigured, Outdated
+from tests.unit.core.authors import ALICE, BOB, OWNER, sign_bytes
+from tests.unit.core.ledger import T0, Ledger, Reader
+from tests.unit.core.strategies import BRISK, plain_values
 
 
 def rules_bytes(ledger, *, rules=None, **fields):

@@ -3,15 +3,15 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.core.authors import ALICE, BOB, OWNER, sign_batch, sign_bytes, signed
-from tests.unit.core.ledger import T0, Ledger, Story
-from tests.unit.core.strategies import THOROUGH, any_op
 
 from antiphon.core import codec, ops, signing, subjects
 from antiphon.core.ids import did_of, digest, mesh_id
 from antiphon.core.reasons import Reason
 from antiphon.core.records import open_record
 from antiphon.core.rules import Rules
+from tests.unit.core.authors import ALICE, BOB, OWNER, sign_batch, sign_bytes, signed
+from tests.unit.core.ledger import T0, Ledger, Story
+from tests.unit.core.strategies import THOROUGH, any_op
 
 MESH = "a" * 16
 JOB = "1" * 64
@@ -47,7 +47,10 @@ def with_bytes(old, new):
 
 
 def replaced(**fields):
-    return signed(ALICE, CLAIM.__class__(**{**{f: getattr(CLAIM, f) for f in CLAIM.__struct_fields__}, **fields}))
+    return signed(
+        ALICE,
+        CLAIM.__class__(**{**{f: getattr(CLAIM, f) for f in CLAIM.__struct_fields__}, **fields}),
+    )
 
 
 BLOCK = codec.encode(ALICE.sign(GOOD.op_bytes))

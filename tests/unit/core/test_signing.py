@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nacl import bindings
-from tests.unit.core.authors import ALICE, BOB, sign_batch
-from tests.unit.core.strategies import BRISK, THOROUGH
 
 from antiphon.core import codec, signing
 from antiphon.core.ids import did_of, public_key_of
 from antiphon.core.signing import Block, is_block_valid, is_signed, pae, sign
 from antiphon.errors import Malformed
+from tests.unit.core.authors import ALICE, BOB, sign_batch
+from tests.unit.core.strategies import BRISK, THOROUGH
 
 MESH = "a" * 16
 ORDER = 2**252 + 27742317777372353535851937790883648493

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.unit.core.strategies import BRISK, THOROUGH, any_op, hexes, kinds, texts
 
 from antiphon.core import codec, lanes, ops, subjects
 from antiphon.core.ids import mesh_id
 from antiphon.errors import Malformed
+from tests.unit.core.strategies import BRISK, THOROUGH, any_op, hexes, kinds, texts
 
 MESH = "a" * 16
 JOB = "1" * 64
@@ -124,8 +124,8 @@ def test_the_words_of_each_subject():
     )
 
 
-NASTY = ["a", "a.b", "b", "call", "wait", "job", "call.a", "call.1", "call.1.a", "job.a", "wait.job",
-         "a.1", "a.call", "ctl", "seal"]  # fmt: skip
+NASTY = ["a", "a.b", "b", "call", "wait", "job", "call.a", "call.1", "call.1.a", "job.a",
+         "wait.job", "a.1", "a.call", "ctl", "seal"]  # fmt: skip
 nasty_kinds = kinds | st.sampled_from(NASTY)
 
 

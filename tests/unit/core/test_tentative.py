@@ -5,10 +5,10 @@ from itertools import permutations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.core.authors import ALICE, BOB
-from tests.unit.core.strategies import THOROUGH
 
 from antiphon.core.tentative import Tentative, rank
+from tests.unit.core.authors import ALICE, BOB
+from tests.unit.core.strategies import THOROUGH
 
 
 def ids(ops):

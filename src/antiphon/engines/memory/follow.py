@@ -40,6 +40,9 @@ class Follow(AbstractAsyncContextManager["Follow"]):
         self._log = mesh.log
         self._wanted = wanted
         self._cursor = after
+        self._last: Record | None = None
+        """What was yielded last: what the log must still show there."""
+        self._is_rewound = False
         self._max_batch = max_batch
         self._visible = 0
         """The newest sequence that this node has heard of."""
@@ -75,16 +78,25 @@ class Follow(AbstractAsyncContextManager["Follow"]):
             if self._is_over:
                 raise StopAsyncIteration
             if self._connection.is_attached:
-                if self._log.last_seq < self._cursor:
-                    raise Corrupt(
-                        f"the log ends at {self._log.last_seq}, before the cursor {self._cursor}",
-                        hint="the engine was restored from an older copy",
-                    )
+                self._check()
                 page = self._log.page(self._wanted, self._cursor, self._visible, self._max_batch)
                 if page.records:
-                    self._cursor = page.records[-1].seq
+                    self._last = page.records[-1]
+                    self._cursor = self._last.seq
                     return page.records
             await self._signal.wait()
+
+    def _check(self) -> None:
+        """`Corrupt` if this is not the log that was read before."""
+        hint = "the engine was restored from an older copy"
+        if self._log.last_seq < self._cursor:
+            ends = self._log.last_seq
+            raise Corrupt(f"the log ends at {ends}, before the cursor {self._cursor}", hint=hint)
+        if self._is_rewound and self._last is not None:
+            now = self._log.at(self._last.seq)
+            if now is not None and now != self._last:
+                raise Corrupt(f"the log shows another record at {now.seq} than before", hint=hint)
+            self._is_rewound = False
 
     # --- as a follower of the mesh ----------------------------------------------------------
 
@@ -108,14 +120,16 @@ class Follow(AbstractAsyncContextManager["Follow"]):
 
     def rewound(self) -> None:
         """The log was replaced by another copy."""
+        self._is_rewound = True
         if self._connection.is_attached:
             self._look()
 
     # --- as an end of the connection --------------------------------------------------------
 
     def attach(self) -> None:
-        """Hear of everything that was missed."""
+        """Hear of everything that was missed, perhaps from another copy of the log."""
         self._mesh.followers[self] = None
+        self._is_rewound = True
         self._look()
 
     def detach(self) -> None:

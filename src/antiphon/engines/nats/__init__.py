@@ -9,12 +9,13 @@ Holds what speaks NATS and nothing that decides anything about jobs. The map:
     lanes       one job's records                 follow      the log as it grows
     work        shared queues by credit           leases      keys with an end
     bus         messages nobody stores            blobs       bytes by digest
-    inspection  asking the system account         engine      all of it together
+    inspection  asking the system account         client      nats-py, bent a little
+    engine      all of it together
 """
 
 from __future__ import annotations
 
-from .engine import NatsEngine
-from .server import Credentials, LocalServer
+from antiphon.engines.nats.engine import NatsEngine
+from antiphon.engines.nats.server import Credentials, LocalServer, ServerUser
 
-__all__ = ["Credentials", "LocalServer", "NatsEngine"]
+__all__ = ["Credentials", "LocalServer", "NatsEngine", "ServerUser"]

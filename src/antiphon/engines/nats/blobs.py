@@ -15,20 +15,19 @@ import asyncio
 import re
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 import msgspec
 from blake3 import blake3
 from msgspec import Struct
 
+from antiphon.engines.nats import wire
+from antiphon.engines.nats.connection import Connection
+from antiphon.engines.nats.pipeline import Pipeline
+from antiphon.engines.nats.records import Records
+from antiphon.engines.nats.streams import ApiError, Streams, blobs_config, blobs_name
 from antiphon.errors import Corrupt, Malformed, Rejected, Unavailable
-
-from . import wire
-from .connection import Connection
-from .pipeline import Pipeline
-from .records import Records
-from .streams import ApiError, Streams, blobs_config, blobs_name
 
 CHUNK_BYTES = 128 * 1024
 MAX_CHUNKS_IN_FLIGHT = 16
@@ -120,8 +119,6 @@ class NatsBlobs:
     # --- inside -----------------------------------------------------------------------------
 
     async def _open(self) -> None:
-        if self._is_open:
-            return
         async with self._opening:
             if self._is_open:
                 return
@@ -152,7 +149,7 @@ class NatsBlobs:
             raise Corrupt(f"the bytes do not hash to {digest}")
         return _Index(part=part, size=size, runs=_runs(seqs))
 
-    async def _download(self, index: _Index, digest: str) -> AsyncIterator[bytes]:
+    async def _download(self, index: _Index, digest: str) -> AsyncGenerator[bytes]:
         hasher = blake3()
         flying: deque[asyncio.Task[bytes]] = deque()
         try:
@@ -246,5 +243,3 @@ def _check(digest: str) -> str:
     if found is None:
         raise Malformed(f"{digest!r} is not a digest", reason="digest")
     return found.group(1)
-
-

@@ -10,11 +10,10 @@ import asyncio
 from collections import deque
 from typing import Self
 
+from antiphon.engines.nats import wire
+from antiphon.engines.nats.connection import Connection, Listener
 from antiphon.errors import AntiphonError, Rejected, Unavailable
 from antiphon.ports import BusMessage
-
-from . import wire
-from .connection import Connection, Listener
 
 
 class NatsBus:
@@ -69,9 +68,7 @@ class BusSubscription:
 
     async def __aenter__(self) -> Self:
         self._unwatch = self._connection.watch_state(lambda _: self._wake.set())
-        self._listener = self._connection.listen(
-            self._subject, self._on_message, denied=self._fail
-        )
+        self._listener = self._connection.listen(self._subject, self._on_message, denied=self._fail)
         if self._connection.up:
             try:
                 # Whoever publishes after this was entered must be heard.
@@ -107,9 +104,7 @@ class BusSubscription:
 
     def _on_message(self, subject: bytes, reply: bytes, payload: bytes, _header: bytes) -> None:
         strip = self._strip
-        self._pending.append(
-            BusMessage(subject[strip:].decode(), payload, reply[strip:].decode())
-        )
+        self._pending.append(BusMessage(subject[strip:].decode(), payload, reply[strip:].decode()))
         self._wake.set()
 
     def _fail(self, error: AntiphonError) -> None:

@@ -12,30 +12,25 @@ nats-py leaves this package.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
 import secrets
 import ssl
 from collections.abc import Callable
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from msgspec import Struct
 from nats import errors as nats_errors
-from nats.aio.client import Client, Server
-from nats.aio.subscription import Subscription
 
+from antiphon.engines.nats import wire
+from antiphon.engines.nats.client import ReconnectingClient, next_server
 from antiphon.errors import EngineDenied, Misconfigured, Unavailable
-
-from . import wire
 
 MIN_VERSION = (2, 15)
 MAX_NATS_PY_BUFFER_BYTES = 1024 * 1024
 """nats-py keeps only its own commands in it; publishes never pass through."""
 MAX_UNWRITTEN_BYTES = 8 * 1024 * 1024
 """Beyond this, whoever can wait is made to wait for the socket."""
-_BACKOFF_FIRST_S = 0.05
-_BACKOFF_MAX_S = 5.0
 _PING_INTERVAL_S = 10
 _QUOTED = re.compile(r'"([^"]*)"')
 _T = TypeVar("_T")
@@ -65,7 +60,7 @@ class Connection:
     """The connection that everything of one engine shares."""
 
     def __init__(self) -> None:
-        self._client = _Client(self)
+        self._client = ReconnectingClient(self)
         self.handlers: dict[bytes, wire.Handler] = self._client.handlers
         self._listeners: dict[int, Listener] = {}
         self._late: list[Listener] = []
@@ -81,7 +76,7 @@ class Connection:
         """Counts connections: what was learned in one need not hold in the next."""
 
     @classmethod
-    async def open(  # noqa: PLR0913 - one argument per thing a person can set
+    async def open(
         cls,
         url: str,
         *,
@@ -94,6 +89,25 @@ class Connection:
         """Connect, or say why not: every server of `url` (comma-separated) is tried once."""
         self = cls()
         self.inbox = f"{inbox_prefix}.{secrets.token_hex(8)}"
+        try:
+            await self._reach(url, login, name, tls, timeout_s)
+            self._check_version()
+        except BaseException as error:
+            await self._drop_client()
+            if isinstance(error, (nats_errors.Error, OSError, TimeoutError)):
+                raise _explain(url, error) from error
+            raise
+        self._client.on_error = self._note_error
+        self._ready = True
+        self.epoch = 1
+        return self
+
+    inbox: str
+
+    async def _reach(
+        self, url: str, login: Login, name: str, tls: ssl.SSLContext | None, timeout_s: float
+    ) -> None:
+        """The first connection: nats-py would go on trying for ever and in silence."""
         servers = [part.strip() for part in url.split(",") if part.strip()]
         failures: list[BaseException] = []
         exhausted = asyncio.Event()
@@ -110,27 +124,14 @@ class Connection:
             await asyncio.wait(
                 (connecting, giving_up), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
             )
-            if not connecting.done() or connecting.exception() is not None:
-                error = connecting.exception() if connecting.done() else None
-                raise _explain(url, error or (failures[-1] if failures else TimeoutError()))
-        except BaseException:
-            connecting.cancel()
-            await asyncio.gather(connecting, return_exceptions=True)
-            await self._drop_client()
-            raise
         finally:
             giving_up.cancel()
-        self._client.on_error = self._note_error
-        try:
-            self._check_version()
-        except Misconfigured:
-            await self.close()
-            raise
-        self._ready = True
-        self.epoch = 1
-        return self
-
-    inbox: str
+            for _ in range(3):  # nats-py may swallow a cancellation
+                connecting.cancel()
+                await asyncio.wait((connecting,), timeout=1.0)
+        if connecting.cancelled():
+            raise failures[-1] if failures else TimeoutError("no answer")
+        connecting.result()
 
     async def _connect(
         self, servers: list[str], login: Login, name: str, tls: ssl.SSLContext | None
@@ -146,7 +147,7 @@ class Connection:
             disconnected_cb=self._on_disconnected,
             reconnected_cb=self._on_reconnected,
             closed_cb=self._on_disconnected,
-            reconnect_to_server_handler=_next_server,
+            reconnect_to_server_handler=next_server,
             max_reconnect_attempts=-1,
             reconnect_time_wait=1,
             connect_timeout=3,
@@ -160,7 +161,7 @@ class Connection:
         if numbers < MIN_VERSION:
             need = ".".join(map(str, MIN_VERSION))
             raise Misconfigured(
-                f"the NATS server is version {version or 'unknown'}; Antiphon needs {need} or newer",
+                f"Antiphon needs a NATS server of version {need} or newer; this one is {version}",
                 hint="upgrade nats-server, or pip install 'antiphon[server]' for one that fits",
             )
 
@@ -207,9 +208,7 @@ class Connection:
         self._state_watchers.append(watcher)
         return lambda: _discard(self._state_watchers, watcher)
 
-    def watch_denials(
-        self, watcher: Callable[[str, EngineDenied], None]
-    ) -> Callable[[], None]:
+    def watch_denials(self, watcher: Callable[[str, EngineDenied], None]) -> Callable[[], None]:
         """Call `watcher` with the subject of every refused publish; returns the undo."""
         self._denial_watchers.append(watcher)
         return lambda: _discard(self._denial_watchers, watcher)
@@ -339,77 +338,6 @@ class Connection:
             await self._client.close()
         except (nats_errors.Error, OSError, AssertionError) as error:
             _log.debug("closing a NATS connection: %s", error)
-
-
-class _Client(Client):  # type: ignore[misc]  # nats-py's client is partly untyped
-    """nats-py's client with our parser in it, and reconnecting where it would give up."""
-
-    def __init__(self, owner: Connection) -> None:
-        super().__init__()
-        self._owner = owner
-        self.handlers: dict[bytes, wire.Handler] = {}
-        self._ps = wire.Parser(self, self.handlers)
-        self.on_error: Callable[[BaseException], None] = lambda _: None
-
-    @property
-    def server_info(self) -> dict[str, Any]:
-        """The server's INFO."""
-        return self._server_info
-
-    @property
-    def unwritten_bytes(self) -> int:
-        """What the socket has not taken yet."""
-        writer = getattr(self._transport, "_io_writer", None)
-        return 0 if writer is None else int(writer.transport.get_write_buffer_size())
-
-    def write(self, frames: bytes) -> None:
-        """Straight to the socket: ordering against nats-py's own few commands never matters."""
-        if self._transport is not None:
-            self._transport.write(frames)
-
-    async def drained(self) -> None:
-        """Wait until the socket took most of it."""
-        if self._transport is not None:
-            try:
-                await self._transport.drain()
-            except OSError as error:
-                raise Unavailable(f"the connection broke: {error}") from error
-
-    def add_subscription(self, subject: str) -> int:
-        """Have nats-py replay this subscription after a reconnect."""
-        self._sid += 1
-        self._subs[self._sid] = Subscription(self, self._sid, subject)
-        return self._sid
-
-    def remove_subscription(self, sid: int) -> None:
-        """Stop replaying it."""
-        self._subs.pop(sid, None)
-
-    async def note_error(self, error: Exception) -> None:
-        """nats-py's error callback."""
-        self.on_error(error)
-
-    async def take_info(self, line: bytes) -> None:
-        """The server told something new about itself or its cluster."""
-        await self._process_info(json.loads(line))
-
-    async def _process_err(self, err_msg: str) -> None:
-        if "permissions violation" in err_msg.lower():
-            self._owner.note_denied(err_msg)
-            return
-        # nats-py would close for good, e.g. when a credential expired or was renewed.
-        await self._process_op_err(nats_errors.Error(err_msg))
-
-    async def _process_op_err(self, e: Exception) -> None:
-        self._owner.went_down(str(e))
-        await super()._process_op_err(e)
-
-
-def _next_server(servers: list[Server], _: dict[str, Any]) -> tuple[Server, float]:
-    """The least tried server, after a random part of a doubling and bounded time."""
-    server = min(servers, key=lambda one: one.reconnects)
-    bound_s = min(_BACKOFF_MAX_S, _BACKOFF_FIRST_S * 2.0 ** min(server.reconnects, 16))
-    return server, bound_s * (0.5 + secrets.randbelow(1000) / 2000)
 
 
 def _explain(url: str, error: BaseException) -> Exception:

@@ -6,19 +6,18 @@ import re
 import ssl
 from typing import Literal, Self
 
+from antiphon.engines.nats.blobs import NatsBlobs
+from antiphon.engines.nats.bus import NatsBus
+from antiphon.engines.nats.connection import Connection, Login
+from antiphon.engines.nats.inspection import ask_durability
+from antiphon.engines.nats.leases import NatsLeases
+from antiphon.engines.nats.log import NatsLog
+from antiphon.engines.nats.pipeline import Pipeline
+from antiphon.engines.nats.server import Credentials
+from antiphon.engines.nats.streams import Streams, check_replicas, log_config, log_name
+from antiphon.engines.nats.work import LOAN_S
 from antiphon.errors import Malformed, Misconfigured, Unavailable
 from antiphon.ports import EngineInfo
-
-from .blobs import NatsBlobs
-from .bus import NatsBus
-from .connection import Connection, Login
-from .inspection import ask_durability
-from .leases import NatsLeases
-from .log import NatsLog
-from .pipeline import Pipeline
-from .server import Credentials
-from .streams import Streams, check_replicas, log_config, log_name
-from .work import LOAN_S
 
 _MESH = re.compile(r"[a-z0-9]{1,32}", re.ASCII)
 
@@ -85,9 +84,7 @@ class NatsEngine:
             if system is not None:
                 login = Login(user=system.user, password=system.password)
                 durability = await ask_durability(url, login, tls=tls)
-            self = cls(
-                connection, mesh, replicas=replicas, loan_s=loan_s, durability=durability
-            )
+            self = cls(connection, mesh, replicas=replicas, loan_s=loan_s, durability=durability)
             if create:
                 await Streams(self._pipeline).ensure(log_config(mesh, replicas=replicas))
             else:

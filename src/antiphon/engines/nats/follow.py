@@ -17,11 +17,10 @@ import secrets
 from collections import deque
 from typing import TYPE_CHECKING, Protocol, Self
 
+from antiphon.engines.nats import wire
+from antiphon.engines.nats.connection import Connection, Listener
 from antiphon.errors import AntiphonError, Corrupt, EngineDenied, Unavailable
 from antiphon.ports import Page, Record
-
-from . import wire
-from .connection import Connection, Listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,9 +15,8 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from antiphon.engines.nats.connection import Connection, Login
 from antiphon.errors import AntiphonError
-
-from .connection import Connection, Login
 
 COLLECT_S = 1.0
 _QUIET_S = 0.2

@@ -15,11 +15,10 @@ lane be counted and scanned by the server instead.
 from __future__ import annotations
 
 from antiphon.core import subjects
+from antiphon.engines.nats import wire
+from antiphon.engines.nats.records import MAX_BATCH, Held, Records
 from antiphon.errors import Rejected, Unavailable
 from antiphon.ports import Record
-
-from . import wire
-from .records import MAX_BATCH, Held, Records
 
 MAX_HOPS = 8
 """Beyond this many single steps, counting and one scan take fewer round trips."""

@@ -13,19 +13,19 @@ Ends are whole seconds at the engine and at least one: `ttl_ms` is rounded up.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import msgspec
 from msgspec import Struct
 
+from antiphon.engines.nats import wire
+from antiphon.engines.nats.connection import Connection
+from antiphon.engines.nats.pipeline import Pipeline
+from antiphon.engines.nats.records import Held as HeldRecord
+from antiphon.engines.nats.records import Records
+from antiphon.engines.nats.streams import ApiError, Streams, leases_config, leases_name
 from antiphon.errors import Held, LostRace, Rejected, Unavailable
 from antiphon.ports import LeaseEntry
-
-from . import wire
-from .connection import Connection
-from .pipeline import Pipeline
-from .records import Held as HeldRecord
-from .records import Records
-from .streams import ApiError, Streams, leases_config, leases_name
 
 WRITE_TIMEOUT_S = 5.0
 MAX_LISTED = 4096
@@ -149,10 +149,8 @@ class NatsLeases:
 
     async def _be_born(self) -> HeldRecord:
         for _ in range(_ATTEMPTS):
-            try:
+            with contextlib.suppress(LostRace):  # another node was first: that one will do
                 await self._write(self._birth.encode(), b"", 0, 0)
-            except LostRace:
-                pass  # another node was first: its record is as good
             birth = await self._records.last_on(self._birth)
             if birth is not None:
                 return birth

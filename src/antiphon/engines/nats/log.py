@@ -15,17 +15,24 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.core import subjects
-from antiphon.errors import Corrupt, IdTaken, LostRace, OutcomeUnknown, Rejected, Unavailable
+from antiphon.engines.nats import wire
+from antiphon.engines.nats.connection import Connection
+from antiphon.engines.nats.follow import Follower
+from antiphon.engines.nats.lanes import read_lane
+from antiphon.engines.nats.pipeline import Pipeline
+from antiphon.engines.nats.records import MAX_BATCH, Records
+from antiphon.engines.nats.streams import MAX_RECORD_BYTES, ApiError, Streams, log_name
+from antiphon.engines.nats.work import LOAN_S, PullQueue
+from antiphon.errors import (
+    Corrupt,
+    EngineDenied,
+    IdTaken,
+    LostRace,
+    OutcomeUnknown,
+    Rejected,
+    Unavailable,
+)
 from antiphon.ports import Page, Record, WorkQueue
-
-from . import wire
-from .connection import Connection
-from .follow import Follower
-from .lanes import read_lane
-from .pipeline import Pipeline
-from .records import MAX_BATCH, Records
-from .streams import MAX_RECORD_BYTES, ApiError, Streams, log_name
-from .work import LOAN_S, PullQueue
 
 _WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
 _TOO_LARGE = frozenset({10054, 10097})
@@ -162,9 +169,7 @@ class NatsLog:
             b"Nats-Rollup: sub\r\n\r\n"
             % (message_id.encode(), b"never-" + secrets.token_hex(16).encode())
         )
-        reply = await self._pipeline.write(
-            subject.encode(), b"", header, timeout_s=PROBE_TIMEOUT_S
-        )
+        reply = await self._pipeline.write(subject.encode(), b"", header, timeout_s=PROBE_TIMEOUT_S)
         if wire.status_of(reply.header) == _NO_RESPONDERS:
             raise Unavailable("nobody answers for the log")
         ack = _decode_ack(reply.payload)
@@ -209,9 +214,7 @@ class NatsLog:
         checked = tuple(dict.fromkeys(wire.check_filter(one) for one in filters))
         if not checked:
             return []
-        return await read_lane(
-            self.records, checked, limit=limit, is_replicated=self.is_replicated
-        )
+        return await read_lane(self.records, checked, limit=limit, is_replicated=self.is_replicated)
 
     async def confirm(self, subject: str, *, after: int, upto: int) -> list[Record]:
         """See `ports.OpLog.confirm`."""
@@ -246,12 +249,12 @@ class NatsLog:
         return None if held is None else held.record
 
     async def newest_seq(self) -> int:
-        """The newest sequence given out, 0 for a log that never had a record that is left."""
+        """The newest sequence given out, purged or not; 0 on a new log."""
         for _ in range(3):
             if not self._known_subject:
                 first = await self.records.after(0, self._everything)
                 if first is None:
-                    return 0
+                    return await self._newest_of_nothing()
                 self._known_subject = first.subject
             newest = await self.records.newest_seq(self._known_subject)
             if newest:
@@ -259,6 +262,18 @@ class NatsLog:
                 return newest
             self._known_subject = ""  # purged since
         raise Unavailable("the log is being purged faster than it can be read")
+
+    async def _newest_of_nothing(self) -> int:
+        """Of a log without records only the stream's administration knows where it was.
+
+        Members may not ask it; for them such a log is a new one. A mesh in use is never empty:
+        its genesis is not purged.
+        """
+        try:
+            info = await self._streams.info(self.stream)
+        except EngineDenied:
+            return 0
+        return 0 if info is None else int(info["state"]["last_seq"])
 
     def follow(
         self, after: int, *, subject: str = ">", max_batch: int = 512

@@ -19,11 +19,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from antiphon.engines.nats import wire
+from antiphon.engines.nats.connection import Connection
 from antiphon.errors import AntiphonError, EngineDenied, OutcomeUnknown, Unavailable
 from antiphon.ports import Record
-
-from . import wire
-from .connection import Connection
 
 DEFAULT_WINDOW = 4096
 """Requests in flight; a large payload counts as several."""
@@ -56,7 +55,7 @@ class Batch(Struct, gc=False):
 class _Waiter:
     __slots__ = ("batch", "cost", "deadline", "future", "is_write", "subject")
 
-    def __init__(  # noqa: PLR0913, PLR0917 - built once per request, positionally for speed
+    def __init__(
         self,
         future: asyncio.Future[Reply],
         subject: bytes,
@@ -143,7 +142,7 @@ class Pipeline:
                 self._forget(token, waiter)
         return batches
 
-    async def _ask(  # noqa: PLR0913 - see _Waiter
+    async def _ask(
         self,
         subject: bytes,
         payload: bytes,
@@ -297,5 +296,3 @@ def _broken(waiter: _Waiter, why: str) -> Unavailable:
     if waiter.is_write:
         return OutcomeUnknown(f"{why}: the write may be stored", hint="read before deciding")
     return Unavailable(why)
-
-

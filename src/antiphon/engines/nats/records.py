@@ -17,13 +17,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from antiphon.engines.nats import wire
+from antiphon.engines.nats.pipeline import Batch, Pipeline, Reply
+from antiphon.engines.nats.stamps import parse_rfc3339_ns
+from antiphon.engines.nats.streams import ApiFailure, check_api
 from antiphon.errors import Corrupt, Unavailable
 from antiphon.ports import Record
-
-from . import wire
-from .pipeline import Batch, Pipeline, Reply
-from .stamps import parse_rfc3339_ns
-from .streams import ApiFailure, check_api
 
 READ_TIMEOUT_S = 10.0
 MAX_BATCH = 4096

@@ -11,15 +11,18 @@ keeps port, store and credentials.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import secrets
 import shutil
 import signal
-import subprocess  # noqa: S404 - starting this one process is what the module is for
+import subprocess
 import sys
 import tempfile
 import time
+import zlib
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Literal, Self
@@ -44,6 +47,18 @@ class Credentials(Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"Credentials(user={self.user!r}, password=…)"
+
+
+class ServerUser(Struct, frozen=True):
+    """A further user of the meshes' account, who may use only the given subjects."""
+
+    user: str
+    password: str
+    publish: tuple[str, ...] = ()
+    subscribe: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"ServerUser(user={self.user!r}, …)"
 
 
 def find_binary() -> Path:
@@ -85,6 +100,7 @@ class LocalServer:
         host: str = "127.0.0.1",
         binary: Path | None = None,
         max_file_bytes: int = 0,
+        users: Sequence[ServerUser] = (),
     ) -> None:
         self._temporary = directory is None
         self.directory = (
@@ -97,6 +113,7 @@ class LocalServer:
         self.system_credentials = Credentials(user="system", password="")
         self._binary = binary
         self._max_file_bytes = max_file_bytes
+        self._users = tuple(users)
         self._process: subprocess.Popen[bytes] | None = None
 
     # --- what to connect with ---------------------------------------------------------------
@@ -137,7 +154,7 @@ class LocalServer:
         """Start it and wait until it answers; nothing happens if it already runs."""
         self._spawn()
         deadline = time.monotonic() + timeout_s
-        while not self._is_answering(deadline):
+        while not self._is_answering(deadline):  # noqa: ASYNC110 - another process has no event
             await asyncio.sleep(_POLL_S)
 
     def start_now(self, *, timeout_s: float = 20.0) -> None:
@@ -154,7 +171,7 @@ class LocalServer:
             return
         _signal(process, signal.SIGTERM)
         deadline = time.monotonic() + grace_s
-        while process.poll() is None and time.monotonic() < deadline:
+        while process.poll() is None and time.monotonic() < deadline:  # noqa: ASYNC110 - as above
             await asyncio.sleep(_POLL_S)
         self.kill()
 
@@ -164,10 +181,8 @@ class LocalServer:
         if process is None:
             return
         _signal(process, signal.SIGTERM)
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(grace_s)
-        except subprocess.TimeoutExpired:
-            pass
         self.kill()
 
     def kill(self) -> None:
@@ -271,29 +286,42 @@ class LocalServer:
         if self._max_file_bytes:
             jetstream.append(f"max_file_store: {self._max_file_bytes}")
         mesh, system = self.mesh_credentials, self.system_credentials
-        return "\n".join([
-            f"server_name: {json.dumps('antiphon-' + self.directory.name)}",
-            f"listen: {json.dumps(f'{self.host}:{self.port or -1}')}",
-            f"ports_file_dir: {json.dumps(str(self._ports_dir))}",
-            f"max_payload: {MAX_PAYLOAD_BYTES}",
-            'write_deadline: "10s"',
-            'ping_interval: "20s"',
-            "ping_max: 2",
-            "jetstream {",
-            *(f"  {line}" for line in jetstream),
-            "}",
-            "accounts {",
-            "  MESHES {",
-            "    jetstream: enabled",
-            f"    users: [{{user: {mesh.user}, password: {json.dumps(mesh.password)}}}]",
-            "  }",
-            "  SYS {",
-            f"    users: [{{user: {system.user}, password: {json.dumps(system.password)}}}]",
-            "  }",
-            "}",
-            "system_account: SYS",
-            "",
-        ])
+        return "\n".join(
+            [
+                f"server_name: antiphon-{zlib.crc32(str(self.directory).encode()):08x}",
+                f"listen: {json.dumps(f'{self.host}:{self.port or -1}')}",
+                f"ports_file_dir: {json.dumps(str(self._ports_dir))}",
+                f"max_payload: {MAX_PAYLOAD_BYTES}",
+                'write_deadline: "10s"',
+                'ping_interval: "20s"',
+                "ping_max: 2",
+                "jetstream {",
+                *(f"  {line}" for line in jetstream),
+                "}",
+                "accounts {",
+                "  MESHES {",
+                "    jetstream: enabled",
+                "    users: [",
+                f"      {{user: {mesh.user}, password: {json.dumps(mesh.password)}}}",
+                *(f"      {_user_line(one)}" for one in self._users),
+                "    ]",
+                "  }",
+                "  SYS {",
+                f"    users: [{{user: {system.user}, password: {json.dumps(system.password)}}}]",
+                "  }",
+                "}",
+                "system_account: SYS",
+                "",
+            ]
+        )
+
+
+def _user_line(one: ServerUser) -> str:
+    permissions = {"publish": list(one.publish), "subscribe": list(one.subscribe)}
+    return (
+        f"{{user: {json.dumps(one.user)}, password: {json.dumps(one.password)}, "
+        f"permissions: {json.dumps(permissions)}}}"
+    )
 
 
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:

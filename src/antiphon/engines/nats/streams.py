@@ -16,10 +16,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from antiphon.engines.nats import wire
+from antiphon.engines.nats.pipeline import Pipeline, Reply
 from antiphon.errors import Misconfigured, OutcomeUnknown, Rejected, Unavailable
-
-from . import wire
-from .pipeline import Pipeline, Reply
 
 API_TIMEOUT_S = 10.0
 MAX_RECORD_BYTES = 512 * 1024

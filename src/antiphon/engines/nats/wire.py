@@ -19,10 +19,9 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 from nats.errors import ProtocolError
 
+from antiphon.engines.nats.stamps import parse_rfc3339_ns
 from antiphon.errors import Corrupt, Rejected
 from antiphon.ports import Record
-
-from .stamps import parse_rfc3339_ns
 
 Handler: TypeAlias = Callable[[bytes, bytes, bytes, bytes], None]
 """Called with subject, reply, payload and raw header block of every message."""
@@ -31,7 +30,9 @@ _log = logging.getLogger(__name__)
 
 MAX_CONTROL_LINE_BYTES = 64 * 1024
 _CRLF = b"\r\n"
-_H, _M = b"HM"
+_MESSAGES = b"HM"
+"""HMSG and MSG."""
+_H = _MESSAGES[0]
 _SUBJECT = re.compile(r"[!-)+-=?-~]+", re.ASCII)  # no blank, no `*`, no `>`
 _FILTER = re.compile(r"[!-~]+", re.ASCII)
 _TOKEN = re.compile(r"[!-~]+", re.ASCII)
@@ -230,7 +231,7 @@ class Parser:
             if end < 0:
                 return at
             kind = data[at]
-            if kind != _H and kind != _M:
+            if kind not in _MESSAGES:
                 await self._control(data[at:end])
                 at = end + 2
                 continue
@@ -248,7 +249,7 @@ class Parser:
             if handler is not None:
                 try:
                     handler(words[1], reply, data[start:stop], data[end + 2 : start])
-                except Exception:
+                except Exception:  # noqa: BLE001
                     # It must not end nats-py's read loop, which would never start again.
                     _log.exception("a NATS message handler failed")
             at = stop + 2

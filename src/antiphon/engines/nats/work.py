@@ -20,13 +20,12 @@ from typing import Any, Self
 
 import msgspec
 
-from antiphon.errors import EngineDenied, Misconfigured, OutcomeUnknown, Unavailable
+from antiphon.engines.nats import wire
+from antiphon.engines.nats.connection import Connection, Listener
+from antiphon.engines.nats.stamps import parse_ack_subject
+from antiphon.engines.nats.streams import ApiFailure, Streams
+from antiphon.errors import AntiphonError, EngineDenied, Misconfigured, OutcomeUnknown, Unavailable
 from antiphon.ports import Record
-
-from . import wire
-from .connection import Connection, Listener
-from .stamps import parse_ack_subject
-from .streams import ApiFailure, Streams
 
 LOAN_S = 30.0
 MAX_WAITING = 65_536
@@ -39,6 +38,7 @@ MAX_BATCH = 2048
 _LINGER_S = 5.0
 _RETRY_S = 1.0
 _ALREADY_EXISTS = 10148
+_TIMEOUT, _NO_RESPONDERS = 408, 503
 _CREATE_ATTEMPTS = 3
 _NS_PER_S = 1_000_000_000
 _names = itertools.count(1)
@@ -110,7 +110,7 @@ class _Slot:
 class PullQueue:
     """`ports.WorkQueue`, and the context manager that joins and leaves it."""
 
-    def __init__(  # noqa: PLR0913 - wired in one place
+    def __init__(
         self,
         connection: Connection,
         streams: Streams,
@@ -135,7 +135,8 @@ class PullQueue:
         self._takers: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._soon: asyncio.Handle | None = None
-        self._failure: Exception | None = None
+        self._failure: AntiphonError | None = None
+        self._rejoining: asyncio.Task[None] | None = None
         self._closed = False
         self._undo = (
             connection.watch_denials(self._on_denied),
@@ -244,7 +245,7 @@ class PullQueue:
         self._closed = True
         self.revoke_credits()
         self._stop_watching()
-        for handle in (self._timer, self._soon):
+        for handle in (self._timer, self._soon, self._rejoining):
             if handle is not None:
                 handle.cancel()
         while self._ready:
@@ -263,7 +264,7 @@ class PullQueue:
     # --- the engine's side ------------------------------------------------------------------
 
     def _ask_soon(self) -> None:
-        if self._soon is None:
+        if self._soon is None and not self._closed:
             self._soon = self._loop.call_soon(self._ask)
 
     def _ask(self) -> None:
@@ -281,9 +282,7 @@ class PullQueue:
         slot.left = min(unasked, MAX_BATCH)
         slot.deadline = self._loop.time() + OVERDUE_S
         body = b'{"batch":%d,"expires":%d}' % (slot.left, int(EXPIRES_S * _NS_PER_S))
-        self._connection.send(
-            wire.pub(self._ask_subject, body, slot.prefix + b"%d" % slot.round)
-        )
+        self._connection.send(wire.pub(self._ask_subject, body, slot.prefix + b"%d" % slot.round))
         self._watch()
 
     def _free_slot(self) -> _Slot | None:
@@ -331,14 +330,32 @@ class PullQueue:
         if subject[len(slot.prefix) :] != b"%d" % slot.round:
             return  # about a request that was given up
         slot.left = 0
-        if status == 408 or "Batch Completed" in wire.status_text(header):  # noqa: PLR2004
+        words = wire.status_text(header)
+        if status == _TIMEOUT or "Batch Completed" in words:
             self._ask_soon()
+        elif status == _NO_RESPONDERS or "Deleted" in words:
+            self._rejoin()
         else:
-            # 409: leader changed, consumer gone, too many waiting. 503: no leader yet.
-            self._retry_later()
+            # A new leader, too many waiting: ask again, but not in a tight circle.
+            self._loop.call_later(_RETRY_S, self._ask_soon)
 
-    def _retry_later(self) -> None:
-        self._loop.call_later(_RETRY_S, self._ask_soon)
+    def _rejoin(self) -> None:
+        """Nobody answers for the queue: it has no leader, or it is gone and must be made anew."""
+        if self._rejoining is None and not self._closed:
+            self._rejoining = self._loop.create_task(self._join_again())
+
+    async def _join_again(self) -> None:
+        try:
+            await asyncio.sleep(_RETRY_S)
+            await self._join()
+        except Unavailable as error:
+            _log.debug("joining the queue %s again: %s", self._name, error)
+        except AntiphonError as error:
+            self._failure = error
+            self._wake_all()
+        finally:
+            self._rejoining = None
+            self._ask_soon()
 
     def _watch(self) -> None:
         if self._timer is None:

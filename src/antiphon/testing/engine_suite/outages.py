@@ -198,6 +198,19 @@ class RestoreSuite(EngineSuite):
                 with refused(Corrupt):
                     await soon(waiting, BACK_S)
 
+    async def test_a_log_that_grew_again_is_not_the_same(self) -> None:
+        async with self.site(own_server=True) as site:
+            engine = await site.connect()
+            await site.announce(engine, range(5))
+            await site.harness.keep_copy()
+            await persistently_append(site, engine, range(5, 10))
+            async with engine.log.follow(0) as batches:
+                await collect(batches, 10)
+                await site.harness.restore_older()
+                await persistently_append(site, await site.connect(), range(20, 40))
+                with refused(Corrupt):
+                    await soon(anext(batches), BACK_S)
+
     async def test_a_filtered_follower_stops(self) -> None:
         async with self.site(own_server=True) as site:
             engine = await site.connect()

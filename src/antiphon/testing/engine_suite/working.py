@@ -14,6 +14,7 @@ import time
 from contextlib import AsyncExitStack
 from itertools import chain
 
+from antiphon.errors import Misconfigured
 from antiphon.ports import Delivery, Engine, WorkQueue
 from antiphon.testing.engine_suite.harness import (
     QUIET_S,
@@ -22,6 +23,7 @@ from antiphon.testing.engine_suite.harness import (
     Site,
     eventually,
     is_quiet,
+    refused,
     soon,
     take,
 )
@@ -147,6 +149,14 @@ class QueueSuite(EngineSuite):
             assert [got.record.seq for got in await take(below, 3)] == [1, 2, 6]
             assert await is_quiet(exact)
             assert await is_quiet(below)
+
+    async def test_a_queue_has_one_filter_for_good(self) -> None:
+        async with self.site() as site, AsyncExitStack() as stack:
+            one, two = await site.connect_many(2)
+            await queue_of(site, one, stack)
+            other = two.log.work(site.calls(below=True), name="render-1")
+            with refused(Misconfigured):
+                await stack.enter_async_context(other)
 
     async def test_a_member_that_drains_gets_nothing_more(self) -> None:
         async with self.site() as site, AsyncExitStack() as stack:

@@ -1,0 +1,20 @@
+"""`python -m bench <what>`: each prints one JSON object as its last line (docs/evidence.md)."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+KNOWN = ("apply", "lifecycle", "replay")
+
+
+def main() -> int:
+    if len(sys.argv) < 2 or sys.argv[1] not in KNOWN:
+        print(f"usage: python -m bench {{{'|'.join(KNOWN)}}} [--quick] …", file=sys.stderr)
+        return 2
+    command = import_module(f"bench.{sys.argv[1]}")
+    return int(command.main(sys.argv[2:]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

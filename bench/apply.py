@@ -1,0 +1,98 @@
+"""`bench apply`: the reducer alone, and everything a full node does, on one core.
+
+`apply_per_s` counts verdicts on opened records (`core.lanes.apply`, lanes in a dict).
+`full_node_per_s` counts records through a full node: framing, canonical check, schema, BLAKE3,
+Ed25519, verdict, SQLite in WAL mode; the engine is not in it. Repetitions are taken in turn and
+the median is given with the spread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+
+from antiphon.core import lanes, records, subjects
+from antiphon.core.control import ControlHistory
+from antiphon.core.lanes import Lane
+from antiphon.engines.memory import MemoryEngine, MemoryServer
+from antiphon.ports import Record
+from antiphon.runtime.author import Author, NoMark
+from antiphon.runtime.host import SystemClock, SystemEntropy
+from antiphon.runtime.keys import SeedKeyring
+from antiphon.runtime.node import FullNode
+from antiphon.runtime.peer import Peer
+from antiphon.runtime.replica import Replica
+from bench.lives import Lives, Signed
+from bench.report import conclude, median, say, spread
+
+START_MS = 1_763_000_000_000
+BATCH = 512
+
+
+def pure(mesh: str, signed: list[Signed]) -> float:
+    """Verdicts per second of the reducer alone."""
+    history = ControlHistory(mesh)
+    entries = [
+        records.open_record(mesh, item.seq, item.wall_ms, item.subject, item.payload)
+        for item in signed
+    ]
+    history.apply(entries[0])
+    known: dict[tuple[str, str], Lane] = {}
+    keys = [subjects.lane_of(entry.subject) for entry in entries]
+    begun = time.perf_counter()
+    for key, entry in zip(keys[1:], entries[1:], strict=True):
+        assert key is not None
+        outcome = lanes.apply(history.at(entry.seq), known.get(key, lanes.EMPTY), entry)
+        known[key] = outcome.lane
+    took = time.perf_counter() - begun
+    assert all(lane.job is not None for lane in known.values())
+    return (len(entries) - 1) / took
+
+
+async def full(mesh: str, signed: list[Signed]) -> float:
+    """Records per second through a full node, engine excluded."""
+    wall = SystemClock()
+    log = [Record(s.seq, s.wall_ms * 1_000_000, s.subject, s.payload) for s in signed]
+    with tempfile.TemporaryDirectory() as place:
+        engine = MemoryEngine(MemoryServer(wall), mesh)
+        author = Author(mesh, SeedKeyring(b"\x09" * 32), wall, max_drift_ms=2000, mark=NoMark())
+        replica = Replica(Path(place) / "replica.db", mesh=mesh)
+        node = FullNode(Peer(engine, author, wall, SystemEntropy()), replica)
+        begun = time.perf_counter()
+        for first in range(0, len(log), BATCH):
+            await node.apply(log[first : first + BATCH])
+        took = time.perf_counter() - begun
+        counts = replica.counts()
+        assert counts.get("succeeded"), counts
+        replica.close()
+        await engine.close()
+    return len(log) / took
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="bench apply")
+    parser.add_argument("--ops", type=int, default=60_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true")
+    args = parser.parse_args(argv)
+    ops, rounds = (15_000, 3) if args.quick else (args.ops, args.rounds)
+    lives = Lives(START_MS)
+    say(f"signing {ops:,} records")
+    signed = list(lives.records(ops))
+    pures, fulls = [], []
+    for number in range(rounds):
+        pures.append(pure(lives.mesh, signed))
+        fulls.append(asyncio.run(full(lives.mesh, signed)))
+        say(f"round {number + 1}: apply {pures[-1]:,.0f}/s, full node {fulls[-1]:,.0f}/s")
+    say(f"apply {spread(pures)}, full node {spread(fulls)} per second")
+    conclude(
+        apply_per_s=round(median(pures)),
+        full_node_per_s=round(median(fulls)),
+        apply_spread=[round(min(pures)), round(max(pures))],
+        full_node_spread=[round(min(fulls)), round(max(fulls))],
+        ops=ops,
+    )
+    return 0 if median(pures) >= 100_000 and median(fulls) >= 5_000 else 1

@@ -1,0 +1,1 @@
+"""Real processes, a real server, and things going wrong on purpose."""

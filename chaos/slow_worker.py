@@ -1,0 +1,86 @@
+"""A worker process for `chaos stale`: real worker, one slow task, and a last word if asked for.
+
+The task sleeps without giving the loop a turn, as a long computation would, so that a process
+that is stopped in the middle wakes up with its work done and its lease long gone. With
+`--insist` it then does what a broken worker might: it signs its completion anew on top of the
+lane as it now is, with the fence it once held, and commits it.
+
+Prints one JSON object per line: `claimed`, `returned`, `insisted`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import time
+from pathlib import Path
+
+from antiphon import JobContext, assembly, telemetry
+from antiphon.core import ops
+from antiphon.core.ids import digest
+from antiphon.runtime.handlers import Handlers
+from antiphon.runtime.home import Home
+from antiphon.runtime.peer import Peer
+from antiphon.runtime.worker import WorkerSettings
+
+KIND = "chaos.slow"
+
+
+def tell(event: str, **fields: object) -> None:
+    print(json.dumps({"event": event, **fields}), flush=True)
+
+
+async def insist(peer: Peer, held: JobContext) -> None:
+    """Commit a completion under a fence that has passed to someone else."""
+    view = await peer.read_lane(held.kind, held.job)
+    text = '"stale"'
+    output = ops.Output(name="result", hash=digest(text.encode()), size=len(text), text=text)
+    body = ops.CompleteBody(
+        kind=held.kind, job=held.job, fence=held.fence, status="succeeded", outputs=(output,)
+    )
+    draft = peer.author.draft(ops.JobComplete, body, prev=view.lane.job_tail)
+    seq = await peer.commit(draft)
+    again = await peer.read_lane(held.kind, held.job, at_least=seq)
+    tell("insisted", seq=seq, verdict=again.verdict_of(draft.op_id))
+
+
+async def work(home: Home, name: str, seconds: float, *, stubborn: bool) -> None:
+    returned = asyncio.Event()
+    held: list[JobContext] = []
+
+    async def slow(*, ctx: JobContext) -> str:
+        held.append(ctx)
+        tell("claimed", job=ctx.job, fence=ctx.fence, attempt=ctx.attempt)
+        time.sleep(seconds)  # noqa: ASYNC251 - a computation that never yields is the point
+        tell("returned", job=ctx.job)
+        returned.set()
+        return name
+
+    handlers = Handlers()
+    handlers.register(KIND, slow)
+    async with (
+        assembly.join(home, "worker", key=name) as station,
+        assembly.working(station, handlers, WorkerSettings(slots=1, drain_s=2)),
+    ):
+        tell("ready")
+        await returned.wait()
+        await asyncio.sleep(2)
+        if stubborn:
+            await insist(station.peer, held[0])
+        await asyncio.sleep(3600)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--insist", action="store_true")
+    args = parser.parse_args()
+    telemetry.configure("warning", "text")
+    asyncio.run(work(Home(args.home), args.name, args.seconds, stubborn=args.insist))
+
+
+if __name__ == "__main__":
+    main()

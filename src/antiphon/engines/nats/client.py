@@ -1,0 +1,103 @@
+"""nats-py's client with our parser in it, and reconnecting where it would give up.
+
+The one place that reaches into nats-py's private parts (its parser, transport, subscriptions
+and error hooks); `tests/engines/nats` fails first if a new nats-py moves them.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from nats import errors as nats_errors
+from nats.aio.client import Client, Server
+from nats.aio.subscription import Subscription
+
+from antiphon.engines.nats import wire
+from antiphon.errors import Unavailable
+
+_BACKOFF_FIRST_S = 0.05
+_BACKOFF_MAX_S = 5.0
+
+
+class Owner(Protocol):
+    """Whoever must hear at once what happens to the connection."""
+
+    def note_denied(self, words: str) -> None:
+        """The server refused a publish or a subscription."""
+
+    def went_down(self, why: str) -> None:
+        """The connection is gone."""
+
+
+class ReconnectingClient(Client):
+    """nats-py's client with our parser in it, and reconnecting where it would give up."""
+
+    def __init__(self, owner: Owner) -> None:
+        super().__init__()
+        self._owner = owner
+        self.handlers: dict[bytes, wire.Handler] = {}
+        self._ps = wire.Parser(self, self.handlers)  # type: ignore[assignment]
+        self.on_error: Callable[[BaseException], None] = lambda _: None
+
+    @property
+    def server_info(self) -> dict[str, Any]:
+        """The server's INFO."""
+        return self._server_info
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """What the socket has not taken yet."""
+        writer = getattr(self._transport, "_io_writer", None)
+        return 0 if writer is None else int(writer.transport.get_write_buffer_size())
+
+    def write(self, frames: bytes) -> None:
+        """Straight to the socket: ordering against nats-py's own few commands never matters."""
+        if self._transport is not None:
+            self._transport.write(frames)
+
+    async def drained(self) -> None:
+        """Wait until the socket took most of it."""
+        if self._transport is not None:
+            try:
+                await self._transport.drain()  # type: ignore[no-untyped-call]
+            except OSError as error:
+                raise Unavailable(f"the connection broke: {error}") from error
+
+    def add_subscription(self, subject: str) -> int:
+        """Have nats-py replay this subscription after a reconnect."""
+        self._sid += 1
+        self._subs[self._sid] = Subscription(self, self._sid, subject)
+        return self._sid
+
+    def remove_subscription(self, sid: int) -> None:
+        """Stop replaying it."""
+        self._subs.pop(sid, None)
+
+    async def note_error(self, error: Exception) -> None:
+        """nats-py's error callback."""
+        self.on_error(error)
+
+    async def take_info(self, line: bytes) -> None:
+        """The server told something new about itself or its cluster."""
+        await self._process_info(json.loads(line))
+
+    async def _process_err(self, err_msg: str) -> None:
+        if "permissions violation" in err_msg.lower():
+            self._owner.note_denied(err_msg)
+            return
+        # nats-py would close for good, e.g. when a credential expired or was renewed.
+        await self._process_op_err(nats_errors.Error(err_msg))
+
+    async def _process_op_err(self, e: Exception) -> None:
+        self._owner.went_down(str(e))
+        await super()._process_op_err(e)
+
+
+def next_server(servers: list[Server], _: dict[str, Any]) -> tuple[Server, float]:
+    """The least tried server, after a random part of a doubling and bounded time."""
+    server = min(servers, key=lambda one: one.reconnects)
+    bound_s = min(_BACKOFF_MAX_S, _BACKOFF_FIRST_S * 2.0 ** min(server.reconnects, 16))
+    return server, bound_s * (0.5 + secrets.randbelow(1000) / 2000)

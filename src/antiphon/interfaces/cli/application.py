@@ -1,0 +1,116 @@
+"""The command line put together: every command under its name, and one way to end."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from antiphon.errors import AntiphonError
+from antiphon.interfaces.cli import (
+    cancel,
+    dev,
+    doctor,
+    jobs,
+    node,
+    nodes,
+    show,
+    submit,
+    version,
+    watch,
+    worker,
+)
+from antiphon.interfaces.cli.exits import EPILOG, Exit, WrongUsage, complain
+
+app = typer.Typer(
+    name="antiphon",
+    no_args_is_help=True,
+    rich_markup_mode=None,  # plain help comes up in a quarter of the time
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=EPILOG,
+)
+
+
+@app.callback()
+def antiphon(
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=version.print_version, is_eager=True, help="Show the version."
+        ),
+    ] = False,
+) -> None:
+    """A job mesh: call work on one machine, have it answered on another.
+
+    Begin with 'antiphon dev' in one terminal and 'antiphon submit example.add 2 3' in another.
+    """
+
+
+for _name, _command in (
+    ("dev", dev.dev),
+    ("submit", submit.submit),
+    ("jobs", jobs.jobs),
+    ("show", show.show),
+    ("watch", watch.watch),
+    ("cancel", cancel.cancel),
+    ("worker", worker.worker),
+    ("node", node.node),
+    ("nodes", nodes.nodes),
+    ("doctor", doctor.doctor),
+    ("version", version.version),
+):
+    app.command(_name)(_command)
+
+
+def run() -> int:
+    """Run the command that was typed; whatever goes wrong ends in a sentence and a code."""
+    as_json = _wants_json(sys.argv[1:])
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = app(standalone_mode=False)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return _interrupted()
+    except BrokenPipeError:
+        # Whoever read our output has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.OK
+    except BaseExceptionGroup as group:
+        return complain(group, as_json=as_json)
+    except AntiphonError as error:
+        return complain(error, as_json=as_json)
+    except Exception as error:  # noqa: BLE001 - the last place where a sentence can be made of it
+        return _complain_of_others(error, as_json=as_json)
+    if code == Exit.INTERRUPTED:
+        return _interrupted()
+    return code if isinstance(code, int) else Exit.OK
+
+
+def _interrupted() -> int:
+    print(file=sys.stderr)
+    return Exit.INTERRUPTED
+
+
+def _complain_of_others(error: Exception, *, as_json: bool) -> Exit:
+    """Typer's own complaints are about the command line; anything else is a bug."""
+    words = getattr(error, "format_message", None)
+    if words is None:
+        return complain(error, as_json=as_json)
+    context = getattr(error, "ctx", None)
+    if context is not None and not words():
+        print(context.get_help(), file=sys.stderr)  # no command was given
+        return Exit.USAGE
+    path = context.command_path if context is not None else "antiphon"
+    return complain(WrongUsage(words(), hint=f"{path} --help"), as_json=as_json)
+
+
+def _wants_json(arguments: list[str]) -> bool:
+    if "--" in arguments:
+        arguments = arguments[: arguments.index("--")]
+    return "--json" in arguments

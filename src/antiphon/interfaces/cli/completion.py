@@ -1,0 +1,36 @@
+"""What the shell may complete: job ids and kinds, from the local replica, without connecting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from antiphon.sdk.mesh import Job
+
+OFFERED: Final = 32
+LOOKED_AT: Final = 200
+
+
+def complete_job(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Job ids that begin like this, the newest first, each with what it is."""
+    jobs = [job for job in _recent(context) if job.job.startswith(incomplete)]
+    return [(job.job[:12], f"{job.kind} {job.state.value}") for job in jobs[:OFFERED]]
+
+
+def complete_kind(context: typer.Context, incomplete: str) -> list[str]:
+    """Kinds that were called before."""
+    kinds = {job.kind for job in _recent(context)}
+    return sorted(kind for kind in kinds if kind.startswith(incomplete))
+
+
+def _recent(context: typer.Context) -> list[Job]:
+    home = context.params.get("home")
+    try:
+        from antiphon.sdk.mesh import recent_jobs
+
+        return recent_jobs(Path(home) if home else None, limit=LOOKED_AT)
+    except Exception:  # noqa: BLE001 - a shell that completes must never show an error
+        return []

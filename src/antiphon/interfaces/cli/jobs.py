@@ -1,0 +1,126 @@
+"""`antiphon jobs`: what is on the mesh, newest first."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from antiphon.interfaces.cli import life
+from antiphon.interfaces.cli.completion import complete_kind
+from antiphon.interfaces.cli.exits import Exit
+from antiphon.interfaces.cli.options import (
+    HomeOption,
+    JsonOption,
+    open_mesh,
+    print_json,
+    short,
+    short_node,
+)
+from antiphon.interfaces.cli.terminal import Piece, ago, counted, err, out, span, state_piece
+
+if TYPE_CHECKING:
+    from antiphon.sdk.mesh import Job
+
+
+class StateName(StrEnum):
+    """The states, by name, so that the help can list them before anything is loaded."""
+
+    WAITING = "waiting"
+    PENDING = "pending"
+    CLAIMED = "claimed"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    ABORTED = "aborted"
+
+
+def jobs(
+    *,
+    state: Annotated[
+        list[StateName] | None, typer.Option("--state", help="Only these; may be repeated.")
+    ] = None,
+    kind: Annotated[
+        str,
+        typer.Option("--kind", help="Only this kind and those below it.", autocompletion=complete_kind),
+    ] = "",
+    failed: Annotated[bool, typer.Option("--failed", help="Only failed ones.")] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 20,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """List jobs, newest first."""
+    states = [*(state or ()), *([StateName.FAILED] if failed else ())]
+    return life.run(_jobs(home, states, kind, limit, as_json=as_json))
+
+
+async def _jobs(
+    home: Path | None, states: list[StateName], kind: str, limit: int, *, as_json: bool
+) -> int:
+    mesh = open_mesh(home)
+    from antiphon.sdk.mesh import State
+
+    wanted = [State(state.value) for state in states]
+    async with mesh, mesh.replica() as replica:
+        found = replica.jobs(states=wanted, kind=kind, limit=limit)
+        counts = replica.counts()
+    if as_json:
+        print_json({"jobs": [job_object(job) for job in found], "counts": counts})
+        return Exit.OK
+    if not found:
+        is_filtered = bool(states or kind)
+        out.say("no jobs like that" if is_filtered else "no jobs yet")
+        if not is_filtered:
+            err.say("  try: ", "antiphon submit example.add 2 3")
+    else:
+        out.table(
+            ("JOB", "STATE", "KIND", "CALLED", "TOOK", "TRIES", "BY"), map(_row, found), flexible=2
+        )
+    if counts:
+        order = [name.value for name in StateName]
+        listed = ", ".join(f"{counts[name]:,} {name}" for name in order if name in counts)
+        err.pieces((f"{counted(sum(counts.values()), 'job')}: {listed}", "quiet"))
+    return Exit.OK
+
+
+def _row(job: Job) -> list[Piece]:
+    end_ms = job.ended_ms if job.is_terminal else time.time() * 1000
+    took = "" if not job.is_terminal and not job.claimer else span(
+        max(end_ms - job.scheduled_ms, 0) / 1000
+    )
+    return [
+        (short(job.job), ""),
+        state_piece(job.state.value),
+        (job.kind, ""),
+        (ago(job.scheduled_ms), "quiet"),
+        (took, "quiet"),
+        (f"{_tries(job)}/{job.attempts_max}", "quiet"),
+        (short_node(job.claimer), "quiet"),
+    ]
+
+
+def _tries(job: Job) -> int:
+    """Attempts begun: those that failed, and the one that goes on or went well."""
+    is_begun = job.state in {"claimed", "running", "succeeded"} or job.outcome == "failed"
+    return job.attempts + is_begun
+
+
+def job_object(job: Job) -> dict[str, Any]:
+    """A job for programs."""
+    return {
+        "job": job.job,
+        "kind": job.kind,
+        "state": job.state.value,
+        "outcome": job.outcome,
+        "class": job.urgency,
+        "called_ms": job.scheduled_ms,
+        "ended_ms": job.ended_ms or None,
+        "attempts": job.attempts,
+        "attempts_max": job.attempts_max,
+        "scheduler": job.scheduler,
+        "claimer": job.claimer or None,
+        "deadline_ms": job.deadline_ms or None,
+    }

@@ -1,0 +1,77 @@
+"""`antiphon nodes`: who answers a roll call right now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from antiphon.interfaces.cli import life
+from antiphon.interfaces.cli.exits import Exit
+from antiphon.interfaces.cli.options import (
+    HomeOption,
+    JsonOption,
+    open_mesh,
+    print_json,
+    short_node,
+)
+from antiphon.interfaces.cli.terminal import Piece, err, out
+
+if TYPE_CHECKING:
+    from antiphon.sdk.mesh import Card
+
+
+def nodes(
+    *,
+    wait: Annotated[
+        float, typer.Option("--wait", min=0.1, metavar="SECONDS", help="How long to listen.")
+    ] = 0.4,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Call the roll: workers and full nodes that are there now."""
+    return life.run(_nodes(home, wait, as_json=as_json))
+
+
+async def _nodes(home: Path | None, wait_s: float, *, as_json: bool) -> int:
+    mesh = open_mesh(home)
+    async with mesh:
+        cards = await mesh.nodes(wait_s=wait_s)
+    if as_json:
+        print_json({"nodes": [_card_object(card) for card in cards]})
+        return Exit.OK
+    if not cards:
+        out.say("nobody answers the roll call")
+        err.say("  try: ", "antiphon worker MODULE, or antiphon node")
+        return Exit.OK
+    heads = ("ALIAS", "ROLE", "BUSY", "DONE", "VERSION", "ID", "KINDS")
+    out.table(heads, map(_row, cards), flexible=6, wraps=True)
+    return Exit.OK
+
+
+def _row(card: Card) -> list[Piece]:
+    is_worker = card.role == "worker"
+    return [
+        (card.alias, "strong"),
+        (card.role, ""),
+        (f"{card.busy}/{card.slots}" if is_worker else "", "running" if card.busy else ""),
+        (f"{card.done:,}" if is_worker else "", ""),
+        (card.version, "quiet"),
+        (short_node(card.node), "quiet"),
+        (", ".join(card.kinds) or f"(follows everything, at {card.applied:,})", ""),
+    ]
+
+
+def _card_object(card: Card) -> dict[str, object]:
+    return {
+        "alias": card.alias,
+        "role": card.role,
+        "node": card.node,
+        "kinds": list(card.kinds),
+        "slots": card.slots,
+        "busy": card.busy,
+        "done": card.done,
+        "applied": card.applied,
+        "version": card.version,
+    }

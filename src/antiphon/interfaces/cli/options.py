@@ -1,0 +1,69 @@
+"""What commands share: `--home`, `--json`, and opening the mesh."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from antiphon.sdk.mesh import Mesh
+    from antiphon.settings import Settings
+
+HomeOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--home",
+        metavar="PATH",
+        envvar="ANTIPHON_HOME",
+        show_envvar=False,
+        help="State directory. Default: ANTIPHON_HOME, or the nearest .antiphon.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")]
+
+
+def open_mesh(home: Path | None, *, role: str = "client") -> Mesh:
+    """The mesh of this directory; complains before anything connects if there is none."""
+    from antiphon.sdk.mesh import Home, Mesh
+
+    found = Home.find(home)
+    found.mesh()
+    return Mesh.open(home=found.path, role=role)
+
+
+def load_settings() -> Settings:
+    """The settings, and log events going where they say."""
+    from pydantic import ValidationError
+
+    from antiphon import telemetry
+    from antiphon.errors import Misconfigured
+    from antiphon.settings import Settings
+
+    try:
+        settings = Settings()
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        name = "ANTIPHON_" + "_".join(str(part) for part in first["loc"]).upper()
+        raise Misconfigured(
+            f"{name} is set to something unusable: {first['msg']}", hint=f"change or unset {name}"
+        ) from problem
+    telemetry.configure(settings.log_level, settings.log_format)
+    return settings
+
+
+def print_json(value: Any) -> None:
+    """One JSON object on one line of standard output."""
+    print(json.dumps(value, ensure_ascii=True), flush=True)
+
+
+def short(identifier: str) -> str:
+    """What people see of a job id."""
+    return identifier[:8]
+
+
+def short_node(did: str) -> str:
+    """What people see of a node id: its end, where keys differ."""
+    return did[-8:]

@@ -1,0 +1,125 @@
+"""`antiphon show JOB`: its story in words, with the verdicts, and how it stands."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from antiphon.errors import JobFailed
+from antiphon.interfaces.cli import life
+from antiphon.interfaces.cli.exits import Exit
+from antiphon.interfaces.cli.jobs import job_object
+from antiphon.interfaces.cli.lookup import JobArgument, find_job
+from antiphon.interfaces.cli.options import (
+    HomeOption,
+    JsonOption,
+    open_mesh,
+    print_json,
+    short,
+    short_node,
+)
+from antiphon.interfaces.cli.terminal import Piece, ago, clock, moment, out, span, state_piece
+
+if TYPE_CHECKING:
+    from antiphon.sdk.mesh import Card, Job, Line
+
+ROLL_CALL_S = 0.25
+"""Only to put names to node ids: whoever is slower stays a number."""
+
+
+def show(job: JobArgument, home: HomeOption = None, *, as_json: JsonOption = False) -> int:
+    """Tell a job's story: who did what, when, and what the rules said to it."""
+    return life.run(_show(job, home, as_json=as_json))
+
+
+async def _show(prefix: str, home: Path | None, *, as_json: bool) -> int:
+    mesh = open_mesh(home)
+    async with mesh:
+        async with asyncio.TaskGroup() as tasks:
+            asking = tasks.create_task(mesh.nodes(wait_s=0.0 if as_json else ROLL_CALL_S))
+            found = await find_job(mesh, prefix)
+            handle = mesh.job(found.kind, found.job)
+            job, story = await handle.state(), await handle.story()
+        end = {}
+        if job.is_terminal:
+            try:
+                end = {"result": await handle.result()}
+            except JobFailed as failed:
+                end = {"error": failed.message}
+    if as_json:
+        lines = [_line_object(line) for line in story]
+        print_json({**job_object(job), **end, "story": lines})
+    else:
+        _tell(job, story, end, asking.result())
+    return Exit.OK
+
+
+def _line_object(line: Line) -> dict[str, Any]:
+    return {
+        "seq": line.seq,
+        "at_ms": line.commit_ms,
+        "op": line.op,
+        "author": line.author,
+        "verdict": line.verdict.value,
+        "accepted": line.verdict.is_accepted,
+        "words": line.words,
+    }
+
+
+def _tell(job: Job, story: list[Line], end: dict[str, Any], cards: list[Card]) -> None:
+    out.pieces(state_piece(job.state.value), (f"  {job.kind} {short(job.job)}", "strong"))
+    for words in _standing(job):
+        out.pieces((f"  {words}", "quiet"))
+    out.say("")
+    out.table((), [_row(line, job) for line in story], flexible=3, wraps=True)
+    if "result" in end:
+        out.say("")
+        result = end["result"]
+        text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
+        out.pieces(("result  ", "quiet"), (text, ""))
+    elif "error" in end:
+        out.say("")
+        out.pieces(("ended without a result  ", "quiet"), (end["error"], "failed"))
+    named = _names(story, cards)
+    if named:
+        out.pieces(("who     ", "quiet"), (named, ""))
+
+
+def _standing(job: Job) -> list[str]:
+    """The present state in a sentence or two."""
+    words = [f"called {ago(job.scheduled_ms)}, on {moment(job.scheduled_ms)}"]
+    if job.is_terminal:
+        words[0] += f"; ended {span((job.ended_ms - job.scheduled_ms) / 1000)} later"
+    tries = f"{job.attempts} of {job.attempts_max} attempts failed"
+    match job.state.value:
+        case "pending" if job.attempts:
+            words.append(f"{tries}; anyone may claim it again from {clock(job.retry_after_ms)}")
+        case "pending":
+            words.append(f"nobody has claimed it yet; it must start by {moment(job.start_by_ms)}")
+        case "waiting":
+            words.append("it waits for the coordinator's offer")
+        case "claimed" | "running":
+            words.append(f"held by {short_node(job.claimer)} until {clock(job.deadline_ms)}")
+        case _ if job.attempts:
+            words.append(tries)
+    return words
+
+
+def _row(line: Line, job: Job) -> list[Piece]:
+    is_accepted = line.verdict.is_accepted
+    since_s = (line.commit_ms - job.scheduled_ms) / 1000
+    mark = ("✓" if line.verdict.value == "ok" else "·") if is_accepted else "✗"
+    return [
+        (clock(line.commit_ms, with_ms=True), "quiet"),
+        (f"{since_s:+.3f} s", "quiet"),
+        (mark, "succeeded" if mark == "✓" else "" if is_accepted else "failed"),
+        (line.words, ""),
+    ]
+
+
+def _names(story: list[Line], cards: list[Card]) -> str:
+    present = {card.node: card for card in cards}
+    seen = dict.fromkeys(line.author for line in story if line.author in present)
+    return ", ".join(f"{short_node(did)} is {present[did].alias}" for did in seen)

@@ -1,0 +1,205 @@
+"""What a person sees: colour by state and by nothing else, and never colour alone.
+
+Everything said here passes through `printable`, and Rich gets it as `Text`, never as markup: no
+error message or alias out of the log can move a cursor, reverse a line or open a link. Where the
+output is not a terminal there is neither colour nor a width to fit into.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import IO, TYPE_CHECKING, Final
+
+from antiphon.telemetry import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.console import Console
+    from rich.text import Text
+
+STYLES: Final = {
+    "succeeded": "#7fb894",
+    "running": "#e0b15a",
+    "claimed": "#c9a0dc",
+    "pending": "#8fb3d9",
+    "waiting": "#8fb3d9",
+    "failed": "#d9705f",
+    "aborted": "#7b8490",
+    "quiet": "dim",
+    "strong": "bold",
+    "": "",
+}
+GLYPHS: Final = {
+    "succeeded": "✓",
+    "running": "▶",
+    "claimed": "◆",
+    "pending": "○",
+    "waiting": "…",
+    "failed": "✗",
+    "aborted": "⊘",
+}
+PIPE_WIDTH: Final = 4096
+"""Columns where nothing has to fit: no line of ours is cut or wrapped in a pipe."""
+ERASE_LINE: Final = "\r\x1b[2K"
+
+Piece = tuple[str, str]
+"""A text and the name of its style."""
+
+
+class Voice:
+    """One output stream."""
+
+    def __init__(self, name: str) -> None:
+        """`name` is stdout or stderr; the stream is looked up when something is said."""
+        self._name = name
+        self._console: Console | None = None
+
+    @property
+    def stream(self) -> IO[str]:
+        """The stream itself."""
+        stream: IO[str] = getattr(sys, self._name)
+        return stream
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a person is looking."""
+        return self.stream.isatty()
+
+    @property
+    def console(self) -> Console:
+        """Rich's view of the stream."""
+        if self._console is None:
+            from rich.console import Console
+
+            self._console = Console(
+                file=self.stream,
+                markup=False,
+                highlight=False,
+                emoji=False,
+                soft_wrap=False,
+                no_color=bool(os.environ.get("NO_COLOR")) or None,
+                width=None if self.is_terminal else PIPE_WIDTH,
+            )
+        return self._console
+
+    def say(self, *parts: str, style: str = "") -> None:
+        """One line; the style is the first part's, as a mark is what is coloured."""
+        styles = (style, *("" for _ in parts[1:]))
+        self.pieces(*zip(parts, styles, strict=True))
+
+    def pieces(self, *pieces: Piece) -> None:
+        """One line of differently styled pieces, wrapped by words on a terminal."""
+        if not self.is_terminal:
+            print("".join(printable(text) for text, _ in pieces), file=self.stream, flush=True)
+            return
+        self.console.print(joined(pieces))
+
+    def fading(self, *pieces: Piece) -> None:
+        """A line that the next one replaces; terminals only."""
+        line = joined(pieces)
+        line.truncate(max(self.console.width - 1, 1), overflow="ellipsis")
+        self.erase()
+        self.console.print(line, end="", no_wrap=True)
+
+    def erase(self) -> None:
+        """Take a fading line away."""
+        self.stream.write(ERASE_LINE)
+        self.stream.flush()
+
+    def table(
+        self,
+        heads: Sequence[str],
+        rows: Iterable[Sequence[Piece]],
+        *,
+        flexible: int = -1,
+        wraps: bool = False,
+    ) -> None:
+        """Columns without rules; the flexible one gives way first where the screen is narrow."""
+        from rich.table import Table
+
+        grid = Table(box=None, pad_edge=False, show_header=bool(heads), header_style="dim")
+        rows = list(rows)
+        width = len(heads) or (len(rows[0]) if rows else 0)
+        for at in range(width):
+            may_bend = at == flexible % width
+            grid.add_column(
+                heads[at] if heads else "",
+                no_wrap=not (may_bend and wraps),
+                overflow="fold" if may_bend and wraps else "ellipsis",
+                min_width=None if may_bend else _widest(heads, rows, at),
+            )
+        for row in rows:
+            grid.add_row(*(joined([piece]) for piece in row))
+        with self.console.capture() as captured:
+            self.console.print(grid)
+        lines = (line.rstrip() for line in captured.get().splitlines())
+        print("\n".join(lines), file=self.stream, flush=True)
+
+
+def _widest(heads: Sequence[str], rows: list[Sequence[Piece]], at: int) -> int:
+    cells = [row[at][0] for row in rows]
+    return max((len(cell) for cell in (*cells, *heads[at : at + 1])), default=0)
+
+
+def joined(pieces: Iterable[Piece]) -> Text:
+    """Pieces as one Rich text."""
+    from rich.text import Text
+
+    line = Text()
+    for text, style in pieces:
+        line.append(printable(text), style=STYLES[style])
+    return line
+
+
+def state_piece(state: str) -> Piece:
+    """A state with its mark, in its colour."""
+    return f"{GLYPHS.get(state, '·')} {state}", state if state in STYLES else ""
+
+
+out: Final = Voice("stdout")
+err: Final = Voice("stderr")
+
+
+# --- numbers in words -------------------------------------------------------------------------
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+
+
+def span(seconds: float) -> str:
+    """A length of time with its unit, as precise as a person needs it."""
+    if seconds < 1:
+        return f"{seconds:.3f} s"
+    if seconds < 10:  # noqa: PLR2004 - below ten seconds the tenths still matter
+        return f"{seconds:.1f} s"
+    if seconds < _MINUTE:
+        return f"{seconds:.0f} s"
+    if seconds < _HOUR:
+        return f"{seconds // _MINUTE:.0f} min {seconds % _MINUTE:.0f} s"
+    if seconds < _DAY:
+        return f"{seconds // _HOUR:.0f} h {seconds % _HOUR // _MINUTE:.0f} min"
+    return f"{seconds // _DAY:.0f} d {seconds % _DAY // _HOUR:.0f} h"
+
+
+def ago(at_ms: int) -> str:
+    """How long ago a moment was."""
+    seconds = time.time() - at_ms / 1000
+    return "just now" if seconds < 1 else f"{span(seconds)} ago"
+
+
+def clock(at_ms: int, *, with_ms: bool = False) -> str:
+    """A moment on the local clock."""
+    text = time.strftime("%H:%M:%S", time.localtime(at_ms / 1000))
+    return f"{text}.{at_ms % 1000:03d}" if with_ms else text
+
+
+def moment(at_ms: int) -> str:
+    """A moment with its date and zone."""
+    return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(at_ms / 1000))
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and its noun: 1 job, 2 jobs."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

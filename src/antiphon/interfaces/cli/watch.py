@@ -1,0 +1,80 @@
+"""`antiphon watch`: one line per record as it is written and judged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from antiphon.interfaces.cli import life
+from antiphon.interfaces.cli.exits import Exit
+from antiphon.interfaces.cli.options import HomeOption, JsonOption, open_mesh, print_json, short
+from antiphon.interfaces.cli.terminal import GLYPHS, STYLES, Piece, clock, err, out
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from antiphon.sdk.mesh import Event, Mesh
+
+
+def watch(home: HomeOption = None, *, as_json: JsonOption = False) -> int:
+    """Follow the mesh live: what happens, to which job, and what the rules say to it."""
+
+    async def serve(stop: life.Stop) -> int:
+        return await _watch(home, stop, as_json=as_json)
+
+    return life.run_service(serve)
+
+
+async def _watch(home: Path | None, stop: life.Stop, *, as_json: bool) -> int:
+    import asyncio
+
+    mesh = open_mesh(home)
+    async with mesh, asyncio.TaskGroup() as tasks:
+        following = tasks.create_task(_follow(mesh, as_json=as_json))
+        tasks.create_task(_end_with(stop, following))
+    return Exit.OK
+
+
+async def _end_with(stop: life.Stop, following: asyncio.Task[None]) -> None:
+    await stop.wait()
+    following.cancel()
+
+
+async def _follow(mesh: Mesh, *, as_json: bool) -> None:
+    async with mesh.watching() as batches:
+        if not as_json:
+            err.pieces((f"watching mesh {mesh.id}; Ctrl-C ends it", "quiet"))
+        async for batch in batches:
+            for event in batch:
+                if as_json:
+                    print_json(event_object(event))
+                else:
+                    out.pieces(*event_pieces(event))
+
+
+def event_pieces(event: Event) -> list[Piece]:
+    """One event as a line."""
+    if not event.verdict.is_accepted:
+        mark: Piece = ("✗ ", "failed")
+    elif event.state in STYLES and event.state:
+        mark = (f"{GLYPHS[event.state]} ", event.state)
+    else:
+        mark = ("· ", "")
+    subject = f"{short(event.job)} {event.kind}  " if event.job else "mesh  "
+    return [(f"{clock(event.at_ms)} ", "quiet"), mark, (subject, "strong"), (event.words, "")]
+
+
+def event_object(event: Event) -> dict[str, object]:
+    """One event for programs."""
+    return {
+        "seq": event.seq,
+        "at_ms": event.at_ms,
+        "op": event.op,
+        "kind": event.kind,
+        "job": event.job,
+        "author": event.author,
+        "verdict": event.verdict.value,
+        "accepted": event.verdict.is_accepted,
+        "state": event.state,
+        "words": event.words,
+    }

@@ -1,0 +1,59 @@
+"""Services beside a block of code: started together, stopped together, never left behind.
+
+A TaskGroup would wrap the block's own errors into an exception group; whoever writes
+`async with mesh:` expects a `JobFailed` to come out as a `JobFailed`. Here the block's errors
+pass as they are, and a service that fails cancels the block and is raised in its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine
+
+
+@asynccontextmanager
+async def beside(
+    *services: Coroutine[Any, Any, None],
+    ready: asyncio.Event | None = None,
+    drain: Callable[[], None] | None = None,
+) -> AsyncIterator[None]:
+    """Run services while the block runs.
+
+    The block begins once `ready` is set. With `drain`, the first service is asked to end by
+    itself when the block is over and is waited for; the others are cancelled after it.
+    """
+    block = asyncio.current_task()
+    if block is None:
+        raise RuntimeError("services need a running task")
+    failures: list[BaseException] = []
+
+    def ended(task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            failures.append(error)
+            if len(failures) == 1:
+                block.cancel()
+
+    tasks = [asyncio.ensure_future(service) for service in services]
+    for task in tasks:
+        task.add_done_callback(ended)
+    try:
+        if ready is not None:
+            await ready.wait()
+        yield
+        if drain is not None:
+            drain()
+            await asyncio.wait(tasks[:1])
+    except asyncio.CancelledError:
+        if failures and block.uncancel() == 0:
+            raise failures[0] from None
+        raise
+    finally:
+        for task in tasks:
+            task.remove_done_callback(ended)
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,211 @@
+"""The schedule of faults: what breaks, when, and when it is whole again.
+
+Drawn from the seed before the run begins, so that the same seed breaks the same things at the
+same moments whatever the nodes do. Each fault is a method of `Adversary`; `MENU` gives their
+weights. `stop` undoes everything that is still broken: then the cluster has to come to rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from antiphon.testing.simulation.deeds import DEEDS
+from antiphon.testing.simulation.ground import Ground
+from antiphon.testing.simulation.hostile import Mallory
+from antiphon.testing.simulation.machines import FullMachine, Machine, WorkerMachine
+from antiphon.testing.simulation.owner import OwnerMachine
+
+DRIFT_MS: Final = 1_700
+"""How wrong a clock is that still lies within the drift, all errors together."""
+BACK_MS: Final = 600_000
+AHEAD_MS: Final = 45_000
+"""Steps beyond the drift. A clock that was ahead keeps its machine silent for as long."""
+FRESH_KEY: Final = 0.3
+"""Workers that come back as strangers."""
+
+MENU: Final[dict[str, int]] = {
+    "crash": 18,
+    "pause": 16,
+    "cut_off": 12,
+    "split": 3,
+    "outage": 5,
+    "failover": 5,
+    "step": 9,
+    "drain": 4,
+    "storm": 8,
+    "hostile": 40,
+    "control": 4,
+}
+
+
+class Adversary:
+    """Breaks one cluster."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        chance: random.Random,
+        *,
+        machines: list[Machine],
+        owner: OwnerMachine,
+        mallory: Mallory,
+    ) -> None:
+        """`machines` are the honest ones that it may break."""
+        self.ground = ground
+        self.counts: Counter[str] = Counter()
+        self._chance = chance
+        self._machines = machines
+        self._workers = [one for one in machines if isinstance(one, WorkerMachine)]
+        self._owner = owner
+        self._mallory = mallory
+        self._undo: dict[int, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
+        self._undone = 0
+
+    async def run(self, *, span_s: float, per_hour: float) -> None:
+        """Break things at random moments for so long."""
+        count = max(1, round(span_s * per_hour / 3600))
+        moments = sorted(self._chance.uniform(0.0, span_s) for _ in range(count))
+        names = self._chance.choices(tuple(MENU), weights=tuple(MENU.values()), k=count)
+        loop = asyncio.get_running_loop()
+        for moment, name in zip(moments, names, strict=True):
+            await asyncio.sleep(max(0.0, moment - loop.time()))
+            getattr(self, name)()
+
+    def stop(self) -> None:
+        """Undo whatever is still broken; set every clock right."""
+        self.ground.weather.clear()
+        for timer, undo in list(self._undo.values()):
+            timer.cancel()
+            undo()
+        self._undo.clear()
+        if not self.ground.server.is_up:
+            self.ground.server.start()
+        self.ground.clock.correct()
+        for machine in (*self._machines, self._owner):
+            machine.clock.correct()
+            machine.boot()
+        self._mallory.kill()
+
+    def _later(self, after_s: float, undo: Callable[[], None]) -> None:
+        self._undone += 1
+        number = self._undone
+
+        def now() -> None:
+            del self._undo[number]
+            undo()
+
+        timer = asyncio.get_running_loop().call_later(after_s, now)
+        self._undo[number] = (timer, undo)
+
+    def _one(self) -> Machine:
+        return self._chance.choice(self._machines)
+
+    # --- faults -----------------------------------------------------------------------------
+
+    def crash(self) -> None:
+        """A process dies; later it is back with its key, or as a stranger."""
+        machine = self._one()
+        fresh = isinstance(machine, WorkerMachine) and self._chance.random() < FRESH_KEY
+        down_s = self._chance.choice((0.5, self._chance.uniform(1, 60)))
+        self._count("crash", machine)
+        machine.kill()
+        self._later(down_s, lambda: machine.boot(fresh_key=fresh))
+
+    def pause(self) -> None:
+        """A machine stands still, often for longer than a lease, and then goes on."""
+        machine, still_s = self._one(), self._chance.choice((2.0, 12.0, 25.0, 50.0))
+        still_s *= self._chance.uniform(0.5, 1.5)
+        host = machine.host
+        if host is None or host.is_frozen:
+            return
+        self._count("pause", machine)
+        host.freeze()
+        self._later(still_s, host.thaw)
+
+    def cut_off(self) -> None:
+        """One machine loses its line."""
+        self._sever([self._one()], "cut off")
+
+    def split(self) -> None:
+        """Several machines lose their lines together."""
+        count = self._chance.randint(2, len(self._machines) - 1)
+        self._sever(self._chance.sample(self._machines, count), "split")
+
+    def _sever(self, machines: list[Machine], name: str) -> None:
+        away_s = self._chance.uniform(0.5, 40.0)
+        for machine in machines:
+            engine = machine.engine
+            if engine is not None:
+                self._count(name, machine)
+                engine.sever()
+                self._later(away_s, engine.heal)
+
+    def outage(self) -> None:
+        """The engine is away for a while."""
+        self._down(self._chance.uniform(1.0, 30.0), "outage")
+
+    def failover(self) -> None:
+        """Another server takes over, and its clock is not quite the old one's."""
+        self._down(self._chance.uniform(0.1, 3.0), "failover")
+        self.ground.clock.step(self._chance.uniform(-400.0, 400.0) - self.ground.clock.error_ms)
+
+    def _down(self, away_s: float, name: str) -> None:
+        if self.ground.server.is_up:
+            self.counts[name] += 1
+            self.ground.server.kill()
+            self._later(away_s, self.ground.server.start)
+
+    def step(self) -> None:
+        """A clock is set wrong: mostly by less than the drift, sometimes by far."""
+        machine, draw = self._one(), self._chance.random()
+        spread_ms = self._chance.uniform(-1.0, 1.0) * DRIFT_MS
+        far_ms = self._chance.random()
+        if draw < 0.6:  # noqa: PLR2004
+            self._count("small step", machine)
+            machine.clock.step(spread_ms - machine.clock.error_ms)
+            return
+        self._count("large step", machine)
+        machine.clock.step(-far_ms * BACK_MS if draw < 0.8 else far_ms * AHEAD_MS)  # noqa: PLR2004
+        self._later(self._chance.uniform(5.0, 90.0), machine.clock.correct)
+
+    def drain(self) -> None:
+        """A worker is asked to stop, and comes back."""
+        worker = self._chance.choice(self._workers)
+        if worker.is_up:
+            self._count("drain", worker)
+            worker.drain()
+        self._later(self._chance.uniform(6.0, 30.0), worker.boot)
+
+    def storm(self) -> None:
+        """Messages are lost, late, doubled: everywhere, or around one machine."""
+        weather, level = self.ground.weather, self._chance.uniform(0.02, 0.35)
+        last_s = self._chance.uniform(2.0, 40.0)
+        if self._chance.random() < 0.5:  # noqa: PLR2004
+            self.counts["storm"] += 1
+            weather.everywhere = level
+            self._later(last_s, weather.clear)
+            return
+        machine = self._one()
+        self._count("local storm", machine)
+        weather.around[machine.name] = min(0.8, 2 * level)
+        self._later(last_s, lambda: weather.around.pop(machine.name, None) and None)
+
+    def hostile(self) -> None:
+        """The hostile member does one of its deeds."""
+        name = self._chance.choice(tuple(DEEDS))
+        if self._mallory.act(DEEDS[name]):
+            self.counts[f"hostile {name}"] += 1
+
+    def control(self) -> None:
+        """The owner changes a route or the rules under everybody's feet."""
+        target = self._chance.choice([*self._workers, None])
+        self.counts["control"] += 1
+        self._owner.change(target.keyring.did if target else None, self._chance.random())
+
+    def _count(self, name: str, machine: Machine) -> None:
+        where = "full node" if isinstance(machine, FullMachine) else type(machine).__name__
+        self.counts[f"{name} of {where.removesuffix('Machine').lower()}"] += 1

@@ -1,0 +1,130 @@
+"""What is checked when all is quiet: agreement, promises, replicas, and that everything ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from blake3 import blake3
+
+from antiphon.engines.memory import MemoryEngine
+from antiphon.ports import Record
+from antiphon.runtime.author import Author, NoMark
+from antiphon.runtime.node import FullNode
+from antiphon.runtime.peer import Peer
+from antiphon.runtime.replica import Replica
+from antiphon.testing.simulation.ground import Ground
+from antiphon.testing.simulation.machines import FullMachine, WatchedKeyring
+from antiphon.testing.simulation.workload import Workload
+from antiphon.testing.virtual_time import SeededEntropy
+
+FAR_MS = 2**60
+
+
+class Auditor:
+    """Reads a quiet cluster and accuses where something does not add up."""
+
+    def __init__(self, ground: Ground) -> None:
+        """Its own line to the engine is without faults."""
+        self.ground = ground
+        self.referee = ground.referee
+
+    def visitor(self, name: str) -> Peer:
+        """A newcomer that has read nothing yet."""
+        keyring = WatchedKeyring(f"{self.ground.seed}/{name}", self.referee, is_honest=True)
+        clock, mesh = self.ground.clock, self.ground.mesh
+        author = Author(mesh, keyring, clock, max_drift_ms=2_000, mark=NoMark())
+        engine = MemoryEngine(self.ground.server, mesh)
+        return Peer(engine, author, clock, SeededEntropy(name))
+
+    def every_job_ends(self) -> None:
+        """Whatever was called has ended."""
+        for key in self.referee.open_jobs():
+            job = self.referee.lanes[key].job
+            state = job.state.value if job else "nowhere"
+            self.referee.accuse("every_job_ends", f"still {state} long after all faults", key)
+
+    def promises_kept(self, workload: Workload) -> None:
+        """Whatever the engine acknowledged is on the log, byte for byte."""
+        for promise in workload.promises:
+            stored = self.referee.log.at(promise.seq)
+            if stored is None or stored.payload != promise.payload:
+                what = f"record {promise.seq} was acknowledged and is not there"
+                self.referee.accuse("promises_kept", what, None, promise.seq)
+
+    async def light_equals_full(self, machines: list[FullMachine]) -> None:
+        """Each lane, read alone by a newcomer, gets the verdicts that every full node recorded."""
+        light = self.visitor("light")
+        await light.sync_control()
+        for key in list(self.referee.lanes):
+            view = await light.read_lane(*key)
+            said = {one.entry.seq: one.verdict for one in view.history}
+            for seq, verdict in said.items():
+                if verdict is not self.referee.verdicts[seq - 1]:
+                    known = self.referee.verdicts[seq - 1].value
+                    what = f"a light reader says {verdict.value}, the log {known}"
+                    self.referee.accuse("light_equals_full", what, key, seq)
+            if view.lane != self.referee.lanes[key]:
+                self.referee.accuse("light_equals_full", "a light reader ends elsewhere", key)
+            for machine in machines:
+                self._compare(machine, key, said)
+
+    def _compare(
+        self, machine: FullMachine, key: tuple[str, str], said: dict[int, object]
+    ) -> None:
+        if machine.replica is None:
+            self.referee.accuse("light_equals_full", f"{machine.name} did not come back", key)
+            return
+        for stored in machine.replica.lane_records(*key):
+            seq = stored.record.seq
+            if said.get(seq) is not stored.verdict:
+                what = f"{machine.name} recorded {stored.verdict.value}, a light reader {said.get(seq)}"
+                self.referee.accuse("light_equals_full", what, key, seq)
+
+    async def restart_equals_replay(self, machines: list[FullMachine], folder: Path) -> None:
+        """A node that restarts from its replica stands where one that replays everything does."""
+        fresh_node = FullNode(self.visitor("fresh"), Replica(":memory:", mesh=self.ground.mesh))
+        await fresh_node.apply(list(self._log()))
+        keys = sorted(self.referee.lanes)
+        fresh = state_of(fresh_node.replica, keys)
+        fresh_node.replica.close()
+        for machine in machines:
+            if machine.replica is None or machine.replica_path == ":memory:":
+                continue
+            machine.replica.flush()
+            live = state_of(machine.replica, keys)
+            machine.kill()
+            again = FullNode(
+                self.visitor(f"{machine.name}-again"),
+                Replica(machine.replica_path, mesh=self.ground.mesh),
+            )
+            await again.resume()
+            restarted = state_of(again.replica, keys)
+            again.replica.close()
+            if not fresh == live == restarted:
+                what = f"{machine.name}: fresh {fresh}, running {live}, restarted {restarted}"
+                self.referee.accuse("restart_equals_replay", what)
+
+    def _log(self) -> Iterator[Record]:
+        for seq in range(1, self.referee.log.last_seq + 1):
+            record = self.referee.log.at(seq)
+            if record is not None:
+                yield record
+
+
+def state_of(replica: Replica, keys: list[tuple[str, str]]) -> str:
+    """A digest of everything that a replica knows, read through its public questions."""
+    state = blake3()
+    for key in keys:
+        state.update(msgspec.msgpack.encode(replica.lane(key)))
+        for stored in replica.lane_records(*key):
+            state.update(f"{stored.record.seq} {stored.verdict.value}\n".encode())
+    for record in replica.control_records():
+        found = replica.record(record.seq)
+        state.update(f"{record.seq} {found.verdict.value if found else '?'}\n".encode())
+    waiting = sorted((job.kind, job.job, calls) for job, calls in replica.long_called(FAR_MS))
+    state.update(repr((waiting, sorted(replica.counts().items()), replica.cursor)).encode())
+    return state.hexdigest()[:16]
+
+

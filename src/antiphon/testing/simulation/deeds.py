@@ -1,0 +1,296 @@
+"""What the hostile member does: one function a deed, `DEEDS` the list; the adversary says when.
+
+Some of it is within a member's rights (who is let in may claim, offer and cancel); the rest must
+bounce off the rules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from antiphon.core import codec, ops, subjects
+from antiphon.core.ids import digest
+from antiphon.core.jobs import HELD, State
+from antiphon.core.manifest import author as author_manifest
+from antiphon.core.rules import Rules
+from antiphon.runtime.worker import queue_name
+from antiphon.testing.simulation.hostile import Deed, Mallory
+from antiphon.testing.simulation.workload import KINDS
+
+FLOOD: Final = 12
+"""Offers in one flood."""
+STOLEN: Final = 3
+"""Announcements that one act acknowledges for good."""
+NO_FENCE: Final = "0" * 16
+
+
+async def junk(m: Mallory) -> None:
+    """Bytes that are no op, on a lane, beside it, and outside all lanes."""
+    found = m.some_job()
+    if found is None:
+        return
+    key, lane, job = found
+    root = subjects.root(m.mesh)
+    places = (
+        m.lane_subject(key),
+        subjects.call(m.mesh, job.urgency, *key),
+        subjects.wait(m.mesh, *key),
+        f"{root}.call.9.{key[0]}.{key[1]}",
+        f"{root}.else.{key[0]}.{key[1]}",
+        f"{root}.ctl.rules",
+        f"{root}.seal",
+    )
+    size = m.chance.choice((0, 1, 40, 900))
+    stored = m.referee.log.at(max(lane.tails))
+    broken = stored.payload[: len(stored.payload) // 2] if stored else b""
+    payload = m.chance.choice((m.chance.randbytes(size), broken, b"{}\n{}"))
+    await m.put(m.chance.choice(places), payload)
+
+
+async def wrong_subject(m: Mallory) -> None:
+    """Its own well-signed op, about one job, in another's lane."""
+    one, other = m.some_job(), m.some_job(State.PENDING, *HELD)
+    if one is None or other is None or one[0] == other[0]:
+        return
+    subject, (kind, job) = m.lane_subject(other[0]), one[0]
+    fence = other[2].fence or NO_FENCE
+    body, what = m.chance.choice(
+        (
+            (ops.CancelBody(kind=kind, job=job), ops.JobCancel),
+            (ops.CompleteBody(kind=kind, job=job, fence=fence, status="failed"), ops.JobComplete),
+            (ops.ClaimBody(kind=kind, job=job, lease_ms=10_000), ops.JobClaim),
+        )
+    )
+    await m.put(subject, m.op(what, body, prev=m.tail(subject)))
+
+
+async def other_kind(m: Mallory) -> None:
+    """The result of a job of one kind, offered for the same job of another kind."""
+    found = m.some_job(*HELD)
+    if found is None:
+        return
+    key, lane, job = found
+    kind = next(kind for kind in KINDS if kind != key[0])
+    body = ops.CompleteBody(kind=kind, job=key[1], fence=job.fence, status="succeeded")
+    payload = m.op(ops.JobComplete, body, prev=lane.job_tail)
+    await m.put(m.chance.choice((m.lane_subject(key), m.lane_subject((kind, key[1])))), payload)
+
+
+async def not_the_claimer(m: Mallory) -> None:
+    """The current fence and the right predecessor, in the wrong hands."""
+    found = m.some_job(*HELD)
+    if found is None:
+        return
+    key, lane, job = found
+    kind, job_id = key
+    body, what = m.chance.choice(
+        (
+            (
+                ops.CompleteBody(kind=kind, job=job_id, fence=job.fence, status="succeeded"),
+                ops.JobComplete,
+            ),
+            (
+                ops.YieldBody(kind=kind, job=job_id, fence=job.fence, reason="error"),
+                ops.JobYield,
+            ),
+            (ops.ClaimBody(kind=kind, job=job_id, lease_ms=40_000), ops.JobClaim),
+        )
+    )
+    await m.put(m.lane_subject(key), m.op(what, body, prev=lane.job_tail))
+
+
+async def stale_fence(m: Mallory) -> None:
+    """Its own old fence in its own new tenure, with the right predecessor."""
+    found = m.some_job(State.PENDING)
+    if found is None:
+        return
+    key, lane, _ = found
+    kind, job_id = key
+    subject = m.lane_subject(key)
+    claim = ops.ClaimBody(kind=kind, job=job_id, lease_ms=5_000, begin=True)
+    await m.put(subject, m.op(ops.JobClaim, claim, prev=lane.job_tail))
+    first = m.referee.lanes[key].job
+    if first is None or first.claimer != m.keyring.did:
+        return
+    back = ops.YieldBody(kind=kind, job=job_id, fence=first.fence, reason="other")
+    await m.put(subject, m.op(ops.JobYield, back, prev=m.tail(subject)))
+    await m.put(subject, m.op(ops.JobClaim, claim, prev=m.tail(subject)))
+    if m.chance.random() < 0.5:  # noqa: PLR2004
+        end = ops.CompleteBody(kind=kind, job=job_id, fence=first.fence, status="succeeded")
+        await m.put(subject, m.op(ops.JobComplete, end, prev=m.tail(subject)))
+    else:
+        await m.put(subject, m.op(ops.JobYield, back, prev=m.tail(subject)))
+
+
+async def hog(m: Mallory) -> None:
+    """Claim a job with the longest lease and let it lie, or give it back with a long pause."""
+    found = m.some_job(State.PENDING)
+    if found is None:
+        return
+    key, lane, job = found
+    subject = m.lane_subject(key)
+    claim = ops.ClaimBody(kind=key[0], job=key[1], lease_ms=job.lease_ms_max)
+    await m.put(subject, m.op(ops.JobClaim, claim, prev=lane.job_tail))
+    mine = m.referee.lanes[key].job
+    if mine is None or mine.claimer != m.keyring.did or m.chance.random() < 0.5:  # noqa: PLR2004
+        return
+    body = ops.YieldBody(
+        kind=key[0], job=key[1], fence=mine.fence, reason="other", retry_after_ms=2**40
+    )
+    await m.put(subject, m.op(ops.JobYield, body, prev=m.tail(subject)))
+
+
+async def forged_author(m: Mallory) -> None:
+    """An end in the holder's name, with its fence, signed by the wrong key."""
+    found = m.some_job(*HELD)
+    if found is None:
+        return
+    key, lane, job = found
+    body = ops.CompleteBody(kind=key[0], job=key[1], fence=job.fence, status="succeeded")
+    payload = m.op(ops.JobComplete, body, prev=lane.job_tail, author=job.claimer)
+    await m.put(m.lane_subject(key), payload)
+
+
+async def replay(m: Mallory) -> None:
+    """An old record of a lane once more: same bytes, new message id."""
+    found = m.some_job(State.PENDING, *HELD) or m.some_job()
+    if found is None:
+        return
+    subject = m.lane_subject(found[0])
+    stored = m.referee.log.at(m.chance.choice([seq for seq in found[1].tails if seq] or [1]))
+    if stored is not None:
+        await m.put(m.chance.choice((subject, stored.subject)), stored.payload)
+
+
+async def future(m: Mallory) -> None:
+    """A claim from the future: beyond the drift, or just within it."""
+    found = m.some_job(State.PENDING)
+    if found is None:
+        return
+    key, lane, _ = found
+    ahead_ms = m.chance.choice((1_500, 1_999, 2_200, 60_000, 10**10))
+    body = ops.ClaimBody(kind=key[0], job=key[1], lease_ms=5_000)
+    payload = m.op(ops.JobClaim, body, prev=lane.job_tail, wall_ms=m.now_ms() + ahead_ms)
+    await m.put(m.lane_subject(key), payload)
+
+
+async def early_expire(m: Mallory) -> None:
+    """An expiry before its time, dated ahead as far as the drift lets it."""
+    found = m.some_job(State.PENDING, *HELD)
+    if found is None:
+        return
+    key, lane, job = found
+    body = ops.ExpireBody(kind=key[0], job=key[1], fence=job.fence or None)
+    ahead_ms = m.chance.choice((0, 1_900))
+    payload = m.op(ops.JobExpire, body, prev=lane.job_tail, wall_ms=m.now_ms() + ahead_ms)
+    await m.put(m.lane_subject(key), payload)
+
+
+async def double_schedule(m: Mallory) -> None:
+    """The same job again, in another class and with other terms."""
+    found = m.some_job()
+    if found is None:
+        return
+    key, _, job = found
+    stored = m.referee.log.at(job.scheduled_seq)
+    entry = None if stored is None else codec.decode(stored.payload.split(b"\n")[0], ops.decoder)
+    if not isinstance(entry, ops.JobSchedule):
+        return
+    urgency: Any = m.chance.choice((0, 1, 2))
+    body = ops.ScheduleBody(
+        kind=key[0], manifest=entry.body.manifest, urgency=urgency, lease_ms=40_000
+    )
+    subject = subjects.call(m.mesh, urgency, *key)
+    await m.put(subject, m.op(ops.JobSchedule, body, prev=m.tail(subject)))
+
+
+async def steal_announcements(m: Mallory) -> None:
+    """Acknowledge other people's announcements, so that nobody is handed them again."""
+    if m.engine is None:
+        return
+    kind, urgency = m.chance.choice(KINDS), m.chance.choice(subjects.CLASSES)
+    filter_ = subjects.calls_of(m.mesh, urgency, kind, below=False)
+    async with m.engine.log.work(filter_, name=queue_name(kind, urgency)) as queue:
+        queue.grant(STOLEN)
+        try:
+            async with asyncio.timeout(m.chance.uniform(1.0, 60.0)):
+                for _ in range(STOLEN):
+                    (await queue.next()).ack()
+        except TimeoutError:
+            return
+
+
+async def flood(m: Mallory) -> None:
+    """Announce one job over and over."""
+    found = m.some_job(State.PENDING)
+    if found is None:
+        return
+    key, _, job = found
+    urgency: Any = job.urgency
+    subject = subjects.call(m.mesh, urgency, *key)
+    body = ops.OfferBody(kind=key[0], job=key[1], urgency=urgency)
+    for _ in range(FLOOD):
+        await m.put(subject, m.op(ops.JobOffer, body, prev=m.tail(subject)))
+
+
+async def usurp(m: Mallory) -> None:
+    """Control ops that only the owner may write, and a second genesis."""
+    root, did = m.mesh, m.keyring.did
+    rules = ops.RulesBody(rules=Rules(protocol=m.chance.choice((1, 2)), authority="open"))
+    what: Any
+    what, body, name = m.chance.choice(
+        (
+            (ops.MeshRules, rules, "rules"),
+            (ops.MeshRoute, ops.RouteBody(kind=KINDS[0], target=did), f"route.{KINDS[0]}"),
+            (ops.MeshCoordinator, ops.CoordinatorBody(node=did), "coordinator"),
+        )
+    )
+    subject = subjects.control(root, name)
+    await m.put(subject, m.op(what, body, prev=m.tail(subject)))
+
+
+async def plant(m: Mallory) -> None:
+    """A job of its own that fails, with a result that does not match its digest."""
+    arguments = '{"args":[-1,5,0],"kwargs":{}}'
+    nonce = {"kind": "nonce", "nonce": m.chance.randbytes(16).hex()}
+    content = author_manifest(
+        {"command": ["@doomed"], "args": [arguments], "timeout": 9, "inputs": [nonce]}
+    )
+    body = ops.ScheduleBody(kind="doomed", manifest=content)
+    payload = m.op(ops.JobSchedule, body, prev=0)
+    subject = ops.subject_of(codec.decode(payload.split(b"\n")[0], ops.decoder))
+    await m.put(subject, payload)
+    key = ("doomed", subject[-64:])
+    lane = m.lane_subject(key)
+    claim = ops.ClaimBody(kind=key[0], job=key[1], lease_ms=5_000, begin=True)
+    await m.put(lane, m.op(ops.JobClaim, claim, prev=m.tail(lane)))
+    job = m.referee.lanes[key].job
+    if job is not None and job.claimer == m.keyring.did:
+        lie = ops.Output(name="result", hash=digest(b"truth"), size=5, text="a lie")
+        end = ops.CompleteBody(
+            kind=key[0], job=key[1], fence=job.fence, status="succeeded", outputs=(lie,)
+        )
+        await m.put(lane, m.op(ops.JobComplete, end, prev=m.tail(lane)))
+
+
+DEEDS: Final[dict[str, Deed]] = {
+    deed.__name__: deed
+    for deed in (
+        junk,
+        wrong_subject,
+        other_kind,
+        not_the_claimer,
+        stale_fence,
+        hog,
+        forged_author,
+        replay,
+        future,
+        early_expire,
+        double_schedule,
+        steal_announcements,
+        flood,
+        usurp,
+        plant,
+    )
+}

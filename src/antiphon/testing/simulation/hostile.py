@@ -1,0 +1,131 @@
+"""A member that writes whatever harms: one hostile machine and its tools.
+
+It sees the whole log at once and gets every compare-and-set right; what it lacks is other
+people's keys. `deeds.py` lists what it does with that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgspec import Struct
+
+from antiphon.core import codec, ops, signing, subjects
+from antiphon.core.jobs import Job, State
+from antiphon.core.lanes import Lane
+from antiphon.errors import AntiphonError
+from antiphon.runtime.peer import Peer
+from antiphon.testing.simulation.facts import Key
+from antiphon.testing.simulation.ground import Ground
+from antiphon.testing.simulation.machines import Machine
+from antiphon.testing.simulation.referee import Referee
+from antiphon.testing.virtual_time import HostClock
+
+
+class Mallory(Machine):
+    """The hostile member."""
+
+    is_honest = False
+
+    def __init__(self, ground: Ground, name: str, *, clock: HostClock) -> None:
+        """Idle until told."""
+        super().__init__(ground, name, clock=clock)
+        self.peer: Peer | None = None
+        self.chance = random.Random(f"{ground.seed}/{name}/acts")
+        self._serial = 0
+
+    async def run(self) -> None:
+        """Connect, then wait to be told."""
+        self.peer = self.connect()
+        await self.peer.sync_control()
+        await asyncio.Event().wait()
+
+    def act(self, deed: Deed) -> bool:
+        """Begin a deed; False while there is no line."""
+        if self.host is None or self.peer is None:
+            return False
+        self.host.start(self._carry_out(deed))
+        return True
+
+    async def _carry_out(self, deed: Deed) -> None:
+        try:
+            await deed(self)
+        except AntiphonError:
+            return  # it lost a race or the engine is away: a hostile node bears it
+
+    @property
+    def mesh(self) -> str:
+        """The mesh that it harms."""
+        return self.ground.mesh
+
+    @property
+    def referee(self) -> Referee:
+        """Where it sees everything."""
+        return self.ground.referee
+
+    # --- tools ------------------------------------------------------------------------------
+
+    def some_job(self, *states: State) -> tuple[Key, Lane, Job] | None:
+        """A lane to do harm to."""
+        found = [
+            (key, lane, lane.job)
+            for key, lane in self.ground.referee.lanes.items()
+            if lane.job is not None and (not states or lane.job.state in states)
+        ]
+        return self.chance.choice(found[-40:]) if found else None
+
+    def now_ms(self) -> int:
+        """The engine's own time: it knows what will be accepted."""
+        return self.ground.clock.now_ms()
+
+    def op(
+        self,
+        kind: type[ops.AnyOp],
+        body: Struct,
+        *,
+        prev: int,
+        wall_ms: int = 0,
+        author: str = "",
+    ) -> bytes:
+        """A signed record, as honest or as false as its arguments."""
+        at = self.peer.author.tick() if self.peer else (self.now_ms(), 0)
+        made: Any = kind(
+            v=1,
+            mesh=self.ground.mesh,
+            author=author or self.keyring.did,
+            hlc=(wall_ms, self._serial % 60_000) if wall_ms else at,
+            prev=prev,
+            deps=(),
+            auth=(),
+            body=body,  # type: ignore[arg-type] # each op class names its body
+        )
+        self._serial += 1
+        op_bytes = codec.encode(made)
+        block = signing.Block(sig=self.keyring.sign(signing.OP_TYPE, op_bytes).hex())
+        return signing.frame(op_bytes, block)
+
+    async def put(self, subject: str, payload: bytes) -> int:
+        """Store a record with the right compare-and-set, whatever is in it."""
+        if self.engine is None:
+            return 0
+        self._serial += 1
+        return await self.engine.log.append(
+            subject,
+            payload,
+            message_id=f"mallory-{self._serial}",
+            expected_last=self.tail(subject),
+        )
+
+    def tail(self, subject: str) -> int:
+        """The last sequence on a subject."""
+        return self.ground.referee.tail(subject)
+
+    def lane_subject(self, key: Key) -> str:
+        """The subject of what happens to a job."""
+        return subjects.job(self.ground.mesh, *key)
+
+
+Deed = Callable[[Mallory], Awaitable[None]]

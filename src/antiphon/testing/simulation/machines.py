@@ -1,0 +1,336 @@
+"""What lives on a machine, and how it starts, dies and comes back.
+
+Each machine runs the real runtime, put together as `antiphon.assembly` does it, on an engine
+whose line can fail. A crash cuts the line first and ends the tasks then, so that no clean-up
+reaches the log; what a disk would hold (key, clock mark, replica file) is there at the next boot.
+A process that ends because the engine is away is started again, as any supervisor does. One that
+dies of anything else broke a law.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from antiphon.engines.memory import MemoryEngine
+from antiphon.engines.memory.connection import Connection
+from antiphon.engines.memory.oplog import MemoryLog
+from antiphon.engines.memory.queues import QueueStore
+from antiphon.engines.memory.server import MeshState
+from antiphon.engines.memory.work import MemoryDelivery, MemoryQueue
+from antiphon.errors import Unavailable
+from antiphon.ports import Record
+from antiphon.runtime.author import Author
+from antiphon.runtime.caretaker import Caretaker
+from antiphon.runtime.handlers import Handlers
+from antiphon.runtime.keys import SeedKeyring
+from antiphon.runtime.node import Applied, FullNode
+from antiphon.runtime.peer import Peer
+from antiphon.runtime.replica import Replica
+from antiphon.runtime.worker import Worker, WorkerSettings
+from antiphon.testing.simulation.ground import Ground
+from antiphon.testing.simulation.network import Network
+from antiphon.testing.simulation.referee import Referee
+from antiphon.testing.virtual_time import Host, HostClock, SeededEntropy
+
+LOAN_S: Final = 10.0
+ROUND_S: Final = 5.0
+"""Pause between two looks of a caretaker: what an idle hour costs."""
+SLOTS: Final = 4
+DRAIN_S: Final = 4.0
+
+OnAck = Callable[[Record], None]
+
+
+class DiskMark:
+    """The clock mark on a machine's disk; a dead process no longer reaches it."""
+
+    def __init__(self) -> None:
+        """Nothing was ever promised."""
+        self.wall_ms = 0
+
+
+class ProcessMark:
+    """`Mark` of one process."""
+
+    def __init__(self, disk: DiskMark) -> None:
+        """Alive until `cut`."""
+        self._disk: DiskMark | None = disk
+
+    def load(self) -> int:
+        """What the disk holds."""
+        return self._disk.wall_ms if self._disk else 0
+
+    def store(self, wall_ms: int) -> None:
+        """Write through."""
+        if self._disk is not None:
+            self._disk.wall_ms = wall_ms
+
+    def cut(self) -> None:
+        """The process died."""
+        self._disk = None
+
+
+class WatchedKeyring:
+    """A key whose every signature the referee hears of."""
+
+    def __init__(self, seed: str, referee: Referee, *, is_honest: bool) -> None:
+        """The same seed is the same key."""
+        self._is_honest = is_honest
+        self._keyring = SeedKeyring(hashlib.sha256(seed.encode()).digest())
+        self._referee = referee
+        self.did = self._keyring.did
+
+    def sign(self, payload_type: str, payload: bytes) -> bytes:
+        """Sign, and tell."""
+        self._referee.signed(self.did, payload, is_honest=self._is_honest)
+        return self._keyring.sign(payload_type, payload)
+
+
+class WatchedDelivery(MemoryDelivery):
+    """A delivery whose acknowledgement is heard of."""
+
+    __slots__ = ("_on_ack",)
+
+    def __init__(
+        self,
+        delivery: MemoryDelivery,
+        store: QueueStore,
+        connection: Connection,
+        on_ack: OnAck,
+    ) -> None:
+        super().__init__(delivery.record, delivery.deliveries, store, connection)
+        self._on_ack = on_ack
+
+    def ack(self) -> None:
+        """Tell, then acknowledge."""
+        if not self._connection.is_closed:
+            self._on_ack(self.record)
+        super().ack()
+
+
+class WatchedQueue(MemoryQueue):
+    """A queue that hands out watched deliveries."""
+
+    def __init__(self, connection: Connection, store: QueueStore, on_ack: OnAck) -> None:
+        self._on_ack = on_ack
+        super().__init__(connection, store)
+
+    async def next(self) -> MemoryDelivery:
+        """The next delivery, watched."""
+        delivery = await super().next()
+        return WatchedDelivery(delivery, self._store, self._connection, self._on_ack)
+
+
+class WatchedLog(MemoryLog):
+    """A log whose queues are watched."""
+
+    def __init__(
+        self, connection: Connection, mesh: MeshState, *, loan_s: float, on_ack: OnAck
+    ) -> None:
+        super().__init__(connection, mesh, loan_s=loan_s)
+        self._on_ack = on_ack
+
+    @asynccontextmanager
+    async def work(self, subject: str, *, name: str) -> AsyncIterator[MemoryQueue]:
+        """Join a queue, watched."""
+        make = partial(self._mesh.queue, name, subject, self._loan_s)
+        store = await self._connection.write("work", make)
+        queue = WatchedQueue(self._connection, store, self._on_ack)
+        try:
+            yield queue
+        finally:
+            await queue.close()
+
+
+class WatchedEngine(MemoryEngine):
+    """An engine of which the referee hears every acknowledgement."""
+
+    def __init__(self, ground: Ground, network: Network, on_ack: OnAck) -> None:
+        super().__init__(ground.server, ground.mesh, faults=network, loan_s=LOAN_S)
+        state = ground.server.mesh(ground.mesh)
+        self.log = WatchedLog(self._connection, state, loan_s=LOAN_S, on_ack=on_ack)
+
+
+class Machine(ABC):
+    """One machine with one key at a time."""
+
+    is_honest = True
+
+    def __init__(self, ground: Ground, name: str, *, clock: HostClock) -> None:
+        """Switched off."""
+        self.ground = ground
+        self.name = name
+        self.clock = clock
+        self.host: Host | None = None
+        self.engine: WatchedEngine | None = None
+        self.mark = DiskMark()
+        self.boots = 0
+        self._keys = 0
+        self._lives = 0
+        self._process_mark: ProcessMark | None = None
+        self.keyring = self._new_key()
+
+    def _new_key(self) -> WatchedKeyring:
+        self._keys += 1
+        seed = f"{self.ground.seed}/{self.name}/key{self._keys}"
+        return WatchedKeyring(seed, self.ground.referee, is_honest=self.is_honest)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether a process runs on it, frozen or not."""
+        return self.host is not None
+
+    def boot(self, *, fresh_key: bool = False) -> None:
+        """Start a process; with a fresh key it is a stranger to the mesh."""
+        if self.is_up:
+            return
+        if fresh_key:
+            self.keyring = self._new_key()
+            self.mark = DiskMark()
+        self.boots += 1
+        self.host = Host(self.name, self.ground.loop)
+        if self.is_honest:
+            self.ground.referee.honest_hosts.add(self.host)
+        self.host.start(self._live())
+
+    def kill(self) -> None:
+        """The process dies: nothing that it would still do reaches anybody."""
+        if self.host is None:
+            return
+        if self.engine is not None:
+            self.engine.crash()
+        if self._process_mark is not None:
+            self._process_mark.cut()
+        self.let_go()
+        self.host.kill()
+        self.ground.dead.append(self.host)
+        self.host = None
+
+    def let_go(self) -> None:
+        """Files that the operating system closes when a process dies."""
+
+    def connect(self) -> Peer:
+        """A line, an author and a clock: what every process begins with."""
+        self._lives += 1
+        label = f"{self.ground.seed}/{self.name}/{self._lives}"
+        if self.engine is not None:
+            self.engine.crash()
+        network = Network(self.name, self.ground.weather, random.Random(label + "/network"))
+        self.engine = WatchedEngine(self.ground, network, self._acked)
+        self._process_mark = ProcessMark(self.mark)
+        author = Author(
+            self.ground.mesh, self.keyring, self.clock, max_drift_ms=2_000, mark=self._process_mark
+        )
+        return Peer(self.engine, author, self.clock, SeededEntropy(label))
+
+    def _acked(self, record: Record) -> None:
+        if self.is_honest:
+            self.ground.referee.acked(self.name, record)
+
+    async def _live(self) -> None:
+        """Run, and run again whenever only the engine was away."""
+        host = self.host
+        while True:
+            try:
+                await self.run()
+            except Exception as problem:  # noqa: BLE001 - whatever a process dies of
+                if host is not None and host.is_dead:
+                    return
+                self._died(problem)
+            else:
+                break
+            self.let_go()
+            await asyncio.sleep(1.0)
+        if self.host is host:
+            self.host = None
+
+    def _died(self, problem: Exception) -> None:
+        causes = list(leaves(problem))
+        if all(isinstance(cause, Unavailable) for cause in causes):
+            self.ground.weather.counts["process restarted"] += 1
+            return
+        for cause in causes:
+            if not isinstance(cause, Unavailable):
+                where = "".join(traceback.format_exception(cause)[-4:])
+                what = f"{self.name} died of {type(cause).__name__}: {cause}\n{where}"
+                self.ground.referee.accuse("nobody_dies", what)
+
+    @abstractmethod
+    async def run(self) -> None:
+        """One life of the process: until it is done, or dies."""
+
+
+def leaves(problem: BaseException) -> list[BaseException]:
+    """The exceptions inside a group, or the one."""
+    if isinstance(problem, BaseExceptionGroup):
+        return [leaf for part in problem.exceptions for leaf in leaves(part)]
+    return [problem]
+
+
+class WorkerMachine(Machine):
+    """Runs a light worker."""
+
+    def __init__(
+        self, ground: Ground, name: str, *, clock: HostClock, handlers: Handlers
+    ) -> None:
+        """`handlers` is its repertoire."""
+        super().__init__(ground, name, clock=clock)
+        self._handlers = handlers
+        self.worker: Worker | None = None
+
+    async def run(self) -> None:
+        """Work until drained."""
+        settings = WorkerSettings(slots=SLOTS, drain_s=DRAIN_S)
+        self.worker = Worker(self.connect(), self._handlers, settings)
+        await self.worker.run()
+
+    def drain(self) -> None:
+        """Ask the worker to stop in good order."""
+        if self.worker is not None:
+            self.worker.drain()
+
+    def let_go(self) -> None:
+        """Nothing on disk."""
+        self.worker = None
+
+
+class FullMachine(Machine):
+    """Runs a full node and its caretaker."""
+
+    def __init__(
+        self, ground: Ground, name: str, *, clock: HostClock, replica_path: Path | str
+    ) -> None:
+        """A path survives a crash; `:memory:` does not."""
+        super().__init__(ground, name, clock=clock)
+        self.replica_path = replica_path
+        self.replica: Replica | None = None
+        self.node: FullNode | None = None
+
+    async def run(self) -> None:
+        """Follow and look after the mesh."""
+        peer = self.connect()
+        self.replica = Replica(self.replica_path, mesh=self.ground.mesh)
+        self.node = FullNode(peer, self.replica)
+        self.node.watchers.append(self._tell)
+        caretaker = Caretaker(self.node, round_s=ROUND_S)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.node.run())
+            tasks.create_task(caretaker.run())
+
+    def _tell(self, applied: Applied) -> None:
+        self.ground.referee.applied(self.name, applied)
+
+    def let_go(self) -> None:
+        """Close the file as a dying process does: what was not flushed is gone."""
+        if self.replica is not None:
+            self.replica.close()
+        self.replica = self.node = None

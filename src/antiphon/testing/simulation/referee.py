@@ -1,0 +1,168 @@
+"""Sits beside the log: judges every record as it is committed and holds it against the laws.
+
+Its own verdicts come from the same core that every node runs, fed in raw log order, so that a
+verdict is known at the very moment of a commit. Everyone else's are compared with them: full
+nodes as they apply, light readers when all is quiet. What it hears besides: each signature, each
+acknowledgement, each run of a handler.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from blake3 import blake3
+
+from antiphon.core import lanes, subjects
+from antiphon.core.control import ControlHistory
+from antiphon.core.reasons import Reason
+from antiphon.core.records import Entry
+from antiphon.engines.memory.log import LogStore
+from antiphon.ports import Record
+from antiphon.runtime.node import Applied
+from antiphon.runtime.peer import dep_of, open_entry
+from antiphon.testing.simulation import facts, laws
+from antiphon.testing.simulation.facts import Key
+from antiphon.testing.simulation.laws import Committed, Ledger, Violation
+from antiphon.testing.virtual_time import Host, current_host
+
+VIOLATIONS_KEPT: Final = 50
+
+
+class Referee:
+    """Watches one mesh."""
+
+    def __init__(self, mesh: str, log: LogStore) -> None:
+        """Put itself between the log and everybody who hears of commits."""
+        self.mesh = mesh
+        self.log = log
+        self.ledger = Ledger()
+        self.verdicts: list[Reason] = []
+        self.lanes: dict[Key, lanes.Lane] = {}
+        self.history = ControlHistory(mesh)
+        self.violations: list[Violation] = []
+        self.broken = 0
+        self.histogram: Counter[str] = Counter()
+        self.honest_hosts: set[Host] = set()
+        self._tails: dict[str, int] = {}
+        self._signed_at: dict[tuple[str, int, int], bytes] = {}
+        self._running: dict[tuple[Key, str], str] = {}
+        self._digest = blake3()
+        self._announce = log.announce
+        log.announce = self.committed
+
+    @property
+    def digest(self) -> str:
+        """Of every record so far and its verdict: the same seed gives the same one."""
+        return self._digest.hexdigest()
+
+    def accuse(self, law: str, what: str, key: Key | None = None, seq: int = 0) -> None:
+        """Note a broken law."""
+        self._add([Violation(law, what, key, seq)])
+
+    def _add(self, broken: list[Violation]) -> None:
+        self.broken += len(broken)
+        self.violations += broken[: VIOLATIONS_KEPT - len(self.violations)]
+
+    # --- what it hears ----------------------------------------------------------------------
+
+    def committed(self, record: Record, head: str) -> None:
+        """A record was stored: judge it before anyone else sees it."""
+        entry = open_entry(self.mesh, record)
+        key = subjects.lane_of(record.subject)
+        verdict = self._judge(entry, key)
+        self.verdicts.append(verdict)
+        sender = current_host()
+        now = Committed(
+            record=record,
+            fact=facts.read(self.mesh, record),
+            key=facts.key_of(record),
+            verdict=verdict,
+            tail=self._tails.get(record.subject, 0),
+            is_honest=sender in self.honest_hosts,
+        )
+        self._tails[record.subject] = record.seq
+        self._note(now)
+        if now.key != key:
+            self.accuse("readable", f"{record.subject} is the lane {key}, or {now.key}", key)
+        self._add(laws.commit(self.ledger, now))
+        self._announce(record, head)
+
+    def _judge(self, entry: Entry, key: Key | None) -> Reason:
+        named = entry.op.deps if entry.op is not None else ()
+        stored = {seq: self.log.at(seq) for seq, _ in named}
+        deps = {seq: dep_of(found) for seq, found in stored.items() if found is not None}
+        if key is None:
+            present = lanes.are_present(named, entry.seq, deps)
+            return self.history.apply(entry, deps_present=present)
+        lane = self.lanes.get(key, lanes.EMPTY)
+        outcome = lanes.apply(self.history.at(entry.seq), lane, entry, deps)
+        self.lanes[key] = outcome.lane
+        return outcome.verdict
+
+    def _note(self, now: Committed) -> None:
+        who = "honest" if now.is_honest else "hostile"
+        self.histogram[f"{who} {now.verdict.value}"] += 1
+        record = now.record
+        line = f"{record.seq} {record.stamp_ns} {record.subject} {now.verdict.value}\n"
+        self._digest.update(line.encode())
+        self._digest.update(record.payload)
+
+    def signed(self, did: str, op_bytes: bytes, *, is_honest: bool) -> None:
+        """A key signed an op: an honest one never two different ones with one timestamp."""
+        self.ledger.signed.setdefault(did, set()).add(op_bytes)
+        fact = facts.read(self.mesh, Record(0, 0, "", op_bytes)) if is_honest else None
+        if fact is None:
+            return
+        at = (did, fact.wall_ms, fact.logical)
+        before = self._signed_at.setdefault(at, op_bytes)
+        if before != op_bytes:
+            self.accuse("one_time_one_op", f"{did} signed two ops at {at[1:]}: {fact.type}")
+
+    def acked(self, name: str, record: Record) -> None:
+        """An honest worker acknowledged an announcement: then the job must have ended.
+
+        Or the record announces nothing: no reader ever accepted it.
+        """
+        key = facts.key_of(record)
+        if key is None or not self.verdicts[record.seq - 1].is_accepted:
+            return
+        if not self.ledger.lane(key).ended_seq:
+            what = f"{name} acknowledged announcement {record.seq} of a job that has not ended"
+            self.accuse("acks_are_true", what, key, record.seq)
+
+    def applied(self, name: str, applied: Applied) -> None:
+        """A full node judged a record."""
+        seq = applied.record.seq
+        if applied.verdict is not self.verdicts[seq - 1]:
+            what = f"{name} says {applied.verdict.value}, the log {self.verdicts[seq - 1].value}"
+            self.accuse("all_agree", what, facts.key_of(applied.record), seq)
+
+    @contextmanager
+    def running(self, name: str, key: Key, fence: str) -> Iterator[None]:
+        """A handler runs: never twice at once under one fence."""
+        other = self._running.get((key, fence))
+        if other is not None:
+            what = f"{name} runs it under {fence} while {other} does"
+            self.accuse("one_run_per_fence", what, key)
+        self._running[key, fence] = name
+        try:
+            yield
+        finally:
+            self._running.pop((key, fence), None)
+
+    # --- what it knows ----------------------------------------------------------------------
+
+    def tail(self, subject: str) -> int:
+        """The last sequence on a subject."""
+        return self._tails.get(subject, 0)
+
+    def open_jobs(self) -> list[Key]:
+        """Jobs that were called and have not ended, oldest first."""
+        return [
+            key
+            for key, lane in self.lanes.items()
+            if lane.job is not None and not lane.job.is_terminal
+        ]

@@ -1,0 +1,263 @@
+"""Who calls which jobs, and what their handlers do.
+
+A workload is drawn before the run begins: each submitter has its list of calls, with the moment
+of each. Submitters keep at it through crashes and silence, as a person with a script would: an
+unknown outcome is read before it is tried again. Handlers take virtual time and fail as told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from msgspec import Struct
+
+from antiphon.core import manifest, ops
+from antiphon.core.jobs import TERMINAL
+from antiphon.core.lanes import Lane
+from antiphon.core.reasons import Reason
+from antiphon.errors import Conflict, LostRace, Unavailable
+from antiphon.runtime.handlers import Handlers, JobContext, call_text
+from antiphon.runtime.peer import Peer
+from antiphon.testing.simulation.ground import Ground
+from antiphon.testing.simulation.machines import Machine
+from antiphon.testing.simulation.referee import Referee
+from antiphon.testing.virtual_time import HostClock
+
+KINDS: Final = ("build.fast", "render.slow", "fetch.flaky", "doomed")
+ALWAYS: Final = 1_000
+"""More failures than any job has attempts."""
+SHARED: Final = 0.06
+"""Jobs that both submitters call."""
+CANCELLED: Final = 0.06
+WAITING: Final = 0.02
+"""Jobs that wait for something and, as nobody offers them, end at their `start_by`."""
+LEASES_MS: Final = (None, None, 5_000, 8_000, 20_000)
+SUBMIT_TRIES: Final = 400
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """One job to be called."""
+
+    at_s: float
+    number: int
+    kind: str
+    duration_ms: int
+    fails: int
+    """How many of the first attempts fail."""
+    urgency: int
+    attempts: int | None
+    lease_ms: int | None
+    timeout_s: int
+    start_within_ms: int | None
+    waits: bool
+    names_dep: bool
+    """Whether the call names an earlier record that must be on the log."""
+    cancel_after_s: float | None
+
+    @property
+    def manifest(self) -> manifest.Manifest:
+        """What is run; the number makes it a job of its own."""
+        arguments = call_text((self.number, self.duration_ms, self.fails), {})
+        return manifest.author(
+            {"command": [f"@{self.kind}"], "args": [arguments], "timeout": self.timeout_s}
+        )
+
+
+class Promise(Struct, frozen=True):
+    """A sequence at which the log said to hold these bytes."""
+
+    seq: int
+    payload: bytes
+
+
+class Workload:
+    """All calls of a run."""
+
+    def __init__(self, chance: random.Random, *, jobs: int, span_s: float) -> None:
+        """Spread `jobs` calls over `span_s`, for two submitters."""
+        self.calls: tuple[list[Call], list[Call]] = ([], [])
+        self.promises: list[Promise] = []
+        self.runs = 0
+        for number in range(jobs):
+            call = _draw(chance, number, span_s)
+            side = number % 2
+            self.calls[side].append(call)
+            if chance.random() < SHARED:
+                self.calls[1 - side].append(call)
+        for calls in self.calls:
+            calls.sort(key=lambda call: (call.at_s, call.number))
+
+    def handlers(self, referee: Referee, name: str, kinds: tuple[str, ...]) -> Handlers:
+        """A worker's repertoire."""
+        repertoire = Handlers()
+        for kind in kinds:
+            repertoire.register(kind, self._handler(referee, name, kind))
+        return repertoire
+
+    def _handler(
+        self, referee: Referee, name: str, kind: str
+    ) -> Callable[..., Awaitable[object]]:
+
+        async def work(number: int, duration_ms: int, fails: int, ctx: JobContext) -> object:
+            self.runs += 1
+            with referee.running(name, (kind, ctx.job), ctx.fence):
+                await asyncio.sleep(duration_ms / 1000)
+            if ctx.attempt <= fails:
+                raise RuntimeError(f"attempt {ctx.attempt} of {number} fails")
+            return {"number": number}
+
+        return work
+
+
+def _draw(chance: random.Random, number: int, span_s: float) -> Call:
+    kind = chance.choices(KINDS, weights=(50, 20, 25, 5))[0]
+    duration_ms = {
+        "build.fast": lambda: int(10 ** chance.uniform(0, 3)),
+        "render.slow": lambda: int(chance.uniform(2_000, 60_000)),
+        "fetch.flaky": lambda: int(chance.uniform(50, 9_000)),
+        "doomed": lambda: int(chance.uniform(10, 3_000)),
+    }[kind]()
+    fails = 0
+    if kind == "doomed":
+        fails = ALWAYS
+    elif kind == "fetch.flaky":
+        fails = chance.choice((0, 1, 1, 2, 3))
+    waits = chance.random() < WAITING
+    return Call(
+        at_s=chance.uniform(0.0, span_s),
+        number=number,
+        kind=kind,
+        duration_ms=duration_ms,
+        fails=fails,
+        urgency=chance.choice((0, 1, 1, 1, 2)),
+        attempts=chance.choice((None, None, 1, 2, 6)),
+        lease_ms=chance.choice(LEASES_MS),
+        timeout_s=chance.choice((0, 120, 120, 20)),
+        start_within_ms=30_000 if waits or chance.random() < 0.05 else None,  # noqa: PLR2004
+        waits=waits,
+        names_dep=chance.random() < 0.1,  # noqa: PLR2004
+        cancel_after_s=chance.uniform(0.0, 30.0) if chance.random() < CANCELLED else None,
+    )
+
+
+class SubmitterMachine(Machine):
+    """Calls the jobs of its list, each at its time, until each is on the log."""
+
+    def __init__(
+        self, ground: Ground, name: str, *, clock: HostClock, workload: Workload, side: int
+    ) -> None:
+        """`side` picks the list."""
+        super().__init__(ground, name, clock=clock)
+        self._workload = workload
+        self._side = side
+        self._done = 0
+        self.is_finished = False
+
+    async def run(self) -> None:
+        """Go on where the last process stopped; a call may then be made twice."""
+        peer = self.connect()
+        await peer.sync_control()
+        calls = self._workload.calls[self._side]
+        loop = asyncio.get_running_loop()
+        async with asyncio.TaskGroup() as cancels:
+            while self._done < len(calls):
+                call = calls[self._done]
+                await asyncio.sleep(max(0.0, call.at_s - loop.time()))
+                await self._submit(peer, call)
+                self._done += 1
+                if call.cancel_after_s is not None:
+                    cancels.create_task(self._cancel(peer, call, call.cancel_after_s))
+        self.is_finished = True
+
+    async def _submit(self, peer: Peer, call: Call) -> None:
+        """Bring one call to the log, whatever it takes."""
+        body = self._body(call)
+        job = manifest.job_id(call.manifest)
+        prev, deps = 0, await self._deps(peer, call)
+        for _ in range(SUBMIT_TRIES):
+            draft = peer.author.draft(ops.JobSchedule, body, prev=prev, deps=deps)
+            try:
+                seq = await peer.commit(draft)
+            except LostRace:
+                # Someone called the same job, or wrote on its subject: is it there?
+                lane = await self._read(peer, call.kind, job)
+                if lane.job is not None:
+                    return
+                slot = 0 if call.waits else 1 + call.urgency
+                prev = lane.tails[slot]
+                continue
+            except Unavailable:
+                await asyncio.sleep(2.0)
+                continue
+            self._workload.promises.append(Promise(seq, draft.payload))
+            if await self._stands(peer, call.kind, job, seq):
+                return
+            prev = seq
+            await asyncio.sleep(1.0)
+        self.ground.referee.accuse("calls_arrive", f"call {call.number} never reached the log")
+
+    async def _stands(self, peer: Peer, kind: str, job: str, seq: int) -> bool:
+        """Whether the call was accepted; a clock that is too far ahead has to wait."""
+        while True:
+            try:
+                view = await peer.read_lane(kind, job, at_least=seq)
+            except Unavailable:
+                await asyncio.sleep(1.0)
+                continue
+            if view.lane.job is not None:
+                return True
+            if any(judged.entry.seq == seq for judged in view.history):
+                return False
+            await asyncio.sleep(0.2)
+
+    async def _read(self, peer: Peer, kind: str, job: str) -> Lane:
+        while True:
+            try:
+                return (await peer.read_lane(kind, job)).lane
+            except Unavailable:
+                await asyncio.sleep(1.0)
+
+    async def _deps(self, peer: Peer, call: Call) -> tuple[tuple[int, str], ...]:
+        if not call.names_dep:
+            return ()
+        while True:
+            try:
+                newest = await peer.log.last()
+                if newest is None:
+                    return ()
+                return ((newest.seq, (await peer.fetch_entry(newest.seq)).op_id),)
+            except Unavailable:
+                await asyncio.sleep(1.0)
+
+    def _body(self, call: Call) -> ops.ScheduleBody:
+        now_ms = self.clock.now_ms()
+        start_by = now_ms + call.start_within_ms if call.start_within_ms else None
+        return ops.ScheduleBody(
+            kind=call.kind,
+            manifest=call.manifest,
+            urgency=call.urgency,  # type: ignore[arg-type] # drawn from the three classes
+            retry=ops.Retry(attempts=call.attempts, base_ms=200, cap_ms=10_000),
+            lease_ms=call.lease_ms,
+            start_by=start_by,
+            not_before=now_ms if call.waits else None,
+        )
+
+    async def _cancel(self, peer: Peer, call: Call, after_s: float) -> None:
+        """Change one's mind; give up when the job has ended or the engine stays away."""
+        await asyncio.sleep(after_s)
+        job = manifest.job_id(call.manifest)
+        for _ in range(10):
+            try:
+                lane = (await peer.read_lane(call.kind, job)).lane
+                if lane.job is None or lane.job.state in TERMINAL:
+                    return
+                body = ops.CancelBody(kind=call.kind, job=job, reason="changed my mind")
+                draft = peer.author.draft(ops.JobCancel, body, prev=lane.job_tail)
+                if peer.foresee(draft, lane) is not Reason.OK:
+                    return
+                await peer.commit(draft)
+            except (Conflict, Unavailable):
+                await asyncio.sleep(1.0)

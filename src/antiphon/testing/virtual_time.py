@@ -1,0 +1,339 @@
+"""Time that costs nothing: an event loop whose clock jumps, machines that freeze, seeded chance.
+
+`VirtualLoop` runs asyncio programs without waiting: when nothing is ready, its time is the next
+timer's. It owns no socket, no thread and no real clock, and whatever would need one raises; so a
+run is a function of the program and its seed. Order is exact: timers that are due together run in
+the order in which they were set.
+
+A `Host` is one simulated machine. Everything that is started on it, and everything that those
+tasks start, carries it in its context. Freezing a host stops all of it at once, timers included,
+as SIGSTOP does; thawing lets what became due meanwhile run in its order. Callbacks of the
+packages named as `outside` (network and server) go on while a host is frozen.
+
+`HostClock` is what such a machine believes about time; it may be wrong, run fast and be stepped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import random
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from heapq import heapify, heappop, heappush
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+TURNS_WITHOUT_TIME: Final = 1_000_000
+"""Turns of the loop at one instant before it is called a livelock."""
+CANCELLED_KEPT: Final = 256
+"""Cancelled timers that may lie in the heap before it is swept."""
+
+_HOST: contextvars.ContextVar[Host | None] = contextvars.ContextVar("host", default=None)
+
+
+class Stalled(RuntimeError):
+    """Nothing is ready and no timer is set: the program waits for something that never comes."""
+
+
+class Host:
+    """One machine: its tasks share a fate."""
+
+    def __init__(self, name: str, loop: VirtualLoop) -> None:
+        """Running, with nothing on it."""
+        self.name = name
+        self.is_frozen = False
+        self.is_dead = False
+        self.held: list[asyncio.Handle] = []
+        self._loop = loop
+        self._tasks: list[_Task] = []
+        self._sweep_at = 64
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run a coroutine on this machine."""
+        context = contextvars.copy_context()
+        context.run(_HOST.set, self)
+        return self._loop.create_task(work, context=context)
+
+    def freeze(self) -> None:
+        """Stop everything on this machine where it stands."""
+        self.is_frozen = True
+
+    def thaw(self) -> None:
+        """Go on; what became due meanwhile runs now, in its order."""
+        self.is_frozen = False
+        held, self.held = self.held, []
+        self._loop.resume(held)
+
+    def kill(self) -> None:
+        """End every task. Cut the machine off from the world first: their clean-up still runs."""
+        self.is_dead = True
+        self.thaw()
+        for task in self._tasks:
+            task.cancel()
+
+    @property
+    def alive(self) -> list[asyncio.Task[Any]]:
+        """Tasks that have not ended."""
+        return [task for task in self._tasks if not task.done()]
+
+    def adopt(self, task: _Task) -> None:
+        """A task was started here."""
+        self._tasks.append(task)
+        if len(self._tasks) > self._sweep_at:
+            self._tasks = [one for one in self._tasks if not one.done()]
+            self._sweep_at = 2 * len(self._tasks) + 64
+
+
+def current_host() -> Host | None:
+    """The machine that the running code is on; None for the world itself."""
+    return _HOST.get()
+
+
+class _Task(asyncio.Task[Any]):
+    """A task whose hash does not depend on its address: sets of tasks keep one order."""
+
+    def __init__(
+        self,
+        work: Generator[Any, None, Any] | Coroutine[Any, Any, Any],
+        *,
+        loop: VirtualLoop,
+        number: int,
+        name: str | None,
+        context: contextvars.Context | None,
+    ) -> None:
+        self.number = number
+        self.host = context.get(_HOST) if context is not None else _HOST.get()
+        # Always named: the default name would come from a counter of the whole process.
+        super().__init__(work, loop=loop, name=name or f"task {number}", context=context)
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class VirtualLoop(asyncio.AbstractEventLoop):
+    """An event loop on virtual time. What is not here needs IO or threads, and raises."""
+
+    def __init__(self, *, outside: tuple[str, ...] = ()) -> None:
+        """Begin at time 0; `outside` names packages whose callbacks no host's freeze stops."""
+        self.problems: list[dict[str, Any]] = []
+        """What asyncio would have logged: exceptions that nobody took."""
+        self._outside = outside
+        self._now = 0.0
+        self._ready: deque[asyncio.Handle] = deque()
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._cancelled = 0
+        self._order = 0
+        self._tasks = 0
+        self._stopping = False
+        self._closed = False
+
+    # --- time and callbacks -----------------------------------------------------------------
+
+    def time(self) -> float:
+        """Virtual seconds since the loop was made."""
+        return self._now
+
+    def call_soon(  # type: ignore[override] # the stub's variadic generics
+        self,
+        callback: Callable[..., object],
+        *args: object,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        """Run a callback in the next turn."""
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(  # type: ignore[override] # as above
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: object,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Run a callback after so many virtual seconds."""
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override] # as above
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: object,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Run a callback at a virtual time."""
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        self._order += 1
+        heappush(self._timers, (when, self._order, handle))
+        return handle
+
+    def resume(self, handles: list[asyncio.Handle]) -> None:
+        """Put callbacks back that a frozen host held up."""
+        self._ready.extend(handles)
+
+    def _timer_handle_cancelled(self, _handle: asyncio.TimerHandle) -> None:
+        self._cancelled += 1
+        if self._cancelled > CANCELLED_KEPT and self._cancelled * 2 > len(self._timers):
+            self._timers = [entry for entry in self._timers if not entry[2].cancelled()]
+            heapify(self._timers)
+            self._cancelled = 0
+
+    # --- futures and tasks ------------------------------------------------------------------
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """A future of this loop."""
+        return asyncio.Future(loop=self)
+
+    def create_task(  # type: ignore[override] # as above
+        self,
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        *,
+        name: str | None = None,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Task[T]:
+        """A task of this loop, on the host of its context."""
+        self._tasks += 1
+        task = _Task(coro, loop=self, number=self._tasks, name=name, context=context)
+        if task.host is not None:
+            task.host.adopt(task)
+        return task
+
+    # --- running ----------------------------------------------------------------------------
+
+    def run_until_complete(self, future: Any) -> Any:
+        """Run until a coroutine or future is done; `Stalled` if it never can be."""
+        task = asyncio.ensure_future(future, loop=self)
+        before = asyncio._get_running_loop()  # noqa: SLF001 - what every event loop does
+        asyncio._set_running_loop(self)  # noqa: SLF001 - as above
+        quiet_turns, at = 0, self._now
+        try:
+            while not task.done():
+                self._turn()
+                if self._now > at:
+                    quiet_turns, at = 0, self._now
+                elif (quiet_turns := quiet_turns + 1) > TURNS_WITHOUT_TIME:
+                    raise Stalled(f"a livelock at {self._now:.3f} s")
+        finally:
+            asyncio._set_running_loop(before)  # noqa: SLF001 - as above
+        return task.result()
+
+    def run_forever(self) -> None:
+        """Refuse: a virtual run has an end."""
+        raise NotImplementedError("virtual time has no for ever: use run_until_complete")
+
+    def _turn(self) -> None:
+        """Run everything that is ready; if nothing is, let time pass."""
+        ready, timers = self._ready, self._timers
+        if not ready:
+            self._pass_time()
+            timers = self._timers
+        while timers and timers[0][0] <= self._now:
+            ready.append(heappop(timers)[2])
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled:  # type: ignore[attr-defined] # noqa: SLF001 - a loop's own handles
+                continue
+            context = handle._context  # type: ignore[attr-defined] # noqa: SLF001 - as above
+            host = context.get(_HOST)
+            if host is not None and host.is_frozen and not self._is_outside(handle):
+                host.held.append(handle)
+                continue
+            handle._run()  # noqa: SLF001 - as above
+
+    def _pass_time(self) -> None:
+        while self._timers:
+            when, _, handle = self._timers[0]
+            if not handle.cancelled():
+                self._now = max(self._now, when)
+                return
+            heappop(self._timers)
+            self._cancelled -= 1
+        raise Stalled(f"nothing is ready and no timer is set at {self._now:.3f} s")
+
+    def _is_outside(self, handle: asyncio.Handle) -> bool:
+        owner = getattr(handle._callback, "__self__", None)  # type: ignore[attr-defined] # noqa: SLF001
+        return owner is not None and type(owner).__module__.startswith(self._outside)
+
+    # --- what asyncio asks of a loop --------------------------------------------------------
+
+    def is_running(self) -> bool:
+        """Whether code of this loop is running now."""
+        return asyncio._get_running_loop() is self  # noqa: SLF001 - what every event loop does
+
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    def close(self) -> None:
+        """Forget everything that was to come."""
+        self._closed = True
+        self._ready.clear()
+        self._timers.clear()
+
+    def get_debug(self) -> bool:
+        """Never: asyncio's debug mode reads real clocks."""
+        return False
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Keep what asyncio would have logged, unless a dead machine said it."""
+        task = context.get("task") or context.get("future")
+        if isinstance(task, _Task) and task.host is not None and task.host.is_dead:
+            return
+        self.problems.append(context)
+
+
+class HostClock:
+    """`ports.WallClock` of one machine: `skew_ms` off, and `rate` parts too fast."""
+
+    def __init__(
+        self, loop: VirtualLoop, *, epoch_ms: int, skew_ms: float = 0.0, rate: float = 0.0
+    ) -> None:
+        """`rate` 0.0001 gains a tenth of a millisecond each second, on both clocks."""
+        self._loop = loop
+        self._epoch_ms = epoch_ms
+        self._skew_ms = skew_ms
+        self._rate = rate
+
+    def now_ms(self) -> int:
+        """Wall time, as this machine believes it to be."""
+        return int(self._epoch_ms + self._skew_ms + self.boot_s() * 1000)
+
+    def now_ns(self) -> int:
+        """The same in nanoseconds, for an engine that stamps with them."""
+        fraction_ms = self._skew_ms + self.boot_s() * 1000
+        return self._epoch_ms * 1_000_000 + int(fraction_ms * 1_000_000)
+
+    def boot_s(self) -> float:
+        """Seconds that no step touches; a fast crystal is fast here too."""
+        return self._loop.time() * (1.0 + self._rate)
+
+    def step(self, by_ms: float) -> None:
+        """Set the wall clock forward or back."""
+        self._skew_ms += by_ms
+
+    def correct(self) -> None:
+        """Set the wall clock right, as of now."""
+        self._skew_ms = (self._loop.time() - self.boot_s()) * 1000
+
+    @property
+    def error_ms(self) -> float:
+        """How far ahead of true time this clock is."""
+        return self._skew_ms + (self.boot_s() - self._loop.time()) * 1000
+
+
+class SeededEntropy:
+    """`ports.Entropy` from a label: the same label is the same chance."""
+
+    def __init__(self, label: str) -> None:
+        """Text seeds go through a hash, so similar labels give unrelated streams."""
+        self._random = random.Random(label)
+
+    def random(self) -> float:
+        """Uniform in [0, 1)."""
+        return self._random.random()
+
+    def token(self, size: int) -> bytes:
+        """Bytes that only the seed decides."""
+        return self._random.randbytes(size)

@@ -1,0 +1,170 @@
+"""When the connection is up, when it is not, and what waits in between."""
+
+import asyncio
+import json
+import time
+from contextlib import asynccontextmanager
+
+import pytest
+
+from antiphon.engines.nats import LocalServer, NatsEngine
+from antiphon.engines.nats.connection import Connection, Login
+from antiphon.engines.nats.pipeline import Pipeline
+from antiphon.errors import Misconfigured, OutcomeUnknown, Unavailable
+from antiphon.testing.engine_suite.harness import new_mesh
+from antiphon.testing.local_server import shared_server
+from tests.engines.nats.harness import NatsHarness, connect, sever, until
+
+pytestmark = pytest.mark.nats
+
+
+@asynccontextmanager
+async def fake_server(version):
+    """Speaks just enough NATS to say how old it is."""
+
+    async def greet(reader, writer):
+        info = {"server_id": "x", "version": version, "headers": True, "max_payload": 1024}
+        writer.write(b"INFO " + json.dumps(info).encode() + b"\r\n")
+        while line := await reader.readline():
+            if line.startswith(b"PING"):
+                writer.write(b"PONG\r\n")
+        writer.close()
+
+    listening = await asyncio.start_server(greet, "127.0.0.1", 0)
+    async with listening:
+        yield f"nats://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+
+
+@pytest.mark.parametrize("version", ["2.9.10", "2.14.9", "1.4.1", ""])
+async def test_an_old_server_is_refused_in_a_sentence(version):
+    async with fake_server(version) as url:
+        with pytest.raises(Misconfigured) as caught:
+            await Connection.open(url, login=Login())
+    assert "2.15 or newer" in caught.value.message
+    assert version in caught.value.message
+
+
+@pytest.mark.parametrize("version", ["2.15.0", "2.15.1-RC.1", "2.16.0", "3.0.0"])
+async def test_a_new_enough_server_is_taken(version):
+    async with fake_server(version) as url:
+        connection = await Connection.open(url, login=Login())
+        assert connection.server_version == version
+        await connection.close()
+
+
+async def test_without_a_server_the_first_connection_fails_at_once():
+    begun = time.monotonic()
+    with pytest.raises(Unavailable) as caught:
+        await NatsEngine.connect("nats://127.0.0.1:1", new_mesh())
+    assert time.monotonic() - begun < 3
+    assert "127.0.0.1:1" in caught.value.message
+
+
+async def test_one_of_several_addresses_is_enough():
+    server = shared_server()
+    url = f"nats://127.0.0.1:1,{server.url}"
+    engine = await NatsEngine.connect(
+        url, new_mesh(), user=server.user, password=server.password, create=True
+    )
+    assert engine.connected
+    await engine.close()
+
+
+async def test_writes_in_flight_become_unknown_as_soon_as_the_line_breaks():
+    mesh = new_mesh()
+    async with LocalServer() as server, await connect(server, mesh) as engine:
+        async with NatsHarness(server).stalled_server():
+            waiting = [
+                asyncio.ensure_future(
+                    engine.log.append(
+                        f"ap.{mesh}.job.k.{n}",
+                        b"",
+                        message_id=f"{n}",
+                        expected_last=0,
+                        timeout_s=30,
+                    )
+                )
+                for n in range(50)
+            ]
+            await asyncio.sleep(0.1)
+            begun = time.monotonic()
+            sever(engine)
+            outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+            assert time.monotonic() - begun < 1
+        assert all(isinstance(outcome, OutcomeUnknown) for outcome in outcomes)
+
+
+async def test_nothing_that_was_refused_while_down_is_sent_later():
+    mesh = new_mesh()
+    async with LocalServer() as server, await connect(server, mesh) as engine:
+        server.kill()
+        await until(lambda: not engine.connected)
+        for n in range(20):
+            with pytest.raises(Unavailable) as caught:
+                await engine.log.append(
+                    f"ap.{mesh}.job.k.{n}", b"", message_id=f"{n}", expected_last=0
+                )
+            assert not isinstance(caught.value, OutcomeUnknown)
+            assert "nothing was sent" in caught.value.message
+        await server.start()
+        await until(lambda: engine.connected)
+        await asyncio.sleep(0.3)
+        assert await engine.log.last() is None
+
+
+async def test_it_comes_back_every_time():
+    mesh = new_mesh()
+    async with await connect(shared_server(), mesh) as engine:
+        for n in range(5):
+            sever(engine)
+            await until(lambda: not engine.connected)
+            await until(lambda: engine.connected)
+            assert await engine.log.append(
+                f"ap.{mesh}.job.k.{n}", b"", message_id=f"{n}", expected_last=0
+            )
+
+
+async def test_an_error_that_nats_py_gives_up_on_is_survived():
+    async with await connect(shared_server(), new_mesh()) as engine:
+        engine._connection.send(b"BOGUS\r\n")  # the server answers -ERR and hangs up
+        await until(lambda: not engine.connected)
+        await until(lambda: engine.connected)
+        assert await engine.log.last() is None
+
+
+async def test_the_window_bounds_what_is_in_flight_and_cancelling_gives_room_back():
+    server = shared_server()
+    login = Login(user=server.user, password=server.password)
+    connection = await Connection.open(server.url, login=login)
+    pipeline = Pipeline(connection, window=4)
+    silent = f"{connection.inbox}.nobody"
+    connection.listen(silent, lambda *_: None)  # hears and never answers
+    try:
+        waiting = [
+            asyncio.ensure_future(pipeline.request(silent.encode(), b"", timeout_s=20))
+            for _ in range(10)
+        ]
+        await asyncio.sleep(0.1)
+        assert pipeline.in_flight == 4
+        with pytest.raises(Unavailable, match="nothing was sent"):
+            await pipeline.request(silent.encode(), b"", timeout_s=0.1)
+        for task in waiting[:9]:
+            task.cancel()
+        await asyncio.sleep(0.1)
+        assert pipeline.in_flight == 1
+        waiting[9].cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        with pytest.raises(Unavailable, match="in time"):  # large, but alone it may go
+            await pipeline.request(silent.encode(), bytes(500_000), timeout_s=0.1)
+        assert (pipeline._room, pipeline.in_flight, len(pipeline._queue)) == (4, 0, 0)
+    finally:
+        pipeline.close()
+        await connection.close()
+
+
+async def test_a_request_that_nobody_hears_is_told_so_at_once():
+    async with await connect(shared_server(), new_mesh()) as engine:
+        begun = time.monotonic()
+        reply = await engine._pipeline.request(b"nobody.is.here", b"", timeout_s=10)
+        assert reply.header.startswith(b"NATS/1.0 503")
+        assert time.monotonic() - begun < 1

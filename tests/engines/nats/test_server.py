@@ -1,0 +1,99 @@
+"""The server that we start ourselves: secrets, life, durability."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from antiphon.engines.nats import LocalServer, server
+from antiphon.errors import Misconfigured, Unavailable
+from antiphon.testing.engine_suite.harness import new_mesh
+from antiphon.testing.local_server import running_server, shared_server
+from tests.engines.nats.harness import connect
+
+pytestmark = pytest.mark.nats
+
+
+async def test_secrets_are_in_a_private_file_and_on_no_command_line():
+    async with LocalServer() as running:
+        config = running.directory / "server.conf"
+        assert stat.S_IMODE(config.stat().st_mode) == 0o600
+        assert stat.S_IMODE((running.directory / "credentials.json").stat().st_mode) == 0o600
+        line = Path(f"/proc/{running.pid}/cmdline").read_bytes()
+        for secret in (running.password, running.system_credentials.password):
+            assert secret.encode() not in line
+            assert secret not in repr(running.system_credentials)
+            assert secret not in running.url
+        assert "http" not in config.read_text()
+
+
+async def test_a_restart_keeps_port_store_and_credentials():
+    mesh = new_mesh()
+    async with LocalServer() as running:
+        before = (running.port, running.password, running.pid)
+        async with await connect(running, mesh) as engine:
+            await engine.log.append(f"ap.{mesh}.seal", b"x", message_id="a", expected_last=0)
+        await running.restart(kill=True)
+        assert (running.port, running.password) == before[:2]
+        assert running.pid != before[2]
+        async with await connect(running, mesh, create=False) as engine:
+            assert (await engine.log.last()).payload == b"x"
+
+
+async def test_a_directory_can_be_started_again_by_another_process(tmp_path):
+    mesh = new_mesh()
+    async with LocalServer(tmp_path) as running:
+        await (await connect(running, mesh)).close()
+    async with LocalServer(tmp_path) as running:
+        await (await connect(running, mesh, create=False)).close()
+    assert (tmp_path / "server.log").exists()  # it is not ours to delete
+
+
+async def test_stopping_and_killing_are_safe_twice():
+    running = LocalServer()
+    await running.start()
+    pid = running.pid
+    await running.start()
+    assert running.pid == pid
+    await running.stop()
+    await running.stop()
+    running.kill()
+    assert running.pid is None
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    running.remove()
+    assert not running.directory.exists()
+
+
+async def test_a_config_that_the_server_refuses_shows_its_last_words(tmp_path):
+    (tmp_path / "store").write_text("a file where a directory should be")
+    with pytest.raises(Unavailable) as caught:
+        await LocalServer(tmp_path).start()
+    assert "ended while starting" in caught.value.message
+
+
+def test_a_missing_binary_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(server, "_PACKAGE", "no-such-package")
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(Misconfigured) as caught:
+        server.find_binary()
+    assert "antiphon[server]" in caught.value.hint
+
+
+async def test_the_system_account_tells_the_durability():
+    mesh = new_mesh()
+    always = shared_server()
+    async with await connect(always, mesh, system=always.system_credentials) as engine:
+        info = await engine.info()
+        assert (info.name, info.durability, info.replicas) == ("nats", "always", 1)
+        assert info.warnings == ()
+    async with await connect(always, mesh) as engine:
+        info = await engine.info()
+        assert info.durability == "unknown"
+        assert len(info.warnings) == 1
+    with running_server(sync="default") as lazy:
+        async with await connect(lazy, mesh, system=lazy.system_credentials) as engine:
+            info = await engine.info()
+            assert info.durability == "interval"
+            assert "sync_interval: always" in info.warnings[0]

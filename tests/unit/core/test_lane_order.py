@@ -1,0 +1,249 @@
+"""What every op on a lane must satisfy before its own rule is asked (SPEC §4.2, §5, §7.3).
+
+Time, predecessor, deps, authority, existence, order: in that sequence.
+"""
+
+import pytest
+
+from antiphon.core import lanes, ops, records, subjects
+from antiphon.core.reasons import Reason
+from tests.unit.core.authors import ALICE, BOB, OWNER
+from tests.unit.core.ledger import T0, Ledger, Story, dep_of
+
+OK, PREV, MISSING = Reason.OK, Reason.PREV, Reason.MISSING_DEP
+DAY = 86_400_000
+
+
+def called():
+    story = Story()
+    assert story.schedule(how={"at": 0}) is OK
+    return story
+
+
+# --- time ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "at, stamp, verdict",
+    [
+        (3_000, 1_000, OK),
+        (3_001, 1_000, Reason.DRIFT),
+        (1_000, 1_000 + 30 * DAY, OK),
+        (1_000, 1_001 + 30 * DAY, Reason.TOO_OLD),
+    ],
+)
+def test_an_op_is_bound_to_its_commit_time_exactly_to_the_edge(at, stamp, verdict):
+    story = called()
+    assert story.claim(ALICE, at=at, stamp=stamp) is verdict
+    assert story.state == ("claimed" if verdict is OK else "pending")
+
+
+def test_the_bounds_are_the_meshs_own():
+    story = Story(max_drift_ms=10, horizon_ms=7 * DAY)
+    assert story.schedule(how={"at": 11, "stamp": 0}) is Reason.DRIFT
+    assert story.schedule(how={"at": 0, "stamp": 7 * DAY + 1}) is Reason.TOO_OLD
+    assert story.schedule(how={"at": 10, "stamp": 0}) is OK
+
+
+def test_a_future_dated_claim_cannot_own_the_order():
+    story = called()
+    assert story.claim(BOB, at=10**9, stamp=1_000) is Reason.DRIFT
+    assert story.claim(ALICE, at=1_000) is OK
+
+
+# --- the chain -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("off", [-1, 1, 1_000])
+def test_an_op_that_names_another_predecessor_is_rejected(off):
+    story = called()
+    assert story.claim(ALICE) is OK
+    before = story.job
+    assert story.complete(ALICE, prev=story.lane.job_tail + off) is PREV
+    assert story.job == before
+
+
+def test_the_first_op_on_a_subject_names_nothing():
+    story = called()
+    assert story.claim(ALICE, prev=2) is PREV  # the call's sequence is another subject's
+    assert story.claim(ALICE, prev=3) is OK
+
+
+def test_a_rejected_record_and_even_junk_is_a_link_of_the_chain():
+    story = called()
+    subject = subjects.job(story.ledger.mesh, story.kind, story.id)
+    assert story.claim(ALICE, lease_ms=1) is Reason.LEASE
+    assert story.claim(ALICE, prev=0) is PREV
+    assert story.ledger.append(subject, b"junk") is Reason.FRAME
+    assert story.lane.job_tail == 5
+    assert story.claim(ALICE, prev=5) is OK
+
+
+@pytest.mark.parametrize("token", ["call.9", "call.x", "call.-1", "call.01", "else", "ctl", "seal"])
+def test_a_stray_record_that_a_lanes_filter_reads_does_not_move_the_lane(token):
+    # A full node finds no lane for it; a light reader gets it by wildcard. Both must agree.
+    story = called()
+    mesh = story.ledger.mesh
+    subject = f"ap.{mesh}.{token}.{story.kind}.{story.id}"
+    payload = story.ledger.log[-1].payload
+    entry = records.open_record(mesh, 9, T0, subject, payload)
+    outcome = lanes.apply(story.ledger.history.current, story.lane, entry)
+    assert outcome.verdict is Reason.SUBJECT
+    assert outcome.lane == story.lane
+    assert subjects.lane_of(subject) is None
+
+
+# --- deps ------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("M18")
+def test_an_op_whose_deps_are_on_the_log_is_judged():
+    story = called()
+    ledger = story.ledger
+    assert story.claim(ALICE, deps=(ledger.dep(1), ledger.dep(2))) is OK
+
+
+@pytest.mark.req("M18")
+@pytest.mark.parametrize("case", ["nothing there", "another id", "one of two", "itself", "zero"])
+def test_an_op_with_a_missing_dep_is_rejected(case):
+    story = called()
+    ledger = story.ledger
+    nowhere = "blake3:" + "0" * 64
+    deps = {
+        "nothing there": ((99, ledger.dep(2)[1]),),
+        "another id": ((2, ledger.dep(1)[1]),),
+        "one of two": (ledger.dep(2), (1, nowhere)),
+        "itself": ((3, nowhere),),
+        "zero": ((0, nowhere),),
+    }[case]
+    before = story.job
+    assert story.claim(ALICE, deps=deps) is MISSING
+    assert story.job == before
+
+
+@pytest.mark.req("M18")
+def test_a_dep_that_was_committed_later_does_not_count_for_whoever_reads_later():
+    story = called()
+    ledger = story.ledger
+    future = ledger.draft(ops.JobOffer, ops.OfferBody(kind=story.kind, job=story.id), BOB, at=2_000)
+    claim = ledger.draft(
+        ops.JobClaim,
+        ops.ClaimBody(kind=story.kind, job=story.id, lease_ms=10_000),
+        ALICE,
+        at=1_000,
+        deps=((4, future.op_id),),
+    )
+    assert ledger.commit(claim) is MISSING  # sequence 3
+    assert ledger.commit(future) is OK  # sequence 4: now the log holds what it named
+    entry = records.open_record(ledger.mesh, 3, T0 + 1_000, claim.subject, claim.payload)
+    late = {4: dep_of(ledger.log[3])}
+    assert late[4].op_id == future.op_id
+    fresh = lanes.Lane((0, 0, 2, 0, 0), story.job)
+    assert lanes.apply(ledger.history.at(3), fresh, entry, late).verdict is MISSING
+
+
+# --- predecessors ----------------------------------------------------------------------------
+
+
+def successor(after, deps):
+    """A job that is to follow `after`, naming `deps`."""
+    story = Story(after[0].ledger, word="false")
+    pairs = tuple((job.kind, job.id) for job in after)
+    return story, story.schedule(after=pairs, how={"deps": deps})
+
+
+def test_a_job_that_follows_a_called_one_waits():
+    first = called()
+    story, verdict = successor([first], (first.ledger.dep(2),))
+    assert verdict is OK
+    assert story.state == "waiting"
+
+
+@pytest.mark.parametrize("case", ["none named", "something else", "what happened to it"])
+def test_a_predecessor_whose_call_is_not_named_is_unknown(case):
+    first = called()
+    first.claim(ALICE)
+    deps = {
+        "none named": (),
+        "something else": (first.ledger.dep(1),),
+        "what happened to it": (first.ledger.dep(3),),
+    }[case]
+    story, verdict = successor([first], deps)
+    assert verdict is Reason.PREDECESSOR
+    assert story.lane.job is None
+
+
+def test_every_predecessor_is_named():
+    ledger = Ledger()
+    first, second = Story(ledger, word="one"), Story(ledger, word="two", kind="other")
+    first.schedule()
+    second.schedule(not_before=T0)
+    assert successor([first, second], (ledger.dep(2),))[1] is Reason.PREDECESSOR
+    assert successor([first, second], (ledger.dep(2), ledger.dep(3)))[1] is OK
+
+
+def test_a_predecessor_of_the_same_manifest_under_another_kind_is_another_one():
+    first = called()
+    other = Story(first.ledger, kind="other")
+    story = Story(first.ledger, word="false")
+    verdict = story.schedule(after=((other.kind, other.id),), how={"deps": (first.ledger.dep(2),)})
+    assert verdict is Reason.PREDECESSOR
+
+
+def test_naming_a_stray_record_as_a_predecessor_is_no_crash():
+    first = called()
+    ledger = first.ledger
+    ledger.append(f"ap.{ledger.mesh}.call.x.{first.kind}.{first.id}", b"stray")
+    ledger.append(f"ap.{ledger.mesh}.call", b"stray")
+    assert successor([first], (ledger.dep(3), ledger.dep(4)))[1] is Reason.PREDECESSOR
+
+
+# --- authority -------------------------------------------------------------------------------
+
+
+def test_without_a_chain_only_the_owner_authors_job_ops():
+    story = Story(authority="chain")
+    assert story.schedule(ALICE) is Reason.NO_CHAIN
+    assert story.lane.job is None
+    assert story.schedule(OWNER) is OK
+    assert story.claim(ALICE) is Reason.NO_CHAIN
+    assert story.claim(OWNER) is OK
+
+
+def test_authority_is_that_of_the_ops_own_place():
+    story = Story(authority="chain")
+    story.schedule(OWNER)
+    assert story.claim(ALICE) is Reason.NO_CHAIN
+    assert story.ledger.rules(authority="open") is OK
+    assert story.claim(ALICE) is OK
+    assert story.ledger.rules(authority="chain") is OK
+    assert story.complete(ALICE) is Reason.NO_CHAIN
+
+
+# --- which reason comes first ----------------------------------------------------------------
+
+BAD_DEP = ((99, "blake3:" + "0" * 64),)
+
+
+@pytest.mark.parametrize(
+    "how, verdict",
+    [
+        ({"at": 9_000, "stamp": 0, "prev": 77, "deps": BAD_DEP}, Reason.DRIFT),
+        ({"prev": 77, "deps": BAD_DEP}, PREV),
+        ({"deps": BAD_DEP}, MISSING),
+        ({}, Reason.NO_CHAIN),
+    ],
+    ids=["time", "predecessor", "deps", "authority"],
+)
+def test_the_first_broken_rule_is_the_verdict(how, verdict):
+    # Alice has no chain, and what she claims does not exist.
+    assert Story(authority="chain").claim(ALICE, **how) is verdict
+
+
+def test_existence_comes_before_order_and_order_before_the_transition():
+    assert Story().claim(ALICE, at=0) is Reason.NO_JOB
+    story = called()
+    assert story.claim(BOB, at=0) is Reason.STALE
+    assert story.claim(BOB, at=-1) is Reason.STALE
+    assert story.claim(OWNER, at=0, lease_ms=1) is Reason.EQUIVOCATION
+    assert story.claim(BOB, at=0, logical=1) is OK
