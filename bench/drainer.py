@@ -11,7 +11,9 @@ import argparse
 import asyncio
 import itertools
 import sys
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 from antiphon import assembly
 from antiphon.core import subjects
@@ -86,7 +88,7 @@ async def bare(home: Home, slots: int, jobs: int, name: str) -> None:
                 task.cancel()
 
 
-async def _until(is_over) -> None:  # type: ignore[no-untyped-def]
+async def _until(is_over: Callable[[], bool]) -> None:
     """Wait for the count, or for the parent to end this process."""
     while not is_over():
         await asyncio.sleep(0.02)
@@ -109,9 +111,9 @@ def main() -> None:
     _run(work)
 
 
-def _run(work) -> None:  # type: ignore[no-untyped-def]
+def _run(work: Coroutine[Any, Any, None]) -> None:
     try:
-        import uvloop  # noqa: PLC0415
+        import uvloop
     except ImportError:
         asyncio.run(work)
     else:

@@ -22,6 +22,7 @@ from pathlib import Path
 from antiphon import assembly
 from antiphon.core import manifest, ops, subjects
 from antiphon.core.rules import Rules
+from antiphon.runtime.author import Draft
 from antiphon.runtime.handlers import call_text
 from antiphon.runtime.home import Home
 from antiphon.runtime.peer import Peer
@@ -33,7 +34,7 @@ SUBMIT_WINDOW = 256
 LATENCY_RATE_PER_S = 100
 
 
-def schedule(peer: Peer, number: int):  # type: ignore[no-untyped-def]
+def schedule(peer: Peer, number: int) -> Draft:
     content = manifest.author(
         {"command": [f"@{KIND}"], "args": [call_text((number,), {})], "timeout": 60}
     )
@@ -53,7 +54,7 @@ async def submit(peer: Peer, first: int, count: int) -> None:
 
 
 async def start_worker(mode: str, home: Home, jobs: int, name: str) -> Process:
-    process = await asyncio.create_subprocess_exec(
+    return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "bench.drainer",
@@ -61,7 +62,6 @@ async def start_worker(mode: str, home: Home, jobs: int, name: str) -> Process:
         *("--home", str(home.path), "--slots", str(SLOTS), "--jobs", str(jobs), "--name", name),
         stdout=PIPE,
     )
-    return process
 
 
 async def wait_for(process: Process, word: str, timeout_s: float) -> None:

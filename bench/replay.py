@@ -91,7 +91,7 @@ def child(home: Home) -> dict[str, object]:
 async def run(ops: int) -> int:
     with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as place:
         home = Home(Path(place) / "home")
-        async with LocalServer(Path(place) / "server", sync="interval") as server:
+        async with LocalServer(Path(place) / "server", sync="default") as server:
             say(f"laying {ops:,} records")
             await lay(home, server, ops)
             say("replaying")

@@ -52,7 +52,7 @@ async def work(home: Home, name: str, seconds: float, *, stubborn: bool) -> None
     async def slow(*, ctx: JobContext) -> str:
         held.append(ctx)
         tell("claimed", job=ctx.job, fence=ctx.fence, attempt=ctx.attempt)
-        time.sleep(seconds)  # noqa: ASYNC251 - a computation that never yields is the point
+        time.sleep(seconds)  # a computation that never yields is the point
         tell("returned", job=ctx.job)
         returned.set()
         return name

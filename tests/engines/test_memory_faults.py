@@ -1,26 +1,19 @@
-"""The memory engine's own promises: its faults, its clock, its indexes, and that idling is free."""
+"""The memory engine's own promises: its faults, its clock, and that idling is free."""
 
 import asyncio
-import random
 from collections import defaultdict, deque
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from antiphon.core.subjects import matches
 from antiphon.engines.memory import (
     FINE,
     Fate,
-    FaultRates,
     MemoryEngine,
     MemoryServer,
-    RandomFaults,
     follow,
+    work,
 )
-from antiphon.engines.memory.filters import SubjectFilter
-from antiphon.engines.memory.log import LogStore
-from antiphon.errors import AntiphonError, Held, IdTaken, LostRace, OutcomeUnknown, Unavailable
+from antiphon.errors import Held, IdTaken, LostRace, OutcomeUnknown, Unavailable
 
 MESH = "m"
 SUBJECT = "ap.m.call.1.render.job"
@@ -64,19 +57,6 @@ class Scripted:
 
     def reconnect(self) -> Fate:
         return self._next("reconnect")
-
-
-class Seeded:
-    """An Entropy that repeats itself."""
-
-    def __init__(self, seed: int) -> None:
-        self.source = random.Random(seed)
-
-    def random(self) -> float:
-        return self.source.random()
-
-    def token(self, size: int) -> bytes:
-        return self.source.randbytes(size)
 
 
 def pair(**fates: list[Fate]) -> tuple[MemoryEngine, MemoryEngine, MemoryServer]:
@@ -285,6 +265,47 @@ async def test_truncating_the_log_takes_its_ids_loans_and_subjects_along() -> No
             assert (await queue.next()).record.seq == 2
 
 
+async def test_a_restored_queue_hands_out_again_what_was_unsettled() -> None:
+    server = MemoryServer(HandClock())
+    engine = MemoryEngine(server, MESH)
+    for n in range(3):
+        await append(engine, f"ap.m.call.1.render.{n}")
+    async with engine.log.work(CALLS, name="q") as queue:
+        queue.grant(9)
+        held, settled, late = [await queue.next() for _ in range(3)]
+        settled.ack()
+        images = server.snapshot()
+        late.ack()
+        server.restore(images)
+        async with asyncio.timeout(1):
+            again = [await queue.next() for _ in range(2)]
+    assert [(one.record.seq, one.deliveries) for one in again] == [
+        (held.record.seq, 2),
+        (late.record.seq, 2),
+    ]
+
+
+async def test_a_connection_on_its_way_back_gives_up_when_the_server_dies_again() -> None:
+    back = [Fate(delay_s=WAIT_S), Fate(delay_s=WAIT_S)]
+    shaky, _, server = pair(reconnect=back)
+    for _ in range(2):
+        server.kill()
+        server.start()
+    await asyncio.sleep(WAIT_S / 2)
+    assert not shaky.connected
+    await asyncio.sleep(WAIT_S)
+    assert shaky.connected
+
+
+async def test_a_lost_request_for_work_is_asked_again(monkeypatch) -> None:
+    monkeypatch.setattr(work, "ASK_AGAIN_S", WAIT_S)
+    shaky, steady, _ = pair(grant=[Fate(lost=True), Fate(lost=True)])
+    await append(steady)
+    async with shaky.log.work(CALLS, name="q") as queue, asyncio.timeout(5):
+        queue.grant(1)
+        assert (await queue.next()).deliveries == 1
+
+
 async def test_waiting_schedules_nothing() -> None:
     _, engine, _ = pair()
     loop = asyncio.get_running_loop()
@@ -304,66 +325,3 @@ async def test_waiting_schedules_nothing() -> None:
         for wait in waits:
             wait.cancel()
         await asyncio.wait(waits)
-
-
-async def _storm(seed: int) -> list[str]:
-    """Everything that one writer and one follower see in a storm."""
-    server = MemoryServer(HandClock())
-    rates = FaultRates(
-        request_lost=0.1, answer_lost=0.1, request_twice=0.2, notice_lost=0.2, max_delay_s=0.001
-    )
-    writer = MemoryEngine(server, MESH, faults=RandomFaults(Seeded(seed), rates))
-    seen = []
-    for n in range(40):
-        try:
-            outcome = await writer.log.append(
-                f"ap.m.x.{n % 7}", b"", message_id=f"{n}", expected_last=0, timeout_s=0.001
-            )
-        except AntiphonError as error:
-            seen.append(type(error).__name__)
-        else:
-            seen.append(str(outcome))
-    return seen
-
-
-async def test_one_seed_is_one_run() -> None:
-    assert await _storm(1) == await _storm(1)
-    assert await _storm(1) != await _storm(2)
-
-
-TOKENS = st.sampled_from(["call", "ctl", "job", "1", "a", "b", "c"])
-TAILS = st.lists(TOKENS, min_size=1, max_size=4)
-WILD_TAILS = st.lists(st.one_of(TOKENS, st.just("*")), min_size=1, max_size=4)
-
-
-@given(
-    stored=st.lists(TAILS, max_size=25),
-    patterns=st.lists(st.tuples(WILD_TAILS, st.booleans()), max_size=5),
-    purges=st.lists(st.tuples(WILD_TAILS, st.booleans(), st.integers(0, 25)), max_size=2),
-    after=st.integers(0, 25),
-    limit=st.integers(1, 25),
-)
-def test_every_index_finds_what_a_scan_finds(stored, patterns, purges, after, limit) -> None:
-    def pattern_of(tail: list[str], is_open: bool) -> str:
-        return ".".join(["ap.m", *tail, *([">"] if is_open else [])])
-
-    log = LogStore("ap.m", now_ns=lambda: 0, window_s=1, max_payload=9)
-    last = defaultdict(int)
-    for number, tail in enumerate(stored):
-        subject = ".".join(["ap.m", *tail])
-        last[subject] = log.append(subject, b"", str(number), last[subject])
-    records = {seq: log.at(seq) for seq in range(1, log.last_seq + 1)}
-    for tail, is_open, upto in purges:
-        pattern = pattern_of(tail, is_open)
-        gone = [s for s, r in records.items() if s <= upto and matches(pattern, r.subject)]
-        assert log.purge(SubjectFilter(pattern), upto) == len(gone)
-        for seq in gone:
-            del records[seq]
-    assert log.count == len(records)
-    for pattern in [">", "ap.m.>", *(pattern_of(*one) for one in patterns)]:
-        wanted = SubjectFilter(pattern)
-        expected = [r for s, r in records.items() if s > after and matches(pattern, r.subject)]
-        page = log.page(wanted, after, log.last_seq, limit)
-        assert page.records == expected[:limit]
-        assert page.more == (len(expected) > limit)
-        assert log.next_after(wanted, after)[0] == (expected[0] if expected else None)

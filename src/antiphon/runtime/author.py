@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from antiphon.core import codec, ops, signing
-from antiphon.core.clock import Clock, Hlc
+from antiphon.core.clock import MAX_LOGICAL, ZERO, Clock, Hlc
 from antiphon.core.ids import digest
 
 if TYPE_CHECKING:
@@ -66,8 +66,10 @@ class Author:
         self._keyring = keyring
         self._wall = wall
         self._mark = mark
+        # Any timestamp up to the mark may have been issued: begin behind the last of them.
         promised = mark.load()
-        self.clock = Clock(start=Hlc(promised, 0), limit_ms=promised, max_drift_ms=max_drift_ms)
+        behind = Hlc(promised, MAX_LOGICAL) if promised else ZERO
+        self.clock = Clock(start=behind, limit_ms=promised, max_drift_ms=max_drift_ms)
 
     def now(self) -> Hlc:
         """The timestamp that the next op would carry."""

@@ -18,6 +18,7 @@ from antiphon.core import ops
 from antiphon.core.jobs import HELD, Job, State
 from antiphon.core.reasons import Reason
 from antiphon.errors import Conflict, Unavailable
+from antiphon.runtime.roster import Roster
 
 if TYPE_CHECKING:
     from antiphon.core.lanes import Lane
@@ -37,6 +38,7 @@ class Caretaker:
     def __init__(self, node: FullNode, *, round_s: float = ROUND_S) -> None:
         """`round_s` is how long, on average, it waits between two looks."""
         self.node = node
+        self.roster = Roster(node)
         self.round_s = round_s
 
     async def run(self) -> None:
@@ -54,7 +56,7 @@ class Caretaker:
         """One round: first what is overdue, then what lies unanswered."""
         peer = self.node.peer
         now_ms = peer.wall.now_ms()
-        for job in self.node.replica.overdue(now_ms, limit=EXPIRIES_PER_ROUND):
+        for job in self.roster.overdue(limit=EXPIRIES_PER_ROUND):
             if await self._expire(job) and job.state in HELD:
                 await self._call_again(job)
         after_ms = peer.control.rules.offer_after_ms

@@ -21,7 +21,6 @@ from antiphon.core.lanes import Dep, Lane
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry
 from antiphon.errors import Corrupt, LostRace, Malformed, OutcomeUnknown, Rejected, Unavailable
-
 from antiphon.runtime.author import Draft
 
 if TYPE_CHECKING:
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
     from antiphon.runtime.author import Author
 
 APPEND_TRIES: Final = 6
+LANE_TRIES: Final = 6
+"""How often a lane is read while the copy that answers lacks a record known to be there."""
 RETRY_BASE_MS: Final = 50
 RETRY_CAP_MS: Final = 2_000
 CONTROL_VERDICTS_KEPT: Final = 1024
@@ -110,9 +111,7 @@ class Peer:
         """
         known = self._opened.get(record.payload)
         if known is not None and known.subject == record.subject:
-            return Entry(
-                record.seq, record.commit_ms, record.subject, known.op, known.op_id, None
-            )
+            return Entry(record.seq, record.commit_ms, record.subject, known.op, known.op_id, None)
         entry = open_entry(self.mesh, record)
         if entry.op is not None:
             self._know(Draft(record.subject, record.payload, entry.op, entry.op_id))
@@ -210,7 +209,7 @@ class Peer:
         named = entry.op.deps if entry.op is not None else ()
         found: dict[int, Dep] = {}
         for seq, _ in named:
-            record = await self.log.fetch(seq)
+            record = await self.record_at(seq) if seq < entry.seq else None
             if record is not None:
                 found[seq] = dep_of(record)
         return found
@@ -226,11 +225,17 @@ class Peer:
         """Load a job's whole lane with the control state it needs, and judge every record.
 
         `at_least` is a sequence that is known to be on the lane: control is confirmed up to it
-        while the lane is being read.
+        while the lane is being read, and a copy of the log that lacks it is not believed.
         """
         self.confirm_soon(at_least)
-        found = await self.log.read_subjects(subjects.lane_filters(self.mesh, kind, job))
-        return await self.judge_lane(found)
+        filters = subjects.lane_filters(self.mesh, kind, job)
+        for attempt in range(LANE_TRIES):
+            if attempt:
+                await self.pause(attempt - 1)
+            found = await self.log.read_subjects(filters)
+            if at_least == 0 or (found and found[-1].seq >= at_least):
+                return await self.judge_lane(found)
+        raise Unavailable(f"this copy of the log does not hold {at_least} yet")
 
     async def judge_lane(self, found: list[Record]) -> LaneView:
         """Judge the records of one complete lane from its beginning."""
@@ -309,9 +314,21 @@ class Peer:
         )
         await asyncio.sleep(delay_ms / 1000)
 
+    async def record_at(self, seq: int) -> Record | None:
+        """The record at a sequence that was given out; None only if it is gone from the log.
+
+        A copy that lags holds nothing there either, and a verdict must not depend on which copy
+        answered: nothing is believed only of a copy that is known to reach so far.
+        """
+        record = await self.log.fetch(seq)
+        if record is None:
+            found = await self.log.confirm(">", after=seq - 1, upto=seq)
+            record = found[0] if found else None
+        return record
+
     async def fetch_entry(self, seq: int) -> Entry:
         """The record that was just committed at `seq`, with its stamp."""
-        record = await self.log.fetch(seq)
+        record = await self.record_at(seq)
         if record is None:
             raise Corrupt(f"record {seq} was acknowledged and is not on the log")
         return self.open(record)

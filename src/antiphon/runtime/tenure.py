@@ -122,7 +122,9 @@ class Tenure:
         except TenureLost as lost:
             self._lose(lost)
             return
-        except Unavailable:
+        except AntiphonError:
+            # Nothing is known, so nothing is renewed: the next tick tries again or gives up. It
+            # must not end the task, whose group is the whole worker.
             return
         if verdict is Reason.OK:
             self._renewed_boot_s = sent_boot_s

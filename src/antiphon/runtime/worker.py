@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 NAK_CAP_S: Final = 60.0
 NAK_JITTER_S: Final = 0.5
 UNAVAILABLE_NAK_S: Final = 2.0
+CLAIM_TRIES: Final = 8
+"""How often a claim is tried on a job that stays pending while others write on its lane."""
 
 log = structlog.get_logger(__name__)
 
@@ -62,6 +64,8 @@ class Worker:
         self._queues: list[WorkQueue] = []
         self._hot: WorkQueue | None = None
         self._running: dict[asyncio.Task[None], Tenure | None] = {}
+        self._in_hand: set[tuple[str, str]] = set()
+        """Jobs that are being answered: each at most once at a time."""
         self._tasks: asyncio.TaskGroup | None = None
         self._stopping = False
 
@@ -175,30 +179,54 @@ class Worker:
             delivery.ack()
             return
         job_id = entry.subject[-64:]
-        lane = self._assumed_lane(delivery, entry)
-        for attempt in range(8):
+        if (kind, job_id) in self._in_hand:
+            # Its loan ran out or a node called it again while it runs here: a second claim would
+            # be a renewal, and the job would run twice at once under one fence.
+            delivery.nak(loan_s + self._jitter_s(NAK_JITTER_S))
+            return
+        self._in_hand.add((kind, job_id))
+        try:
+            lane = self._assumed_lane(delivery, entry)
+            await self._take(delivery, kind, job_id, lane, handler, loan_s)
+        finally:
+            self._in_hand.discard((kind, job_id))
+
+    async def _take(
+        self,
+        delivery: Delivery,
+        kind: str,
+        job_id: str,
+        lane: Lane | None,
+        handler: Registered,
+        loan_s: float,
+    ) -> None:
+        """Claim the job and serve it, or settle the announcement."""
+        for attempt in range(CLAIM_TRIES):
             if lane is None:
-                lane = (await self.peer.read_lane(kind, job_id)).lane
-            held = await self._claim(delivery, kind, job_id, lane)
-            if held is not None:
-                view, claimed_boot_s = held
-                if view.lane.job is None:
-                    return
-                tenure = Tenure(
-                    self.peer,
-                    delivery,
-                    view.lane,
-                    view.lane.job,
-                    claimed_boot_s=claimed_boot_s,
-                    loan_s=loan_s,
-                    spawn=self._spawn,
-                )
-                await self._serve(tenure, view, handler)
+                view = await self.peer.read_lane(kind, job_id, at_least=delivery.record.seq)
+                lane = view.lane
+            try:
+                held = await self._claim(delivery, kind, job_id, lane)
+            except LostRace:
+                lane = None
+                await self.peer.pause(attempt)
+                continue
+            if held is None:
                 return
-            if lane.job is None or lane.job.state is not State.PENDING:
+            view, claimed_boot_s = held
+            if view.lane.job is None:
                 return
-            lane = None
-            await self.peer.pause(attempt)
+            tenure = Tenure(
+                self.peer,
+                delivery,
+                view.lane,
+                view.lane.job,
+                claimed_boot_s=claimed_boot_s,
+                loan_s=loan_s,
+                spawn=self._spawn,
+            )
+            await self._serve(tenure, view, handler)
+            return
         delivery.nak(self._jitter_s(NAK_CAP_S))
 
     def _assumed_lane(self, delivery: Delivery, entry: Entry) -> Lane | None:
@@ -215,10 +243,10 @@ class Worker:
     async def _claim(
         self, delivery: Delivery, kind: str, job_id: str, lane: Lane
     ) -> tuple[LaneView, float] | None:
-        """Try to take the job; the lane as read back if the claim holds, else None.
+        """Try to take the job: the lane as read back if the claim holds.
 
-        Settles the delivery where there is nothing to wait for. A lost race leaves it open while
-        the job is still pending, so that the caller may read and try again.
+        None means that it does not, and that the delivery is settled. `LostRace` means that
+        someone wrote first and the job is still pending: read and try again.
         """
         job = lane.job
         if job is None:
@@ -234,17 +262,17 @@ class Worker:
         try:
             seq = await self.peer.commit(draft)
         except Conflict:
-            view = await self.peer.read_lane(kind, job_id)
-            if view.lane.job is not None and view.lane.job.state is not State.PENDING:
-                self._stay_away(delivery, view.lane.job, Reason.HELD)
+            view = await self.peer.read_lane(kind, job_id, at_least=delivery.record.seq)
+            if view.lane.job is None or view.lane.job.state is State.PENDING:
+                raise LostRace(f"someone wrote on job {job_id} first") from None
+            self._stay_away(delivery, view.lane.job, Reason.HELD)
             return None
         view = await self.peer.read_lane(kind, job_id, at_least=seq)
         mine = view.lane.job
         verdict = view.verdict_of(draft.op_id) or Reason.HELD
         if verdict is Reason.OK and mine and mine.claimer == self.peer.author.did:
             return view, boot_s
-        if mine is not None:
-            self._stay_away(delivery, mine, verdict)
+        self._stay_away(delivery, mine or job, verdict)
         return None
 
     def _stay_away(self, delivery: Delivery, job: Job, verdict: Reason) -> None:

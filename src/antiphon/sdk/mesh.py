@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
 from antiphon import assembly
 from antiphon.core import manifest as manifests
@@ -31,12 +31,13 @@ from antiphon.runtime import client
 from antiphon.runtime.handlers import Handlers, call_text
 from antiphon.runtime.home import Home
 from antiphon.runtime.presence import Card, roll_call
+from antiphon.runtime.replica import Replica
 from antiphon.sdk.handles import JobHandle
 from antiphon.sdk.tasks import CallOptions, Task
 from antiphon.sdk.watching import Event, watching
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
     from typing import Self
 
@@ -44,13 +45,24 @@ if TYPE_CHECKING:
     from antiphon.ports import EngineInfo
     from antiphon.runtime.node import FullNode
     from antiphon.runtime.peer import Peer
-    from antiphon.runtime.replica import Replica
     from antiphon.runtime.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 EngineName = Literal["nats", "memory"]
+
+
+class Registration(Protocol):
+    """What `Mesh.task` returns: a decorator that knows what the function gives in the end."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap] # a coroutine is the closer match
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> Task[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
 
 class Mesh:
@@ -130,6 +142,11 @@ class Mesh:
         self._stack = AsyncExitStack()
 
     @property
+    def engine(self) -> EngineName:
+        """Which engine it is on."""
+        return self._engine
+
+    @property
     def home(self) -> Home:
         """The state directory; only meshes on a server have one."""
         return Home.find(self._explicit_home)
@@ -158,18 +175,16 @@ class Mesh:
 
     # --- calling ------------------------------------------------------------------------------
 
-    def task(
-        self, kind: str, **options: Any
-    ) -> Callable[[Callable[P, Awaitable[R] | R]], Task[P, R]]:
+    def task(self, kind: str, **options: Any) -> Registration:
         """Register a function as the handler for `kind`. Options are `CallOptions`' fields."""
         check_kind(kind)
         chosen = CallOptions(**options)
 
-        def register(function: Callable[P, Awaitable[R] | R]) -> Task[P, R]:
+        def register(function: Callable[..., Any]) -> Task[..., Any]:
             self._handlers.register(kind, function)
             return Task(kind, function, chosen, lambda: self.peer)
 
-        return register
+        return cast("Registration", register)
 
     async def submit(
         self,
@@ -276,4 +291,25 @@ class Mesh:
         return watching(self.peer)
 
 
-__all__ = ["Card", "EngineName", "Event", "Home", "Job", "Line", "Mesh", "Reason", "State"]
+def recent_jobs(home: Path | None, *, limit: int) -> list[Job]:
+    """The newest jobs as far as this machine's replica knows them; nothing connects."""
+    found = Home.find(home)
+    replica = Replica(found.replica, mesh=found.mesh().mesh, read_only=True)
+    try:
+        return replica.jobs(limit=limit)
+    finally:
+        replica.close()
+
+
+__all__ = [
+    "Card",
+    "EngineName",
+    "Event",
+    "Home",
+    "Job",
+    "Line",
+    "Mesh",
+    "Reason",
+    "State",
+    "recent_jobs",
+]

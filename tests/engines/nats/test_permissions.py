@@ -33,14 +33,16 @@ def member(mesh: str) -> ServerUser:
 @asynccontextmanager
 async def mesh_and_member():
     mesh = new_mesh()
-    async with LocalServer(users=[member(mesh)]) as server:
-        async with await connect(server, mesh) as owner:
-            await owner.log.append(f"ap.{mesh}.ctl.genesis", b"g", message_id="g", expected_last=0)
-            engine = await NatsEngine.connect(
-                server.url, mesh, user="member", password="secret", inbox_prefix="_MINE"
-            )
-            async with engine:
-                yield mesh, owner, engine
+    async with (
+        LocalServer(users=[member(mesh)]) as server,
+        await connect(server, mesh) as owner,
+    ):
+        await owner.log.append(f"ap.{mesh}.ctl.genesis", b"g", message_id="g", expected_last=0)
+        engine = await NatsEngine.connect(
+            server.url, mesh, user="member", password="secret", inbox_prefix="_MINE"
+        )
+        async with engine:
+            yield mesh, owner, engine
 
 
 async def test_a_member_without_the_stream_api_works():

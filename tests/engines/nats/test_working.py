@@ -48,7 +48,8 @@ async def test_a_worker_that_waits_is_heard_again_after_its_line_broke():
 async def test_a_worker_that_waits_is_heard_again_after_the_server_was_killed():
     mesh = new_mesh()
     async with (
-        LocalServer() as server, await connect(server, mesh) as worker,
+        LocalServer() as server,
+        await connect(server, mesh) as worker,
         worker.log.work(calls(mesh), name="q") as queue,
     ):
         queue.grant(2)

@@ -105,14 +105,17 @@ class Connection:
                 await asyncio.sleep(0)
         return await self._carry(what, lambda fate: work(fate.lag), None, Unavailable)
 
-    def post(self, what: str, work: Callable[[], None]) -> None:
-        """Carry out something that nobody waits for; lost without a line."""
+    def post(self, what: str, work: Callable[[], None]) -> bool:
+        """Carry out something that nobody waits for; whether it went out at all."""
         if self.is_clear:
             work()
-        elif self.is_attached:
-            fate = self.faults.request(what) if self.faults else FINE
-            if not fate.lost:
-                self._send(fate.delay_s, partial(self._land, work, fate))
+            return True
+        if not self.is_attached:
+            return False
+        fate = self.faults.request(what) if self.faults else FINE
+        if not fate.lost:
+            self._send(fate.delay_s, partial(self._land, work, fate))
+        return not fate.lost
 
     def check(self) -> None:
         """Raise `Unavailable` unless something could be sent now."""

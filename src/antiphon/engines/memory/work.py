@@ -12,6 +12,9 @@ from antiphon.engines.memory.signal import Signal
 from antiphon.errors import Unavailable
 from antiphon.ports import Record
 
+ASK_AGAIN_S = 2.0
+"""How long after a request for work got lost the member asks again."""
+
 
 class MemoryDelivery:
     """`ports.Delivery`: settles the record, not the delivery. Nothing is fenced."""
@@ -114,9 +117,13 @@ class MemoryQueue:
             self._arrive(delivery)
 
     def _arrive(self, delivery: MemoryDelivery) -> None:
-        if not self._is_closed and self._connection.is_attached:
+        if self._is_closed:
+            return
+        if self._connection.is_attached:
             self._arrived.append(delivery)
             self._signal.fire()
+        else:  # the line broke behind it: its credit is asked for again with the next one
+            self.room += 1
 
     def _miss(self) -> None:
         if self._lost:
@@ -126,7 +133,9 @@ class MemoryQueue:
 
     def _ask(self) -> None:
         # Through `post`: a pause holds it, and without a line `attach` asks again anyway.
-        self._connection.post("grant", partial(self._store.ask, self))
+        is_sent = self._connection.post("grant", partial(self._store.ask, self))
+        if not is_sent and self._connection.is_attached and not self._is_closed:
+            asyncio.get_running_loop().call_later(ASK_AGAIN_S, self._ask)
 
     # --- as an end of the connection --------------------------------------------------------
 

@@ -26,11 +26,19 @@ from antiphon.engines.nats import wire
 from antiphon.engines.nats.connection import Connection
 from antiphon.engines.nats.pipeline import Pipeline
 from antiphon.engines.nats.records import Records
-from antiphon.engines.nats.streams import ApiError, Streams, blobs_config, blobs_name
+from antiphon.engines.nats.streams import (
+    MAX_RECORD_BYTES,
+    ApiError,
+    Streams,
+    blobs_config,
+    blobs_name,
+)
 from antiphon.errors import Corrupt, Malformed, Rejected, Unavailable
 
 CHUNK_BYTES = 128 * 1024
 MAX_CHUNKS_IN_FLIGHT = 16
+MAX_INDEX_BYTES = MAX_RECORD_BYTES - 1024
+"""Enough for 3 GiB whose chunks all lie between other uploads' chunks."""
 WRITE_TIMEOUT_S = 10.0
 _DIGEST = re.compile(r"blake3:([0-9a-f]{64})", re.ASCII)
 _ERASE = b"NATS/1.0\r\nNats-Rollup: sub\r\nNats-TTL: 1s\r\nAntiphon-Freed: 1\r\n\r\n"
@@ -75,12 +83,15 @@ class NatsBlobs:
         """See `ports.Blobs.put`."""
         name = _check(digest)
         await self._open()
+        if await self._find(name) is not None:
+            await _check_only(chunks, digest)
+            return
         part = f"{self._root}.part.{name}.{secrets.token_hex(8)}"
         try:
-            index = await self._upload(chunks, part, digest)
+            index = _encode_index(await self._upload(chunks, part, digest))
             # Another node may have stored the same bytes meanwhile: then ours are the spare.
             if await self._find(name) is None:
-                await self._publish(f"{self._root}.blob.{name}", msgspec.json.encode(index))
+                await self._publish(f"{self._root}.blob.{name}", index)
                 return
         except BaseException:
             self._erase_soon(part)
@@ -172,9 +183,12 @@ class NatsBlobs:
 
     async def _chunk(self, seq: int, part: str, digest: str) -> bytes:
         record = await self._records.at(seq)
-        if record is None or record.subject != part:
-            raise Corrupt(f"a part of {digest} is missing")
-        return record.payload
+        if record is not None and record.subject == part:
+            return record.payload
+        index = await self._find(_check(digest))
+        if index is None or index.part != part:
+            raise Rejected(f"{digest} was removed while it was read", reason="no_blob")
+        raise Corrupt(f"a part of {digest} is missing")
 
     async def _find(self, name: str) -> _Index | None:
         held = await self._records.last_on(f"{self._root}.blob.{name}")
@@ -204,6 +218,22 @@ class NatsBlobs:
         if self._connection.up:
             target = wire.check_subject(subject)
             self._connection.send(wire.hpub(target, b"", _ERASE, b"_"))
+
+
+def _encode_index(index: _Index) -> bytes:
+    encoded = msgspec.json.encode(index)
+    if len(encoded) > MAX_INDEX_BYTES:
+        raise Rejected(f"{index.size} bytes in {len(index.runs)} runs", reason="too_large")
+    return encoded
+
+
+async def _check_only(chunks: AsyncIterator[bytes], digest: str) -> None:
+    """The bytes are there already; what is offered must still be what it says."""
+    hasher = blake3()
+    async for chunk in chunks:
+        hasher.update(chunk)
+    if f"blake3:{hasher.hexdigest()}" != digest:
+        raise Corrupt(f"the bytes do not hash to {digest}")
 
 
 async def _even(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -46,8 +46,11 @@ def antiphon(
 ) -> None:
     """A job mesh: call work on one machine, have it answered on another.
 
-    Begin with 'antiphon dev' in one terminal and 'antiphon submit example.add 2 3' in another.
-    """
+    \b
+    Begin with two terminals:
+      antiphon dev
+      antiphon submit example.add 2 3
+    """  # noqa: D301 - \b keeps the lines apart
 
 
 for _name, _command in (

@@ -39,10 +39,13 @@ class Exit(IntEnum):
 
 
 EPILOG = """\
-Exit codes: 0 it worked · 1 the job, or a check, failed · 2 the command line is wrong ·
-3 something must be set up · 4 the engine is away, or the wait was too short ·
-5 rejected by the mesh's rules · 6 someone else holds it · 7 what was read cannot be true ·
-130 interrupted."""
+\b
+Exit codes:
+  0  it worked                        5  rejected by the mesh's rules
+  1  the job, or a check, failed      6  someone else holds it, or was first
+  2  the command line is wrong        7  what was read cannot be true
+  3  something must be set up       130  interrupted
+  4  the engine is away, or the wait was too short"""
 
 # The first that fits decides: a failed job is a kind of rejection.
 _CODES: tuple[tuple[type[AntiphonError], Exit], ...] = (

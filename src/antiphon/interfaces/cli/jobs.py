@@ -45,7 +45,9 @@ def jobs(
     ] = None,
     kind: Annotated[
         str,
-        typer.Option("--kind", help="Only this kind and those below it.", autocompletion=complete_kind),
+        typer.Option(
+            "--kind", help="Only this kind and those below it.", autocompletion=complete_kind
+        ),
     ] = "",
     failed: Annotated[bool, typer.Option("--failed", help="Only failed ones.")] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 20,
@@ -88,8 +90,10 @@ async def _jobs(
 
 def _row(job: Job) -> list[Piece]:
     end_ms = job.ended_ms if job.is_terminal else time.time() * 1000
-    took = "" if not job.is_terminal and not job.claimer else span(
-        max(end_ms - job.scheduled_ms, 0) / 1000
+    took = (
+        ""
+        if not job.is_terminal and not job.claimer
+        else span(max(end_ms - job.scheduled_ms, 0) / 1000)
     )
     return [
         (short(job.job), ""),

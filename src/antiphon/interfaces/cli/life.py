@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from antiphon.interfaces.cli.exits import Exit
 
@@ -83,7 +83,7 @@ class Stop:
         """What a quick exit still does, such as ending a child process."""
         self.on_asked: Callable[[], None] = lambda: None
 
-    def __enter__(self) -> Stop:
+    def __enter__(self) -> Self:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._signal)

@@ -30,7 +30,7 @@ def nodes(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Call the roll: workers and full nodes that are there now."""
+    """Call the roll: who is there now."""
     return life.run(_nodes(home, wait, as_json=as_json))
 
 

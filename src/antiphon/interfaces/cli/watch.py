@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def watch(home: HomeOption = None, *, as_json: JsonOption = False) -> int:
-    """Follow the mesh live: what happens, to which job, and what the rules say to it."""
+    """Follow the mesh live.
+
+    One line for each record: what happened, to which job, and what the rules say to it.
+    """
 
     async def serve(stop: life.Stop) -> int:
         return await _watch(home, stop, as_json=as_json)

@@ -122,6 +122,16 @@ class AppendSuite(EngineSuite):
             assert await reader.log.fetch(first) == stored
             assert seqs((await reader.log.read(0, limit=10)).records) == [first, second]
 
+    async def test_nothing_is_stored_outside_the_meshs_own_subjects(self) -> None:
+        async with self.site() as site, self.site() as other_site:
+            engine = await site.connect()
+            await other_site.connect()
+            root = f"ap.{site.mesh}"
+            for subject in (other_site.job(1), "ap.job", root, f"{root}.job.*", f"{root}.>"):
+                with refused(Rejected):
+                    await site.append(engine, subject)
+            assert await engine.log.last() is None
+
     async def test_meshes_on_one_server_do_not_touch(self) -> None:
         async with self.site() as site, self.site() as other_site:
             here = await site.connect()

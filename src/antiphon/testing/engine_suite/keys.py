@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from antiphon.errors import Held
+from antiphon.errors import Held, Rejected
 from antiphon.ports import Engine, LeaseEntry
 from antiphon.testing.engine_suite.harness import EngineSuite, refused
 
@@ -124,6 +124,13 @@ class LeaseSuite(EngineSuite):
             a = await one.leases.create("a", b"", ttl_ms=LONG_MS)
             b = await two.leases.create("b", b"", ttl_ms=LONG_MS)
             assert a.bucket_created_ns == b.bucket_created_ns > 0
+
+    async def test_a_key_is_made_of_plain_tokens(self) -> None:
+        async with self.site() as site:
+            engine = await site.connect()
+            for key in ("", ".a", "a.", "a..b", "a.*", ">", "a b"):
+                with refused(Rejected):
+                    await engine.leases.create(key, b"", ttl_ms=LONG_MS)
 
     async def test_living_keys_are_listed_by_whole_tokens(self) -> None:
         async with self.site() as site:

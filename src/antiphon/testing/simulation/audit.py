@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 from blake3 import blake3
@@ -82,7 +81,7 @@ class Auditor:
                 what = f"{machine.name} recorded {stored.verdict.value}, a light reader {said.get(seq)}"
                 self.referee.accuse("light_equals_full", what, key, seq)
 
-    async def restart_equals_replay(self, machines: list[FullMachine], folder: Path) -> None:
+    async def restart_equals_replay(self, machines: list[FullMachine]) -> None:
         """A node that restarts from its replica stands where one that replays everything does."""
         fresh_node = FullNode(self.visitor("fresh"), Replica(":memory:", mesh=self.ground.mesh))
         await fresh_node.apply(list(self._log()))

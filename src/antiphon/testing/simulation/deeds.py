@@ -50,7 +50,7 @@ async def junk(m: Mallory) -> None:
 
 async def wrong_subject(m: Mallory) -> None:
     """Its own well-signed op, about one job, in another's lane."""
-    one, other = m.some_job(), m.some_job(State.PENDING, *HELD)
+    one, other = m.some_job(), await m.next_job(State.PENDING, *HELD)
     if one is None or other is None or one[0] == other[0]:
         return
     subject, (kind, job) = m.lane_subject(other[0]), one[0]
@@ -67,7 +67,7 @@ async def wrong_subject(m: Mallory) -> None:
 
 async def other_kind(m: Mallory) -> None:
     """The result of a job of one kind, offered for the same job of another kind."""
-    found = m.some_job(*HELD)
+    found = await m.next_job(*HELD)
     if found is None:
         return
     key, lane, job = found
@@ -79,7 +79,7 @@ async def other_kind(m: Mallory) -> None:
 
 async def not_the_claimer(m: Mallory) -> None:
     """The current fence and the right predecessor, in the wrong hands."""
-    found = m.some_job(*HELD)
+    found = await m.next_job(*HELD)
     if found is None:
         return
     key, lane, job = found
@@ -102,7 +102,7 @@ async def not_the_claimer(m: Mallory) -> None:
 
 async def stale_fence(m: Mallory) -> None:
     """Its own old fence in its own new tenure, with the right predecessor."""
-    found = m.some_job(State.PENDING)
+    found = await m.next_job(State.PENDING)
     if found is None:
         return
     key, lane, _ = found
@@ -125,7 +125,7 @@ async def stale_fence(m: Mallory) -> None:
 
 async def hog(m: Mallory) -> None:
     """Claim a job with the longest lease and let it lie, or give it back with a long pause."""
-    found = m.some_job(State.PENDING)
+    found = await m.next_job(State.PENDING)
     if found is None:
         return
     key, lane, job = found
@@ -143,7 +143,7 @@ async def hog(m: Mallory) -> None:
 
 async def forged_author(m: Mallory) -> None:
     """An end in the holder's name, with its fence, signed by the wrong key."""
-    found = m.some_job(*HELD)
+    found = await m.next_job(*HELD)
     if found is None:
         return
     key, lane, job = found
@@ -154,7 +154,7 @@ async def forged_author(m: Mallory) -> None:
 
 async def replay(m: Mallory) -> None:
     """An old record of a lane once more: same bytes, new message id."""
-    found = m.some_job(State.PENDING, *HELD) or m.some_job()
+    found = await m.next_job(State.PENDING, *HELD) or m.some_job()
     if found is None:
         return
     subject = m.lane_subject(found[0])
@@ -165,7 +165,7 @@ async def replay(m: Mallory) -> None:
 
 async def future(m: Mallory) -> None:
     """A claim from the future: beyond the drift, or just within it."""
-    found = m.some_job(State.PENDING)
+    found = await m.next_job(State.PENDING)
     if found is None:
         return
     key, lane, _ = found
@@ -177,7 +177,7 @@ async def future(m: Mallory) -> None:
 
 async def early_expire(m: Mallory) -> None:
     """An expiry before its time, dated ahead as far as the drift lets it."""
-    found = m.some_job(State.PENDING, *HELD)
+    found = await m.next_job(State.PENDING, *HELD)
     if found is None:
         return
     key, lane, job = found
@@ -223,7 +223,7 @@ async def steal_announcements(m: Mallory) -> None:
 
 async def flood(m: Mallory) -> None:
     """Announce one job over and over."""
-    found = m.some_job(State.PENDING)
+    found = await m.next_job(State.PENDING)
     if found is None:
         return
     key, _, job = found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -23,6 +23,9 @@ from antiphon.testing.simulation.ground import Ground
 from antiphon.testing.simulation.machines import Machine
 from antiphon.testing.simulation.referee import Referee
 from antiphon.testing.virtual_time import HostClock
+
+PATIENCE_S: Final = 60.0
+"""How long a deed waits for its chance."""
 
 
 class Mallory(Machine):
@@ -76,6 +79,26 @@ class Mallory(Machine):
             if lane.job is not None and (not states or lane.job.state in states)
         ]
         return self.chance.choice(found[-40:]) if found else None
+
+    async def next_job(self, *states: State) -> tuple[Key, Lane, Job] | None:
+        """A job that stands in one of these states, or comes to within a while."""
+        return self.some_job(*states) or await self._await_job(states)
+
+    async def _await_job(self, states: tuple[State, ...]) -> tuple[Key, Lane, Job] | None:
+        found: asyncio.Future[tuple[Key, Lane, Job]] = asyncio.get_running_loop().create_future()
+
+        def look(key: Key, lane: Lane) -> None:
+            if lane.job is not None and lane.job.state in states and not found.done():
+                found.set_result((key, lane, lane.job))
+
+        self.referee.onlookers.append(look)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                return await found
+        except TimeoutError:
+            return None
+        finally:
+            self.referee.onlookers.remove(look)
 
     def now_ms(self) -> int:
         """The engine's own time: it knows what will be accepted."""

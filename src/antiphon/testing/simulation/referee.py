@@ -9,7 +9,7 @@ acknowledgement, each run of a handler.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -46,6 +46,8 @@ class Referee:
         self.broken = 0
         self.histogram: Counter[str] = Counter()
         self.honest_hosts: set[Host] = set()
+        self.onlookers: list[Callable[[Key, lanes.Lane], None]] = []
+        """Told of every lane that a record has touched, before anyone else hears of it."""
         self._tails: dict[str, int] = {}
         self._signed_at: dict[tuple[str, int, int], bytes] = {}
         self._running: dict[tuple[Key, str], str] = {}
@@ -88,6 +90,9 @@ class Referee:
         if now.key != key:
             self.accuse("readable", f"{record.subject} is the lane {key}, or {now.key}", key)
         self._add(laws.commit(self.ledger, now))
+        if key is not None:
+            for onlooker in list(self.onlookers):
+                onlooker(key, self.lanes[key])
         self._announce(record, head)
 
     def _judge(self, entry: Entry, key: Key | None) -> Reason:

@@ -174,11 +174,10 @@ class SubmitterMachine(Machine):
 
     async def _submit(self, peer: Peer, call: Call) -> None:
         """Bring one call to the log, whatever it takes."""
-        body = self._body(call)
         job = manifest.job_id(call.manifest)
         prev, deps = 0, await self._deps(peer, call)
         for _ in range(SUBMIT_TRIES):
-            draft = peer.author.draft(ops.JobSchedule, body, prev=prev, deps=deps)
+            draft = peer.author.draft(ops.JobSchedule, self._body(call), prev=prev, deps=deps)
             try:
                 seq = await peer.commit(draft)
             except LostRace:

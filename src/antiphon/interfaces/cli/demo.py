@@ -1,0 +1,40 @@
+"""The tasks that `antiphon dev` answers when it is given none of a person's own."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from antiphon.sdk.mesh import Mesh
+
+
+async def add(a: float, b: float) -> float:
+    """The sum of two numbers."""
+    return a + b
+
+
+async def echo(*values: Any, **named: Any) -> Any:
+    """What it was given."""
+    if named:
+        return {"args": list(values), "kwargs": named}
+    return values[0] if len(values) == 1 else list(values)
+
+
+async def sleep(seconds: float = 1) -> str:
+    """Nothing, for a while."""
+    await asyncio.sleep(seconds)
+    return f"slept {seconds:g} s"
+
+
+async def fail(message: str = "as you wished") -> None:
+    """An error, always."""
+    raise RuntimeError(message)
+
+
+def add_tasks(mesh: Mesh) -> None:
+    """Register all of them."""
+    mesh.task("example.add")(add)
+    mesh.task("example.echo")(echo)
+    mesh.task("example.sleep")(sleep)
+    mesh.task("example.fail")(fail)

@@ -1,0 +1,171 @@
+"""`antiphon dev`: a whole mesh in one process, for trying things out.
+
+Starts a server of its own, founds a mesh (or comes back to the one that this directory has),
+runs a full node and a worker, shows what happens, and takes everything down again.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from antiphon.interfaces.cli import life
+from antiphon.interfaces.cli.exits import Exit
+from antiphon.interfaces.cli.options import HomeOption, JsonOption, load_settings, print_json
+from antiphon.interfaces.cli.terminal import counted, err, out
+from antiphon.interfaces.cli.watch import event_pieces
+from antiphon.interfaces.cli.worker import chosen_home, say_draining
+
+if TYPE_CHECKING:
+    from antiphon.sdk.development import Development
+    from antiphon.sdk.mesh import Event, Mesh
+
+LINES_PER_S: Final = 30
+"""More events than this in one second are counted instead of shown."""
+
+
+def dev(
+    *,
+    name: Annotated[
+        str, typer.Option("--name", help="A new mesh's name. Default: the directory's.")
+    ] = "",
+    slots: Annotated[
+        int | None, typer.Option("--slots", min=1, help="Jobs at the same time. Default: 8.")
+    ] = None,
+    tasks: Annotated[
+        str,
+        typer.Option("--tasks", metavar="MODULE", help="Answer the tasks of this module instead."),
+    ] = "",
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Run a whole mesh here, to try things out.
+
+    Starts its own server, founds a mesh or comes back to the one of this directory, and runs a
+    full node and a worker with a few example tasks.
+    """
+    where = chosen_home(home)
+
+    async def serve(stop: life.Stop) -> int:
+        return await _develop(where, name, slots, tasks, stop, as_json=as_json)
+
+    return life.run_service(serve)
+
+
+async def _develop(
+    where: Path, name: str, slots: int | None, tasks: str, stop: life.Stop, *, as_json: bool
+) -> int:
+    settings = load_settings()
+    async with AsyncExitStack() as stack:
+        from antiphon.sdk.development import development
+        from antiphon.sdk.watching import event_of
+
+        known_as = name or where.parent.name or "antiphon"
+        running = await stack.enter_async_context(development(where, name=known_as))
+        stop.last_acts.append(running.kill_server)
+        mesh = _mesh_with_tasks(where, tasks)
+        await stack.enter_async_context(mesh)
+        node = await stack.enter_async_context(mesh.node())
+        worker = await stack.enter_async_context(mesh.worker(slots=slots))
+        before = sum(node.replica.counts().values())
+        if as_json:
+            _print_ready(running, mesh)
+        else:
+            _greet(running, mesh, slots or settings.slots, before)
+            show = _Ticker()
+            node.watchers.append(lambda applied: show.event(event_of(applied)))
+        await stop.wait()
+        say_draining(worker.busy, settings.drain_s, as_json=as_json)
+    if as_json:
+        print_json({"event": "stopped", "done": worker.done})
+    else:
+        out.say(f"stopped. 'antiphon dev' comes back to this mesh; it stays in {where}")
+    return Exit.OK
+
+
+def _mesh_with_tasks(where: Path, tasks: str) -> Mesh:
+    from antiphon.sdk.mesh import Mesh
+
+    if tasks:
+        from antiphon.interfaces.cli.modules import find_mesh
+
+        os.environ["ANTIPHON_HOME"] = str(where)  # so that the module's Mesh.open() finds it
+        return find_mesh(tasks)
+    from antiphon.interfaces.cli.demo import add_tasks
+
+    mesh = Mesh.open(home=where, role="dev")
+    add_tasks(mesh)
+    return mesh
+
+
+def _print_ready(running: Development, mesh: Mesh) -> None:
+    print_json(
+        {
+            "event": "ready",
+            "mesh": running.mesh.mesh,
+            "name": running.mesh.name,
+            "is_new": running.is_new,
+            "home": str(running.home.path),
+            "engine": running.mesh.engine,
+            "kinds": mesh.kinds,
+            "pid": os.getpid(),
+            "server_pid": running.server_pid,
+        }
+    )
+
+
+def _greet(running: Development, mesh: Mesh, slots: int, before: int) -> None:
+    """What is running, and what to type next."""
+    described = running.mesh
+    news = "new" if running.is_new else f"back again, {counted(before, 'job')} on it"
+    out.pieces(
+        ("antiphon dev", "strong"), (f"  mesh {described.name!r} ({described.mesh}), {news}", "")
+    )
+    out.say(f"  state    {running.home.path}")
+    out.say(f"  engine   {described.engine}, every write synced to disk")
+    out.say(f"  answers  {', '.join(mesh.kinds)} ({counted(slots, 'slot')})")
+    out.say("  open     whoever can read that state directory may call and claim:")
+    out.say("           good for trying things out, and for nothing else")
+    out.say("")
+    here = running.home.path == Path.cwd() / ".antiphon"
+    if here:
+        out.say("In another terminal, in this directory:")
+    else:
+        out.say("In another terminal:")
+        out.say(f"  export ANTIPHON_HOME={shlex.quote(str(running.home.path))}")
+    first = mesh.kinds[0]
+    example = "example.add 2 3" if first == "example.add" else f"{first} …"
+    out.say(f"  antiphon submit {example}")
+    out.say("  antiphon jobs")
+    out.say("  antiphon show JOB        with the first digits of a job's id")
+    out.say("  antiphon watch")
+    out.say("")
+    out.pieces(("Ctrl-C stops it; what happened stays. Jobs show up below.", "quiet"))
+
+
+class _Ticker:
+    """Events as lines; a flood of them as numbers."""
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._shown = 0
+        self._unshown = 0
+
+    def event(self, event: Event) -> None:
+        """Show one event, or count it."""
+        second = int(time.monotonic())
+        if second != self._second:
+            if self._unshown:
+                err.pieces((f"… and {counted(self._unshown, 'record')} more", "quiet"))
+            self._second, self._shown, self._unshown = second, 0, 0
+        if self._shown < LINES_PER_S:
+            self._shown += 1
+            out.pieces(*event_pieces(event))
+        else:
+            self._unshown += 1

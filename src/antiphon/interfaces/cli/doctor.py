@@ -1,0 +1,215 @@
+"""`antiphon doctor`: is everything as it should be, and if not, what to do about it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from antiphon.errors import AntiphonError, Misconfigured
+from antiphon.interfaces.cli import life
+from antiphon.interfaces.cli.exits import Exit
+from antiphon.interfaces.cli.options import HomeOption, JsonOption, print_json
+from antiphon.interfaces.cli.terminal import counted, out, span
+
+if TYPE_CHECKING:
+    from antiphon.sdk.mesh import Home, Mesh
+
+CLOCK_LIMIT_MS: Final = 2_000
+Level = Literal["ok", "warning", "wrong"]
+MARKS: Final[dict[Level, tuple[str, str]]] = {
+    "ok": ("✓", "succeeded"),
+    "warning": ("!", "running"),
+    "wrong": ("✗", "failed"),
+}
+
+
+class Finding(NamedTuple):
+    """One check's outcome in a sentence."""
+
+    level: Level
+    check: str
+    sentence: str
+    hint: str = ""
+
+
+def doctor(home: HomeOption = None, *, as_json: JsonOption = False) -> int:
+    """Check whether all is well here.
+
+    Looks at this machine's state directory, the engine and the mesh; exit code 1 if anything is
+    wrong.
+    """
+    return life.run(_doctor(home, as_json=as_json))
+
+
+async def _doctor(home: Path | None, *, as_json: bool) -> int:
+    findings = await examine(home)
+    is_well = all(finding.level != "wrong" for finding in findings)
+    if as_json:
+        checks = [
+            {"level": f.level, "check": f.check, "sentence": f.sentence, "hint": f.hint}
+            for f in findings
+        ]
+        print_json({"ok": is_well, "checks": checks})
+    else:
+        for finding in findings:
+            mark, style = MARKS[finding.level]
+            out.say(f"{mark} ", f"{finding.check}: {finding.sentence}", style=style)
+            if finding.hint:
+                out.say("    try: ", finding.hint)
+    return Exit.OK if is_well else Exit.FAILED
+
+
+async def examine(home: Path | None) -> list[Finding]:
+    """Every check, in the order in which one depends on the other; stops where none can go on."""
+    from antiphon.sdk.mesh import Home, Mesh
+
+    try:
+        found = Home.find(home)
+        described = found.mesh()
+    except AntiphonError as problem:
+        return [_wrong("state", problem)]
+    findings = [
+        Finding("ok", "state", f"{found.path} belongs to mesh {described.name!r}"),
+        *_privacy(found),
+    ]
+    try:
+        mesh = Mesh.open(home=found.path)
+        async with mesh:
+            findings.append(Finding("ok", "reach", f"the engine answers at {described.engine}"))
+            for check in (_engine, _rules, _clock, _replica, _roll_call):
+                try:
+                    findings += await check(mesh)
+                except AntiphonError as problem:
+                    findings.append(_wrong(check.__name__.strip("_"), problem))
+    except AntiphonError as problem:
+        findings.append(_wrong("reach", problem))
+    except BaseExceptionGroup as group:
+        ours = group.subgroup(AntiphonError)
+        if ours is None:
+            raise
+        findings.append(Finding("wrong", "reach", str(ours.exceptions[0])))
+    return findings
+
+
+def _wrong(check: str, problem: AntiphonError) -> Finding:
+    return Finding("wrong", check, problem.message, problem.hint)
+
+
+def _privacy(home: Home) -> list[Finding]:
+    """Whether anybody else on this machine may read what is secret."""
+    findings: list[Finding] = []
+    mode = home.path.stat().st_mode & 0o777
+    if mode & 0o077:
+        findings.append(
+            Finding(
+                "warning",
+                "private",
+                f"others may look into {home.path} (mode {mode:o})",
+                f"chmod 700 {home.path}",
+            )
+        )
+    secrets = [*home.path.glob("keys/*.key"), home.path / "access.json"]
+    loose = [path for path in secrets if path.exists() and path.stat().st_mode & 0o077]
+    findings += [
+        Finding("wrong", "private", f"others may read {path}", f"chmod 600 {path}")
+        for path in loose
+    ]
+    if not findings:
+        kept = sum(path.suffix == ".key" for path in secrets)
+        findings.append(
+            Finding("ok", "private", f"{counted(kept, 'key')}, readable by their owner only")
+        )
+    return findings
+
+
+async def _engine(mesh: Mesh) -> list[Finding]:
+    info = await mesh.engine_info()
+    copies = "one copy" if info.replicas == 1 else f"{info.replicas} copies"
+    findings = [Finding("ok", "engine", f"{info.name} {info.version}, {copies} of the log")]
+    if info.durability == "always":
+        findings.append(
+            Finding("ok", "durability", "every write is on disk before it is acknowledged")
+        )
+    findings += [Finding("warning", "engine", warning) for warning in info.warnings]
+    return findings
+
+
+async def _rules(mesh: Mesh) -> list[Finding]:
+    control = mesh.peer.control
+    rules = control.rules
+    findings = [
+        Finding(
+            "ok",
+            "rules",
+            f"genesis read; protocol {rules.protocol}, leases {rules.lease_ms / 1000:g} s,"
+            f" clocks within {rules.max_drift_ms / 1000:g} s",
+        )
+    ]
+    if rules.authority == "open":
+        findings.append(
+            Finding(
+                "warning",
+                "authority",
+                "open: whoever the engine lets in may call and claim; for development only",
+            )
+        )
+    return findings
+
+
+async def _clock(mesh: Mesh) -> list[Finding]:
+    """Records bear the engine's time: one from the future means that a clock is wrong."""
+    newest = await mesh.peer.log.last()
+    if newest is None:
+        raise Misconfigured("the log is empty: not even a genesis is on it")
+    ahead_ms = newest.commit_ms - time.time() * 1000
+    if ahead_ms > CLOCK_LIMIT_MS:
+        return [
+            Finding(
+                "wrong",
+                "clock",
+                f"the engine's newest record is {span(ahead_ms / 1000)} in this machine's future",
+                "set this machine's clock, or the engine's",
+            )
+        ]
+    return [
+        Finding("ok", "clock", f"the newest record is {span(-min(ahead_ms, 0) / 1000)} old here")
+    ]
+
+
+async def _replica(mesh: Mesh) -> list[Finding]:
+    newest = await mesh.peer.log.last()
+    end = newest.seq if newest else 0
+    async with mesh.replica() as replica:
+        at = replica.cursor.seq
+        jobs = sum(replica.counts().values())
+    return [
+        Finding("ok", "replica", f"verified up to record {at:,} of {end:,}; {counted(jobs, 'job')}")
+    ]
+
+
+async def _roll_call(mesh: Mesh) -> list[Finding]:
+    cards = await mesh.nodes()
+    workers = [card for card in cards if card.role == "worker"]
+    full = [card for card in cards if card.role != "worker"]
+    findings: list[Finding] = []
+    if workers:
+        kinds = sorted({kind for card in workers for kind in card.kinds})
+        words = f"{counted(len(workers), 'worker')} for {', '.join(kinds)}"
+        findings.append(Finding("ok", "workers", words))
+    else:
+        findings.append(
+            Finding("warning", "workers", "nobody answers calls", "antiphon worker MODULE")
+        )
+    if full:
+        findings.append(Finding("ok", "nodes", counted(len(full), "full node")))
+    else:
+        findings.append(
+            Finding(
+                "warning",
+                "nodes",
+                "no full node: nobody ends what outlasted its lease",
+                "antiphon node",
+            )
+        )
+    return findings

@@ -1,0 +1,55 @@
+"""`antiphon node`: follow and verify everything, keep the replica, look after the jobs."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from antiphon.interfaces.cli import life
+from antiphon.interfaces.cli.exits import Exit
+from antiphon.interfaces.cli.options import (
+    HomeOption,
+    JsonOption,
+    load_settings,
+    open_mesh,
+    print_json,
+    short_node,
+)
+from antiphon.interfaces.cli.terminal import counted, out
+
+
+def node(home: HomeOption = None, *, as_json: JsonOption = False) -> int:
+    """Be a full node.
+
+    Verifies everything, keeps the replica that 'jobs' and 'show' read, ends what outlasted its
+    lease and calls again what nobody answered.
+    """
+
+    async def serve(stop: life.Stop) -> int:
+        return await _serve(home, stop, as_json=as_json)
+
+    return life.run_service(serve)
+
+
+async def _serve(home: Path | None, stop: life.Stop, *, as_json: bool) -> int:
+    load_settings()
+    mesh = open_mesh(home)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(mesh)
+        running = await stack.enter_async_context(mesh.node())
+        did = running.peer.author.did
+        if as_json:
+            ready = {"event": "ready", "node": did, "applied": running.applied}
+            print_json({**ready, "mesh": mesh.id, "pid": os.getpid()})
+        else:
+            out.say(
+                f"node {short_node(did)} on mesh {mesh.id} has verified"
+                f" {counted(running.applied, 'record')} and follows; Ctrl-C stops it"
+            )
+        await stop.wait()
+    if as_json:
+        print_json({"event": "stopped", "applied": running.applied})
+    else:
+        out.say(f"stopped at record {running.applied:,}")
+    return Exit.OK

@@ -1,0 +1,129 @@
+"""Meshes to test the runtime on: the same on the memory engine and on a real server."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+
+from antiphon import assembly
+from antiphon.core import manifest, ops
+from antiphon.core.rules import Rules
+from antiphon.engines.memory import MemoryEngine, MemoryServer
+from antiphon.engines.nats import NatsEngine
+from antiphon.runtime import client, founding
+from antiphon.runtime.author import Author, Mark, NoMark
+from antiphon.runtime.handlers import Handlers, call_text
+from antiphon.runtime.host import SystemClock, SystemEntropy
+from antiphon.runtime.keys import SeedKeyring
+from antiphon.runtime.node import FullNode
+from antiphon.runtime.peer import Peer
+from antiphon.runtime.replica import Replica
+from antiphon.runtime.worker import Worker, WorkerSettings
+from antiphon.testing.local_server import shared_server
+
+KIND = "test.work"
+QUICK = Rules(
+    authority="open",
+    max_drift_ms=100,
+    lease_min_ms=200,
+    lease_ms=600,
+    lease_ms_max=1200,
+    offer_after_ms=500,
+)
+"""Short leases, so that their ends can be waited for."""
+
+on_both_engines = pytest.mark.parametrize(
+    "engine", ["memory", pytest.param("nats", marks=pytest.mark.nats)]
+)
+
+
+class MeshUnderTest:
+    def __init__(self, engine: str, rules: Rules) -> None:
+        self.engine = engine
+        self.wall, self.entropy = SystemClock(), SystemEntropy()
+        self.owner = SeedKeyring(self.entropy.token(32))
+        self.foundation = founding.found(
+            self.owner, self.wall, name="test", recovery=self.owner.did, rules=rules
+        )
+        self.mesh = self.foundation.mesh
+        self.memory = MemoryServer(self.wall)
+        self.stack = AsyncExitStack()
+
+    async def station(
+        self, keyring: SeedKeyring | None = None, mark: Mark | None = None
+    ) -> assembly.Station:
+        if self.engine == "memory":
+            connection = MemoryEngine(self.memory, self.mesh, loan_s=2.0)
+        else:
+            server = shared_server()
+            connection = await NatsEngine.connect(
+                server.url,
+                self.mesh,
+                user=server.user,
+                password=server.password,
+                create=True,
+                loan_s=2.0,
+            )
+        self.stack.push_async_callback(connection.close)
+        await founding.lay(connection.log, self.foundation)
+        key = keyring or SeedKeyring(self.entropy.token(32))
+        author = Author(self.mesh, key, self.wall, max_drift_ms=100, mark=mark or NoMark())
+        peer = Peer(connection, author, self.wall, self.entropy)
+        await peer.sync_control()
+        return assembly.Station(peer, key, "test")
+
+    async def node(self, *, caretaking: bool = True, path: Any = ":memory:") -> FullNode:
+        station = await self.station()
+        replica = Replica(path, mesh=self.mesh)
+        self.stack.callback(replica.close)
+        return await self.stack.enter_async_context(
+            assembly.replicating(station, replica, caretaking=caretaking)
+        )
+
+    async def worker(
+        self,
+        function: Callable[..., Any],
+        *,
+        kind: str = KIND,
+        slots: int = 4,
+        drain_s: float = 5.0,
+    ) -> Worker:
+        station = await self.station()
+        handlers = Handlers()
+        handlers.register(kind, function)
+        settings = WorkerSettings(slots=slots, drain_s=drain_s)
+        return await self.stack.enter_async_context(assembly.working(station, handlers, settings))
+
+
+@asynccontextmanager
+async def a_mesh(engine: str, rules: Rules = QUICK) -> AsyncIterator[MeshUnderTest]:
+    mesh = MeshUnderTest(engine, rules)
+    async with mesh.stack:
+        yield mesh
+
+
+async def call(peer: Peer, *args: object, kind: str = KIND, **fields: Any) -> client.Called:
+    content = manifest.author(
+        {"command": [f"@{kind}"], "args": [call_text(args, {})], "timeout": 30}
+    )
+    body = ops.ScheduleBody(kind=kind, manifest=content, **fields)
+    return await client.call(peer, body)
+
+
+async def eventually(is_so: Callable[[], Any], *, within_s: float = 20.0) -> Any:
+    """Wait until something holds; what it returned."""
+    async with asyncio.timeout(within_s):
+        while not (found := is_so()):
+            await asyncio.sleep(0.01)
+        return found
+
+
+def ops_on_lane(node: FullNode, job: str, kind: str = KIND) -> list[tuple[str, str]]:
+    """(op type, verdict) of a lane, as a full node stored it."""
+    return [
+        (entry.op.TYPE if entry.op else "", stored.verdict.value)
+        for stored in node.replica.lane_records(kind, job)
+        for entry in [node.peer.open(stored.record)]
+    ]

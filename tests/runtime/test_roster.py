@@ -1,0 +1,98 @@
+"""The roster's questions, and a worker loop made of nothing else."""
+
+import asyncio
+import time
+
+import pytest
+
+from antiphon.core import clock, ops
+from antiphon.core.ids import digest
+from antiphon.runtime import client
+from antiphon.runtime.peer import commit_control
+from antiphon.runtime.roster import Roster
+from tests.runtime.meshes import KIND, a_mesh, call, eventually, on_both_engines
+
+
+@on_both_engines
+@pytest.mark.req("M20")
+async def test_the_roster_answers_its_three_questions(engine):
+    async with a_mesh(engine) as mesh:
+        node = await mesh.node(caretaking=False)
+        roster = Roster(node)
+        caller, holder = (await mesh.station()).peer, (await mesh.station()).peer
+        first, second = await call(caller, 1), await call(caller, 2, kind=f"{KIND}.deep")
+        other = await call(caller, 3, kind="test.elsewhere")
+        await node.reached(other.seq)
+        me = holder.author.did
+
+        # Pending jobs of a kind, those below it included, oldest first.
+        assert [job.job for job in roster.claimable(KIND, by=me)] == [first.job, second.job]
+        assert roster.state_of(KIND, first.job).state == "pending"
+        assert roster.state_of(KIND, "0" * 64) is None
+
+        # Routed elsewhere, they are nobody else's to claim.
+        owner = (await mesh.station(mesh.owner)).peer
+        route = ops.RouteBody(kind=f"{KIND}.deep", target=owner.author.did)
+        await commit_control(owner, owner.author.draft(ops.MeshRoute, route, prev=0))
+        await node.reached(owner.confirmed)
+        assert [job.job for job in roster.claimable(KIND, by=me)] == [first.job]
+        assert [job.job for job in roster.claimable(KIND, by=owner.author.did)] == [
+            first.job,
+            second.job,
+        ]
+
+        # Claimed and past its deadline.
+        body = ops.ClaimBody(kind=KIND, job=first.job, lease_ms=200, begin=True)
+        seq = await holder.commit(holder.author.draft(ops.JobClaim, body, prev=0))
+        await node.reached(seq)
+        assert roster.overdue() == []
+        await asyncio.sleep(0.25)
+        assert [job.job for job in roster.overdue()] == [first.job]
+
+
+@on_both_engines
+@pytest.mark.req("M30", "M4")
+async def test_a_worker_loop_needs_nothing_but_the_roster(engine):
+    async with a_mesh(engine) as mesh:
+        node = await mesh.node()
+        roster, peer = Roster(node), node.peer
+        caller = (await mesh.station()).peer
+        jobs = [await call(caller, number) for number in range(3)]
+
+        async def work_through() -> None:
+            for job in roster.claimable(KIND, by=peer.author.did):
+                body = ops.ClaimBody(kind=KIND, job=job.job, lease_ms=600)
+                claim = peer.author.draft(ops.JobClaim, body, prev=0)
+                claimed = await peer.commit(claim)
+                fence = clock.pack(claim.op.hlc)
+                start = ops.StartBody(kind=KIND, job=job.job, fence=fence)
+                started = await peer.commit(peer.author.draft(ops.JobStart, start, prev=claimed))
+                output = ops.Output(name="result", hash=digest(b"7"), size=1, text="7")
+                done = ops.CompleteBody(
+                    kind=KIND, job=job.job, fence=fence, status="succeeded", outputs=(output,)
+                )
+                await peer.commit(peer.author.draft(ops.JobComplete, done, prev=started))
+
+        await node.reached(jobs[-1].seq)
+        await work_through()
+        for job in jobs:
+            ended = await client.wait_for_end(caller, KIND, job.job)
+            assert (ended.job.outcome, ended.outputs[0].text) == ("succeeded", "7")
+        await eventually(lambda: node.replica.counts() == {"succeeded": 3})
+        assert roster.claimable(KIND, by=peer.author.did) == []
+
+
+@on_both_engines
+@pytest.mark.req("S14")
+async def test_reads_are_local_and_quick_and_writes_come_back(engine):
+    async with a_mesh(engine) as mesh:
+        node = await mesh.node(caretaking=False)
+        caller = (await mesh.station()).peer
+        jobs = [await call(caller, number) for number in range(200)]
+        await node.reached(jobs[-1].seq)  # what was written to the log came back
+        assert node.replica.counts() == {"pending": 200}
+        begun = time.perf_counter()
+        for called in jobs:  # nothing is awaited here, so nothing can leave the machine
+            assert node.replica.job(KIND, called.job).scheduled_seq == called.seq
+        each_ms = (time.perf_counter() - begun) * 1000 / len(jobs)
+        assert each_ms < 1.0
