@@ -19,7 +19,7 @@ from antiphon.interfaces.cli import life
 from antiphon.interfaces.cli.exits import Exit
 from antiphon.interfaces.cli.options import HomeOption, JsonOption, load_settings, print_json
 from antiphon.interfaces.cli.terminal import counted, err, out
-from antiphon.interfaces.cli.watch import event_pieces
+from antiphon.interfaces.cli.watch import say_event
 from antiphon.interfaces.cli.worker import chosen_home, say_draining
 
 if TYPE_CHECKING:
@@ -166,6 +166,6 @@ class _Ticker:
             self._second, self._shown, self._unshown = second, 0, 0
         if self._shown < LINES_PER_S:
             self._shown += 1
-            out.pieces(*event_pieces(event))
+            say_event(event)
         else:
             self._unshown += 1

@@ -97,6 +97,19 @@ class Voice:
             return
         self.console.print(joined(pieces))
 
+    def hanging(self, head: Sequence[Piece], body: Sequence[Piece]) -> None:
+        """One line whose body, where it is too long, goes on below itself and not below the head."""
+        if not self.is_terminal:
+            self.pieces(*head, *body)
+            return
+        from rich.table import Table
+
+        grid = Table.grid()
+        grid.add_column(no_wrap=True)
+        grid.add_column(overflow="fold")
+        grid.add_row(joined(head), joined(body))
+        self.console.print(grid)
+
     def fading(self, *pieces: Piece) -> None:
         """A line that the next one replaces; terminals only."""
         line = joined(pieces)

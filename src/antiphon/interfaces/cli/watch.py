@@ -52,10 +52,10 @@ async def _follow(mesh: Mesh, *, as_json: bool) -> None:
                 if as_json:
                     print_json(event_object(event))
                 else:
-                    out.pieces(*event_pieces(event))
+                    say_event(event)
 
 
-def event_pieces(event: Event) -> list[Piece]:
+def say_event(event: Event) -> None:
     """One event as a line."""
     if not event.verdict.is_accepted:
         mark: Piece = ("✗ ", "failed")
@@ -64,7 +64,9 @@ def event_pieces(event: Event) -> list[Piece]:
     else:
         mark = ("· ", "")
     subject = f"{short(event.job)} {event.kind}  " if event.job else "mesh  "
-    return [(f"{clock(event.at_ms)} ", "quiet"), mark, (subject, "strong"), (event.words, "")]
+    out.hanging(
+        [(f"{clock(event.at_ms)} ", "quiet"), mark], [(subject, "strong"), (event.words, "")]
+    )
 
 
 def event_object(event: Event) -> dict[str, object]:
