@@ -3,8 +3,8 @@
 Announcements can be lost for good (an acknowledgement is not fenced, SPEC §8), and holders can
 die. Any full node repairs both from its replica. Several of them racing is harmless: every write
 is a compare-and-set, the loser reads `LostRace` and leaves it. Calls are repeated with doubling
-pauses and at most a few per round, so that a long backlog with no workers stays a backlog and
-does not become a flood.
+pauses, at most a few per round, and not while the job's queue is moving towards it, so that a
+long backlog stays a backlog and does not become a flood.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 EXPIRIES_PER_ROUND: Final = 100
 CALLS_PER_ROUND: Final = 32
-MAX_DOUBLINGS: Final = 6
 ROUND_S: Final = 1.0
 
 log = structlog.get_logger(__name__)
@@ -59,22 +58,16 @@ class Caretaker:
         for job in self.roster.overdue(limit=EXPIRIES_PER_ROUND):
             if await self._expire(job) and job.state in HELD:
                 await self._call_again(job)
-        after_ms = peer.control.rules.offer_after_ms
-        called = self.node.replica.long_called(now_ms - after_ms, limit=CALLS_PER_ROUND)
-        for job, calls in called:
-            await self._call_if_silent(job, calls, now_ms, after_ms)
+        for job in self.node.replica.unanswered(now_ms, limit=CALLS_PER_ROUND):
+            if not self._is_still_queued(job, now_ms):
+                await self._call_again(job)
 
-    async def _call_if_silent(self, job: Job, calls: int, now_ms: int, after_ms: int) -> None:
+    def _is_still_queued(self, job: Job, now_ms: int) -> bool:
+        """Whether the job's turn has simply not come: its queue moves, and stands before it."""
         lane = self.node.replica.lane((job.kind, job.job))
-        if lane.job is None or lane.job.state is not State.PENDING:
-            return
-        since_ms = max(lane.job.hlc[0], job.retry_after_ms, self._called_ms(lane))
-        if now_ms - since_ms > after_ms << min(calls - 1, MAX_DOUBLINGS):
-            await self._call_again(job)
-
-    def _called_ms(self, lane: Lane) -> int:
-        stored = self.node.replica.record(lane.call_tail)
-        return stored.record.commit_ms if stored else 0
+        reached, at_ms = self.node.passed.get((job.kind, job.urgency), (0, 0))
+        is_moving = now_ms - at_ms < self.node.peer.control.rules.offer_after_ms
+        return is_moving and lane.call_tail > reached
 
     async def _expire(self, job: Job) -> bool:
         """Write the expiry; True if the log accepted it from us."""

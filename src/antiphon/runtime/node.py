@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from antiphon.core import lanes, subjects
 from antiphon.core.ids import digest
-from antiphon.core.jobs import Job
-from antiphon.core.lanes import Dep
+from antiphon.core.jobs import HELD, Job, State
+from antiphon.core.lanes import Dep, Lane
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry
 from antiphon.errors import Corrupt
@@ -54,6 +54,8 @@ class FullNode:
         self.ready = asyncio.Event()
         """Set once everything that was on the log at start is applied."""
         self.applied = 0
+        self.passed: dict[tuple[str, int], tuple[int, int]] = {}
+        """By kind and class: the newest call that was answered, and when (wall ms)."""
         self._progress = asyncio.Condition()
 
     async def run(self) -> None:
@@ -106,18 +108,29 @@ class FullNode:
         if key is None:
             await self.peer.feed_control([record], record.seq)
             verdict = self.peer.control_verdicts.get(record.seq, Reason.MALFORMED)
-            self.replica.note(record, verdict, None, None)
+            self.replica.note(record, verdict)
             self._tell(record, self.peer.open(record), verdict, None, None)
             return
         entry = self.peer.open(record)
         before = self.replica.lane(key)
-        deps = self._deps(entry)
-        outcome = lanes.apply(self.peer.history.at(record.seq), before, entry, deps)
+        control = self.peer.history.at(record.seq)
+        outcome = lanes.apply(control, before, entry, self._deps(entry))
         if outcome.changed:
             self.peer.merge(entry)
-        self.replica.note(record, outcome.verdict, key, outcome.lane)
+            self._note_passage(before, outcome.lane)
+        recall_after_ms = control.rules.offer_after_ms if control is not None else 0
+        self.replica.note(record, outcome.verdict, key, outcome.lane, recall_after_ms)
         if self.watchers:
             self._tell(record, entry, outcome.verdict, before.job, outcome.lane.job)
+
+    def _note_passage(self, before: Lane, after: Lane) -> None:
+        """Queues hand out in log order: remember how far each one has come."""
+        if before.job is None or before.job.state is not State.PENDING or after.job is None:
+            return
+        if after.job.state in HELD:
+            queue = (after.job.kind, after.job.urgency)
+            reached = max(after.call_tail, self.passed.get(queue, (0, 0))[0])
+            self.passed[queue] = (reached, self.peer.wall.now_ms())
 
     def _deps(self, entry: Entry) -> dict[int, Dep]:
         if entry.op is None or not entry.op.deps:

@@ -11,7 +11,7 @@ from its row, so memory depends on what is alive, not on what ever was.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections import Counter
 from pathlib import Path
 from typing import Final
 
@@ -19,15 +19,18 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.core.ids import digest
-from antiphon.core.jobs import HELD, OPEN, TERMINAL, Job, State
+from antiphon.core.jobs import HELD, OPEN, TERMINAL, State
 from antiphon.core.lanes import EMPTY, Lane
 from antiphon.core.reasons import Reason
 from antiphon.errors import Corrupt
 from antiphon.ports import Record
+from antiphon.runtime.replica_reads import WITHOUT_RESULT, ReplicaReads, decode_lane
 
 SCHEMA_VERSION: Final = 1
 LANES_IN_MEMORY: Final = 50_000
 CACHE_KIB: Final = 16 * 1024
+MAX_DOUBLINGS: Final = 6
+"""Each further call of an unanswered job waits twice as long, up to this often."""
 
 _SCHEMA: Final = """
 create table if not exists meta (name text primary key, value text not null) without rowid;
@@ -38,17 +41,19 @@ create table if not exists lanes (
     state text,
     urgency integer,
     due_ms integer,      -- when anyone may expire it; null once it has ended
-    called_ms integer,   -- commit time of its newest announcement, while it is pending
+    recall_ms integer,   -- when it should be called again; null unless pending
+    failed_seq integer,  -- where it ended without a result
     calls integer not null,
-    ended_seq integer,
+    called_ms integer not null,
     first_seq integer not null,
     body blob not null,
     unique (kind, job)
 );
 create index if not exists lanes_open on lanes (state, kind, first_seq) where due_ms is not null;
 create index if not exists lanes_due on lanes (due_ms) where due_ms is not null;
-create index if not exists lanes_called on lanes (called_ms) where called_ms is not null;
-create index if not exists lanes_ended on lanes (ended_seq) where ended_seq is not null;
+create index if not exists lanes_recall on lanes (recall_ms) where recall_ms is not null;
+create index if not exists lanes_failed on lanes (failed_seq) where failed_seq is not null;
+create table if not exists tallies (state text primary key, jobs integer not null) without rowid;
 create table if not exists records (
     seq integer primary key,
     stamp_ns integer not null,
@@ -62,7 +67,6 @@ create index if not exists records_control on records (seq) where lane is null;
 """
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Lane)
 
 
 class Cursor(Struct, frozen=True):
@@ -70,13 +74,6 @@ class Cursor(Struct, frozen=True):
 
     seq: int
     record_digest: str
-
-
-class StoredRecord(Struct, frozen=True):
-    """A record with the verdict this node gave it."""
-
-    record: Record
-    verdict: Reason
 
 
 class _Held(Struct):
@@ -87,10 +84,13 @@ class _Held(Struct):
     calls: int
     called_ms: int
     first_seq: int
+    counted_as: State | None
+    """The state under which the tallies in the file count it."""
+    recall_after_ms: int = 0
     dirty: bool = False
 
 
-class Replica:
+class Replica(ReplicaReads):
     """One mesh's replica in one file. A single writer; readers open it read-only."""
 
     def __init__(self, path: Path | str, *, mesh: str, read_only: bool = False) -> None:
@@ -162,9 +162,11 @@ class Replica:
                 key,
             ).fetchone()
             if row is None:
-                held = _Held(0, EMPTY, 0, 0, 0)
+                held = _Held(0, EMPTY, 0, 0, 0, None)
             else:
-                held = _Held(row[0], _decoder.decode(row[1]), row[2], row[3] or 0, row[4])
+                lane = decode_lane(row[1])
+                state = lane.job.state if lane.job is not None else None
+                held = _Held(row[0], lane, row[2], row[3], row[4], state)
             self._lanes[key] = held
         return held
 
@@ -172,10 +174,14 @@ class Replica:
         self,
         record: Record,
         verdict: Reason,
-        key: tuple[str, str] | None,
-        lane: Lane | None,
+        key: tuple[str, str] | None = None,
+        lane: Lane | None = None,
+        recall_after_ms: int = 0,
     ) -> None:
-        """Add one judged record; nothing reaches the file before `flush`."""
+        """Add one judged record; nothing reaches the file before `flush`.
+
+        `recall_after_ms` is the rule for how long a call may stay unanswered.
+        """
         self._pending.append(
             (record.seq, record.stamp_ns, record.subject, verdict.value, key, record.payload)
         )
@@ -183,6 +189,7 @@ class Replica:
             return
         held = self._hold(key)
         held.lane = lane
+        held.recall_after_ms = recall_after_ms
         if held.first_seq == 0:
             held.first_seq = record.seq
         if ".call." in record.subject and verdict.is_accepted:
@@ -215,8 +222,16 @@ class Replica:
 
     def _write_lanes(self) -> None:
         fresh, known = [], []
+        moved: Counter[State] = Counter()
         for key, held in self._dirty:
             held.dirty = False
+            state = held.lane.job.state if held.lane.job is not None else None
+            if state is not held.counted_as:
+                if held.counted_as is not None:
+                    moved[held.counted_as] -= 1
+                if state is not None:
+                    moved[state] += 1
+                held.counted_as = state
             columns = _columns(held)
             if held.row == 0:
                 held.row = self._next_row
@@ -226,14 +241,19 @@ class Replica:
                 known.append((*columns, held.row))
         self._dirty.clear()
         self._db.executemany(
-            "insert into lanes (id, kind, job, state, urgency, due_ms, called_ms, calls,"
-            " ended_seq, first_seq, body) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "insert into lanes (id, kind, job, state, urgency, due_ms, recall_ms, failed_seq,"
+            " calls, called_ms, first_seq, body) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             fresh,
         )
         self._db.executemany(
-            "update lanes set state = ?, urgency = ?, due_ms = ?, called_ms = ?, calls = ?,"
-            " ended_seq = ?, first_seq = ?, body = ? where id = ?",
+            "update lanes set state = ?, urgency = ?, due_ms = ?, recall_ms = ?, failed_seq = ?,"
+            " calls = ?, called_ms = ?, first_seq = ?, body = ? where id = ?",
             known,
+        )
+        self._db.executemany(
+            "insert into tallies values (?, ?)"
+            " on conflict (state) do update set jobs = jobs + excluded.jobs",
+            [(state.value, change) for state, change in moved.items()],
         )
 
     def _forget(self) -> None:
@@ -245,97 +265,6 @@ class Replica:
         while len(self._lanes) > LANES_IN_MEMORY:
             del self._lanes[next(iter(self._lanes))]
 
-    # --- reading ------------------------------------------------------------------------------
-
-    def control_records(self) -> Iterator[Record]:
-        """Every record outside the lanes, oldest first."""
-        rows = self._db.execute(
-            "select seq, stamp_ns, subject, payload from records where lane is null order by seq"
-        )
-        return (Record(*row) for row in rows)
-
-    def record(self, seq: int) -> StoredRecord | None:
-        """One record, or None."""
-        row = self._db.execute(
-            "select seq, stamp_ns, subject, payload, verdict from records where seq = ?", (seq,)
-        ).fetchone()
-        return StoredRecord(Record(*row[:4]), Reason(row[4])) if row else None
-
-    def lane_records(self, kind: str, job: str) -> list[StoredRecord]:
-        """A lane's records with their verdicts, oldest first."""
-        rows = self._db.execute(
-            "select seq, stamp_ns, subject, payload, verdict from records"
-            " where lane = (select id from lanes where kind = ? and job = ?) order by seq",
-            (kind, job),
-        )
-        return [StoredRecord(Record(*row[:4]), Reason(row[4])) for row in rows]
-
-    def job(self, kind: str, job: str) -> Job | None:
-        """What is the state of this job (M20)."""
-        row = self._db.execute(
-            "select body from lanes where kind = ? and job = ?", (kind, job)
-        ).fetchone()
-        return _decoder.decode(row[0]).job if row else None
-
-    def find(self, prefix: str, *, limit: int = 16) -> list[Job]:
-        """Jobs whose id begins with these hex digits."""
-        rows = self._db.execute(
-            "select body from lanes where job >= ? and job < ? and state is not null limit ?",
-            (prefix, prefix + "g", limit),
-        )
-        return _jobs(rows)
-
-    def pending(self, kind: str, *, limit: int = 1000) -> list[Job]:
-        """Pending jobs of a kind, or below it, oldest first (M20)."""
-        rows = self._db.execute(
-            "select body from lanes where due_ms is not null and state = 'pending'"
-            " and (kind = ? or (kind > ? and kind < ?)) order by first_seq limit ?",
-            (kind, kind + ".", kind + "/", limit),
-        )
-        return _jobs(rows)
-
-    def overdue(self, now_ms: int, *, limit: int = 100) -> list[Job]:
-        """Jobs past their deadline, or past the time to start, longest overdue first (M20)."""
-        rows = self._db.execute(
-            "select body from lanes where due_ms is not null and due_ms < ?"
-            " order by due_ms limit ?",
-            (now_ms, limit),
-        )
-        return _jobs(rows)
-
-    def long_called(self, before_ms: int, *, limit: int = 100) -> list[tuple[Job, int]]:
-        """Pending jobs whose newest announcement is older, and how often they were announced."""
-        rows = self._db.execute(
-            "select body, calls from lanes where called_ms is not null and called_ms < ?"
-            " order by called_ms limit ?",
-            (before_ms, limit),
-        ).fetchall()
-        found = ((_decoder.decode(body).job, calls) for body, calls in rows)
-        return [(job, calls) for job, calls in found if job is not None]
-
-    def jobs(self, *, states: Iterable[State] = (), kind: str = "", limit: int = 50) -> list[Job]:
-        """Jobs, newest first, filtered by state and kind prefix."""
-        wanted = [state.value for state in states]
-        clauses, args = ["state is not null"], list[object]()
-        if wanted:
-            clauses.append(f"state in ({','.join('?' * len(wanted))})")
-            args += wanted
-        if kind:
-            clauses.append("(kind = ? or (kind > ? and kind < ?))")
-            args += [kind, kind + ".", kind + "/"]
-        rows = self._db.execute(
-            f"select body from lanes where {' and '.join(clauses)} order by id desc limit ?",  # noqa: S608 - only placeholders are joined
-            (*args, limit),
-        )
-        return _jobs(rows)
-
-    def counts(self) -> dict[str, int]:
-        """How many jobs are in each state that has any."""
-        rows = self._db.execute(
-            "select state, count(*) from lanes where state is not null group by state"
-        )
-        return dict(rows.fetchall())
-
     def refresh(self) -> Cursor:
         """For read-only opens: see what the writer has flushed since."""
         self._cursor = self._load_cursor()
@@ -346,29 +275,30 @@ def _is_ended(lane: Lane) -> bool:
     return lane.job is not None and lane.job.state in TERMINAL
 
 
-def _jobs(rows: Iterable[tuple[bytes]]) -> list[Job]:
-    found = (_decoder.decode(row[0]).job for row in rows)
-    return [job for job in found if job is not None]
-
-
 def _columns(held: _Held) -> tuple[object, ...]:
     job = held.lane.job
     body = _encoder.encode(held.lane)
     if job is None:
-        return None, None, None, None, held.calls, None, held.first_seq, body
+        return None, None, None, None, None, held.calls, held.called_ms, held.first_seq, body
     due_ms: int | None = None
     if job.state in HELD:
         due_ms = job.deadline_ms
     elif job.state in OPEN:
         due_ms = job.start_by_ms
-    called_ms = held.called_ms if job.state is State.PENDING else None
+    recall_ms: int | None = None
+    if job.state is State.PENDING:
+        since_ms = max(held.called_ms, job.hlc[0], job.retry_after_ms)
+        doublings = min(max(held.calls - 1, 0), MAX_DOUBLINGS)
+        recall_ms = since_ms + (held.recall_after_ms << doublings)
+    failed_seq = job.ended_seq if job.state.value in WITHOUT_RESULT else None
     return (
         job.state.value,
         job.urgency,
         due_ms,
-        called_ms,
+        recall_ms,
+        failed_seq,
         held.calls,
-        job.ended_seq or None,
+        held.called_ms,
         held.first_seq,
         body,
     )

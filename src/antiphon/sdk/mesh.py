@@ -57,9 +57,7 @@ class Registration(Protocol):
     """What `Mesh.task` returns: a decorator that knows what the function gives in the end."""
 
     @overload
-    def __call__(  # type: ignore[overload-overlap] # a coroutine is the closer match
-        self, function: Callable[P, Coroutine[Any, Any, R]], /
-    ) -> Task[P, R]: ...
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
 
     @overload
     def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...

@@ -13,7 +13,7 @@ from antiphon.engines.nats.pipeline import Pipeline
 from antiphon.errors import Misconfigured, OutcomeUnknown, Unavailable
 from antiphon.testing.engine_suite.harness import new_mesh
 from antiphon.testing.local_server import shared_server
-from tests.engines.nats.harness import NatsHarness, connect, sever, until
+from tests.engines.nats.harness import connect, sever, stalled, until
 
 pytestmark = pytest.mark.nats
 
@@ -60,6 +60,17 @@ async def test_without_a_server_the_first_connection_fails_at_once():
     assert "127.0.0.1:1" in caught.value.message
 
 
+async def test_a_password_in_the_address_is_never_shown():
+    with pytest.raises(Unavailable) as caught:
+        await NatsEngine.connect("nats://me:hunter2@127.0.0.1:1", new_mesh())
+    assert "hunter2" not in str(caught.value)
+    server = shared_server()
+    url = f"nats://{server.user}:{server.password}@127.0.0.1:{server.port}"
+    with pytest.raises(Misconfigured) as refused:
+        await NatsEngine.connect(url, new_mesh())
+    assert server.password not in str(refused.value)
+
+
 async def test_one_of_several_addresses_is_enough():
     server = shared_server()
     url = f"nats://127.0.0.1:1,{server.url}"
@@ -73,7 +84,7 @@ async def test_one_of_several_addresses_is_enough():
 async def test_writes_in_flight_become_unknown_as_soon_as_the_line_breaks():
     mesh = new_mesh()
     async with LocalServer() as server, await connect(server, mesh) as engine:
-        async with NatsHarness(server).stalled_server():
+        async with stalled(server):
             waiting = [
                 asyncio.ensure_future(
                     engine.log.append(

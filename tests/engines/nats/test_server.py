@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.engines.nats import LocalServer, server
-from antiphon.errors import Misconfigured, Unavailable
+from antiphon.errors import Held, Misconfigured, Unavailable
 from antiphon.testing.engine_suite.harness import new_mesh
 from antiphon.testing.local_server import running_server, shared_server
 from tests.engines.nats.harness import connect
@@ -48,6 +48,15 @@ async def test_a_directory_can_be_started_again_by_another_process(tmp_path):
     async with LocalServer(tmp_path) as running:
         await (await connect(running, mesh, create=False)).close()
     assert (tmp_path / "server.log").exists()  # it is not ours to delete
+
+
+async def test_two_servers_never_share_a_directory(tmp_path):
+    async with LocalServer(tmp_path) as running:
+        with pytest.raises(Held):
+            await LocalServer(tmp_path).start()
+        running.kill()
+        async with LocalServer(tmp_path):  # the lock died with the process
+            pass
 
 
 async def test_stopping_and_killing_are_safe_twice():

@@ -32,6 +32,7 @@ MAX_NATS_PY_BUFFER_BYTES = 1024 * 1024
 MAX_UNWRITTEN_BYTES = 8 * 1024 * 1024
 """Beyond this, whoever can wait is made to wait for the socket."""
 _PING_INTERVAL_S = 10
+_USER_INFO = re.compile(r"//[^@/,]*@")
 _QUOTED = re.compile(r'"([^"]*)"')
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -340,8 +341,14 @@ class Connection:
             _log.debug("closing a NATS connection: %s", error)
 
 
+def without_secrets(url: str) -> str:
+    """A URL that can be shown: a password may stand in it."""
+    return _USER_INFO.sub("//", url)
+
+
 def _explain(url: str, error: BaseException) -> Exception:
     """Why the first connection failed, as one of our errors."""
+    url = without_secrets(url)
     words = str(error) or type(error).__name__
     lowered = words.lower()
     if "authorization" in lowered or "authentication" in lowered:

@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 from antiphon.engines.nats.blobs import NatsBlobs
 from antiphon.engines.nats.bus import NatsBus
-from antiphon.engines.nats.connection import Connection, Login
+from antiphon.engines.nats.connection import Connection, Login, without_secrets
 from antiphon.engines.nats.inspection import ask_durability
 from antiphon.engines.nats.leases import NatsLeases
 from antiphon.engines.nats.log import NatsLog
@@ -101,7 +101,7 @@ class NatsEngine:
             if not self._connection.up:
                 raise
             raise Misconfigured(
-                f"there is no log of the mesh {self._mesh} at {url} ({error.message})",
+                f"there is no log of the mesh {self._mesh} at {without_secrets(url)}",
                 hint=f"check the address, or make the mesh there first ({log_name(self._mesh)})",
             ) from error
 

@@ -24,8 +24,9 @@ from antiphon.engines.nats.connection import Connection
 from antiphon.errors import AntiphonError, EngineDenied, OutcomeUnknown, Unavailable
 from antiphon.ports import Record
 
-DEFAULT_WINDOW = 4096
-"""Requests in flight; a large payload counts as several."""
+DEFAULT_WINDOW = 2048
+"""Requests in flight; a large payload counts as several. More gains nothing, and a slow disk
+would answer the last of them after their deadline."""
 BYTES_PER_SLOT = 16 * 1024
 SWEEP_S = 0.05
 """How late a deadline may be noticed."""

@@ -22,14 +22,17 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Literal, Self
 
 from msgspec import Struct
 
-from antiphon.errors import Misconfigured, Unavailable
+from antiphon.errors import Held, Misconfigured, Unavailable
+
+if sys.platform != "win32":
+    import fcntl
 
 MAX_PAYLOAD_BYTES = 1024 * 1024
 _POLL_S = 0.01
@@ -208,7 +211,12 @@ class LocalServer:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        try:
+            await self.start()
+        except BaseException:
+            self.kill()
+            self.remove()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -222,6 +230,10 @@ class LocalServer:
             return
         binary = self._binary or find_binary()
         self.directory.mkdir(parents=True, exist_ok=True)
+        with _sole_use_of(self.directory) as lock:
+            self._run(binary, lock)
+
+    def _run(self, binary: Path, lock: tuple[int, ...]) -> None:
         self._load_or_make_secrets()
         config = self.directory / "server.conf"
         _write_private(config, self._config())
@@ -235,6 +247,7 @@ class LocalServer:
                 stderr=log,
                 # A Ctrl-C at the terminal is for us; we then end the server in order.
                 start_new_session=sys.platform != "win32",
+                pass_fds=lock,
             )
 
     @property
@@ -314,6 +327,29 @@ class LocalServer:
                 "",
             ]
         )
+
+
+@contextlib.contextmanager
+def _sole_use_of(directory: Path) -> Iterator[tuple[int, ...]]:
+    """Lock the directory for the server: two on one store would destroy it.
+
+    The server inherits the locked file and holds the lock for as long as it lives, even if we
+    are killed and it is not.
+    """
+    if sys.platform == "win32":
+        yield ()
+        return
+    handle = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield (handle,)
+    except BlockingIOError as error:
+        raise Held(
+            f"a nats-server already runs in {directory}",
+            hint="another `antiphon dev` may be open; if not, end the nats-server that it left",
+        ) from error
+    finally:
+        os.close(handle)
 
 
 def _user_line(one: ServerUser) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from typing import Annotated
 
@@ -110,7 +111,10 @@ def _complain_of_others(error: Exception, *, as_json: bool) -> Exit:
         print(context.get_help(), file=sys.stderr)  # no command was given
         return Exit.USAGE
     path = context.command_path if context is not None else "antiphon"
-    return complain(WrongUsage(words(), hint=f"{path} --help"), as_json=as_json)
+    hint = f"{path} --help"
+    if re.search(r"No such option: -\d", words()):
+        hint = f"put -- before negative numbers: {path} … -- -1"
+    return complain(WrongUsage(words(), hint=hint), as_json=as_json)
 
 
 def _wants_json(arguments: list[str]) -> bool:

@@ -67,9 +67,9 @@ async def _develop(
         from antiphon.sdk.watching import event_of
 
         known_as = name or where.parent.name or "antiphon"
+        mesh = _mesh_with_tasks(where, tasks)
         running = await stack.enter_async_context(development(where, name=known_as))
         stop.last_acts.append(running.kill_server)
-        mesh = _mesh_with_tasks(where, tasks)
         await stack.enter_async_context(mesh)
         node = await stack.enter_async_context(mesh.node())
         worker = await stack.enter_async_context(mesh.worker(slots=slots))

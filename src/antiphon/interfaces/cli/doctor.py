@@ -54,9 +54,11 @@ async def _doctor(home: Path | None, *, as_json: bool) -> int:
     else:
         for finding in findings:
             mark, style = MARKS[finding.level]
-            out.say(f"{mark} ", f"{finding.check}: {finding.sentence}", style=style)
+            out.hanging(
+                [(f"{mark} ", style), (f"{finding.check:10} ", "strong")], [(finding.sentence, "")]
+            )
             if finding.hint:
-                out.say("    try: ", finding.hint)
+                out.say("             try: ", finding.hint)
     return Exit.OK if is_well else Exit.FAILED
 
 

@@ -101,12 +101,12 @@ def _row(job: Job) -> list[Piece]:
         (job.kind, ""),
         (ago(job.scheduled_ms), "quiet"),
         (took, "quiet"),
-        (f"{_tries(job)}/{job.attempts_max}", "quiet"),
+        (f"{tries(job)}/{job.attempts_max}", "quiet"),
         (short_node(job.claimer), "quiet"),
     ]
 
 
-def _tries(job: Job) -> int:
+def tries(job: Job) -> int:
     """Attempts begun: those that failed, and the one that goes on or went well."""
     is_begun = job.state in {"claimed", "running", "succeeded"} or job.outcome == "failed"
     return job.attempts + is_begun

@@ -6,6 +6,7 @@ import os
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from antiphon.errors import Held
 from antiphon.interfaces.cli import life
 from antiphon.interfaces.cli.exits import Exit
 from antiphon.interfaces.cli.options import (
@@ -37,7 +38,13 @@ async def _serve(home: Path | None, stop: life.Stop, *, as_json: bool) -> int:
     mesh = open_mesh(home)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(mesh)
-        running = await stack.enter_async_context(mesh.node())
+        try:
+            running = await stack.enter_async_context(mesh.node())
+        except Held as held:
+            raise Held(
+                f"another process keeps the replica in {mesh.home.path}",
+                hint="one full node per state directory is enough; 'antiphon nodes' shows it",
+            ) from held
         did = running.peer.author.did
         if as_json:
             ready = {"event": "ready", "node": did, "applied": running.applied}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from antiphon.errors import JobFailed
 from antiphon.interfaces.cli import life
 from antiphon.interfaces.cli.exits import Exit
-from antiphon.interfaces.cli.jobs import job_object
+from antiphon.interfaces.cli.jobs import job_object, tries
 from antiphon.interfaces.cli.lookup import JobArgument, find_job
 from antiphon.interfaces.cli.options import (
     HomeOption,
@@ -23,7 +23,7 @@ from antiphon.interfaces.cli.options import (
 from antiphon.interfaces.cli.terminal import Piece, ago, clock, moment, out, span, state_piece
 
 if TYPE_CHECKING:
-    from antiphon.sdk.mesh import Card, Job, Line
+    from antiphon.sdk.mesh import Job, Line
 
 ROLL_CALL_S = 0.25
 """Only to put names to node ids: whoever is slower stays a number."""
@@ -45,6 +45,8 @@ async def _show(prefix: str, home: Path | None, *, as_json: bool) -> int:
             found = await find_job(mesh, prefix)
             handle = mesh.job(found.kind, found.job)
             job, story = await handle.state(), await handle.story()
+        names = {card.node: card.alias for card in asking.result()}
+        names[mesh.station.keyring.did] = f"{mesh.station.alias}, here"
         end = {}
         if job.is_terminal:
             try:
@@ -55,7 +57,7 @@ async def _show(prefix: str, home: Path | None, *, as_json: bool) -> int:
         lines = [_line_object(line) for line in story]
         print_json({**job_object(job), **end, "story": lines})
     else:
-        _tell(job, story, end, asking.result())
+        _tell(job, story, end, names)
     return Exit.OK
 
 
@@ -71,7 +73,7 @@ def _line_object(line: Line) -> dict[str, Any]:
     }
 
 
-def _tell(job: Job, story: list[Line], end: dict[str, Any], cards: list[Card]) -> None:
+def _tell(job: Job, story: list[Line], end: dict[str, Any], names: dict[str, str]) -> None:
     out.pieces(state_piece(job.state.value), (f"  {job.kind} {short(job.job)}", "strong"))
     for words in _standing(job):
         out.pieces((f"  {words}", "quiet"))
@@ -81,13 +83,19 @@ def _tell(job: Job, story: list[Line], end: dict[str, Any], cards: list[Card]) -
         out.say("")
         result = end["result"]
         text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
-        out.pieces(("result  ", "quiet"), (text, ""))
+        out.hanging([("result  ", "quiet")], [(text, "")])
     elif "error" in end:
         out.say("")
-        out.pieces(("ended without a result  ", "quiet"), (end["error"], "failed"))
-    named = _names(story, cards)
-    if named:
-        out.pieces(("who     ", "quiet"), (named, ""))
+        # The sentence names the job once more, as it must where it stands alone.
+        why = end["error"].partition("): ")[2] or end["error"]
+        out.hanging([("ended   ", "quiet")], [(why, "failed")])
+    who = ", ".join(
+        f"{short_node(did)} is {names[did]}"
+        for did in dict.fromkeys(line.author for line in story)
+        if did in names
+    )
+    if who:
+        out.hanging([("who     ", "quiet")], [(who, "")])
 
 
 def _standing(job: Job) -> list[str]:
@@ -95,10 +103,10 @@ def _standing(job: Job) -> list[str]:
     words = [f"called {ago(job.scheduled_ms)}, on {moment(job.scheduled_ms)}"]
     if job.is_terminal:
         words[0] += f"; ended {span((job.ended_ms - job.scheduled_ms) / 1000)} later"
-    tries = f"{job.attempts} of {job.attempts_max} attempts failed"
+    used = f"{tries(job)} of {job.attempts_max} attempts used"
     match job.state.value:
         case "pending" if job.attempts:
-            words.append(f"{tries}; anyone may claim it again from {clock(job.retry_after_ms)}")
+            words.append(f"{used}; anyone may claim it again from {clock(job.retry_after_ms)}")
         case "pending":
             words.append(f"nobody has claimed it yet; it must start by {moment(job.start_by_ms)}")
         case "waiting":
@@ -106,7 +114,7 @@ def _standing(job: Job) -> list[str]:
         case "claimed" | "running":
             words.append(f"held by {short_node(job.claimer)} until {clock(job.deadline_ms)}")
         case _ if job.attempts:
-            words.append(tries)
+            words.append(used)
     return words
 
 
@@ -120,9 +128,3 @@ def _row(line: Line, job: Job) -> list[Piece]:
         (mark, "succeeded" if mark == "✓" else "" if is_accepted else "failed"),
         (line.words, ""),
     ]
-
-
-def _names(story: list[Line], cards: list[Card]) -> str:
-    present = {card.node: card for card in cards}
-    seen = dict.fromkeys(line.author for line in story if line.author in present)
-    return ", ".join(f"{short_node(did)} is {present[did].alias}" for did in seen)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from antiphon.errors import JobFailed, Unavailable
+from antiphon.errors import JobFailed, Rejected, Unavailable
 from antiphon.interfaces.cli import life
 from antiphon.interfaces.cli.completion import complete_kind
 from antiphon.interfaces.cli.exits import Exit, WrongUsage
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 PATIENCE_S: Final = 3.0
 """How long a job may lie unanswered before we say what could be wrong."""
+CLOSE: Final = 0.8
+"""How alike two kinds must be for one to be a misspelling of the other."""
 PROGRESS_AFTER_S: Final = 0.3
 PROGRESS_EVERY_S: Final = 0.25
 
@@ -163,7 +165,11 @@ async def _submit(
 ) -> int:
     began = time.monotonic()
     async with mesh:
-        handle = await mesh.call(kind, args, kwargs, options=options)
+        try:
+            handle = await mesh.call(kind, args, kwargs, options=options)
+        except Rejected as refused:
+            refused.hint = refused.hint or _bounds(refused.reason, mesh)
+            raise
         if not wish.wait:
             return _called(handle, wish)
         before = None if handle.is_new else await handle.state()
@@ -173,7 +179,7 @@ async def _submit(
             result = await _wait(mesh, handle, wish)
         except asyncio.CancelledError:
             if not wish.as_json:
-                err.erase() if err.is_terminal else None
+                err.erase()
                 err.say("the job goes on: ", f"antiphon show {short(handle.id)}")
             raise
         except JobFailed as failed:
@@ -194,6 +200,19 @@ async def _submit(
         )
     print_result(result)
     return Exit.OK
+
+
+def _bounds(reason: str, mesh: Mesh) -> str:
+    """What the mesh's rules would have allowed."""
+    rules = mesh.peer.control.rules
+    match reason:
+        case "lease":
+            low, high = rules.lease_min_ms / 1000, rules.lease_max_ms / 1000
+            return f"a lease between {low:g} and {high:g} s"
+        case "attempts":
+            return f"at most {rules.attempts_max} attempts"
+        case _:
+            return ""
 
 
 def _called(handle: JobHandle[Any], wish: _Wish) -> int:
@@ -276,21 +295,19 @@ async def _narrate(mesh: Mesh, handle: JobHandle[Any]) -> None:
             with suppress(Unavailable):
                 job = await handle.state()
                 waited = time.monotonic() - began
-                if err.is_terminal:
-                    err.fading(*_progress(job, waited))
+                err.fading(*_progress(job, waited))
                 if not has_asked and job.state == "pending" and waited > PATIENCE_S:
                     has_asked = True
                     _say_diagnosis(job, await mesh.nodes())
             await asyncio.sleep(PROGRESS_EVERY_S)
     finally:
-        if err.is_terminal:
-            err.erase()
+        err.erase()
 
 
 def _progress(job: Job, waited_s: float) -> list[Piece]:
     words = f"  {job.kind} {short(job.job)}, {span(waited_s)}"
     if job.attempts:
-        words += f", {counted(job.attempts, 'attempt')} of {job.attempts_max} failed"
+        words += f", {job.attempts} of {job.attempts_max} attempts failed"
     return [state_piece(job.state.value), (words, "quiet")]
 
 
@@ -298,8 +315,7 @@ def _say_diagnosis(job: Job, cards: list[Card]) -> None:
     """Why nobody may have answered, and what to type."""
     from difflib import get_close_matches
 
-    if err.is_terminal:
-        err.erase()
+    err.erase()
     if job.attempts:
         return  # it was answered; it failed and waits for its next attempt
     able = [card for card in cards if job.kind in card.kinds]
@@ -312,7 +328,7 @@ def _say_diagnosis(job: Job, cards: list[Card]) -> None:
         return
     err.say("waiting: ", f"nobody who answers the roll call runs {job.kind}")
     answered = sorted({kind for card in cards for kind in card.kinds})
-    close = get_close_matches(job.kind, answered, n=1)
+    close = get_close_matches(job.kind, answered, n=1, cutoff=CLOSE)
     if close:
         err.say("  did you mean ", f"{close[0]}?", f"  antiphon cancel {short(job.job)}")
     elif answered:

@@ -43,6 +43,10 @@ GLYPHS: Final = {
 }
 PIPE_WIDTH: Final = 4096
 """Columns where nothing has to fit: no line of ours is cut or wrapped in a pipe."""
+GUTTER: Final = 2
+"""Columns between the columns of a table."""
+MIN_BENT: Final = 12
+"""A flexible column gives way down to this."""
 ERASE_LINE: Final = "\r\x1b[2K"
 
 Piece = tuple[str, str]
@@ -67,6 +71,11 @@ class Voice:
     def is_terminal(self) -> bool:
         """Whether a person is looking."""
         return self.stream.isatty()
+
+    @property
+    def can_rewrite(self) -> bool:
+        """Whether a line can be taken back."""
+        return self.is_terminal and os.environ.get("TERM", "dumb") != "dumb"
 
     @property
     def console(self) -> Console:
@@ -98,7 +107,7 @@ class Voice:
         self.console.print(joined(pieces))
 
     def hanging(self, head: Sequence[Piece], body: Sequence[Piece]) -> None:
-        """One line whose body, where it is too long, goes on below itself and not below the head."""
+        """One line; a body that is too long goes on below itself, not below the head."""
         if not self.is_terminal:
             self.pieces(*head, *body)
             return
@@ -111,7 +120,9 @@ class Voice:
         self.console.print(grid)
 
     def fading(self, *pieces: Piece) -> None:
-        """A line that the next one replaces; terminals only."""
+        """A line that the next one replaces; only where lines can be replaced."""
+        if not self.can_rewrite:
+            return
         line = joined(pieces)
         line.truncate(max(self.console.width - 1, 1), overflow="ellipsis")
         self.erase()
@@ -119,6 +130,8 @@ class Voice:
 
     def erase(self) -> None:
         """Take a fading line away."""
+        if not self.can_rewrite:
+            return
         self.stream.write(ERASE_LINE)
         self.stream.flush()
 
@@ -133,16 +146,25 @@ class Voice:
         """Columns without rules; the flexible one gives way first where the screen is narrow."""
         from rich.table import Table
 
-        grid = Table(box=None, pad_edge=False, show_header=bool(heads), header_style="dim")
+        grid = Table(
+            box=None,
+            pad_edge=False,
+            padding=(0, GUTTER, 0, 0),
+            show_header=bool(heads),
+            header_style="dim",
+        )
         rows = list(rows)
-        width = len(heads) or (len(rows[0]) if rows else 0)
-        for at in range(width):
-            may_bend = at == flexible % width
+        count = len(heads) or (len(rows[0]) if rows else 0)
+        widths = [_widest(heads, rows, at) for at in range(count)]
+        bends = flexible % max(count, 1)
+        others = sum(widths) - widths[bends] + GUTTER * (count - 1) if count else 0
+        for at, wanted in enumerate(widths):
+            room = max(self.console.width - others, MIN_BENT) if at == bends else wanted
             grid.add_column(
                 heads[at] if heads else "",
-                no_wrap=not (may_bend and wraps),
-                overflow="fold" if may_bend and wraps else "ellipsis",
-                min_width=None if may_bend else _widest(heads, rows, at),
+                no_wrap=not (at == bends and wraps),
+                overflow="fold" if at == bends and wraps else "ellipsis",
+                width=min(wanted, room),
             )
         for row in rows:
             grid.add_row(*(joined([piece]) for piece in row))
@@ -153,8 +175,10 @@ class Voice:
 
 
 def _widest(heads: Sequence[str], rows: list[Sequence[Piece]], at: int) -> int:
-    cells = [row[at][0] for row in rows]
-    return max((len(cell) for cell in (*cells, *heads[at : at + 1])), default=0)
+    from rich.cells import cell_len
+
+    cells = [printable(row[at][0]) for row in rows]
+    return max((cell_len(cell) for cell in (*cells, *heads[at : at + 1])), default=0)
 
 
 def joined(pieces: Iterable[Piece]) -> Text:
@@ -197,9 +221,12 @@ def span(seconds: float) -> str:
 
 
 def ago(at_ms: int) -> str:
-    """How long ago a moment was."""
+    """How long ago a moment was, roughly."""
     seconds = time.time() - at_ms / 1000
-    return "just now" if seconds < 1 else f"{span(seconds)} ago"
+    for unit_s, unit in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min"), (1, "s")):
+        if seconds >= unit_s:
+            return f"{seconds // unit_s:.0f} {unit} ago"
+    return "just now"
 
 
 def clock(at_ms: int, *, with_ms: bool = False) -> str:

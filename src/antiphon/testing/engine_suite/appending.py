@@ -1,6 +1,6 @@
 """Writing to the log: order, compare-and-set, message ids."""
 
-# a test's name states the behaviour; expected values are literal.
+# A test's name states the behaviour; expected values are literal.
 # ruff: noqa: D102, PLR2004
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Blobs: bytes by their digest, whole or not at all."""
 
-# a test's name states the behaviour.
+# A test's name states the behaviour.
 # ruff: noqa: D102
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Following the log: every record, once, in order, soon."""
 
-# a test's name states the behaviour.
+# A test's name states the behaviour.
 # ruff: noqa: D102
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Leases: keys with an owner, a revision and an end."""
 
-# a test's name states the behaviour; expected values are literal.
+# A test's name states the behaviour; expected values are literal.
 # ruff: noqa: D102, PLR2004
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The bus: messages that nobody stores."""
 
-# a test's name states the behaviour.
+# A test's name states the behaviour.
 # ruff: noqa: D102
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Every test has a server of its own. Connections are expected to come back by themselves.
 """
 
-# a test's name states the behaviour; expected values are literal.
+# A test's name states the behaviour; expected values are literal.
 # ruff: noqa: D102, PLR2004
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reading the log: pages, lanes, confirmations, purges."""
 
-# a test's name states the behaviour; expected values are literal.
+# A test's name states the behaviour; expected values are literal.
 # ruff: noqa: D102, PLR2004
 
 from __future__ import annotations

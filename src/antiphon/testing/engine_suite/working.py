@@ -4,7 +4,7 @@ What this suite fixes about settling is JetStream's behaviour, and the reason wh
 decides by compare-and-set alone: nothing here is fenced.
 """
 
-# a test's name states the behaviour; expected values are literal.
+# A test's name states the behaviour; expected values are literal.
 # ruff: noqa: D102, PLR2004
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from antiphon.testing.simulation.ground import Ground
 from antiphon.testing.simulation.hostile import Mallory
 from antiphon.testing.simulation.machines import FullMachine, Machine, WorkerMachine
 from antiphon.testing.simulation.owner import OwnerMachine
+from antiphon.testing.simulation.workload import KINDS
 
 DRIFT_MS: Final = 1_700
 """How wrong a clock is that still lies within the drift, all errors together."""
@@ -26,6 +27,8 @@ AHEAD_MS: Final = 45_000
 """Steps beyond the drift. A clock that was ahead keeps its machine silent for as long."""
 FRESH_KEY: Final = 0.3
 """Workers that come back as strangers."""
+ROUTED: Final = 0.7
+"""Changes by the owner that are routes; the others are rules."""
 
 MENU: Final[dict[str, int]] = {
     "crash": 18,
@@ -202,9 +205,14 @@ class Adversary:
 
     def control(self) -> None:
         """The owner changes a route or the rules under everybody's feet."""
-        target = self._chance.choice([*self._workers, None])
+        worker, kind = self._chance.choice(self._workers), self._chance.choice(KINDS)
+        last_s, attempts = self._chance.uniform(10.0, 120.0), self._chance.randint(2, 5)
         self.counts["control"] += 1
-        self._owner.change(target.keyring.did if target else None, self._chance.random())
+        if self._chance.random() < ROUTED:
+            self._owner.route(kind, worker.keyring.did)
+            self._later(last_s, lambda: self._owner.route(kind, None))
+        else:
+            self._owner.rule(attempts)
 
     def _count(self, name: str, machine: Machine) -> None:
         where = "full node" if isinstance(machine, FullMachine) else type(machine).__name__

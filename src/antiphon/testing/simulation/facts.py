@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 from blake3 import blake3
 from msgspec import Struct
 
@@ -16,6 +17,8 @@ from antiphon.ports import Record
 
 Key = tuple[str, str]
 """A job: (kind, job id)."""
+
+_decode = msgspec.json.Decoder().decode
 
 
 class Fact(Struct, frozen=True):
@@ -46,7 +49,7 @@ def read(mesh: str, record: Record) -> Fact | None:
     """The fact in a record, or None if there is none to be read."""
     op_bytes, _, _ = record.payload.partition(b"\n")
     try:
-        op = json.loads(op_bytes)
+        op = _decode(op_bytes)
         wall_ms, logical = op["hlc"]
         return Fact(
             type=op["type"],
@@ -58,7 +61,7 @@ def read(mesh: str, record: Record) -> Fact | None:
             op_bytes=op_bytes,
             home=_home(mesh, op["type"], op["body"]),
         )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (msgspec.MsgspecError, ValueError, LookupError, TypeError, AttributeError):
         return None
 
 

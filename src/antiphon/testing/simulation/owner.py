@@ -28,7 +28,6 @@ RULES: Final = Rules(
     yields_max=12,
 )
 """Short leases, so that an hour holds many of their ends."""
-ROUTE_SHARE: Final = 0.7
 
 
 class Change(Struct, frozen=True):
@@ -49,24 +48,21 @@ class OwnerMachine(Machine):
         self._wake = asyncio.Event()
         self.is_idle = True
 
-    def change(self, target: str | None, chance: float) -> None:
-        """Route a kind to one worker, clear the route, or alter the rules."""
-        mesh = self.ground.mesh
-        kind = KINDS[int(chance * 1000) % len(KINDS)]
-        if chance < ROUTE_SHARE:
-            body = ops.RouteBody(kind=kind, target=target)
-            self._push(Change(ops.MeshRoute, body, subjects.control(mesh, f"route.{kind}")))
-        else:
-            rules = replace(RULES, attempts=3 + int(chance * 100) % 3)
-            self._push(
-                Change(ops.MeshRules, ops.RulesBody(rules=rules), subjects.control(mesh, "rules"))
-            )
+    def route(self, kind: str, target: str | None) -> None:
+        """Let only one node claim a kind, or everybody again."""
+        subject = subjects.control(self.ground.mesh, f"route.{kind}")
+        body = ops.RouteBody(kind=kind, target=target)
+        self._push(Change(ops.MeshRoute, body, subject))
+
+    def rule(self, attempts: int) -> None:
+        """Change what a job gets that does not say how often it may be tried."""
+        body = ops.RulesBody(rules=replace(RULES, attempts=attempts))
+        self._push(Change(ops.MeshRules, body, subjects.control(self.ground.mesh, "rules")))
 
     def clear_routes(self) -> None:
         """Let everybody claim everything again."""
         for kind in KINDS:
-            subject = subjects.control(self.ground.mesh, f"route.{kind}")
-            self._push(Change(ops.MeshRoute, ops.RouteBody(kind=kind), subject))
+            self.route(kind, None)
 
     def _push(self, change: Change) -> None:
         self.is_idle = False

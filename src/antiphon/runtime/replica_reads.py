@@ -1,0 +1,128 @@
+"""Questions to the replica: everything here is answered on this machine (SPEC §3, M20).
+
+The tables and who writes them are in `antiphon.runtime.replica`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.core.jobs import Job, State
+from antiphon.core.lanes import Lane
+from antiphon.core.reasons import Reason
+from antiphon.ports import Record
+
+WITHOUT_RESULT: Final = frozenset({State.FAILED.value, State.ABORTED.value})
+
+decode_lane = msgspec.msgpack.Decoder(Lane).decode
+
+
+class StoredRecord(Struct, frozen=True):
+    """A record with the verdict this node gave it."""
+
+    record: Record
+    verdict: Reason
+
+
+class ReplicaReads:
+    """The reading half of a replica."""
+
+    _db: sqlite3.Connection
+
+    def control_records(self) -> Iterator[Record]:
+        """Every record outside the lanes, oldest first."""
+        rows = self._db.execute(
+            "select seq, stamp_ns, subject, payload from records where lane is null order by seq"
+        )
+        return (Record(*row) for row in rows)
+
+    def record(self, seq: int) -> StoredRecord | None:
+        """One record, or None."""
+        row = self._db.execute(
+            "select seq, stamp_ns, subject, payload, verdict from records where seq = ?", (seq,)
+        ).fetchone()
+        return StoredRecord(Record(*row[:4]), Reason(row[4])) if row else None
+
+    def lane_records(self, kind: str, job: str) -> list[StoredRecord]:
+        """A lane's records with their verdicts, oldest first."""
+        rows = self._db.execute(
+            "select seq, stamp_ns, subject, payload, verdict from records"
+            " where lane = (select id from lanes where kind = ? and job = ?) order by seq",
+            (kind, job),
+        )
+        return [StoredRecord(Record(*row[:4]), Reason(row[4])) for row in rows]
+
+    def job(self, kind: str, job: str) -> Job | None:
+        """What is the state of this job (M20)."""
+        row = self._db.execute(
+            "select body from lanes where kind = ? and job = ?", (kind, job)
+        ).fetchone()
+        return decode_lane(row[0]).job if row else None
+
+    def find(self, prefix: str, *, limit: int = 16) -> list[Job]:
+        """Jobs whose id begins with these hex digits."""
+        rows = self._db.execute(
+            "select body from lanes where job >= ? and job < ? and state is not null limit ?",
+            (prefix, prefix + "g", limit),
+        )
+        return _jobs(rows)
+
+    def pending(self, kind: str, *, limit: int = 1000) -> list[Job]:
+        """Pending jobs of a kind, or below it, oldest first (M20)."""
+        rows = self._db.execute(
+            "select body from lanes where due_ms is not null and state = 'pending'"
+            " and (kind = ? or (kind > ? and kind < ?)) order by first_seq limit ?",
+            (kind, kind + ".", kind + "/", limit),
+        )
+        return _jobs(rows)
+
+    def overdue(self, now_ms: int, *, limit: int = 100) -> list[Job]:
+        """Jobs past their deadline, or past the time to start, longest overdue first (M20)."""
+        rows = self._db.execute(
+            "select body from lanes where due_ms is not null and due_ms < ?"
+            " order by due_ms limit ?",
+            (now_ms, limit),
+        )
+        return _jobs(rows)
+
+    def unanswered(self, now_ms: int, *, limit: int = 100) -> list[Job]:
+        """Pending jobs that should be called again, longest waiting first."""
+        rows = self._db.execute(
+            "select body from lanes where recall_ms is not null and recall_ms < ?"
+            " order by recall_ms limit ?",
+            (now_ms, limit),
+        )
+        return _jobs(rows)
+
+    def jobs(self, *, states: Iterable[State] = (), kind: str = "", limit: int = 50) -> list[Job]:
+        """Jobs, newest first, filtered by state and kind prefix."""
+        wanted = [state.value for state in states]
+        clauses, args = ["state is not null"], list[object]()
+        if wanted and set(wanted) <= WITHOUT_RESULT:
+            clauses.append("failed_seq is not null")
+        if wanted:
+            clauses.append(f"state in ({','.join('?' * len(wanted))})")
+            args += wanted
+        if kind:
+            clauses.append("(kind = ? or (kind > ? and kind < ?))")
+            args += [kind, kind + ".", kind + "/"]
+        rows = self._db.execute(
+            f"select body from lanes where {' and '.join(clauses)} order by id desc limit ?",  # noqa: S608 - only placeholders are joined
+            (*args, limit),
+        )
+        return _jobs(rows)
+
+    def counts(self) -> dict[str, int]:
+        """How many jobs are in each state that has any."""
+        rows = self._db.execute("select state, jobs from tallies where jobs > 0")
+        return dict(rows.fetchall())
+
+
+def _jobs(rows: Iterable[tuple[bytes]]) -> list[Job]:
+    found = (decode_lane(row[0]).job for row in rows)
+    return [job for job in found if job is not None]

@@ -1,0 +1,226 @@
+"""Deliberate bugs, one at a time: each must be noticed by the simulator.
+
+    python -m antiphon.testing.mutants
+
+A zero from `antiphon.testing.simulate` means something only if a broken system does not get one.
+Each mutant is a patch that lives here and nowhere else; it is switched on around a run and off
+again. For each, short and stormy seeds are run until a law is broken; the same seeds must pass
+without it. The last line on standard output is one JSON object; exits 0 only if all were caught.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from antiphon.core import codec, lanes, ops, records, signing, transitions
+from antiphon.core.ids import digest
+from antiphon.core.jobs import HELD, OPEN, Job
+from antiphon.core.reasons import Reason
+from antiphon.engines.memory.log import LogStore
+from antiphon.runtime.tenure import Tenure
+from antiphon.runtime.worker import Worker
+from antiphon.testing.simulation.world import Outcome, Plan, run
+
+SEEDS: Final = 200
+"""How many seeds a mutant may survive."""
+CHAOS_S: Final = 480.0
+FAULTS_PER_HOUR: Final = 900.0
+JOBS_PER_HOUR: Final = 450.0
+
+Mutant = Callable[[], AbstractContextManager[None]]
+
+
+@contextmanager
+def patched(owner: Any, name: str, value: object) -> Iterator[None]:
+    """Replace an attribute (or a dictionary's entry) for a while."""
+    is_table = isinstance(owner, dict)
+    before = owner[name] if is_table else getattr(owner, name)
+    put = owner.__setitem__ if is_table else lambda key, new: setattr(owner, key, new)
+    put(name, value)
+    try:
+        yield
+    finally:
+        put(name, before)
+
+
+# --- the mutants -----------------------------------------------------------------------------
+
+
+@contextmanager
+def no_fence_check() -> Iterator[None]:
+    """The holder's ops count whatever fence they carry."""
+
+    def only_the_claimer(job: Job, op: Any) -> Reason | None:
+        return None if op.author == job.claimer else Reason.NOT_CLAIMER
+
+    with patched(transitions, "_holder_fault", only_the_claimer):
+        yield
+
+
+@contextmanager
+def early_ack() -> Iterator[None]:
+    """A worker acknowledges before it has read the accepted end."""
+    really_end: Any = Worker._end  # noqa: SLF001 - a mutant reaches where nobody else does
+
+    async def end(self: Worker, tenure: Tenure, body: Any) -> None:
+        tenure.delivery.ack()
+        await really_end(self, tenure, body)
+
+    with patched(Worker, "_end", end):
+        yield
+
+
+@contextmanager
+def no_compare_and_set() -> Iterator[None]:
+    """The engine stores whatever comes, and the rules do not look at `prev`."""
+    really_append, really_judge = LogStore.append, lanes._judge  # noqa: SLF001 - as above
+
+    def append(
+        self: LogStore, subject: str, payload: bytes, message_id: str, _expected: int
+    ) -> int:
+        seqs = self._subjects.get(subject)  # noqa: SLF001 - as above
+        return really_append(self, subject, payload, message_id, seqs[-1] if seqs else 0)
+
+    def judge(control: Any, job: Any, before: int, entry: records.Entry, deps: Any) -> Any:
+        named = entry.op.prev if entry.op is not None else before
+        return really_judge(control, job, named, entry, deps)
+
+    with patched(LogStore, "append", append), patched(lanes, "_judge", judge):
+        yield
+
+
+@contextmanager
+def expiry_by_local_time() -> Iterator[None]:
+    """Whoever believes that a lease is over may end it: the rules check no deadline."""
+    table: Any = transitions.TRANSITIONS[ops.JobExpire]
+    with ExitStack() as stack:
+        for state in (*HELD, *OPEN):
+            stack.enter_context(patched(table, state, _believing(table[state])))
+        yield
+
+
+def _believing(cell: Any) -> Any:
+    def judge(job: Job, op: Any, at: Any) -> Any:
+        return cell(replace(job, deadline_ms=-1, start_by_ms=-1), op, at)
+
+    return judge
+
+
+@contextmanager
+def subject_unchecked() -> Iterator[None]:
+    """A record counts on whatever subject it lies."""
+    really_open = records.open_record
+
+    def open_record(
+        mesh: str, seq: int, commit_ms: int, subject: str, payload: bytes
+    ) -> records.Entry:
+        entry = really_open(mesh, seq, commit_ms, subject, payload)
+        if entry.fault is not Reason.SUBJECT:
+            return entry
+        op_bytes, block = signing.unframe(payload)
+        op = codec.decode(op_bytes, ops.decoder)
+        if not signing.is_block_valid(op.author, mesh, op_bytes, block):
+            return entry
+        return records.Entry(seq, commit_ms, subject, op, digest(op_bytes), None)
+
+    with patched(records, "open_record", open_record):
+        yield
+
+
+MUTANTS: Final[dict[str, Mutant]] = {
+    mutant.__name__: mutant
+    for mutant in (
+        no_fence_check,
+        early_ack,
+        no_compare_and_set,
+        expiry_by_local_time,
+        subject_unchecked,
+    )
+}
+
+
+# --- the hunt --------------------------------------------------------------------------------
+
+
+class Catch(Struct, frozen=True):
+    """How a mutant was caught."""
+
+    mutant: str
+    seed: int
+    law: str
+    what: str
+
+
+def plan(seed: int) -> Plan:
+    """A short and stormy run."""
+    return Plan(
+        seed=seed,
+        chaos_s=CHAOS_S,
+        jobs_per_hour=JOBS_PER_HOUR,
+        faults_per_hour=FAULTS_PER_HOUR,
+        stop_at_first=True,
+    )
+
+
+def hunt(name: str, seeds: Sequence[int]) -> Catch | None:
+    """The first seed whose run breaks a law under this mutant, or None."""
+    for seed in seeds:
+        with MUTANTS[name]():
+            outcome = run(plan(seed))
+        if outcome.violations:
+            first = outcome.violations[0]
+            return Catch(name, seed, first.law, first.what)
+    return None
+
+
+def unmutated(seeds: Sequence[int]) -> list[Outcome]:
+    """The same seeds without any mutant: those that break a law all the same."""
+    return [outcome for seed in seeds if (outcome := run(plan(seed))).broken]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Hunt them all; say by the exit code whether each was caught and the original was not."""
+    parser = argparse.ArgumentParser(
+        prog="python -m antiphon.testing.mutants", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument("--seed", type=int, default=0, help="the first seed (default 0)")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many a mutant may survive")
+    parser.add_argument("--quick", action="store_true", help="the same; it is quick already")
+    arguments = parser.parse_args(argv)
+    seeds = range(arguments.seed, arguments.seed + arguments.seeds)
+    began, catches, needed = time.monotonic(), dict[str, Catch](), 0
+    for name in MUTANTS:
+        catch = hunt(name, seeds)
+        if catch is None:
+            print(f"{name}: SURVIVED {len(seeds)} seeds", file=sys.stderr)
+            needed = len(seeds)
+            continue
+        catches[name] = catch
+        needed = max(needed, catch.seed - arguments.seed + 1)
+        print(f"{name}: caught at seed {catch.seed} by {catch.law}: {catch.what}", file=sys.stderr)
+    broken = unmutated(seeds[:needed])
+    for outcome in broken:
+        print(f"unmutated seed {outcome.seed} broke {outcome.violations[0]}", file=sys.stderr)
+    report = {
+        "mutants": len(MUTANTS),
+        "caught": len(catches),
+        "seeds_max": needed,
+        "unmutated_violations": len(broken),
+        "seconds": round(time.monotonic() - began, 1),
+        "by": {name: {"seed": c.seed, "law": c.law} for name, c in catches.items()},
+    }
+    print(json.dumps(report))
+    return 0 if len(catches) == len(MUTANTS) and not broken else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""A terminal for tests: the real `antiphon` in real processes, in a directory of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Empty, Queue
+from typing import Any, NamedTuple
+
+ANTIPHON = Path(sys.executable).parent / "antiphon"
+PATIENCE_S = 60.0
+"""How long anything may take on a machine that is busy with other things."""
+
+
+class Answer(NamedTuple):
+    """What a command that ended had to say."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class Running:
+    """A command that goes on."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.pid = process.pid
+        self.seen: list[str] = []
+        self._lines: Queue[str] = Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line)
+
+    def line(self, holding: str = "") -> str:
+        """The next line of standard output that holds this text."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                line = self._lines.get(timeout=max(deadline - time.monotonic(), 0.01))
+            except Empty:
+                raise AssertionError(f"no line with {holding!r}; so far: {self.seen}") from None
+            self.seen.append(line)
+            if holding in line:
+                return line
+
+    def send(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """A signal to the whole group, as a terminal's Ctrl-C sends it."""
+        os.killpg(self.pid, number)
+
+    def wait(self) -> int:
+        return self.process.wait(PATIENCE_S)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        if self.process.poll() is None:
+            self.send(number)
+        return self.wait()
+
+    @property
+    def err(self) -> str:
+        """Standard error of a process that has ended."""
+        assert self.process.stderr is not None
+        return self.process.stderr.read()
+
+
+class Shell:
+    """A directory in which commands are typed."""
+
+    def __init__(self, directory: Path, **env: str) -> None:
+        self.directory = directory
+        self.env = {key: value for key, value in os.environ.items() if "ANTIPHON" not in key}
+        self.env |= {"NO_COLOR": "1", **env}
+
+    @property
+    def home(self) -> Path:
+        return self.directory / ".antiphon"
+
+    def run(self, *words: str, timeout_s: float = PATIENCE_S, **env: str) -> Answer:
+        """Type a command and wait for its end."""
+        began = time.monotonic()
+        done = subprocess.run(
+            [ANTIPHON, *words],
+            cwd=self.directory,
+            env=self.env | env,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        return Answer(done.returncode, done.stdout, done.stderr, time.monotonic() - began)
+
+    @contextmanager
+    def start(self, *words: str, **env: str) -> Iterator[Running]:
+        """Type a command that goes on; whatever of it is left at the end is killed."""
+        process = subprocess.Popen(
+            [ANTIPHON, *words],
+            cwd=self.directory,
+            env=self.env | env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        running = Running(process)
+        try:
+            yield running
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            for stream in (process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
+
+    @contextmanager
+    def dev(self, *words: str, **env: str) -> Iterator[dict[str, Any]]:
+        """A development mesh that is ready; ended in order."""
+        with self.start("dev", "--json", *words, **env) as running:
+            yield {"running": running, **json.loads(running.line())}
+            assert running.stop() == 0, running.err
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    except OSError:
+        return False
+
+
+def until(condition: Any, *, within_s: float = PATIENCE_S) -> None:
+    """Wait for something to become true."""
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not become true in time"
+        time.sleep(0.05)
