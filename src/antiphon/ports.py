@@ -8,8 +8,9 @@ Rules that every implementation keeps:
 
 - Sequences begin at 1, rise by one for each stored record, and are never reused.
 - A record never changes once it has a sequence. Its stamp is the same for every reader.
-- A write ends in one of four ways: a sequence, `LostRace`, `IdTaken`, or `OutcomeUnknown`.
-  `Unavailable` is raised only where it is certain that nothing was sent.
+- A write ends in one of five ways: a sequence, `LostRace`, `IdTaken`, `OutcomeUnknown`, or
+  `Rejected` where the engine can never take it (too large, or not of this mesh).
+  `Unavailable` is raised only where it is certain that nothing was stored.
 - Every iterator and queue is bounded; every wait takes its bound from the caller.
 """
 
@@ -51,8 +52,9 @@ class Page(Struct, frozen=True, gc=False):
 class Delivery(Protocol):
     """One job announcement, lent to this worker until it is settled or its time is up.
 
-    Settling proves nothing to anyone (SPEC §8): the engine fences no acknowledgement. All four
-    calls are fire-and-forget, safe twice and safe after a disconnect.
+    Settling proves nothing to anyone (SPEC §8): the engine fences no acknowledgement, so a late
+    one takes the announcement from its present holder. All three calls are fire-and-forget,
+    safe twice and safe after a disconnect.
     """
 
     @property
@@ -117,14 +119,16 @@ class OpLog(Protocol):
         """Store `payload` if the last sequence on `subject` is `expected_last` (0 = none yet).
 
         Returns the sequence. Storing the same bytes under the same message id again returns the
-        first sequence. Raises `LostRace`, `IdTaken` or `OutcomeUnknown`; `Unavailable` if the
-        engine is away and nothing was sent.
+        first sequence: always with the same `expected_last`, and within the engine's duplicate
+        window with any. Raises `LostRace`, `IdTaken` or `OutcomeUnknown`; `Unavailable` if the
+        engine is away and nothing was stored. After a purge a subject is at 0 again.
         """
 
     async def read(self, after: int, *, limit: int, subject: str = ">") -> Page:
         """Records with a sequence above `after` whose subject matches, oldest first.
 
-        May lag behind the newest commit where the engine has several replicas.
+        May lag behind the newest commit where the engine has several replicas. A page may be
+        shorter than `limit`: `more` says whether there is another.
         """
 
     async def read_subjects(self, filters: Sequence[str], *, limit: int = 4096) -> list[Record]:
@@ -153,11 +157,16 @@ class OpLog(Protocol):
 
         Yields non-empty batches as they are committed. Lost notifications, reconnects and
         restarts of the engine are repaired inside. Raises `Corrupt` when the log turns out to be
-        shorter than what was already yielded or than `after`.
+        shorter than what was already yielded or than `after`, or to hold something else where it
+        last yielded. A log that was replaced before anything was yielded cannot be told from
+        the right one: whoever gives `after` must know what stood there.
         """
 
     def work(self, subject: str, *, name: str) -> AbstractAsyncContextManager[WorkQueue]:
-        """Join (creating it if need be) the shared queue `name` over one subject filter."""
+        """Join (creating it if need be) the shared queue `name` over one subject filter.
+
+        The same name with another filter is `Misconfigured`.
+        """
 
     async def purge(self, subject: str, *, upto: int) -> int:
         """Remove matching records up to and including `upto`: the owner's archiver only.
@@ -176,7 +185,10 @@ class LeaseEntry(Struct, frozen=True, gc=False):
 
 
 class Leases(Protocol):
-    """Small keys with an owner, a revision and an end."""
+    """Small keys with an owner, a revision and an end.
+
+    An engine may round `ttl_ms` up to whole seconds.
+    """
 
     async def create(self, key: str, value: bytes, *, ttl_ms: int) -> LeaseEntry:
         """Take a key that is free, released or expired; `Held` if it is not."""
@@ -206,7 +218,7 @@ class Bus(Protocol):
     """Fire-and-forget messages: heartbeats, roll calls, progress. May lose any of them."""
 
     async def publish(self, subject: str, payload: bytes, *, reply: str = "") -> None:
-        """Send once. Subjects are relative to the mesh."""
+        """Send once; `Unavailable` while disconnected. Subjects are relative to the mesh."""
 
     def subscribe(
         self, subject: str, *, max_pending: int = 4096

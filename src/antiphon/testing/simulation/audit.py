@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 from blake3 import blake3
 
 from antiphon.engines.memory import MemoryEngine
-from antiphon.ports import Record
 from antiphon.runtime.author import Author, NoMark
 from antiphon.runtime.node import FullNode
 from antiphon.runtime.peer import Peer
@@ -18,7 +17,8 @@ from antiphon.testing.simulation.machines import FullMachine, WatchedKeyring
 from antiphon.testing.simulation.workload import Workload
 from antiphon.testing.virtual_time import SeededEntropy
 
-FAR_MS = 2**60
+FAR_MS: Final = 2**60
+MANY: Final = 1_000_000
 
 
 class Auditor:
@@ -28,6 +28,7 @@ class Auditor:
         """Its own line to the engine is without faults."""
         self.ground = ground
         self.referee = ground.referee
+        self._fresh = FullNode(self.visitor("fresh"), Replica(":memory:", mesh=ground.mesh))
 
     def visitor(self, name: str) -> Peer:
         """A newcomer that has read nothing yet."""
@@ -82,34 +83,49 @@ class Auditor:
                 self.referee.accuse("light_equals_full", what, key, seq)
 
     async def restart_equals_replay(self, machines: list[FullMachine]) -> None:
-        """A node that restarts from its replica stands where one that replays everything does."""
-        fresh_node = FullNode(self.visitor("fresh"), Replica(":memory:", mesh=self.ground.mesh))
-        await fresh_node.apply(list(self._log()))
-        keys = sorted(self.referee.lanes)
-        fresh = state_of(fresh_node.replica, keys)
-        fresh_node.replica.close()
+        """A dead node's replica, opened again, is what a replay up to its cursor gives.
+
+        Kills the machines. Called in the middle of everything, when many jobs are open.
+        """
+        found: list[tuple[int, FullMachine, str]] = []
         for machine in machines:
-            if machine.replica is None or machine.replica_path == ":memory:":
-                continue
-            machine.replica.flush()
-            live = state_of(machine.replica, keys)
             machine.kill()
             again = FullNode(
                 self.visitor(f"{machine.name}-again"),
                 Replica(machine.replica_path, mesh=self.ground.mesh),
             )
             await again.resume()
-            restarted = state_of(again.replica, keys)
+            found.append((again.applied, machine, self._state_of(again.replica)))
             again.replica.close()
-            if not fresh == live == restarted:
-                what = f"{machine.name}: fresh {fresh}, running {live}, restarted {restarted}"
+        for applied, machine, restarted in sorted(found, key=lambda one: one[0]):
+            replayed = await self._replay(applied)
+            if restarted != replayed:
+                what = f"{machine.name} at {applied}: restarted {restarted}, replayed {replayed}"
                 self.referee.accuse("restart_equals_replay", what)
 
-    def _log(self) -> Iterator[Record]:
-        for seq in range(1, self.referee.log.last_seq + 1):
-            record = self.referee.log.at(seq)
-            if record is not None:
-                yield record
+    async def running_equals_replay(self, machines: list[FullMachine]) -> None:
+        """A node that ran all along, restarts included, is where a replay of everything is."""
+        replayed = await self._replay(self.referee.log.last_seq)
+        for machine in machines:
+            if machine.replica is not None:
+                machine.replica.flush()
+                running = self._state_of(machine.replica)
+                if running != replayed:
+                    what = f"{machine.name}: running {running}, replayed {replayed}"
+                    self.referee.accuse("restart_equals_replay", what)
+        self._fresh.replica.close()
+
+    async def _replay(self, upto: int) -> str:
+        """The state of a node that reads the log from its beginning to `upto`."""
+        node = self._fresh
+        records = [self.referee.log.at(seq) for seq in range(node.applied + 1, upto + 1)]
+        batch = [record for record in records if record is not None]
+        if batch:
+            await node.apply(batch)
+        return self._state_of(node.replica)
+
+    def _state_of(self, replica: Replica) -> str:
+        return state_of(replica, sorted(self.referee.lanes))
 
 
 def state_of(replica: Replica, keys: list[tuple[str, str]]) -> str:
@@ -122,8 +138,10 @@ def state_of(replica: Replica, keys: list[tuple[str, str]]) -> str:
     for record in replica.control_records():
         found = replica.record(record.seq)
         state.update(f"{record.seq} {found.verdict.value if found else '?'}\n".encode())
-    waiting = sorted((job.kind, job.job, calls) for job, calls in replica.long_called(FAR_MS))
-    state.update(repr((waiting, sorted(replica.counts().items()), replica.cursor)).encode())
+    due = [(job.kind, job.job) for job in replica.overdue(FAR_MS, limit=MANY)]
+    unanswered = [(job.kind, job.job) for job in replica.unanswered(FAR_MS, limit=MANY)]
+    counts = sorted((name, jobs) for name, jobs in replica.counts().items() if jobs)
+    state.update(repr((sorted(due), sorted(unanswered), counts, replica.cursor)).encode())
     return state.hexdigest()[:16]
 
 

@@ -171,6 +171,15 @@ class World:
 
     async def _life(self) -> None:
         await founding.lay(MemoryEngine(self.ground.server, self.ground.mesh).log, self._foundation)
+        try:
+            await self._history()
+        finally:
+            for machine in self.machines:
+                machine.kill()
+            await self._bury()
+
+    async def _history(self) -> None:
+        auditor = Auditor(self.ground)
         for machine in self.machines:
             machine.boot()
         chaos = asyncio.get_running_loop().create_task(
@@ -178,15 +187,14 @@ class World:
         )
         await self._until(lambda: self.ground.loop.time() >= self.plan.chaos_s)
         chaos.cancel()
+        self.ground.server.start()
+        if not self._is_over:
+            await auditor.restart_equals_replay(self.full)
         self.adversary.stop()
+        self.owner.clear_routes()
+        await self._until(self._is_quiet, within_s=HEALING_S)
         if not self._is_over:
-            self.owner.clear_routes()
-            await self._until(self._is_quiet, within_s=HEALING_S)
-        if not self._is_over:
-            await self._audit()
-        for machine in self.machines:
-            machine.kill()
-        await self._bury()
+            await self._audit(auditor)
 
     @property
     def _is_over(self) -> bool:
@@ -208,15 +216,14 @@ class World:
             and all(one.node is not None and one.node.applied >= last for one in self.full)
         )
 
-    async def _audit(self) -> None:
-        auditor = Auditor(self.ground)
+    async def _audit(self, auditor: Auditor) -> None:
         auditor.every_job_ends()
         auditor.promises_kept(self.workload)
         for submitter in self.submitters:
             if not submitter.is_finished:
                 self.ground.referee.accuse("calls_arrive", f"{submitter.name} never finished")
         await auditor.light_equals_full(self.full)
-        await auditor.restart_equals_replay(self.full)
+        await auditor.running_equals_replay(self.full)
         for problem in self.ground.loop.problems:
             error = problem.get("exception")
             if not isinstance(error, Unavailable):
