@@ -154,6 +154,7 @@ async def _connect(
         password=access.password,
         system=system,
         create=create,
+        replicas=described.replicas,
         name=name,
     )
 

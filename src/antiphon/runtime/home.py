@@ -40,6 +40,8 @@ class MeshFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     engine: str
     """`nats://host:port`."""
+    replicas: int = 1
+    """How many copies of the log the engine keeps: reads that must be fresh ask its leader."""
 
 
 class Access(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -58,11 +58,16 @@ class Host:
 
     def freeze(self) -> None:
         """Stop everything on this machine where it stands."""
-        self.is_frozen = True
+        if not self.is_frozen:
+            self.is_frozen = True
+            self._loop.frozen += 1
 
     def thaw(self) -> None:
         """Go on; what became due meanwhile runs now, in its order."""
+        if not self.is_frozen:
+            return
         self.is_frozen = False
+        self._loop.frozen -= 1
         held, self.held = self.held, []
         self._loop.resume(held)
 
@@ -119,6 +124,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """Begin at time 0; `outside` names packages whose callbacks no host's freeze stops."""
         self.problems: list[dict[str, Any]] = []
         """What asyncio would have logged: exceptions that nobody took."""
+        self.frozen = 0
+        """Hosts that are frozen now."""
         self._outside = outside
         self._now = 0.0
         self._ready: deque[asyncio.Handle] = deque()
@@ -232,15 +239,20 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         while timers and timers[0][0] <= self._now:
             ready.append(heappop(timers)[2])
         for _ in range(len(ready)):
-            handle = ready.popleft()
-            if handle._cancelled:  # type: ignore[attr-defined] # noqa: SLF001 - a loop's own handles
+            handle: Any = ready.popleft()
+            if handle._cancelled:
                 continue
-            context = handle._context  # type: ignore[attr-defined] # noqa: SLF001 - as above
-            host = context.get(_HOST)
-            if host is not None and host.is_frozen and not self._is_outside(handle):
-                host.held.append(handle)
-                continue
-            handle._run()  # noqa: SLF001 - as above
+            context = handle._context
+            if self.frozen:
+                host = context.get(_HOST)
+                if host is not None and host.is_frozen and not self._is_outside(handle):
+                    host.held.append(handle)
+                    continue
+            try:
+                context.run(handle._callback, *handle._args)
+            except Exception as problem:  # noqa: BLE001 - as asyncio: a callback's error is logged
+                told = {"message": f"exception in {handle._callback!r}", "exception": problem}
+                self.call_exception_handler(told)
 
     def _pass_time(self) -> None:
         while self._timers:
@@ -294,11 +306,11 @@ class HostClock:
         self._loop = loop
         self._epoch_ms = epoch_ms
         self._skew_ms = skew_ms
-        self._rate = rate
+        self._pace = 1.0 + rate
 
     def now_ms(self) -> int:
         """Wall time, as this machine believes it to be."""
-        return int(self._epoch_ms + self._skew_ms + self.boot_s() * 1000)
+        return int(self._epoch_ms + self._skew_ms + self._loop.time() * self._pace * 1000)
 
     def now_ns(self) -> int:
         """The same in nanoseconds, for an engine that stamps with them."""
@@ -307,7 +319,7 @@ class HostClock:
 
     def boot_s(self) -> float:
         """Seconds that no step touches; a fast crystal is fast here too."""
-        return self._loop.time() * (1.0 + self._rate)
+        return self._loop.time() * self._pace
 
     def step(self, by_ms: float) -> None:
         """Set the wall clock forward or back."""

@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 from nacl import bindings
@@ -10,7 +11,7 @@ from antiphon.core import codec, signing
 from antiphon.core.ids import did_of, public_key_of
 from antiphon.core.signing import Block, is_block_valid, is_signed, pae, sign
 from antiphon.errors import Malformed
-from tests.unit.core.authors import ALICE, BOB, sign_batch
+from tests.unit.core.authors import ALICE, BOB, leaf, sign_batch
 from tests.unit.core.strategies import BRISK, THOROUGH
 
 MESH = "a" * 16
@@ -227,6 +228,17 @@ def test_a_path_with_an_element_more_less_or_swapped_is_refused(size):
         for elements in wrong:
             changed = msgspec.structs.replace(block, path=elements)
             assert not is_block_valid(ALICE.did, MESH, op_bytes, changed)
+
+
+def test_a_signer_cannot_have_its_own_overlong_path_accepted():
+    # Otherwise one op would have as many valid blocks as its author liked to sign.
+    here, other = leaf(b"{}"), "0" * 64
+    for pair in (here + bytes(32), bytes(32) + here):
+        root = blake3(b"\x01" + pair).hexdigest()
+        statement = f'{{"mesh":"{MESH}","root":"{root}","size":1}}'.encode()
+        signature = sign(ALICE.secret, signing.BATCH_TYPE, statement).hex()
+        block = Block(sig=signature, of=1, path=(other,))
+        assert not is_block_valid(ALICE.did, MESH, b"{}", block)
 
 
 def test_an_inner_node_does_not_pass_for_an_op():

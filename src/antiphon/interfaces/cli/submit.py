@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from antiphon.errors import JobFailed, Rejected, Unavailable
+from antiphon.errors import AntiphonError, JobFailed, Rejected, Unavailable
 from antiphon.interfaces.cli import life
 from antiphon.interfaces.cli.completion import complete_kind
 from antiphon.interfaces.cli.exits import Exit, WrongUsage
@@ -267,22 +267,26 @@ def print_result(result: Any) -> None:
 
 
 async def _wait(mesh: Mesh, handle: JobHandle[Any], wish: _Wish) -> Any:
+    """The result. Its failure is raised outside the task group, which would wrap it."""
+    result: Any = None
+    problem: AntiphonError | None = None
     async with asyncio.TaskGroup() as tasks:
-        narrator = None
-        if not wish.as_json:
-            narrator = tasks.create_task(_narrate(mesh, handle))
+        narrator = None if wish.as_json else tasks.create_task(_narrate(mesh, handle))
         try:
-            return await handle.result(timeout_s=wish.timeout_s)
+            result = await handle.result(timeout_s=wish.timeout_s)
         except TimeoutError:
-            raise Unavailable(
+            problem = Unavailable(
                 f"job {short(handle.id)} did not end within {wish.timeout_s:g} s; it goes on",
                 hint=f"antiphon show {short(handle.id)}",
-            ) from None
+            )
+        except AntiphonError as error:
+            problem = error
         finally:
             if narrator is not None:
                 narrator.cancel()
-                with suppress(asyncio.CancelledError):
-                    await narrator
+    if problem is not None:
+        raise problem
+    return result
 
 
 async def _narrate(mesh: Mesh, handle: JobHandle[Any]) -> None:

@@ -80,11 +80,11 @@ class Adversary:
 
     def stop(self) -> None:
         """Undo whatever is still broken; set every clock right."""
-        self.ground.weather.clear()
         for timer, undo in list(self._undo.values()):
             timer.cancel()
             undo()
         self._undo.clear()
+        self.ground.weather.clear()
         if not self.ground.server.is_up:
             self.ground.server.start()
         self.ground.clock.correct()
@@ -186,11 +186,11 @@ class Adversary:
     def storm(self) -> None:
         """Messages are lost, late, doubled: everywhere, or around one machine."""
         weather, level = self.ground.weather, self._chance.uniform(0.02, 0.35)
-        last_s = self._chance.uniform(2.0, 40.0)
+        last_s = self._chance.uniform(5.0, 90.0)
         if self._chance.random() < 0.5:  # noqa: PLR2004
             self.counts["storm"] += 1
             weather.everywhere = level
-            self._later(last_s, weather.clear)
+            self._later(last_s, weather.calm)
             return
         machine = self._one()
         self._count("local storm", machine)

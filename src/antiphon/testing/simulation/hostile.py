@@ -14,10 +14,11 @@ from typing import Any, Final
 from msgspec import Struct
 
 from antiphon.core import codec, ops, signing, subjects
+from antiphon.core.ids import digest
 from antiphon.core.jobs import Job, State
 from antiphon.core.lanes import Lane
 from antiphon.errors import AntiphonError
-from antiphon.runtime.peer import Peer
+from antiphon.runtime.peer import Peer, dep_of
 from antiphon.testing.simulation.facts import Key
 from antiphon.testing.simulation.ground import Ground
 from antiphon.testing.simulation.machines import Machine
@@ -26,6 +27,10 @@ from antiphon.testing.virtual_time import HostClock
 
 PATIENCE_S: Final = 60.0
 """How long a deed waits for its chance."""
+
+DEPS_SHARE: Final = 0.25
+TRUE_SHARE: Final = 0.8
+"""Of its ops, those that name another record; of these, those that name it rightly."""
 
 
 class Mallory(Machine):
@@ -82,7 +87,10 @@ class Mallory(Machine):
 
     async def next_job(self, *states: State) -> tuple[Key, Lane, Job] | None:
         """A job that stands in one of these states, or comes to within a while."""
-        return self.some_job(*states) or await self._await_job(states)
+        found = self.some_job(*states) or await self._await_job(states)
+        if found is not None and self.peer is not None:
+            self.peer.author.observe(found[2].hlc)  # or its ops would only be stale
+        return found
 
     async def _await_job(self, states: tuple[State, ...]) -> tuple[Key, Lane, Job] | None:
         found: asyncio.Future[tuple[Key, Lane, Job]] = asyncio.get_running_loop().create_future()
@@ -121,7 +129,7 @@ class Mallory(Machine):
             author=author or self.keyring.did,
             hlc=(wall_ms, self._serial % 60_000) if wall_ms else at,
             prev=prev,
-            deps=(),
+            deps=self._some_deps(),
             auth=(),
             body=body,  # type: ignore[arg-type] # each op class names its body
         )
@@ -129,6 +137,15 @@ class Mallory(Machine):
         op_bytes = codec.encode(made)
         block = signing.Block(sig=self.keyring.sign(signing.OP_TYPE, op_bytes).hex())
         return signing.frame(op_bytes, block)
+
+    def _some_deps(self) -> tuple[tuple[int, str], ...]:
+        """Mostly none; else a true one, a false one, or one from the future."""
+        if self.chance.random() > DEPS_SHARE:
+            return ()
+        seq = self.chance.randint(1, self.referee.log.last_seq + 1)
+        stored = self.referee.log.at(seq)
+        named = dep_of(stored).op_id if stored is not None else digest(b"")
+        return ((seq, named if self.chance.random() < TRUE_SHARE else digest(b"else")),)
 
     async def put(self, subject: str, payload: bytes) -> int:
         """Store a record with the right compare-and-set, whatever is in it."""

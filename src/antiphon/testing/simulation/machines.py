@@ -255,9 +255,6 @@ class Machine(ABC):
 
     def _died(self, problem: Exception) -> None:
         causes = list(leaves(problem))
-        if all(isinstance(cause, Unavailable) for cause in causes):
-            self.ground.weather.counts["process restarted"] += 1
-            return
         for cause in causes:
             if not isinstance(cause, Unavailable):
                 where = "".join(traceback.format_exception(cause)[-4:])

@@ -23,6 +23,9 @@ MAX_LAG: Final = 8
 """Most records by which a replica that answers a read may be behind."""
 RECONNECT_S: Final = 2.0
 
+USUAL: Final = 0.004
+"""Messages that go wrong on any day."""
+
 READS: Final = frozenset({"read", "read_subjects", "fetch", "last", "confirm"})
 
 
@@ -30,13 +33,17 @@ class Weather:
     """How likely a message meets a fault: everywhere, and for single machines."""
 
     def __init__(self) -> None:
-        """Fair."""
-        self.everywhere = 0.0
+        """As usual."""
+        self.everywhere = USUAL
         self.around: dict[str, float] = {}
         self.counts: Counter[str] = Counter()
 
+    def calm(self) -> None:
+        """As usual again."""
+        self.everywhere = USUAL
+
     def clear(self) -> None:
-        """Fair again, everywhere."""
+        """Nothing goes wrong any more, anywhere."""
         self.everywhere = 0.0
         self.around.clear()
 

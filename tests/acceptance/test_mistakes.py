@@ -1,0 +1,166 @@
+"""What a beginner gets wrong, and what they are told: a sentence, a next step, an exit code."""
+
+import json
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from tests.acceptance.shell import Shell
+
+
+@pytest.fixture(scope="module")
+def nowhere(tmp_path_factory):
+    """A directory with no mesh in it."""
+    return Shell(tmp_path_factory.mktemp("nowhere"))
+
+
+@pytest.fixture(scope="module")
+def deserted(tmp_path_factory):
+    """A state directory whose engine is away."""
+    shell = Shell(tmp_path_factory.mktemp("deserted"))
+    shell.home.mkdir(mode=0o700)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    mesh = {"mesh": "a" * 16, "name": "gone", "engine": f"nats://127.0.0.1:{port}"}
+    (shell.home / "mesh.json").write_text(json.dumps(mesh))
+    access = shell.home / "access.json"
+    access.write_text(json.dumps({"user": "mesh", "password": "secret"}))
+    access.chmod(0o600)
+    return shell
+
+
+@pytest.mark.parametrize(
+    "words, code, said",
+    [
+        ("jobs", 3, "antiphon dev"),
+        ("frobnicate", 2, "antiphon --help"),
+        ("submit", 2, "antiphon submit --help"),
+        ("submit example.add {1", 2, "looks like JSON and is not"),
+        ("submit example.add --kw oops", 2, "NAME=JSON"),
+        ("submit example.add -5", 2, "put -- before negative numbers"),
+        ("jobs --state finished", 2, "not one of"),
+        ("worker nosuch.module", 3, "there is no module 'nosuch.module'"),
+        ("worker nosuch.py", 3, "there is no file nosuch.py"),
+    ],
+)
+def test_a_mistake_is_explained(nowhere, words, code, said):
+    answer = nowhere.run(*words.split())
+    assert answer.code == code
+    assert answer.out == ""
+    assert said in answer.err
+    assert answer.err.startswith("✗ ")
+    assert "Traceback" not in answer.err
+
+
+def test_a_mistake_for_programs_is_one_object_on_standard_output(nowhere):
+    for words, kind in ((("jobs", "--json"), "Misconfigured"), (("frob", "--json"), "WrongUsage")):
+        answer = nowhere.run(*words)
+        assert set(answer.json["error"]) == {"kind", "message", "reason", "hint"}
+        assert answer.json["error"]["kind"] == kind
+        assert answer.err == ""
+
+
+def test_debug_shows_the_traceback(nowhere):
+    assert "Traceback" in nowhere.run("jobs", ANTIPHON_LOG_LEVEL="debug").err
+
+
+def test_an_engine_that_is_away_is_code_4(deserted):
+    answer = deserted.run("submit", "example.add", "1", "2")
+    assert answer.code == 4
+    assert "antiphon dev" in answer.err
+    assert "secret" not in answer.err
+    assert deserted.run("jobs", "--json").json["error"]["kind"] == "Unavailable"
+
+
+def test_doctor_says_that_the_engine_is_away(deserted):
+    answer = deserted.run("doctor")
+    assert answer.code == 1
+    assert "✗ reach" in answer.out
+
+
+def test_a_state_directory_of_another_mesh_is_not_taken_over(deserted):
+    answer = deserted.run("dev")
+    assert answer.code == 3
+    assert "belongs to the mesh 'gone'" in answer.err
+
+
+def test_a_setting_that_makes_no_sense_is_named(deserted):
+    answer = deserted.run("worker", "x", ANTIPHON_SLOTS="many")
+    assert answer.code == 3
+    assert "ANTIPHON_SLOTS" in answer.err
+
+
+MODULES = {
+    "broken": ("import antiphon\n\n1 / 0\n", "ZeroDivisionError: division by zero, at"),
+    "missing": ("import not_there\n", "No module named 'not_there'"),
+    "empty": ("x = 1\n", "has no Mesh"),
+    "idle": ("from antiphon import Mesh\nmesh = Mesh.open()\n", "has no task"),
+    "several": (
+        "from antiphon import Mesh\na, b = Mesh.open(), Mesh.open()\n",
+        "several meshes: a, b",
+    ),
+    "memory": ("from antiphon import Mesh\nmesh = Mesh.open(engine='memory')\n", "lives in memory"),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_without_usable_tasks_is_explained(deserted, name):
+    text, said = MODULES[name]
+    (deserted.directory / f"{name}.py").write_text(text)
+    answer = deserted.run("worker", name)
+    assert answer.code == 3, answer
+    assert said in answer.err
+    assert "Traceback" not in answer.err
+
+
+def test_without_the_server_extra_dev_says_what_to_install(nowhere):
+    program = (
+        "import sys\n"
+        "from importlib import metadata\n"
+        "def files(name): raise metadata.PackageNotFoundError(name)\n"
+        "metadata.files = files\n"
+        "from antiphon.interfaces.cli import main\n"
+        "sys.argv = ['antiphon', 'dev']\n"
+        "sys.exit(main())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=nowhere.directory,
+        env=nowhere.env | {"PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert "pip install 'antiphon[server]'" in done.stderr
+
+
+def test_help_comes_up_quickly_and_lists_every_command(nowhere, record_property):
+    nowhere.run("--help")
+    answer = nowhere.run("--help")
+    record_property("help_s", round(answer.seconds, 3))
+    assert answer.code == 0
+    for command in "dev submit jobs show watch cancel worker node nodes doctor version".split():
+        assert f"\n  {command} " in answer.out
+    assert "Exit codes:" in answer.out
+    assert answer.seconds < 2
+    loaded = "import sys, antiphon.interfaces.cli.application\nprint(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", loaded], capture_output=True, text=True, check=True
+    )
+    assert not {"nats", "msgspec", "rich", "structlog", "pydantic"} & set(done.stdout.split())
+
+
+def test_version_is_told_both_ways(nowhere):
+    assert nowhere.run("--version").out == nowhere.run("version").out
+    assert nowhere.run("version", "--json").json["antiphon"]
+
+
+def test_completion_can_be_installed(nowhere, tmp_path):
+    answer = nowhere.run("--install-completion", "bash", HOME=str(tmp_path))
+    assert answer.code == 0
+    assert "antiphon" in (tmp_path / ".bashrc").read_text()
+    assert "_ANTIPHON_COMPLETE" in nowhere.run("--show-completion", "bash").out
