@@ -39,6 +39,7 @@ USED_BY_NAME = {
     "antiphon.testing.simulate",
     "antiphon.testing.mutants",
     "antiphon.testing.engine_suite",
+    "antiphon.testing.local_server",
 }
 NOT_OURS = {"__pycache__", "node_modules", "dist", "build", "results", "htmlcov"}
 DOT_FOLDERS_OF_OURS = {".ci", ".github"}

@@ -120,10 +120,12 @@ async def join(home: Home, role: str, *, key: str | None = None) -> AsyncIterato
     held = home.key(key, entropy) if key else home.free_key(role, entropy)
     try:
         engine = await _connect(described, access, name=held.name)
+        station = _station(engine, described.mesh, held.keyring, held.name, held.mark)
         try:
-            yield _station(engine, described.mesh, held.keyring, held.name, held.mark)
+            yield station
         finally:
             await engine.close()
+            station.peer.author.settle()
     finally:
         held.release()
 

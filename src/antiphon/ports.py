@@ -144,8 +144,12 @@ class OpLog(Protocol):
         The cost does not depend on the length of the log when `after` is near its end.
         """
 
-    async def fetch(self, seq: int) -> Record | None:
-        """The record with that sequence, or None if the log holds none there."""
+    async def fetch(self, seq: int, *, newest_on: str = "") -> Record | None:
+        """The record with that sequence, or None if the log holds none there.
+
+        `newest_on` may name a subject on which it is expected to be the newest: an engine can
+        answer many such questions with one read.
+        """
 
     async def last(self) -> Record | None:
         """The newest record, or None on an empty log."""

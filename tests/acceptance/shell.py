@@ -122,9 +122,18 @@ class Shell:
             if process.poll() is None:
                 process.kill()
             process.wait()
+            if "dev" in words:
+                self._end_server()
             for stream in (process.stdout, process.stderr):
                 if stream is not None:
                     stream.close()
+
+    def _end_server(self) -> None:
+        """A killed `antiphon dev` leaves its server: a failing test must not."""
+        for ports in self.home.glob("server/ports/*.ports"):
+            pid = int(ports.stem.rpartition("_")[2])
+            if is_alive(pid):
+                os.kill(pid, signal.SIGKILL)
 
     @contextmanager
     def dev(self, *words: str, **env: str) -> Iterator[dict[str, Any]]:

@@ -143,7 +143,8 @@ def test_help_comes_up_quickly_and_lists_every_command(nowhere, record_property)
     answer = nowhere.run("--help")
     record_property("help_s", round(answer.seconds, 3))
     assert answer.code == 0
-    for command in "dev submit jobs show watch cancel worker node nodes doctor version".split():
+    commands = "dev submit jobs show watch cancel worker node nodes doctor version"
+    for command in commands.split():
         assert f"\n  {command} " in answer.out
     assert "Exit codes:" in answer.out
     assert answer.seconds < 2

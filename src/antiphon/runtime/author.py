@@ -84,6 +84,16 @@ class Author:
             self.clock.reserve(ahead + MARK_AHEAD_MS)
         return self.clock.tick(now_ms)
 
+    def settle(self) -> None:
+        """Take back the part of the mark that was not used; nothing may be stamped afterwards.
+
+        Without it every short process would push the next one a second further ahead of the
+        wall clock, until a shell loop is refused for drift.
+        """
+        used_ms = min(self.clock.last.wall_ms, self.clock.limit_ms)
+        if used_ms < self.clock.limit_ms:
+            self._mark.store(used_ms)
+
     def observe(self, hlc: tuple[int, int]) -> None:
         """Merge the timestamp of a verified op."""
         self.clock.receive(self._wall.now_ms(), hlc)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -19,7 +20,7 @@ from antiphon.core.jobs import HELD, Job, State
 from antiphon.core.lanes import Dep, Lane
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry
-from antiphon.errors import Corrupt
+from antiphon.errors import Corrupt, Unavailable
 from antiphon.runtime.peer import Peer, dep_of
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 APPLY_SLICE: Final = 64
 """Records that are applied before other tasks get a turn."""
+LONGEST_PAUSE: Final = 6
+"""Doublings of the pause while the engine does not say what an op depends on."""
 
 
 class Applied(Struct, frozen=True, gc=False):
@@ -106,10 +109,10 @@ class FullNode:
     async def _apply_one(self, record: Record) -> None:
         key = subjects.lane_of(record.subject)
         if key is None:
-            await self.peer.feed_control([record], record.seq)
-            verdict = self.peer.control_verdicts.get(record.seq, Reason.MALFORMED)
+            entry = self.peer.open(record)
+            verdict = await self._judge_control(record, entry)
             self.replica.note(record, verdict)
-            self._tell(record, self.peer.open(record), verdict, None, None)
+            self._tell(record, entry, verdict, None, None)
             return
         entry = self.peer.open(record)
         before = self.replica.lane(key)
@@ -122,6 +125,22 @@ class FullNode:
         self.replica.note(record, outcome.verdict, key, outcome.lane, recall_after_ms)
         if self.watchers:
             self._tell(record, entry, outcome.verdict, before.job, outcome.lane.job)
+
+    async def _judge_control(self, record: Record, entry: Entry) -> Reason:
+        """The verdict on a record outside the lanes, however long the engine stays away.
+
+        What lies on no control subject is judged alone: this peer may have confirmed control
+        ops beyond it already, and would take it for an old one.
+        """
+        if not subjects.matches(subjects.all_control(self.peer.mesh), record.subject):
+            return entry.fault or Reason.SUBJECT
+        for attempt in count():
+            try:
+                await self.peer.feed_control([record], record.seq)
+                break
+            except Unavailable:
+                await self.peer.pause(min(attempt, LONGEST_PAUSE))
+        return self.peer.control_verdicts.get(record.seq, Reason.MALFORMED)
 
     def _note_passage(self, before: Lane, after: Lane) -> None:
         """Queues hand out in log order: remember how far each one has come."""

@@ -326,9 +326,10 @@ class Peer:
             record = found[0] if found else None
         return record
 
-    async def fetch_entry(self, seq: int) -> Entry:
+    async def fetch_entry(self, seq: int, *, newest_on: str = "") -> Entry:
         """The record that was just committed at `seq`, with its stamp."""
-        record = await self.record_at(seq)
+        record = await self.log.fetch(seq, newest_on=newest_on) if newest_on else None
+        record = record or await self.record_at(seq)
         if record is None:
             raise Corrupt(f"record {seq} was acknowledged and is not on the log")
         return self.open(record)

@@ -150,12 +150,12 @@ class Tenure:
                 except LostRace:
                     await self._reread(draft)
                     continue
-                return await self._settle(seq)
+                return await self._settle(seq, draft.subject)
             raise Unavailable(f"lost {RACES} races in a row on job {self.job.job}")
 
-    async def _settle(self, seq: int) -> Reason:
+    async def _settle(self, seq: int, subject: str) -> Reason:
         self.peer.confirm_soon(seq)
-        entry = await self.peer.fetch_entry(seq)
+        entry = await self.peer.fetch_entry(seq, newest_on=subject)
         await self.peer.confirm(seq)
         outcome = await self.peer.judge(entry, self.lane)
         self._move(outcome.lane)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -65,7 +66,6 @@ class Worker:
         self._hot: WorkQueue | None = None
         self._running: dict[asyncio.Task[None], Tenure | None] = {}
         self._in_hand: set[tuple[str, str]] = set()
-        """Jobs that are being answered: each at most once at a time."""
         self._tasks: asyncio.TaskGroup | None = None
         self._stopping = False
 
@@ -114,9 +114,14 @@ class Worker:
 
     async def _follow_control(self) -> None:
         control = subjects.all_control(self.peer.mesh)
-        async with self.peer.log.follow(self.peer.confirmed, subject=control) as batches:
-            async for batch in batches:
-                await self.peer.feed_control(batch, batch[-1].seq)
+        for attempt in count():
+            try:
+                async with self.peer.log.follow(self.peer.confirmed, subject=control) as batches:
+                    async for batch in batches:
+                        await self.peer.feed_control(batch, batch[-1].seq)
+            except Unavailable:
+                # What an op depends on could not be read. Anyone can write such an op: go on.
+                await self.peer.pause(min(attempt, CLAIM_TRIES))
 
     # --- slots --------------------------------------------------------------------------------
 
@@ -180,8 +185,7 @@ class Worker:
             return
         job_id = entry.subject[-64:]
         if (kind, job_id) in self._in_hand:
-            # Its loan ran out or a node called it again while it runs here: a second claim would
-            # be a renewal, and the job would run twice at once under one fence.
+            # A second claim would count as a renewal: two runs at once under one fence.
             delivery.nak(loan_s + self._jitter_s(NAK_JITTER_S))
             return
         self._in_hand.add((kind, job_id))
@@ -238,6 +242,7 @@ class Worker:
         if delivery.deliveries != 1 or not isinstance(entry.op, ops.JobSchedule):
             return None
         outcome = lanes.apply(self.peer.control, lanes.EMPTY, entry)
+        self.peer.merge(entry)
         return outcome.lane if outcome.changed else None
 
     async def _claim(

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from antiphon import assembly
+from antiphon.assembly import development_server, found_on
 from antiphon.core.rules import Rules
 from antiphon.errors import Held, Misconfigured, Unavailable
 from antiphon.runtime import keys
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 ORPHAN_GRACE_S: Final = 10.0
+SUPERVISION_S: Final = 1.0
+"""How often to look whether the server still runs."""
 
 
 class Development(Struct, frozen=True):
@@ -42,6 +44,16 @@ class Development(Struct, frozen=True):
     kill_server: Callable[[], None]
     """For an exit that cannot wait: ends the server at once."""
 
+    async def supervise(self) -> None:
+        """Raise `Unavailable` if the server ends by itself; until then, wait."""
+        config = self.home.server / "server.conf"
+        while _is_running(self.server_pid, config):
+            await asyncio.sleep(SUPERVISION_S)
+        raise Unavailable(
+            f"the nats-server of this mesh (process {self.server_pid}) ended by itself",
+            hint=f"see {self.home.server / 'server.log'}, then start 'antiphon dev' again",
+        )
+
 
 @asynccontextmanager
 async def development(directory: Path, *, name: str) -> AsyncIterator[Development]:
@@ -51,8 +63,8 @@ async def development(directory: Path, *, name: str) -> AsyncIterator[Developmen
     try:
         known = _known(home)
         await _end_orphan(home.server)
-        async with assembly.development_server(home, port=_same_port(known)) as server:
-            mesh = await assembly.found_on(home, server, name=name, rules=Rules(authority="open"))
+        async with development_server(home, port=_same_port(known)) as server:
+            mesh = await found_on(home, server, name=name, rules=Rules(authority="open"))
             yield Development(home, mesh, known is None, server.pid or 0, server.kill)
     finally:
         os.close(lock)

@@ -20,7 +20,16 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
-from antiphon import assembly
+from antiphon.assembly import (
+    MemoryMesh,
+    Station,
+    engine_info,
+    join,
+    local_replica,
+    owned_replica,
+    replicating,
+    working,
+)
 from antiphon.core import manifest as manifests
 from antiphon.core.jobs import Job, State
 from antiphon.core.reasons import Reason
@@ -41,7 +50,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from typing import Self
 
-    from antiphon.assembly import Station
     from antiphon.ports import EngineInfo
     from antiphon.runtime.node import FullNode
     from antiphon.runtime.peer import Peer
@@ -77,7 +85,7 @@ class Mesh:
         self._handlers = Handlers()
         self._stack = AsyncExitStack()
         self._station: Station | None = None
-        self._memory: assembly.MemoryMesh | None = None
+        self._memory: MemoryMesh | None = None
 
     @classmethod
     def open(
@@ -110,7 +118,7 @@ class Mesh:
                 await self._enter_memory()
             else:
                 self._station = await self._stack.enter_async_context(
-                    assembly.join(self.home, self._role, key=self._key)
+                    join(self.home, self._role, key=self._key)
                 )
             await self.peer.sync_control()
         except BaseException:
@@ -120,19 +128,17 @@ class Mesh:
         return self
 
     async def _enter_memory(self) -> None:
-        self._memory = assembly.MemoryMesh()
+        self._memory = MemoryMesh()
         self._station = await self._stack.enter_async_context(
             self._memory.station("owner", self._memory.owner)
         )
         # In one process nobody else would expire leases or repeat calls.
         keeper = await self._stack.enter_async_context(self._memory.station("node"))
         replica = await self._stack.enter_async_context(
-            assembly.owned_replica(":memory:", None, keeper.peer.mesh)
+            owned_replica(":memory:", None, keeper.peer.mesh)
         )
         self._memory_replica = replica
-        await self._stack.enter_async_context(
-            assembly.replicating(keeper, replica, caretaking=True)
-        )
+        await self._stack.enter_async_context(replicating(keeper, replica, caretaking=True))
 
     async def __aexit__(self, *_: object) -> None:
         self._station = None
@@ -246,22 +252,18 @@ class Mesh:
             if self._memory is not None:
                 station = await stack.enter_async_context(self._memory.station("worker"))
             else:
-                station = await stack.enter_async_context(assembly.join(self.home, "worker"))
-            yield await stack.enter_async_context(
-                assembly.working(station, self._handlers, settings)
-            )
+                station = await stack.enter_async_context(join(self.home, "worker"))
+            yield await stack.enter_async_context(working(station, self._handlers, settings))
 
     @asynccontextmanager
     async def node(self) -> AsyncIterator[FullNode]:
         """Be a full node while the block runs: verify everything, expire, call again."""
         async with AsyncExitStack() as stack:
-            station = await stack.enter_async_context(assembly.join(self.home, "node"))
+            station = await stack.enter_async_context(join(self.home, "node"))
             replica = await stack.enter_async_context(
-                assembly.owned_replica(self.home.replica, self.home, station.peer.mesh)
+                owned_replica(self.home.replica, self.home, station.peer.mesh)
             )
-            yield await stack.enter_async_context(
-                assembly.replicating(station, replica, caretaking=True)
-            )
+            yield await stack.enter_async_context(replicating(station, replica, caretaking=True))
 
     # --- asking -------------------------------------------------------------------------------
 
@@ -271,7 +273,7 @@ class Mesh:
         if self._memory is not None:
             yield self._memory_replica
             return
-        async with assembly.local_replica(self.home, self.station) as replica:
+        async with local_replica(self.home, self.station) as replica:
             yield replica
 
     async def nodes(self, *, wait_s: float = 0.4) -> list[Card]:
@@ -282,7 +284,7 @@ class Mesh:
         """What the engine says of itself."""
         if self._memory is not None:
             return await self.station.engine.info()
-        return await assembly.engine_info(self.home)
+        return await engine_info(self.home)
 
     def watching(self) -> AbstractAsyncContextManager[AsyncIterator[list[Event]]]:
         """Everything that is written to the log from now on, judged, in words."""

@@ -87,7 +87,7 @@ def no_compare_and_set() -> Iterator[None]:
     def append(
         self: LogStore, subject: str, payload: bytes, message_id: str, _expected: int
     ) -> int:
-        seqs = self._subjects.get(subject)  # noqa: SLF001 - as above
+        seqs = self._subjects.get(subject)
         return really_append(self, subject, payload, message_id, seqs[-1] if seqs else 0)
 
     def judge(control: Any, job: Any, before: int, entry: records.Entry, deps: Any) -> Any:

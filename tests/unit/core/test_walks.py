@@ -13,6 +13,7 @@ from tests.unit.core.test_machine import (
     DAY,
     EVERYONE,
     PLACES_FOR_JUNK,
+    SLIPS,
     AnyInterleaving,
     OneLane,
 )
@@ -49,10 +50,23 @@ class Walk:
         if machine.pick(0, HELD):
             moves += [self.hold] * 8
             if self.chance.random() < 0.1:
-                moves += [lambda: machine.finish(at=at, status=pick(["succeeded", "failed"]))]
+                moves += [self.finish]
         if machine.pick(0, {State.CLAIMED}):
-            moves += [lambda: machine.begin(at=at)]
+            moves += [lambda: machine.begin(at=at, **self.claim_to_be())]
         pick(moves)()
+
+    def claim_to_be(self):
+        """Mostly the holder with its fence."""
+        pick = self.chance.choice
+        return {
+            "by": pick([None] * 6 + list(EVERYONE)),
+            "name": pick(["current"] * 6 + ["old", "zero", "future"]),
+            "twist": pick(SLIPS),
+        }
+
+    def finish(self):
+        at, status = self.chance.randrange(4), self.chance.choice(["succeeded", "failed"])
+        self.machine.finish(at=at, status=status, **self.claim_to_be())
 
     def take(self):
         pick = self.chance.choice
@@ -68,12 +82,20 @@ class Walk:
         pick, machine, at = self.chance.choice, self.machine, self.chance.randrange(4)
         match pick(["renew", "renew", "give back", "lapse", "lapse"]):
             case "renew":
-                machine.renew(at=at, lease_ms=pick([10_000, 120_000]), named=pick([True, False]))
+                machine.renew(
+                    at=at,
+                    lease_ms=pick([10_000, 120_000]),
+                    named=pick([True, False]),
+                    off=pick([None, None, -1, 0]),
+                    twist=pick(SLIPS),
+                )
             case "give back":
                 reason = pick(["error", "drain", "drain"])
-                machine.give_back(at=at, reason=reason, pause=pick([0, 7_000]))
+                pause = pick([0, 7_000])
+                machine.give_back(at=at, reason=reason, pause=pause, **self.claim_to_be())
             case _:
-                machine.lapse(at=at, by=pick(EVERYONE), off=pick([-1, -1, 0, 5_000]))
+                off = pick([-1, -1, 0, 5_000])
+                machine.lapse(at=at, by=pick(EVERYONE), off=off, twist=pick(SLIPS))
 
     def disturb(self):
         pick, machine, at = self.chance.choice, self.machine, self.chance.randrange(4)

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from antiphon.core import subjects
 from antiphon.engines.nats import wire
-from antiphon.engines.nats.records import MAX_BATCH, Held, Records
+from antiphon.engines.nats.heads import Held
+from antiphon.engines.nats.records import MAX_BATCH, Records
 from antiphon.errors import Rejected, Unavailable
 from antiphon.ports import Record
 

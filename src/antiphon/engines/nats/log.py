@@ -231,9 +231,13 @@ class NatsLog:
             at = record.seq
         return found
 
-    async def fetch(self, seq: int) -> Record | None:
+    async def fetch(self, seq: int, *, newest_on: str = "") -> Record | None:
         """See `ports.OpLog.fetch`."""
         self._connection.require_up()
+        if newest_on:
+            for held in await self.records.newest_of_each((wire.check_filter(newest_on),)) or ():
+                if held.record.seq == seq:
+                    return held.record
         return await self.records.at(seq) if seq > 0 else None
 
     async def last(self) -> Record | None:

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.engines.nats import wire
+from antiphon.engines.nats.heads import Heads, Held
 from antiphon.engines.nats.pipeline import Batch, Pipeline, Reply
 from antiphon.engines.nats.stamps import parse_rfc3339_ns
 from antiphon.engines.nats.streams import ApiFailure, check_api
@@ -42,13 +43,6 @@ class _MessageAnswer(Struct, frozen=True):
     message: _StoredMessage
 
 
-class Held(Struct, frozen=True, gc=False):
-    """A record with its raw headers."""
-
-    record: Record
-    header: bytes
-
-
 _encode = msgspec.json.Encoder().encode
 _decode_message = msgspec.json.Decoder(_MessageAnswer).decode
 
@@ -61,6 +55,7 @@ class Records:
         self.stream = stream
         self._direct = f"$JS.API.DIRECT.GET.{stream}".encode()
         self._leader = f"$JS.API.STREAM.MSG.GET.{stream}".encode()
+        self._heads = Heads(self._multi_last)
 
     # --- one --------------------------------------------------------------------------------
 
@@ -110,6 +105,9 @@ class Records:
 
     async def newest_of_each(self, filters: tuple[str, ...]) -> list[Held] | None:
         """The newest record of each matching subject; None if there are more than 1024."""
+        return await self._heads.of(filters)
+
+    async def _multi_last(self, filters: tuple[str, ...]) -> list[Held] | None:
         batch = await self._collect({"multi_last": filters}, keep_headers=True)
         if batch.status == _TOO_MANY or batch.pending:
             return None

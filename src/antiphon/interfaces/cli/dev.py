@@ -6,6 +6,7 @@ runs a full node and a worker, shows what happens, and takes everything down aga
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shlex
 import time
@@ -80,7 +81,10 @@ async def _develop(
             _greet(running, mesh, slots or settings.slots, before)
             show = _Ticker()
             node.watchers.append(lambda applied: show.event(event_of(applied)))
-        await stop.wait()
+        async with asyncio.TaskGroup() as tasks:
+            supervision = tasks.create_task(running.supervise())
+            await stop.wait()
+            supervision.cancel()
         say_draining(worker.busy, settings.drain_s, as_json=as_json)
     if as_json:
         print_json({"event": "stopped", "done": worker.done})

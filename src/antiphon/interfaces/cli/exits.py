@@ -91,11 +91,11 @@ def complain(error: BaseException, *, as_json: bool) -> Exit:
         return code
     from antiphon.interfaces.cli.terminal import err
 
-    err.say("✗ ", message, style="failed")
+    err.hanging([("✗ ", "failed")], [(message, "failed")])
     if reason and code is Exit.REJECTED:
-        err.say("  why: ", reason)
+        err.hanging([("  why: ", "")], [(reason, "")])
     if hint:
-        err.say("  try: ", hint)
+        err.hanging([("  try: ", "")], [(hint, "")])
     return code
 
 

@@ -38,9 +38,9 @@ def load_settings() -> Settings:
     """The settings, and log events going where they say."""
     from pydantic import ValidationError
 
-    from antiphon import telemetry
     from antiphon.errors import Misconfigured
     from antiphon.settings import Settings
+    from antiphon.telemetry import configure
 
     try:
         settings = Settings()
@@ -50,7 +50,7 @@ def load_settings() -> Settings:
         raise Misconfigured(
             f"{name} is set to something unusable: {first['msg']}", hint=f"change or unset {name}"
         ) from problem
-    telemetry.configure(settings.log_level, settings.log_format)
+    configure(settings.log_level, settings.log_format)
     return settings
 
 

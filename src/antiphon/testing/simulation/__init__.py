@@ -1,15 +1,18 @@
 """One simulated cluster: the real core and runtime on the memory engine, in virtual time.
 
-    world       the cluster: server, mesh, machines, and how a run goes from chaos to quiet
-    machines    what lives on a machine and how it starts, dies and comes back
-    network     what happens to messages, by the weather
+    world       the cluster, and how a run goes from chaos over healing to its audit
+    ground      what all machines stand on: loop, server, mesh, referee, weather
+    machines    what lives on a machine; how it starts, dies and comes back
+    owner       the machine that changes routes and rules
     workload    who calls which jobs, and what their handlers do
+    network     what happens to messages, by the weather
     adversary   the schedule of faults
-    hostile     a member that writes whatever harms
+    hostile     a member that lies, and its tools
+    deeds       what it does with them
     facts       a record read without the core
-    referee     every commit judged on the spot, and handed to the laws
-    laws        the invariants that hold at every record
-    audit       the invariants that are checked when all is quiet
+    laws        what holds at every record
+    referee     judges every commit on the spot and holds it against the laws
+    audit       what is checked when all is quiet
     story       a lane as a person reads it
 
 `antiphon.testing.simulate` runs seeds; `antiphon.testing.mutants` shows that the laws bite.

@@ -1,13 +1,14 @@
 """The schedule of faults: what breaks, when, and when it is whole again.
 
-Drawn from the seed before the run begins, so that the same seed breaks the same things at the
-same moments whatever the nodes do. Each fault is a method of `Adversary`; `MENU` gives their
+What happens and when is drawn from the seed; whom it strikes is drawn at that moment, and often
+it is a worker that has its hands full. Each fault is a method of `Adversary`; `MENU` gives their
 weights. `stop` undoes everything that is still broken: then the cluster has to come to rest.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from antiphon.testing.simulation.hostile import Mallory
 from antiphon.testing.simulation.machines import FullMachine, Machine, WorkerMachine
 from antiphon.testing.simulation.owner import OwnerMachine
 from antiphon.testing.simulation.workload import KINDS
+from antiphon.testing.virtual_time import Host
 
 DRIFT_MS: Final = 1_700
 """How wrong a clock is that still lies within the drift, all errors together."""
@@ -27,12 +29,27 @@ AHEAD_MS: Final = 45_000
 """Steps beyond the drift. A clock that was ahead keeps its machine silent for as long."""
 FRESH_KEY: Final = 0.3
 """Workers that come back as strangers."""
+AT_WORST: Final = 0.4
+"""Faults that look for a worker in the middle of something."""
 ROUTED: Final = 0.7
 """Changes by the owner that are routes; the others are rules."""
 
+DEADLY: Final = 0.35
+"""Ambushes that kill; the others make the signer stand still."""
+AMBUSHED: Final = (
+    "job.complete",
+    "job.complete",
+    "job.yield",
+    "job.claim",
+    "job.expire",
+    "job.offer",
+    "job.schedule",
+)
+
 MENU: Final[dict[str, int]] = {
     "crash": 18,
-    "pause": 16,
+    "pause": 12,
+    "ambush": 20,
     "cut_off": 12,
     "split": 3,
     "outage": 5,
@@ -67,10 +84,11 @@ class Adversary:
         self._mallory = mallory
         self._undo: dict[int, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
         self._undone = 0
+        self._context = contextvars.copy_context()
 
     async def run(self, *, span_s: float, per_hour: float) -> None:
         """Break things at random moments for so long."""
-        count = max(1, round(span_s * per_hour / 3600))
+        count = round(span_s * per_hour / 3600)
         moments = sorted(self._chance.uniform(0.0, span_s) for _ in range(count))
         names = self._chance.choices(tuple(MENU), weights=tuple(MENU.values()), k=count)
         loop = asyncio.get_running_loop()
@@ -84,6 +102,7 @@ class Adversary:
             timer.cancel()
             undo()
         self._undo.clear()
+        self.ground.referee.traps.clear()
         self.ground.weather.clear()
         if not self.ground.server.is_up:
             self.ground.server.start()
@@ -101,20 +120,25 @@ class Adversary:
             del self._undo[number]
             undo()
 
-        timer = asyncio.get_running_loop().call_later(after_s, now)
+        # In its own context: set from within a machine, a frozen one would hold its own thaw.
+        timer = asyncio.get_running_loop().call_later(after_s, now, context=self._context)
         self._undo[number] = (timer, undo)
 
     def _one(self) -> Machine:
-        return self._chance.choice(self._machines)
+        draw = self._chance.random()
+        busy = [one for one in self._workers if one.worker is not None and one.worker.busy]
+        return self._chance.choice(busy if busy and draw < AT_WORST else self._machines)
 
     # --- faults -----------------------------------------------------------------------------
 
     def crash(self) -> None:
         """A process dies; later it is back with its key, or as a stranger."""
-        machine = self._one()
-        fresh = isinstance(machine, WorkerMachine) and self._chance.random() < FRESH_KEY
         down_s = self._chance.choice((0.5, self._chance.uniform(1, 60)))
-        self._count("crash", machine)
+        self._kill(self._one(), down_s, "crash")
+
+    def _kill(self, machine: Machine, down_s: float, name: str) -> None:
+        fresh = isinstance(machine, WorkerMachine) and self._chance.random() < FRESH_KEY
+        self._count(name, machine)
         machine.kill()
         self._later(down_s, lambda: machine.boot(fresh_key=fresh))
 
@@ -122,12 +146,38 @@ class Adversary:
         """A machine stands still, often for longer than a lease, and then goes on."""
         machine, still_s = self._one(), self._chance.choice((2.0, 12.0, 25.0, 50.0))
         still_s *= self._chance.uniform(0.5, 1.5)
+        self._freeze(machine, still_s, "pause")
+
+    def _freeze(self, machine: Machine, still_s: float, name: str) -> None:
         host = machine.host
-        if host is None or host.is_frozen:
-            return
-        self._count("pause", machine)
-        host.freeze()
-        self._later(still_s, host.thaw)
+        if host is not None and not host.is_frozen:
+            self._count(name, machine)
+            host.freeze()
+            self._later(still_s, host.thaw)
+
+    def ambush(self) -> None:
+        """Wait for a signature, and strike the signer before or just after the op is sent."""
+        wanted, still_s = self._chance.choice(AMBUSHED), self._chance.uniform(6.0, 75.0)
+        wait_s = self._chance.choice((None, 0.0, 0.002, 0.006))
+        is_deadly = self._chance.random() < DEADLY
+
+        def strike(machine: Machine) -> None:
+            if is_deadly:
+                self._kill(machine, still_s / 3, "ambush, death")
+            else:
+                self._freeze(machine, still_s, "ambush, pause")
+
+        def trap(kind_of_op: str, host: Host | None) -> bool:
+            struck = [one for one in self._machines if one.host is host]
+            if host is None or not struck or kind_of_op != wanted:
+                return False
+            if wait_s is None:
+                strike(struck[0])
+            else:
+                self._later(wait_s, lambda: strike(struck[0]))
+            return True
+
+        self.ground.referee.traps.append(trap)
 
     def cut_off(self) -> None:
         """One machine loses its line."""
@@ -195,7 +245,7 @@ class Adversary:
         machine = self._one()
         self._count("local storm", machine)
         weather.around[machine.name] = min(0.8, 2 * level)
-        self._later(last_s, lambda: weather.around.pop(machine.name, None) and None)
+        self._later(last_s, lambda: weather.spare(machine.name))
 
     def hostile(self) -> None:
         """The hostile member does one of its deeds."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 from blake3 import blake3
 
+from antiphon.core.reasons import Reason
 from antiphon.engines.memory import MemoryEngine
 from antiphon.runtime.author import Author, NoMark
 from antiphon.runtime.node import FullNode
@@ -71,7 +73,7 @@ class Auditor:
                 self._compare(machine, key, said)
 
     def _compare(
-        self, machine: FullMachine, key: tuple[str, str], said: dict[int, object]
+        self, machine: FullMachine, key: tuple[str, str], said: Mapping[int, Reason]
     ) -> None:
         if machine.replica is None:
             self.referee.accuse("light_equals_full", f"{machine.name} did not come back", key)
@@ -79,7 +81,7 @@ class Auditor:
         for stored in machine.replica.lane_records(*key):
             seq = stored.record.seq
             if said.get(seq) is not stored.verdict:
-                what = f"{machine.name} recorded {stored.verdict.value}, a light reader {said.get(seq)}"
+                what = f"{machine.name} has {stored.verdict.value}, a light reader {said.get(seq)}"
                 self.referee.accuse("light_equals_full", what, key, seq)
 
     async def restart_equals_replay(self, machines: list[FullMachine]) -> None:
@@ -143,5 +145,3 @@ def state_of(replica: Replica, keys: list[tuple[str, str]]) -> str:
     counts = sorted((name, jobs) for name, jobs in replica.counts().items() if jobs)
     state.update(repr((sorted(due), sorted(unanswered), counts, replica.cursor)).encode())
     return state.hexdigest()[:16]
-
-

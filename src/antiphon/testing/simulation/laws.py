@@ -305,7 +305,7 @@ def final(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[st
     if lane.ended_seq:
         yield f"{fact.type} took effect after the job had ended at {lane.ended_seq}"
     if lane.is_scheduled == (fact.type == "job.schedule"):
-        yield f"{fact.type} took effect on a job that was {'' if lane.is_scheduled else 'not '}there"
+        yield f"{fact.type} took effect; was the job called before? {lane.is_scheduled}"
 
 
 def authentic(ledger: Ledger, _: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
@@ -356,7 +356,7 @@ def commit(ledger: Ledger, now: Committed) -> list[Violation]:
         return broken
     lane = ledger.lane(now.key)
     for law in LAWS:
-        for what in law(ledger, lane, now, fact):
-            broken.append(Violation(law.__name__, what, now.key, seq))
+        found = law(ledger, lane, now, fact)
+        broken.extend(Violation(law.__name__, what, now.key, seq) for what in found)
     ledger.move(now)
     return broken

@@ -215,7 +215,7 @@ class Machine(ABC):
         self.ground.dead.append(self.host)
         self.host = None
 
-    def let_go(self) -> None:
+    def let_go(self) -> None:  # noqa: B027 - most machines have nothing to close
         """Files that the operating system closes when a process dies."""
 
     def connect(self) -> Peer:
@@ -276,9 +276,7 @@ def leaves(problem: BaseException) -> list[BaseException]:
 class WorkerMachine(Machine):
     """Runs a light worker."""
 
-    def __init__(
-        self, ground: Ground, name: str, *, clock: HostClock, handlers: Handlers
-    ) -> None:
+    def __init__(self, ground: Ground, name: str, *, clock: HostClock, handlers: Handlers) -> None:
         """`handlers` is its repertoire."""
         super().__init__(ground, name, clock=clock)
         self._handlers = handlers

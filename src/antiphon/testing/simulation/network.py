@@ -42,6 +42,10 @@ class Weather:
         """As usual again."""
         self.everywhere = USUAL
 
+    def spare(self, name: str) -> None:
+        """As usual again around one machine."""
+        self.around.pop(name, None)
+
     def clear(self) -> None:
         """Nothing goes wrong any more, anywhere."""
         self.everywhere = 0.0

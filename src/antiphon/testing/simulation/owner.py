@@ -33,7 +33,7 @@ RULES: Final = Rules(
 class Change(Struct, frozen=True):
     """One control op to be written."""
 
-    op: type[ops.MeshRules] | type[ops.MeshRoute]
+    op: type[ops.MeshRules | ops.MeshRoute]
     body: ops.RulesBody | ops.RouteBody
     subject: str
 

@@ -48,6 +48,8 @@ class Referee:
         self.honest_hosts: set[Host] = set()
         self.onlookers: list[Callable[[Key, lanes.Lane], None]] = []
         """Told of every lane that a record has touched, before anyone else hears of it."""
+        self.traps: list[Callable[[str, Host | None], bool]] = []
+        """Asked about each op that an honest key signs; a trap that says True has sprung."""
         self._tails: dict[str, int] = {}
         self._signed_at: dict[tuple[str, int, int], bytes] = {}
         self._running: dict[tuple[Key, str], str] = {}
@@ -125,6 +127,9 @@ class Referee:
         before = self._signed_at.setdefault(at, op_bytes)
         if before != op_bytes:
             self.accuse("one_time_one_op", f"{did} signed two ops at {at[1:]}: {fact.type}")
+        if self.traps:
+            host = current_host()
+            self.traps = [trap for trap in self.traps if not trap(fact.type, host)]
 
     def acked(self, name: str, record: Record) -> None:
         """An honest worker acknowledged an announcement: then the job must have ended.

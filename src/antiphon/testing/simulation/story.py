@@ -27,7 +27,9 @@ def tell(
         at_s = (record.commit_ms - epoch_ms) / 1000
         where = record.subject.split(".")[2]
         said = _said(fact, names, epoch_ms) if fact else f"{len(record.payload)} bytes of junk"
-        lines.append(f" {sign} {record.seq:>6} {at_s:>10.3f} s  {where:<4} {said}  ⇒ {verdict.value}")
+        lines.append(
+            f" {sign} {record.seq:>6} {at_s:>10.3f} s  {where:<4} {said}  ⇒ {verdict.value}"
+        )
     return "\n".join(lines)
 
 
@@ -40,7 +42,6 @@ def _said(fact: Fact, names: Mapping[str, str], epoch_ms: int) -> str:
         details.append(f"begins {fact.own_fence[-10:]}" if not fact.fence else "")
     if fact.fence:
         details.append(f"fence {fact.fence[-10:]}")
-    for name in ("status", "reason", "retry_after_ms"):
-        if name in fact.body:
-            details.append(f"{name} {fact.body[name]}")
+    told = ("status", "reason", "retry_after_ms")
+    details += [f"{name} {fact.body[name]}" for name in told if name in fact.body]
     return f"{who:<10} {fact.type.removeprefix('job.'):<9} " + ", ".join(d for d in details if d)

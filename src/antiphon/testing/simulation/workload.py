@@ -97,9 +97,7 @@ class Workload:
             repertoire.register(kind, self._handler(referee, name, kind))
         return repertoire
 
-    def _handler(
-        self, referee: Referee, name: str, kind: str
-    ) -> Callable[..., Awaitable[object]]:
+    def _handler(self, referee: Referee, name: str, kind: str) -> Callable[..., Awaitable[object]]:
 
         async def work(number: int, duration_ms: int, fails: int, ctx: JobContext) -> object:
             self.runs += 1

@@ -17,10 +17,10 @@ import logging
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from msgspec import Struct
@@ -42,7 +42,7 @@ from antiphon.testing.simulation.network import Weather
 from antiphon.testing.simulation.owner import RULES, OwnerMachine
 from antiphon.testing.simulation.referee import Referee
 from antiphon.testing.simulation.workload import KINDS, SubmitterMachine, Workload
-from antiphon.testing.virtual_time import HostClock, VirtualLoop
+from antiphon.testing.virtual_time import HostClock, new_loop
 
 OUTSIDE: Final = ("antiphon.engines.memory",)
 LOOK_S: Final = 5.0
@@ -84,12 +84,12 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 class World:
-    """A cluster."""
+    """A cluster. Run it within `quiet_and_quick`."""
 
     def __init__(self, plan: Plan, folder: Path) -> None:
         """Nothing runs before `run`."""
         self.plan = plan
-        loop = VirtualLoop(outside=OUTSIDE)
+        loop = new_loop(outside=OUTSIDE)
         clock = HostClock(loop, epoch_ms=EPOCH_MS)
         server = MemoryServer(clock)
         owner_key = SeedKeyring(hashlib.sha256(f"{plan.seed}/owner/key1".encode()).digest())
@@ -160,25 +160,26 @@ class World:
 
     # --- a run ------------------------------------------------------------------------------
 
-    def run(self) -> Outcome:
-        """From the founding to the rest."""
+    def run(self, story: Story | None = None) -> Outcome:
+        """From the founding to the rest; with a story of one's own in place of the plan's."""
         loop = self.ground.loop
         try:
-            loop.run_until_complete(self._life())
+            loop.run_until_complete(self._life(story or World.unfold))
         finally:
             loop.close()
         return self._outcome()
 
-    async def _life(self) -> None:
+    async def _life(self, story: Story) -> None:
         await founding.lay(MemoryEngine(self.ground.server, self.ground.mesh).log, self._foundation)
         try:
-            await self._history()
+            await story(self)
         finally:
             for machine in self.machines:
                 machine.kill()
             await self._bury()
 
-    async def _history(self) -> None:
+    async def unfold(self) -> None:
+        """The plan: chaos, healing, audit."""
         auditor = Auditor(self.ground)
         for machine in self.machines:
             machine.boot()
@@ -204,7 +205,7 @@ class World:
         """Let time pass until something holds, at most for so long."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + within_s
-        while not holds() and not self._is_over and loop.time() < end_s:
+        while not holds() and not self._is_over and loop.time() < end_s:  # noqa: ASYNC110 - free
             await asyncio.sleep(LOOK_S)
 
     def _is_quiet(self) -> bool:
@@ -231,6 +232,7 @@ class World:
 
     async def _bury(self) -> None:
         """Let the tasks of dead machines end: nothing may be left to the garbage collector."""
+        left: list[asyncio.Task[Any]] = []
         for _ in range(100):
             left = [task for host in self.ground.dead for task in host.alive]
             if not left:
@@ -273,6 +275,10 @@ class World:
                 lane.append((record, self.ground.referee.verdicts[at - 1]))
         names = {machine.keyring.did: machine.name for machine in self.machines}
         return story.tell(self.ground.mesh, key, lane, names, epoch_ms=EPOCH_MS, marked=seq)
+
+
+Story = Callable[[World], Awaitable[None]]
+"""What happens in a world once its mesh is founded; no machine runs yet."""
 
 
 @contextmanager

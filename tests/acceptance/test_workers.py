@@ -1,0 +1,140 @@
+"""Workers and nodes in processes of their own: joining, draining, dying, taking over."""
+
+import json
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.shell import Shell, is_alive, until
+
+pytestmark = pytest.mark.nats
+
+TASKS = str(Path(__file__).resolve().parents[2] / "examples" / "tasks.py")
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory):
+    typed = Shell(tmp_path_factory.mktemp("project"))
+    with typed.dev():
+        yield typed
+
+
+def call(shell, *words):
+    answer = shell.run("submit", "--no-wait", *words)
+    assert answer.code == 0, answer.err
+    return answer.out.strip()
+
+
+def story(shell, job):
+    return [line["words"] for line in shell.run("show", job, "--json").json["story"]]
+
+
+def runs(shell, job):
+    return lambda: shell.run("show", job, "--json").json["state"] == "running"
+
+
+def test_a_worker_answers_the_tasks_of_a_module_by_path_and_by_name(shell):
+    shutil.copy(TASKS, shell.directory / "my_tasks.py")
+    with shell.start("worker", "my_tasks") as worker:
+        greeting = worker.line("answers")
+        assert "text.count" in greeting
+        answer = shell.run("submit", "text.count", "the quick brown fox")
+        assert json.loads(answer.out) == {"letters": 16, "words": 4}
+        assert shell.run("submit", "math.primes", "12").out == "[2, 3, 5, 7, 11]\n"
+        assert "with fence" in shell.run("submit", "example.stubborn", "2").out
+        assert worker.stop(signal.SIGINT) == 0
+        worker.line("stopped after 3 jobs")
+        assert "Traceback" not in worker.err
+
+
+def test_a_stopping_worker_finishes_what_it_has_in_hand(shell):
+    with shell.start("worker", TASKS, "--json", "--slots", "1") as worker:
+        worker.line("ready")
+        job = call(shell, "example.patience", "3")
+        until(runs(shell, job))
+        assert worker.stop() == 0
+        assert json.loads(worker.line("stopped"))["done"] == 1
+    told = shell.run("show", job, "--json").json
+    assert told["state"] == "succeeded"
+    assert told["result"] == 3
+
+
+def test_a_stopping_worker_gives_back_what_it_cannot_finish(shell):
+    with shell.start("worker", TASKS, "--json", ANTIPHON_DRAIN_S="0.2") as worker:
+        worker.line("ready")
+        job = call(shell, "example.patience", "600")
+        until(runs(shell, job))
+        began = time.monotonic()
+        assert worker.stop() == 0
+        assert time.monotonic() - began < 30, "a blocked thread must not hold the process"
+    assert "gave it back, reason drain" in story(shell, job)[-1]
+    assert shell.run("show", job, "--json").json["state"] == "pending"
+    assert shell.run("cancel", job).code == 0
+
+
+def test_a_second_signal_ends_a_worker_at_once(shell):
+    with shell.start("worker", TASKS, "--json") as worker:
+        worker.line("ready")
+        job = call(shell, "example.patience", "600")
+        until(runs(shell, job))
+        worker.send(signal.SIGINT)
+        time.sleep(0.5)
+        worker.send(signal.SIGINT)
+        assert worker.wait() == 130
+    assert shell.run("cancel", job).code == 0
+
+
+def test_a_second_full_node_in_one_directory_is_explained(shell):
+    answer = shell.run("node")
+    assert answer.code == 6
+    assert "antiphon nodes" in answer.err
+
+
+@pytest.mark.req("S2")
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_processes_share_one_state_and_none_is_special(tmp_path):
+    """Two full nodes and two workers; one process of each is killed, and the work goes on.
+
+    The second pair has a state directory of its own, with its own keys and its own replica. After
+    the first pair (the very process that founded the mesh) is killed, the second expires what
+    the dead one held, runs it, and tells the same story.
+    """
+    one, two = Shell(tmp_path / "one"), Shell(tmp_path / "two")
+    for shell in (one, two):
+        shell.directory.mkdir()
+    with one.start("dev", "--json") as dev:
+        ready = json.loads(dev.line())
+        shutil.copytree(one.home, two.home, ignore=shutil.ignore_patterns("keys", "server", "rep*"))
+        tasks = two.directory / "tasks.py"
+        tasks.write_text(
+            "import asyncio\nfrom antiphon import Mesh\nmesh = Mesh.open()\n"
+            "@mesh.task('example.sleep')\nasync def sleep(seconds):\n"
+            "    await asyncio.sleep(min(seconds, 0.1))\n    return 'by the second'\n"
+        )
+        before = one.run("submit", "example.add", "1", "2", "--json").json["job"]
+        held = call(one, "example.sleep", "600", "--lease", "5")
+        until(runs(one, held))
+        with two.start("node", "--json") as node, two.start("worker", "tasks", "--json") as worker:
+            node.line("ready")
+            worker.line("ready")
+            assert len(two.run("nodes", "--json").json["nodes"]) == 4
+            assert story(one, before) == story(two, before)
+            dev.process.kill()
+            dev.process.wait()
+            until(lambda: two.run("show", held, "--json").json["state"] == "succeeded")
+            told = two.run("show", held, "--json").json
+            assert told["result"] == "by the second"
+            assert any("declared the lease over" in line["words"] for line in told["story"])
+            assert two.run("submit", "example.sleep", "0").out == "by the second\n"
+            assert node.stop() == worker.stop() == 0
+        # The founder comes back, ends the server that its killed self left, and knows it all.
+        assert is_alive(ready["server_pid"])
+        with one.dev() as again:
+            assert not again["is_new"]
+            assert again["mesh"] == ready["mesh"]
+            assert not is_alive(ready["server_pid"])
+            assert story(one, held) == [line["words"] for line in told["story"]]

@@ -1,0 +1,258 @@
+"""Bugs that seeds have found, each as the shortest story that shows it."""
+
+import asyncio
+
+import pytest
+
+from antiphon.core import ops, subjects
+from antiphon.engines.memory.faults import FINE, Fate
+from antiphon.errors import Corrupt, Unavailable
+from antiphon.runtime.node import FullNode
+from antiphon.runtime.replica import Replica
+from antiphon.runtime.tenure import Tenure, TenureLost
+from antiphon.testing.simulation.audit import Auditor
+from antiphon.testing.simulation.machines import LOAN_S
+from antiphon.testing.simulation.network import READS, Network
+from tests.simulation.cluster import call, ended, key_of, lane, play, submit, types_on, until
+
+
+def test_a_worker_stopped_past_its_lease_tries_to_complete_and_is_refused(tmp_path, monkeypatch):
+    """The stop strikes when the result is signed and not yet sent."""
+    slow = call(kind="render.slow", duration_ms=3_000, lease_ms=5_000)
+    refused = []
+    really_write = Tenure.write
+
+    async def write(self, kind, body):
+        try:
+            return await really_write(self, kind, body)
+        except TenureLost as lost:
+            refused.append((kind.TYPE, lost.verdict.value))
+            raise
+
+    monkeypatch.setattr(Tenure, "write", write)
+
+    async def story(world):
+        first, second = world.workers[0], world.workers[1]
+        world.full[0].boot()
+        first.boot()
+        trapped = []
+
+        def trap(kind_of_op, host):
+            if kind_of_op != "job.complete" or host is not first.host:
+                return False
+            host.freeze()
+            trapped.append(asyncio.get_running_loop().time())
+            return True
+
+        world.ground.referee.traps.append(trap)
+        await submit(world, slow)
+        await until(lambda: trapped)
+        second.boot()
+        await until(ended(world, key_of(slow)))
+        first.host.thaw()
+        await asyncio.sleep(30)
+        assert lane(world, key_of(slow)).claimer == second.keyring.did
+
+    world, outcome = play(tmp_path, story)
+    assert not outcome.violations
+    assert refused == [("job.complete", "fence")]
+    assert types_on(world, key_of(slow)).count(("complete", "ok")) == 1
+
+
+def test_a_job_called_again_while_it_runs_is_not_run_twice_by_the_same_worker(tmp_path):
+    """Seed 1: the second announcement was claimed, which counted as a renewal."""
+    slow = call(kind="render.slow", duration_ms=8_000)
+
+    async def story(world):
+        world.workers[0].boot()
+        await submit(world, slow)
+        await until(lambda: world.workload.runs == 1)
+        peer = world.submitters[0].connect()
+        await peer.sync_control()
+        again = ops.ScheduleBody(kind=slow.kind, manifest=slow.manifest, urgency=2)
+        await peer.commit(peer.author.draft(ops.JobSchedule, again, prev=0))
+        await until(ended(world, key_of(slow)))
+        await asyncio.sleep(3 * LOAN_S)
+
+    world, outcome = play(tmp_path, story)
+    assert not outcome.violations
+    assert world.workload.runs == 1
+    assert ("schedule", "exists") in types_on(world, key_of(slow))
+
+
+def lagging(*wanted, by=8):
+    """A network on which these reads are answered by a copy that is behind."""
+
+    def request(self, what):
+        return Fate(lag=by) if what in wanted and self._weather.everywhere else FINE
+
+    return request
+
+
+@pytest.mark.parametrize("read", sorted(READS))
+def test_a_copy_that_lags_neither_kills_nor_misleads_a_worker(tmp_path, monkeypatch, read):
+    """Seeds 5, 6, 11: it acknowledged unread jobs, and died of a record that was not there yet."""
+    monkeypatch.setattr(Network, "request", lagging(read))
+    calls = [call(number, duration_ms=6_000, lease_ms=5_000, names_dep=True) for number in range(4)]
+
+    async def story(world):
+        world.full[0].boot()
+        world.workers[0].boot()
+        await asyncio.sleep(1)
+        world.ground.weather.everywhere = 1.0
+        submitter = world.submitters[0]
+        world.workload.calls[0].extend(calls)
+        submitter.boot()
+        await asyncio.sleep(40)
+        world.ground.weather.clear()
+        await until(lambda: submitter.is_finished)
+        await until(ended(world, *map(key_of, calls)))
+        await Auditor(world.ground).light_equals_full([])
+
+    _, outcome = play(tmp_path, story)
+    assert not outcome.violations
+
+
+def test_a_renewal_that_fails_for_any_reason_does_not_end_the_worker(tmp_path, monkeypatch):
+    """Seed 11: the renewal's task belongs to the worker's own group."""
+    slow = call(kind="render.slow", duration_ms=15_000, lease_ms=20_000)
+    really_write = Tenure.write
+    broken = []
+
+    async def write(self, kind, body):
+        if kind is ops.JobClaim and not broken:
+            broken.append(kind)
+            raise Corrupt("what was read cannot be true")
+        return await really_write(self, kind, body)
+
+    monkeypatch.setattr(Tenure, "write", write)
+
+    async def story(world):
+        world.workers[0].boot()
+        await submit(world, slow)
+        await until(ended(world, key_of(slow)))
+
+    _, outcome = play(tmp_path, story)
+    assert broken
+    assert not outcome.violations
+    assert outcome.runs == 1
+
+
+def test_a_strangers_control_op_with_deps_ends_nobody_while_the_engine_is_silent(
+    tmp_path, monkeypatch
+):
+    """Seed 201: what it depends on could not be read, and worker and full node gave up."""
+
+    def request(self, what):
+        return Fate(lost=True) if what == "fetch" and self._weather.everywhere else FINE
+
+    monkeypatch.setattr(Network, "request", request)
+    ends = []
+
+    async def story(world):
+        world.full[0].boot()
+        world.workers[0].boot()
+        await asyncio.sleep(1)
+        peer = world.mallory.connect()
+        body = ops.CoordinatorBody(node=peer.author.did)
+        genesis = await peer.fetch_entry(1)
+        deps = ((1, genesis.op_id),)
+        world.ground.weather.everywhere = 1.0
+        draft = peer.author.draft(ops.MeshCoordinator, body, prev=0, deps=deps)
+        await peer.commit(draft)
+        for machine in (world.full[0], world.workers[0]):
+            monkeypatch.setattr(machine, "_died", ends.append)
+        await asyncio.sleep(30)
+        world.ground.weather.clear()
+        await until(lambda: world.full[0].node.applied == world.ground.referee.log.last_seq)
+        assert world.ground.referee.verdicts[-1].value == "not_owner"
+
+    _, outcome = play(tmp_path, story)
+    assert ends == []
+    assert not outcome.violations
+
+
+def test_junk_outside_the_lanes_gets_the_same_verdict_from_a_node_that_confirmed_ahead(tmp_path):
+    """Found by reading: it was taken for an old control op, and recorded as malformed."""
+
+    async def story(world):
+        log = world.ground.server.mesh(world.ground.mesh).log
+        log.append(f"{subjects.root(world.ground.mesh)}.seal", b"junk", "junk", 0)
+        world.owner.boot()
+        world.owner.rule(attempts=5)
+        await until(lambda: world.owner.is_idle)
+        peer = world.full[0].connect()
+        await peer.sync_control()
+        node = FullNode(peer, Replica(":memory:", mesh=world.ground.mesh))
+        await node.apply([log.at(seq) for seq in (1, 2, 3)])
+        found = [node.replica.record(seq).verdict.value for seq in (1, 2, 3)]
+        node.replica.close()
+        assert found == ["ok", "frame", "ok"]
+
+    _, outcome = play(tmp_path, story)
+    assert not outcome.violations
+
+
+@pytest.mark.req("M12")
+def test_a_refused_claimer_settles_the_announcement_once_and_waits(tmp_path, monkeypatch):
+    """Found by reading: it read the lane eight times and then waited for a random minute."""
+    flaky = call(kind="fetch.flaky", duration_ms=100, fails=1)
+    naks = []
+
+    async def story(world):
+        worker = world.workers[0]
+        worker.boot()
+        await until(lambda: worker.engine is not None)
+        really_post = worker.engine._connection.post
+
+        def post(what, work):
+            if what == "nak":
+                naks.append(asyncio.get_running_loop().time())
+            really_post(what, work)
+
+        worker.engine._connection.post = post
+        await submit(world, flaky)
+        await until(lambda: lane(world, key_of(flaky)).attempts == 1)
+        # It has yielded with a pause of 200 to 400 ms, and is called again at once.
+        peer = world.submitters[1].connect()
+        view = await peer.read_lane(*key_of(flaky))
+        offer = ops.OfferBody(kind=flaky.kind, job=key_of(flaky)[1])
+        await peer.commit(peer.author.draft(ops.JobOffer, offer, prev=view.lane.call_tail))
+        await until(ended(world, key_of(flaky)))
+        assert asyncio.get_running_loop().time() < 3.0
+
+    world, outcome = play(tmp_path, story)
+    assert not outcome.violations
+    assert types_on(world, key_of(flaky)).count(("claim", "ok")) == 2
+    assert len(naks) == 2, "one for the yield, one for the call that came too early"
+
+
+def test_a_worker_whose_clock_is_a_little_behind_claims_at_once(tmp_path):
+    """Found on the way: it had not merged the call's time, so its claim would have been stale."""
+    one = call(duration_ms=10)
+
+    async def story(world):
+        world.workers[0].clock.step(-800)
+        world.workers[0].boot()
+        await asyncio.sleep(1)
+        await submit(world, one)
+        began = asyncio.get_running_loop().time()
+        await until(ended(world, key_of(one)))
+        assert asyncio.get_running_loop().time() - began < 0.3
+
+    _, outcome = play(tmp_path, story)
+    assert not outcome.violations
+
+
+def test_what_an_op_depends_on_is_never_decided_by_a_copy_that_lags(tmp_path, monkeypatch):
+    monkeypatch.setattr(Network, "request", lagging("fetch", "confirm"))
+
+    async def story(world):
+        peer = world.submitters[0].connect()
+        await peer.sync_control()
+        assert (await peer.record_at(1)).seq == 1
+        world.ground.weather.everywhere = 1.0
+        with pytest.raises(Unavailable):
+            await peer.record_at(1)
+
+    play(tmp_path, story)
