@@ -244,6 +244,34 @@ def test_a_worker_whose_clock_is_a_little_behind_claims_at_once(tmp_path):
     assert not outcome.violations
 
 
+def test_a_full_node_that_restarts_on_a_copy_that_lags_does_not_call_the_log_cut_off(
+    tmp_path, monkeypatch
+):
+    """Seed 3044: both looks were answered by a copy that was one record behind."""
+    answers = []
+
+    def request(self, what):
+        late = what in {"fetch", "last"} and len(answers) < 4 and self._weather.everywhere
+        answers.append(what)
+        return Fate(lag=2) if late else FINE
+
+    monkeypatch.setattr(Network, "request", request)
+
+    async def story(world):
+        machine = world.full[0]
+        machine.boot()
+        await submit(world, call())
+        await until(lambda: machine.node.applied == world.ground.referee.log.last_seq)
+        machine.kill()
+        answers.clear()
+        world.ground.weather.everywhere = 1.0
+        machine.boot()
+        await until(lambda: machine.node is not None and machine.node.ready.is_set())
+
+    _, outcome = play(tmp_path, story)
+    assert not outcome.violations
+
+
 def test_what_an_op_depends_on_is_never_decided_by_a_copy_that_lags(tmp_path, monkeypatch):
     monkeypatch.setattr(Network, "request", lagging("fetch", "confirm"))
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 APPLY_SLICE: Final = 64
 """Records that are applied before other tasks get a turn."""
+LOOKS_FOR_CURSOR: Final = 6
+"""How often the log is asked for what the replica has last, before it counts as cut off."""
 LONGEST_PAUSE: Final = 6
 """Doublings of the pause while the engine does not say what an op depends on."""
 
@@ -81,19 +83,35 @@ class FullNode:
         self.applied = cursor.seq
         if cursor.seq == 0:
             return
-        record = await self.peer.log.fetch(cursor.seq)
+        record = await self._at_cursor(cursor.seq)
         if record is None:
-            newest = await self.peer.log.last()
-            if newest is None or newest.seq < cursor.seq:
-                raise Corrupt(
-                    f"the log ends at {newest.seq if newest else 0}, this replica at {cursor.seq}",
-                    hint="the engine was restored from a backup; find out which copy is right",
-                )
-        elif digest(record.payload) != cursor.record_digest:
+            return  # moved to the archive since
+        if digest(record.payload) != cursor.record_digest:
             raise Corrupt(
                 f"record {cursor.seq} on the log is not the one that this replica holds",
                 hint="the engine's history was replaced; find out which copy is right",
             )
+
+    async def _at_cursor(self, seq: int) -> Record | None:
+        """What the log holds where this replica ends; `Corrupt` if it never reaches so far.
+
+        A copy that lags looks like a log that was cut off, so one look is not enough.
+        """
+        ends = 0
+        for attempt in range(LOOKS_FOR_CURSOR):
+            if attempt:
+                await self.peer.pause(attempt)
+            record = await self.peer.log.fetch(seq)
+            if record is not None:
+                return record
+            newest = await self.peer.log.last()
+            ends = max(ends, newest.seq if newest else 0)
+            if ends >= seq:
+                return None
+        raise Corrupt(
+            f"the log ends at {ends}, this replica at {seq}",
+            hint="the engine was restored from a backup; find out which copy is right",
+        )
 
     async def apply(self, batch: list[Record]) -> None:
         """Judge and store a run of records, oldest first."""

@@ -47,7 +47,7 @@ class Development(Struct, frozen=True):
     async def supervise(self) -> None:
         """Raise `Unavailable` if the server ends by itself; until then, wait."""
         config = self.home.server / "server.conf"
-        while _is_running(self.server_pid, config):
+        while _is_running(self.server_pid, config):  # noqa: ASYNC110 - a process has no event
             await asyncio.sleep(SUPERVISION_S)
         raise Unavailable(
             f"the nats-server of this mesh (process {self.server_pid}) ended by itself",

@@ -81,8 +81,8 @@ async def _develop(
             _greet(running, mesh, slots or settings.slots, before)
             show = _Ticker()
             node.watchers.append(lambda applied: show.event(event_of(applied)))
-        async with asyncio.TaskGroup() as tasks:
-            supervision = tasks.create_task(running.supervise())
+        async with asyncio.TaskGroup() as group:
+            supervision = group.create_task(running.supervise())
             await stop.wait()
             supervision.cancel()
         say_draining(worker.busy, settings.drain_s, as_json=as_json)
