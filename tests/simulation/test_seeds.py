@@ -43,7 +43,9 @@ def test_another_seed_is_another_run():
 def test_every_law_holds_under_fire(seed, monkeypatch):
     """Among the laws: no honest worker claims what it could know to be held (`no_racing`)."""
     outcome = run(Plan(seed=seed, chaos_s=900, faults_per_hour=360))
-    replay = f"python -m antiphon.testing.simulate --seed {seed} --minutes 15 --faults 360 --hours 0.1"
+    replay = (
+        f"python -m antiphon.testing.simulate --seed {seed} --minutes 15 --faults 360 --hours 0.1"
+    )
     told = "\n".join([*map(str, outcome.violations), *outcome.stories, replay])
     assert not outcome.violations, told
     assert outcome.jobs >= 60

@@ -69,7 +69,10 @@ class Clock:
     __slots__ = ("_last", "_limit_ms", "max_drift_ms")
 
     def __init__(self, *, start: Hlc = ZERO, limit_ms: int = MAX_WALL, max_drift_ms: int) -> None:
-        """Continue from `start` (at least the last persisted mark after a restart)."""
+        """Continue behind `start`.
+
+        After a restart that is the last timestamp that the mark allowed: `(mark, MAX_LOGICAL)`.
+        """
         self._last = start
         self._limit_ms = limit_ms
         self.max_drift_ms = max_drift_ms

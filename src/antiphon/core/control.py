@@ -20,7 +20,7 @@ from antiphon.core.rules import PROTOCOL, Rules, contradiction
 from antiphon.errors import Outdated
 
 if TYPE_CHECKING:
-    from antiphon.core.records import Entry
+    from antiphon.core.records import Activation, Entry
 
 
 class Control(Struct, frozen=True, kw_only=True):
@@ -96,14 +96,9 @@ class ControlHistory:
         self._tails[entry.subject] = entry.seq
         self.applied = entry.seq
         current = self.current
-        if entry.activation is not None and current is not None:
-            activation = entry.activation
-            if (
-                activation.author == current.owner
-                and activation.prev == before
-                and tuple(activation.hlc) > current.owner_hlc
-            ):
-                raise _outdated(self.mesh, entry.seq, activation.protocol)
+        activation = entry.activation
+        if activation is not None and _is_in_force(activation, current, before):
+            raise _outdated(self.mesh, entry.seq, activation.protocol)
         if entry.fault is not None:
             return entry.fault
         op = entry.op
@@ -122,12 +117,12 @@ class ControlHistory:
         body = op.body
         if op.author != body.owner:
             return Reason.NOT_OWNER
+        if body.rules.protocol > PROTOCOL:
+            raise _outdated(self.mesh, entry.seq, body.rules.protocol)
         if contradiction(body.rules) is not None:
             return Reason.RULES
         if op.hlc[0] > entry.commit_ms + body.rules.max_drift_ms:
             return Reason.DRIFT
-        if body.rules.protocol > PROTOCOL:
-            raise _outdated(self.mesh, entry.seq, body.rules.protocol)
         state = Control(
             mesh=self.mesh,
             since=entry.seq,
@@ -144,6 +139,18 @@ class ControlHistory:
     def _push(self, seq: int, state: Control) -> None:
         self._starts.append(seq)
         self._states.append(state)
+
+
+def _is_in_force(activation: Activation, current: Control | None, before: int) -> bool:
+    """Whether rules from the future would be accepted here by what no protocol changes."""
+    if activation.type == ops.MeshGenesis.TYPE:
+        return current is None and activation.author == activation.body.get("owner")
+    return (
+        current is not None
+        and activation.author == current.owner
+        and activation.prev == before
+        and tuple(activation.hlc) > current.owner_hlc
+    )
 
 
 def _outdated(mesh: str, seq: int, protocol: int) -> Outdated:
@@ -187,10 +194,11 @@ def _judge(
         rules = op.body.rules
         if rules.protocol < control.rules.protocol:
             return Reason.PROTOCOL
-        if contradiction(rules) is not None:
-            return Reason.RULES
+        # Newer code may find sense where this finds a contradiction: stop before judging.
         if rules.protocol > PROTOCOL:
             raise _outdated(control.mesh, entry.seq, rules.protocol)
+        if contradiction(rules) is not None:
+            return Reason.RULES
     return Reason.OK
 
 

@@ -27,6 +27,8 @@ class State(StrEnum):
 
 TERMINAL: Final = frozenset({State.SUCCEEDED, State.FAILED, State.ABORTED})
 HELD: Final = frozenset({State.CLAIMED, State.RUNNING})
+RETRY_LOOK_MS: Final = 1_000
+"""How soon to look again at a job whose holder should be gone by now."""
 OPEN: Final = frozenset({State.WAITING, State.PENDING})
 
 
@@ -77,6 +79,13 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
         if self.state in HELD:
             return now_ms > self.deadline_ms
         return self.state in OPEN and now_ms > self.start_by_ms
+
+    def claimable_ms(self, now_ms: int, by: str) -> int:
+        """When `by` should look at it again: once it could be claimed, as far as is known."""
+        if self.state in HELD:
+            return max(self.deadline_ms, now_ms + RETRY_LOOK_MS)
+        cooled_ms = max((until for who, until in self.cooling if who == by), default=0)
+        return max(self.retry_after_ms, cooled_ms, now_ms)
 
     def is_claimable(self, now_ms: int, by: str) -> bool:
         """Whether `by` could claim it at this time, routes aside."""

@@ -131,8 +131,6 @@ def _judge(
     if job is None:
         if not isinstance(op, ops.JobSchedule):
             return Reason.NO_JOB
-        if op.body.after and not _follows_known_jobs(op, deps):
-            return Reason.PREDECESSOR
         return scheduled(op, entry.subject[-64:], at)
     if hlc <= job.hlc:
         if isinstance(op, ops.JobSchedule):
@@ -154,16 +152,3 @@ def are_present(named: tuple[tuple[int, str], ...], seq: int, deps: Mapping[int,
         if at >= seq or found is None or found.op_id != op_id:
             return False
     return True
-
-
-def _follows_known_jobs(op: ops.JobSchedule, deps: Mapping[int, Dep]) -> bool:
-    """Whether each predecessor's call is among the records that the op names.
-
-    Only what is already on the log can be named, so a cycle cannot be written (SPEC §7.3).
-    """
-    called = {
-        subjects.lane_of(dep.subject)
-        for at, _ in op.deps
-        if (dep := deps.get(at)) is not None and slot_of(dep.subject) != _JOB
-    }
-    return all(pair in called for pair in op.body.after)

@@ -31,7 +31,8 @@ Wall = Annotated[int, Meta(ge=0, le=MAX_WALL)]
 Logical = Annotated[int, Meta(ge=0, le=MAX_LOGICAL)]
 Seq = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 Count = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
-Did = Annotated[str, Meta(min_length=1, max_length=64)]
+Did = Annotated[str, Meta(pattern=r"^did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44}\Z")]
+"""The shape of an Ed25519 did:key; whether it is a usable one shows where it signs."""
 Fence = Annotated[str, Meta(pattern=r"^[0-9a-f]{16}\Z")]
 JobId = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 Kind = Annotated[
@@ -100,8 +101,6 @@ class ScheduleBody(_Body, frozen=True):
     lease_ms_max: Annotated[int, Meta(ge=1, le=MAX_INTEGER)] | None = None
     start_by: Wall | None = None
     not_before: Wall | None = None
-    after: Annotated[tuple[tuple[Kind, JobId], ...], Meta(max_length=MAX_DEPS)] = ()
-    after_any_outcome: bool = False
     concurrency: Label | None = None
     requires: Annotated[tuple[Label, ...], Meta(max_length=32)] = ()
     retry_of: JobId | None = None
@@ -109,7 +108,7 @@ class ScheduleBody(_Body, frozen=True):
     @property
     def waits(self) -> bool:
         """Whether the job begins as waiting and needs the coordinator's offer."""
-        return bool(self.after or self.not_before is not None or self.concurrency is not None)
+        return self.not_before is not None or self.concurrency is not None
 
 
 class _OnJob(_Body, frozen=True):
@@ -211,7 +210,7 @@ class Op(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fiel
 
     v: Literal[1]
     mesh: Annotated[str, Meta(pattern=r"^([a-z2-7]{16})?\Z")]
-    author: Did
+    author: Annotated[str, Meta(min_length=1, max_length=64)]
     hlc: tuple[Wall, Logical]
     prev: Seq
     """The last sequence that the author saw on this op's subject; 0 = nothing."""

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.core import codec, ops, signing, subjects
-from antiphon.core.ids import digest
+from antiphon.core.ids import digest, mesh_id
 from antiphon.core.ops import AnyOp
 from antiphon.core.reasons import Reason
 from antiphon.core.rules import PROTOCOL
@@ -23,7 +23,7 @@ _BYTE_REASONS: Final = {reason.value: reason for reason in Reason}
 
 
 class Activation(Struct, frozen=True):
-    """Just enough of a `mesh.rules` op from the future to know that it is one."""
+    """Just enough of a `mesh.rules` or genesis from the future to know that it is one."""
 
     author: str
     mesh: str
@@ -101,7 +101,7 @@ def _activation(mesh: str, subject: str, payload: bytes) -> Activation | None:
     newer code accepts them would split the mesh, so they are recognised by what never changes:
     type, place, author and signature.
     """
-    if subject != subjects.control(mesh, "rules"):
+    if subject not in {subjects.control(mesh, "rules"), subjects.control(mesh, "genesis")}:
         return None
     try:
         op_bytes, block = signing.unframe(payload)
@@ -110,5 +110,8 @@ def _activation(mesh: str, subject: str, payload: bytes) -> Activation | None:
             return None
     except (Malformed, msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
-    is_newer = op.type == ops.MeshRules.TYPE and op.mesh == mesh and op.protocol > PROTOCOL
-    return op if is_newer else None
+    founds = op.type == ops.MeshGenesis.TYPE and not op.mesh and mesh_id(op_bytes) == mesh
+    changes = op.type == ops.MeshRules.TYPE and op.mesh == mesh
+    what = "genesis" if founds else "rules"
+    is_placed = (founds or changes) and subject == subjects.control(mesh, what)
+    return op if is_placed and op.protocol > PROTOCOL else None

@@ -57,6 +57,7 @@ def scheduled(op: ops.JobSchedule, job: str, at: Moment) -> Job | Reason:
     if attempts_max > rules.attempts_max:
         return Reason.ATTEMPTS
     start_by_ms = body.start_by if body.start_by is not None else wall_ms + rules.start_by_ms
+    start_by_ms = min(start_by_ms, wall_ms + rules.horizon_ms)  # every wait ends
     start_window_ms = start_by_ms - wall_ms
     if start_window_ms <= 0:
         return Reason.TOO_LATE
@@ -220,6 +221,8 @@ def _expire_held(job: Job, op: ops.JobExpire, at: Moment) -> Job | Reason:
             "exhausted",
         )
     cooling = tuple(entry for entry in job.cooling if entry[1] > wall_ms)
+    # Counted from there, the window to start again is open to a sole worker too.
+    cooled_ms = wall_ms + job.tenure_lease_ms
     return replace(
         job,
         state=State.PENDING,
@@ -230,8 +233,8 @@ def _expire_held(job: Job, op: ops.JobExpire, at: Moment) -> Job | Reason:
         fence="",
         deadline_ms=0,
         expired_fence=job.fence,
-        cooling=(*cooling, (job.claimer, wall_ms + job.tenure_lease_ms)),
-        start_by_ms=max(job.start_by_ms, wall_ms + job.start_window_ms),
+        cooling=(*cooling, (job.claimer, cooled_ms)),
+        start_by_ms=max(job.start_by_ms, cooled_ms + job.start_window_ms),
     )
 
 

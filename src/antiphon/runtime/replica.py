@@ -47,7 +47,7 @@ create table if not exists lanes (
     called_ms integer not null,
     first_seq integer not null,
     body blob not null,
-    unique (kind, job)
+    unique (job, kind)
 );
 create index if not exists lanes_open on lanes (state, kind, first_seq) where due_ms is not null;
 create index if not exists lanes_due on lanes (due_ms) where due_ms is not null;

@@ -35,6 +35,11 @@ if TYPE_CHECKING:
 NAK_CAP_S: Final = 60.0
 NAK_JITTER_S: Final = 0.5
 UNAVAILABLE_NAK_S: Final = 2.0
+NOT_FOR_US: Final = frozenset({Reason.NOT_ROUTED, Reason.NO_CHAIN})
+"""Verdicts on a claim that waiting alone does not change."""
+PASSING: Final = frozenset({Reason.NOT_YET, Reason.COOLDOWN, Reason.HELD})
+"""Verdicts whose end the job itself tells."""
+ODD_NAK_S: Final = 1.0
 CLAIM_TRIES: Final = 8
 """How often a claim is tried on a job that stays pending while others write on its lane."""
 
@@ -286,18 +291,12 @@ class Worker:
             delivery.ack()
             return
         now_ms = self.peer.wall.now_ms()
-        match verdict:
-            case Reason.NOT_YET:
-                until_ms = job.retry_after_ms
-            case Reason.COOLDOWN:
-                mine = (until for who, until in job.cooling if who == self.peer.author.did)
-                until_ms = max(mine, default=now_ms)
-            case Reason.NOT_ROUTED | Reason.NO_CHAIN:
-                until_ms = now_ms + int(NAK_CAP_S * 1000)
-            case _:
-                until_ms = max(job.deadline_ms, now_ms + 1000)
-        wait_s = min(max(until_ms - now_ms, 0) / 1000, NAK_CAP_S)
-        delivery.nak(wait_s + self._jitter_s(NAK_JITTER_S))
+        wait_s = (job.claimable_ms(now_ms, self.peer.author.did) - now_ms) / 1000
+        if verdict in NOT_FOR_US:
+            wait_s = NAK_CAP_S
+        elif verdict not in PASSING:
+            wait_s = max(wait_s, ODD_NAK_S)
+        delivery.nak(min(wait_s, NAK_CAP_S) + self._jitter_s(NAK_JITTER_S))
 
     # --- one tenure ---------------------------------------------------------------------------
 
@@ -336,7 +335,8 @@ class Worker:
             log.warning("tenure_lost", job=job.job, verdict=tenure.lost.verdict.value)
             self._stay_away(tenure.delivery, tenure.job, Reason.HELD)
             return
-        except Exception as error:  # noqa: BLE001 - whatever a person's function raises
+        except Exception as error:
+            log.debug("handler_failed", kind=job.kind, job=job.job, exc_info=error)
             end = self._after_error(job, body.retry, error)
         finally:
             tenure.release()

@@ -45,7 +45,7 @@ class Host:
         self.name = name
         self.is_frozen = False
         self.is_dead = False
-        self.held: list[asyncio.Handle] = []
+        self.held: list[_Handle] = []
         self._loop = loop
         self._tasks: list[_Task] = []
         self._sweep_at = 64
@@ -96,6 +96,45 @@ def current_host() -> Host | None:
     return _HOST.get()
 
 
+class _Handle(asyncio.TimerHandle):
+    """A callback to come, at `due` if it has a heap to lie in. Leaner than asyncio's own."""
+
+    __slots__ = ("args", "callback", "context", "due", "heap_of", "is_cancelled")
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[object, ...],
+        context: contextvars.Context | None,
+        due: float,
+        heap_of: VirtualLoop | None = None,
+    ) -> None:
+        self.callback = callback
+        self.args = args
+        self.context = contextvars.copy_context() if context is None else context
+        self.due = due
+        self.heap_of = heap_of
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        """Do not run it; time need not stop for it either."""
+        if not self.is_cancelled:
+            self.is_cancelled = True
+            if self.heap_of is not None:
+                self.heap_of.timer_cancelled()
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled."""
+        return self.is_cancelled
+
+    def when(self) -> float:
+        """The virtual time at which it is due."""
+        return self.due
+
+    def __repr__(self) -> str:
+        return f"<{self.callback!r} at {self.due}>"
+
+
 class _Task(asyncio.Task[Any]):
     """A task whose hash does not depend on its address: sets of tasks keep one order."""
 
@@ -128,8 +167,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """Hosts that are frozen now."""
         self._outside = outside
         self._now = 0.0
-        self._ready: deque[asyncio.Handle] = deque()
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._ready: deque[_Handle] = deque()
+        self._timers: list[tuple[float, int, _Handle]] = []
         self._cancelled = 0
         self._order = 0
         self._tasks = 0
@@ -149,7 +188,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
         """Run a callback in the next turn."""
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Handle(callback, args, context, self._now)
         self._ready.append(handle)
         return handle
 
@@ -171,19 +210,20 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         """Run a callback at a virtual time."""
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        handle = _Handle(callback, args, context, when, self)
         self._order += 1
         heappush(self._timers, (when, self._order, handle))
         return handle
 
-    def resume(self, handles: list[asyncio.Handle]) -> None:
+    def resume(self, handles: list[_Handle]) -> None:
         """Put callbacks back that a frozen host held up."""
         self._ready.extend(handles)
 
-    def _timer_handle_cancelled(self, _handle: asyncio.TimerHandle) -> None:
+    def timer_cancelled(self) -> None:
+        """One more timer lies in the heap for nothing."""
         self._cancelled += 1
         if self._cancelled > CANCELLED_KEPT and self._cancelled * 2 > len(self._timers):
-            self._timers = [entry for entry in self._timers if not entry[2].cancelled()]
+            self._timers = [entry for entry in self._timers if not entry[2].is_cancelled]
             heapify(self._timers)
             self._cancelled = 0
 
@@ -239,32 +279,32 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         while timers and timers[0][0] <= self._now:
             ready.append(heappop(timers)[2])
         for _ in range(len(ready)):
-            handle: Any = ready.popleft()
-            if handle._cancelled:  # noqa: SLF001 - a loop runs its own handles
+            handle = ready.popleft()
+            if handle.is_cancelled:
                 continue
-            context = handle._context  # noqa: SLF001 - as above
+            context = handle.context
             if self.frozen:
                 host = context.get(_HOST)
                 if host is not None and host.is_frozen and not self._is_outside(handle):
                     host.held.append(handle)
                     continue
             try:
-                context.run(handle._callback, *handle._args)  # noqa: SLF001 - as above
+                context.run(handle.callback, *handle.args)
             except Exception as problem:  # noqa: BLE001 - as asyncio: a callback's error is told
                 self.call_exception_handler({"message": "a callback failed", "exception": problem})
 
     def _pass_time(self) -> None:
         while self._timers:
             when, _, handle = self._timers[0]
-            if not handle.cancelled():
+            if not handle.is_cancelled:
                 self._now = max(self._now, when)
                 return
             heappop(self._timers)
             self._cancelled -= 1
         raise Stalled(f"nothing is ready and no timer is set at {self._now:.3f} s")
 
-    def _is_outside(self, handle: asyncio.Handle) -> bool:
-        owner = getattr(handle._callback, "__self__", None)  # type: ignore[attr-defined] # noqa: SLF001
+    def _is_outside(self, handle: _Handle) -> bool:
+        owner = getattr(handle.callback, "__self__", None)
         return owner is not None and type(owner).__module__.startswith(self._outside)
 
     # --- what asyncio asks of a loop --------------------------------------------------------

@@ -122,8 +122,6 @@ bodies = {
             "lease_ms": optional(st.integers(1, MAX_INTEGER)),
             "start_by": optional(st.integers(0, MAX_WALL)),
             "not_before": optional(st.integers(0, MAX_WALL)),
-            "after": st.lists(st.tuples(kinds, hexes), max_size=2).map(tuple),
-            "after_any_outcome": st.booleans(),
             "concurrency": optional(st.just("gpu")),
             "requires": st.lists(st.just("os=linux"), max_size=2).map(tuple),
             "retry_of": optional(hexes),

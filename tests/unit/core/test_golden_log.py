@@ -21,7 +21,8 @@ LOG = [
 ]
 # Reserved for what protocol 1 does not have, or too large for a small file.
 NOT_RECORDED = {
-    "chain_expired", "command", "policy", "protocol", "quarantined", "revoked", "size",
+    "chain_expired", "command", "policy", "predecessor", "protocol", "quarantined", "revoked",
+    "size",
 }  # fmt: skip
 
 

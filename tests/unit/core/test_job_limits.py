@@ -158,9 +158,22 @@ def test_a_job_that_is_tried_again_gets_its_whole_window_again(end):
         expected = 50_000
     else:
         assert story.expire(at=25_001) is OK
-        expected = 45_001
+        expected = 55_001  # counted from the end of the cool-down
     assert story.job.start_by_ms == T0 + expected
     assert story.claim(BOB, at=expected) is OK
+
+
+def test_no_wait_reaches_beyond_the_horizon():
+    story = called(start_by=2**48 - 1, rules={"horizon_ms": 1_000_000, "start_by_ms": 1_000})
+    assert story.job.start_by_ms == story.job.hlc[0] + 1_000_000
+
+
+def test_a_sole_worker_can_take_its_expired_job_again_within_the_window():
+    story = called(start_by=T0 + 1_000)
+    assert story.claim(ALICE, at=500, lease_ms=10_000) is OK
+    assert story.expire(at=10_501) is OK
+    assert story.claim(ALICE, at=20_500) is Reason.COOLDOWN
+    assert story.claim(ALICE, at=20_501) is OK
 
 
 def test_a_window_is_never_shortened_by_a_retry():

@@ -142,60 +142,16 @@ def test_a_dep_that_was_committed_later_does_not_count_for_whoever_reads_later()
     assert lanes.apply(ledger.history.at(3), fresh, entry, late).verdict is MISSING
 
 
-# --- predecessors ----------------------------------------------------------------------------
+# --- what protocol 1 does not know ------------------------------------------------------------
 
 
-def successor(after, deps):
-    """A job that is to follow `after`, naming `deps`."""
-    story = Story(after[0].ledger, word="false")
-    pairs = tuple((job.kind, job.id) for job in after)
-    return story, story.schedule(after=pairs, how={"deps": deps})
-
-
-def test_a_job_that_follows_a_called_one_waits():
-    first = called()
-    story, verdict = successor([first], (first.ledger.dep(2),))
-    assert verdict is OK
-    assert story.state == "waiting"
-
-
-@pytest.mark.parametrize("case", ["none named", "something else", "what happened to it"])
-def test_a_predecessor_whose_call_is_not_named_is_unknown(case):
-    first = called()
-    first.claim(ALICE)
-    deps = {
-        "none named": (),
-        "something else": (first.ledger.dep(1),),
-        "what happened to it": (first.ledger.dep(3),),
-    }[case]
-    story, verdict = successor([first], deps)
-    assert verdict is Reason.PREDECESSOR
-    assert story.lane.job is None
-
-
-def test_every_predecessor_is_named():
-    ledger = Ledger()
-    first, second = Story(ledger, word="one"), Story(ledger, word="two", kind="other")
-    first.schedule()
-    second.schedule(not_before=T0)
-    assert successor([first, second], (ledger.dep(2),))[1] is Reason.PREDECESSOR
-    assert successor([first, second], (ledger.dep(2), ledger.dep(3)))[1] is OK
-
-
-def test_a_predecessor_of_the_same_manifest_under_another_kind_is_another_one():
-    first = called()
-    other = Story(first.ledger, kind="other")
-    story = Story(first.ledger, word="false")
-    verdict = story.schedule(after=((other.kind, other.id),), how={"deps": (first.ledger.dep(2),)})
-    assert verdict is Reason.PREDECESSOR
-
-
-def test_naming_a_stray_record_as_a_predecessor_is_no_crash():
+def test_a_stray_record_named_as_a_dep_is_no_crash():
     first = called()
     ledger = first.ledger
     ledger.append(f"ap.{ledger.mesh}.call.x.{first.kind}.{first.id}", b"stray")
     ledger.append(f"ap.{ledger.mesh}.call", b"stray")
-    assert successor([first], (ledger.dep(3), ledger.dep(4)))[1] is Reason.PREDECESSOR
+    story = Story(ledger, word="false")
+    assert story.schedule(how={"deps": (ledger.dep(3), ledger.dep(4))}) is OK
 
 
 # --- authority -------------------------------------------------------------------------------

@@ -6,7 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from antiphon.core import codec
+from antiphon.core.control import ControlHistory
+from antiphon.core.ids import mesh_id
 from antiphon.core.reasons import Reason
+from antiphon.core.records import open_record
 from antiphon.errors import Misconfigured, Outdated
 from tests.unit.core.authors import ALICE, BOB, OWNER, sign_bytes
 from tests.unit.core.ledger import T0, Ledger, Reader
@@ -83,6 +87,33 @@ def test_unreadable_rules_of_a_newer_protocol_by_the_owner_stop_this_code(rules)
     ledger = Ledger()
     with pytest.raises(Outdated):
         put(ledger, rules_bytes(ledger, rules=rules))
+
+
+def test_newer_rules_that_contradict_themselves_by_our_reading_stop_it_too():
+    with pytest.raises(Outdated):
+        Ledger().rules(protocol=2, attempts=50, attempts_max=1)
+
+
+def test_an_unreadable_genesis_of_a_newer_protocol_stops_this_code():
+    op = {
+        "auth": [],
+        "author": OWNER.did,
+        "body": {"name": "x", "owner": OWNER.did, "rules": {"protocol": 2}, "tempo": "adagio"},
+        "deps": [],
+        "hlc": [T0, 0],
+        "mesh": "",
+        "prev": 0,
+        "type": "mesh.genesis",
+        "v": 1,
+    }
+    genesis = codec.encode(op)
+    mesh = mesh_id(genesis)
+    subject = f"ap.{mesh}.ctl.genesis"
+    entry = open_record(mesh, 1, T0, subject, sign_bytes(OWNER, genesis))
+    with pytest.raises(Outdated):
+        ControlHistory(mesh).apply(entry)
+    forged = open_record(mesh, 1, T0, subject, sign_bytes(ALICE, genesis))
+    assert ControlHistory(mesh).apply(forged) is Reason.MALFORMED
 
 
 def test_newer_rules_may_have_further_fields_outside_the_rules_too():

@@ -217,7 +217,6 @@ def test_every_op_has_one_subject_and_job_ops_lie_in_their_lane(op):
         ({"urgency": 0}, "call.0"),
         ({"urgency": 2}, "call.2"),
         ({"not_before": 0}, "wait"),
-        ({"after": (("a", JOB),)}, "wait"),
         ({"concurrency": "gpu", "urgency": 0}, "wait"),
         ({"start_by": 5}, "call.1"),
         ({"requires": ("gpu",)}, "call.1"),

@@ -41,9 +41,7 @@ class _Asker:
 
     def __init__(self, filters: tuple[str, ...]) -> None:
         self.filters = filters
-        self.answer: asyncio.Future[list[Held] | None] = (
-            asyncio.get_running_loop().create_future()
-        )
+        self.answer: asyncio.Future[list[Held] | None] = asyncio.get_running_loop().create_future()
 
 
 class Heads:
@@ -75,7 +73,7 @@ class Heads:
         """Send those who gathered, now that there is room."""
         if not self._gathered or self._under_way >= UNDER_WAY:
             return
-        askers = []
+        askers: list[_Asker] = []
         while self._gathered and len(askers) < TOGETHER:
             asker = self._gathered.popleft()
             if not asker.answer.done():  # else its caller has gone

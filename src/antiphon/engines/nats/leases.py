@@ -20,8 +20,8 @@ from msgspec import Struct
 
 from antiphon.engines.nats import wire
 from antiphon.engines.nats.connection import Connection
-from antiphon.engines.nats.pipeline import Pipeline
 from antiphon.engines.nats.heads import Held as HeldRecord
+from antiphon.engines.nats.pipeline import Pipeline
 from antiphon.engines.nats.records import Records
 from antiphon.engines.nats.streams import ApiError, Streams, leases_config, leases_name
 from antiphon.errors import Held, LostRace, Rejected, Unavailable

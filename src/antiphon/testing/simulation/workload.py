@@ -114,7 +114,7 @@ def _draw(chance: random.Random, number: int, span_s: float) -> Call:
     kind = chance.choices(KINDS, weights=(50, 20, 25, 5))[0]
     duration_ms = {
         "build.fast": lambda: int(10 ** chance.uniform(0, 3)),
-        "render.slow": lambda: int(chance.uniform(2_000, 60_000)),
+        "render.slow": lambda: int(chance.uniform(2_000, 50_000)),
         "fetch.flaky": lambda: int(chance.uniform(50, 9_000)),
         "doomed": lambda: int(chance.uniform(10, 3_000)),
     }[kind]()

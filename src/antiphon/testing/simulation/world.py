@@ -60,7 +60,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     seed: int
     chaos_s: float = 3300.0
-    jobs_per_hour: float = 300.0
+    jobs_per_hour: float = 240.0
     faults_per_hour: float = 180.0
     stop_at_first: bool = False
     """End as soon as a law is broken: nobody wants the rest of a mutant's run."""

@@ -1,0 +1,151 @@
+"""What the referee hears and the audit reads can be wrong, and then they say so."""
+
+import json
+from types import SimpleNamespace
+
+from antiphon.core.reasons import Reason
+from antiphon.testing.simulation import world
+from antiphon.testing.simulation.audit import Auditor
+from antiphon.testing.simulation.workload import Promise
+from tests.simulation.cluster import call, ended, key_of, play, submit, until
+
+KEY = ("build.fast", "a" * 64)
+
+
+def accused(tmp_path, tamper):
+    """Laws broken in a quiet world after something was tampered with."""
+    one = call(duration_ms=100)
+
+    async def story(made):
+        for machine in (*made.full, made.workers[0]):
+            machine.boot()
+        await submit(made, one)
+        await until(ended(made, key_of(one)))
+        log = made.ground.referee.log
+        await until(lambda: all(one.node.applied == log.last_seq for one in made.full))
+        assert not made.ground.referee.violations
+        auditor = Auditor(made.ground)
+        found = tamper(made)
+        if found is not None:
+            await found
+        auditor.every_job_ends()
+        auditor.promises_kept(made.workload)
+        await auditor.light_equals_full(made.full)
+        await auditor.running_equals_replay(made.full)
+
+    _, outcome = play(tmp_path, story)
+    return {violation.law for violation in outcome.violations}
+
+
+def test_a_quiet_world_passes_its_audit(tmp_path):
+    assert accused(tmp_path, lambda made: None) == set()
+
+
+def test_an_acknowledgement_of_a_job_that_has_not_ended(tmp_path):
+    async def story(made):
+        made.workers[0].boot()
+        await submit(made, call(duration_ms=5_000))
+        referee = made.ground.referee
+        referee.acked("worker-0", referee.log.at(2))
+        before = len(referee.violations)
+        await until(ended(made, key_of(call(duration_ms=5_000))))
+        referee.acked("worker-0", referee.log.at(2))
+        assert (before, len(referee.violations)) == (1, 1)
+
+    _, outcome = play(tmp_path, story)
+    assert {violation.law for violation in outcome.violations} == {"acks_are_true"}
+
+
+def test_a_full_node_with_another_verdict(tmp_path):
+    def tamper(made):
+        applied = SimpleNamespace(record=made.ground.referee.log.at(3), verdict=Reason.HELD)
+        made.ground.referee.applied("full-0", applied)
+
+    assert accused(tmp_path, tamper) == {"all_agree"}
+
+
+def test_a_light_reader_with_another_verdict(tmp_path):
+    def tamper(made):
+        made.ground.referee.verdicts[2] = Reason.HELD
+
+    assert accused(tmp_path, tamper) == {"light_equals_full"}
+
+
+def test_a_replica_that_recorded_something_else(tmp_path):
+    def tamper(made):
+        made.full[0].replica._db.execute("update records set verdict = 'held' where seq = 3")
+
+    assert accused(tmp_path, tamper) == {"light_equals_full", "restart_equals_replay"}
+
+
+def test_a_replica_that_restarts_elsewhere(tmp_path):
+    async def restart(made):
+        made.full[1].replica._db.execute("update lanes set calls = 7, body = x'' where id = -1")
+        made.full[1].replica._db.execute("update lanes set state = 'pending', due_ms = 1")
+        await Auditor(made.ground).restart_equals_replay(made.full[1:])
+        made.full[1].boot()
+        await until(lambda: made.full[1].replica is not None)
+
+    assert "restart_equals_replay" in accused(tmp_path, restart)
+
+
+def test_a_job_that_never_ends_and_a_promise_that_is_not_kept(tmp_path):
+    def tamper(made):
+        made.workload.promises.append(Promise(3, b"something else"))
+        made.workload.promises.append(Promise(999, b""))
+
+    assert accused(tmp_path, tamper) == {"promises_kept"}
+
+    async def story(made):
+        await submit(made, call())
+        Auditor(made.ground).every_job_ends()
+
+    _, outcome = play(tmp_path / "open", story)
+    assert {violation.law for violation in outcome.violations} == {"every_job_ends"}
+
+
+def test_a_handler_that_runs_twice_under_one_fence(tmp_path):
+    def tamper(made):
+        referee = made.ground.referee
+        with referee.running("worker-0", KEY, "f"):
+            with referee.running("worker-1", KEY, "g"):
+                assert not referee.violations
+            with referee.running("worker-1", KEY, "f"):
+                pass
+
+    assert accused(tmp_path, tamper) == {"one_run_per_fence"}
+
+
+def test_two_ops_with_one_timestamp(tmp_path):
+    def tamper(made):
+        op = {"type": "job.cancel", "author": "x", "hlc": [5, 0], "prev": 0}
+        for job in ("a" * 64, "b" * 64):
+            op["body"] = {"kind": KEY[0], "job": job}
+            raw = json.dumps(op).encode()
+            made.ground.referee.signed("x", raw, is_honest=True)
+            made.ground.referee.signed("x", raw, is_honest=True)
+
+    assert accused(tmp_path, tamper) == {"one_time_one_op"}
+
+
+def test_a_process_that_dies_of_its_own(tmp_path, monkeypatch):
+    async def story(made):
+        async def run():
+            raise ValueError("no idea")
+
+        monkeypatch.setattr(made.workers[0], "run", run)
+        made.workers[0].boot()
+        await until(lambda: made.ground.referee.violations)
+
+    _, outcome = play(tmp_path, story)
+    assert {violation.law for violation in outcome.violations} == {"nobody_dies"}
+
+
+def test_a_run_that_does_not_come_to_rest_is_told(tmp_path, monkeypatch):
+    """With nobody to run them, jobs stay open, and the audit says which."""
+    monkeypatch.setattr(world, "HEALING_S", 60.0)
+    monkeypatch.setattr(world, "REPERTOIRES", ())
+    plan = world.Plan(seed=1, chaos_s=30.0, jobs_per_hour=600.0, faults_per_hour=0.0)
+    outcome = world.run(plan)
+    assert {violation.law for violation in outcome.violations} == {"every_job_ends"}
+    assert outcome.stories

@@ -1,0 +1,268 @@
+"""Every law can fail: each is shown a history that breaks it, and only it."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from antiphon.core.reasons import Reason
+from antiphon.ports import Record
+from antiphon.testing.simulation import facts, laws
+from antiphon.testing.simulation.laws import Committed, Ledger
+
+MESH = "abcdefghijklmnop"
+KIND, JOB = "build.fast", "a" * 64
+SUBJECT = f"ap.{MESH}.job.{KIND}.{JOB}"
+LEASE_MS = 10_000
+AT_MS = 1_000_000
+
+
+class History:
+    """A lane written down record by record, with the verdict that a broken system gave."""
+
+    def __init__(self):
+        self.ledger = Ledger()
+        self.seq = 0
+        self.tails = {}
+        self.broken = []
+
+    def add(self, kind, at_ms, *, by="w", ok=True, honest=False, **fields):
+        """Commit one op at `at_ms`; `fields` beside the body's own: prev, subject, commit, hlc."""
+        given = {name: fields.pop(name) for name in list(fields) if name in GIVEN}
+        manifest = {"args": [], "command": ["@x"], "timeout": 0}
+        body = {"kind": KIND, **fields}
+        body |= {"manifest": manifest} if kind == "schedule" else {"job": JOB}
+        home = facts._home(MESH, f"job.{kind}", body)
+        if kind == "schedule":
+            home = home[:-64] + JOB  # the laws know a job by its subject
+        subject = given.get("subject", home)
+        self.seq += 1
+        op = {
+            "type": f"job.{kind}",
+            "author": by,
+            "hlc": [given.get("wall_ms", AT_MS + at_ms), 0],
+            "prev": given.get("prev", self.tails.get(subject, 0)),
+            "body": body,
+        }
+        raw = json.dumps(op).encode()
+        record = Record(self.seq, given.get("commit", AT_MS + at_ms) * 1_000_000, subject, raw)
+        if given.get("signed", True):
+            self.ledger.signed.setdefault(by, set()).add(raw)
+        fact = facts.read(MESH, record)
+        if kind == "schedule":
+            fact = facts.Fact(**{**SimpleNamespace(**_fields(fact)).__dict__, "home": home})
+        verdict = given.get("verdict", Reason.OK if ok else Reason.FENCE)
+        now = Committed(
+            record=record,
+            fact=fact,
+            key=facts.key_of(record),
+            verdict=verdict,
+            tail=self.tails.get(subject, 0),
+            is_honest=honest,
+        )
+        self.tails[subject] = self.seq
+        self.broken += laws.commit(self.ledger, now)
+        return fact.own_fence
+
+    @property
+    def laws_broken(self):
+        return {violation.law for violation in self.broken}
+
+
+GIVEN = {"prev", "subject", "commit", "wall_ms", "signed", "verdict"}
+
+
+def _fields(struct):
+    return {name: getattr(struct, name) for name in struct.__struct_fields__}
+
+
+def called():
+    history = History()
+    history.add("schedule", 0, by="s")
+    return history
+
+
+def held(by="w"):
+    history = called()
+    fence = history.add("claim", 10, by=by, lease_ms=LEASE_MS)
+    return history, fence
+
+
+def test_a_good_history_breaks_nothing():
+    history, fence = held()
+    history.add("claim", 3_000, lease_ms=LEASE_MS, fence=fence)
+    history.add("expire", 3_000 + LEASE_MS + 1, by="full", fence=fence)
+    history.add("claim", 14_000, by="other", lease_ms=LEASE_MS)
+    history.add(
+        "yield", 15_000, by="other", fence="?", reason="error", retry_after_ms=100, ok=False
+    )
+    second = history.ledger.lane((KIND, JOB)).held.fence
+    history.add("complete", 16_000, by="other", fence=second, status="succeeded")
+    assert not history.broken
+
+
+def test_a_second_result():
+    history, fence = held()
+    history.add("complete", 20, fence=fence, status="succeeded")
+    history.add("complete", 30, fence=fence, status="succeeded")
+    assert history.laws_broken == {"one_result", "final"}
+
+
+def test_a_result_with_an_old_fence():
+    history, old = held()
+    history.add("yield", 20, fence=old, reason="other")
+    history.add("claim", 30, lease_ms=LEASE_MS)
+    history.add("complete", 40, fence=old, status="succeeded")
+    assert history.laws_broken == {"one_result"}
+
+
+def test_a_result_from_someone_else():
+    history, fence = held()
+    history.add("complete", 20, by="thief", fence=fence, status="succeeded")
+    assert history.laws_broken == {"one_result"}
+
+
+def test_a_result_for_a_job_that_nobody_holds():
+    history = called()
+    history.add("complete", 20, fence="0" * 16, status="succeeded")
+    assert history.laws_broken == {"one_result"}
+
+
+def test_a_fence_that_does_not_rise():
+    history, fence = held()
+    history.add("yield", 20, fence=fence, reason="other")
+    history.add("claim", 21, lease_ms=LEASE_MS, wall_ms=AT_MS + 5)
+    assert history.laws_broken == {"fences_rise", "in_order", "patient"}
+
+
+def test_a_claim_on_a_held_job():
+    history, _ = held()
+    history.add("claim", 20, by="other", lease_ms=LEASE_MS)
+    assert history.laws_broken == {"fences_rise"}
+
+
+def test_a_renewal_of_another_tenure_and_one_after_the_deadline():
+    history, _ = held()
+    history.add("claim", 20, lease_ms=LEASE_MS, fence="0" * 16)
+    assert history.laws_broken == {"fences_rise"}
+    late, fence = held()
+    late.add("claim", 20, lease_ms=LEASE_MS, fence=fence, commit=AT_MS + 99_999)
+    assert late.laws_broken == {"fences_rise"}
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"at_ms": 5_000},
+        {"at_ms": 10 + LEASE_MS},
+        {"at_ms": 10 + LEASE_MS + 1, "commit": AT_MS + 5_000, "wall_ms": AT_MS + LEASE_MS + 11},
+        {"at_ms": 99_999, "wall_ms": AT_MS + 5_000},
+    ],
+)
+def test_an_expiry_before_its_time_by_either_clock(times):
+    history, fence = held()
+    history.ledger.rules["max_drift_ms"] = 10**9
+    history.add("expire", by="full", fence=fence, **times)
+    assert history.laws_broken == {"not_early"}
+
+
+def test_an_expiry_of_a_pending_job_before_its_start_by():
+    history = called()
+    history.add("expire", 60_000, by="full")
+    assert history.laws_broken == {"not_early"}
+
+
+def test_a_claim_within_a_retry_pause_or_a_cooldown():
+    history, fence = held()
+    history.add("yield", 20, fence=fence, reason="error", retry_after_ms=5_000)
+    history.add("claim", 1_000, lease_ms=LEASE_MS)
+    assert history.laws_broken == {"patient"}
+    cooling, fence = held()
+    cooling.add("expire", 20_000, by="full", fence=fence)
+    cooling.add("claim", 21_000, lease_ms=LEASE_MS)
+    assert cooling.laws_broken == {"patient"}
+
+
+def test_an_op_on_a_strange_subject():
+    history = called()
+    history.add("cancel", 20, subject=SUBJECT.replace("fast", "slow"))
+    assert history.laws_broken == {"own_subject", "final"}
+
+
+def test_an_op_with_another_predecessor():
+    history, fence = held()
+    history.add("complete", 20, fence=fence, status="succeeded", prev=0)
+    assert history.laws_broken == {"chained"}
+
+
+def test_an_op_that_is_not_newer():
+    history, _ = held()
+    history.add("cancel", 20, wall_ms=AT_MS + 10)
+    assert history.laws_broken == {"in_order"}
+
+
+def test_an_op_from_the_future():
+    history = called()
+    history.add("claim", 0, lease_ms=LEASE_MS, wall_ms=AT_MS + 2_001)
+    assert history.laws_broken == {"in_time"}
+
+
+def test_an_op_after_the_end():
+    history = called()
+    history.add("cancel", 20, by="s")
+    history.add("claim", 30, lease_ms=LEASE_MS)
+    assert history.laws_broken == {"final"}
+
+
+def test_a_tenure_after_the_attempts_are_used_up():
+    history = History()
+    history.add("schedule", 0, by="s", retry={"attempts": 1})
+    fence = history.add("claim", 10, lease_ms=LEASE_MS)
+    history.add("expire", 20_000, by="full", fence=fence)
+    history.add("claim", 90_000, lease_ms=LEASE_MS)
+    assert history.laws_broken == {"final"}
+
+
+def test_an_op_on_a_job_that_was_never_called():
+    history = History()
+    history.add("cancel", 20)
+    assert history.laws_broken == {"final"}
+
+
+def test_an_op_that_its_author_never_signed():
+    history = called()
+    history.add("cancel", 20, signed=False)
+    assert history.laws_broken == {"authentic"}
+
+
+@pytest.mark.parametrize("verdict", sorted(laws.NEVER_HONEST))
+def test_an_honest_op_that_only_a_liar_would_write(verdict):
+    history = called()
+    history.add("cancel", 20, honest=True, verdict=verdict)
+    assert history.laws_broken == {"honest_writers"}
+
+
+@pytest.mark.req("M12", "M23")
+def test_an_honest_claim_on_a_job_that_is_held_or_over():
+    history, fence = held()
+    history.add("claim", 20, by="other", lease_ms=LEASE_MS, honest=True, verdict=Reason.HELD)
+    assert history.laws_broken == {"no_racing"}
+    over, fence = held()
+    over.add("complete", 20, fence=fence, status="succeeded")
+    over.add("claim", 30, by="other", lease_ms=LEASE_MS, honest=True, verdict=Reason.FINISHED)
+    assert over.laws_broken == {"no_racing"}
+
+
+def test_an_unreadable_record_that_is_accepted_or_honest():
+    record = Record(1, 0, SUBJECT, b"junk")
+    for verdict, is_honest in ((Reason.OK, False), (Reason.FRAME, True)):
+        now = Committed(record, None, (KIND, JOB), verdict, 0, is_honest)
+        assert [one.law for one in laws.commit(Ledger(), now)] == ["readable"]
+    rejected = Committed(record, None, (KIND, JOB), Reason.FRAME, 0, False)
+    assert laws.commit(Ledger(), rejected) == []
+
+
+def test_no_law_is_left_untried():
+    source = __loader__.get_data(__file__).decode()
+    for law in laws.LAWS:
+        assert f'"{law.__name__}"' in source, law.__name__
