@@ -91,6 +91,10 @@ def _check_text(text: str) -> None:
 def canonical_json(value: object) -> str:
     """RFC 8785 text of any JSON value, floats included."""
     try:
+        return encode_checked(value).decode()
+    except Malformed:
+        pass  # outside the profile: a float, perhaps, which the general encoder knows
+    try:
         return rfc8785.dumps(value).decode()  # type: ignore[arg-type]
     except (rfc8785.CanonicalizationError, UnicodeError, RecursionError) as problem:
         raise Malformed(

@@ -8,7 +8,7 @@ import pytest
 from antiphon.core import lanes, ops, records, subjects
 from antiphon.core.reasons import Reason
 from tests.unit.core.authors import ALICE, BOB, OWNER
-from tests.unit.core.ledger import T0, Ledger, Story, dep_of
+from tests.unit.core.ledger import T0, Story, dep_of
 
 OK, PREV, MISSING = Reason.OK, Reason.PREV, Reason.MISSING_DEP
 DAY = 86_400_000

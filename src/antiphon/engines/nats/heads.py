@@ -4,14 +4,14 @@ A worker under load asks for dozens of lanes in the same moment. The server answ
 about all of them with far less work than one request each: so while a few requests are under way
 the askers gather, and go out together with the next. At rest nobody waits.
 
-Answers are told apart by the last token of a subject, which in a lane is the job; a filter that
-ends in a wildcard cannot be told apart and goes alone.
+Answers are told apart by the last token of a subject, which in a lane is the job; filters that
+end differently, or in a wildcard, cannot be told apart and go alone.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
@@ -23,6 +23,7 @@ UNDER_WAY = 2
 """Requests that may be under way before askers gather."""
 TOGETHER = 64
 """Askers per request: five subjects each stay well below the server's 1024 answers."""
+_WILDCARDS = frozenset({"*", ">"})
 
 
 class Held(Struct, frozen=True, gc=False):
@@ -37,11 +38,16 @@ Ask = Callable[[tuple[str, ...]], Awaitable[list[Held] | None]]
 
 
 class _Asker:
-    __slots__ = ("answer", "filters")
+    __slots__ = ("answer", "end", "filters")
 
-    def __init__(self, filters: tuple[str, ...]) -> None:
+    def __init__(self, filters: tuple[str, ...], end: str) -> None:
         self.filters = filters
+        self.end = end
         self.answer: asyncio.Future[list[Held] | None] = asyncio.get_running_loop().create_future()
+
+
+    def wants(self, subject: str) -> bool:
+        return any(matches(one, subject) for one in self.filters)
 
 
 class Heads:
@@ -55,8 +61,8 @@ class Heads:
 
     async def of(self, filters: tuple[str, ...]) -> list[Held] | None:
         """The newest record of each matching subject; None if there are more than 1024."""
-        is_lane = all(not one.endswith((".*", ".>")) for one in filters)
-        if not is_lane:
+        ends = {one.rpartition(".")[2] for one in filters}
+        if len(ends) != 1 or not ends.isdisjoint(_WILDCARDS):
             return await self._ask(filters)
         if self._under_way < UNDER_WAY:
             self._under_way += 1
@@ -65,7 +71,7 @@ class Heads:
             finally:
                 self._under_way -= 1
                 self._go_on()
-        asker = _Asker(filters)
+        asker = _Asker(filters, ends.pop())
         self._gathered.append(asker)
         return await asker.answer
 
@@ -119,12 +125,10 @@ def _hand_out(askers: list[_Asker], found: list[Held] | None) -> None:
     by_end: dict[str, list[Held]] = {}
     for held in found:
         by_end.setdefault(held.record.subject.rpartition(".")[2], []).append(held)
+    wanted = Counter(asker.end for asker in askers)
     for asker in askers:
-        ends = dict.fromkeys(one.rpartition(".")[2] for one in asker.filters)
-        mine = [
-            held
-            for end in ends
-            for held in by_end.get(end, ())
-            if any(matches(one, held.record.subject) for one in asker.filters)
-        ]
+        mine = by_end.get(asker.end, [])
+        if wanted[asker.end] > 1:
+            # Jobs of the same content under several kinds, asked for in one breath.
+            mine = [held for held in mine if asker.wants(held.record.subject)]
         _give(asker, mine)

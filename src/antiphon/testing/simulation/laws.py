@@ -22,6 +22,7 @@ from antiphon.testing.simulation.facts import Fact, Key
 WORD_DEFAULTS: Final = {
     "max_drift_ms": 2_000,
     "start_by_ms": 7 * 24 * 3_600_000,
+    "horizon_ms": 30 * 24 * 3_600_000,
     "retry_after_max_ms": 3_600_000,
     "attempts": 3,
     "yields_max": 32,
@@ -140,7 +141,8 @@ class Ledger:
 def _schedule(ledger: Ledger, lane: LaneFacts, _: Committed, fact: Fact) -> None:
     lane.is_scheduled = True
     lane.newest = (fact.wall_ms, fact.logical)
-    lane.start_by_ms = fact.body.get("start_by", fact.wall_ms + ledger.rules["start_by_ms"])
+    start_by_ms = fact.body.get("start_by", fact.wall_ms + ledger.rules["start_by_ms"])
+    lane.start_by_ms = min(start_by_ms, fact.wall_ms + ledger.rules["horizon_ms"])
     lane.start_window_ms = lane.start_by_ms - fact.wall_ms
     lane.attempts_left = fact.body.get("retry", {}).get("attempts") or ledger.rules["attempts"]
 
@@ -190,8 +192,9 @@ def _expire(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> None:
     if lane.held is None:
         lane.ended_seq = lane.ended_seq or now.record.seq
         return
-    lane.cooling[lane.held.claimer] = fact.wall_ms + lane.held.lease_ms
-    lane.start_by_ms = max(lane.start_by_ms, fact.wall_ms + lane.start_window_ms)
+    cooled_ms = fact.wall_ms + lane.held.lease_ms
+    lane.cooling[lane.held.claimer] = cooled_ms
+    lane.start_by_ms = max(lane.start_by_ms, cooled_ms + lane.start_window_ms)
     lane.held = None
     lane.attempts_left -= 1
     if lane.attempts_left <= 0:
