@@ -98,6 +98,22 @@ class Author:
         """Merge the timestamp of a verified op."""
         self.clock.receive(self._wall.now_ms(), hlc)
 
+    def compose(
+        self,
+        kind: Callable[..., ops.AnyOp],
+        body: Struct,
+        *,
+        prev: int,
+        hlc: Hlc,
+        deps: tuple[tuple[int, str], ...] = (),
+        auth: tuple[str, ...] = (),
+    ) -> ops.AnyOp:
+        """An op of this author, not signed yet."""
+        mesh = "" if kind is ops.MeshGenesis else self.mesh
+        return kind(
+            v=1, mesh=mesh, author=self.did, hlc=hlc, prev=prev, deps=deps, auth=auth, body=body
+        )
+
     def draft(
         self,
         kind: Callable[..., ops.AnyOp],
@@ -106,22 +122,10 @@ class Author:
         prev: int,
         deps: tuple[tuple[int, str], ...] = (),
         auth: tuple[str, ...] = (),
-        hlc: Hlc | None = None,
     ) -> Draft:
         """Stamp, encode and sign one op."""
-        mesh = "" if kind is ops.MeshGenesis else self.mesh
-        op = kind(
-            v=1,
-            mesh=mesh,
-            author=self.did,
-            hlc=hlc or self.tick(),
-            prev=prev,
-            deps=deps,
-            auth=auth,
-            body=body,
-        )
+        op = self.compose(kind, body, prev=prev, hlc=self.tick(), deps=deps, auth=auth)
         op_bytes = codec.encode(op)
         block = signing.Block(sig=self._keyring.sign(signing.OP_TYPE, op_bytes).hex())
-        return Draft(
-            ops.subject_of(op, op_bytes), signing.frame(op_bytes, block), op, digest(op_bytes)
-        )
+        payload = signing.frame(op_bytes, block)
+        return Draft(ops.subject_of(op, op_bytes), payload, op, digest(op_bytes))

@@ -17,7 +17,7 @@ import structlog
 from antiphon.core import ops
 from antiphon.core.jobs import HELD, Job, State
 from antiphon.core.reasons import Reason
-from antiphon.errors import Conflict, Unavailable
+from antiphon.errors import AntiphonError, Conflict
 from antiphon.runtime.roster import Roster
 
 if TYPE_CHECKING:
@@ -48,8 +48,9 @@ class Caretaker:
             await asyncio.sleep(self.round_s * (0.5 + chance))
             try:
                 await self.look()
-            except Unavailable as away:
-                log.warning("caretaker_waits", problem=away.message)
+            except AntiphonError as problem:
+                # One job's trouble (a lane too long to read, say) must not end the chores.
+                log.warning("caretaker_waits", problem=problem.message)
 
     async def look(self) -> None:
         """One round: first what is overdue, then what lies unanswered."""
@@ -92,11 +93,10 @@ class Caretaker:
         prev: int,
     ) -> bool:
         peer = self.node.peer
-        draft = peer.author.draft(kind, body, prev=prev)
-        if peer.foresee(draft, lane) is not Reason.OK:
+        if peer.foresee(kind, body, lane, prev=prev) is not Reason.OK:
             return False
         try:
-            seq = await peer.commit(draft)
+            seq = await peer.commit(peer.author.draft(kind, body, prev=prev))
         except Conflict:
             return False
         await self.node.reached(seq)

@@ -11,9 +11,8 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from antiphon.core import lanes, records, signing, subjects
+from antiphon.core import lanes, ops, records, signing, subjects
 from antiphon.core.backoff import backoff_ms
 from antiphon.core.control import Control, ControlHistory
 from antiphon.core.ids import digest
@@ -250,17 +249,14 @@ class Peer:
             history.append(Judged(entry, outcome.verdict))
         return LaneView(history, lane)
 
-    def foresee(self, draft: Draft, lane: Lane, *, rebase: bool = False) -> Reason:
-        """The verdict that a draft would get if it were committed right now.
+    def foresee(self, kind: type[ops.JobOp], body: Struct, lane: Lane, *, prev: int) -> Reason:
+        """The verdict that an op would get if it were drafted and committed right now.
 
-        With `rebase` it is judged as if drafted anew on the job's own subject, now.
+        Nothing is signed for it. A clock that ran ahead of its own machine's shows as `drift`.
         """
-        op = draft.op
-        if rebase:
-            op = replace(op, prev=lane.job_tail, hlc=self.author.now())
+        op = self.author.compose(kind, body, prev=prev, hlc=self.author.now())
         newest = max(*lane.tails, self.history.applied) + 1
-        commit_ms = max(self.wall.now_ms(), op.hlc[0])
-        entry = Entry(newest, commit_ms, draft.subject, op, draft.op_id, None)
+        entry = Entry(newest, self.wall.now_ms(), ops.subject_of(op), op, "", None)
         return lanes.apply(self.control, lane, entry).verdict
 
     # --- committing ---------------------------------------------------------------------------

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from antiphon.ports import Delivery
-    from antiphon.runtime.author import Draft
     from antiphon.runtime.peer import Peer
 
 RENEW_AT: Final = 1 / 3
@@ -86,7 +85,8 @@ class Tenure:
             self._timer = None
 
     def _schedule(self) -> None:
-        pause_s = min(self._lease_ms / 1000 * RENEW_AT, self._loan_s / 3)
+        # Half a period: a renewal that failed is tried once more before it is time to stop.
+        pause_s = min(self._lease_ms / 1000 * RENEW_AT / 2, self._loan_s / 3)
         self._timer = asyncio.get_running_loop().call_later(pause_s, self._tick)
 
     def _tick(self) -> None:
@@ -148,7 +148,7 @@ class Tenure:
                 try:
                     seq = await self.peer.commit(draft)
                 except LostRace:
-                    await self._reread(draft)
+                    await self._reread(kind, body)
                     continue
                 return await self._settle(seq, draft.subject)
             raise Unavailable(f"lost {RACES} races in a row on job {self.job.job}")
@@ -161,14 +161,14 @@ class Tenure:
         self._move(outcome.lane)
         return outcome.verdict
 
-    async def _reread(self, draft: Draft) -> None:
+    async def _reread(self, kind: type[ops.JobOp], body: Struct) -> None:
         """Someone wrote on the lane: find out whether the lease is still ours."""
         view = await self.peer.read_lane(self.job.kind, self.job.job)
         self._move(view.lane)
         job = view.lane.job
         if job is None or job.state not in HELD or job.fence != self.fence:
-            verdict = self.peer.foresee(draft, view.lane, rebase=True)
-            raise TenureLost(f"{draft.op.TYPE} came too late: {verdict.in_words}", verdict)
+            verdict = self.peer.foresee(kind, body, view.lane, prev=view.lane.job_tail)
+            raise TenureLost(f"{kind.TYPE} came too late: {verdict.in_words}", verdict)
 
     def _move(self, lane: Lane) -> None:
         self.lane = lane

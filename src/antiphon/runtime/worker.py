@@ -264,11 +264,11 @@ class Worker:
             return None
         boot_s = self.peer.wall.boot_s()
         body = ops.ClaimBody(kind=kind, job=job_id, lease_ms=job.lease_ms, begin=True)
-        draft = self.peer.author.draft(ops.JobClaim, body, prev=lane.job_tail)
-        verdict = self.peer.foresee(draft, lane)
+        verdict = self.peer.foresee(ops.JobClaim, body, lane, prev=lane.job_tail)
         if verdict is not Reason.OK:
             self._stay_away(delivery, job, verdict)
             return None
+        draft = self.peer.author.draft(ops.JobClaim, body, prev=lane.job_tail)
         try:
             seq = await self.peer.commit(draft)
         except Conflict:

@@ -16,8 +16,9 @@ import multiprocessing
 import os
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from multiprocessing.pool import AsyncResult
 from typing import Final
 
 from antiphon.testing.simulation.world import Outcome, Plan, run
@@ -79,8 +80,19 @@ def outcomes(plans: Sequence[Plan], processes: int) -> Iterator[Outcome]:
         yield from map(run, plans)
         return
     # Spawned, not forked: each process begins as clean as a replay of its seed does.
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        yield from pool.imap(run, plans)
+    pool = multiprocessing.get_context("spawn").Pool(processes)
+    under_way: deque[AsyncResult[Outcome]] = deque()
+    try:
+        for plan in plans:
+            under_way.append(pool.apply_async(run, (plan,)))
+            if len(under_way) > processes:
+                yield under_way.popleft().get()
+        while under_way:
+            yield under_way.popleft().get()
+    finally:
+        # What was begun ends, and clears its room away; nothing further is begun.
+        pool.close()
+        pool.join()
 
 
 def tell(outcome: Outcome, arguments: argparse.Namespace) -> None:

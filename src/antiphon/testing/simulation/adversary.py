@@ -22,8 +22,10 @@ from antiphon.testing.simulation.owner import OwnerMachine
 from antiphon.testing.simulation.workload import KINDS
 from antiphon.testing.virtual_time import Host
 
-DRIFT_MS: Final = 1_700
-"""How wrong a clock is that still lies within the drift, all errors together."""
+DRIFT_MS: Final = 1_300
+"""How wrong a clock may be set that it still lies within the drift, whatever the engine's own
+clock (`ENGINE_MS`) and the crystals (`world.CRYSTAL`) add in an hour."""
+ENGINE_MS: Final = 300.0
 BACK_MS: Final = 600_000
 AHEAD_MS: Final = 45_000
 """Steps beyond the drift. A clock that was ahead keeps its machine silent for as long."""
@@ -204,7 +206,8 @@ class Adversary:
     def failover(self) -> None:
         """Another server takes over, and its clock is not quite the old one's."""
         self._down(self._chance.uniform(0.1, 3.0), "failover")
-        self.ground.clock.step(self._chance.uniform(-400.0, 400.0) - self.ground.clock.error_ms)
+        wrong_ms = self._chance.uniform(-ENGINE_MS, ENGINE_MS)
+        self.ground.clock.step(wrong_ms - self.ground.clock.error_ms)
 
     def _down(self, away_s: float, name: str) -> None:
         if self.ground.server.is_up:

@@ -35,7 +35,8 @@ CANCELLED: Final = 0.06
 WAITING: Final = 0.02
 """Jobs that wait for something and, as nobody offers them, end at their `start_by`."""
 LEASES_MS: Final = (None, None, 5_000, 8_000, 20_000)
-SUBMIT_TRIES: Final = 400
+LONGEST_PAUSE_S: Final = 15.0
+"""Between two tries of a call that the rules refuse: the caller's clock is wrong."""
 
 
 class Call(Struct, frozen=True, kw_only=True):
@@ -171,10 +172,11 @@ class SubmitterMachine(Machine):
         self.is_finished = True
 
     async def _submit(self, peer: Peer, call: Call) -> None:
-        """Bring one call to the log, whatever it takes."""
+        """Bring one call to the log, however long it takes."""
         job = manifest.job_id(call.manifest)
         prev, deps = 0, await self._deps(peer, call)
-        for _ in range(SUBMIT_TRIES):
+        pause_s = 1.0
+        while True:
             draft = peer.author.draft(ops.JobSchedule, self._body(call), prev=prev, deps=deps)
             try:
                 seq = await peer.commit(draft)
@@ -193,8 +195,8 @@ class SubmitterMachine(Machine):
             if await self._stands(peer, call.kind, job, seq):
                 return
             prev = seq
-            await asyncio.sleep(1.0)
-        self.ground.referee.accuse("calls_arrive", f"call {call.number} never reached the log")
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     async def _stands(self, peer: Peer, kind: str, job: str, seq: int) -> bool:
         """Whether the call was accepted; a clock that is too far ahead has to wait."""
@@ -252,9 +254,9 @@ class SubmitterMachine(Machine):
                 if lane.job is None or lane.job.state in TERMINAL:
                     return
                 body = ops.CancelBody(kind=call.kind, job=job, reason="changed my mind")
-                draft = peer.author.draft(ops.JobCancel, body, prev=lane.job_tail)
-                if peer.foresee(draft, lane) is not Reason.OK:
+                prev = lane.job_tail
+                if peer.foresee(ops.JobCancel, body, lane, prev=prev) is not Reason.OK:
                     return
-                await peer.commit(draft)
+                await peer.commit(peer.author.draft(ops.JobCancel, body, prev=prev))
             except (Conflict, Unavailable):
                 await asyncio.sleep(1.0)

@@ -49,7 +49,7 @@ LOOK_S: Final = 5.0
 """How often healing looks whether all is quiet."""
 HEALING_S: Final = 3600.0
 """What every wait of the runtime together may take once faults have stopped."""
-CRYSTAL: Final = 3e-4
+CRYSTAL: Final = 1e-4
 """How much faster or slower than true time a machine's clocks run at most."""
 REPERTOIRES: Final = (KINDS, KINDS, KINDS, (KINDS[0], KINDS[2]), (KINDS[1], KINDS[3]))
 ROOMS: Final = "/dev/shm"  # noqa: S108 - memory-backed where there is such a thing
