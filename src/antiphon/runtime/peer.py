@@ -98,7 +98,7 @@ class Peer:
         self._feeding = asyncio.Lock()
         self.control_verdicts: dict[int, Reason] = {}
         """Verdicts on the newest control records, by sequence."""
-        self._opened: dict[bytes, Draft] = {}
+        self._opened: dict[int, Draft] = {}
 
     # --- records ------------------------------------------------------------------------------
 
@@ -108,16 +108,20 @@ class Peer:
         Bytes that this process signed, or opened a moment ago, are not verified again: a light
         worker meets each schedule twice and each record of its own once.
         """
-        known = self._opened.get(record.payload)
-        if known is not None and known.subject == record.subject:
+        known = self._opened.get(record.seq)
+        if (
+            known is not None
+            and known.payload == record.payload
+            and known.subject == record.subject
+        ):
             return Entry(record.seq, record.commit_ms, record.subject, known.op, known.op_id, None)
         entry = open_entry(self.mesh, record)
         if entry.op is not None:
-            self._know(Draft(record.subject, record.payload, entry.op, entry.op_id))
+            self._know(record.seq, Draft(record.subject, record.payload, entry.op, entry.op_id))
         return entry
 
-    def _know(self, draft: Draft) -> None:
-        self._opened[draft.payload] = draft
+    def _know(self, seq: int, draft: Draft) -> None:
+        self._opened[seq] = draft
         if len(self._opened) > OPENED_KEPT:
             del self._opened[next(iter(self._opened))]
 
@@ -244,7 +248,11 @@ class Peer:
         lane = lanes.EMPTY
         for record in found:
             entry = self.open(record)
-            outcome = await self.judge(entry, lane)
+            if entry.op is not None and entry.op.deps:
+                outcome = await self.judge(entry, lane)
+            else:
+                outcome = lanes.apply(self.history.at(entry.seq), lane, entry)
+                self.merge(entry)
             lane = outcome.lane
             history.append(Judged(entry, outcome.verdict))
         return LaneView(history, lane)
@@ -267,7 +275,11 @@ class Peer:
         A write whose outcome is unknown is looked for on the log before it is sent again; the
         signed compare-and-set and the message id make sending it again safe (SPEC §3).
         """
-        self._know(draft)
+        seq = await self._append(draft, timeout_s)
+        self._know(seq, draft)
+        return seq
+
+    async def _append(self, draft: Draft, timeout_s: float) -> int:
         for attempt in range(APPEND_TRIES):
             if attempt:
                 await self.pause(attempt - 1)

@@ -62,27 +62,41 @@ class Tenure:
         self.job = job
         self.fence = job.fence
         self.lost: TenureLost | None = None
+        self.is_out_of_time = False
+        """Whether the work was stopped because it took longer than it may."""
         self._renewed_boot_s = claimed_boot_s
         self._lease_ms = job.tenure_lease_ms
         self._loan_s = loan_s
         self._spawn = spawn
         self._timer: asyncio.TimerHandle | None = None
+        self._limit: asyncio.TimerHandle | None = None
         self._work: asyncio.Future[Any] | None = None
         self._writing = asyncio.Lock()
 
     # --- keeping ------------------------------------------------------------------------------
 
-    def keep(self, work: asyncio.Future[Any]) -> None:
-        """Keep the lease and the loan alive while `work` runs; cancel it if they are lost."""
+    def keep(self, work: asyncio.Future[Any], *, limit_s: float = 0) -> None:
+        """Keep the lease and the loan alive while `work` runs; cancel it if they are lost.
+
+        With `limit_s` it is cancelled after that long, too.
+        """
         self._work = work
         self._schedule()
+        if limit_s:
+            self._limit = asyncio.get_running_loop().call_later(limit_s, self._time_out)
+
+    def _time_out(self) -> None:
+        if self._work is not None and not self._work.done():
+            self.is_out_of_time = True
+            self._work.cancel()
 
     def release(self) -> None:
         """Stop keeping."""
         self._work = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._limit):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._limit = None
 
     def _schedule(self) -> None:
         # Half a period: a renewal that failed is tried once more before it is time to stop.

@@ -25,6 +25,7 @@ from antiphon.core.records import Entry
 from antiphon.errors import AntiphonError, Conflict, LostRace, Unavailable
 from antiphon.runtime.handlers import Handlers, JobContext, Registered, failure_of, run_handler
 from antiphon.runtime.peer import LaneView, Peer
+from antiphon.runtime.standoff import JITTER_S, LONGEST_S, standoff_s
 from antiphon.runtime.tenure import Tenure, TenureLost
 
 if TYPE_CHECKING:
@@ -32,14 +33,7 @@ if TYPE_CHECKING:
 
     from antiphon.ports import Delivery, WorkQueue
 
-NAK_CAP_S: Final = 60.0
-NAK_JITTER_S: Final = 0.5
 UNAVAILABLE_NAK_S: Final = 2.0
-NOT_FOR_US: Final = frozenset({Reason.NOT_ROUTED, Reason.NO_CHAIN})
-"""Verdicts on a claim that waiting alone does not change."""
-PASSING: Final = frozenset({Reason.NOT_YET, Reason.COOLDOWN, Reason.HELD})
-"""Verdicts whose end the job itself tells."""
-ODD_NAK_S: Final = 1.0
 CLAIM_TRIES: Final = 8
 """How often a claim is tried on a job that stays pending while others write on its lane."""
 
@@ -136,7 +130,7 @@ class Worker:
             self._hot = queue
             if self.busy >= self.settings.slots or self._draining.is_set():
                 # Granted while a slot was free, which another queue's delivery took meanwhile.
-                delivery.nak(self._jitter_s(NAK_JITTER_S))
+                delivery.nak(self._jitter_s(JITTER_S))
                 continue
             self._admit(delivery, kind, queue.loan_s)
 
@@ -174,12 +168,12 @@ class Worker:
             log.warning("engine_unavailable", problem=away.message, kind=kind)
             delivery.nak(UNAVAILABLE_NAK_S + self._jitter_s(UNAVAILABLE_NAK_S))
         except asyncio.CancelledError:
-            delivery.nak(self._jitter_s(NAK_JITTER_S))
+            delivery.nak(self._jitter_s(JITTER_S))
             if not self._stopping:
                 raise
         except AntiphonError as problem:
             log.exception("announcement_failed", problem=problem.message, kind=kind)
-            delivery.nak(NAK_CAP_S / 2 + self._jitter_s(NAK_CAP_S / 2))
+            delivery.nak(LONGEST_S / 2 + self._jitter_s(LONGEST_S / 2))
 
     async def _answer(self, delivery: Delivery, kind: str, loan_s: float) -> None:
         entry = self.peer.open(delivery.record)
@@ -191,7 +185,7 @@ class Worker:
         job_id = entry.subject[-64:]
         if (kind, job_id) in self._in_hand:
             # A second claim would count as a renewal: two runs at once under one fence.
-            delivery.nak(loan_s + self._jitter_s(NAK_JITTER_S))
+            delivery.nak(loan_s + self._jitter_s(JITTER_S))
             return
         self._in_hand.add((kind, job_id))
         try:
@@ -236,7 +230,7 @@ class Worker:
             )
             await self._serve(tenure, view, handler)
             return
-        delivery.nak(self._jitter_s(NAK_CAP_S))
+        delivery.nak(self._jitter_s(LONGEST_S))
 
     def _assumed_lane(self, delivery: Delivery, entry: Entry) -> Lane | None:
         """The lane of a job that was just called for the first time: its schedule, alone.
@@ -290,13 +284,14 @@ class Worker:
         if job.is_terminal:
             delivery.ack()
             return
-        now_ms = self.peer.wall.now_ms()
-        wait_s = (job.claimable_ms(now_ms, self.peer.author.did) - now_ms) / 1000
-        if verdict in NOT_FOR_US:
-            wait_s = NAK_CAP_S
-        elif verdict not in PASSING:
-            wait_s = max(wait_s, ODD_NAK_S)
-        delivery.nak(min(wait_s, NAK_CAP_S) + self._jitter_s(NAK_JITTER_S))
+        wait_s = standoff_s(
+            job,
+            verdict,
+            by=self.peer.author.did,
+            now_ms=self.peer.wall.now_ms(),
+            chance=self.peer.entropy.random(),
+        )
+        delivery.nak(wait_s)
 
     # --- one tenure ---------------------------------------------------------------------------
 
@@ -314,12 +309,11 @@ class Worker:
         body = schedule.op.body
         context = JobContext(kind=job.kind, job=job.job, fence=job.fence, attempt=job.attempts + 1)
         work = asyncio.ensure_future(run_handler(handler, body.manifest, context))
-        tenure.keep(work)
+        limit_s = body.manifest.timeout
+        tenure.keep(work, limit_s=limit_s)
         end: ops.CompleteBody | ops.YieldBody
         try:
-            limit_s = body.manifest.timeout or None
-            async with asyncio.timeout(limit_s):
-                output = await work
+            output = await work
             end = ops.CompleteBody(
                 kind=job.kind,
                 job=job.job,
@@ -329,6 +323,10 @@ class Worker:
             )
         except asyncio.CancelledError:
             work.cancel()
+            if tenure.is_out_of_time:
+                late = TimeoutError(f"took longer than {limit_s} s")
+                await self._end(tenure, self._after_error(job, body.retry, late))
+                return
             if tenure.lost is None:
                 await self._give_back(tenure)
                 return

@@ -45,7 +45,6 @@ class _Asker:
         self.end = end
         self.answer: asyncio.Future[list[Held] | None] = asyncio.get_running_loop().create_future()
 
-
     def wants(self, subject: str) -> bool:
         return any(matches(one, subject) for one in self.filters)
 
