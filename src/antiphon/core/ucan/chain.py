@@ -1,0 +1,238 @@
+"""Chains: whether delegations, one after the other, lead from a root to an invoker.
+
+A chain is a list from root to leaf, as the `prf` of UCAN invocations. What depends on the
+delegations alone is found out once, in `Chain.of`; `judge` then answers for one invocation, and
+costs a few microseconds.
+
+A chain admits an invocation if
+
+- the first link is issued by the root about the root: no powerline may begin a chain;
+- each link is issued by the audience of the one before, and the invoker is the last audience;
+- each link is about the root, or a powerline, which takes over the subject before it;
+- each link's command covers the invocation's, and no link widens: its command lies within what
+  the links above grant. A powerline is a standing grant that knows nothing of what it will carry:
+  its command narrows where it is narrower, and otherwise leaves things as they are;
+- each link's time bounds hold at every given time, both ends inclusive;
+- no link has been revoked by its issuer or by an issuer above it;
+- each link's policy holds for the arguments, all of them within one budget;
+- each link is signed by its issuer.
+
+An empty chain admits the root itself, and nobody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from antiphon.core.ucan.budget import Budget, Exhausted
+from antiphon.core.ucan.command import TOP, covers
+from antiphon.core.ucan.envelope import Delegation, open_envelope
+from antiphon.core.ucan.policy import Policy
+from antiphon.core.ucan.signatures import is_signed as verify
+from antiphon.errors import Malformed
+
+MAX_LINKS: Final = 16
+
+# The DIDs that have revoked each delegation, by its CID.
+Revocations = Mapping[str, Collection[str]]
+NOTHING_REVOKED: Final[Revocations] = {}
+
+
+class Verdict(StrEnum):
+    """What became of an invocation."""
+
+    OK = "ok"
+    NO_CHAIN = "no_chain"
+    MALFORMED = "malformed"
+    BAD_SIGNATURE = "bad_signature"
+    MISALIGNED = "misaligned"
+    REVOKED = "revoked"
+    NOT_YET = "not_yet"
+    EXPIRED = "expired"
+    COMMAND = "command"
+    POLICY = "policy"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A verdict, and the link (from 0, the root's) that decided it, where there is one."""
+
+    verdict: Verdict
+    link: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the invocation is admitted."""
+        return self.verdict is Verdict.OK
+
+
+ADMITTED: Final = Outcome(Verdict.OK)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """Delegations from root to leaf, and what they amount to together.
+
+    `fault` is what is wrong with the chain itself, whatever it is asked; the other findings mean
+    something only if that is None.
+    """
+
+    root: str
+    links: tuple[Delegation, ...]
+    fault: Outcome | None
+    holder: str
+    command: str
+    not_before: int | None
+    expires: int | None
+    policies: tuple[tuple[int, Policy], ...]
+
+    @classmethod
+    def of(
+        cls,
+        root: str,
+        links: Iterable[Delegation],
+        *,
+        is_signed: Callable[[Delegation], bool] = verify,
+    ) -> Chain:
+        """Find out what a list of delegations amounts to. `is_signed` may be a `SignatureCache`."""
+        links = tuple(links)
+        command, fault = _follow(root, links, is_signed)
+        payloads = [link.payload for link in links]
+        starts = [p.not_before for p in payloads if p.not_before is not None]
+        ends = [p.exp for p in payloads if p.exp is not None]
+        return cls(
+            root=root,
+            links=links,
+            fault=fault,
+            holder=payloads[-1].aud if payloads else root,
+            command=command,
+            not_before=max(starts, default=None),
+            expires=min(ends, default=None),
+            policies=tuple((i, p.pol) for i, p in enumerate(payloads) if p.pol.statements),
+        )
+
+    def judge(
+        self,
+        invoker: str,
+        command: str,
+        arguments: dict[str, Any],
+        times: Sequence[int],
+        revoked: Revocations = NOTHING_REVOKED,
+    ) -> Outcome:
+        """Whether the chain lets `invoker` do `command` with `arguments` at all of `times`.
+
+        Times are unix seconds; at least one is needed, or nothing could have expired.
+        """
+        if self.fault is not None:
+            return self.fault
+        if invoker != self.holder:
+            if not self.links:
+                return Outcome(Verdict.NO_CHAIN)
+            return Outcome(Verdict.MISALIGNED, len(self.links) - 1)
+        if not times:
+            return Outcome(Verdict.MALFORMED)
+        if not self.links:
+            return ADMITTED
+        return (
+            (self._revocation(revoked) if revoked else None)
+            or self._time_fault(times)
+            or self._command_fault(command)
+            or self._policy_fault(arguments)
+            or ADMITTED
+        )
+
+    def may_revoke(self, did: str, cid: str) -> bool:
+        """Whether `did` issued the link `cid`, or one above it: only those may revoke it."""
+        issuers: set[str] = set()
+        for link in self.links:
+            issuers.add(link.payload.iss)
+            if link.cid == cid:
+                return did in issuers
+        return False
+
+    def meta_values(self, key: str) -> list[Any]:
+        """What the links say under this key of their metadata, from root to leaf."""
+        metas = (link.payload.meta for link in self.links)
+        return [meta[key] for meta in metas if isinstance(meta, dict) and key in meta]
+
+    def _revocation(self, revoked: Revocations) -> Outcome | None:
+        for at, link in enumerate(self.links):
+            for did in revoked.get(link.cid, ()):
+                if self.may_revoke(did, link.cid):
+                    return Outcome(Verdict.REVOKED, at)
+        return None
+
+    def _time_fault(self, times: Sequence[int]) -> Outcome | None:
+        if self.not_before is not None and min(times) < self.not_before:
+            starts = [link.payload.not_before for link in self.links]
+            return Outcome(Verdict.NOT_YET, starts.index(self.not_before))
+        if self.expires is not None and max(times) > self.expires:
+            ends = [link.payload.exp for link in self.links]
+            return Outcome(Verdict.EXPIRED, ends.index(self.expires))
+        return None
+
+    def _command_fault(self, command: str) -> Outcome | None:
+        if covers(self.command, command):
+            return None
+        narrow = (i for i, d in enumerate(self.links) if not covers(d.payload.cmd, command))
+        return Outcome(Verdict.COMMAND, next(narrow, None))
+
+    def _policy_fault(self, arguments: dict[str, Any]) -> Outcome | None:
+        budget = Budget()
+        for at, policy in self.policies:
+            try:
+                holds = policy.judge(arguments, budget)
+            except Exhausted:
+                holds = False
+            if not holds:
+                return Outcome(Verdict.POLICY, at)
+        return None
+
+
+def check(
+    envelopes: Sequence[bytes],
+    *,
+    root: str,
+    invoker: str,
+    command: str,
+    arguments: dict[str, Any],
+    times: Sequence[int],
+    revoked: Revocations = NOTHING_REVOKED,
+    is_signed: Callable[[Delegation], bool] = verify,
+) -> Outcome:
+    """Open, verify and judge in one go: envelopes from root to leaf."""
+    links: list[Delegation] = []
+    for at, raw in enumerate(envelopes[: MAX_LINKS + 1]):
+        try:
+            links.append(open_envelope(raw))
+        except Malformed:
+            return Outcome(Verdict.MALFORMED, at)
+    chain = Chain.of(root, links, is_signed=is_signed)
+    return chain.judge(invoker, command, arguments, times, revoked)
+
+
+def _follow(
+    root: str, links: tuple[Delegation, ...], is_signed: Callable[[Delegation], bool]
+) -> tuple[str, Outcome | None]:
+    """The command that is left at the end of a chain, and the first fault on the way."""
+    if len(links) > MAX_LINKS:
+        return TOP, Outcome(Verdict.MALFORMED, MAX_LINKS)
+    holder, granted = root, TOP
+    for at, link in enumerate(links):
+        claim = link.payload
+        subject = claim.subject
+        if claim.iss != holder or (subject != root and (subject is not None or at == 0)):
+            return granted, Outcome(Verdict.MISALIGNED, at)
+        holder = claim.aud
+        if covers(granted, claim.cmd):
+            granted = claim.cmd
+        elif subject is not None or not covers(claim.cmd, granted):
+            return granted, Outcome(Verdict.COMMAND, at)
+    # Signatures last: what is refused for another reason needs none of them.
+    for at, link in enumerate(links):
+        if not is_signed(link):
+            return granted, Outcome(Verdict.BAD_SIGNATURE, at)
+    return granted, None

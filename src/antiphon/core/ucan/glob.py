@@ -1,0 +1,45 @@
+r"""Glob patterns of `like`: `*` is any run of characters, `\*` is a star, all else is itself.
+
+A pattern is cut at its wildcards once. Matching looks for the pieces from left to right, each
+where it first occurs, which is enough because nothing but `*` is special: no backtracking. The
+search for one piece may still cost its length times the text's: `weight` lets the caller count it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_WILDCARD: Final = re.compile(r"(?<!\\)\*")
+
+
+class Glob:
+    """A compiled pattern."""
+
+    __slots__ = ("_first", "_last", "_middle", "_shortest", "pattern", "weight")
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        pieces = [piece.replace(r"\*", "*") for piece in _WILDCARD.split(pattern)]
+        self._first = pieces[0]
+        self._last = pieces[-1] if len(pieces) > 1 else None
+        self._middle = tuple(piece for piece in pieces[1:-1] if piece)
+        self._shortest = sum(map(len, pieces))
+        # The longest piece to be searched for, and one; 0 if nothing is searched for.
+        self.weight = 1 + max(map(len, self._middle)) if self._middle else 0
+
+    def matches(self, text: str) -> bool:
+        """Whether the whole of `text` fits the pattern."""
+        if self._last is None:
+            return text == self._first
+        if len(text) < self._shortest or not text.startswith(self._first):
+            return False
+        if not text.endswith(self._last):
+            return False
+        at, end = len(self._first), len(text) - len(self._last)
+        for piece in self._middle:
+            found = text.find(piece, at, end)
+            if found < 0:
+                return False
+            at = found + len(piece)
+        return True

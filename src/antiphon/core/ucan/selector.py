@@ -1,0 +1,212 @@
+"""Selectors: where in the arguments a policy statement looks.
+
+    .                     everything
+    .kind   .["a.b"]      a field of a map; a missing field is null
+    .inputs[0]   [-1]     an element of a list, or a byte of bytes
+    .inputs[1:3] [:2]     a part of a list, of bytes or of text
+    .limits[]             the values of a map, as a list; a list stays as it is
+    .inputs[9]?           null, where the step before it would fail
+
+Steps are taken from left to right. One that cannot be taken makes the whole selector unresolved,
+unless it is optional, in which case it gives null and the next step starts from null.
+
+The text has one reading, independent of the interpreter's Unicode tables: a dotted name begins
+with an ASCII letter, `_` or anything beyond ASCII, and goes on with those, digits, `$` and `-`. A
+quoted name is a JSON string. The values of a map come in DAG-CBOR's order of its keys.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from antiphon.core.ucan.budget import Budget
+from antiphon.core.ucan.dag_cbor import malformed
+
+MAX_LETTERS: Final = 256
+MAX_STEPS: Final = 32
+_MAX_DIGITS: Final = 15  # below 2^53
+
+_STEP: Final = re.compile(
+    r"""(?: \.(?P<field>[A-Za-z_\u0080-\U0010ffff][A-Za-z0-9_$\u0080-\U0010ffff-]*)
+          | \.?\[ (?: (?P<name>"(?:[^"\\]|\\.)*")
+                    | (?P<index>-?[0-9]+)
+                    | (?P<slice>(?P<low>-?[0-9]+)?:(?P<high>-?[0-9]+)?)
+                    | ) \]
+        ) (?P<optional>\?*)""",
+    re.VERBOSE | re.ASCII | re.DOTALL,
+)
+
+
+class Unresolved:
+    """The type of `UNRESOLVED`: no value there, which is not the same as null."""
+
+    def __repr__(self) -> str:
+        return "UNRESOLVED"
+
+
+UNRESOLVED: Final = Unresolved()
+
+
+class Step:
+    """One step of a selector."""
+
+    __slots__ = ("optional",)
+
+    def __init__(self, *, optional: bool) -> None:
+        self.optional = optional
+
+    def take(self, value: Any, budget: Budget) -> Any:
+        """The value this step leads to, or `UNRESOLVED`."""
+        raise NotImplementedError
+
+
+class Field(Step):
+    """A field of a map."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str, *, optional: bool) -> None:
+        super().__init__(optional=optional)
+        self.name = name
+
+    def take(self, value: Any, budget: Budget) -> Any:
+        """The field; null if the map lacks it."""
+        del budget
+        return value.get(self.name) if isinstance(value, dict) else UNRESOLVED
+
+
+class Index(Step):
+    """An element by its place, from the end if negative."""
+
+    __slots__ = ("at",)
+
+    def __init__(self, at: int, *, optional: bool) -> None:
+        super().__init__(optional=optional)
+        self.at = at
+
+    def take(self, value: Any, budget: Budget) -> Any:
+        """The element; bytes give numbers."""
+        del budget
+        if not isinstance(value, (list, tuple, bytes)):
+            return UNRESOLVED
+        if not -len(value) <= self.at < len(value):
+            return UNRESOLVED
+        return value[self.at]
+
+
+class Slice(Step):
+    """A part, clamped to what is there."""
+
+    __slots__ = ("part",)
+
+    def __init__(self, part: slice, *, optional: bool) -> None:
+        super().__init__(optional=optional)
+        self.part = part
+
+    def take(self, value: Any, budget: Budget) -> Any:
+        """The part, of the same kind as the whole."""
+        if not isinstance(value, (list, tuple, bytes, str)):
+            return UNRESOLVED
+        budget.spend(len(value) >> 6)
+        return value[self.part]
+
+
+class Values(Step):
+    """All values of a collection."""
+
+    __slots__ = ()
+
+    def take(self, value: Any, budget: Budget) -> Any:
+        """The values as a list."""
+        if isinstance(value, (list, tuple)):
+            return value
+        if not isinstance(value, dict):
+            return UNRESOLVED
+        budget.spend(4 * len(value))  # they are sorted
+        return [value[key] for key in sorted(value, key=_dag_cbor_order)]
+
+
+class Selector:
+    """A parsed selector."""
+
+    __slots__ = ("_only_field", "steps", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.steps = _parse(text)
+        only = self.steps[0] if len(self.steps) == 1 else None
+        # By far the most common selector is one field of the arguments.
+        self._only_field = only.name if isinstance(only, Field) and not only.optional else None
+
+    def select(self, value: Any, budget: Budget) -> Any:
+        """What lies there in `value`, or `UNRESOLVED`."""
+        if self._only_field is not None:
+            return value.get(self._only_field) if isinstance(value, dict) else UNRESOLVED
+        if not self.steps:
+            return value
+        budget.spend(len(self.steps))
+        for step in self.steps:
+            value = step.take(value, budget)
+            if value is UNRESOLVED:
+                if not step.optional:
+                    return UNRESOLVED
+                value = None
+        return value
+
+
+def _parse(text: str) -> tuple[Step, ...]:
+    if len(text) > MAX_LETTERS:
+        raise malformed(f"a selector of {len(text)} letters; up to {MAX_LETTERS}")
+    rest = text.rstrip("?")
+    if rest == ".":
+        return ()
+    if not text.startswith("."):
+        raise malformed(f"selector {text!r} does not begin with a dot")
+    steps: list[Step] = []
+    at = 0
+    while at < len(text):
+        found = _STEP.match(text, at)
+        # Only the first bracket may follow a dot: `.[0]`, but `.a[0]`.
+        if found is None or (at and text.startswith(".[", at)) or len(steps) >= MAX_STEPS:
+            raise malformed(f"selector {text!r} cannot be read from {text[at:]!r} on")
+        steps.append(_step(text, found.groupdict()))
+        at = found.end()
+    return tuple(steps)
+
+
+def _step(text: str, parts: Mapping[str, str | None]) -> Step:
+    optional = bool(parts["optional"])
+    if parts["field"] is not None:
+        return Field(parts["field"], optional=optional)
+    if parts["name"] is not None:
+        try:
+            return Field(msgspec.json.decode(parts["name"], type=str), optional=optional)
+        except (msgspec.MsgspecError, UnicodeError) as problem:
+            raise malformed(f"selector {text!r} quotes no JSON string") from problem
+    if parts["index"] is not None:
+        return Index(_number(text, parts["index"]), optional=optional)
+    if parts["slice"] is not None:
+        low, high = parts["low"], parts["high"]
+        if low is None and high is None:
+            raise malformed(f"selector {text!r} has a slice without an end")
+        part = slice(
+            None if low is None else _number(text, low),
+            None if high is None else _number(text, high),
+        )
+        return Slice(part, optional=optional)
+    return Values(optional=optional)
+
+
+def _number(text: str, digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise malformed(f"selector {text!r} counts too far")
+    return int(digits)
+
+
+def _dag_cbor_order(key: Any) -> tuple[int, bytes]:
+    raw = str(key).encode("utf-8", "surrogatepass")
+    return len(raw), raw

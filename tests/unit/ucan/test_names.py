@@ -1,0 +1,163 @@
+"""Principals, content ids and commands: each has one spelling."""
+
+import hashlib
+
+import libipld
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nacl import bindings
+
+from antiphon.core.ucan import TOP, cid_of, covers, did_of, parse_cid, parse_command, segments
+from antiphon.core.ucan import did as did_module
+from antiphon.core.ucan.did import public_key_of
+from antiphon.errors import Malformed
+from tests.unit.ucan.principals import ALICE, BRISK
+
+# --- did:key ---------------------------------------------------------------------------------
+
+
+@BRISK
+@given(st.binary(min_size=32, max_size=32))
+def test_every_key_has_one_did_and_reads_back(seed):
+    public, _ = bindings.crypto_sign_seed_keypair(seed)
+    did = did_of(public)
+    assert did.startswith("did:key:z6Mk")
+    assert public_key_of(did) == public
+
+
+FIELD = 2**255 - 19
+IDENTITY = (1).to_bytes(32, "little")
+WEAK = sorted(
+    y.to_bytes(32, "little")[:-1] + bytes([y.to_bytes(32, "little")[-1] | sign << 7])
+    for y in (*did_module._WEAK_Y, FIELD, FIELD + 1)
+    for sign in (0, 1)
+)
+
+
+@pytest.mark.parametrize("key", WEAK, ids=bytes.hex)
+def test_weak_keys_are_refused(key):
+    assert not bindings.crypto_core_ed25519_is_valid_point(key)
+    with pytest.raises(Malformed, match="weak"):
+        public_key_of(did_of(key))
+
+
+@pytest.mark.parametrize("y", sorted(did_module._WEAK_Y))
+def test_what_is_called_weak_has_small_order(y):
+    point = y.to_bytes(32, "little")
+    for _ in range(3):
+        point = bindings.crypto_core_ed25519_add(point, point)
+    assert point == IDENTITY
+
+
+@pytest.mark.parametrize(
+    "did",
+    [
+        "",
+        "did:key:",
+        "did:web:example.com",
+        "did:key:m7QEu",
+        ALICE.did + "1",
+        ALICE.did[:-1],
+        ALICE.did + "#fragment",
+        ALICE.did.replace("z6Mk", "z06Mk"),
+        ALICE.did.replace("did:key:z", "did:key:z1"),
+        ALICE.did.upper(),
+        "did:key:" + libipld.encode_multibase("z", b"\xec\x01" + bytes(range(32))),
+        "did:key:" + libipld.encode_multibase("z", b"\xed\x01" + bytes(range(31))),
+        "did:key:" + libipld.encode_multibase("b", b"\xed\x01" + bytes(range(32))),
+        "did:key:zé",
+        "did:key:z" + "1" * 10_000,
+    ],
+)
+def test_other_principals_are_refused(did):
+    with pytest.raises(Malformed):
+        public_key_of(did)
+
+
+def test_a_key_of_the_wrong_length_has_no_did():
+    with pytest.raises(Malformed):
+        did_of(bytes(31))
+
+
+# --- CIDs ------------------------------------------------------------------------------------
+
+CID = cid_of(b"something")
+
+
+def test_a_cid_is_the_hash_of_the_bytes_in_base32():
+    inside = libipld.decode_cid(CID)
+    assert CID.startswith("bafyrei")
+    assert inside["hash"]["digest"] == hashlib.sha256(b"something").digest()
+
+
+def test_both_spellings_of_a_cid_are_read_as_one():
+    raw = libipld.decode_multibase(CID)[1]
+    other = libipld.encode_multibase("z", raw)
+    assert other.startswith("zdpu")
+    assert parse_cid(other) == parse_cid(CID) == CID
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "b",
+        "Qm" + "1" * 44,
+        CID[:-1],
+        CID + "a",
+        CID.upper(),
+        "f" + bytes(36).hex(),
+        "z" * 63,
+        libipld.encode_multibase("b", bytes.fromhex("01551220") + bytes(32)),
+    ],
+)
+def test_other_ids_are_refused(text):
+    with pytest.raises(Malformed):
+        parse_cid(text)
+
+
+# --- commands --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["/", "/crud", "/crud/create", "/foo/bar/baz", "/ほげ/ふが"])
+def test_the_specifications_commands_are_commands(command):
+    assert parse_command(command) == command
+    assert "/" + "/".join(segments(command)) == command
+
+
+@pytest.mark.parametrize(
+    "text", ["", "crud", "/crud/", "//", "/crud//create", "/Crud", "/É", "/ǅ", "/" + "a" * 256]
+)
+def test_others_are_not(text):
+    with pytest.raises(Malformed):
+        parse_command(text)
+
+
+@pytest.mark.parametrize(
+    "command, other, answer",
+    [
+        ("/", "/", True),
+        ("/", "/job/claim", True),
+        ("/job", "/job", True),
+        ("/job", "/job/claim", True),
+        ("/job", "/job/claim/now", True),
+        ("/job/claim", "/job", False),
+        ("/job", "/jobs", False),
+        ("/job", "/artifact", False),
+        ("/crypto", "/cryptocurrency", False),
+        ("/job", "/", False),
+    ],
+)
+def test_a_command_covers_itself_and_what_is_below(command, other, answer):
+    assert covers(command, other) is answer
+
+
+PATHS = st.lists(st.sampled_from(["a", "b", "ab"]), max_size=4).map(lambda s: "/" + "/".join(s))
+
+
+@BRISK
+@given(PATHS, PATHS)
+def test_covering_is_being_a_prefix_of_segments(one, other):
+    assert covers(one, other) == (segments(other)[: len(segments(one))] == segments(one))
+    assert covers(TOP, one)
