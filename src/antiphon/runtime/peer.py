@@ -8,6 +8,7 @@ merged. It decides nothing: verdicts come from `antiphon.core`.
 from __future__ import annotations
 
 import asyncio
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -123,7 +124,8 @@ class Peer:
     def _know(self, seq: int, draft: Draft) -> None:
         self._opened[seq] = draft
         if len(self._opened) > OPENED_KEPT:
-            del self._opened[next(iter(self._opened))]
+            for oldest in list(islice(self._opened, OPENED_KEPT // 2)):
+                del self._opened[oldest]
 
     # --- control ------------------------------------------------------------------------------
 
@@ -204,7 +206,7 @@ class Peer:
 
     def merge(self, entry: Entry) -> None:
         """Let the clock see a verified op."""
-        if entry.op is not None:
+        if entry.op is not None and entry.op.author != self.author.did:
             self.author.observe(entry.op.hlc)
 
     async def load_deps(self, entry: Entry) -> dict[int, Dep]:

@@ -9,6 +9,7 @@ lane again and goes on only if the lease is still its own.
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 from antiphon.core import ops
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from antiphon.ports import Delivery
+    from antiphon.runtime.keeper import Keeper
     from antiphon.runtime.peer import Peer
 
 RENEW_AT: Final = 1 / 3
@@ -53,6 +55,7 @@ class Tenure:
         *,
         claimed_boot_s: float,
         loan_s: float,
+        keeper: Keeper,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         """`claimed_boot_s` is when the claim was drafted: the lease cannot end before it says."""
@@ -68,8 +71,8 @@ class Tenure:
         self._lease_ms = job.tenure_lease_ms
         self._loan_s = loan_s
         self._spawn = spawn
-        self._timer: asyncio.TimerHandle | None = None
-        self._limit: asyncio.TimerHandle | None = None
+        self._keeper = keeper
+        self._next_s = self._limit_s = self.due_s = math.inf
         self._work: asyncio.Future[Any] | None = None
         self._writing = asyncio.Lock()
 
@@ -81,41 +84,43 @@ class Tenure:
         With `limit_s` it is cancelled after that long, too.
         """
         self._work = work
-        self._schedule()
-        if limit_s:
-            self._limit = asyncio.get_running_loop().call_later(limit_s, self._time_out)
-
-    def _time_out(self) -> None:
-        if self._work is not None and not self._work.done():
-            self.is_out_of_time = True
-            self._work.cancel()
+        now_s = asyncio.get_running_loop().time()
+        self._limit_s = now_s + limit_s if limit_s else math.inf
+        self._move_on(now_s)
+        self._keeper.keep(self)
 
     def release(self) -> None:
         """Stop keeping."""
         self._work = None
-        for timer in (self._timer, self._limit):
-            if timer is not None:
-                timer.cancel()
-        self._timer = self._limit = None
+        self._keeper.drop(self)
 
-    def _schedule(self) -> None:
+    def _move_on(self, now_s: float) -> None:
         # Half a period: a renewal that failed is tried once more before it is time to stop.
         pause_s = min(self._lease_ms / 1000 * RENEW_AT / 2, self._loan_s / 3)
-        self._timer = asyncio.get_running_loop().call_later(pause_s, self._tick)
+        self._next_s = now_s + pause_s
+        self.due_s = min(self._next_s, self._limit_s)
 
-    def _tick(self) -> None:
+    def look(self) -> None:
+        """Stop, renew or prolong, whichever is due."""
         work = self._work
         if work is None or work.done():
+            self._keeper.drop(self)
             return
-        self.delivery.in_progress()
-        held_for_s = self.peer.wall.boot_s() - self._renewed_boot_s
-        if held_for_s >= self._lease_ms / 1000 * STOP_AT:
-            self._lose(TenureLost("no renewal was acknowledged in time", Reason.LEASE_OVER), work)
-            return
-        # A little early rather than a whole period late: timers fire with jitter.
-        if held_for_s >= self._lease_ms / 1000 * RENEW_AT * 0.9:
-            self._spawn(self._renew())
-        self._schedule()
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._limit_s:
+            self.is_out_of_time = True
+            self._limit_s = math.inf
+            work.cancel()
+        elif now_s >= self._next_s:
+            self.delivery.in_progress()
+            held_for_s = self.peer.wall.boot_s() - self._renewed_boot_s
+            if held_for_s >= self._lease_ms / 1000 * STOP_AT:
+                why = "no renewal was acknowledged in time"
+                self._lose(TenureLost(why, Reason.LEASE_OVER), work)
+            # A little early rather than a whole period late: timers fire with jitter.
+            elif held_for_s >= self._lease_ms / 1000 * RENEW_AT * 0.9:
+                self._spawn(self._renew())
+        self._move_on(now_s)
 
     def _lose(self, why: TenureLost, work: asyncio.Future[Any] | None = None) -> None:
         self.lost = self.lost or why

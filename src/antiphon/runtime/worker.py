@@ -17,13 +17,14 @@ import structlog
 from msgspec import Struct
 
 from antiphon.core import lanes, ops, subjects
-from antiphon.core.backoff import backoff_ms
 from antiphon.core.jobs import Job, State
 from antiphon.core.lanes import Lane
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry
 from antiphon.errors import AntiphonError, Conflict, LostRace, Unavailable
-from antiphon.runtime.handlers import Handlers, JobContext, Registered, failure_of, run_handler
+from antiphon.runtime import endings
+from antiphon.runtime.handlers import Handlers, JobContext, Registered, run_handler
+from antiphon.runtime.keeper import Keeper
 from antiphon.runtime.peer import LaneView, Peer
 from antiphon.runtime.standoff import JITTER_S, LONGEST_S, standoff_s
 from antiphon.runtime.tenure import Tenure, TenureLost
@@ -67,6 +68,7 @@ class Worker:
         self._in_hand: set[tuple[str, str]] = set()
         self._tasks: asyncio.TaskGroup | None = None
         self._stopping = False
+        self._keeper = Keeper()
 
     @property
     def busy(self) -> int:
@@ -226,6 +228,7 @@ class Worker:
                 view.lane.job,
                 claimed_boot_s=claimed_boot_s,
                 loan_s=loan_s,
+                keeper=self._keeper,
                 spawn=self._spawn,
             )
             await self._serve(tenure, view, handler)
@@ -258,7 +261,7 @@ class Worker:
             return None
         boot_s = self.peer.wall.boot_s()
         body = ops.ClaimBody(kind=kind, job=job_id, lease_ms=job.lease_ms, begin=True)
-        verdict = self.peer.foresee(ops.JobClaim, body, lane, prev=lane.job_tail)
+        verdict = self._outlook(body, lane)
         if verdict is not Reason.OK:
             self._stay_away(delivery, job, verdict)
             return None
@@ -278,6 +281,13 @@ class Worker:
             return view, boot_s
         self._stay_away(delivery, mine or job, verdict)
         return None
+
+    def _outlook(self, body: ops.ClaimBody, lane: Lane) -> Reason:
+        """What a claim would get. Of a job that nobody touched yet, only the route can refuse."""
+        if lane.job_tail == 0 and lane.job is not None and lane.job.state is State.PENDING:
+            route = self.peer.control.route_for(body.kind)
+            return Reason.OK if route in {None, self.peer.author.did} else Reason.NOT_ROUTED
+        return self.peer.foresee(ops.JobClaim, body, lane, prev=lane.job_tail)
 
     def _stay_away(self, delivery: Delivery, job: Job, verdict: Reason) -> None:
         """Settle an announcement that cannot be answered now: not before it could be."""
@@ -311,60 +321,33 @@ class Worker:
         work = asyncio.ensure_future(run_handler(handler, body.manifest, context))
         limit_s = body.manifest.timeout
         tenure.keep(work, limit_s=limit_s)
-        end: ops.CompleteBody | ops.YieldBody
+        end: endings.Ending
         try:
             output = await work
-            end = ops.CompleteBody(
-                kind=job.kind,
-                job=job.job,
-                fence=job.fence,
-                status="succeeded",
-                outputs=(output,),
-            )
+            end = endings.success(job, output)
         except asyncio.CancelledError:
             work.cancel()
             if tenure.is_out_of_time:
                 late = TimeoutError(f"took longer than {limit_s} s")
-                await self._end(tenure, self._after_error(job, body.retry, late))
+                await self._end(tenure, self._after(job, body.retry, late))
                 return
             if tenure.lost is None:
-                await self._give_back(tenure)
+                await self._end(tenure, endings.giving_back(tenure.job))
                 return
             log.warning("tenure_lost", job=job.job, verdict=tenure.lost.verdict.value)
             self._stay_away(tenure.delivery, tenure.job, Reason.HELD)
             return
         except Exception as error:
             log.debug("handler_failed", kind=job.kind, job=job.job, exc_info=error)
-            end = self._after_error(job, body.retry, error)
+            end = self._after(job, body.retry, error)
         finally:
             tenure.release()
         await self._end(tenure, end)
 
-    def _after_error(
-        self, job: Job, retry: ops.Retry, error: Exception
-    ) -> ops.CompleteBody | ops.YieldBody:
-        """A yield while attempts are left, else a completion that says what went wrong."""
-        failure = failure_of(error)
-        if job.attempts + 1 < job.attempts_max and failure.name not in retry.give_up_on:
-            delay_ms = backoff_ms(
-                job.attempts,
-                base_ms=retry.base_ms,
-                cap_ms=retry.cap_ms,
-                chance=self.peer.entropy.random(),
-            )
-            return ops.YieldBody(
-                kind=job.kind,
-                job=job.job,
-                fence=job.fence,
-                reason="error",
-                retry_after_ms=delay_ms,
-                error=failure,
-            )
-        return ops.CompleteBody(
-            kind=job.kind, job=job.job, fence=job.fence, status="failed", error=failure
-        )
+    def _after(self, job: Job, retry: ops.Retry, error: Exception) -> endings.Ending:
+        return endings.after_error(job, retry, error, chance=self.peer.entropy.random())
 
-    async def _end(self, tenure: Tenure, end: ops.CompleteBody | ops.YieldBody) -> None:
+    async def _end(self, tenure: Tenure, end: endings.Ending) -> None:
         """Write the end; acknowledge only if the log shows the job as ended."""
         kind = ops.JobComplete if isinstance(end, ops.CompleteBody) else ops.JobYield
         try:
@@ -382,12 +365,6 @@ class Worker:
             tenure.delivery.ack()
         else:
             self._stay_away(tenure.delivery, tenure.job, Reason.NOT_YET)
-
-    async def _give_back(self, tenure: Tenure) -> None:
-        """Yield what cannot be finished before this process ends."""
-        job = tenure.job
-        body = ops.YieldBody(kind=job.kind, job=job.job, fence=job.fence, reason="drain")
-        await self._end(tenure, body)
 
 
 def queue_name(kind: str, urgency: int) -> str:

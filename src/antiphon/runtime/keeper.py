@@ -1,0 +1,66 @@
+"""One timer for all tenures of a worker.
+
+Most jobs end long before their lease needs anything, so a tenure costs no timer of its own: it
+says when it wants to be looked at next, and one timer stands at the earliest of these.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import Protocol
+
+
+class Kept(Protocol):
+    """Something that wants to be looked at now and then."""
+
+    due_s: float
+    """Loop time of the next look."""
+
+    def look(self) -> None:
+        """Do what is due and move `due_s` on. Must not raise."""
+
+
+class Keeper:
+    """Looks at what it keeps when the time has come."""
+
+    def __init__(self) -> None:
+        """Nothing is kept, no timer stands."""
+        self._kept: set[Kept] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._wakes_s = math.inf
+
+    def keep(self, kept: Kept) -> None:
+        """Look at it from now on."""
+        self._kept.add(kept)
+        if kept.due_s < self._wakes_s:
+            self._arm(kept.due_s)
+
+    def drop(self, kept: Kept) -> None:
+        """Look at it no more; safe twice. A timer that finds nothing due costs one wake-up."""
+        self._kept.discard(kept)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._kept.clear()
+        self._disarm()
+
+    def _arm(self, due_s: float) -> None:
+        self._disarm()
+        self._wakes_s = due_s
+        self._timer = asyncio.get_running_loop().call_at(due_s, self._wake)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        self._wakes_s = math.inf
+
+    def _wake(self) -> None:
+        self._disarm()
+        now_s = asyncio.get_running_loop().time()
+        for kept in [kept for kept in self._kept if kept.due_s <= now_s]:
+            kept.look()
+        earliest_s = min((kept.due_s for kept in self._kept), default=math.inf)
+        if earliest_s < math.inf:
+            self._arm(earliest_s)
