@@ -16,7 +16,8 @@ import asyncio
 import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from antiphon import assembly
@@ -84,60 +85,53 @@ async def job_records(peer: Peer) -> list[tuple[str, int]]:
         after = page.records[-1].seq
 
 
+@asynccontextmanager
+async def fresh_mesh() -> AsyncIterator[tuple[Home, Peer]]:
+    """A mesh of its own on a server of its own, and a caller on it."""
+    with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as place:
+        home = Home(Path(place))
+        async with assembly.development_server(home) as server:
+            await assembly.found_on(home, server, name="bench", rules=Rules(authority="open"))
+            async with assembly.join(home, "client") as station:
+                await station.peer.sync_control()
+                yield home, station.peer
+
+
+async def end(process: Process) -> None:
+    if process.returncode is None:
+        process.terminate()
+    await process.wait()
+
+
 async def drain(mode: str, jobs: int, workers: int) -> float:
     """Jobs per second of one round."""
-    async with AsyncExitStack() as stack:
-        place = stack.enter_context(tempfile.TemporaryDirectory(prefix="antiphon-bench-"))
-        home = Home(Path(place))
-        server = await stack.enter_async_context(assembly.development_server(home))
-        await assembly.found_on(home, server, name="bench", rules=Rules(authority="open"))
-        station = await stack.enter_async_context(assembly.join(home, "client"))
-        await station.peer.sync_control()
-        await submit(station.peer, 0, jobs)
-        processes = [
-            await start_worker(mode, home, jobs if workers == 1 else 10**9, f"{mode}{number}-")
-            for number in range(workers)
-        ]
-        try:
-            expected = 1 + 3 * jobs
-            async with asyncio.timeout(600):
-                while ((newest := await station.peer.log.last()) is None) or newest.seq < expected:
-                    await asyncio.sleep(0.1)
-        finally:
-            for process in processes:
-                if process.returncode is None:
-                    process.terminate()
-                await process.wait()
-        job_subjects = f"{subjects.root(station.peer.mesh)}.job."
-        stamps = [
-            at for name, at in await job_records(station.peer) if name.startswith(job_subjects)
-        ]
+    async with fresh_mesh() as (home, peer), AsyncExitStack() as stack:
+        await submit(peer, 0, jobs)
+        for number in range(workers):
+            wanted = jobs if workers == 1 else 10**9
+            process = await start_worker(mode, home, wanted, f"{mode}{number}-")
+            stack.push_async_callback(end, process)
+        async with asyncio.timeout(600):
+            while ((newest := await peer.log.last()) is None) or newest.seq < 1 + 3 * jobs:
+                await asyncio.sleep(0.1)
+        about_jobs = f"{subjects.root(peer.mesh)}.job."
+        stamps = [at for name, at in await job_records(peer) if name.startswith(about_jobs)]
         return jobs / ((max(stamps) - min(stamps)) / 1e9)
 
 
 async def claim_latency(jobs: int) -> list[float]:
     """Milliseconds from schedule to claim, by the engine's stamps, at a gentle rate."""
-    async with AsyncExitStack() as stack:
-        place = stack.enter_context(tempfile.TemporaryDirectory(prefix="antiphon-bench-"))
-        home = Home(Path(place))
-        server = await stack.enter_async_context(assembly.development_server(home))
-        await assembly.found_on(home, server, name="bench", rules=Rules(authority="open"))
-        station = await stack.enter_async_context(assembly.join(home, "client"))
-        await station.peer.sync_control()
+    async with fresh_mesh() as (home, peer), AsyncExitStack() as stack:
         process = await start_worker("ours", home, jobs, "latency-")
-        try:
-            await wait_for(process, "ready", 30)
-            for number in range(jobs):
-                await station.peer.commit(schedule(station.peer, number))
-                await asyncio.sleep(1 / LATENCY_RATE_PER_S)
-            await wait_for(process, "done", 60)
-        finally:
-            if process.returncode is None:
-                process.terminate()
-            await process.wait()
+        stack.push_async_callback(end, process)
+        await wait_for(process, "ready", 30)
+        for number in range(jobs):
+            await peer.commit(schedule(peer, number))
+            await asyncio.sleep(1 / LATENCY_RATE_PER_S)
+        await wait_for(process, "done", 60)
         called: dict[str, int] = {}
         waits: list[float] = []
-        for subject, stamp_ns in await job_records(station.peer):
+        for subject, stamp_ns in await job_records(peer):
             job = subject[-64:]
             if ".call." in subject:
                 called[job] = stamp_ns
