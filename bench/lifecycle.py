@@ -15,6 +15,7 @@ import argparse
 import asyncio
 import sys
 import tempfile
+import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -30,7 +31,8 @@ from antiphon.runtime.peer import Peer
 from bench.lives import KIND
 from bench.report import conclude, median, percentile, say, spread
 
-SLOTS = 128
+SLOTS = 384
+"""Jobs in flight per worker process, ours and bare: enough to keep the engine's disk busy."""
 SUBMIT_WINDOW = 256
 LATENCY_RATE_PER_S = 100
 
@@ -119,14 +121,21 @@ async def drain(mode: str, jobs: int, workers: int) -> float:
         return jobs / ((max(stamps) - min(stamps)) / 1e9)
 
 
-async def claim_latency(jobs: int) -> list[float]:
-    """Milliseconds from schedule to claim, by the engine's stamps, at a gentle rate."""
+async def claim_latency(jobs: int) -> tuple[list[float], list[float]]:
+    """Milliseconds from schedule to claim by the engine's stamps, and of each schedule's append.
+
+    At a gentle rate; the second is what the engine itself takes for one write meanwhile.
+    """
     async with fresh_mesh() as (home, peer), AsyncExitStack() as stack:
         process = await start_worker("ours", home, jobs, "latency-")
         stack.push_async_callback(end, process)
         await wait_for(process, "ready", 30)
+        writes: list[float] = []
         for number in range(jobs):
-            await peer.commit(schedule(peer, number))
+            draft = schedule(peer, number)
+            begun = time.perf_counter()
+            await peer.commit(draft)
+            writes.append((time.perf_counter() - begun) * 1000)
             await asyncio.sleep(1 / LATENCY_RATE_PER_S)
         await wait_for(process, "done", 60)
         called: dict[str, int] = {}
@@ -137,7 +146,7 @@ async def claim_latency(jobs: int) -> list[float]:
                 called[job] = stamp_ns
             elif ".job." in subject and job in called:
                 waits.append((stamp_ns - called.pop(job)) / 1e6)
-        return waits
+        return waits, writes
 
 
 async def run(jobs: int, rounds: int, workers: int, latency_jobs: int) -> int:
@@ -151,7 +160,7 @@ async def run(jobs: int, rounds: int, workers: int, latency_jobs: int) -> int:
             f" bare {rates['bare'][-1]:,.0f} jobs/s"
         )
     ratios = [a / b for a, b in zip(rates["ours"], rates["bare"], strict=True)]
-    waits = await claim_latency(latency_jobs)
+    waits, writes = await claim_latency(latency_jobs)
     say(f"ours {spread(rates['ours'])}, bare {spread(rates['bare'])} jobs/s")
     conclude(
         ours_per_s=round(median(rates["ours"])),
@@ -160,6 +169,8 @@ async def run(jobs: int, rounds: int, workers: int, latency_jobs: int) -> int:
         ratio_spread=[round(min(ratios), 3), round(max(ratios), 3)],
         claim_p50_ms=round(percentile(waits, 0.5), 2),
         claim_p99_ms=round(percentile(waits, 0.99), 2),
+        append_p50_ms=round(percentile(writes, 0.5), 2),
+        append_p99_ms=round(percentile(writes, 0.99), 2),
         workers=workers,
         replicas=1,
         sync="always",
@@ -173,9 +184,9 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="bench lifecycle")
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args(argv)
     if args.quick:
-        return asyncio.run(run(1_500, 3, args.workers, 200))
+        return asyncio.run(run(3_000, 3, args.workers, 200))
     return asyncio.run(run(args.jobs, args.rounds, args.workers, 1_000))

@@ -35,7 +35,7 @@ LANE_TRIES: Final = 6
 RETRY_BASE_MS: Final = 50
 RETRY_CAP_MS: Final = 2_000
 CONTROL_VERDICTS_KEPT: Final = 1024
-OPENED_KEPT: Final = 2048
+OPENED_KEPT: Final = 4096
 """Verified records that are remembered for their second meeting."""
 
 
