@@ -6,6 +6,7 @@ import pytest
 
 from antiphon.core import ops
 from antiphon.core.jobs import State
+from antiphon.core.rules import Rules
 from antiphon.runtime import client
 from tests.runtime.meshes import KIND, QUICK, a_mesh, call, eventually, on_both_engines, ops_on_lane
 
@@ -226,3 +227,26 @@ async def test_cancelling_ends_a_pending_job_and_later_claims_are_refused(engine
         assert (job.state, job.outcome) == (State.ABORTED, "cancelled")
         again = await client.cancel(caller, KIND, called.job, reason="twice")
         assert again.ended_seq == job.ended_seq
+
+
+@on_both_engines
+async def test_cancelling_a_running_job_stops_its_handler_long_before_a_renewal(engine):
+    stopped = asyncio.Event()
+
+    async def endless() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            stopped.set()
+
+    async with a_mesh(engine, Rules(authority="open")) as mesh:
+        caller = (await mesh.station()).peer
+        worker = await mesh.worker(endless)
+        called = await call(caller)
+        await eventually(lambda: worker.busy)
+        await asyncio.sleep(1.2)
+        job = await client.cancel(caller, KIND, called.job, reason="enough")
+        assert job.outcome == "cancelled"
+        async with asyncio.timeout(5):
+            await stopped.wait()
+        await eventually(lambda: worker.busy == 0)

@@ -12,7 +12,7 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from antiphon.core import ops
+from antiphon.core import ops, subjects
 from antiphon.core.jobs import HELD, Job
 from antiphon.core.lanes import Lane
 from antiphon.core.reasons import Reason
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 RENEW_AT: Final = 1 / 3
 STOP_AT: Final = 2 / 3
 LEASE_GROWTH: Final = 2
+FOLLOW_AFTER_S: Final = 1.0
+"""Work that takes longer than this is worth a subscription to its lane."""
 RACES: Final = 8
 """How often a write is drafted anew because someone else wrote on the lane first."""
 
@@ -56,7 +58,7 @@ class Tenure:
         claimed_boot_s: float,
         loan_s: float,
         keeper: Keeper,
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
         """`claimed_boot_s` is when the claim was drafted: the lease cannot end before it says."""
         self.peer = peer
@@ -72,7 +74,8 @@ class Tenure:
         self._loan_s = loan_s
         self._spawn = spawn
         self._keeper = keeper
-        self._next_s = self._limit_s = self.due_s = math.inf
+        self._next_s = self._limit_s = self._follow_s = self.due_s = math.inf
+        self._following: asyncio.Task[None] | None = None
         self._work: asyncio.Future[Any] | None = None
         self._writing = asyncio.Lock()
 
@@ -86,6 +89,7 @@ class Tenure:
         self._work = work
         now_s = asyncio.get_running_loop().time()
         self._limit_s = now_s + limit_s if limit_s else math.inf
+        self._follow_s = now_s + FOLLOW_AFTER_S
         self._move_on(now_s)
         self._keeper.keep(self)
 
@@ -93,15 +97,19 @@ class Tenure:
         """Stop keeping."""
         self._work = None
         self._keeper.drop(self)
+        if self._following is not None:
+            self._following.cancel()
+            self._following = None
 
     def _move_on(self, now_s: float) -> None:
         # Half a period: a renewal that failed is tried once more before it is time to stop.
-        pause_s = min(self._lease_ms / 1000 * RENEW_AT / 2, self._loan_s / 3)
-        self._next_s = now_s + pause_s
-        self.due_s = min(self._next_s, self._limit_s)
+        if now_s >= self._next_s or self._next_s == math.inf:
+            pause_s = min(self._lease_ms / 1000 * RENEW_AT / 2, self._loan_s / 3)
+            self._next_s = now_s + pause_s
+        self.due_s = min(self._next_s, self._limit_s, self._follow_s)
 
     def look(self) -> None:
-        """Stop, renew or prolong, whichever is due."""
+        """Stop, follow, renew or prolong, whichever is due."""
         work = self._work
         if work is None or work.done():
             self._keeper.drop(self)
@@ -111,6 +119,9 @@ class Tenure:
             self.is_out_of_time = True
             self._limit_s = math.inf
             work.cancel()
+        elif now_s >= self._follow_s:
+            self._follow_s = math.inf
+            self._following = self._spawn(self._follow())
         elif now_s >= self._next_s:
             self.delivery.in_progress()
             held_for_s = self.peer.wall.boot_s() - self._renewed_boot_s
@@ -127,6 +138,29 @@ class Tenure:
         target = work or self._work
         if target is not None:
             target.cancel()
+
+    async def _follow(self) -> None:
+        """Watch the job's own subject, so that a cancellation does not wait for a renewal."""
+        subject = subjects.job(self.peer.mesh, self.job.kind, self.job.job)
+        try:
+            async with self.peer.log.follow(self.lane.job_tail, subject=subject) as batches:
+                async for batch in batches:
+                    async with self._writing:
+                        if batch[-1].seq > self.lane.job_tail:
+                            await self._look_again(batch[-1].seq)
+        except TenureLost as lost:
+            self._lose(lost)
+        except AntiphonError:
+            return  # the next renewal finds out as well
+
+    async def _look_again(self, at_least: int) -> None:
+        view = await self.peer.read_lane(self.job.kind, self.job.job, at_least=at_least)
+        self._move(view.lane)
+        if not self._is_ours():
+            raise TenureLost("someone else ended the tenure", Reason.FENCE)
+
+    def _is_ours(self) -> bool:
+        return self.job.state in HELD and self.job.fence == self.fence
 
     async def _renew(self) -> None:
         if self._writing.locked() or self._work is None:
@@ -184,8 +218,7 @@ class Tenure:
         """Someone wrote on the lane: find out whether the lease is still ours."""
         view = await self.peer.read_lane(self.job.kind, self.job.job)
         self._move(view.lane)
-        job = view.lane.job
-        if job is None or job.state not in HELD or job.fence != self.fence:
+        if not self._is_ours():
             verdict = self.peer.foresee(kind, body, view.lane, prev=view.lane.job_tail)
             raise TenureLost(f"{kind.TYPE} came too late: {verdict.in_words}", verdict)
 

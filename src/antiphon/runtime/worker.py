@@ -64,7 +64,7 @@ class Worker:
         self._draining = asyncio.Event()
         self._queues: list[WorkQueue] = []
         self._hot: WorkQueue | None = None
-        self._running: dict[asyncio.Task[None], Tenure | None] = {}
+        self._running: set[asyncio.Task[None]] = set()
         self._in_hand: set[tuple[str, str]] = set()
         self._tasks: asyncio.TaskGroup | None = None
         self._stopping = False
@@ -137,14 +137,12 @@ class Worker:
             self._admit(delivery, kind, queue.loan_s)
 
     def _admit(self, delivery: Delivery, kind: str, loan_s: float) -> None:
-        if self._tasks is None:
-            raise RuntimeError("admitted outside run()")
-        task = self._tasks.create_task(self._attend(delivery, kind, loan_s))
-        self._running[task] = None
+        task = self._spawn(self._attend(delivery, kind, loan_s))
+        self._running.add(task)
         task.add_done_callback(self._freed)
 
     def _freed(self, task: asyncio.Task[None]) -> None:
-        self._running.pop(task, None)
+        self._running.discard(task)
         self._top_up()
 
     def _top_up(self) -> None:
@@ -305,10 +303,10 @@ class Worker:
 
     # --- one tenure ---------------------------------------------------------------------------
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         if self._tasks is None:
             raise RuntimeError("spawned outside run()")
-        self._tasks.create_task(work)
+        return self._tasks.create_task(work)
 
     async def _serve(self, tenure: Tenure, view: LaneView, handler: Registered) -> None:
         """Run the handler under the lease and bring the end to the log."""
