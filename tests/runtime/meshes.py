@@ -74,8 +74,14 @@ class MeshUnderTest:
         await peer.sync_control()
         return assembly.Station(peer, key, "test")
 
-    async def node(self, *, caretaking: bool = True, path: Any = ":memory:") -> FullNode:
-        station = await self.station()
+    async def node(
+        self,
+        *,
+        caretaking: bool = True,
+        path: Any = ":memory:",
+        station: assembly.Station | None = None,
+    ) -> FullNode:
+        station = station or await self.station()
         replica = Replica(path, mesh=self.mesh)
         self.stack.callback(replica.close)
         return await self.stack.enter_async_context(
@@ -89,8 +95,9 @@ class MeshUnderTest:
         kind: str = KIND,
         slots: int = 4,
         drain_s: float = 5.0,
+        station: assembly.Station | None = None,
     ) -> Worker:
-        station = await self.station()
+        station = station or await self.station()
         handlers = Handlers()
         handlers.register(kind, function)
         settings = WorkerSettings(slots=slots, drain_s=drain_s)

@@ -1,22 +1,89 @@
 """Who may author what (SPEC §6).
 
 Under `authority: open` whoever the engine lets in holds every command that is not the mesh's own.
-Under `authority: chain`, the default, an op needs a chain of delegations from the owner; until
-delegations are built, the only chain is the empty one: the owner itself.
+Under `authority: chain`, the default, an op names the delegations that lead from the owner to its
+author. They must have stood on the log before it, cover its command, admit its body, hold at the
+author's time *and* at the commit's (or an expired contractor could date its ops back), and not be
+revoked by then. The owner needs none.
+
+Two ops carry their authority in what the log says of their author: the coordinator announces
+waiting jobs, and whoever called a job may cancel it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from msgspec import to_builtins
+
+from antiphon.core import ops
 from antiphon.core.reasons import Reason
+from antiphon.core.ucan import Verdict
 
 if TYPE_CHECKING:
     from antiphon.core.control import Control
+    from antiphon.core.jobs import Job
+    from antiphon.core.records import Entry
+
+COMMANDS: Final[dict[type, str]] = {
+    ops.JobSchedule: "/job/schedule",
+    ops.JobOffer: "/job/complete",
+    ops.JobClaim: "/job/claim",
+    ops.JobStart: "/job/complete",
+    ops.JobComplete: "/job/complete",
+    ops.JobYield: "/job/complete",
+    ops.JobExpire: "/job/complete",
+    ops.JobCancel: "/job/cancel",
+}
+
+_REASONS: Final = {
+    Verdict.NO_CHAIN: Reason.NO_CHAIN,
+    Verdict.MALFORMED: Reason.NO_CHAIN,
+    Verdict.BAD_SIGNATURE: Reason.NO_CHAIN,
+    Verdict.MISALIGNED: Reason.NO_CHAIN,
+    Verdict.REVOKED: Reason.REVOKED,
+    Verdict.NOT_YET: Reason.CHAIN_EXPIRED,
+    Verdict.EXPIRED: Reason.CHAIN_EXPIRED,
+    Verdict.COMMAND: Reason.COMMAND,
+    Verdict.POLICY: Reason.POLICY,
+}
 
 
-def fault(control: Control, author: str) -> Reason | None:
-    """Why `author` may not author job ops, or None."""
+def fault(control: Control, op: ops.JobOp, entry: Entry, job: Job | None) -> Reason | None:
+    """Why the author may not author this op here, or None."""
+    author = op.author
     if control.rules.authority == "open" or author == control.owner:
         return None
-    return Reason.NO_CHAIN
+    if isinstance(op, ops.JobOffer) and author == control.coordinator:
+        return None
+    if isinstance(op, ops.JobCancel) and _may_cancel(control, author, job):
+        return None
+    if not op.auth:
+        return Reason.NO_CHAIN
+    grants = control.grants
+    chain = grants.chain(control.owner, op.auth, before=entry.seq)
+    if chain is None:
+        return Reason.NO_CHAIN
+    outcome = chain.judge(
+        author,
+        COMMANDS[type(op)],
+        to_builtins(op.body) if chain.policies else {},
+        (op.hlc[0] // 1000, entry.commit_ms // 1000),
+        grants.revoked(op.auth, before=entry.seq),
+    )
+    return None if outcome.ok else _REASONS[outcome.verdict]
+
+
+def _may_cancel(control: Control, author: str, job: Job | None) -> bool:
+    return author == control.coordinator or (job is not None and job.scheduler == author)
+
+
+def has_ended(control: Control, job: Job, seq: int) -> bool:
+    """Whether the authority under which the present tenure was begun was revoked since."""
+    if not job.auth or control.rules.authority == "open":
+        return False
+    chain = control.grants.chain(control.owner, job.auth, before=seq)
+    if chain is None:
+        return True
+    revoked = control.grants.revoked(job.auth, before=seq, after=job.auth_seq)
+    return any(chain.may_revoke(did, cid) for cid, who in revoked.items() for did in who)

@@ -15,12 +15,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core import ops, subjects
+from antiphon.core.grants import Grants, open_token
 from antiphon.core.reasons import Reason
 from antiphon.core.rules import PROTOCOL, Rules, contradiction
 from antiphon.errors import Outdated
 
 if TYPE_CHECKING:
     from antiphon.core.records import Activation, Entry
+
+
+OwnerOp = ops.MeshRules | ops.MeshRoute | ops.MeshCoordinator
 
 
 class Control(Struct, frozen=True, kw_only=True):
@@ -36,6 +40,8 @@ class Control(Struct, frozen=True, kw_only=True):
     """Kind prefix to the only node that may claim below it. Never changed in place."""
     owner_hlc: tuple[int, int]
     """The newest accepted owner op: a later one must be newer still."""
+    grants: Grants
+    """Delegations and revocations: one book for all intervals, asked by sequence."""
 
     def route_for(self, kind: str) -> str | None:
         """The node that jobs of this kind are routed to, by the longest prefix, or None."""
@@ -68,6 +74,7 @@ class ControlHistory:
         self._starts: list[int] = []
         self._states: list[Control] = []
         self._tails: dict[str, int] = {}
+        self.grants = Grants()
         self.applied = 0
         """The sequence of the newest control record that was fed in."""
 
@@ -107,7 +114,13 @@ class ControlHistory:
         if current is None or not isinstance(op, ops.CONTROL_TYPES):
             return Reason.GENESIS
         verdict = _judge(current, entry, op, before, deps_present=deps_present)
-        if verdict is Reason.OK:
+        if verdict is not Reason.OK:
+            return verdict
+        if isinstance(op, ops.UcanDelegate):
+            self.grants.grant(entry.seq, open_token(op.body.token))
+        elif isinstance(op, ops.UcanRevoke):
+            self.grants.revoke(entry.seq, op.body.cid, op.author)
+        else:
             self._push(entry.seq, _effect(current, entry.seq, op))
         return verdict
 
@@ -132,6 +145,7 @@ class ControlHistory:
             rules=body.rules,
             routes={},
             owner_hlc=op.hlc,
+            grants=self.grants,
         )
         self._push(entry.seq, state)
         return Reason.OK
@@ -174,7 +188,7 @@ def time_fault(control: Control, entry: Entry, hlc: tuple[int, int]) -> Reason |
 def _judge(
     control: Control,
     entry: Entry,
-    op: ops.MeshRules | ops.MeshRoute | ops.MeshCoordinator,
+    op: OwnerOp | ops.UcanDelegate | ops.UcanRevoke,
     before: int,
     *,
     deps_present: bool,
@@ -186,6 +200,8 @@ def _judge(
         return Reason.PREV
     if not deps_present:
         return Reason.MISSING_DEP
+    if isinstance(op, ops.UcanDelegate | ops.UcanRevoke):
+        return _judge_grant(control, entry, op)
     if op.author != control.owner:
         return Reason.NOT_OWNER
     if op.hlc <= control.owner_hlc:
@@ -202,9 +218,24 @@ def _judge(
     return Reason.OK
 
 
-def _effect(
-    control: Control, seq: int, op: ops.MeshRules | ops.MeshRoute | ops.MeshCoordinator
-) -> Control:
+def _judge_grant(control: Control, entry: Entry, op: ops.UcanDelegate | ops.UcanRevoke) -> Reason:
+    """Delegations are brought by those whom they concern, revoked by those above them."""
+    grants, seq = control.grants, entry.seq
+    if isinstance(op, ops.UcanRevoke):
+        if grants.find(op.body.cid, before=seq) is None:
+            return Reason.NO_CHAIN
+        may = op.author == control.owner or grants.is_above(op.author, op.body.cid, before=seq)
+        return Reason.OK if may else Reason.NO_CHAIN
+    delegation = open_token(op.body.token)
+    if grants.find(delegation.cid, before=seq) is not None:
+        return Reason.ALREADY
+    claims = delegation.payload
+    if op.author not in {claims.iss, claims.aud, control.owner}:
+        return Reason.NO_CHAIN
+    return Reason.OK if grants.is_signed(delegation) else Reason.SIGNATURE
+
+
+def _effect(control: Control, seq: int, op: OwnerOp) -> Control:
     match op:
         case ops.MeshRules():
             return replace(control, since=seq, owner_hlc=op.hlc, rules=op.body.rules)

@@ -57,6 +57,9 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     claimer: str = ""
     fence: str = ""
     """The current tenure's fence; after the end, the last tenure's."""
+    auth: tuple[str, ...] = ()
+    """The delegations under which the present tenure was begun or last renewed."""
+    auth_seq: int = 0
     deadline_ms: int = 0
     tenure_lease_ms: int = 0
     retry_after_ms: int = 0

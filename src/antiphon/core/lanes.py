@@ -18,9 +18,9 @@ from msgspec import Struct
 
 from antiphon.core import authority, ops, subjects
 from antiphon.core.control import Control, time_fault
-from antiphon.core.jobs import Job
+from antiphon.core.jobs import HELD, Job
 from antiphon.core.reasons import Reason
-from antiphon.core.transitions import TRANSITIONS, Moment, scheduled
+from antiphon.core.transitions import TRANSITIONS, Moment, scheduled, without_authority
 
 if TYPE_CHECKING:
     from antiphon.core.records import Entry
@@ -97,11 +97,18 @@ def apply(
         return Outcome(entry.fault or Reason.SUBJECT, lane)
     tails = lane.tails
     moved = cast("Tails", (*tails[:slot], entry.seq, *tails[slot + 1 :]))
-    job = lane.job
+    job = effective(control, lane.job, entry.seq)
     verdict = _judge(control, job, tails[slot], entry, deps)
     if isinstance(verdict, Job):
         return Outcome(Reason.OK, Lane(moved, verdict))
     return Outcome(verdict, Lane(moved, job))
+
+
+def effective(control: Control | None, job: Job | None, seq: int) -> Job | None:
+    """The job as it stands at a sequence: a tenure ends where its authority was revoked."""
+    if job is None or not job.auth or control is None or job.state not in HELD:
+        return job
+    return without_authority(job) if authority.has_ended(control, job, seq) else job
 
 
 def _judge(
@@ -124,7 +131,7 @@ def _judge(
         return Reason.PREV
     if op.deps and not are_present(op.deps, entry.seq, deps):
         return Reason.MISSING_DEP
-    fault = authority.fault(control, op.author)
+    fault = authority.fault(control, op, entry, job)
     if fault is not None:
         return fault
     at = Moment(entry.seq, entry.commit_ms, control)

@@ -16,6 +16,7 @@ from msgspec import Meta, Struct
 from antiphon.core import subjects
 from antiphon.core.clock import MAX_LOGICAL, MAX_WALL
 from antiphon.core.codec import MAX_INTEGER
+from antiphon.core.grants import open_token
 from antiphon.core.ids import mesh_id
 from antiphon.core.manifest import Digest, Manifest, job_id
 from antiphon.core.rules import Rules
@@ -78,6 +79,18 @@ class CoordinatorBody(_Body, frozen=True):
     """Who authors derivations from here on."""
 
     node: Did
+
+
+class DelegateBody(_Body, frozen=True):
+    """Puts a UCAN delegation on the log: unpadded base64url of its envelope."""
+
+    token: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+\Z", max_length=24 * 1024)]
+
+
+class RevokeBody(_Body, frozen=True):
+    """Ends a delegation, and everything below it, from here on."""
+
+    cid: Annotated[str, Meta(pattern=r"^b[a-z2-7]{20,100}\Z")]
 
 
 class Retry(_Body, frozen=True):
@@ -248,6 +261,20 @@ class MeshCoordinator(Op, frozen=True, tag="mesh.coordinator"):
     TYPE: ClassVar[str] = "mesh.coordinator"
 
 
+class UcanDelegate(Op, frozen=True, tag="ucan.delegate"):
+    """Grants."""
+
+    body: DelegateBody
+    TYPE: ClassVar[str] = "ucan.delegate"
+
+
+class UcanRevoke(Op, frozen=True, tag="ucan.revoke"):
+    """Takes back."""
+
+    body: RevokeBody
+    TYPE: ClassVar[str] = "ucan.revoke"
+
+
 class JobSchedule(Op, frozen=True, tag="job.schedule"):
     """Calls a job."""
 
@@ -304,13 +331,20 @@ class JobCancel(Op, frozen=True, tag="job.cancel"):
     TYPE: ClassVar[str] = "job.cancel"
 
 
-ControlOp = MeshGenesis | MeshRules | MeshRoute | MeshCoordinator
+ControlOp = MeshGenesis | MeshRules | MeshRoute | MeshCoordinator | UcanDelegate | UcanRevoke
 JobOp = (
     JobSchedule | JobOffer | JobClaim | JobStart | JobComplete | JobYield | JobExpire | JobCancel
 )
 AnyOp = ControlOp | JobOp
 
-CONTROL_TYPES: Final = (MeshGenesis, MeshRules, MeshRoute, MeshCoordinator)
+CONTROL_TYPES: Final = (
+    MeshGenesis,
+    MeshRules,
+    MeshRoute,
+    MeshCoordinator,
+    UcanDelegate,
+    UcanRevoke,
+)
 JOB_TYPES: Final = (
     JobSchedule,
     JobOffer,
@@ -346,6 +380,8 @@ _SUBJECTS: Final[dict[type, Callable[[str, Any], str]]] = {
     MeshRules: lambda mesh, _: subjects.control(mesh, "rules"),
     MeshRoute: lambda mesh, op: subjects.control(mesh, f"route.{op.body.kind}"),
     MeshCoordinator: lambda mesh, _: subjects.control(mesh, "coordinator"),
+    UcanDelegate: lambda mesh, op: subjects.control(mesh, f"ucan.{open_token(op.body.token).cid}"),
+    UcanRevoke: lambda mesh, op: subjects.control(mesh, f"revoke.{op.body.cid}"),
     JobSchedule: _schedule_subject,
     JobOffer: _offer_subject,
     **dict.fromkeys(JOB_TYPES[2:], _job_subject),

@@ -115,6 +115,8 @@ def _claim_open(job: Job, op: ops.JobClaim, at: Moment) -> Job | Reason:
         hlc_author=op.author,
         claimer=op.author,
         fence=pack(op.hlc),
+        auth=op.auth,
+        auth_seq=at.seq,
         deadline_ms=wall_ms + body.lease_ms,
         tenure_lease_ms=body.lease_ms,
     )
@@ -137,6 +139,8 @@ def _claim_held(job: Job, op: ops.JobClaim, at: Moment) -> Job | Reason:
         state=State.RUNNING if body.begin else job.state,
         hlc=op.hlc,
         hlc_author=op.author,
+        auth=op.auth,
+        auth_seq=at.seq,
         deadline_ms=max(job.deadline_ms, wall_ms + body.lease_ms),
         tenure_lease_ms=body.lease_ms,
     )
@@ -254,6 +258,19 @@ def _expire_open(job: Job, op: ops.JobExpire, at: Moment) -> Job | Reason:
 
 def _expire_late(job: Job, op: ops.JobExpire, _: Moment) -> Job | Reason:
     return _repeated_expiry(job, op) or Reason.FINISHED
+
+
+def without_authority(job: Job) -> Job:
+    """A held job whose holder's authority was revoked: pending again, and nobody's failure."""
+    return replace(
+        job,
+        state=State.PENDING,
+        claimer="",
+        fence="",
+        auth=(),
+        deadline_ms=0,
+        expired_fence=job.fence,
+    )
 
 
 def _cancel(job: Job, op: ops.JobCancel, at: Moment) -> Job | Reason:

@@ -66,6 +66,8 @@ class Author:
         self._keyring = keyring
         self._wall = wall
         self._mark = mark
+        self.auth: tuple[str, ...] = ()
+        """The delegations, from root to leaf, that this author's ops name."""
         # Any timestamp up to the mark may have been issued: begin behind the last of them.
         promised = mark.load()
         behind = Hlc(promised, MAX_LOGICAL) if promised else ZERO
@@ -106,12 +108,17 @@ class Author:
         prev: int,
         hlc: Hlc,
         deps: tuple[tuple[int, str], ...] = (),
-        auth: tuple[str, ...] = (),
     ) -> ops.AnyOp:
         """An op of this author, not signed yet."""
-        mesh = "" if kind is ops.MeshGenesis else self.mesh
         return kind(
-            v=1, mesh=mesh, author=self.did, hlc=hlc, prev=prev, deps=deps, auth=auth, body=body
+            v=1,
+            mesh=self.mesh,
+            author=self.did,
+            hlc=hlc,
+            prev=prev,
+            deps=deps,
+            auth=self.auth,
+            body=body,
         )
 
     def draft(
@@ -121,10 +128,9 @@ class Author:
         *,
         prev: int,
         deps: tuple[tuple[int, str], ...] = (),
-        auth: tuple[str, ...] = (),
     ) -> Draft:
         """Stamp, encode and sign one op."""
-        op = self.compose(kind, body, prev=prev, hlc=self.tick(), deps=deps, auth=auth)
+        op = self.compose(kind, body, prev=prev, hlc=self.tick(), deps=deps)
         op_bytes = codec.encode(op)
         block = signing.Block(sig=self._keyring.sign(signing.OP_TYPE, op_bytes).hex())
         payload = signing.frame(op_bytes, block)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from antiphon.core import ops
+from antiphon.core import lanes, ops
 from antiphon.core.jobs import HELD, Job, State
 from antiphon.core.reasons import Reason
 from antiphon.errors import AntiphonError, Conflict
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 EXPIRIES_PER_ROUND: Final = 100
 CALLS_PER_ROUND: Final = 32
+HELD_PER_ROUND: Final = 10_000
 ROUND_S: Final = 1.0
 
 log = structlog.get_logger(__name__)
@@ -39,6 +40,7 @@ class Caretaker:
         self.node = node
         self.roster = Roster(node)
         self.round_s = round_s
+        self._revocations = 0
 
     async def run(self) -> None:
         """Look after the mesh until cancelled."""
@@ -56,12 +58,31 @@ class Caretaker:
         """One round: first what is overdue, then what lies unanswered."""
         peer = self.node.peer
         now_ms = peer.wall.now_ms()
+        for job in self._revoked():
+            await self._call_again(job)
         for job in self.roster.overdue(limit=EXPIRIES_PER_ROUND):
-            if await self._expire(job) and job.state in HELD:
+            # Of a tenure whose authority was revoked there is nothing left to expire.
+            if (await self._expire(job) and job.state in HELD) or self._is_open(job):
                 await self._call_again(job)
         for job in self.node.replica.unanswered(now_ms, limit=CALLS_PER_ROUND):
             if not self._is_still_queued(job, now_ms):
                 await self._call_again(job)
+
+    def _revoked(self) -> list[Job]:
+        """Held jobs whose holder lost its authority since the last look."""
+        revocations = self.node.peer.history.grants.revocations
+        if revocations == self._revocations:
+            return []
+        self._revocations = revocations
+        held = self.node.replica.jobs(states=HELD, limit=HELD_PER_ROUND)
+        return [job for job in held if self._is_open(job)]
+
+    def _is_open(self, job: Job) -> bool:
+        """Whether anyone may claim it, revocations considered."""
+        node = self.node
+        lane = node.replica.lane((job.kind, job.job))
+        now = lanes.effective(node.peer.control, lane.job, node.applied + 1)
+        return now is not None and now.state is State.PENDING
 
     def _is_still_queued(self, job: Job, now_ms: int) -> bool:
         """Whether the job's turn has simply not come: its queue moves, and stands before it."""
@@ -80,7 +101,7 @@ class Caretaker:
 
     async def _call_again(self, job: Job) -> None:
         lane = self.node.replica.lane((job.kind, job.job))
-        if lane.job is None or lane.job.state is not State.PENDING:
+        if lane.job is None or not self._is_open(job):
             return
         body = ops.OfferBody(kind=job.kind, job=job.job, urgency=lane.job.urgency)
         await self._write(ops.JobOffer, body, lane, lane.call_tail)

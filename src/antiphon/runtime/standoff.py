@@ -14,7 +14,17 @@ from antiphon.core.reasons import Reason
 LONGEST_S: Final = 60.0
 JITTER_S: Final = 0.5
 ODD_S: Final = 1.0
-NOT_FOR_US: Final = frozenset({Reason.NOT_ROUTED, Reason.NO_CHAIN})
+NOT_FOR_US: Final = frozenset(
+    {
+        Reason.NOT_ROUTED,
+        Reason.NO_CHAIN,
+        Reason.CHAIN_EXPIRED,
+        Reason.REVOKED,
+        Reason.COMMAND,
+        Reason.POLICY,
+        Reason.QUARANTINED,
+    }
+)
 """Verdicts on a claim that waiting alone does not change."""
 PASSING: Final = frozenset({Reason.NOT_YET, Reason.COOLDOWN, Reason.HELD})
 """Verdicts whose end the job itself tells."""

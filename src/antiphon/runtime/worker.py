@@ -281,9 +281,14 @@ class Worker:
         return None
 
     def _outlook(self, body: ops.ClaimBody, lane: Lane) -> Reason:
-        """What a claim would get. Of a job that nobody touched yet, only the route can refuse."""
-        if lane.job_tail == 0 and lane.job is not None and lane.job.state is State.PENDING:
-            route = self.peer.control.route_for(body.kind)
+        """What a claim would get.
+
+        Of a job that nobody touched yet on an open mesh, only the route can refuse.
+        """
+        control = self.peer.control
+        is_fresh = lane.job_tail == 0 and lane.job is not None and lane.job.state is State.PENDING
+        if is_fresh and control.rules.authority == "open":
+            route = control.route_for(body.kind)
             return Reason.OK if route in {None, self.peer.author.did} else Reason.NOT_ROUTED
         return self.peer.foresee(ops.JobClaim, body, lane, prev=lane.job_tail)
 

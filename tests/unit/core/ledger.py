@@ -111,7 +111,9 @@ class Ledger:
         """The last sequence on a subject, straight from the log."""
         return max((record.seq for record in self.log if record.subject == subject), default=0)
 
-    def draft(self, kind, body, by: Author, *, at=None, logical=0, prev=None, deps=(), mesh=None):
+    def draft(
+        self, kind, body, by: Author, *, at=None, logical=0, prev=None, deps=(), mesh=None, auth=()
+    ):
         """A signed op that has not been committed."""
         self.now = self.now + 10 if at is None else at
         op = kind(
@@ -121,14 +123,14 @@ class Ledger:
             hlc=(T0 + self.now, logical),
             prev=0 if prev is None else prev,
             deps=deps,
-            auth=(),
+            auth=auth,
             body=body,
         )
         if prev is None:
             subject = ops.subject_of(op, codec.encode(op))
             return self.draft(
                 kind, body, by, at=self.now, logical=logical, prev=self.tail(subject), deps=deps,
-                mesh=mesh,
+                mesh=mesh, auth=auth,
             )  # fmt: skip
         return signed(by, op)
 

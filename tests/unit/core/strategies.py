@@ -2,12 +2,15 @@
 
 from hypothesis import settings
 from hypothesis import strategies as st
+from nacl import bindings
 
 from antiphon.core import ops
 from antiphon.core.clock import MAX_LOGICAL, MAX_WALL, pack
 from antiphon.core.codec import MAX_INTEGER
+from antiphon.core.grants import token_of
 from antiphon.core.manifest import BlobInput, Manifest, NonceInput
 from antiphon.core.rules import Rules
+from antiphon.core.ucan import Payload, Policy, issue
 from tests.unit.core.authors import ALICE, OWNER
 
 # A failure prints the blob that reproduces it; time limits are the runner's.
@@ -96,6 +99,25 @@ _output = sparse(
 )
 _dids = st.sampled_from([OWNER.did, ALICE.did])
 
+_delegations = st.builds(
+    lambda aud, cmd, nonce: issue(
+        Payload(
+            iss=OWNER.did,
+            aud=aud,
+            sub=OWNER.did,
+            cmd=cmd,
+            pol=Policy([["like", ".kind", "render.*"]]),
+            nonce=nonce,
+            exp=None,
+        ),
+        lambda message: bindings.crypto_sign(message, OWNER.secret)[:64],
+    ),
+    _dids,
+    st.sampled_from(["/job", "/job/claim"]),
+    st.sampled_from([b"twelve bytes", b"another nonce"]),
+)
+_tokens = _delegations.map(lambda given: token_of(given.raw))
+
 bodies = {
     ops.MeshGenesis: sparse(
         ops.Genesis,
@@ -105,6 +127,8 @@ bodies = {
     ops.MeshRules: sparse(ops.RulesBody, {"rules": rules}, {}),
     ops.MeshRoute: sparse(ops.RouteBody, {"kind": kinds}, {"target": optional(_dids)}),
     ops.MeshCoordinator: sparse(ops.CoordinatorBody, {"node": _dids}, {}),
+    ops.UcanDelegate: sparse(ops.DelegateBody, {"token": _tokens}, {}),
+    ops.UcanRevoke: sparse(ops.RevokeBody, {"cid": _delegations.map(lambda given: given.cid)}, {}),
     ops.JobSchedule: sparse(
         ops.ScheduleBody,
         {"kind": kinds, "manifest": manifests},
