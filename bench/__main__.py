@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-KNOWN = ("apply", "lifecycle", "replay")
+KNOWN = ("apply", "authority", "lifecycle", "replay")
 
 
 def main() -> int:

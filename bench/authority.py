@@ -1,0 +1,149 @@
+"""`bench authority`: what it costs to know that an op's author may author it.
+
+`warm_us`: the check of one claim under a chain of three with a policy, everything seen before.
+`cold_chain5_us`: the same for a chain of five that was just put on the log: five envelopes opened,
+five signatures verified, the chain put together.
+`apply_per_s`: the reducer with such a chain on every op, to hold beside `bench apply`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from nacl import bindings
+
+from antiphon.core import authority, clock, jobs, lanes, manifest, ops
+from antiphon.core.control import Control
+from antiphon.core.grants import Grants
+from antiphon.core.ids import did_of
+from antiphon.core.records import Entry
+from antiphon.core.rules import Rules
+from antiphon.core.ucan import Payload, Policy, issue, open_envelope
+from bench.lives import KIND
+from bench.report import conclude, median, say
+
+NOW_MS = 1_763_000_000_000
+KEYS = [bindings.crypto_sign_seed_keypair(bytes([number]) * 32) for number in range(1, 8)]
+DIDS = [did_of(public) for public, _ in KEYS]
+
+
+def chain_of(length: int) -> list[bytes]:
+    """Envelopes from the owner (key 0) down to the holder of the last."""
+    return [
+        issue(
+            Payload(
+                iss=DIDS[at],
+                aud=DIDS[at + 1],
+                sub=DIDS[0],
+                cmd="/job",
+                pol=Policy([["like", ".kind", "bench.*"]]),
+                nonce=b"twelve bytes",
+                exp=NOW_MS // 1000 + 86_400,
+            ),
+            lambda message, at=at: bindings.crypto_sign(message, KEYS[at][1])[:64],  # type: ignore[misc]
+        ).raw
+        for at in range(length)
+    ]
+
+
+def on_the_log(envelopes: list[bytes]) -> tuple[Control, tuple[str, ...]]:
+    """A control state that knows these delegations, and their cids."""
+    grants = Grants()
+    opened = [open_envelope(raw) for raw in envelopes]
+    for seq, delegation in enumerate(opened, start=2):
+        grants.grant(seq, delegation)
+    control = Control(
+        mesh="a" * 16,
+        since=1,
+        owner=DIDS[0],
+        recovery=DIDS[0],
+        coordinator=DIDS[0],
+        rules=Rules(),
+        routes={},
+        owner_hlc=(0, 0),
+        grants=grants,
+    )
+    return control, tuple(delegation.cid for delegation in opened)
+
+
+def entry(seq: int, kind: type, body: object, cids: tuple[str, ...], prev: int) -> Entry:
+    op = kind(
+        v=1,
+        mesh="a" * 16,
+        author=DIDS[len(cids)],
+        hlc=(NOW_MS, seq),
+        prev=prev,
+        deps=(),
+        auth=cids,
+        body=body,
+    )
+    return Entry(seq, NOW_MS, ops.subject_of(op), op, "", None)
+
+
+def a_life(cids: tuple[str, ...]) -> list[Entry]:
+    content = manifest.author({"command": [f"@{KIND}"], "args": ["{}"], "timeout": 60})
+    job = manifest.job_id(content)
+    claim = ops.ClaimBody(kind=KIND, job=job, lease_ms=30_000, begin=True)
+    fence = clock.pack((NOW_MS, 101))
+    done = ops.CompleteBody(kind=KIND, job=job, fence=fence, status="succeeded")
+    return [
+        entry(100, ops.JobSchedule, ops.ScheduleBody(kind=KIND, manifest=content), cids, 0),
+        entry(101, ops.JobClaim, claim, cids, 0),
+        entry(102, ops.JobComplete, done, cids, 101),
+    ]
+
+
+def warm_us(rounds: int) -> float:
+    control, cids = on_the_log(chain_of(3))
+    claim = a_life(cids)[1]
+    assert isinstance(claim.op, ops.JobClaim)
+    assert authority.fault(control, claim.op, claim, None) is None
+    begun = time.perf_counter()
+    for _ in range(rounds):
+        authority.fault(control, claim.op, claim, None)
+    return (time.perf_counter() - begun) / rounds * 1e6
+
+
+def cold_us(rounds: int) -> float:
+    envelopes = chain_of(5)
+    begun = time.perf_counter()
+    for _ in range(rounds):
+        control, cids = on_the_log(envelopes)
+        claim = a_life(cids)[1]
+        assert isinstance(claim.op, ops.JobClaim)
+        assert authority.fault(control, claim.op, claim, None) is None
+    return (time.perf_counter() - begun) / rounds * 1e6
+
+
+def applied_per_s(rounds: int) -> float:
+    control, cids = on_the_log(chain_of(3))
+    life = a_life(cids)
+    lane = lanes.EMPTY
+    begun = time.perf_counter()
+    for _ in range(rounds):
+        lane = lanes.EMPTY
+        for record in life:
+            lane = lanes.apply(control, lane, record).lane
+    took = time.perf_counter() - begun
+    assert lane.job is not None
+    assert lane.job.state is jobs.State.SUCCEEDED
+    return rounds * len(life) / took
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="bench authority")
+    parser.add_argument("--quick", action="store_true")
+    rounds = 2 if parser.parse_args(argv).quick else 7
+    warm = [warm_us(20_000) for _ in range(rounds)]
+    cold = [cold_us(200) for _ in range(rounds)]
+    rate = [applied_per_s(10_000) for _ in range(rounds)]
+    say(f"warm {min(warm):.1f}…{max(warm):.1f} µs, cold {min(cold):.0f}…{max(cold):.0f} µs")
+    conclude(
+        warm_us=round(median(warm), 2),
+        cold_chain5_us=round(median(cold), 1),
+        apply_per_s=round(median(rate)),
+        warm_spread=[round(min(warm), 2), round(max(warm), 2)],
+        cold_spread=[round(min(cold), 1), round(max(cold), 1)],
+    )
+    return 0 if median(warm) <= 20 and median(cold) <= 1000 and median(rate) >= 40_000 else 1
