@@ -63,6 +63,7 @@ def on_the_log(envelopes: list[bytes]) -> tuple[Control, tuple[str, ...]]:
         routes={},
         owner_hlc=(0, 0),
         grants=grants,
+        quarantined={},
     )
     return control, tuple(delegation.cid for delegation in opened)
 

@@ -52,6 +52,8 @@ _REASONS: Final = {
 def fault(control: Control, op: ops.JobOp, entry: Entry, job: Job | None) -> Reason | None:
     """Why the author may not author this op here, or None."""
     author = op.author
+    if author in control.quarantined and author != control.owner:
+        return Reason.QUARANTINED
     if control.rules.authority == "open" or author == control.owner:
         return None
     if isinstance(op, ops.JobOffer) and author == control.coordinator:
@@ -79,7 +81,9 @@ def _may_cancel(control: Control, author: str, job: Job | None) -> bool:
 
 
 def has_ended(control: Control, job: Job, seq: int) -> bool:
-    """Whether the authority under which the present tenure was begun was revoked since."""
+    """Whether the authority under which the present tenure was begun has ended since."""
+    if control.quarantined.get(job.claimer, 0) > job.auth_seq:
+        return True
     if not job.auth or control.rules.authority == "open":
         return False
     chain = control.grants.chain(control.owner, job.auth, before=seq)

@@ -9,7 +9,6 @@ worker that just arrived judge the same record alike.
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,14 +16,12 @@ from msgspec.structs import replace
 from antiphon.core import ops, subjects
 from antiphon.core.grants import Grants, open_token
 from antiphon.core.reasons import Reason
+from antiphon.core.records import Activation, Entry, open_anywhere
 from antiphon.core.rules import PROTOCOL, Rules, contradiction
 from antiphon.errors import Outdated
 
-if TYPE_CHECKING:
-    from antiphon.core.records import Activation, Entry
-
-
-OwnerOp = ops.MeshRules | ops.MeshRoute | ops.MeshCoordinator
+OwnerOp = ops.MeshRules | ops.MeshRoute | ops.MeshCoordinator | ops.MeshReadmit
+GrantOp = ops.UcanDelegate | ops.UcanRevoke
 
 
 class Control(Struct, frozen=True, kw_only=True):
@@ -42,6 +39,8 @@ class Control(Struct, frozen=True, kw_only=True):
     """The newest accepted owner op: a later one must be newer still."""
     grants: Grants
     """Delegations and revocations: one book for all intervals, asked by sequence."""
+    quarantined: dict[str, int]
+    """Authors that were shown to equivocate, and where. Never changed in place."""
 
     def route_for(self, kind: str) -> str | None:
         """The node that jobs of this kind are routed to, by the longest prefix, or None."""
@@ -146,6 +145,7 @@ class ControlHistory:
             routes={},
             owner_hlc=op.hlc,
             grants=self.grants,
+            quarantined={},
         )
         self._push(entry.seq, state)
         return Reason.OK
@@ -188,7 +188,7 @@ def time_fault(control: Control, entry: Entry, hlc: tuple[int, int]) -> Reason |
 def _judge(
     control: Control,
     entry: Entry,
-    op: OwnerOp | ops.UcanDelegate | ops.UcanRevoke,
+    op: OwnerOp | GrantOp | ops.MeshRecover | ops.MeshEvidence,
     before: int,
     *,
     deps_present: bool,
@@ -200,21 +200,41 @@ def _judge(
         return Reason.PREV
     if not deps_present:
         return Reason.MISSING_DEP
+    if op.author in control.quarantined and op.author != control.owner:
+        return Reason.QUARANTINED
     if isinstance(op, ops.UcanDelegate | ops.UcanRevoke):
         return _judge_grant(control, entry, op)
-    if op.author != control.owner:
+    if isinstance(op, ops.MeshEvidence):
+        return _judge_evidence(control, op.body)
+    signer = control.recovery if isinstance(op, ops.MeshRecover) else control.owner
+    if op.author != signer:
         return Reason.NOT_OWNER
     if op.hlc <= control.owner_hlc:
         return Reason.EQUIVOCATION if op.hlc == control.owner_hlc else Reason.STALE
-    if isinstance(op, ops.MeshRules):
-        rules = op.body.rules
-        if rules.protocol < control.rules.protocol:
-            return Reason.PROTOCOL
-        # Newer code may find sense where this finds a contradiction: stop before judging.
-        if rules.protocol > PROTOCOL:
-            raise _outdated(control.mesh, entry.seq, rules.protocol)
-        if contradiction(rules) is not None:
-            return Reason.RULES
+    return (
+        _judge_rules(control, entry, op.body.rules) if isinstance(op, ops.MeshRules) else Reason.OK
+    )
+
+
+def _judge_rules(control: Control, entry: Entry, rules: Rules) -> Reason:
+    if rules.protocol < control.rules.protocol:
+        return Reason.PROTOCOL
+    # Newer code may find sense where this finds a contradiction: stop before judging.
+    if rules.protocol > PROTOCOL:
+        raise _outdated(control.mesh, entry.seq, rules.protocol)
+    return Reason.RULES if contradiction(rules) is not None else Reason.OK
+
+
+def _judge_evidence(control: Control, body: ops.EvidenceBody) -> Reason:
+    """Two different ops, validly signed by one author with one timestamp, for this mesh."""
+    if body.node in control.quarantined:
+        return Reason.ALREADY
+    one, two = (open_anywhere(control.mesh, text.encode()) for text in (body.first, body.second))
+    if one.op is None or two.op is None or one.op_id == two.op_id:
+        return Reason.PROOF
+    is_by_one = one.op.author == two.op.author == body.node
+    if not is_by_one or one.op.hlc != two.op.hlc or body.node == control.owner:
+        return Reason.PROOF
     return Reason.OK
 
 
@@ -235,12 +255,29 @@ def _judge_grant(control: Control, entry: Entry, op: ops.UcanDelegate | ops.Ucan
     return Reason.OK if grants.is_signed(delegation) else Reason.SIGNATURE
 
 
-def _effect(control: Control, seq: int, op: OwnerOp) -> Control:
+def _effect(
+    control: Control, seq: int, op: OwnerOp | ops.MeshRecover | ops.MeshEvidence
+) -> Control:
     match op:
         case ops.MeshRules():
             return replace(control, since=seq, owner_hlc=op.hlc, rules=op.body.rules)
         case ops.MeshCoordinator():
             return replace(control, since=seq, owner_hlc=op.hlc, coordinator=op.body.node)
+        case ops.MeshRecover(body=body):
+            was_owner = control.coordinator == control.owner
+            return replace(
+                control,
+                since=seq,
+                owner_hlc=op.hlc,
+                owner=body.owner,
+                recovery=body.recovery,
+                coordinator=body.owner if was_owner else control.coordinator,
+            )
+        case ops.MeshEvidence(body=body):
+            return replace(control, since=seq, quarantined={**control.quarantined, body.node: seq})
+        case ops.MeshReadmit(body=body):
+            left = {who: at for who, at in control.quarantined.items() if who != body.node}
+            return replace(control, since=seq, owner_hlc=op.hlc, quarantined=left)
         case ops.MeshRoute():
             routes = {**control.routes}
             if op.body.target is None:

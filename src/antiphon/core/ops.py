@@ -14,208 +14,117 @@ import msgspec
 from msgspec import Meta, Struct
 
 from antiphon.core import subjects
-from antiphon.core.clock import MAX_LOGICAL, MAX_WALL
-from antiphon.core.codec import MAX_INTEGER
+from antiphon.core.bodies import (
+    MAX_DEPS,
+    CancelBody,
+    ClaimBody,
+    Class,
+    CompleteBody,
+    CoordinatorBody,
+    Count,
+    DelegateBody,
+    Did,
+    DsseEnvelope,
+    DsseSignature,
+    EvidenceBody,
+    ExpireBody,
+    Failure,
+    Fence,
+    Genesis,
+    JobId,
+    Kind,
+    Label,
+    Logical,
+    OfferBody,
+    Output,
+    ReadmitBody,
+    RecoverBody,
+    Retry,
+    RevokeBody,
+    RouteBody,
+    RulesBody,
+    ScheduleBody,
+    Seq,
+    StartBody,
+    Text,
+    Wall,
+    YieldBody,
+)
 from antiphon.core.grants import open_token
 from antiphon.core.ids import mesh_id
-from antiphon.core.manifest import Digest, Manifest, job_id
-from antiphon.core.rules import Rules
+from antiphon.core.manifest import Digest, job_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-VERSION: Final = 1
-MAX_DEPS: Final = 64
-MAX_AUTH: Final = 16
-
-Wall = Annotated[int, Meta(ge=0, le=MAX_WALL)]
-Logical = Annotated[int, Meta(ge=0, le=MAX_LOGICAL)]
-Seq = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
-Count = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
-Did = Annotated[str, Meta(pattern=r"^did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44}\Z")]
-"""The shape of an Ed25519 did:key; whether it is a usable one shows where it signs."""
-Fence = Annotated[str, Meta(pattern=r"^[0-9a-f]{16}\Z")]
-JobId = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
-Kind = Annotated[
-    str,
-    Meta(
-        pattern=r"^(?=[a-z])[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?"
-        r"(?:\.[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?){0,7}\Z",
-        max_length=subjects.MAX_KIND_LENGTH,
-    ),
+__all__ = [
+    "CONTROL_TYPES",
+    "JOB_TYPES",
+    "MAX_AUTH",
+    "MAX_DEPS",
+    "TYPE_NAMES",
+    "VERSION",
+    "AnyOp",
+    "CancelBody",
+    "ClaimBody",
+    "Class",
+    "CompleteBody",
+    "ControlOp",
+    "CoordinatorBody",
+    "Count",
+    "DelegateBody",
+    "Did",
+    "DsseEnvelope",
+    "DsseSignature",
+    "EvidenceBody",
+    "ExpireBody",
+    "Failure",
+    "Fence",
+    "Genesis",
+    "JobCancel",
+    "JobClaim",
+    "JobComplete",
+    "JobExpire",
+    "JobId",
+    "JobOffer",
+    "JobOp",
+    "JobSchedule",
+    "JobStart",
+    "JobYield",
+    "Kind",
+    "Label",
+    "Logical",
+    "MeshCoordinator",
+    "MeshEvidence",
+    "MeshGenesis",
+    "MeshReadmit",
+    "MeshRecover",
+    "MeshRoute",
+    "MeshRules",
+    "OfferBody",
+    "Op",
+    "Output",
+    "ReadmitBody",
+    "RecoverBody",
+    "Retry",
+    "RevokeBody",
+    "RouteBody",
+    "RulesBody",
+    "ScheduleBody",
+    "Seq",
+    "StartBody",
+    "Text",
+    "UcanDelegate",
+    "UcanRevoke",
+    "Wall",
+    "YieldBody",
+    "decoder",
+    "key_of",
+    "subject_of",
 ]
-Class = Literal[0, 1, 2]
-Text = Annotated[str, Meta(max_length=4096)]
-Label = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_.=/-]{0,127}\Z")]
 
-
-class _Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What all bodies share: closed, and a default is never written."""
-
-
-class Genesis(_Body, frozen=True):
-    """Founds a mesh. The envelope's `mesh` is empty, since the id is this op's own digest."""
-
-    name: Annotated[str, Meta(min_length=1, max_length=128)]
-    owner: Did
-    recovery: Did
-    rules: Rules
-
-
-class RulesBody(_Body, frozen=True):
-    """The complete rules from here on."""
-
-    rules: Rules
-
-
-class RouteBody(_Body, frozen=True):
-    """While set, only `target` may claim jobs below this kind prefix; without it, cleared."""
-
-    kind: Kind
-    target: Did | None = None
-
-
-class CoordinatorBody(_Body, frozen=True):
-    """Who authors derivations from here on."""
-
-    node: Did
-
-
-class DelegateBody(_Body, frozen=True):
-    """Puts a UCAN delegation on the log: unpadded base64url of its envelope."""
-
-    token: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+\Z", max_length=24 * 1024)]
-
-
-class RevokeBody(_Body, frozen=True):
-    """Ends a delegation, and everything below it, from here on."""
-
-    cid: Annotated[str, Meta(pattern=r"^b[a-z2-7]{20,100}\Z")]
-
-
-class Retry(_Body, frozen=True):
-    """How a job meets failure. The first two bound the log; the rest guide the worker."""
-
-    attempts: Annotated[int, Meta(ge=1, le=1000)] | None = None
-    base_ms: Annotated[int, Meta(ge=0, le=3_600_000)] = 1_000
-    cap_ms: Annotated[int, Meta(ge=0, le=3_600_000)] = 60_000
-    give_up_on: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
-    """Error names that are not worth a second attempt."""
-
-
-class ScheduleBody(_Body, frozen=True):
-    """Calls a job. What to run is in the manifest; the rest is about when, where and how often."""
-
-    kind: Kind
-    manifest: Manifest
-    urgency: Class = msgspec.field(name="class", default=1)
-    retry: Retry = Retry()
-    lease_ms: Annotated[int, Meta(ge=1, le=MAX_INTEGER)] | None = None
-    lease_ms_max: Annotated[int, Meta(ge=1, le=MAX_INTEGER)] | None = None
-    start_by: Wall | None = None
-    not_before: Wall | None = None
-    concurrency: Label | None = None
-    requires: Annotated[tuple[Label, ...], Meta(max_length=32)] = ()
-    retry_of: JobId | None = None
-
-    @property
-    def waits(self) -> bool:
-        """Whether the job begins as waiting and needs the coordinator's offer."""
-        return self.not_before is not None or self.concurrency is not None
-
-
-class _OnJob(_Body, frozen=True):
-    kind: Kind
-    job: JobId
-
-
-class OfferBody(_OnJob, frozen=True):
-    """Announces a job: of a waiting one by the coordinator, of a pending one once more."""
-
-    urgency: Class = msgspec.field(name="class", default=1)
-
-
-class ClaimBody(_OnJob, frozen=True):
-    """Takes a pending job, or renews the claimer's own lease.
-
-    With `fence` it is a renewal of that tenure and nothing else, so that a worker whose lease
-    was lost unnoticed cannot begin a new tenure by mistake.
-    """
-
-    lease_ms: Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
-    begin: bool = False
-    fence: Fence | None = None
-
-
-class StartBody(_OnJob, frozen=True):
-    """The claimer begins to run."""
-
-    fence: Fence
-
-
-class Output(_Body, frozen=True):
-    """One output by content; small UTF-8 ones travel as text."""
-
-    name: Annotated[str, Meta(min_length=1, max_length=255)]
-    hash: Digest
-    size: Count
-    type: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
-    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")] | None = None
-    text: Annotated[str, Meta(max_length=128 * 1024)] | None = None
-
-
-class Failure(_Body, frozen=True):
-    """What went wrong, for people; `name` is what retry rules match."""
-
-    name: Annotated[str, Meta(min_length=1, max_length=255)]
-    message: Text = ""
-
-
-class DsseSignature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One signature of a DSSE envelope."""
-
-    keyid: Annotated[str, Meta(max_length=128)]
-    sig: Annotated[str, Meta(max_length=128)]
-
-
-class DsseEnvelope(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A DSSE envelope as its specification spells it."""
-
-    payload: Annotated[str, Meta(max_length=192 * 1024)]
-    payload_type: Annotated[str, Meta(max_length=255)] = msgspec.field(name="payloadType")
-    signatures: Annotated[tuple[DsseSignature, ...], Meta(min_length=1, max_length=4)]
-
-
-class CompleteBody(_OnJob, frozen=True):
-    """Ends a job. `proof` is reserved: protocol 1 refuses a completion that fills it in."""
-
-    fence: Fence
-    status: Literal["succeeded", "failed"]
-    outputs: Annotated[tuple[Output, ...], Meta(max_length=1024)] = ()
-    error: Failure | None = None
-    exit: Annotated[int, Meta(ge=-255, le=255)] | None = None
-    proof: DsseEnvelope | None = None
-
-
-class YieldBody(_OnJob, frozen=True):
-    """Gives the job back."""
-
-    fence: Fence
-    reason: Literal["error", "drain", "battery", "sleep", "lost", "other"]
-    retry_after_ms: Count = 0
-    error: Failure | None = None
-
-
-class ExpireBody(_OnJob, frozen=True):
-    """Ends a tenure whose deadline passed (`fence`), or a wait that lasted past `start_by`."""
-
-    fence: Fence | None = None
-
-
-class CancelBody(_OnJob, frozen=True):
-    """Ends a job that has not ended."""
-
-    reason: Text = ""
+VERSION: Final = 1
+MAX_AUTH: Final = 16
 
 
 class Op(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", gc=False):
@@ -259,6 +168,27 @@ class MeshCoordinator(Op, frozen=True, tag="mesh.coordinator"):
 
     body: CoordinatorBody
     TYPE: ClassVar[str] = "mesh.coordinator"
+
+
+class MeshRecover(Op, frozen=True, tag="mesh.recover"):
+    """Replaces the owner."""
+
+    body: RecoverBody
+    TYPE: ClassVar[str] = "mesh.recover"
+
+
+class MeshEvidence(Op, frozen=True, tag="mesh.evidence"):
+    """Quarantines an author that signed two ops with one timestamp."""
+
+    body: EvidenceBody
+    TYPE: ClassVar[str] = "mesh.evidence"
+
+
+class MeshReadmit(Op, frozen=True, tag="mesh.readmit"):
+    """Ends a quarantine."""
+
+    body: ReadmitBody
+    TYPE: ClassVar[str] = "mesh.readmit"
 
 
 class UcanDelegate(Op, frozen=True, tag="ucan.delegate"):
@@ -331,7 +261,17 @@ class JobCancel(Op, frozen=True, tag="job.cancel"):
     TYPE: ClassVar[str] = "job.cancel"
 
 
-ControlOp = MeshGenesis | MeshRules | MeshRoute | MeshCoordinator | UcanDelegate | UcanRevoke
+ControlOp = (
+    MeshGenesis
+    | MeshRules
+    | MeshRoute
+    | MeshCoordinator
+    | MeshRecover
+    | MeshEvidence
+    | MeshReadmit
+    | UcanDelegate
+    | UcanRevoke
+)
 JobOp = (
     JobSchedule | JobOffer | JobClaim | JobStart | JobComplete | JobYield | JobExpire | JobCancel
 )
@@ -342,6 +282,9 @@ CONTROL_TYPES: Final = (
     MeshRules,
     MeshRoute,
     MeshCoordinator,
+    MeshRecover,
+    MeshEvidence,
+    MeshReadmit,
     UcanDelegate,
     UcanRevoke,
 )
@@ -375,11 +318,19 @@ def _job_subject(mesh: str, op: JobClaim | JobStart | JobComplete) -> str:
     return f"ap.{mesh}.job.{op.body.kind}.{op.body.job}"
 
 
+def key_of(did: str) -> str:
+    """A node's id as one subject token."""
+    return did.removeprefix("did:key:")
+
+
 _SUBJECTS: Final[dict[type, Callable[[str, Any], str]]] = {
     MeshGenesis: lambda mesh, _: subjects.control(mesh, "genesis"),
     MeshRules: lambda mesh, _: subjects.control(mesh, "rules"),
     MeshRoute: lambda mesh, op: subjects.control(mesh, f"route.{op.body.kind}"),
     MeshCoordinator: lambda mesh, _: subjects.control(mesh, "coordinator"),
+    MeshRecover: lambda mesh, _: subjects.control(mesh, "recover"),
+    MeshEvidence: lambda mesh, op: subjects.control(mesh, f"evidence.{key_of(op.body.node)}"),
+    MeshReadmit: lambda mesh, op: subjects.control(mesh, f"readmit.{key_of(op.body.node)}"),
     UcanDelegate: lambda mesh, op: subjects.control(mesh, f"ucan.{open_token(op.body.token).cid}"),
     UcanRevoke: lambda mesh, op: subjects.control(mesh, f"revoke.{op.body.cid}"),
     JobSchedule: _schedule_subject,

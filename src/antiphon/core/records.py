@@ -79,6 +79,16 @@ def open_record(mesh: str, seq: int, commit_ms: int, subject: str, payload: byte
     return Entry(seq, commit_ms, subject, None, digest(op_bytes), fault)
 
 
+def open_anywhere(mesh: str, payload: bytes) -> Entry:
+    """A record that is shown rather than committed: the same checks, on the subject it names."""
+    try:
+        op_bytes, _ = signing.unframe(payload)
+        subject = ops.subject_of(codec.decode(op_bytes, ops.decoder), op_bytes)
+    except Malformed:
+        subject = ""
+    return open_record(mesh, 0, 0, subject, payload)
+
+
 def _byte_fault(op_bytes: bytes, problem: Malformed) -> Reason:
     reason = _BYTE_REASONS.get(problem.reason, Reason.MALFORMED)
     if reason is not Reason.MALFORMED:

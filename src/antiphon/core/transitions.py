@@ -261,7 +261,7 @@ def _expire_late(job: Job, op: ops.JobExpire, _: Moment) -> Job | Reason:
 
 
 def without_authority(job: Job) -> Job:
-    """A held job whose holder's authority was revoked: pending again, and nobody's failure."""
+    """A held job whose holder's authority ended: pending again, and nobody's failure."""
     return replace(
         job,
         state=State.PENDING,

@@ -40,7 +40,7 @@ class Caretaker:
         self.node = node
         self.roster = Roster(node)
         self.round_s = round_s
-        self._revocations = 0
+        self._ended = 0
 
     async def run(self) -> None:
         """Look after the mesh until cancelled."""
@@ -70,10 +70,11 @@ class Caretaker:
 
     def _revoked(self) -> list[Job]:
         """Held jobs whose holder lost its authority since the last look."""
-        revocations = self.node.peer.history.grants.revocations
-        if revocations == self._revocations:
+        peer = self.node.peer
+        ended = peer.history.grants.revocations + len(peer.control.quarantined)
+        if ended == self._ended:
             return []
-        self._revocations = revocations
+        self._ended = ended
         held = self.node.replica.jobs(states=HELD, limit=HELD_PER_ROUND)
         return [job for job in held if self._is_open(job)]
 

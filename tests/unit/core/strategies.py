@@ -127,6 +127,11 @@ bodies = {
     ops.MeshRules: sparse(ops.RulesBody, {"rules": rules}, {}),
     ops.MeshRoute: sparse(ops.RouteBody, {"kind": kinds}, {"target": optional(_dids)}),
     ops.MeshCoordinator: sparse(ops.CoordinatorBody, {"node": _dids}, {}),
+    ops.MeshRecover: sparse(ops.RecoverBody, {"owner": _dids, "recovery": _dids}, {}),
+    ops.MeshEvidence: sparse(
+        ops.EvidenceBody, {"node": _dids, "first": texts, "second": texts}, {}
+    ),
+    ops.MeshReadmit: sparse(ops.ReadmitBody, {"node": _dids}, {}),
     ops.UcanDelegate: sparse(ops.DelegateBody, {"token": _tokens}, {}),
     ops.UcanRevoke: sparse(ops.RevokeBody, {"cid": _delegations.map(lambda given: given.cid)}, {}),
     ops.JobSchedule: sparse(

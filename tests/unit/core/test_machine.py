@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from antiphon.core import lanes, ops, subjects
 from antiphon.core.jobs import HELD, State
 from antiphon.core.reasons import Reason
+from antiphon.core.rules import Rules
 from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER, Author, sign_bytes
 from tests.unit.core.ledger import T0, Ledger, Reader, Story
 from tests.unit.core.strategies import BRISK
@@ -315,7 +316,7 @@ class AnyInterleaving(RuleBasedStateMachine):
             case "coordinator":
                 self.put(ops.MeshCoordinator, ops.CoordinatorBody(node=to.did), by, twist)
             case _:
-                rules = ops.Rules(authority="open", **{**RULES, **values})
+                rules = Rules(authority="open", **{**RULES, **values})
                 self.put(ops.MeshRules, ops.RulesBody(rules=rules), by, twist)
         in_force = self.ledger.history.current.rules
         self.rules = {name: getattr(in_force, name) for name in RULES}

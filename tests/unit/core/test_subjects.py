@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from antiphon.core import codec, lanes, ops, subjects
 from antiphon.core.ids import mesh_id
+from antiphon.core.manifest import Manifest
 from antiphon.errors import Malformed
 from tests.unit.core.strategies import BRISK, THOROUGH, any_op, hexes, kinds, texts
 
@@ -197,7 +198,7 @@ def test_every_op_has_one_subject_and_job_ops_lie_in_their_lane(op):
     subject = ops.subject_of(op, op_bytes)
     mesh = op.mesh or mesh_id(op_bytes)
     assert subject.startswith(f"ap.{mesh}.")
-    assert re.fullmatch(r"[a-z0-9._-]+", subject)
+    assert re.fullmatch(r"[A-Za-z0-9._-]+", subject)
     pair = subjects.lane_of(subject)
     if isinstance(op, ops.CONTROL_TYPES):
         assert pair is None
@@ -223,7 +224,7 @@ def test_every_op_has_one_subject_and_job_ops_lie_in_their_lane(op):
     ],
 )
 def test_a_schedule_is_called_in_its_class_unless_it_waits(fields, slot):
-    manifest = ops.Manifest(command=("true",), args=(), timeout=0)
+    manifest = Manifest(command=("true",), args=(), timeout=0)
     body = ops.ScheduleBody(kind="a.b", manifest=manifest, **fields)
     op = ops.JobSchedule(
         v=1, mesh=MESH, author="x", hlc=(0, 0), prev=0, deps=(), auth=(), body=body

@@ -1,0 +1,110 @@
+"""Equivocation shown on the log, quarantine, readmission; and an owner key that was lost."""
+
+import pytest
+
+from antiphon.core import ops
+from antiphon.core.reasons import Reason
+from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER, RECOVERY
+from tests.unit.core.ledger import T0, Ledger, Story
+
+OK = Reason.OK
+
+
+def two_faces(ledger: Ledger, by=ALICE, *, at=5, other_at=5, same=False):
+    """Two ops that `by` signed, with one timestamp unless said otherwise."""
+    kinds = ["a", "a" if same else "b"]
+    return [
+        ledger.draft(
+            ops.JobCancel, ops.CancelBody(kind=kind, job="1" * 64), by, at=when, prev=0
+        ).payload.decode()
+        for kind, when in zip(kinds, [at, other_at], strict=True)
+    ]
+
+
+def show(ledger: Ledger, pair, *, node=ALICE, by=BOB, **how) -> Reason:
+    body = ops.EvidenceBody(node=node.did, first=pair[0], second=pair[1])
+    return ledger.put(ops.MeshEvidence, body, by, **how)
+
+
+@pytest.mark.req("M11")
+def test_an_author_shown_to_equivocate_is_quarantined_until_the_owner_readmits_it():
+    story = Story()
+    ledger = story.ledger
+    story.schedule()
+    assert show(ledger, two_faces(ledger), at=100) is OK
+    assert story.claim(ALICE, at=200) is Reason.QUARANTINED
+    assert show(ledger, two_faces(ledger, ALICE), by=ALICE, at=300) is Reason.QUARANTINED
+    assert show(ledger, two_faces(ledger), at=400) is Reason.ALREADY
+    readmit = ops.ReadmitBody(node=ALICE.did)
+    assert ledger.put(ops.MeshReadmit, readmit, BOB, at=500) is Reason.NOT_OWNER
+    assert ledger.put(ops.MeshReadmit, readmit, OWNER, at=600) is OK
+    assert story.claim(ALICE, at=700) is OK
+
+
+@pytest.mark.req("M11")
+def test_a_quarantine_ends_the_leases_that_are_held_and_not_later_ones():
+    story = Story()
+    story.schedule()
+    assert story.claim(ALICE, at=50) is OK
+    fence = story.fence
+    assert show(story.ledger, two_faces(story.ledger), at=100) is OK
+    assert story.complete(ALICE, at=150) is Reason.QUARANTINED
+    assert story.claim(BOB, at=200) is OK
+    assert story.fence > fence
+    assert story.job.attempts == 0
+    readmit = ops.ReadmitBody(node=ALICE.did)
+    assert story.ledger.put(ops.MeshReadmit, readmit, OWNER, at=300) is OK
+    later = Story(story.ledger, word="later")
+    later.schedule(how={"at": 400})
+    assert later.claim(ALICE, at=500) is OK
+    assert later.complete(ALICE, at=600) is OK
+
+
+@pytest.mark.parametrize(
+    "case", ["one op twice", "two timestamps", "another author", "forged", "garbage", "the owner"]
+)
+def test_what_proves_nothing_quarantines_nobody(case):
+    ledger = Ledger()
+    pair, node = two_faces(ledger), ALICE
+    match case:
+        case "one op twice":
+            pair = two_faces(ledger, same=True)
+        case "two timestamps":
+            pair = two_faces(ledger, other_at=6)
+        case "another author":
+            node = CAROL
+        case "forged":
+            pair = [pair[0], pair[1].replace(ALICE.did, BOB.did)]
+        case "garbage":
+            pair = ["", "{}"]
+        case "the owner":
+            pair, node = two_faces(ledger, OWNER), OWNER
+    assert show(ledger, pair, node=node, at=100) is Reason.PROOF
+    assert ledger.history.current.quarantined == {}
+
+
+def test_evidence_from_another_mesh_proves_nothing_here():
+    elsewhere = Ledger(attempts=7)
+    assert show(Ledger(), two_faces(elsewhere), at=100) is Reason.PROOF
+
+
+def test_the_recovery_key_replaces_a_lost_owner_from_its_place_on():
+    ledger = Ledger()
+    body = ops.RecoverBody(owner=BOB.did, recovery=CAROL.did)
+    assert ledger.put(ops.MeshRecover, body, OWNER, at=10) is Reason.NOT_OWNER
+    assert ledger.put(ops.MeshRecover, body, ALICE, at=20) is Reason.NOT_OWNER
+    assert ledger.put(ops.MeshRecover, body, RECOVERY, at=30) is OK
+    assert ledger.route("a", ALICE, OWNER, at=40) is Reason.NOT_OWNER, "the old key is no longer it"
+    assert ledger.route("a", ALICE, BOB, at=50) is OK
+    current = ledger.history.current
+    assert (current.owner, current.recovery, current.coordinator) == (BOB.did, CAROL.did, BOB.did)
+    assert ledger.history.at(2).owner == OWNER.did, "what came before is judged as before"
+    assert ledger.put(ops.MeshRecover, body, RECOVERY, at=60) is Reason.NOT_OWNER
+
+
+def test_a_recovery_that_is_not_newer_than_the_owners_last_word_is_stale():
+    ledger = Ledger()
+    assert ledger.route("a", ALICE, at=500) is OK
+    body = ops.RecoverBody(owner=BOB.did, recovery=CAROL.did)
+    assert ledger.put(ops.MeshRecover, body, RECOVERY, at=400, stamp=600) is Reason.STALE
+    assert ledger.history.current.owner_hlc[0] == T0 + 500
