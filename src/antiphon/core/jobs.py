@@ -27,6 +27,7 @@ class State(StrEnum):
 
 TERMINAL: Final = frozenset({State.SUCCEEDED, State.FAILED, State.ABORTED})
 HELD: Final = frozenset({State.CLAIMED, State.RUNNING})
+RECALL_DOUBLINGS: Final = 6
 RETRY_LOOK_MS: Final = 1_000
 """How soon to look again at a job whose holder should be gone by now."""
 OPEN: Final = frozenset({State.WAITING, State.PENDING})
@@ -82,6 +83,14 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
         if self.state in HELD:
             return now_ms > self.deadline_ms
         return self.state in OPEN and now_ms > self.start_by_ms
+
+    def recall_ms(self, calls: int, called_ms: int, after_ms: int) -> int:
+        """When a pending job that was called `calls` times, last at `called_ms`, is called again.
+
+        `after_ms` after it last could be claimed, and twice as long after each further call.
+        """
+        since_ms = max(called_ms, self.hlc[0], self.retry_after_ms)
+        return since_ms + (after_ms << min(max(calls - 1, 0), RECALL_DOUBLINGS))
 
     def claimable_ms(self, now_ms: int, by: str) -> int:
         """When `by` should look at it again: once it could be claimed, as far as is known."""

@@ -29,8 +29,6 @@ from antiphon.runtime.replica_reads import WITHOUT_RESULT, ReplicaReads, decode_
 SCHEMA_VERSION: Final = 1
 LANES_IN_MEMORY: Final = 50_000
 CACHE_KIB: Final = 16 * 1024
-MAX_DOUBLINGS: Final = 6
-"""Each further call of an unanswered job waits twice as long, up to this often."""
 
 _SCHEMA: Final = """
 create table if not exists meta (name text primary key, value text not null) without rowid;
@@ -287,9 +285,7 @@ def _columns(held: _Held) -> tuple[object, ...]:
         due_ms = job.start_by_ms
     recall_ms: int | None = None
     if job.state is State.PENDING:
-        since_ms = max(held.called_ms, job.hlc[0], job.retry_after_ms)
-        doublings = min(max(held.calls - 1, 0), MAX_DOUBLINGS)
-        recall_ms = since_ms + (held.recall_after_ms << doublings)
+        recall_ms = job.recall_ms(held.calls, held.called_ms, held.recall_after_ms)
     failed_seq = job.ended_seq if job.state.value in WITHOUT_RESULT else None
     return (
         job.state.value,

@@ -16,17 +16,16 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 from msgspec import Struct
 
-from antiphon.core import lanes, ops, subjects
+from antiphon.core import endings, lanes, ops, subjects
 from antiphon.core.jobs import Job, State
 from antiphon.core.lanes import Lane
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry
+from antiphon.core.standoff import JITTER_S, LONGEST_S, standoff_s
 from antiphon.errors import AntiphonError, Conflict, LostRace, Unavailable
-from antiphon.runtime import endings
-from antiphon.runtime.handlers import Handlers, JobContext, Registered, run_handler
+from antiphon.runtime.handlers import Handlers, JobContext, Registered, failure_of, run_handler
 from antiphon.runtime.keeper import Keeper
 from antiphon.runtime.peer import LaneView, Peer
-from antiphon.runtime.standoff import JITTER_S, LONGEST_S, standoff_s
 from antiphon.runtime.tenure import Tenure, TenureLost
 
 if TYPE_CHECKING:
@@ -259,7 +258,7 @@ class Worker:
             return None
         boot_s = self.peer.wall.boot_s()
         body = ops.ClaimBody(kind=kind, job=job_id, lease_ms=job.lease_ms, begin=True)
-        verdict = self._outlook(body, lane)
+        verdict = self.peer.foresee(ops.JobClaim, body, lane, prev=lane.job_tail)
         if verdict is not Reason.OK:
             self._stay_away(delivery, job, verdict)
             return None
@@ -279,18 +278,6 @@ class Worker:
             return view, boot_s
         self._stay_away(delivery, mine or job, verdict)
         return None
-
-    def _outlook(self, body: ops.ClaimBody, lane: Lane) -> Reason:
-        """What a claim would get.
-
-        Of a job that nobody touched yet on an open mesh, only the route can refuse.
-        """
-        control = self.peer.control
-        is_fresh = lane.job_tail == 0 and lane.job is not None and lane.job.state is State.PENDING
-        if is_fresh and control.rules.authority == "open":
-            route = control.route_for(body.kind)
-            return Reason.OK if route in {None, self.peer.author.did} else Reason.NOT_ROUTED
-        return self.peer.foresee(ops.JobClaim, body, lane, prev=lane.job_tail)
 
     def _stay_away(self, delivery: Delivery, job: Job, verdict: Reason) -> None:
         """Settle an announcement that cannot be answered now: not before it could be."""
@@ -348,7 +335,8 @@ class Worker:
         await self._end(tenure, end)
 
     def _after(self, job: Job, retry: ops.Retry, error: Exception) -> endings.Ending:
-        return endings.after_error(job, retry, error, chance=self.peer.entropy.random())
+        chance = self.peer.entropy.random()
+        return endings.after_error(job, retry, failure_of(error), chance=chance)
 
     async def _end(self, tenure: Tenure, end: endings.Ending) -> None:
         """Write the end; acknowledge only if the log shows the job as ended."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from antiphon.core import ops
 from antiphon.core.backoff import backoff_ms
 from antiphon.core.jobs import Job
-from antiphon.runtime.handlers import failure_of
 
 Ending = ops.CompleteBody | ops.YieldBody
 
@@ -17,9 +16,8 @@ def success(job: Job, output: ops.Output) -> Ending:
     )
 
 
-def after_error(job: Job, retry: ops.Retry, error: Exception, *, chance: float) -> Ending:
+def after_error(job: Job, retry: ops.Retry, failure: ops.Failure, *, chance: float) -> Ending:
     """A yield while attempts are left, else a completion that says what went wrong (M22)."""
-    failure = failure_of(error)
     if job.attempts + 1 < job.attempts_max and failure.name not in retry.give_up_on:
         delay_ms = backoff_ms(
             job.attempts, base_ms=retry.base_ms, cap_ms=retry.cap_ms, chance=chance
