@@ -1,5 +1,9 @@
 """What the server's own permissions refuse, in the server's words and at once."""
 
+import asyncio
+import json
+import socket
+import struct
 import time
 from contextlib import asynccontextmanager
 
@@ -114,3 +118,29 @@ async def test_wrong_credentials_are_named():
             await connect(server, new_mesh(), password="wrong")
         assert "refused the credentials" in caught.value.message
         assert "wrong" not in str(caught.value)
+
+
+async def test_a_refusal_that_got_lost_in_a_reset_is_asked_for_again():
+    """The server says why and hangs up; a ping sent meanwhile turns that into a reset."""
+    logins = 0
+
+    async def refuse(reader, writer):
+        nonlocal logins
+        info = {"version": "2.15.0", "max_payload": 1024, "auth_required": True}
+        writer.write(b"INFO " + json.dumps(info).encode() + b"\r\n")
+        await reader.readline()
+        logins += 1
+        if logins == 1:
+            reset = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+        else:
+            await reader.readline()
+            writer.write(b"-ERR 'Authorization Violation'\r\n")
+            await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(EngineDenied):
+            await NatsEngine.connect(f"nats://127.0.0.1:{port}", new_mesh(), user="a", password="b")
+    assert logins == 2

@@ -32,6 +32,8 @@ MAX_NATS_PY_BUFFER_BYTES = 1024 * 1024
 MAX_UNWRITTEN_BYTES = 8 * 1024 * 1024
 """Beyond this, whoever can wait is made to wait for the socket."""
 _PING_INTERVAL_S = 10
+_BREAKS_FORGIVEN = 3
+"""A refused login may show as a broken connection: the server's words and nats-py's ping cross."""
 _USER_INFO = re.compile(r"//[^@/,]*@")
 _QUOTED = re.compile(r'"([^"]*)"')
 _T = TypeVar("_T")
@@ -111,9 +113,15 @@ class Connection:
         """The first connection: nats-py would go on trying for ever and in silence."""
         servers = [part.strip() for part in url.split(",") if part.strip()]
         failures: list[BaseException] = []
+        breaks = 0
         exhausted = asyncio.Event()
 
         def failed(error: BaseException) -> None:
+            nonlocal breaks
+            if isinstance(error, ConnectionError) and self.server_version:
+                breaks += 1  # somebody was there
+                if breaks <= _BREAKS_FORGIVEN:
+                    return
             failures.append(error)
             if len(failures) >= len(servers):
                 exhausted.set()
