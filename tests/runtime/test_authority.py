@@ -35,7 +35,6 @@ class Rights:
         granted = issue(payload, lambda message: sign_raw(self.mesh.owner, message))
         body = ops.DelegateBody(token=token_of(granted.raw))
         await commit_control(self.owner, self.owner.author.draft(ops.UcanDelegate, body, prev=0))
-        station.peer.author.auth = (granted.cid,)
         return granted.cid
 
     async def take(self, cid: str) -> None:

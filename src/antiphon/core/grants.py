@@ -46,11 +46,14 @@ class Grants:
     def __init__(self) -> None:
         """Nothing is granted."""
         self._granted: dict[str, tuple[int, Delegation]] = {}
+        self._to: dict[str, list[str]] = {}
         self._revoked: dict[str, list[tuple[int, str]]] = {}
         self._chains: dict[tuple[str, tuple[str, ...]], Chain] = {}
         self.is_signed = SignatureCache()
         self.revocations = 0
         """How many revocations there are: a change is worth a look at what is held."""
+        self.revision = 0
+        """Counts every entry: what was found out under one revision holds until the next."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Grants):
@@ -61,17 +64,31 @@ class Grants:
 
     def grant(self, seq: int, delegation: Delegation) -> None:
         """Note a delegation; the first place counts."""
-        self._granted.setdefault(delegation.cid, (seq, delegation))
+        if delegation.cid in self._granted:
+            return
+        self._granted[delegation.cid] = (seq, delegation)
+        self._to.setdefault(delegation.payload.aud, []).append(delegation.cid)
+        self.revision += 1
 
     def revoke(self, seq: int, cid: str, by: str) -> None:
         """Note a revocation."""
         self._revoked.setdefault(cid, []).append((seq, by))
         self.revocations += 1
+        self.revision += 1
 
     def find(self, cid: str, *, before: int) -> Delegation | None:
         """A delegation that stood on the log before a sequence."""
         found = self._granted.get(cid)
         return found[1] if found is not None and found[0] < before else None
+
+    def given_to(self, did: str, *, before: int) -> list[Delegation]:
+        """The delegations that name `did` as their audience, oldest first."""
+        cids = self._to.get(did, ())
+        return [link for cid in cids if (link := self.find(cid, before=before)) is not None]
+
+    def everything(self) -> list[tuple[int, Delegation]]:
+        """Every delegation with its place, oldest first."""
+        return list(self._granted.values())
 
     def chain(self, root: str, cids: tuple[str, ...], *, before: int) -> Chain | None:
         """The chain that these delegations make; None if one was not on the log by then."""
@@ -112,8 +129,6 @@ class Grants:
                 return False
             issuers |= fresh
             frontier = {
-                found
-                for found, (seq, link) in self._granted.items()
-                if seq < before and link.payload.aud in fresh
+                link.cid for holder in fresh for link in self.given_to(holder, before=before)
             }
         return False

@@ -45,6 +45,11 @@ class NoMark:
         """Nothing to keep."""
 
 
+def no_authority(_kind: object, _body: Struct) -> tuple[str, ...]:
+    """Names no delegations: enough for the owner, and on an open mesh."""
+    return ()
+
+
 class Draft(Struct, frozen=True, gc=False):
     """A signed op, ready for the log."""
 
@@ -66,8 +71,8 @@ class Author:
         self._keyring = keyring
         self._wall = wall
         self._mark = mark
-        self.auth: tuple[str, ...] = ()
-        """The delegations, from root to leaf, that this author's ops name."""
+        self.choose_auth: Callable[[object, Struct], tuple[str, ...]] = no_authority
+        """Finds the delegations, from root to leaf, that an op of this author should name."""
         # Any timestamp up to the mark may have been issued: begin behind the last of them.
         promised = mark.load()
         behind = Hlc(promised, MAX_LOGICAL) if promised else ZERO
@@ -117,7 +122,7 @@ class Author:
             hlc=hlc,
             prev=prev,
             deps=deps,
-            auth=self.auth,
+            auth=self.choose_auth(kind, body),
             body=body,
         )
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from antiphon.core import ops, subjects
+from antiphon.core import lanes, ops, subjects
 from antiphon.core.jobs import Job
 from antiphon.core.manifest import job_id
 from antiphon.core.reasons import Reason
@@ -40,6 +40,7 @@ async def call(
 ) -> Called:
     """Schedule a job. The same (kind, manifest) again finds the first: nothing runs twice."""
     job = job_id(body.manifest)
+    await _require_permission(peer, body)
     draft = peer.author.draft(ops.JobSchedule, body, prev=0, deps=deps)
     try:
         seq = await peer.commit(draft)
@@ -53,6 +54,20 @@ async def call(
         return Called(body.kind, job, view.lane.job.scheduled_seq, is_new=False)
     reason = verdict or Reason.MALFORMED
     raise Rejected(f"the call was rejected: {reason.in_words}", reason=reason.value)
+
+
+async def _require_permission(peer: Peer, body: ops.ScheduleBody) -> None:
+    """`Rejected` before anything is written that would only be refused."""
+    if peer.confirmed == 0:
+        await peer.sync_control()
+    verdict = peer.foresee(ops.JobSchedule, body, lanes.EMPTY, prev=0)
+    if verdict is not Reason.OK:
+        # Perhaps the grant has only just been written.
+        await peer.sync_control()
+        verdict = peer.foresee(ops.JobSchedule, body, lanes.EMPTY, prev=0)
+    if verdict is Reason.OK:
+        return
+    raise Rejected(f"the call would be rejected: {verdict.in_words}", reason=verdict.value)
 
 
 async def _find(peer: Peer, kind: str, job: str) -> Called:

@@ -20,6 +20,7 @@ from antiphon.core.ids import digest
 from antiphon.core.lanes import Dep, Lane
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry
+from antiphon.core.wallet import Wallet
 from antiphon.errors import Corrupt, LostRace, Malformed, OutcomeUnknown, Rejected, Unavailable
 from antiphon.runtime.author import Draft
 
@@ -100,6 +101,14 @@ class Peer:
         self.control_verdicts: dict[int, Reason] = {}
         """Verdicts on the newest control records, by sequence."""
         self._opened: dict[int, Draft] = {}
+        self._wallet = Wallet(author.did)
+        author.choose_auth = self._choose_auth
+
+    def _choose_auth(self, kind: object, body: Struct) -> tuple[str, ...]:
+        control = self.history.current
+        if control is None:
+            return ()
+        return self._wallet.choose(control, kind, body, self.wall.now_ms())
 
     # --- records ------------------------------------------------------------------------------
 

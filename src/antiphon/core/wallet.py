@@ -1,0 +1,111 @@
+"""Which delegations an author should name: the chains that lead from the owner to it.
+
+An op is judged by the one chain that it names, so somebody has to choose. The choice is made from
+the book of delegations alone, and only ever a proposal: a wrong one gives an op that is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, to_builtins
+
+from antiphon.core import authority
+from antiphon.core.ucan import MAX_LINKS, Verdict
+
+if TYPE_CHECKING:
+    from antiphon.core.control import Control
+    from antiphon.core.grants import Grants
+    from antiphon.core.ucan import Chain
+
+MAX_CHAINS: Final = 64
+"""How many ways from the owner to one author are looked at."""
+CHOICES_KEPT: Final = 1024
+_NO_END: Final = 2**63
+
+
+def chains_to(grants: Grants, owner: str, did: str, *, before: int) -> list[Chain]:
+    """The chains from the owner to `did` whose links fit together: shortest first."""
+    found: list[tuple[str, ...]] = []
+    level: list[tuple[str, tuple[str, ...], frozenset[str]]] = [(did, (), frozenset({did}))]
+    for _ in range(MAX_LINKS):
+        above: list[tuple[str, tuple[str, ...], frozenset[str]]] = []
+        for holder, cids, seen in level:
+            for link in reversed(grants.given_to(holder, before=before)):
+                giver, longer = link.payload.iss, (link.cid, *cids)
+                if giver == owner:
+                    found.append(longer)
+                elif giver not in seen:
+                    above.append((giver, longer, seen | {giver}))
+        level = above[:MAX_CHAINS]
+        if not level or len(found) >= MAX_CHAINS:
+            break
+    chains = (grants.chain(owner, cids, before=before) for cids in found[:MAX_CHAINS])
+    return [chain for chain in chains if chain is not None and chain.fault is None]
+
+
+class _Choice(Struct, frozen=True):
+    revision: int
+    owner: str
+    until_s: int
+    cids: tuple[str, ...]
+
+
+class Wallet:
+    """One author's chains, and which of them served which command and kind last."""
+
+    def __init__(self, did: str) -> None:
+        self._did = did
+        self._choices: dict[tuple[str, str], _Choice] = {}
+
+    def choose(self, control: Control, kind: object, body: Struct, now_ms: int) -> tuple[str, ...]:
+        """The chain that an op should name; empty if it needs none, or none is to be had."""
+        if control.rules.authority == "open" or self._did == control.owner:
+            return ()
+        command = authority.COMMANDS.get(kind) if isinstance(kind, type) else None
+        if command is None:
+            return ()
+        key = (command, getattr(body, "kind", ""))
+        now_s = now_ms // 1000
+        known = self._choices.get(key)
+        if (
+            known is not None
+            and known.revision == control.grants.revision
+            and known.owner == control.owner
+            and now_s < known.until_s
+        ):
+            return known.cids
+        choice = self._look(control, command, body, now_s)
+        if len(self._choices) >= CHOICES_KEPT:
+            self._choices.clear()
+        self._choices[key] = choice
+        return choice.cids
+
+    def _look(self, control: Control, command: str, body: Struct, now_s: int) -> _Choice:
+        """The first chain that admits the op now; failing that, the one that comes closest.
+
+        An author without authority still names what it has, so that the verdict can say what is
+        wrong with it: expired, revoked, another command, another kind.
+        """
+        grants = control.grants
+        arguments = to_builtins(body)
+        nearest: tuple[int, tuple[str, ...]] = (len(_NEARNESS), ())
+        for chain in chains_to(grants, control.owner, self._did, before=_NO_END):
+            cids = tuple(link.cid for link in chain.links)
+            revoked = grants.revoked(cids, before=_NO_END)
+            outcome = chain.judge(self._did, command, arguments, (now_s,), revoked)
+            if outcome.ok:
+                until_s = _NO_END if chain.expires is None else chain.expires
+                return _Choice(grants.revision, control.owner, until_s, cids)
+            nearest = min(nearest, (_NEARNESS.get(outcome.verdict, len(_NEARNESS)), cids))
+        # Worth another look in a second: a grant may begin then.
+        return _Choice(grants.revision, control.owner, now_s + 1, nearest[1])
+
+
+_NEARNESS: Final = {
+    Verdict.EXPIRED: 0,
+    Verdict.NOT_YET: 1,
+    Verdict.REVOKED: 2,
+    Verdict.POLICY: 3,
+    Verdict.COMMAND: 4,
+}
