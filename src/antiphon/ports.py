@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from msgspec import Struct
 
+from antiphon.core.ucan import Delegation, Payload
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from contextlib import AbstractAsyncContextManager
@@ -319,3 +321,6 @@ class Keyring(Protocol):
 
     def sign(self, payload_type: str, payload: bytes) -> bytes:
         """An Ed25519 signature over the DSSE pre-authentication encoding."""
+
+    def delegate(self, payload: Payload) -> Delegation:
+        """Sign a delegation whose issuer is this key. No other bare bytes are ever signed."""

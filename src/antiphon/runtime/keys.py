@@ -15,6 +15,7 @@ from nacl import bindings
 
 from antiphon.core import signing
 from antiphon.core.ids import did_of
+from antiphon.core.ucan import Delegation, Payload, issue
 from antiphon.errors import Corrupt, Held, Misconfigured
 
 SEED_BYTES: Final = 32
@@ -34,6 +35,12 @@ class SeedKeyring:
     def sign(self, payload_type: str, payload: bytes) -> bytes:
         """An Ed25519 signature over the DSSE pre-authentication encoding."""
         return signing.sign(self._secret, payload_type, payload)
+
+    def delegate(self, payload: Payload) -> Delegation:
+        """A delegation by this key."""
+        if payload.iss != self.did:
+            raise Misconfigured(f"this key cannot sign for {payload.iss}")
+        return issue(payload, lambda message: bindings.crypto_sign(message, self._secret)[:64])
 
     def __repr__(self) -> str:
         return f"SeedKeyring({self.did})"

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from antiphon.core.ucan import Delegation, Payload
 from antiphon.engines.memory import MemoryEngine
 from antiphon.engines.memory.connection import Connection
 from antiphon.engines.memory.oplog import MemoryLog
@@ -93,6 +94,10 @@ class WatchedKeyring:
         """Sign, and tell."""
         self._referee.signed(self.did, payload, is_honest=self._is_honest)
         return self._keyring.sign(payload_type, payload)
+
+    def delegate(self, payload: Payload) -> Delegation:
+        """A delegation by this key."""
+        return self._keyring.delegate(payload)
 
 
 class WatchedDelivery(MemoryDelivery):
