@@ -179,3 +179,26 @@ async def test_a_request_that_nobody_hears_is_told_so_at_once():
         reply = await engine._pipeline.request(b"nobody.is.here", b"", timeout_s=10)
         assert reply.header.startswith(b"NATS/1.0 503")
         assert time.monotonic() - begun < 1
+
+
+async def test_a_cancellation_that_comes_with_the_answer_is_not_swallowed():
+    """nats-py's own flush returns as if nothing had happened, and a service never ends."""
+    server = shared_server()
+    login = Login(user=server.user, password=server.password)
+    connection = await Connection.open(server.url, login=login)
+    client = connection._client
+    asking: asyncio.Task[None]
+    as_before = client._process_pong
+
+    async def answer_and_cancel() -> None:
+        await as_before()
+        asking.cancel()
+
+    client._process_pong = answer_and_cancel
+    try:
+        asking = asyncio.ensure_future(connection.round_trip())
+        await asyncio.wait([asking], timeout=5)
+        assert asking.cancelled()
+    finally:
+        client._process_pong = as_before
+        await connection.close()

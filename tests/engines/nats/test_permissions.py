@@ -9,11 +9,17 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from antiphon.engines.nats import LocalServer, NatsEngine, ServerUser
+from antiphon.core import subjects
+from antiphon.core.scope import Scope, admits
+from antiphon.core.subjects import queue_name
+from antiphon.engines.nats import LocalServer, NatsEngine, ServerUser, UserKey
+from antiphon.engines.nats.permissions import Permissions, below, of_door, of_member, of_ticket
+from antiphon.engines.nats.sight import sight_of
 from antiphon.engines.nats.streams import log_name
-from antiphon.errors import EngineDenied, Misconfigured
+from antiphon.errors import EngineDenied, LostRace, Malformed, Misconfigured
 from antiphon.testing.engine_suite.harness import new_mesh
-from tests.engines.nats.harness import connect
+from tests.engines.nats.harness import connect, until
+from tests.engines.nats.operated import RENDER, operated
 
 pytestmark = pytest.mark.nats
 
@@ -144,3 +150,219 @@ async def test_a_refusal_that_got_lost_in_a_reset_is_asked_for_again():
         with pytest.raises(EngineDenied):
             await NatsEngine.connect(f"nats://127.0.0.1:{port}", new_mesh(), user="a", password="b")
     assert logins == 2
+
+
+# --- permissions that come from a scope -------------------------------------------------------
+
+
+def test_a_scope_becomes_subjects():
+    user = UserKey.new().public
+    scope = Scope(reads=("render.>", "build"), works=("render.>",), calls=("test.unit",))
+    granted = of_member("m", user, scope, ["render=video=1"])
+    assert set(granted.publish) == {
+        "ap.m.job.render.*.>",
+        "ap.m.call.*.test.unit.*",
+        "ap.m.wait.test.unit.*",
+        "ap.m.ctl.ucan.*",
+        "ap.m.ctl.revoke.*",
+        "ap.m.ctl.evidence.*",
+        "$JS.API.DIRECT.GET.AP_m_LOG.ap.m.ctl.>",
+        "$JS.API.DIRECT.GET.AP_m_LOG.ap.m.seal",
+        "$JS.API.DIRECT.GET.AP_m_LOG.ap.m.job.render.*.>",
+        "$JS.API.DIRECT.GET.AP_m_LOG.ap.m.wait.render.*.>",
+        "$JS.API.DIRECT.GET.AP_m_LOG.ap.m.call.*.render.*.>",
+        "$JS.API.CONSUMER.MSG.NEXT.AP_m_LOG.render=video=1",
+        "$JS.ACK.AP_m_LOG.render=video=1.>",
+        f"apg.m.{user}.>",
+        f"apb.m.gate.{user}.>",
+        "apb.m.roll",
+        "apb.m.inbox.>",
+    }
+    assert set(granted.subscribe) == {
+        f"_I.{user}.>",
+        f"apb.m.inbox.{user}.>",
+        "apb.m.roll",
+        "apr.m.ctl.>",
+        "apr.m.seal",
+        *(f"apr.m.{one}.render.*.>" for one in ("job", "wait", "call.*")),
+        *(f"apr.m.{one}.build.*" for one in ("job", "wait", "call.*")),
+    }
+    assert set(granted.unheard) == {f"apr.m.{one}.build.*.>" for one in ("job", "wait", "call.*")}
+
+
+@pytest.mark.parametrize(
+    "kind_filter, within, without",
+    [
+        (">", ["render", "render.video", "a.b.c"], []),
+        ("render.>", ["render.video", "render.video.h264"], ["render", "renders.x", "a.render.b"]),
+        ("render.video", ["render.video"], ["render", "render.video.h264", "render.audio"]),
+    ],
+)
+def test_subjects_admit_exactly_the_kinds_of_the_filter(kind_filter, within, without):
+    job = "0" * 64
+    pattern = f"ap.m.job.{below(kind_filter)}"
+    for kind in within:
+        assert admits(kind_filter, kind)
+        assert subjects.matches(pattern, subjects.job("m", kind, job))
+    for kind in without:
+        assert not admits(kind_filter, kind)
+        assert not subjects.matches(pattern, subjects.job("m", kind, job))
+
+
+def test_the_server_and_the_gate_show_a_member_the_same():
+    reads = ("a", "b.>", "c.d", "e.f.>")
+    granted = of_member("m", UserKey.new().public, Scope(reads=reads), [])
+    heard = {one for one in granted.subscribe if one.startswith("apr.")}
+    assert heard == {f"apr{one[2:]}" for one in sight_of("m", reads).live}
+
+
+@pytest.mark.parametrize("granted_to", [of_ticket, of_door])
+def test_tickets_and_doors_reach_the_gate_and_nothing_else(granted_to):
+    user = UserKey.new().public
+    assert granted_to("m", user) == Permissions(
+        (f"apb.m.gate.{user}.>",), (f"_I.{user}.>", f"apb.m.inbox.{user}.>")
+    )
+
+
+def test_names_that_could_be_wildcards_get_no_permissions():
+    user = UserKey.new().public
+    for queue in ("*", ">", "a.b", "", "a b"):
+        with pytest.raises(Malformed):
+            of_member("m", user, RENDER, [queue])
+    for bad in ("*", ">", "", user + ".x"):
+        for granted_to in (of_ticket, of_door, lambda m, u: of_member(m, u, RENDER, [])):
+            with pytest.raises(Malformed):
+                granted_to("m", bad)
+
+
+async def test_a_member_works_within_its_kinds_over_tls(tmp_path):
+    async with operated(tmp_path) as place:
+        mesh = place.mesh
+        await place.owner.log.append(
+            f"ap.{mesh}.ctl.genesis", b"g", message_id="g", expected_last=0
+        )
+        queues = await place.wall.make_queues("render.video")
+        assert queues == tuple(queue_name("render.video", one) for one in (0, 1, 2))
+        async with place.gate(RENDER), await place.admit(queues=queues) as member:
+            job, call = (f"ap.{mesh}.{one}.render.video.1" for one in ("job", "call.1"))
+            async with member.log.follow(0, subject=f"ap.{mesh}.*.render.video.1") as batches:
+                assert await member.log.append(call, b"call", message_id="c", expected_last=0) == 2
+                async with member.log.work(
+                    f"ap.{mesh}.call.1.render.video.*", name=queues[1]
+                ) as queue:
+                    queue.grant(1)
+                    delivery = await asyncio.wait_for(queue.next(), 5)
+                    assert delivery.record.subject == call
+                    assert await member.log.append(job, b"claim", message_id="j", expected_last=0)
+                    delivery.ack()
+                assert [record.subject for record in await anext(batches)] == [job]
+            lane = await member.log.read_subjects([job, call])
+            assert [record.payload for record in lane] == [b"call", b"claim"]
+            assert (await member.log.fetch(1)).payload == b"g"
+            with pytest.raises(LostRace):
+                await member.log.append(job, b"x", message_id="k", expected_last=0)
+            assert (await member.info()).warnings[1:] == ()
+
+
+async def test_everything_else_is_refused_at_once_and_in_words(tmp_path):
+    async with operated(tmp_path) as place:
+        mesh, stream = place.mesh, place.owner.log.stream
+        await place.owner.log.append(
+            f"ap.{mesh}.job.other.1", b"secret", message_id="s", expected_last=0
+        )
+        await place.wall.make_queues("other")
+        mine = await place.wall.make_queues("render.video")
+        other = UserKey.new().public
+        direct = f"$JS.API.DIRECT.GET.{stream}"
+        forbidden = [
+            f"ap.{mesh}.job.other.1",
+            f"ap.{mesh}.job.render.1",  # the kind `render` is not below `render`
+            f"ap.{mesh}.call.1.other.1",
+            f"ap.{mesh}.wait.other.1",
+            f"ap.{mesh}.ctl.route.render",
+            f"ap.{mesh}.ctl.rules",
+            f"ap.{mesh}.ctl.readmit.z6Mk",
+            f"ap.{mesh}.seal",
+            direct,
+            f"{direct}.ap.{mesh}.job.other.1",
+            f"{direct}.ap.{mesh}.>",
+            f"{direct}.ap.{mesh}.job.>",
+            f"$JS.API.CONSUMER.MSG.NEXT.{stream}.other=1",
+            f"$JS.ACK.{stream}.other=1.1.1.1.1.1",
+            f"$JS.API.CONSUMER.CREATE.{stream}.x.ap.{mesh}.call.1.render.video.*",
+            f"$JS.API.CONSUMER.INFO.{stream}.{mine[0]}",
+            f"$JS.API.CONSUMER.DELETE.{stream}.{mine[0]}",
+            f"$JS.API.STREAM.INFO.{stream}",
+            f"$JS.API.STREAM.PURGE.{stream}",
+            f"$JS.API.STREAM.DELETE.{stream}",
+            f"$JS.API.STREAM.MSG.GET.{stream}",
+            "$JS.API.INFO",
+            f"_I.{other}.x",
+            f"apg.{mesh}.{other}.get",
+            f"apb.{mesh}.gate.{other}.login",
+            f"apr.{mesh}.ctl.rules",
+            "$SYS.REQ.CLAIMS.UPDATE",
+        ]
+        async with await place.admit(queues=mine) as member:
+            for subject in forbidden:
+                begun = time.monotonic()
+                with pytest.raises(EngineDenied) as caught:
+                    await member._pipeline.request(subject.encode(), b"", timeout_s=5)
+                assert subject in caught.value.message
+                assert time.monotonic() - begun < 1
+            overheard: list[str] = []
+            places = [
+                f"_I.{other}.>",
+                f"apb.{mesh}.inbox.{other}.>",
+                f"apb.{mesh}.inbox.>",
+                f"apb.{mesh}.gate.>",
+                f"apg.{mesh}.>",
+                f"apr.{mesh}.job.other.*",
+                f"apr.{mesh}.job.render.>",
+                f"apr.{mesh}.>",
+                ">",
+            ]
+            for subject in places:
+                member._connection.listen(
+                    subject,
+                    lambda *_: None,
+                    denied=lambda _, subject=subject: overheard.append(subject),
+                )
+            await member._connection.round_trip()
+            assert overheard == places
+
+
+@pytest.mark.parametrize(
+    "reads, heard",
+    [
+        (("render.video",), ["render.video"]),
+        (("render.video", "render.video.>"), ["render.video", "render.video.deep"]),
+        # Not to be had from the server without `render.video.secret`.
+        (("render.video", "render.video.deep"), ["render.video.deep"]),
+    ],
+)
+async def test_wildcards_of_its_own_widen_no_kind_that_is_named_exactly(reads, heard, tmp_path):
+    async with operated(tmp_path) as place:
+        mesh = place.mesh
+        found: list[str] = []
+        async with await place.admit(Scope(reads=reads)) as member:
+            for asked in (f"apr.{mesh}.job.{kind}.>" for kind in ("render.video", "render", "*")):
+                member._connection.listen(asked, lambda subject, *_: found.append(subject.decode()))
+            for kind in heard:
+                member._connection.listen(
+                    f"apr.{mesh}.job.{kind}.*", lambda subject, *_: found.append(subject.decode())
+                )
+            await member._connection.round_trip()
+            kinds = ("render", "render.video", "render.video.deep", "render.video.secret")
+            kinds = kinds if f"{reads[0]}.>" not in reads else kinds[:3]
+            for kind in kinds:
+                await place.owner.log.append(
+                    f"ap.{mesh}.job.{kind}.1", b"", message_id=kind, expected_last=0
+                )
+            await until(lambda: len(set(found)) >= len(heard))
+            await asyncio.sleep(0.1)
+            assert set(found) == {f"apr.{mesh}.job.{kind}.1" for kind in heard}
+            direct = f"$JS.API.DIRECT.GET.{place.owner.log.stream}.ap.{mesh}.job.render.video"
+            for end in (">", "*", "*.*") if len(reads) == 1 else ():
+                with pytest.raises(EngineDenied):
+                    await member._pipeline.request(f"{direct}.{end}".encode(), b"", timeout_s=5)

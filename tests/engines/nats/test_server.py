@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.engines.nats import LocalServer, server
+from antiphon.engines.nats import Accounts, LocalServer, server, server_files, system_login
 from antiphon.errors import Held, Misconfigured, Unavailable
 from antiphon.testing.engine_suite.harness import new_mesh
 from antiphon.testing.local_server import running_server, shared_server
 from tests.engines.nats.harness import connect
+from tests.engines.nats.operated import operated
 
 pytestmark = pytest.mark.nats
 
@@ -106,3 +107,38 @@ async def test_the_system_account_tells_the_durability():
             info = await engine.info()
             assert info.durability == "interval"
             assert "sync_interval: always" in info.warnings[0]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "mesh.example", "::"])
+def test_a_server_that_others_reach_needs_tls_and_accounts(host, tmp_path):
+    accounts = Accounts.open(tmp_path, "m")
+    tls = server_files(tmp_path, ["localhost"])
+    for held in ({}, {"accounts": accounts}, {"tls": tls}):
+        with pytest.raises(Misconfigured) as caught:
+            LocalServer(tmp_path / "server", host=host, **held)
+        assert "TLS and accounts" in caught.value.message
+    LocalServer(tmp_path / "server", host=host, accounts=accounts, tls=tls)
+    assert not (tmp_path / "server").exists()
+
+
+async def test_a_server_that_listens_everywhere_is_reached_from_its_own_machine(tmp_path):
+    accounts = Accounts.open(tmp_path, "m")
+    tls = server_files(tmp_path, ["127.0.0.1"])
+    server = LocalServer(tmp_path / "server", host="0.0.0.0", accounts=accounts, tls=tls, port=7)
+    assert server.url == "tls://127.0.0.1:7"
+    server = LocalServer(tmp_path / "server", host="::", accounts=accounts, tls=tls, port=7)
+    assert server.url == "tls://[::1]:7"
+
+
+async def test_with_accounts_the_server_is_told_no_secret(tmp_path):
+    async with operated(tmp_path) as place:
+        config = (place.server.directory / "server.conf").read_text()
+        log = place.server.log_file.read_text()
+        keys = place.accounts.keys
+        for key in (keys.operator, keys.system, keys.mesh, keys.members):
+            assert key.seed not in config + log
+        assert all(account.public in config for account in (keys.system, keys.mesh, keys.members))
+        assert not (place.server.directory / "credentials.json").exists()
+        assert "http" not in config
+        async with await place.enter_fully(system=system_login(place.accounts)) as engine:
+            assert (await engine.info()).durability == "always"

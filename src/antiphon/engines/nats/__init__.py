@@ -2,20 +2,54 @@
 
 Holds what speaks NATS and nothing that decides anything about jobs. The map:
 
-    server      a nats-server of our own          connection  up, down, in, out
-    wire        frames, headers, parsing          pipeline    many requests in flight
-    stamps      commit stamps as integers         streams     the streams' exact settings
-    records     reads by direct get               log         append and read
-    lanes       one job's records                 follow      the log as it grows
-    work        shared queues by credit           leases      keys with an end
-    bus         messages nobody stores            blobs       bytes by digest
-    inspection  asking the system account         client      nats-py, bent a little
-    engine      all of it together
+    server        a nats-server of our own        server_config   what it is told
+    connection    up, down, in, out               client          nats-py, bent a little
+    login         how one gets in                 refusals        why one did not, in a sentence
+    wire          frames, headers, parsing        pipeline        many requests in flight
+    stamps        commit stamps as integers       streams         the streams' exact settings
+    records       reads by direct get             log             append and read
+    lanes         one job's records               follow          the log as it grows
+    work          shared queues by credit         leases          keys with an end
+    bus           messages nobody stores          blobs           bytes by digest
+    inspection    asking the system account       engine          all of it together
+
+The second wall (docs/decisions/0010):
+
+    keypairs      engine keys as text             jwts            signed texts
+    accounts      who signs whose login           permissions     a scope as subjects
+    wall          logins given and taken back     certificates    TLS of our own
+    private_files what only its owner may read
+    gatehouse     answers members' reads          readings        what those answers hold
+    scoped        the log as a member reads it    sight           what a scope shows of it
 """
 
 from __future__ import annotations
 
+from antiphon.engines.nats import permissions
+from antiphon.engines.nats.accounts import AccountKeys, Accounts
+from antiphon.engines.nats.certificates import TlsFiles, client_context, server_files
 from antiphon.engines.nats.engine import NatsEngine
+from antiphon.engines.nats.gatehouse import Gatehouse
+from antiphon.engines.nats.keypairs import UserKey
 from antiphon.engines.nats.server import Credentials, LocalServer, ServerUser
+from antiphon.engines.nats.sight import Reader
+from antiphon.engines.nats.wall import NatsWall, system_connector, system_login
 
-__all__ = ["Credentials", "LocalServer", "NatsEngine", "ServerUser"]
+__all__ = [
+    "AccountKeys",
+    "Accounts",
+    "Credentials",
+    "Gatehouse",
+    "LocalServer",
+    "NatsEngine",
+    "NatsWall",
+    "Reader",
+    "ServerUser",
+    "TlsFiles",
+    "UserKey",
+    "client_context",
+    "permissions",
+    "server_files",
+    "system_connector",
+    "system_login",
+]

@@ -2,11 +2,16 @@
 
 Subjects are relative to the mesh on the way in and out. Queues are bounded and drop their
 oldest: whoever listens to heartbeats wants the newest ones.
+
+Where an answer is wanted travels in a header of ours. In NATS's own reply field it would be
+rewritten at the border between the accounts of members and mesh (`accounts`), and could name a
+subject outside the bus.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import deque
 from typing import Self
 
@@ -15,6 +20,8 @@ from antiphon.engines.nats.connection import Connection, Listener
 from antiphon.errors import AntiphonError, Rejected, Unavailable
 from antiphon.ports import BusMessage
 
+_REPLY = b"\r\nAntiphon-Reply: "
+
 
 class NatsBus:
     """`ports.Bus` over one connection."""
@@ -22,18 +29,28 @@ class NatsBus:
     def __init__(self, connection: Connection, mesh: str) -> None:
         self._connection = connection
         self._prefix = f"apb.{mesh}."
-        self._node = connection.inbox.rsplit(".", 1)[1]
+        # Not the connection's own: this one is told to everybody who is asked something, and
+        # whoever knew the other could have the server answer there in somebody else's place.
+        node = secrets.token_hex(8)
+        user = connection.identity.user
+        self._node = f"{user}.{node}" if user else node
         self._inboxes = 0
 
     async def publish(self, subject: str, payload: bytes, *, reply: str = "") -> None:
         """See `ports.Bus.publish`."""
         connection = self._connection
-        if len(payload) > connection.max_payload_bytes:
-            raise Rejected(f"a message of {len(payload)} bytes is too large", reason="too_large")
         target = wire.check_subject(self._prefix + subject)
-        answer = wire.check_subject(self._prefix + reply) if reply else b""
+        header = b"NATS/1.0%b%b\r\n\r\n" % (_REPLY, wire.check_subject(reply)) if reply else b""
+        size = len(header) + len(payload)
+        if size > connection.max_payload_bytes:
+            raise Rejected(f"a message of {size} bytes is too large", reason="too_large")
         connection.require_up()
-        connection.send(wire.pub(target, payload, answer))
+        if header:
+            connection.send(
+                b"HPUB %b %d %d\r\n%b%b\r\n" % (target, len(header), size, header, payload)
+            )
+        else:
+            connection.send(wire.pub(target, payload))
         # At once: whoever subscribes elsewhere after this returned should not hear it.
         connection.write_out()
         await connection.have_room()
@@ -99,14 +116,29 @@ class BusSubscription:
                 raise self._failure
             if self._connection.closed:
                 raise Unavailable("the connection is closed")
+            self._connection.require_login()
             self._wake.clear()
             await self._wake.wait()
 
-    def _on_message(self, subject: bytes, reply: bytes, payload: bytes, _header: bytes) -> None:
-        strip = self._strip
-        self._pending.append(BusMessage(subject[strip:].decode(), payload, reply[strip:].decode()))
+    def _on_message(self, subject: bytes, _reply: bytes, payload: bytes, header: bytes) -> None:
+        reply = _reply_in(header) if header else ""
+        self._pending.append(BusMessage(subject[self._strip :].decode(), payload, reply))
         self._wake.set()
 
     def _fail(self, error: AntiphonError) -> None:
         self._failure = error
         self._wake.set()
+
+
+def _reply_in(header: bytes) -> str:
+    """Where the sender awaits an answer; nothing if it says nothing usable."""
+    at = header.find(_REPLY)
+    if at < 0:
+        return ""
+    start = at + len(_REPLY)
+    reply = header[start : header.find(b"\r\n", start)].decode("ascii", "replace")
+    try:
+        wire.check_subject(reply)
+    except Rejected:
+        return ""
+    return reply

@@ -22,33 +22,25 @@ from typing import Self, TypeVar
 from msgspec import Struct
 from nats import errors as nats_errors
 
-from antiphon.engines.nats import wire
+from antiphon.engines.nats import refusals, wire
 from antiphon.engines.nats.client import ReconnectingClient, next_server
-from antiphon.errors import EngineDenied, Misconfigured, Unavailable
+from antiphon.engines.nats.login import Identity, Login, check_route, has_secret, must_encrypt
+from antiphon.errors import AntiphonError, EngineDenied, Unavailable
 
-MIN_VERSION = (2, 15)
+__all__ = ["Connection", "Identity", "Listener", "Login"]
+
 MAX_NATS_PY_BUFFER_BYTES = 1024 * 1024
 """nats-py keeps only its own commands in it; publishes never pass through."""
 MAX_UNWRITTEN_BYTES = 8 * 1024 * 1024
 """Beyond this, whoever can wait is made to wait for the socket."""
 _PING_INTERVAL_S = 10
+_CLOSE_S = 2.0
+"""How long the server may take to say goodbye."""
 _BREAKS_FORGIVEN = 3
 """A refused login may show as a broken connection: the server's words and nats-py's ping cross."""
-_USER_INFO = re.compile(r"//[^@/,]*@")
 _QUOTED = re.compile(r'"([^"]*)"')
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
-
-
-class Login(Struct, frozen=True):
-    """How a client proves to the server who it is."""
-
-    user: str | None = None
-    password: str | None = None
-    token: str | None = None
-
-    def __repr__(self) -> str:
-        return f"Login(user={self.user!r}, …)"
 
 
 class Listener(Struct, frozen=True):
@@ -57,6 +49,13 @@ class Listener(Struct, frozen=True):
     sid: int
     subject: str
     denied: Callable[[EngineDenied], None] | None = None
+    queue: str = ""
+
+    @property
+    def frame(self) -> bytes:
+        """What asks the server for it."""
+        target = f"{self.subject} {self.queue}" if self.queue else self.subject
+        return b"SUB %b %d\r\n" % (target.encode(), self.sid)
 
 
 class Connection:
@@ -75,6 +74,11 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self.last_denial: EngineDenied | None = None
         self.last_error = ""
+        self.ended: EngineDenied | None = None
+        """Why the server does not let us in again; we go on trying."""
+        self._ending = ""
+        self.login = Login()
+        self.identity = Identity()
         self.epoch = 0
         """Counts connections: what was learned in one need not hold in the next."""
 
@@ -89,16 +93,32 @@ class Connection:
         tls: ssl.SSLContext | None = None,
         timeout_s: float = 5.0,
     ) -> Self:
-        """Connect, or say why not: every server of `url` (comma-separated) is tried once."""
+        """Connect, or say why not: every server of `url` (comma-separated) is tried once.
+
+        A login with permissions has an inbox prefix of its own, whatever `inbox_prefix` says.
+        """
+        check_route(url, login, tls)
         self = cls()
+        self.login = login
+        self.identity = login.identity()
+        if self.identity.is_restricted:
+            inbox_prefix = f"_I.{self.identity.user}"
         self.inbox = f"{inbox_prefix}.{secrets.token_hex(8)}"
+        self._client.must_encrypt = must_encrypt(url, tls)
+        self._client.has_secret = has_secret(url, login)
         try:
             await self._reach(url, login, name, tls, timeout_s)
-            self._check_version()
+            refusals.check_version(self.server_version)
         except BaseException as error:
             await self._drop_client()
             if isinstance(error, (nats_errors.Error, OSError, TimeoutError)):
-                raise _explain(url, error) from error
+                raise refusals.explain(
+                    url,
+                    error,
+                    is_signed=login.is_signed,
+                    expires_s=login.expires_s(),
+                    has_tls=tls is not None,
+                ) from error
             raise
         self._client.on_error = self._note_error
         self._ready = True
@@ -151,6 +171,8 @@ class Connection:
             user=login.user,
             password=login.password,
             token=login.token,
+            user_jwt_cb=self._present_login if login.is_signed else None,
+            signature_cb=login.signer(),
             tls=tls,
             error_cb=self._client.note_error,
             disconnected_cb=self._on_disconnected,
@@ -164,15 +186,12 @@ class Connection:
             pending_size=MAX_NATS_PY_BUFFER_BYTES,
         )
 
-    def _check_version(self) -> None:
-        version = self.server_version
-        numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-        if numbers < MIN_VERSION:
-            need = ".".join(map(str, MIN_VERSION))
-            raise Misconfigured(
-                f"Antiphon needs a NATS server of version {need} or newer; this one is {version}",
-                hint="upgrade nats-server, or pip install 'antiphon[server]' for one that fits",
-            )
+    def _present_login(self) -> bytes:
+        """Asked by nats-py at every connection; only its own errors keep it trying."""
+        try:
+            return self.login.current_jwt().encode()
+        except AntiphonError as error:
+            raise nats_errors.Error(f"no login to present: {error.message}") from error
 
     # --- state ------------------------------------------------------------------------------
 
@@ -202,9 +221,15 @@ class Connection:
         return self._client.max_payload
 
     def require_up(self) -> None:
-        """Raise `Unavailable` while the connection is down."""
+        """Raise `Unavailable` while the connection is down, `EngineDenied` if it stays so."""
         if not self.up:
+            self.require_login()
             raise Unavailable(self._why_down())
+
+    def require_login(self) -> None:
+        """Raise `EngineDenied` while the server refuses to let us in again."""
+        if self.ended is not None and not self._closed:
+            raise EngineDenied(self.ended.message, hint=self.ended.hint)
 
     def _why_down(self) -> str:
         if self._closed:
@@ -226,28 +251,39 @@ class Connection:
         """Note the end of the connection before anybody can send into it."""
         if why:
             self.last_error = why
+            self._ending = why if refusals.is_login_refusal(why) else self._ending
         if not self._ready:
             return
         self._ready = False
         self._out.clear()
+        self._tell_state()
+
+    def _tell_state(self) -> None:
+        is_up = self._ready
         for watcher in tuple(self._state_watchers):
-            watcher(False)
+            watcher(is_up)
 
     async def _on_disconnected(self) -> None:
         self.went_down("")
 
     async def _on_reconnected(self) -> None:
         self._ready = True
+        self.ended = None
+        self._ending = ""
         self.epoch += 1
         late, self._late = self._late, []
         for listener in late:
             if listener.sid in self._listeners:
-                self.send(b"SUB %b %d\r\n" % (listener.subject.encode(), listener.sid))
-        for watcher in tuple(self._state_watchers):
-            watcher(True)
+                self.send(listener.frame)
+        self._tell_state()
 
     def _note_error(self, error: BaseException) -> None:
         self.last_error = str(error) or type(error).__name__
+        if self._ready or self.ended is not None or not refusals.is_login_refusal(self.last_error):
+            return
+        # Whoever waits for the connection to come back must hear that it will not.
+        self.ended = refusals.login_ended(self._ending or self.last_error, self.login.expires_s())
+        self._tell_state()
 
     def note_denied(self, words: str) -> None:
         """The server refused a publish or a subscription: tell whoever waits for it."""
@@ -290,8 +326,9 @@ class Connection:
         self.require_up()
         self.write_out()
         try:
-            await self._client.flush(timeout=max(1, round(timeout_s)))
-        except (nats_errors.Error, OSError) as error:
+            async with asyncio.timeout(timeout_s):
+                await self._client.ping()
+        except (nats_errors.Error, OSError, TimeoutError) as error:
             raise Unavailable(f"the NATS server did not answer a ping: {error}") from error
 
     # --- in ---------------------------------------------------------------------------------
@@ -302,14 +339,18 @@ class Connection:
         handler: wire.Handler,
         *,
         denied: Callable[[EngineDenied], None] | None = None,
+        queue: str = "",
     ) -> Listener:
-        """Call `handler` with every message on `subject`, over reconnects, until `unlisten`."""
-        sid = self._client.add_subscription(subject)
-        listener = Listener(sid=sid, subject=subject, denied=denied)
+        """Call `handler` with every message on `subject`, over reconnects, until `unlisten`.
+
+        Listeners of one `queue`, on any connection, share the messages among them.
+        """
+        sid = self._client.add_subscription(subject, queue)
+        listener = Listener(sid=sid, subject=subject, denied=denied, queue=queue)
         self._listeners[sid] = listener
         self.handlers[b"%d" % sid] = handler
         if self.up:
-            self.send(b"SUB %b %d\r\n" % (subject.encode(), sid))
+            self.send(listener.frame)
         else:
             # Its subscriptions may be being replayed right now: say it again afterwards.
             self._late.append(listener)
@@ -343,31 +384,15 @@ class Connection:
     async def _drop_client(self) -> None:
         self._closed = True
         self._ready = False
+        # In a task of its own: nats-py may cancel what it itself waits for.
+        closing = asyncio.ensure_future(self._client.close())
         try:
-            await self._client.close()
-        except (nats_errors.Error, OSError, AssertionError) as error:
-            _log.debug("closing a NATS connection: %s", error)
-
-
-def without_secrets(url: str) -> str:
-    """A URL that can be shown: a password may stand in it."""
-    return _USER_INFO.sub("//", url)
-
-
-def _explain(url: str, error: BaseException) -> Exception:
-    """Why the first connection failed, as one of our errors."""
-    url = without_secrets(url)
-    words = str(error) or type(error).__name__
-    lowered = words.lower()
-    if "authorization" in lowered or "authentication" in lowered:
-        return EngineDenied(
-            f"the NATS server at {url} refused the credentials: {words}",
-            hint="check user and password, or the ticket that you joined with",
-        )
-    return Unavailable(
-        f"no NATS server answered at {url}: {words}",
-        hint="is it running? `antiphon dev` starts one",
-    )
+            await asyncio.wait((closing,), timeout=_CLOSE_S)
+        finally:
+            self._client.hang_up()
+        await asyncio.wait((closing,), timeout=_CLOSE_S)
+        if closing.done() and not closing.cancelled() and closing.exception() is not None:
+            _log.debug("closing a NATS connection: %s", closing.exception())
 
 
 def _discard(watchers: list[_T], watcher: _T) -> None:

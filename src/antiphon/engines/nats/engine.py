@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 import ssl
+from collections.abc import Callable
 from typing import Literal, Self
 
 from antiphon.engines.nats.blobs import NatsBlobs
 from antiphon.engines.nats.bus import NatsBus
-from antiphon.engines.nats.connection import Connection, Login, without_secrets
+from antiphon.engines.nats.connection import Connection, Login
 from antiphon.engines.nats.inspection import ask_durability
 from antiphon.engines.nats.leases import NatsLeases
 from antiphon.engines.nats.log import NatsLog
 from antiphon.engines.nats.pipeline import Pipeline
-from antiphon.engines.nats.server import Credentials
+from antiphon.engines.nats.refusals import without_secrets
+from antiphon.engines.nats.scoped import ScopedLog
+from antiphon.engines.nats.server_config import Credentials
+from antiphon.engines.nats.sight import Reader
 from antiphon.engines.nats.streams import Streams, check_replicas, log_config, log_name
 from antiphon.engines.nats.work import LOAN_S
 from antiphon.errors import Malformed, Misconfigured, Unavailable
@@ -33,13 +37,19 @@ class NatsEngine:
         replicas: int,
         loan_s: float,
         durability: Literal["always", "interval", "unknown"],
+        reader: Reader | None = None,
     ) -> None:
         self._connection = connection
         self._pipeline = Pipeline(connection)
         self._mesh = mesh
         self._replicas = replicas
         self._durability = durability
-        self._log = NatsLog(connection, self._pipeline, mesh, replicas=replicas, loan_s=loan_s)
+        through = (connection, self._pipeline, mesh)
+        self._log = (
+            NatsLog(*through, replicas=replicas, loan_s=loan_s)
+            if reader is None
+            else ScopedLog(*through, reader=reader, replicas=replicas, loan_s=loan_s)
+        )
         self._leases = NatsLeases(connection, self._pipeline, mesh, replicas=replicas)
         self._bus = NatsBus(connection, mesh)
         self._blobs = NatsBlobs(connection, self._pipeline, mesh, replicas=replicas)
@@ -53,27 +63,33 @@ class NatsEngine:
         user: str | None = None,
         password: str | None = None,
         token: str | None = None,
+        jwt: str | Callable[[], str] | None = None,
+        user_seed: str | None = None,
         create: bool = False,
         replicas: int = 1,
-        system: Credentials | None = None,
+        system: Credentials | Login | None = None,
         name: str = "antiphon",
         inbox_prefix: str = "_INBOX",
         tls: ssl.SSLContext | None = None,
         loan_s: float = LOAN_S,
         timeout_s: float = 5.0,
+        reader: Reader | None = None,
     ) -> Self:
         """Open the mesh `mesh` at `url` (several, comma-separated, for a cluster).
 
+        One logs in with user and password, with a token, or with a signed login (`jwt`) and the
+        seed of the key that it names; a login that is a function is asked at every reconnect.
         `create` makes the log's stream if it is not there; without it the stream API is never
         called, and a missing log is `Misconfigured`. `system` lets `info` tell the server's
-        durability.
+        durability. A member that may read some kinds only is a `reader`: it reads within its
+        scope, through the mesh's gate.
         """
         if _MESH.fullmatch(mesh) is None:
             raise Malformed(f"{mesh!r} is not a mesh id", reason="mesh")
         check_replicas(replicas)
         connection = await Connection.open(
             url,
-            login=Login(user=user, password=password, token=token),
+            login=Login(user=user, password=password, token=token, jwt=jwt, user_seed=user_seed),
             name=name,
             inbox_prefix=inbox_prefix,
             tls=tls,
@@ -82,12 +98,20 @@ class NatsEngine:
         try:
             durability: Literal["always", "interval", "unknown"] = "unknown"
             if system is not None:
-                login = Login(user=system.user, password=system.password)
-                durability = await ask_durability(url, login, tls=tls)
-            self = cls(connection, mesh, replicas=replicas, loan_s=loan_s, durability=durability)
+                if isinstance(system, Credentials):
+                    system = Login(user=system.user, password=system.password)
+                durability = await ask_durability(url, system, tls=tls)
+            self = cls(
+                connection,
+                mesh,
+                replicas=replicas,
+                loan_s=loan_s,
+                durability=durability,
+                reader=reader,
+            )
             if create:
                 await Streams(self._pipeline).ensure(log_config(mesh, replicas=replicas))
-            else:
+            elif reader is not None or not connection.identity.is_restricted:
                 await self._require_log(url)
         except BaseException:
             await connection.close()
@@ -96,7 +120,7 @@ class NatsEngine:
 
     async def _require_log(self, url: str) -> None:
         try:
-            await self._log.fetch(1)
+            await self._log.require()
         except Unavailable as error:
             if not self._connection.up:
                 raise

@@ -23,7 +23,7 @@ from antiphon.errors import AntiphonError, Corrupt, EngineDenied, Unavailable
 from antiphon.ports import Page, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 MAX_BUFFERED = 8192
 MAX_BUFFERED_BYTES = 32 * 1024 * 1024
@@ -65,11 +65,23 @@ class Follower:
     """The context manager and the iterator of one `follow`."""
 
     def __init__(
-        self, log: Readable, connection: Connection, *, after: int, subject: str, max_batch: int
+        self,
+        log: Readable,
+        connection: Connection,
+        *,
+        after: int,
+        subject: str,
+        max_batch: int,
+        hints: Sequence[str] | None = None,
     ) -> None:
+        """`hints` are the filters to listen on, where `subject` itself may not be listened on.
+
+        With none at all, news are found by looking, every `POLL_S`.
+        """
         self._log = log
         self._connection = connection
         self._subject = subject
+        self._hints = hints
         self._max_batch = max(1, max_batch)
         self._cursor = after
         self._floor = after
@@ -83,26 +95,36 @@ class Follower:
         self._must_verify = True
         self._failure: AntiphonError | None = None
         self._listener: Listener | None = None
+        self._further: list[Listener] = []
         self._unwatch: Callable[[], None] = lambda: None
         self._left = False
 
     async def __aenter__(self) -> Self:
-        hints = self._subject or f"ap.{self._log.mesh}.>"
-        if not hints.startswith("ap."):
-            hints = f"ap.{self._log.mesh}.>"  # a filter across the root: every record is a hint
         self._unwatch = self._connection.watch_state(self._on_state)
-        self._listener = self._connection.listen(
-            "apr." + hints[3:],
+        if self._hints is None:
+            self._listener = self._listen(self._whole_hint())
+        else:
+            self._further = [self._listen(one) for one in self._hints]
+        return self
+
+    def _whole_hint(self) -> str:
+        hint = self._subject or f"ap.{self._log.mesh}.>"
+        # A filter across the root: every record is a hint.
+        return hint if hint.startswith("ap.") else f"ap.{self._log.mesh}.>"
+
+    def _listen(self, hint: str) -> Listener:
+        return self._connection.listen(
+            "apr." + hint[3:],
             self._on_hint if self._subject else self._on_record,
             denied=self._fail,
         )
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         self._left = True
         self._unwatch()
-        if self._listener is not None:
-            self._connection.unlisten(self._listener)
+        for listener in (self._listener, *self._further):
+            if listener is not None:
+                self._connection.unlisten(listener)
         self._clear_buffer()
 
     def __aiter__(self) -> Self:

@@ -304,7 +304,21 @@ class NatsLog:
         wanted = self._everything if self._is_everything(subject) else wire.check_filter(subject)
         return await self._streams.purge(self.stream, subject=wanted, upto=upto)
 
+    async def require(self) -> None:
+        """`Unavailable` if there is no log, or if it cannot be read."""
+        await self.fetch(1)
+
     # --- what is certain --------------------------------------------------------------------
+
+    @property
+    def connection(self) -> Connection:
+        """What it is read and written through."""
+        return self._connection
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """Its requester."""
+        return self._pipeline
 
     @property
     def mesh(self) -> str:

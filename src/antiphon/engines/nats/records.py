@@ -28,7 +28,8 @@ from antiphon.ports import Record
 READ_TIMEOUT_S = 10.0
 MAX_BATCH = 4096
 MAX_BATCH_BYTES = 16 * 1024 * 1024
-_OK, _NOT_FOUND, _TOO_MANY, _NO_RESPONDERS = 204, 404, 413, 503
+NO_RESPONDERS = 503
+_OK, _NOT_FOUND, _TOO_MANY = 204, 404, 413
 _NO_MESSAGE = 10037
 
 
@@ -137,10 +138,8 @@ class Records:
         return batch
 
     def _check(self, batch: Batch) -> None:
-        if batch.status == _NO_RESPONDERS:
-            raise self._missing()
         if batch.status not in {_OK, _NOT_FOUND, _TOO_MANY}:
-            raise Unavailable(f"the NATS server could not read: {batch.words}")
+            raise self._refusal(batch.status, batch.words)
 
     async def _get(self, body: bytes) -> Reply:
         return await self._pipeline.request(self._direct, body, timeout_s=READ_TIMEOUT_S)
@@ -151,14 +150,15 @@ class Records:
             return Held(wire.read_record(reply.header, reply.payload), reply.header)
         if status == _NOT_FOUND:
             return None
-        if status == _NO_RESPONDERS:
-            raise self._missing()
-        raise Unavailable(f"the NATS server could not read: {wire.status_text(reply.header)}")
+        raise self._refusal(status, wire.status_text(reply.header))
 
     async def _ask_leader(self, request: dict[str, Any]) -> Record | None:
         reply = await self._pipeline.request(
             self._leader, _encode(request), timeout_s=READ_TIMEOUT_S
         )
+        return self._from_leader(reply)
+
+    def _from_leader(self, reply: Reply) -> Record | None:
         try:
             found = _decode_message(check_api(reply)).message
         except ApiFailure as failure:
@@ -169,7 +169,10 @@ class Records:
             raise Corrupt(f"the NATS server sent an unreadable record: {error}") from error
         return Record(found.seq, parse_rfc3339_ns(found.time.encode()), found.subject, found.data)
 
-    def _missing(self) -> Unavailable:
+    def _refusal(self, status: int, words: str) -> Unavailable:
+        """What a status means that is neither an answer nor nothing."""
+        if status != NO_RESPONDERS:
+            return Unavailable(f"the NATS server could not read: {words}")
         return Unavailable(
             f"nobody answers for the stream {self.stream}: it is not there, has no leader, "
             "or JetStream is starting",

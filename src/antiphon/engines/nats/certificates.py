@@ -1,0 +1,93 @@
+"""TLS with a certificate authority of the mesh's own.
+
+`antiphon init` makes the authority; its certificate travels in the tickets, so a member trusts
+this server and nobody else, and no public authority has to be asked for a name.
+
+Owns the files below one directory: the authority's key and the server's, readable by their owner
+alone. Only making certificates needs the package `cryptography` (`certificate_authority`), so a
+member's machine does without.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from antiphon.engines.nats.private_files import PUBLIC, replace_file
+from antiphon.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from antiphon.engines.nats.certificate_authority import Authority
+
+
+class TlsFiles(Struct, frozen=True):
+    """What a server is started with, and what its clients trust."""
+
+    certificate: Path
+    key: Path
+    authority: Path
+
+    def client_context(self) -> ssl.SSLContext:
+        """How a client on this machine connects."""
+        return client_context(self.authority.read_text())
+
+
+def client_context(authority_pem: str) -> ssl.SSLContext:
+    """How a client connects that trusts one authority and no other."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks the host's name
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_verify_locations(cadata=authority_pem)
+    except (ssl.SSLError, ValueError) as error:
+        raise Misconfigured(
+            "the mesh's certificate cannot be read", hint="ask the mesh's owner for a new ticket"
+        ) from error
+    return context
+
+
+def make_authority(name: str = "antiphon") -> Authority:
+    """A new one, good for ten years and for nothing but server certificates."""
+    return _authority_class().new(name)
+
+
+def open_authority(directory: Path, name: str = "antiphon") -> Authority:
+    """The one kept in a directory, made there the first time."""
+    authority = _authority_class()
+    if not (directory / "ca-key.pem").exists():
+        authority.new(name).store(directory)
+    return authority.load(directory)
+
+
+def server_files(directory: Path, hosts: Sequence[str]) -> TlsFiles:
+    """Files for a server that is reached by these names and addresses.
+
+    Its certificate is made anew for other hosts, and once half of its life is over: whoever
+    restarts a server has half a year until the next time.
+    """
+    authority = open_authority(directory)
+    files = TlsFiles(
+        certificate=directory / "server.pem",
+        key=directory / "server-key.pem",
+        authority=directory / "ca.pem",
+    )
+    if not (files.key.exists() and authority.is_fresh(files.certificate, hosts)):
+        certificate, key = authority.issue(hosts)
+        files.certificate.unlink(missing_ok=True)  # never a new key beside an old certificate
+        replace_file(files.key, key)
+        replace_file(files.certificate, certificate, mode=PUBLIC)
+    return files
+
+
+def _authority_class() -> type[Authority]:
+    try:
+        from antiphon.engines.nats.certificate_authority import Authority
+    except ImportError as error:
+        raise Misconfigured(
+            "making certificates needs the package 'cryptography'",
+            hint="pip install 'antiphon[server]'",
+        ) from error
+    return Authority

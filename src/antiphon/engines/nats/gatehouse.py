@@ -1,0 +1,210 @@
+"""The gate's reading room: answers members' reads as the server would, within their scope.
+
+A member's request comes on `apg.<mesh>.<user>.get` or `….leader`, subjects on which only that
+user may publish. The answer has the wire form of a direct get, or of the leader's message get,
+and holds what the server's own answer would hold, less what the user's scope does not show.
+
+Every record passes `Sight.sees` on its way out, whatever was asked. Answers go only to the user's
+own inbox, since this connection may publish anywhere and the asker chooses the reply subject.
+
+Bounds: requests in service per user, batched reads in service per user and in all, and the bytes
+of one answer. Beyond the first a request is refused in words; the others make it wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeAlias
+
+from antiphon.core.scope import Scope
+from antiphon.engines.nats import wire
+from antiphon.engines.nats.log import NatsLog
+from antiphon.engines.nats.pipeline import Reply
+from antiphon.engines.nats.readings import BadQuestion, Question, Readings, parse, status
+from antiphon.engines.nats.scoped import DENIED, READS_AT_ONCE, ScopedLog, gate_subject
+from antiphon.engines.nats.sight import Sight, sight_of
+from antiphon.errors import AntiphonError, EngineDenied, Misconfigured, Unavailable
+from antiphon.ports import Engine
+
+QUEUE = "gate"
+"""Several gates of one mesh share its requests."""
+BATCHES_PER_USER = 2
+BATCHES_AT_ONCE = 16
+"""Times `readings.ANSWER_BYTES`: what all answers under way may weigh."""
+MAX_REFUSALS = 4096
+"""Refusals that wait to be sent; beyond it they are dropped."""
+_ROOM_CHECK_BYTES = 256 * 1024
+_BAD_REQUEST, _FAILED, _BUSY = 408, 500, 503
+
+_Read: TypeAlias = Callable[[Sight, Question], Awaitable[list[Reply]]]
+_log = logging.getLogger(__name__)
+
+
+def inbox_of(user: str) -> str:
+    """The subject below which a user gets its answers, and nobody else does."""
+    return f"_I.{user}"
+
+
+class _Desk:
+    """What is in service for one user."""
+
+    __slots__ = ("batches", "in_service")
+
+    def __init__(self) -> None:
+        self.in_service = 0
+        self.batches = asyncio.Semaphore(BATCHES_PER_USER)
+
+
+class Gatehouse:
+    """Serves the reads of one mesh's members. `engine` must have full rights."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        scope_of: Callable[[str], Scope],
+        *,
+        inbox_of: Callable[[str], str] = inbox_of,
+    ) -> None:
+        log = engine.log
+        if not isinstance(log, NatsLog) or isinstance(log, ScopedLog):
+            raise Misconfigured("the gate needs a connection of its own to NATS, with all rights")
+        self._mesh = log.mesh
+        self._connection = log.connection
+        self._readings = Readings(log)
+        self._scope_of = scope_of
+        self._inbox_of = inbox_of
+        self._desks: dict[str, _Desk] = {}
+        self._batches = asyncio.Semaphore(BATCHES_AT_ONCE)
+        self._refused: deque[bytes] = deque(maxlen=MAX_REFUSALS)
+        self._refusing = asyncio.Event()
+        self.ready = asyncio.Event()
+        """Set while requests are heard."""
+
+    def in_service(self, user: str) -> int:
+        """How many requests of a user are being answered."""
+        desk = self._desks.get(user)
+        return 0 if desk is None else desk.in_service
+
+    async def run(self) -> None:
+        """Serve until cancelled, over reconnects; `EngineDenied` if the server forbids it."""
+        denied: asyncio.Future[EngineDenied] = asyncio.get_running_loop().create_future()
+
+        def on_denied(error: EngineDenied) -> None:
+            if not denied.done():
+                denied.set_result(error)
+
+        async with asyncio.TaskGroup() as group:
+            refusing = group.create_task(self._send_refusals())
+            listeners = [
+                self._connection.listen(
+                    gate_subject(self._mesh, "*", verb),
+                    self._answerer(group, read),
+                    denied=on_denied,
+                    queue=QUEUE,
+                )
+                for verb, read in (
+                    ("get", self._readings.direct),
+                    ("leader", self._readings.leader),
+                )
+            ]
+            try:
+                with contextlib.suppress(Unavailable):  # subscriptions are replayed later
+                    await self._connection.round_trip()
+                self.ready.set()
+                refusal = await denied
+            finally:
+                self.ready.clear()
+                for listener in listeners:
+                    self._connection.unlisten(listener)
+                refusing.cancel()
+        raise refusal
+
+    # --- requests ---------------------------------------------------------------------------
+
+    def _answerer(self, group: asyncio.TaskGroup, read: _Read) -> wire.Handler:
+        def on_request(subject: bytes, reply: bytes, payload: bytes, _header: bytes) -> None:
+            user = subject.decode().split(".")[2]
+            if not reply.startswith(self._inbox_of(user).encode() + b"."):
+                _log.debug("%r asked for an answer on a subject that is not its own", user)
+                return
+            desk = self._desks.setdefault(user, _Desk())
+            if desk.in_service >= READS_AT_ONCE:
+                self._refused.append(reply)
+                self._refusing.set()
+                return
+            desk.in_service += 1
+            group.create_task(self._serve(user, desk, read, reply, payload))
+
+        return on_request
+
+    async def _serve(
+        self, user: str, desk: _Desk, read: _Read, reply: bytes, payload: bytes
+    ) -> None:
+        try:
+            asked = parse(payload)
+            if asked.is_large:
+                async with desk.batches, self._batches:
+                    await self._send(reply, await self._answer(user, read, asked))
+            else:
+                await self._send(reply, await self._answer(user, read, asked))
+        except BadQuestion as error:
+            await self._send(reply, [status(_BAD_REQUEST, error.message)])
+        except Exception:  # noqa: BLE001 - one request must not end the service
+            _log.exception("a member's read failed")
+            await self._send(reply, [status(_FAILED, "the gate failed; its log says how")])
+        finally:
+            desk.in_service -= 1
+            if not desk.in_service:
+                self._desks.pop(user, None)
+
+    async def _answer(self, user: str, read: _Read, asked: Question) -> list[Reply]:
+        try:
+            scope = self._scope_of(user)
+            if not (scope.reads or scope.works or scope.calls):
+                return [status(DENIED, "this key may read nothing on this mesh now")]
+            return await read(sight_of(self._mesh, scope.reads), asked)
+        except BadQuestion:
+            raise
+        except AntiphonError as error:
+            return [status(_FAILED, error.message)]
+
+    # --- answers ----------------------------------------------------------------------------
+
+    async def _send(self, to: bytes, answers: Iterable[Reply]) -> None:
+        """Hand an answer to the server, no faster than it takes it."""
+        connection = self._connection
+        weight = 0
+        try:
+            for answer in answers:
+                if not connection.up:
+                    return  # the asker hears of it from its own connection, or in time
+                connection.send(_frame(to, answer))
+                weight += len(answer.payload) + len(answer.header)
+                if weight >= _ROOM_CHECK_BYTES:
+                    weight = 0
+                    connection.write_out()
+                    await connection.have_room()
+        except Unavailable as error:
+            _log.debug("an answer was lost: %s", error)
+
+    async def _send_refusals(self) -> None:
+        busy = [status(_BUSY, "too many reads at once")]
+        while True:
+            await self._refusing.wait()
+            self._refusing.clear()
+            while self._refused:
+                await self._send(self._refused.popleft(), busy)
+                with contextlib.suppress(Unavailable):
+                    await self._connection.have_room()
+
+
+def _frame(to: bytes, answer: Reply) -> bytes:
+    if not answer.header:
+        return wire.pub(to, answer.payload)
+    size = len(answer.header)
+    total = size + len(answer.payload)
+    return b"HPUB %b %d %d\r\n%b%b\r\n" % (to, size, total, answer.header, answer.payload)

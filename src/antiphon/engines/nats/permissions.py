@@ -1,0 +1,124 @@
+"""What a scope means in subjects: the second wall's own table (docs/decisions/0010).
+
+A member may publish what its kinds need, read the newest record of the subjects it may read, pull
+from the queues that were made for it, and ask the gate for the rest. It reaches no stream, makes
+no consumer, and asks no question whose body the server would obey without looking at permissions.
+
+Refuses nothing by itself: the server does. Lists are never empty, which a server takes to mean
+everything. To a server the wildcard in a subscription, or at the end of a read, is an ordinary
+token while it looks at permissions: whoever may ask for `render.video.*` may ask for
+`render.video.>`. So a kind that is named exactly needs care, below.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from antiphon.core import subjects
+from antiphon.core.scope import EVERY_KIND, Scope
+from antiphon.engines.nats.keypairs import check_user
+from antiphon.engines.nats.streams import log_name
+from antiphon.errors import Malformed
+
+_QUEUE = re.compile(r"[A-Za-z0-9_=-]+", re.ASCII)
+
+
+class Permissions(Struct, frozen=True):
+    """The subjects, with wildcards, that a user may publish on and subscribe to."""
+
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...]
+    unheard: tuple[str, ...] = ()
+    """What it does not hear of that, whatever wildcards it subscribes with."""
+
+
+def of_member(mesh: str, user: str, scope: Scope, queues: Sequence[str]) -> Permissions:
+    """A member with a scope, who may pull from the queues named."""
+    check_user(user)
+    log = subjects.root(mesh)
+    stream = log_name(mesh)
+    newest = f"$JS.API.DIRECT.GET.{stream}"
+    at_hand = [one for one in scope.reads if one.endswith(EVERY_KIND)]
+    publish = [
+        *_each(log, ("job",), scope.works),
+        *_each(log, ("call.*", "wait"), scope.calls),
+        *(subjects.control(mesh, what) for what in ("ucan.*", "revoke.*", "evidence.*")),
+        f"{newest}.{subjects.all_control(mesh)}",
+        f"{newest}.{subjects.seal(mesh)}",
+        *(f"{newest}.{one}" for one in _each(log, ("job", "wait", "call.*"), at_hand)),
+    ]
+    for queue in queues:
+        if _QUEUE.fullmatch(queue) is None:
+            raise Malformed(f"{queue!r} is not the name of a queue", reason="queue")
+        publish.append(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{queue}")
+        publish.append(f"$JS.ACK.{stream}.{queue}.>")
+    publish += [f"apg.{mesh}.{user}.>", *_to_gate(mesh, user)]
+    publish += [f"apb.{mesh}.roll", f"apb.{mesh}.inbox.>"]
+    live = f"apr.{mesh}"
+    audible, bounded = _audible(scope.reads)
+    subscribe = [
+        *_own(mesh, user),
+        f"{live}.ctl.>",
+        f"{live}.seal",
+        *_each(live, ("job", "wait", "call.*"), audible),
+        f"apb.{mesh}.roll",
+    ]
+    unheard = _each(live, ("job", "wait", "call.*"), (f"{kind}.>" for kind in bounded))
+    return Permissions(tuple(publish), tuple(subscribe), tuple(unheard))
+
+
+def _audible(reads: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The filters that may be heard live, and the kinds below which nothing may be.
+
+    What is denied below a kind would be denied to a filter there, too. So a kind that is named
+    exactly beside a part of what lies below it is not heard live; the gate still shows it.
+    """
+    audible: list[str] = []
+    bounded: list[str] = []
+    for one in reads:
+        if one.endswith(EVERY_KIND) or f"{one}.>" in reads:
+            audible.append(one)
+        elif not any(other.startswith(f"{one}.") for other in reads):
+            audible.append(one)
+            bounded.append(one)
+    return audible, bounded
+
+
+def of_ticket(mesh: str, user: str) -> Permissions:
+    """Whoever holds a ticket may ask the gate, and hear its answer."""
+    check_user(user)
+    return Permissions(_to_gate(mesh, user), _own(mesh, user))
+
+
+def of_door(mesh: str, user: str) -> Permissions:
+    """A member's door key may ask the gate for a login: as little as a ticket may."""
+    return of_ticket(mesh, user)
+
+
+def below(kind_filter: str) -> str:
+    """What follows `job.` and the like for the kinds of a filter: the job's id comes last.
+
+    `render.>` means the kinds below `render`, so at least one token of a kind and the id.
+    """
+    if kind_filter == EVERY_KIND:
+        return kind_filter
+    if kind_filter.endswith(".>"):
+        return f"{kind_filter[:-1]}*.>"
+    return f"{kind_filter}.*"
+
+
+def _each(root: str, branches: Iterable[str], kind_filters: Iterable[str]) -> list[str]:
+    filters = [below(one) for one in kind_filters]
+    return [f"{root}.{branch}.{kinds}" for branch in branches for kinds in filters]
+
+
+def _to_gate(mesh: str, user: str) -> tuple[str, ...]:
+    return (f"apb.{mesh}.gate.{user}.>",)
+
+
+def _own(mesh: str, user: str) -> tuple[str, ...]:
+    """Where answers to this user arrive, and nobody else listens."""
+    return (f"_I.{user}.>", f"apb.{mesh}.inbox.{user}.>")

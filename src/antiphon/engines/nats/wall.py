@@ -1,0 +1,172 @@
+"""`ports.Wall` on NATS: gives logins, takes them back, and makes the queues that they admit.
+
+Lives beside the server, with the keys of its accounts and a connection of all rights. Decides
+nothing: scopes come from the gate, subjects from `permissions`.
+
+Invariant: a revocation is on disk before the server is told, so a server that could not be told
+learns it when it starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.core import subjects
+from antiphon.core.scope import Scope
+from antiphon.engines.nats import permissions, wire
+from antiphon.engines.nats.accounts import Accounts
+from antiphon.engines.nats.connection import Connection, Login
+from antiphon.engines.nats.keypairs import UserKey
+from antiphon.engines.nats.log import NatsLog
+from antiphon.errors import Unavailable
+
+UPDATE_TIMEOUT_S = 5.0
+_UPDATE = b"$SYS.REQ.CLAIMS.UPDATE"
+
+ConnectSystem = Callable[[], Awaitable[Connection]]
+"""A fresh connection to the server's system account."""
+
+
+class _Status(Struct, frozen=True):
+    account: str = ""
+    code: int = 0
+    message: str = ""
+
+
+class _Failure(Struct, frozen=True):
+    description: str = ""
+
+
+class _Updated(Struct, frozen=True):
+    data: _Status | None = None
+    error: _Failure | None = None
+
+
+_decode = msgspec.json.Decoder(_Updated).decode
+
+
+class NatsWall:
+    """The second wall of one mesh."""
+
+    def __init__(self, accounts: Accounts, log: NatsLog, *, connect_system: ConnectSystem) -> None:
+        self._accounts = accounts
+        self._log = log
+        self._mesh = log.mesh
+        self._connect_system = connect_system
+        self._telling = asyncio.Lock()
+
+    # --- letting in -------------------------------------------------------------------------
+
+    def admit(
+        self, user: str, scope: Scope, queues: Sequence[str], *, name: str, now_s: int
+    ) -> str:
+        """See `ports.Wall.admit`."""
+        granted = permissions.of_member(self._mesh, user, scope, queues)
+        return self._accounts.user_jwt(
+            user, granted, expires_s=scope.until_s, name=name, issued_s=now_s
+        )
+
+    def admit_ticket(self, user: str, until_s: int, now_s: int) -> str:
+        """See `ports.Wall.admit_ticket`."""
+        granted = permissions.of_ticket(self._mesh, user)
+        return self._accounts.user_jwt(
+            user, granted, expires_s=until_s, name="ticket", issued_s=now_s
+        )
+
+    def admit_door(self, user: str, until_s: int | None, now_s: int) -> str:
+        """See `ports.Wall.admit_door`."""
+        granted = permissions.of_door(self._mesh, user)
+        return self._accounts.user_jwt(
+            user, granted, expires_s=until_s, name="door", issued_s=now_s
+        )
+
+    def full(self, user: str, now_s: int) -> str:
+        """A login with all rights: for the owner's own machine and the gate."""
+        return self._accounts.user_jwt(user, None, expires_s=None, name="full", issued_s=now_s)
+
+    async def make_queues(self, kind: str) -> tuple[str, ...]:
+        """See `ports.Wall.make_queues`."""
+        subjects.check_kind(kind)
+        names: list[str] = []
+        for urgency in subjects.CLASSES:
+            name = subjects.queue_name(kind, urgency)
+            calls = subjects.calls_of(self._mesh, urgency, kind, below=False)
+            async with self._log.work(calls, name=name):  # joining makes it; leaving keeps it
+                names.append(name)
+        return tuple(names)
+
+    # --- showing out ------------------------------------------------------------------------
+
+    async def expel(self, users: Iterable[str], now_s: int, *, unrestricted: bool = False) -> None:
+        """See `ports.Wall.expel`; returns when the server has ended their connections.
+
+        Logins with all rights are in the mesh's own account, which the server is only told about
+        if one of these was given here, or with `unrestricted`: telling it ends what members wait
+        for across the border, and a waiting pull is asked again only after a while.
+        """
+        leaving = tuple(users)
+        if not leaving:
+            return
+        accounts = self._accounts
+        async with self._telling:
+            accounts.revoke(leaving, now_s)
+            told = [accounts.members_account_jwt(now_s)]
+            if unrestricted or accounts.has_unrestricted(leaving):
+                told.append(accounts.mesh_account_jwt(now_s))
+            system = await self._connect_system()
+            try:
+                for jwt in told:
+                    await _update(system, jwt)
+            finally:
+                await system.close()
+
+
+def system_connector(
+    accounts: Accounts, url: str, *, tls: ssl.SSLContext | None = None
+) -> ConnectSystem:
+    """How the wall reaches the system account of a server that trusts these accounts."""
+
+    async def connect() -> Connection:
+        login = system_login(accounts)
+        return await Connection.open(url, login=login, name="antiphon-wall", tls=tls)
+
+    return connect
+
+
+def system_login(accounts: Accounts) -> Login:
+    """A login to the system account, for whoever holds the accounts' keys."""
+    key = UserKey.new()
+    jwt = accounts.system_user_jwt(key.public, name="system", issued_s=int(time.time()))
+    return Login(jwt=jwt, user_seed=key.seed)
+
+
+async def _update(system: Connection, jwt: str) -> None:
+    """Give the server an account's new text, and wait until it says that it has it."""
+    answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def on_answer(_subject: bytes, _reply: bytes, payload: bytes, _header: bytes) -> None:
+        if not answered.done():
+            answered.set_result(payload)
+
+    inbox = f"{system.inbox}.update"
+    listener = system.listen(inbox, on_answer)
+    system.require_up()
+    system.send(wire.pub(_UPDATE, jwt.encode(), inbox.encode()))
+    try:
+        async with asyncio.timeout(UPDATE_TIMEOUT_S):
+            told = _decode(await answered)
+    except TimeoutError as error:
+        raise Unavailable("the NATS server did not confirm the new account") from error
+    except msgspec.DecodeError as error:
+        raise Unavailable("the NATS server's answer about the account is unreadable") from error
+    finally:
+        system.unlisten(listener)
+    if told.error is not None or told.data is None:
+        why = told.error.description if told.error is not None else "no reason given"
+        raise Unavailable(f"the NATS server refused the new account: {why}")

@@ -1,0 +1,92 @@
+"""A server with accounts and TLS, a mesh on it, and ways in of every kind."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from antiphon.core.scope import Scope
+from antiphon.engines.nats import (
+    Accounts,
+    Gatehouse,
+    LocalServer,
+    NatsEngine,
+    NatsWall,
+    Reader,
+    UserKey,
+)
+from antiphon.engines.nats.certificates import TlsFiles, server_files
+from antiphon.engines.nats.wall import system_connector
+from antiphon.testing.engine_suite.harness import new_mesh
+
+RENDER = Scope(reads=("render.>",), works=("render.>",), calls=("render.>",))
+
+
+def now_s() -> int:
+    return int(time.time())
+
+
+class Operated:
+    """What a test needs of it."""
+
+    def __init__(self, server: LocalServer, accounts: Accounts, tls: TlsFiles, mesh: str) -> None:
+        self.server = server
+        self.accounts = accounts
+        self.tls = tls
+        self.mesh = mesh
+        self._has_gate = False
+        self.owner: NatsEngine
+        self.wall: NatsWall
+
+    async def enter(self, key: UserKey, jwt, **extra) -> NatsEngine:
+        settings = {"tls": self.tls.client_context(), **extra}
+        return await NatsEngine.connect(
+            self.server.url, self.mesh, jwt=jwt, user_seed=key.seed, **settings
+        )
+
+    async def enter_fully(self, **extra) -> NatsEngine:
+        key = UserKey.new()
+        jwt = self.accounts.user_jwt(
+            key.public, None, expires_s=None, name="owner", issued_s=now_s()
+        )
+        return await self.enter(key, jwt, **extra)
+
+    async def admit(self, scope: Scope = RENDER, *, queues=(), key=None, **extra) -> NatsEngine:
+        """A member as it would be after joining: it reads through the gate, where there is one."""
+        key = UserKey.new() if key is None else key
+        jwt = self.wall.admit(key.public, scope, queues, name="member", now_s=now_s())
+        if self._has_gate:
+            extra = {"reader": Reader(key.public, scope), **extra}
+        return await self.enter(key, jwt, **extra)
+
+    @asynccontextmanager
+    async def gate(self, scope: Scope) -> AsyncIterator[None]:
+        """While entered, everybody's reads are answered within one scope."""
+        gatehouse = Gatehouse(self.owner, lambda _: scope)
+        running = asyncio.ensure_future(gatehouse.run())
+        await gatehouse.ready.wait()
+        self._has_gate = True
+        try:
+            yield
+        finally:
+            self._has_gate = False
+            running.cancel()
+            await asyncio.wait([running])
+
+    def connect_system(self):
+        return system_connector(self.accounts, self.server.url, tls=self.tls.client_context())
+
+
+@asynccontextmanager
+async def operated(directory: Path) -> AsyncIterator[Operated]:
+    """A running mesh behind both walls."""
+    mesh = new_mesh()
+    accounts = Accounts.open(directory, mesh)
+    tls = server_files(directory, ["127.0.0.1", "localhost"])
+    async with LocalServer(directory / "server", accounts=accounts, tls=tls) as server:
+        place = Operated(server, accounts, tls, mesh)
+        async with await place.enter_fully(create=True) as owner:
+            place.owner = owner
+            place.wall = NatsWall(accounts, owner.log, connect_system=place.connect_system())
+            yield place

@@ -1,0 +1,75 @@
+"""What a scope shows: the arithmetic of subject filters, and of kinds turned into them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiphon.core.scope import admits
+from antiphon.core.subjects import lane_of, matches
+from antiphon.engines.nats.sight import Sight, is_filter, is_within, lane_subjects, meet
+from antiphon.testing.engine_suite.harness import job_id
+
+TOKENS = st.sampled_from(["a", "b", "c"])
+FILTERS = st.builds(
+    lambda tokens, is_open: ".".join([*tokens, *([">"] if is_open else [])]),
+    st.lists(st.one_of(TOKENS, st.just("*")), min_size=1, max_size=4),
+    st.booleans(),
+)
+SUBJECTS = st.lists(TOKENS, min_size=1, max_size=5).map(".".join)
+
+
+@given(one=FILTERS, other=FILTERS, subject=SUBJECTS)
+def test_two_filters_meet_in_the_subjects_that_match_both(one, other, subject):
+    both = meet(one, other)
+    expected = matches(one, subject) and matches(other, subject)
+    assert expected == (both is not None and matches(both, subject))
+    assert both is None or (is_filter(both) and is_within(both, one) and is_within(both, other))
+    assert meet(other, one) == both
+
+
+@given(inner=FILTERS, outer=FILTERS, subjects=st.lists(SUBJECTS, min_size=1, max_size=20))
+def test_a_filter_lies_within_another_or_shows_a_subject_outside(inner, outer, subjects):
+    if is_within(inner, outer):
+        assert all(matches(outer, one) for one in subjects if matches(inner, one))
+    else:
+        # Its freest subjects: a token that nobody else names, at every length that it allows.
+        free = ".".join("z" if one in "*>" else one for one in inner.split("."))
+        longer = [free, f"{free}.z", f"{free}.z.z.z.z"] if inner.endswith(">") else [free]
+        assert not all(matches(outer, one) for one in longer)
+
+
+@pytest.mark.parametrize(
+    "text", ["", ".", "a.", ".a", "a..b", ">.a", "a.>.b", "a b", "a\r\nb", "ä"]
+)
+def test_what_is_no_filter(text):
+    assert not is_filter(text)
+
+
+KINDS = st.sampled_from(["a", "a.b", "a.b.c", "b", "b.a", "c"])
+KIND_FILTERS = st.one_of(KINDS, KINDS.map(lambda kind: f"{kind}.>"), st.just(">"))
+PLACES = st.sampled_from(["job", "wait", "call.0", "call.1", "call.2", "ctl", "strange"])
+
+
+@given(reads=st.lists(KIND_FILTERS, max_size=4), place=PLACES, kind=KINDS, pattern=FILTERS)
+def test_a_sight_shows_control_and_the_kinds_of_its_scope(reads, place, kind, pattern):
+    sight = Sight("m", reads)
+    subject = f"ap.m.{place}.{kind}.{job_id(1)}"
+    lane = lane_of(subject)
+    expected = place == "ctl" or ">" in reads
+    expected |= lane is not None and any(admits(one, lane[0]) for one in reads)
+    assert sight.sees(subject) == expected
+    assert sight.sees("ap.m.seal")
+    assert not sight.sees(f"ap.other.{place}.{kind}.{job_id(1)}")
+    for wide in (f"ap.m.{pattern}", pattern, "ap.m.>", ">"):
+        parts = sight.parts(wide)
+        assert sum(matches(one, subject) for one in parts) == (expected and matches(wide, subject))
+    if sight.has_at_hand(subject):
+        # Whoever may ask for a subject may ask for everything below the same beginning.
+        assert sight.sees(f"ap.m.{place}.{kind}.deeper.{job_id(1)}")
+
+
+def test_lane_filters_stand_for_five_subjects():
+    found = [one for two in ("*", "call.*") for one in lane_subjects("m", f"ap.m.{two}.k.x.1")]
+    assert found == [f"ap.m.{one}.k.x.1" for one in ("wait", "job", "call.0", "call.1", "call.2")]
+    for other in ("ap.m.*.1", "ap.m.*.k.*", "ap.x.*.k.1", "ap.m.job.k.1", "ap.m.call.*.k.>", ">"):
+        assert lane_subjects("m", other) == (other,)
