@@ -80,14 +80,36 @@ def _may_cancel(control: Control, author: str, job: Job | None) -> bool:
     return author == control.coordinator or (job is not None and job.scheduler == author)
 
 
+def stands_for(control: Control, op: ops.JobOp, seq: int, node: str) -> bool:
+    """Whether an op is `node`'s: by its own key, or by one that it passes everything on to.
+
+    A machine's key signs nothing but delegations; what it does is signed by its processes, which
+    hold from it by powerlines.
+    """
+    if op.author == node:
+        return True
+    chain = control.grants.chain(control.owner, op.auth, before=seq) if op.auth else None
+    if chain is None or chain.fault is not None:
+        return False
+    for link in reversed(chain.links):
+        if link.payload.subject is not None:
+            return False
+        if link.payload.iss == node:
+            return True
+    return False
+
+
 def has_ended(control: Control, job: Job, seq: int) -> bool:
     """Whether the authority under which the present tenure was begun has ended since."""
-    if control.quarantined.get(job.claimer, 0) > job.auth_seq:
+    fall = control.fallen.get(job.claimer)
+    if fall is not None and fall[0] > job.auth_seq:
         return True
-    if not job.auth or control.rules.authority == "open":
+    if control.rules.authority == "open":
         return False
+    if not job.auth:
+        return job.claimer != control.owner  # another owner's tenure, or one of an open mesh
     chain = control.grants.chain(control.owner, job.auth, before=seq)
-    if chain is None:
+    if chain is None or chain.fault is not None:
         return True
     revoked = control.grants.revoked(job.auth, before=seq, after=job.auth_seq)
     return any(chain.may_revoke(did, cid) for cid, who in revoked.items() for did in who)

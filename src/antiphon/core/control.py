@@ -20,6 +20,9 @@ from antiphon.core.records import Activation, Entry, open_anywhere
 from antiphon.core.rules import PROTOCOL, Rules, contradiction
 from antiphon.errors import Outdated
 
+MESH_META = "mesh"
+"""A delegation whose metadata names a mesh is good on that mesh only: one key may own several."""
+
 OwnerOp = ops.MeshRules | ops.MeshRoute | ops.MeshCoordinator | ops.MeshReadmit
 GrantOp = ops.UcanDelegate | ops.UcanRevoke
 
@@ -41,6 +44,9 @@ class Control(Struct, frozen=True, kw_only=True):
     """Delegations and revocations: one book for all intervals, asked by sequence."""
     quarantined: dict[str, int]
     """Authors that were shown to equivocate, and where. Never changed in place."""
+    fallen: dict[str, tuple[int, tuple[int, int]]] = {}
+    """Where each author was last quarantined, readmitted since or not, and the timestamp that it
+    had signed twice: what ended there stays ended, and old evidence says nothing new."""
 
     def route_for(self, kind: str) -> str | None:
         """The node that jobs of this kind are routed to, by the longest prefix, or None."""
@@ -146,6 +152,7 @@ class ControlHistory:
             owner_hlc=op.hlc,
             grants=self.grants,
             quarantined={},
+            fallen={},
         )
         self._push(entry.seq, state)
         return Reason.OK
@@ -235,7 +242,10 @@ def _judge_evidence(control: Control, body: ops.EvidenceBody) -> Reason:
     is_by_one = one.op.author == two.op.author == body.node
     if not is_by_one or one.op.hlc != two.op.hlc or body.node == control.owner:
         return Reason.PROOF
-    return Reason.OK
+    if one.op.mesh != control.mesh or two.op.mesh != control.mesh:
+        return Reason.PROOF  # geneses of other meshes name none
+    known = control.fallen.get(body.node)
+    return Reason.ALREADY if known is not None and one.op.hlc <= known[1] else Reason.OK
 
 
 def _judge_grant(control: Control, entry: Entry, op: ops.UcanDelegate | ops.UcanRevoke) -> Reason:
@@ -252,6 +262,8 @@ def _judge_grant(control: Control, entry: Entry, op: ops.UcanDelegate | ops.Ucan
     claims = delegation.payload
     if op.author not in {claims.iss, claims.aud, control.owner}:
         return Reason.NO_CHAIN
+    if isinstance(claims.meta, dict) and claims.meta.get(MESH_META, control.mesh) != control.mesh:
+        return Reason.MESH
     return Reason.OK if grants.is_signed(delegation) else Reason.SIGNATURE
 
 
@@ -274,7 +286,14 @@ def _effect(
                 coordinator=body.owner if was_owner else control.coordinator,
             )
         case ops.MeshEvidence(body=body):
-            return replace(control, since=seq, quarantined={**control.quarantined, body.node: seq})
+            shown = open_anywhere(control.mesh, body.first.encode()).op
+            fall = (seq, shown.hlc if shown is not None else op.hlc)
+            return replace(
+                control,
+                since=seq,
+                quarantined={**control.quarantined, body.node: seq},
+                fallen={**control.fallen, body.node: fall},
+            )
         case ops.MeshReadmit(body=body):
             left = {who: at for who, at in control.quarantined.items() if who != body.node}
             return replace(control, since=seq, owner_hlc=op.hlc, quarantined=left)

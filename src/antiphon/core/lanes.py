@@ -108,7 +108,7 @@ def effective(control: Control | None, job: Job | None, seq: int) -> Job | None:
     """The job as it stands at a sequence: a tenure ends where its authority did."""
     if job is None or control is None or job.state not in HELD:
         return job
-    if not job.auth and not control.quarantined:
+    if control.rules.authority == "open" and not control.fallen:
         return job
     return without_authority(job) if authority.has_ended(control, job, seq) else job
 

@@ -63,6 +63,14 @@ def admits(kind_filter: str, kind: str) -> bool:
     return kind == kind_filter
 
 
+def narrower(scope: Scope, than: Scope) -> bool:
+    """Whether `than` admits anything that `scope` does not."""
+    pairs = ((than.reads, scope.reads), (than.works, scope.works), (than.calls, scope.calls))
+    return any(
+        not any(_within(one, other) for other in left) for before, left in pairs for one in before
+    )
+
+
 def filter_of(glob: str) -> str | None:
     """The kind filter that says the same as a `like` pattern; None if none does."""
     if glob == "*":
@@ -131,10 +139,8 @@ def _speaks_of_kind(statement: Any) -> bool:
         case [str(), str() as selector, _] if selector[:1] == ".":
             named = selector.startswith((".kind", '.["kind"', ".[")) or selector in _ABOUT_ALL
             return named or selector.startswith("..")
-        case ["not", inner]:
+        case ["not", [str(), str(), _] as inner]:
             return _speaks_of_kind(inner)
-        case ["or" | "and", list() as inner]:
-            return any(_speaks_of_kind(one) for one in inner)
         case _:
             return True
 

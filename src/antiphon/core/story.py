@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from antiphon.core import ops
+from antiphon.core import ops, terms
+from antiphon.core.grants import open_token
 from antiphon.core.ids import short_node
 from antiphon.core.reasons import Reason
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from antiphon.core.records import Entry
+
+
+_SHORT_CID: Final = 8
 
 
 class Line(Struct, frozen=True, kw_only=True):
@@ -80,7 +84,44 @@ def _deed(op: ops.AnyOp) -> str:
         case ops.JobCancel(body=body):
             return f"cancelled it{': ' + body.reason if body.reason else ''}"
         case _:
+            return _deed_about_the_mesh(op)
+
+
+def _deed_about_the_mesh(op: ops.AnyOp) -> str:
+    match op:
+        case ops.MeshGenesis(body=body):
+            return f"founded the mesh {body.name!r}"
+        case ops.MeshRules():
+            return "changed the rules"
+        case ops.MeshRoute(body=body) if body.target is None:
+            return f"lifted the route of {body.kind}"
+        case ops.MeshRoute(body=body):
+            return f"routed {body.kind} to {short_node(body.target or '')}"
+        case ops.MeshCoordinator(body=body):
+            return f"made {short_node(body.node)} the coordinator"
+        case ops.MeshRecover(body=body):
+            return f"made {short_node(body.owner)} the owner"
+        case ops.MeshEvidence(body=body):
+            return f"showed that {short_node(body.node)} signed two ops with one timestamp"
+        case ops.MeshReadmit(body=body):
+            return f"readmitted {short_node(body.node)}"
+        case ops.UcanDelegate(body=body):
+            return _grant(body.token)
+        case ops.UcanRevoke(body=body):
+            return f"revoked the grant {body.cid[-_SHORT_CID:]}"
+        case _:
             return f"wrote {op.TYPE}"
+
+
+def _grant(token: str) -> str:
+    delegation = open_token(token)
+    claims = delegation.payload
+    alias = terms.alias_of(delegation)
+    whom = short_node(claims.aud) + (f" ({alias})" if alias else "")
+    if claims.subject is None:
+        return f"brought a grant that passes on to {whom} what {short_node(claims.iss)} holds"
+    right = terms.rights_of(claims.cmd)
+    return f"brought a grant to {whom}: {right} {terms.kinds_in_words(delegation)}"
 
 
 def _seconds(milliseconds: int) -> str:

@@ -119,6 +119,14 @@ def calls_of(mesh: str, urgency: int, kind: str, *, below: bool) -> str:
     return f"{ROOT}.{mesh}.call.{urgency}.{kind}.{'>' if below else '*'}"
 
 
+def queue_name(kind: str, urgency: int) -> str:
+    """The shared queue of one kind and class: the same for every worker.
+
+    Engines allow no dot in a queue's name; `=` cannot occur in a kind, so names stay distinct.
+    """
+    return f"{kind.replace('.', '=')}={urgency}"
+
+
 def lane_of(subject: str) -> tuple[str, str] | None:
     """(kind, job id) of a subject that belongs to a lane, else None."""
     tokens = subject.split(".")

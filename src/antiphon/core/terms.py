@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType
 
+from antiphon.core.control import MESH_META
 from antiphon.core.scope import EVERY_KIND, filter_of, kinds_of
 from antiphon.core.ucan import TOP, Payload, Policy
 from antiphon.errors import Malformed
@@ -60,11 +61,16 @@ def check(terms: Terms) -> Terms:
             )
     if not terms.can or not terms.kinds:
         raise Malformed("a grant needs something that it allows, and kinds", reason="right")
-    if len(terms.alias) > MAX_ALIAS_LENGTH or not terms.alias.isprintable():
+    check_alias(terms.alias)
+    return terms
+
+
+def check_alias(alias: str) -> None:
+    """`Malformed` if people could not read it in a list."""
+    if len(alias) > MAX_ALIAS_LENGTH or not alias.isprintable():
         raise Malformed(
             f"an alias has up to {MAX_ALIAS_LENGTH} letters, all of them visible", reason="alias"
         )
-    return terms
 
 
 def payloads(
@@ -74,6 +80,7 @@ def payloads(
     audience: str,
     owner: str,
     nonce: Callable[[int], bytes],
+    mesh: str = "",
     not_before_s: int | None = None,
 ) -> list[Payload]:
     """The delegations that these terms amount to, not signed yet."""
@@ -91,13 +98,15 @@ def payloads(
             nonce=nonce(NONCE_BYTES),
             exp=terms.until_s,
             nbf=UNSET if not_before_s is None else not_before_s,
-            meta={_ALIAS: terms.alias} if terms.alias else UNSET,
+            meta=_meta(terms.alias, mesh),
         )
         for command in commands
     ]
 
 
-def passing_on(*, issuer: str, audience: str, alias: str, nonce: Callable[[int], bytes]) -> Payload:
+def passing_on(
+    *, issuer: str, audience: str, mesh: str, alias: str, nonce: Callable[[int], bytes]
+) -> Payload:
     """A machine's standing grant to one of its own processes: whatever the machine holds."""
     return Payload(
         iss=issuer,
@@ -107,8 +116,13 @@ def passing_on(*, issuer: str, audience: str, alias: str, nonce: Callable[[int],
         pol=Policy([]),
         nonce=nonce(NONCE_BYTES),
         exp=None,
-        meta={_ALIAS: alias},
+        meta=_meta(alias, mesh),
     )
+
+
+def _meta(alias: str, mesh: str) -> dict[str, Any] | UnsetType:
+    named = {_ALIAS: alias, MESH_META: mesh}
+    return {key: value for key, value in named.items() if value} or UNSET
 
 
 def _policy(kinds: tuple[str, ...]) -> list[Any]:

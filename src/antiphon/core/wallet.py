@@ -44,6 +44,22 @@ def chains_to(grants: Grants, owner: str, did: str, *, before: int) -> list[Chai
     return [chain for chain in chains if chain is not None and chain.fault is None]
 
 
+def acts_for(grants: Grants, did: str, *, before: int) -> frozenset[str]:
+    """A key, and the machines that pass everything on to it."""
+    found, frontier = {did}, {did}
+    for _ in range(MAX_LINKS):
+        frontier = {
+            link.payload.iss
+            for holder in frontier
+            for link in grants.given_to(holder, before=before)
+            if link.payload.subject is None
+        } - found
+        if not frontier:
+            break
+        found |= frontier
+    return frozenset(found)
+
+
 class _Choice(Struct, frozen=True):
     revision: int
     owner: str

@@ -40,7 +40,7 @@ class Caretaker:
         self.node = node
         self.roster = Roster(node)
         self.round_s = round_s
-        self._ended = 0
+        self._looked_at = (0, 0)
 
     async def run(self) -> None:
         """Look after the mesh until cancelled."""
@@ -71,10 +71,10 @@ class Caretaker:
     def _revoked(self) -> list[Job]:
         """Held jobs whose holder lost its authority since the last look."""
         peer = self.node.peer
-        ended = peer.history.grants.revocations + len(peer.control.quarantined)
-        if ended == self._ended:
+        state = (peer.control.since, peer.history.grants.revocations)
+        if state == self._looked_at:
             return []
-        self._ended = ended
+        self._looked_at = state
         held = self.node.replica.jobs(states=HELD, limit=HELD_PER_ROUND)
         return [job for job in held if self._is_open(job)]
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from antiphon.core import lanes
+from antiphon.core.wallet import acts_for
+
 if TYPE_CHECKING:
     from antiphon.core.jobs import Job
     from antiphon.runtime.node import FullNode
@@ -22,17 +25,20 @@ class Roster:
 
     def state_of(self, kind: str, job: str) -> Job | None:
         """The state of one job, or None if there is no such job."""
-        return self._node.replica.job(kind, job)
+        node = self._node
+        found = node.replica.job(kind, job)
+        return lanes.effective(node.peer.control, found, node.applied + 1)
 
     def claimable(self, kind: str, *, by: str, limit: int = 100) -> list[Job]:
         """Pending jobs of this kind, or below it, that `by` could claim now, oldest first."""
         peer = self._node.peer
         now_ms = peer.author.now().wall_ms
         routes = peer.control.route_for
+        nodes = {None, *acts_for(peer.control.grants, by, before=self._node.applied + 1)}
         return [
             job
             for job in self._node.replica.pending(kind, limit=limit)
-            if routes(job.kind) in {None, by} and job.is_claimable(now_ms, by)
+            if routes(job.kind) in nodes and job.is_claimable(now_ms, by)
         ]
 
     def overdue(self, *, limit: int = 100) -> list[Job]:

@@ -251,3 +251,33 @@ def test_the_light_and_the_late_judge_as_those_who_were_there():
     judged = {record.seq: late.judge(record) for record in (*first, *rest)}
     assert [judged[seq] for seq in sorted(judged)] == ledger.verdicts
     assert late.lanes == ledger.reader.lanes
+
+
+def test_a_delegation_that_names_a_mesh_is_good_on_that_mesh_only():
+    here = Court()
+    for mesh, verdict in ((here.ledger.mesh, OK), ("elsewhere", Reason.MESH)):
+        payload = Payload(
+            iss=OWNER.did,
+            aud=ALICE.did,
+            sub=OWNER.did,
+            cmd="/job",
+            pol=Policy([]),
+            nonce=NONCE,
+            exp=None,
+            meta={"mesh": mesh},
+        )
+        granted = issue(payload, lambda message: bindings.crypto_sign(message, OWNER.secret)[:64])
+        assert here.bring(granted, OWNER) is verdict
+
+
+@pytest.mark.req("M13")
+def test_a_route_to_a_machine_admits_the_processes_that_it_passes_everything_on_to():
+    court = Court()
+    machine, process, friend = ALICE, BOB, CAROL
+    granted = court.grant(OWNER, machine)
+    passed_on = court.grant(machine, process, subject=None)
+    lent = court.grant(machine, friend)
+    assert court.ledger.route("render", machine) is OK
+    job = court.job()
+    assert job.claim(friend, auth=(granted, lent)) is Reason.NOT_ROUTED
+    assert job.claim(process, auth=(granted, passed_on)) is OK

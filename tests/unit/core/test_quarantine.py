@@ -4,7 +4,8 @@ import pytest
 
 from antiphon.core import ops
 from antiphon.core.reasons import Reason
-from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER, RECOVERY
+from antiphon.core.rules import Rules
+from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER, RECOVERY, signed
 from tests.unit.core.ledger import T0, Ledger, Story
 
 OK = Reason.OK
@@ -86,6 +87,30 @@ def test_what_proves_nothing_quarantines_nobody(case):
 def test_evidence_from_another_mesh_proves_nothing_here():
     elsewhere = Ledger(attempts=7)
     assert show(Ledger(), two_faces(elsewhere), at=100) is Reason.PROOF
+
+
+def test_geneses_of_other_meshes_prove_nothing_though_they_name_no_mesh():
+    def founding(name: str) -> str:
+        body = ops.Genesis(name=name, owner=ALICE.did, recovery=BOB.did, rules=Rules())
+        op = ops.MeshGenesis(
+            v=1, mesh="", author=ALICE.did, hlc=(T0, 0), prev=0, deps=(), auth=(), body=body
+        )
+        return signed(ALICE, op).payload.decode()
+
+    pair = [founding("one"), founding("two")]
+    assert show(Ledger(), pair, node=ALICE, at=100) is Reason.PROOF
+
+
+def test_old_evidence_says_nothing_after_a_readmission_and_new_evidence_does():
+    ledger = Ledger()
+    old = two_faces(ledger)
+    assert show(ledger, old, at=100) is OK
+    readmit = ops.ReadmitBody(node=ALICE.did)
+    assert ledger.put(ops.MeshReadmit, readmit, OWNER, at=200) is OK
+    assert show(ledger, old, at=300) is Reason.ALREADY
+    assert ledger.history.current.quarantined == {}
+    assert show(ledger, two_faces(ledger, at=350, other_at=350), at=400) is OK
+    assert ALICE.did in ledger.history.current.quarantined
 
 
 def test_the_recovery_key_replaces_a_lost_owner_from_its_place_on():

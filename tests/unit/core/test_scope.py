@@ -1,0 +1,157 @@
+"""What an engine can hold of a node's authority: kinds to read, to work on and to announce."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiphon.core.scope import (
+    EVERYTHING,
+    NOTHING,
+    Scope,
+    admits,
+    filter_of,
+    kinds_of,
+    narrower,
+    scope_of,
+)
+from antiphon.core.ucan import Policy
+from tests.unit.core.authors import ALICE, BOB, OWNER
+from tests.unit.core.ledger import T0, Ledger
+from tests.unit.core.test_authority import DAY_MS, RENDER, Court
+
+NOW_S = T0 // 1000
+KINDS = ("render", "render.video", "render.video.hd", "renders.x", "build", "build.wheel")
+
+
+def scope(court: Court, who=ALICE, now_s: int = NOW_S) -> Scope:
+    return scope_of(court.ledger.history.current, who.did, now_s)
+
+
+@pytest.mark.parametrize(
+    "glob, wanted",
+    [
+        ("*", ">"),
+        ("render.*", "render.>"),
+        ("render.video.*", "render.video.>"),
+        ("render.video", "render.video"),
+        ("render*", None),
+        ("ren*der", None),
+        ("*.video", None),
+        (".*", None),
+        (r"render.\*", None),
+        ("Render", None),
+        ("", None),
+    ],
+)
+def test_globs_become_filters_only_where_subjects_can_say_the_same(glob, wanted):
+    assert filter_of(glob) == wanted
+
+
+@given(st.sampled_from(["*", "render.*", "render.video.*", "render.video", "build"]))
+def test_a_filter_admits_what_its_glob_does(glob):
+    policy = Policy([["like", ".kind", glob]])
+    for kind in KINDS:
+        assert admits(filter_of(glob), kind) == policy.is_satisfied_by({"kind": kind})
+
+
+leaves = st.one_of(
+    st.builds(lambda g: ["like", ".kind", g], st.sampled_from(["*", "render.*", "build", "r*"])),
+    st.builds(lambda k: ["==", ".kind", k], st.sampled_from(KINDS)),
+    st.builds(lambda k: ["!=", ".kind", k], st.sampled_from(KINDS)),
+    st.just(["like", '.["kind"]', "render.*"]),
+)
+statements = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.builds(lambda one: ["not", one], inner),
+        st.builds(lambda many: ["and", many], st.lists(inner, max_size=3)),
+        st.builds(lambda many: ["or", many], st.lists(inner, min_size=1, max_size=3)),
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.lists(statements, max_size=3))
+def test_no_kind_is_admitted_that_the_policy_refuses(source):
+    policy, filters = Policy(source), kinds_of(source)
+    for kind in KINDS:
+        if any(admits(one, kind) for one in filters):
+            assert policy.is_satisfied_by({"kind": kind})
+
+
+def test_what_a_policy_says_of_other_things_is_the_logs_to_judge():
+    short = ["<", ".lease_ms", 1000]
+    assert kinds_of([short]) == (">",)
+    assert kinds_of([short, ["like", ".kind", "render.*"]]) == ("render.>",)
+    assert kinds_of([["not", ["==", ".", {"kind": "build"}]]]) == ()
+
+
+@pytest.mark.req("M29")
+def test_claiming_includes_reading_that_kind_and_no_others():
+    court = Court()
+    court.grant(OWNER, ALICE, cmd="/job/claim", pol=RENDER)
+    held = scope(court)
+    assert held.reads == held.works == ("render.>",)
+    assert held.may_read("render.frame")
+    assert not held.may_read("build.wheel")
+
+
+def test_reading_alone_admits_no_writing():
+    court = Court()
+    court.grant(OWNER, ALICE, cmd="/job/read")
+    assert scope(court) == Scope(reads=(">",), until_s=(T0 + DAY_MS) // 1000)
+
+
+def test_calling_admits_announcements_and_the_taking_back_but_no_reading():
+    court = Court()
+    court.grant(OWNER, ALICE, cmd="/job/schedule", pol=RENDER)
+    held = scope(court)
+    assert (held.reads, held.works, held.calls) == ((), ("render.>",), ("render.>",))
+
+
+def test_a_chain_admits_what_all_its_links_do():
+    court = Court()
+    court.grant(OWNER, BOB, cmd="/job", pol=RENDER)
+    court.grant(BOB, ALICE, cmd="/job/claim", pol=[["==", ".kind", "render.frame"]])
+    assert scope(court).reads == ("render.frame",)
+    build = [["==", ".kind", "build"]]
+    court.grant(BOB, ALICE, cmd="/job/claim", pol=build, nonce=b"another nonce")
+    assert scope(court).reads == ("render.frame",)
+
+
+def test_ends_and_beginnings_and_revocations_count():
+    court = Court()
+    cid = court.grant(OWNER, ALICE, cmd="/job/claim", pol=RENDER)
+    end_s = (T0 + DAY_MS) // 1000
+    assert scope(court).until_s == end_s
+    assert scope(court, now_s=end_s).reads
+    assert scope(court, now_s=end_s + 1) == NOTHING
+    court.revoke(cid, OWNER)
+    assert scope(court) == NOTHING
+
+
+def test_owner_and_open_meshes_are_not_limited():
+    assert scope(Court(), OWNER) == EVERYTHING
+    assert scope_of(Ledger(authority="open").history.current, ALICE.did, NOW_S) == EVERYTHING
+
+
+def test_the_fewest_filters_say_it():
+    court = Court()
+    court.grant(OWNER, ALICE, cmd="/job/claim", pol=RENDER)
+    court.grant(OWNER, ALICE, cmd="/job/claim", pol=[["==", ".kind", "render.frame"]])
+    assert scope(court).reads == ("render.>",)
+
+
+@pytest.mark.parametrize(
+    "now, before, is_narrower",
+    [
+        (NOTHING, Scope(reads=("a",)), True),
+        (Scope(reads=("a",)), NOTHING, False),
+        (Scope(reads=("a.>",)), Scope(reads=("a.b",)), False),
+        (Scope(reads=("a.b",)), Scope(reads=("a.>",)), True),
+        (EVERYTHING, Scope(works=("a",), calls=("b.>",)), False),
+        (Scope(reads=(">",)), EVERYTHING, True),
+    ],
+)
+def test_a_scope_is_narrower_if_anything_is_gone(now, before, is_narrower):
+    assert narrower(now, before) is is_narrower
