@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from msgspec import Struct
 
+from antiphon.core.scope import Scope
 from antiphon.core.ucan import Delegation, Payload
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterable, Sequence
     from contextlib import AbstractAsyncContextManager
 
 NANOSECONDS_PER_MS = 1_000_000
@@ -290,6 +291,31 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Let go of the connection; safe twice."""
+
+
+class Wall(Protocol):
+    """The engine's own permissions: the second wall, in the hands of the gate (SPEC §6).
+
+    Users are named by the public half of an engine key that never leaves its machine. A login is
+    a text that only the holder of that key can use.
+    """
+
+    def admit(
+        self, user: str, scope: Scope, queues: Sequence[str], *, name: str, now_s: int
+    ) -> str:
+        """A login for what the scope admits, until its end."""
+
+    def admit_ticket(self, user: str, until_s: int, now_s: int) -> str:
+        """A login that can only ask the gate to join."""
+
+    def admit_door(self, user: str, until_s: int | None, now_s: int) -> str:
+        """A login that can only ask the gate for another one."""
+
+    async def expel(self, users: Iterable[str], now_s: int) -> None:
+        """End every login that these users were given so far, and their connections with them."""
+
+    async def make_queues(self, kind: str) -> tuple[str, ...]:
+        """Make sure that a kind's queues are there; their names."""
 
 
 class WallClock(Protocol):

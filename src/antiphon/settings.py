@@ -1,26 +1,87 @@
 """Settings: what a person may change from outside, with unit and default on every field.
 
-Values come from `ANTIPHON_*` environment variables; arguments given in code win over them.
-Secrets are never settings: they are files that a setting points to.
+Values come from `ANTIPHON_*` environment variables; arguments given in code win over them. A
+variable that is set to nothing counts as unset. docs/settings.md lists them all, and a test holds
+the two together.
+
+Loading this module loads pydantic, which takes longer than submitting a job. Whoever needs a
+setting on that path reads it through `antiphon.sdk.environment`.
 """
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from antiphon.core import breaker
+from antiphon.errors import Misconfigured
+
+PREFIX: Final = "ANTIPHON_"
+KEYS_OF_PEOPLE: Final = frozenset({"owner", "recovery", "machine"})
+"""Keys that a service must not sit on: commands take them for a moment."""
+
+_NODE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_MESH_ID: Final = re.compile(r"[a-z2-7]{16}", re.ASCII)
+_ADDRESS: Final = re.compile(r"(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
+_MAX_PORT: Final = 65_535
 
 
 class Settings(BaseSettings):
     """One process's settings."""
 
-    model_config = SettingsConfigDict(env_prefix="ANTIPHON_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_ignore_empty=True,
+        extra="ignore",
+        frozen=True,
+        hide_input_in_errors=True,  # what is unusable may still be a secret
+    )
 
     home: Path | None = Field(
         default=None,
         description="State directory. Unset: the nearest `.antiphon` at or above the current one.",
+    )
+    mesh: bool = Field(default=True, description="Whether this process may open a mesh at all.")
+    node: str | None = Field(
+        default=None,
+        description="Stable name of this process's key. Unset: the first free key of its role.",
+    )
+    scope: str | None = Field(
+        default=None,
+        description="Id of the only mesh that this machine may open. Unset: any.",
+    )
+    engine: str | None = Field(
+        default=None, description="Engine URL. Unset: the state directory's."
+    )
+    engine_token: SecretStr | None = Field(
+        default=None, description="Token to log in to the engine with."
+    )
+    replica: Path | None = Field(
+        default=None, description="File of the replica. Unset: in the state directory."
+    )
+    breaker_failures: int = Field(
+        default=breaker.FAILURES,
+        ge=1,
+        description="Calls in a row that the engine leaves unanswered before calling pauses.",
+    )
+    breaker_reset_s: float = Field(
+        default=breaker.RESET_S,
+        gt=0,
+        allow_inf_nan=False,
+        description="Seconds that calling pauses before one call tries again.",
+    )
+    http_token: SecretStr | None = Field(
+        default=None, description="Bearer token of the control API."
+    )
+    control: str = Field(
+        default="127.0.0.1:7464",
+        description="Address of the local control API, `host:port`. Off loopback: with a token.",
     )
     slots: int = Field(default=8, ge=1, le=4096, description="Jobs that a worker runs at once.")
     drain_s: float = Field(
@@ -31,4 +92,70 @@ class Settings(BaseSettings):
     )
     log_format: Literal["text", "json"] = Field(
         default="text", description="How log lines are written."
+    )
+
+    @field_validator("node")
+    @classmethod
+    def _check_node(cls, value: str | None) -> str | None:
+        if value is not None and _NODE.fullmatch(value) is None:
+            raise ValueError("a key's name is letters, digits, '.', '_' and '-', at most 64")
+        if value in KEYS_OF_PEOPLE:
+            raise ValueError(f"{value!r} is a key that no service may sit on")
+        return value
+
+    @field_validator("scope")
+    @classmethod
+    def _check_scope(cls, value: str | None) -> str | None:
+        if value is not None and _MESH_ID.fullmatch(value) is None:
+            raise ValueError("a mesh id is 16 letters and digits, as 'antiphon doctor' shows it")
+        return value
+
+    @field_validator("engine")
+    @classmethod
+    def _check_engine(cls, value: str | None) -> str | None:
+        for url in value.split(",") if value is not None else ():
+            parts = urlsplit(url.strip())
+            if parts.scheme not in {"nats", "tls"} or not parts.hostname:
+                raise ValueError("an engine's address looks like nats://host:4222")
+            if parts.username is not None or parts.password is not None:
+                raise ValueError("an address is shown to people: credentials do not belong in it")
+        return value
+
+    @field_validator("replica")
+    @classmethod
+    def _check_replica(cls, value: Path | None) -> Path | None:
+        if value is not None and value.is_dir():
+            raise ValueError("that is a directory; give the replica's file")
+        return value
+
+    @field_validator("control")
+    @classmethod
+    def _check_control(cls, value: str, info: ValidationInfo) -> str:
+        found = _ADDRESS.fullmatch(value)
+        if found is None or int(found["port"]) > _MAX_PORT:
+            raise ValueError("an address is host:port, such as 127.0.0.1:7464 or [::1]:7464")
+        if not _is_loopback(found["host"]) and info.data.get("http_token") is None:
+            raise ValueError("other machines reach that address: set ANTIPHON_HTTP_TOKEN as well")
+        return value
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def load() -> Settings:
+    """The settings of this process; `Misconfigured` names the variable that cannot be used."""
+    try:
+        return Settings()
+    except ValidationError as problem:
+        first = problem.errors(include_url=False, include_input=False)[0]
+        name = PREFIX + "_".join(str(part) for part in first["loc"]).upper()
+        words = first["msg"].removeprefix("Value error, ")
+    raise Misconfigured(
+        f"{name} is set to something unusable: {words}", hint=f"change or unset {name}"
     )

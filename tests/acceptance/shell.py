@@ -14,6 +14,7 @@ from queue import Empty, Queue
 from typing import Any, NamedTuple
 
 ANTIPHON = Path(sys.executable).parent / "antiphon"
+HOSTING = frozenset({"dev", "init", "up"})
 PATIENCE_S = 60.0
 """How long anything may take on a machine that is busy with other things."""
 
@@ -89,8 +90,10 @@ class Shell:
     def home(self) -> Path:
         return self.directory / ".antiphon"
 
-    def run(self, *words: str, timeout_s: float = PATIENCE_S, **env: str) -> Answer:
-        """Type a command and wait for its end."""
+    def run(
+        self, *words: str, timeout_s: float = PATIENCE_S, typed: str = "", **env: str
+    ) -> Answer:
+        """Type a command, and `typed` into it, and wait for its end."""
         began = time.monotonic()
         done = subprocess.run(
             [ANTIPHON, *words],
@@ -98,6 +101,7 @@ class Shell:
             env=self.env | env,
             capture_output=True,
             text=True,
+            input=typed,
             timeout=timeout_s,
             check=False,
         )
@@ -122,18 +126,27 @@ class Shell:
             if process.poll() is None:
                 process.kill()
             process.wait()
-            if "dev" in words:
+            if not HOSTING.isdisjoint(words):
                 self._end_server()
             for stream in (process.stdout, process.stderr):
                 if stream is not None:
                     stream.close()
 
     def _end_server(self) -> None:
-        """A killed `antiphon dev` leaves its server: a failing test must not."""
+        """A killed host leaves its server: a failing test must not."""
         for ports in self.home.glob("server/ports/*.ports"):
             pid = int(ports.stem.rpartition("_")[2])
             if is_alive(pid):
                 os.kill(pid, signal.SIGKILL)
+
+    @contextmanager
+    def init(self, *words: str) -> Iterator[dict[str, Any]]:
+        """A mesh for several machines, founded and up; ended in order."""
+        with self.start("init", "--json", *words) as running:
+            founded = json.loads(running.line("founded"))
+            running.line("ready")
+            yield {"running": running, **founded}
+            assert running.stop() == 0, running.err
 
     @contextmanager
     def dev(self, *words: str, **env: str) -> Iterator[dict[str, Any]]:

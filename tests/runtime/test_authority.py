@@ -6,14 +6,16 @@ import pytest
 
 from antiphon.core import ops
 from antiphon.core.grants import token_of
-from antiphon.core.rules import Rules
-from antiphon.core.ucan import Payload, Policy, issue
+from antiphon.core.rules import PROTOCOL, Rules
+from antiphon.core.ucan import Payload, Policy
 from antiphon.errors import Rejected
 from antiphon.runtime import client
 from antiphon.runtime.peer import commit_control
 from tests.runtime.meshes import KIND, a_mesh, call, on_both_engines, ops_on_lane
 
-CLOSED = Rules(max_drift_ms=100, lease_min_ms=200, lease_ms=20_000, offer_after_ms=500)
+CLOSED = Rules(
+    protocol=PROTOCOL, max_drift_ms=100, lease_min_ms=200, lease_ms=20_000, offer_after_ms=500
+)
 
 
 class Rights:
@@ -32,7 +34,7 @@ class Rights:
             nonce=self.mesh.entropy.token(12),
             exp=None,
         )
-        granted = issue(payload, lambda message: sign_raw(self.mesh.owner, message))
+        granted = self.mesh.owner.delegate(payload)
         body = ops.DelegateBody(token=token_of(granted.raw))
         await commit_control(self.owner, self.owner.author.draft(ops.UcanDelegate, body, prev=0))
         return granted.cid
@@ -40,12 +42,6 @@ class Rights:
     async def take(self, cid: str) -> None:
         body = ops.RevokeBody(cid=cid)
         await commit_control(self.owner, self.owner.author.draft(ops.UcanRevoke, body, prev=0))
-
-
-def sign_raw(keyring, message: bytes) -> bytes:
-    from nacl import bindings
-
-    return bindings.crypto_sign(message, keyring._secret)[:64]
 
 
 @on_both_engines

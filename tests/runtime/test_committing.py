@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from antiphon.core import ops
 from antiphon.core.backoff import backoff_ms
+from antiphon.core.rules import PROTOCOL
 from antiphon.errors import Corrupt, LostRace, Misconfigured, OutcomeUnknown, Outdated, Rejected
 from antiphon.ports import Record
 from antiphon.runtime.keys import FileMark, SeedKeyring
@@ -143,14 +144,14 @@ async def test_a_node_stops_at_a_protocol_that_it_does_not_have(engine):
         owner = (await mesh.station(mesh.owner)).peer
         replica = Replica(":memory:", mesh=mesh.mesh)
         node = FullNode((await mesh.station()).peer, replica)
-        newer = ops.RulesBody(rules=type(QUICK)(authority="open", protocol=2))
+        newer = ops.RulesBody(rules=type(QUICK)(authority="open", protocol=PROTOCOL + 1))
 
         async def raise_the_protocol() -> None:
             async with beside(node.run(), ready=node.ready):
                 seq = await owner.commit(owner.author.draft(ops.MeshRules, newer, prev=0))
                 await node.reached(seq)
 
-        with pytest.raises(Outdated, match="protocol 2"):
+        with pytest.raises(Outdated, match=f"protocol {PROTOCOL + 1}"):
             await raise_the_protocol()
         assert replica.cursor.seq == 1, "nothing was applied from there on"
         with pytest.raises(Outdated):

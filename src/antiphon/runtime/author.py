@@ -105,6 +105,10 @@ class Author:
         """Merge the timestamp of a verified op."""
         self.clock.receive(self._wall.now_ms(), hlc)
 
+    def vouch(self, payload_type: str, payload: bytes) -> bytes:
+        """Sign something that is not an op, such as a proof."""
+        return self._keyring.sign(payload_type, payload)
+
     def compose(
         self,
         kind: Callable[..., ops.AnyOp],

@@ -9,7 +9,7 @@ from msgspec import Struct
 from antiphon.core import lanes, ops, subjects
 from antiphon.core.jobs import Job
 from antiphon.core.manifest import job_id
-from antiphon.core.reasons import Reason
+from antiphon.core.reasons import LACKS_AUTHORITY, Reason
 from antiphon.errors import Conflict, JobFailed, LostRace, Rejected, Unavailable
 
 if TYPE_CHECKING:
@@ -67,7 +67,11 @@ async def _require_permission(peer: Peer, body: ops.ScheduleBody) -> None:
         verdict = peer.foresee(ops.JobSchedule, body, lanes.EMPTY, prev=0)
     if verdict is Reason.OK:
         return
-    raise Rejected(f"the call would be rejected: {verdict.in_words}", reason=verdict.value)
+    raise Rejected(
+        f"the call would be rejected: {verdict.in_words}",
+        reason=verdict.value,
+        hint="'antiphon who' shows who may do what" if verdict in LACKS_AUTHORITY else "",
+    )
 
 
 async def _find(peer: Peer, kind: str, job: str) -> Called:

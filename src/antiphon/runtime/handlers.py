@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from hashlib import sha256
 from typing import Any, Final
 
 from msgspec import Struct
@@ -113,7 +114,20 @@ async def run_handler(handler: Registered, manifest: Manifest, context: JobConte
             reason="result_size",
             hint="return a reference to where the data lies",
         )
-    return Output(name=RESULT, hash=digest(raw), size=len(raw), type="application/json", text=text)
+    return inline_output(RESULT, text, "application/json")
+
+
+def inline_output(name: str, text: str, media_type: str) -> Output:
+    """A small output that travels inside the completion, under both digests."""
+    raw = text.encode()
+    return Output(
+        name=name,
+        hash=digest(raw),
+        size=len(raw),
+        type=media_type,
+        sha256=sha256(raw).hexdigest(),
+        text=text,
+    )
 
 
 async def _awaited(value: Awaitable[object]) -> object:

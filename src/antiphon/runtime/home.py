@@ -5,14 +5,14 @@
       access.json         engine credentials, mode 0600
       keys/<name>.key     private keys, mode 0600; one process at a time uses one
       replica.db          the embedded replica
-      server/             a development server's own files
+      server/             the server's own files, where this machine runs it
+      gate/               tickets and members, where this machine keeps the gate
 
 Found through `ANTIPHON_HOME`, or as the nearest `.antiphon` at or above the current directory.
 """
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -20,15 +20,16 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
+from antiphon.core.scope import Scope
 from antiphon.errors import Corrupt, Held, Misconfigured
 from antiphon.runtime import keys
+from antiphon.runtime.files import PRIVATE_DIRECTORY, replace_file
 
 if TYPE_CHECKING:
     from antiphon.ports import Entropy
 
 DIRECTORY: Final = ".antiphon"
 MAX_KEYS_PER_ROLE: Final = 64
-PRIVATE_DIRECTORY: Final = 0o700
 
 T = TypeVar("T")
 
@@ -42,15 +43,30 @@ class MeshFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`nats://host:port`."""
     replicas: int = 1
     """How many copies of the log the engine keeps: reads that must be fresh ask its leader."""
+    ca: str = ""
+    """The certificate that the server's own must lead to; empty where there is no TLS."""
 
 
 class Access(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How this machine logs in to the engine. Never shown."""
 
     user: str
-    password: str
+    """A name, or the public half of an engine key."""
+    password: str = ""
     system_user: str = ""
     system_password: str = ""
+    jwt: str = ""
+    user_seed: str = ""
+    door: str = ""
+    """The public half of the key that can only ask the gate for a new login."""
+    door_jwt: str = ""
+    door_seed: str = ""
+    scope: Scope | None = None
+    """What the login admits; None where it admits everything."""
+    kinds: tuple[str, ...] = ()
+    """The kinds whose queues the login admits."""
+    alias: str = ""
+    """What the mesh calls this machine."""
 
     def __repr__(self) -> str:
         return f"Access(user={self.user!r})"
@@ -84,29 +100,36 @@ class Home:
 
     @property
     def server(self) -> Path:
-        """A development server's directory."""
+        """The server's directory, where this machine runs it."""
         return self.path / "server"
+
+    @property
+    def gate(self) -> Path:
+        """The gate's directory, where this machine keeps it."""
+        return self.path / "gate"
 
     def lock_replica(self) -> int:
         """Become the replica's one writer; `Held` if another process is. Close it to let go."""
         self.path.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIRECTORY)
         return keys.lock_file(self.path / "replica.lock", "the replica has a writer already")
 
+    def make(self) -> None:
+        """Make the directory, for its owner only, and keep it out of version control."""
+        self.path.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIRECTORY)
+        (self.path / ".gitignore").write_text("# keys and state of one machine\n*\n")
+
     # --- mesh and access ----------------------------------------------------------------------
 
     def write(self, mesh: MeshFile, access: Access) -> None:
         """Describe the mesh; replaces what was there."""
-        self.path.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIRECTORY)
-        self._replace("mesh.json", msgspec.json.format(msgspec.json.encode(mesh)), 0o644)
-        self._replace("access.json", msgspec.json.encode(access), keys.PRIVATE_MODE)
+        self.make()
+        text = msgspec.json.format(msgspec.json.encode(mesh))
+        replace_file(self.path / "mesh.json", text, mode=0o644)
+        self.write_access(access)
 
-    def _replace(self, name: str, data: bytes, mode: int) -> None:
-        target = self.path / name
-        fresh = self.path / f"{name}.new"
-        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-        with os.fdopen(handle, "wb") as out:
-            out.write(data)
-        fresh.replace(target)
+    def write_access(self, access: Access) -> None:
+        """Replace the engine credentials."""
+        replace_file(self.path / "access.json", msgspec.json.encode(access))
 
     def mesh(self) -> MeshFile:
         """Which mesh this directory belongs to."""
@@ -138,6 +161,33 @@ class Home:
             with suppress(Held):
                 keys.create(path, entropy.token(keys.SEED_BYTES))
         return keys.take(path)
+
+    def has_key(self, name: str) -> bool:
+        """Whether this machine holds the named key."""
+        return (self.path / "keys" / f"{name}.key").is_file()
+
+    def signer(self, name: str) -> keys.SeedKeyring:
+        """The named key for signing delegations, whoever else uses it.
+
+        A key belongs to one process at a time because of the timestamps that it signs, and a
+        delegation has none.
+        """
+        return keys.load(self.path / "keys" / f"{name}.key")
+
+    def next_key(self, name: str, entropy: Entropy) -> keys.SeedKeyring:
+        """A new key that will take the place of the named one; the same again if asked again."""
+        path = self.path / "keys" / f"{name}-next.key"
+        if not path.exists():
+            keys.create(path, entropy.token(keys.SEED_BYTES))
+        return keys.load(path)
+
+    def put_in_place(self, name: str) -> None:
+        """Let the next key be the named one; the one before is kept beside it."""
+        folder = self.path / "keys"
+        (folder / f"{name}.mark").unlink(missing_ok=True)
+        if self.has_key(name):
+            (folder / f"{name}.key").replace(folder / f"{name}-replaced.key")
+        (folder / f"{name}-next.key").replace(folder / f"{name}.key")
 
     def free_key(self, role: str, entropy: Entropy) -> keys.HeldKey:
         """The first key of a role that no other process uses, made if all are in use."""

@@ -5,8 +5,19 @@ from __future__ import annotations
 import random
 import secrets
 import time
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 
 NANOSECONDS_PER_MS = 1_000_000
+
+
+@lru_cache(maxsize=1)
+def installed_version() -> str:
+    """The version of this installation."""
+    try:
+        return version("antiphon")
+    except PackageNotFoundError:
+        return "0+unknown"
 
 
 class SystemClock:

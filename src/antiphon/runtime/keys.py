@@ -17,9 +17,9 @@ from antiphon.core import signing
 from antiphon.core.ids import did_of
 from antiphon.core.ucan import Delegation, Payload, issue
 from antiphon.errors import Corrupt, Held, Misconfigured
+from antiphon.runtime.files import PRIVATE_DIRECTORY, PRIVATE_MODE
 
 SEED_BYTES: Final = 32
-PRIVATE_MODE: Final = 0o600
 
 
 class SeedKeyring:
@@ -107,7 +107,7 @@ def lock_file(path: Path, in_use: str) -> int:
 
 def create(path: Path, seed: bytes) -> None:
     """Write a new key file; never over an existing one."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIRECTORY)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
         handle = os.open(path, flags, PRIVATE_MODE)
@@ -121,6 +121,16 @@ def create(path: Path, seed: bytes) -> None:
 
 def take(path: Path) -> HeldKey:
     """Lock and load a key; `Held` if another process uses it."""
+    _check_mode(path)
+    lock = lock_file(path.with_suffix(".lock"), f"another process is using the key {path.stem!r}")
+    try:
+        return HeldKey(path, load(path), lock)
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def _check_mode(path: Path) -> None:
     try:
         mode = path.stat().st_mode & 0o777
     except FileNotFoundError as problem:
@@ -129,13 +139,15 @@ def take(path: Path) -> HeldKey:
         raise Misconfigured(
             f"others may read the key {path} (mode {mode:o})", hint=f"chmod 600 {path}"
         )
-    lock = lock_file(path.with_suffix(".lock"), f"another process is using the key {path.stem!r}")
+
+
+def load(path: Path) -> SeedKeyring:
+    """The key in a file, without taking it into use."""
+    _check_mode(path)
     try:
         seed = bytes.fromhex(path.read_text().strip())
     except ValueError as problem:
-        os.close(lock)
         raise Corrupt(f"{path} is not a key file") from problem
     if len(seed) != SEED_BYTES:
-        os.close(lock)
         raise Corrupt(f"{path} is not a key file")
-    return HeldKey(path, SeedKeyring(seed), lock)
+    return SeedKeyring(seed)

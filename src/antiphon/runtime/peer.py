@@ -35,7 +35,6 @@ LANE_TRIES: Final = 6
 """How often a lane is read while the copy that answers lacks a record known to be there."""
 RETRY_BASE_MS: Final = 50
 RETRY_CAP_MS: Final = 2_000
-CONTROL_VERDICTS_KEPT: Final = 1024
 OPENED_KEPT: Final = 4096
 """Verified records that are remembered for their second meeting."""
 
@@ -99,7 +98,7 @@ class Peer:
         self._wanted = 0
         self._feeding = asyncio.Lock()
         self.control_verdicts: dict[int, Reason] = {}
-        """Verdicts on the newest control records, by sequence."""
+        """Verdicts on all control records: a replica that is made anew asks for each."""
         self._opened: dict[int, Draft] = {}
         self._wallet = Wallet(author.did)
         author.choose_auth = self._choose_auth
@@ -195,16 +194,11 @@ class Peer:
                 entry = self.open(record)
                 present = await self._deps_present(entry)
                 verdict = self.history.apply(entry, deps_present=present)
-                self._remember(record.seq, verdict)
+                self.control_verdicts[record.seq] = verdict
                 if verdict.is_accepted:
                     self.merge(entry)
                     self.author.clock.max_drift_ms = self.control.rules.max_drift_ms
             self._confirmed = max(self._confirmed, upto)
-
-    def _remember(self, seq: int, verdict: Reason) -> None:
-        self.control_verdicts[seq] = verdict
-        if len(self.control_verdicts) > CONTROL_VERDICTS_KEPT:
-            del self.control_verdicts[next(iter(self.control_verdicts))]
 
     async def _deps_present(self, entry: Entry) -> bool:
         if entry.op is None or not entry.op.deps:

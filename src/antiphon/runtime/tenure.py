@@ -69,7 +69,7 @@ class Tenure:
         self.lost: TenureLost | None = None
         self.is_out_of_time = False
         """Whether the work was stopped because it took longer than it may."""
-        self._renewed_boot_s = claimed_boot_s
+        self._renewed_boot_s = self._claimed_boot_s = claimed_boot_s
         self._lease_ms = job.tenure_lease_ms
         self._loan_s = loan_s
         self._spawn = spawn
@@ -78,6 +78,11 @@ class Tenure:
         self._following: asyncio.Task[None] | None = None
         self._work: asyncio.Future[Any] | None = None
         self._writing = asyncio.Lock()
+
+    @property
+    def held_ms(self) -> int:
+        """How long the job has been held by now."""
+        return max(round((self.peer.wall.boot_s() - self._claimed_boot_s) * 1000), 0)
 
     # --- keeping ------------------------------------------------------------------------------
 

@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 from msgspec import Struct
 
-from antiphon.core import endings, lanes, ops, subjects
+from antiphon.core import clock, endings, lanes, ops, proof, subjects
 from antiphon.core.jobs import Job, State
 from antiphon.core.lanes import Lane
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry
 from antiphon.core.standoff import JITTER_S, LONGEST_S, standoff_s
+from antiphon.core.subjects import queue_name as queue_name  # noqa: PLC0414 - also found here
 from antiphon.errors import AntiphonError, Conflict, LostRace, Unavailable
+from antiphon.runtime import proving
 from antiphon.runtime.handlers import Handlers, JobContext, Registered, failure_of, run_handler
 from antiphon.runtime.keeper import Keeper
 from antiphon.runtime.peer import LaneView, Peer
@@ -31,6 +33,7 @@ from antiphon.runtime.tenure import Tenure, TenureLost
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from antiphon.core.manifest import Manifest
     from antiphon.ports import Delivery, WorkQueue
 
 UNAVAILABLE_NAK_S: Final = 2.0
@@ -319,10 +322,10 @@ class Worker:
             work.cancel()
             if tenure.is_out_of_time:
                 late = TimeoutError(f"took longer than {limit_s} s")
-                await self._end(tenure, self._after(job, body.retry, late))
+                await self._end(tenure, self._after(job, body.retry, late), body.manifest)
                 return
             if tenure.lost is None:
-                await self._end(tenure, endings.giving_back(tenure.job))
+                await self._end(tenure, endings.giving_back(tenure.job), body.manifest)
                 return
             log.warning("tenure_lost", job=job.job, verdict=tenure.lost.verdict.value)
             self._stay_away(tenure.delivery, tenure.job, Reason.HELD)
@@ -332,15 +335,26 @@ class Worker:
             end = self._after(job, body.retry, error)
         finally:
             tenure.release()
-        await self._end(tenure, end)
+        await self._end(tenure, end, body.manifest)
 
     def _after(self, job: Job, retry: ops.Retry, error: Exception) -> endings.Ending:
         chance = self.peer.entropy.random()
         return endings.after_error(job, retry, failure_of(error), chance=chance)
 
-    async def _end(self, tenure: Tenure, end: endings.Ending) -> None:
-        """Write the end; acknowledge only if the log shows the job as ended."""
-        kind = ops.JobComplete if isinstance(end, ops.CompleteBody) else ops.JobYield
+    def _proved(self, tenure: Tenure, end: ops.CompleteBody, content: Manifest) -> ops.CompleteBody:
+        run = proving.Run(
+            manifest=content,
+            started=clock.unpack(tenure.fence),
+            usage=proof.Usage(wall_ms=tenure.held_ms),
+            runner=proving.python_runner(),
+        )
+        return proving.prove(self.peer, end, run)
+
+    async def _end(self, tenure: Tenure, end: endings.Ending, content: Manifest) -> None:
+        """Write the end, with its proof; acknowledge only if the log shows the job as ended."""
+        kind: type[ops.JobOp] = ops.JobYield
+        if isinstance(end, ops.CompleteBody):
+            kind, end = ops.JobComplete, self._proved(tenure, end, content)
         try:
             verdict = await tenure.write(kind, end)
         except TenureLost as lost:
@@ -356,11 +370,3 @@ class Worker:
             tenure.delivery.ack()
         else:
             self._stay_away(tenure.delivery, tenure.job, Reason.NOT_YET)
-
-
-def queue_name(kind: str, urgency: int) -> str:
-    """The shared queue of one kind and class: the same for every worker.
-
-    Engines allow no dot in a queue's name; `=` cannot occur in a kind, so names stay distinct.
-    """
-    return f"{kind.replace('.', '=')}={urgency}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from antiphon.core import codec
+from antiphon.core import codec, lanes
 from antiphon.core.jobs import Job
 from antiphon.core.story import Line, tell
 from antiphon.errors import Rejected
@@ -13,7 +13,7 @@ from antiphon.runtime import client
 from antiphon.runtime.handlers import RESULT
 
 if TYPE_CHECKING:
-    from antiphon.runtime.peer import Peer
+    from antiphon.runtime.peer import LaneView, Peer
 
 R = TypeVar("R")
 
@@ -43,16 +43,23 @@ class JobHandle(Generic[R]):
                 return cast("R", codec.parse_json(output.text))
         return cast("R", None)
 
+    async def lane(self) -> LaneView:
+        """Every record about the job, judged."""
+        return await self._peer.read_lane(self.kind, self.id)
+
     async def state(self) -> Job:
         """The job as the log has it now."""
-        job = (await self._peer.read_lane(self.kind, self.id)).lane.job
+        found = (await self.lane()).lane
+        # A tenure may have ended with its authority since the lane's last record.
+        control = await self._peer.sync_control()
+        job = lanes.effective(control, found.job, self._peer.confirmed + 1)
         if job is None:
             raise Rejected(f"there is no job {self.id[:8]} of kind {self.kind}", reason="no_job")
         return job
 
     async def story(self) -> list[Line]:
         """Everything on the job's lane, in words, with the verdicts."""
-        view = await self._peer.read_lane(self.kind, self.id)
+        view = await self.lane()
         return tell((judged.entry, judged.verdict) for judged in view.history)
 
     async def cancel(self, reason: str = "") -> Job:

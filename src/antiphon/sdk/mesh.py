@@ -31,16 +31,19 @@ from antiphon.assembly import (
     working,
 )
 from antiphon.core import manifest as manifests
+from antiphon.core.breaker import Breaker
 from antiphon.core.jobs import Job, State
 from antiphon.core.reasons import Reason
 from antiphon.core.story import Line
 from antiphon.core.subjects import check_kind
-from antiphon.errors import Misconfigured
-from antiphon.runtime import client
+from antiphon.errors import Held, Misconfigured
+from antiphon.runtime.attendance import Standing, ask_once
 from antiphon.runtime.handlers import Handlers, call_text
 from antiphon.runtime.home import Home
 from antiphon.runtime.presence import Card, roll_call
 from antiphon.runtime.replica import Replica
+from antiphon.sdk.calling import call_through
+from antiphon.sdk.environment import read_environment
 from antiphon.sdk.handles import JobHandle
 from antiphon.sdk.tasks import CallOptions, Task
 from antiphon.sdk.watching import Event, watching
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from typing import Self
 
+    from antiphon.core.ops import ScheduleBody
     from antiphon.ports import EngineInfo
     from antiphon.runtime.node import FullNode
     from antiphon.runtime.peer import Peer
@@ -86,6 +90,7 @@ class Mesh:
         self._stack = AsyncExitStack()
         self._station: Station | None = None
         self._memory: MemoryMesh | None = None
+        self._breaker = Breaker()
 
     @classmethod
     def open(
@@ -99,12 +104,13 @@ class Mesh:
         """Describe which mesh; `async with` connects to it.
 
         `home` is the state directory (default: `ANTIPHON_HOME`, or the nearest `.antiphon`).
-        `role` names the keys that this process may use; `key` names exactly one.
+        `role` names the keys that this process may use; `key` names exactly one, and so does
+        `ANTIPHON_NODE`.
         """
         if home is None:
-            from antiphon.settings import Settings
+            from antiphon.settings import load
 
-            home = Settings().home
+            home = load().home
         path = Path(home) if home is not None else None
         return cls(engine=engine, home=path, role=role, key=key)
 
@@ -113,19 +119,37 @@ class Mesh:
     async def __aenter__(self) -> Self:
         if self._station is not None:
             raise Misconfigured("this mesh is already open; 'async with' it once")
+        chosen = read_environment()
+        chosen.require_mesh()
+        self._breaker = Breaker(failures=chosen.breaker_failures, reset_s=chosen.breaker_reset_s)
         try:
             if self._engine == "memory":
                 await self._enter_memory()
             else:
-                self._station = await self._stack.enter_async_context(
-                    join(self.home, self._role, key=self._key)
-                )
+                chosen.require_scope(self.home)
+                key = self._key or chosen.node
+                self._station = await self._join(self._stack, self._role, key)
             await self.peer.sync_control()
         except BaseException:
             self._station = None
             await self._stack.aclose()
             raise
         return self
+
+    async def _join(
+        self, stack: AsyncExitStack, role: str, key: str | None, kinds: Sequence[str] = ()
+    ) -> Station:
+        try:
+            return await stack.enter_async_context(
+                join(self.home, role, key=key, kinds=kinds, token=read_environment().engine_token)
+            )
+        except Held as held:
+            if key is None or key == self._key:
+                raise
+            raise Held(
+                held.message,
+                hint="give each process a name of its own in ANTIPHON_NODE, or unset it",
+            ) from held
 
     async def _enter_memory(self) -> None:
         self._memory = MemoryMesh()
@@ -153,7 +177,7 @@ class Mesh:
     @property
     def home(self) -> Home:
         """The state directory; only meshes on a server have one."""
-        return Home.find(self._explicit_home)
+        return read_environment().home(self._explicit_home)
 
     @property
     def station(self) -> Station:
@@ -186,7 +210,7 @@ class Mesh:
 
         def register(function: Callable[..., Any]) -> Task[..., Any]:
             self._handlers.register(kind, function)
-            return Task(kind, function, chosen, lambda: self.peer)
+            return Task(kind, function, chosen, lambda: self.peer, self._call)
 
         return cast("Registration", register)
 
@@ -231,8 +255,10 @@ class Mesh:
         """Call a job by its manifest. The same manifest again is the same job."""
         content = job if isinstance(job, manifests.Manifest) else manifests.author(job)
         body = (options or CallOptions()).schedule(check_kind(kind), content)
-        called = await client.call(self.peer, body)
-        return JobHandle(self.peer, called.kind, called.job, is_new=called.is_new)
+        return await self._call(body)
+
+    async def _call(self, body: ScheduleBody) -> JobHandle[Any]:
+        return await call_through(self._breaker, self.peer, body)
 
     def job(self, kind: str, job: str) -> JobHandle[Any]:
         """A handle on a job that is already on the log."""
@@ -244,24 +270,26 @@ class Mesh:
     async def worker(self, *, slots: int | None = None) -> AsyncIterator[Worker]:
         """Answer calls for the registered tasks while the block runs; drain at its end."""
         from antiphon.runtime.worker import WorkerSettings
-        from antiphon.settings import Settings
+        from antiphon.settings import load
 
-        chosen = Settings()
+        chosen = load()
         settings = WorkerSettings(slots=slots or chosen.slots, drain_s=chosen.drain_s)
         async with AsyncExitStack() as stack:
             if self._memory is not None:
                 station = await stack.enter_async_context(self._memory.station("worker"))
             else:
-                station = await stack.enter_async_context(join(self.home, "worker"))
+                key = read_environment().key_for("worker")
+                station = await self._join(stack, "worker", key, self.kinds)
             yield await stack.enter_async_context(working(station, self._handlers, settings))
 
     @asynccontextmanager
     async def node(self) -> AsyncIterator[FullNode]:
         """Be a full node while the block runs: verify everything, expire, call again."""
         async with AsyncExitStack() as stack:
-            station = await stack.enter_async_context(join(self.home, "node"))
+            station = await self._join(stack, "node", read_environment().key_for("node"))
+            home = self.home
             replica = await stack.enter_async_context(
-                owned_replica(self.home.replica, self.home, station.peer.mesh)
+                owned_replica(home.replica, home, station.peer.mesh)
             )
             yield await stack.enter_async_context(replicating(station, replica, caretaking=True))
 
@@ -280,11 +308,16 @@ class Mesh:
         """Who answers a roll call right now."""
         return await roll_call(self.peer, wait_s=wait_s)
 
+    async def coordinator(self, *, wait_s: float = 0.4) -> Standing:
+        """Who coordinates, and whether it is there right now."""
+        async with self.replica() as replica:
+            return await ask_once(self.peer, replica, wait_s=wait_s)
+
     async def engine_info(self) -> EngineInfo:
         """What the engine says of itself."""
         if self._memory is not None:
             return await self.station.engine.info()
-        return await engine_info(self.home)
+        return await engine_info(self.home, token=read_environment().engine_token)
 
     def watching(self) -> AbstractAsyncContextManager[AsyncIterator[list[Event]]]:
         """Everything that is written to the log from now on, judged, in words."""
@@ -293,7 +326,9 @@ class Mesh:
 
 def recent_jobs(home: Path | None, *, limit: int) -> list[Job]:
     """The newest jobs as far as this machine's replica knows them; nothing connects."""
-    found = Home.find(home)
+    chosen = read_environment()
+    found = chosen.home(home)
+    chosen.require_scope(found)
     replica = Replica(found.replica, mesh=found.mesh().mesh, read_only=True)
     try:
         return replica.jobs(limit=limit)
@@ -310,6 +345,7 @@ __all__ = [
     "Line",
     "Mesh",
     "Reason",
+    "Standing",
     "State",
     "recent_jobs",
 ]

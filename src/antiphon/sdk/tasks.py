@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 from msgspec import Struct
 
 from antiphon.core import manifest, ops
-from antiphon.runtime import client
 from antiphon.runtime.handlers import call_text
 from antiphon.sdk.handles import JobHandle
 
@@ -65,12 +64,14 @@ class Task(Generic[P, R]):
         function: Callable[P, Awaitable[R] | R],
         options: CallOptions,
         peer: Callable[[], Peer],
+        call: Callable[[ops.ScheduleBody], Awaitable[JobHandle[Any]]],
     ) -> None:
         """Made by `Mesh.task`."""
         self.kind = kind
         self.function = function
         self.options = options
         self._peer = peer
+        self._call = call
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
@@ -89,5 +90,4 @@ class Task(Generic[P, R]):
         )
         if not self.options.once:
             job = manifest.with_nonce(job, peer.entropy.token(16).hex())
-        called = await client.call(peer, self.options.schedule(self.kind, job))
-        return JobHandle(peer, called.kind, called.job, is_new=called.is_new)
+        return await self._call(self.options.schedule(self.kind, job))

@@ -1,6 +1,9 @@
 """What to run, and the id that follows from nothing else (SPEC §7.1)."""
 
+import json
 import random
+import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -52,6 +55,7 @@ def test_the_order_of_the_environment_does_not_matter():
     assert job_id(author({**SEED, "env": first})) == job_id(author({**SEED, "env": second}))
 
 
+@pytest.mark.req("P2")
 def test_omitted_arguments_are_hashed_as_an_empty_list():
     bare = {"command": ["true"], "timeout": 1}
     assert core_bytes(author(bare)) == b'{"args":[],"command":["true"],"timeout":1}'
@@ -116,6 +120,7 @@ def test_leaving_an_optional_field_out_is_another_job_than_any_value_of_it(field
     assert job_id(author(without)) != job_id(author(FULL))
 
 
+@pytest.mark.req("P2")
 @pytest.mark.parametrize(
     "written, whole",
     [("PT30S", 30), ("PT0S", 0), ("P0D", 0), ("PT5M", 300), ("PT1H", 3600), ("PT1H30M", 5400),
@@ -148,52 +153,66 @@ def test_a_digest_may_be_written_bare_and_is_hashed_with_its_prefix(digest):
     assert b'"hash":"blake3:' + b"ab" * 32 in core_bytes(made)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {},
-        {"command": ["true"]},
-        {"timeout": 1},
-        {**SEED, "comand": ["true"]},
-        {**SEED, "kind": "render"},
-        {**SEED, "nonce": "0" * 16},
-        {**SEED, "command": []},
-        {**SEED, "command": "true"},
-        {**SEED, "command": [1]},
-        {**SEED, "args": None},
-        {**SEED, "args": "echo hello"},
-        {**SEED, "args": ["\ud800"]},
-        {**SEED, "timeout": -1},
-        {**SEED, "timeout": 1.0},
-        {**SEED, "timeout": True},
-        {**SEED, "timeout": None},
-        {**SEED, "timeout": 10**9},
-        {**SEED, "timeout": "soon"},
-        {**SEED, "env": {"1BAD": "x"}},
-        {**SEED, "env": {"A=B": "x"}},
-        {**SEED, "env": {"É": "x"}},
-        {**SEED, "env": {"A": 1}},
-        {**SEED, "env": {1: "x"}},
-        {**SEED, "env": None},
-        {**SEED, "cwd": ""},
-        {**SEED, "inputs": "x"},
-        {**SEED, "inputs": [{"kind": "blobptr", "algo": "sha256", "hash": DIGEST}]},
-        {**SEED, "inputs": [{"kind": "blobptr", "algo": "blake3", "hash": "xyz"}]},
-        {**SEED, "inputs": [{"kind": "blobptr", "algo": "blake3", "hash": DIGEST, "mode": 1}]},
-        {**SEED, "inputs": [{"kind": "nonce", "nonce": "short"}]},
-        {**SEED, "inputs": [{"kind": "file", "path": "x"}]},
-        {**SEED, "policy_root": DIGEST},
-        {**SEED, "ulid": "01arz3ndektsv4rrffq69g5fav"},
-        {**SEED, "ulid": "8ZZZZZZZZZZZZZZZZZZZZZZZZZ"},
-        {**SEED, "ulid": "01ARZ3NDEKTSV4RRFFQ69G5FAV\n"},
-        {b"command": ["true"], "timeout": 1},
-    ],
-    ids=lambda fields: (
-        str({k: v for k, v in fields.items() if SEED.get(k) != v})
-        .encode("ascii", "replace")
-        .decode()
-    ),
-)
+@pytest.mark.req("P2")
+def test_exactly_these_fields_and_three_of_them_are_always_there():
+    named = dict.fromkeys(manifest.Manifest.__struct_fields__)
+    assert list(named) == [
+        "command", "args", "timeout", "env", "cwd", "inputs", "policy_root", "ulid",
+    ]  # fmt: skip
+    everything = author({**FULL, "ulid": ULID})
+    assert set(msgspec.to_builtins(everything)) == set(named)
+    least = msgspec.to_builtins(author({"command": ["true"], "timeout": 0}))
+    assert least == {"command": ("true",), "args": (), "timeout": 0}
+
+
+REFUSED = [
+    {},
+    {"command": ["true"]},
+    {"timeout": 1},
+    {**SEED, "comand": ["true"]},
+    {**SEED, "kind": "render"},
+    {**SEED, "nonce": "0" * 16},
+    {**SEED, "command": []},
+    {**SEED, "command": "true"},
+    {**SEED, "command": [1]},
+    {**SEED, "args": None},
+    {**SEED, "args": "echo hello"},
+    {**SEED, "args": ["\ud800"]},
+    {**SEED, "timeout": -1},
+    {**SEED, "timeout": 1.0},
+    {**SEED, "timeout": True},
+    {**SEED, "timeout": None},
+    {**SEED, "timeout": 10**9},
+    {**SEED, "timeout": "soon"},
+    {**SEED, "env": {"1BAD": "x"}},
+    {**SEED, "env": {"A=B": "x"}},
+    {**SEED, "env": {"É": "x"}},
+    {**SEED, "env": {"A": 1}},
+    {**SEED, "env": {1: "x"}},
+    {**SEED, "env": None},
+    {**SEED, "cwd": ""},
+    {**SEED, "inputs": "x"},
+    {**SEED, "inputs": [{"kind": "blobptr", "algo": "sha256", "hash": DIGEST}]},
+    {**SEED, "inputs": [{"kind": "blobptr", "algo": "blake3", "hash": "xyz"}]},
+    {**SEED, "inputs": [{"kind": "blobptr", "algo": "blake3", "hash": DIGEST, "mode": 1}]},
+    {**SEED, "inputs": [{"kind": "nonce", "nonce": "short"}]},
+    {**SEED, "inputs": [{"kind": "file", "path": "x"}]},
+    {**SEED, "policy_root": DIGEST},
+    {**SEED, "ulid": "01arz3ndektsv4rrffq69g5fav"},
+    {**SEED, "ulid": "8ZZZZZZZZZZZZZZZZZZZZZZZZZ"},
+    {**SEED, "ulid": "01ARZ3NDEKTSV4RRFFQ69G5FAV\n"},
+    {b"command": ["true"], "timeout": 1},
+]
+
+
+def difference(fields):
+    """What a case changes of the seed's example, for its name."""
+    changed = {key: value for key, value in fields.items() if SEED.get(key) != value}
+    return str(changed).encode("ascii", "replace").decode()
+
+
+@pytest.mark.req("P2")
+@pytest.mark.parametrize("fields", REFUSED, ids=difference)
 def test_what_does_not_fit_the_closed_schema_is_refused(fields):
     with pytest.raises(Malformed):
         author(fields)
@@ -221,3 +240,123 @@ def test_the_id_is_the_blake3_of_the_bytes_without_the_ulid(plain):
     again = author(fields)
     assert job_id(plain) == job_id(again) == blake3(codec.encode_checked(fields)).hexdigest()
     assert manifest.core_bytes(again) == codec.encode(again)
+
+
+# --- the published schema ---------------------------------------------------------------------
+
+SCHEMA = json.loads(
+    (Path(__file__).resolve().parents[3] / "docs/schemas/manifest.schema.json").read_text()
+)
+TYPES = {"object": dict, "array": list, "string": str, "integer": int}
+SAYS_NOTHING = {"$schema", "$id", "$defs", "title", "description", "default"}
+
+
+def fits(value, schema):
+    """JSON Schema, as much of it as the file uses. An unknown keyword is a KeyError."""
+    return all(
+        not isinstance(value, ABOUT.get(word, object)) or CHECKS[word](value, rule, schema)
+        for word, rule in schema.items()
+        if word not in SAYS_NOTHING
+    )
+
+
+def is_of(value, name):
+    if isinstance(value, bool):
+        return False
+    whole = name == "integer" and isinstance(value, float) and value.is_integer()
+    return whole or isinstance(value, TYPES[name])
+
+
+ABOUT = {
+    **dict.fromkeys(("required", "properties", "additionalProperties", "propertyNames"), dict),
+    **dict.fromkeys(("items", "minItems", "maxItems"), list),
+    **dict.fromkeys(("minLength", "maxLength", "pattern"), str),
+    **dict.fromkeys(("minimum", "maximum"), int | float),
+}
+CHECKS = {
+    "$ref": lambda v, rule, _: fits(v, SCHEMA["$defs"][rule.removeprefix("#/$defs/")]),
+    "anyOf": lambda v, rule, _: any(fits(v, option) for option in rule),
+    "type": lambda v, rule, _: is_of(v, rule),
+    "enum": lambda v, rule, _: v in rule,
+    "required": lambda v, rule, _: set(rule) <= set(v),
+    "properties": lambda v, rule, _: all(fits(v[key], rule[key]) for key in v if key in rule),
+    "additionalProperties": lambda v, rule, schema: all(
+        rule is not False and fits(item, rule)
+        for key, item in v.items()
+        if key not in schema.get("properties", {})
+    ),
+    "propertyNames": lambda v, rule, _: all(fits(key, rule) for key in v),
+    "items": lambda v, rule, _: all(fits(item, rule) for item in v),
+    "minItems": lambda v, rule, _: len(v) >= rule,
+    "maxItems": lambda v, rule, _: len(v) <= rule,
+    "minLength": lambda v, rule, _: len(v) >= rule,
+    "maxLength": lambda v, rule, _: len(v) <= rule,
+    "minimum": lambda v, rule, _: v >= rule,
+    "maximum": lambda v, rule, _: v <= rule,
+    # ECMAScript's $ is the very end; Python's lets a line break pass.
+    "pattern": lambda v, rule, _: re.search(rule[:-1] + r"\Z", v) is not None,
+}
+
+
+@pytest.mark.req("P2")
+def test_the_published_schema_is_current_and_says_which_dialect_it_is():
+    assert manifest.json_schema() == SCHEMA, "run scripts/manifest-schema --write"
+    assert SCHEMA["$schema"].endswith("draft/2020-12/schema")
+    assert SCHEMA["additionalProperties"] is False
+    assert set(SCHEMA["properties"]) == set(manifest.Manifest.__struct_fields__)
+    assert r"\Z" not in json.dumps(SCHEMA), "a Python pattern; JSON Schema has ECMAScript's"
+    assert all("description" in field for field in SCHEMA["properties"].values())
+
+
+@pytest.mark.req("P2")
+@pytest.mark.parametrize(
+    "fields",
+    [
+        SEED,
+        FULL,
+        {"command": ["true"], "timeout": 0},
+        {**SEED, "timeout": "PT1H30M"},
+        {**SEED, "timeout": "P1D"},
+        {**SEED, "timeout": manifest.MAX_TIMEOUT_S},
+        {**SEED, "ulid": ULID},
+        {**SEED, "env": {}},
+        {**SEED, "inputs": [{"kind": "nonce", "nonce": "0" * 16}]},
+        {**SEED, "inputs": [{"kind": "blobptr", "algo": "blake3", "hash": "AB" * 32}]},
+    ],
+    ids=difference,
+)
+def test_the_schema_takes_what_can_be_authored(fields):
+    author(fields)
+    assert fits(fields, SCHEMA)
+
+
+# No JSON, or in JSON Schema's eyes a whole number.
+BEYOND_A_SCHEMA = (b"command", {1: "x"}, ["\ud800"], 1.0)
+
+
+@pytest.mark.req("P2")
+@pytest.mark.parametrize(
+    "fields",
+    [
+        fields
+        for fields in REFUSED
+        if not any(
+            type(part) is type(beyond) and part == beyond
+            for part in (*fields, *fields.values())
+            for beyond in BEYOND_A_SCHEMA
+        )
+    ]
+    + [{**SEED, "timeout": word} for word in ("P", "PT", "P1DT", "PT5", "P1W", "PT30S\n")]
+    + [{**SEED, "command": ["x"] * (manifest.MAX_WORDS + 1)}],
+    ids=lambda fields: difference(fields)[:80],
+)
+def test_the_schema_refuses_what_authoring_refuses(fields):
+    with pytest.raises(Malformed):
+        author(fields)
+    assert not fits(fields, SCHEMA)
+
+
+@BRISK
+@given(manifests)
+def test_the_schema_takes_every_canonical_manifest(plain):
+    assert fits(json.loads(codec.encode(plain)), SCHEMA)

@@ -11,10 +11,13 @@ from antiphon.core.control import ControlHistory
 from antiphon.core.ids import mesh_id
 from antiphon.core.reasons import Reason
 from antiphon.core.records import open_record
+from antiphon.core.rules import PROTOCOL
 from antiphon.errors import Misconfigured, Outdated
 from tests.unit.core.authors import ALICE, BOB, OWNER, sign_bytes
 from tests.unit.core.ledger import T0, Ledger, Reader
 from tests.unit.core.strategies import BRISK, plain_values
+
+NEWER = PROTOCOL + 1
 
 
 def rules_bytes(ledger, *, rules=None, **fields):
@@ -22,7 +25,7 @@ def rules_bytes(ledger, *, rules=None, **fields):
     op = {
         "auth": [],
         "author": OWNER.did,
-        "body": {"rules": {"protocol": 2, "tempo": "adagio"} if rules is None else rules},
+        "body": {"rules": {"protocol": NEWER, "tempo": "adagio"} if rules is None else rules},
         "deps": [],
         "hlc": [T0 + 1_000, 0],
         "mesh": ledger.mesh,
@@ -43,8 +46,8 @@ def test_readable_rules_of_a_newer_protocol_stop_this_code():
     ledger = Ledger()
     before = ledger.history.current
     with pytest.raises(Outdated) as stop:
-        ledger.rules(protocol=2)
-    assert "protocol 2" in stop.value.message
+        ledger.rules(protocol=NEWER)
+    assert f"protocol {NEWER}" in stop.value.message
     assert "upgrade" in stop.value.hint
     assert isinstance(stop.value, Misconfigured)
     assert ledger.history.current is before
@@ -61,25 +64,25 @@ def test_readable_rules_of_a_newer_protocol_stop_this_code():
     ids=str,
 )
 def test_readable_newer_rules_that_do_not_take_effect_are_only_rejected(how, verdict):
-    assert Ledger().rules(protocol=2, how=how) is verdict
+    assert Ledger().rules(protocol=NEWER, how=how) is verdict
 
 
 def test_readable_newer_rules_by_anyone_else_are_only_rejected():
-    assert Ledger().rules(ALICE, protocol=2) is Reason.NOT_OWNER
+    assert Ledger().rules(ALICE, protocol=NEWER) is Reason.NOT_OWNER
 
 
 def test_a_mesh_that_was_founded_with_a_newer_protocol_stops_this_code():
     with pytest.raises(Outdated):
-        Ledger(protocol=2)
+        Ledger(protocol=NEWER)
 
 
 @pytest.mark.parametrize(
     "rules",
     [
-        {"protocol": 2, "tempo": "adagio"},
-        {"protocol": 2, "attempts": "many"},
+        {"protocol": NEWER, "tempo": "adagio"},
+        {"protocol": NEWER, "attempts": "many"},
         {"protocol": 65_536},
-        {"protocol": 2, "selection": {"a": "queue"}},
+        {"protocol": NEWER, "selection": {"a": "queue"}},
     ],
     ids=str,
 )
@@ -91,14 +94,14 @@ def test_unreadable_rules_of_a_newer_protocol_by_the_owner_stop_this_code(rules)
 
 def test_newer_rules_that_contradict_themselves_by_our_reading_stop_it_too():
     with pytest.raises(Outdated):
-        Ledger().rules(protocol=2, attempts=50, attempts_max=1)
+        Ledger().rules(protocol=NEWER, attempts=50, attempts_max=1)
 
 
 def test_an_unreadable_genesis_of_a_newer_protocol_stops_this_code():
     op = {
         "auth": [],
         "author": OWNER.did,
-        "body": {"name": "x", "owner": OWNER.did, "rules": {"protocol": 2}, "tempo": "adagio"},
+        "body": {"name": "x", "owner": OWNER.did, "rules": {"protocol": NEWER}, "tempo": "adagio"},
         "deps": [],
         "hlc": [T0, 0],
         "mesh": "",

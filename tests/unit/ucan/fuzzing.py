@@ -236,8 +236,8 @@ def change_order(envelopes, chance):
         case 3:
             envelopes.reverse()
         case _:
-            links = chance.choice(HONEST)
-            envelopes[at] = chance.choice(links).raw
+            # Never the short chain's link: it admits more, and she holds it rightly.
+            envelopes[at] = chance.choice(HONEST[True]).raw
 
 
 def delegate_further(envelopes, chance):

@@ -9,26 +9,22 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
-import time
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from antiphon.interfaces.cli import life
 from antiphon.interfaces.cli.exits import Exit
 from antiphon.interfaces.cli.options import HomeOption, JsonOption, load_settings, print_json
-from antiphon.interfaces.cli.terminal import counted, err, out
-from antiphon.interfaces.cli.watch import say_event
+from antiphon.interfaces.cli.terminal import counted, out
+from antiphon.interfaces.cli.ticker import Ticker
 from antiphon.interfaces.cli.worker import chosen_home, say_draining
 
 if TYPE_CHECKING:
     from antiphon.sdk.development import Development
-    from antiphon.sdk.mesh import Event, Mesh
-
-LINES_PER_S: Final = 30
-"""More events than this in one second are counted instead of shown."""
+    from antiphon.sdk.mesh import Mesh
 
 
 def dev(
@@ -79,7 +75,7 @@ async def _develop(
             _print_ready(running, mesh)
         else:
             _greet(running, mesh, slots or settings.slots, before)
-            show = _Ticker()
+            show = Ticker()
             node.watchers.append(lambda applied: show.event(event_of(applied)))
         async with asyncio.TaskGroup() as group:
             supervision = group.create_task(running.supervise())
@@ -151,25 +147,3 @@ def _greet(running: Development, mesh: Mesh, slots: int, before: int) -> None:
     out.say("  antiphon watch")
     out.say("")
     out.pieces(("Ctrl-C stops it; what happened stays. Jobs show up below.", "quiet"))
-
-
-class _Ticker:
-    """Events as lines; a flood of them as numbers."""
-
-    def __init__(self) -> None:
-        self._second = 0
-        self._shown = 0
-        self._unshown = 0
-
-    def event(self, event: Event) -> None:
-        """Show one event, or count it."""
-        second = int(time.monotonic())
-        if second != self._second:
-            if self._unshown:
-                err.pieces((f"… and {counted(self._unshown, 'record')} more", "quiet"))
-            self._second, self._shown, self._unshown = second, 0, 0
-        if self._shown < LINES_PER_S:
-            self._shown += 1
-            say_event(event)
-        else:
-            self._unshown += 1

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from antiphon.errors import AntiphonError, Misconfigured
 from antiphon.interfaces.cli import life
 from antiphon.interfaces.cli.exits import Exit
-from antiphon.interfaces.cli.options import HomeOption, JsonOption, print_json
-from antiphon.interfaces.cli.terminal import counted, out, span
+from antiphon.interfaces.cli.options import HomeOption, JsonOption, print_json, short_node
+from antiphon.interfaces.cli.terminal import ago, counted, out, span
 
 if TYPE_CHECKING:
-    from antiphon.sdk.mesh import Home, Mesh
+    from antiphon.sdk.mesh import Home, Mesh, Standing
 
 CLOCK_LIMIT_MS: Final = 2_000
 Level = Literal["ok", "warning", "wrong"]
@@ -55,10 +55,10 @@ async def _doctor(home: Path | None, *, as_json: bool) -> int:
         for finding in findings:
             mark, style = MARKS[finding.level]
             out.hanging(
-                [(f"{mark} ", style), (f"{finding.check:10} ", "strong")], [(finding.sentence, "")]
+                [(f"{mark} ", style), (f"{finding.check:11} ", "strong")], [(finding.sentence, "")]
             )
             if finding.hint:
-                out.say("             try: ", finding.hint)
+                out.say("              try: ", finding.hint)
     return Exit.OK if is_well else Exit.FAILED
 
 
@@ -78,8 +78,9 @@ async def examine(home: Path | None) -> list[Finding]:
     try:
         mesh = Mesh.open(home=found.path)
         async with mesh:
-            findings.append(Finding("ok", "reach", f"the engine answers at {described.engine}"))
-            for check in (_engine, _rules, _clock, _replica, _roll_call):
+            where = mesh.home.mesh().engine
+            findings.append(Finding("ok", "reach", f"the engine answers at {where}"))
+            for check in (_engine, _rules, _clock, _replica, _roll_call, _coordinator):
                 try:
                     findings += await check(mesh)
                 except AntiphonError as problem:
@@ -215,3 +216,34 @@ async def _roll_call(mesh: Mesh) -> list[Finding]:
             )
         )
     return findings
+
+
+async def _coordinator(mesh: Mesh) -> list[Finding]:
+    return [coordinator_finding(await mesh.coordinator())]
+
+
+def coordinator_finding(told: Standing) -> Finding:
+    """Whether the one node that may offer waiting jobs is there; naming another is for a person."""
+    node = short_node(told.coordinator)
+    name = f"{told.alias} ({node})" if told.alias else f"node {node}"
+    wrote = f"its last op was {ago(told.last_op_ms)}" if told.last_op_ms is not None else ""
+    another = "name one that is there: antiphon coordinator NODE"
+    level: Level = "ok"
+    hint = ""
+    if told.answers:
+        words = f"{name} coordinates and answers; {wrote or 'it has written nothing of late'}"
+    elif told.is_owner and not told.waiting:
+        words = "the owner's own key coordinates, and no process runs under it: none is needed yet"
+    elif told.is_owner:
+        level, hint = "warning", another
+        words = (
+            f"{counted(told.waiting, 'job')} cannot begin: the owner's own key coordinates,"
+            " and no process runs under it"
+        )
+    elif told.is_quiet:
+        level, hint = "warning", f"start it again, or {another}"
+        words = f"{name} coordinates and is quiet: it does not answer, and "
+        words += wrote or "none of the newest records is its own"
+    else:
+        words = f"{name} coordinates; it does not answer, but {wrote}"
+    return Finding(level, "coordinator", words, hint)

@@ -7,7 +7,7 @@ import importlib.util
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from antiphon.errors import AntiphonError, Misconfigured
 
@@ -17,10 +17,22 @@ if TYPE_CHECKING:
     from antiphon.sdk.mesh import Mesh
 
 
+EXAMPLE: Final = "example"
+
+
 def find_mesh(target: str) -> Mesh:
-    """The mesh in `package.module`, `path/to/module.py`, or either with `:name` behind it."""
+    """The mesh in `package.module`, `path/to/module.py`, or either with `:name` behind it.
+
+    `example` means our own example tasks.
+    """
     from antiphon.sdk.mesh import Mesh
 
+    if target == EXAMPLE:
+        from antiphon.interfaces.cli.demo import add_tasks
+
+        ours = Mesh.open()
+        add_tasks(ours)
+        return ours
     where, _, name = target.partition(":")
     module = _import(where)
     if name:

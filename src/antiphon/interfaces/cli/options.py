@@ -36,20 +36,10 @@ def open_mesh(home: Path | None, *, role: str = "client") -> Mesh:
 
 def load_settings() -> Settings:
     """The settings, and log events going where they say."""
-    from pydantic import ValidationError
-
-    from antiphon.errors import Misconfigured
-    from antiphon.settings import Settings
+    from antiphon.settings import load
     from antiphon.telemetry import configure
 
-    try:
-        settings = Settings()
-    except ValidationError as problem:
-        first = problem.errors()[0]
-        name = "ANTIPHON_" + "_".join(str(part) for part in first["loc"]).upper()
-        raise Misconfigured(
-            f"{name} is set to something unusable: {first['msg']}", hint=f"change or unset {name}"
-        ) from problem
+    settings = load()
     configure(settings.log_level, settings.log_format)
     return settings
 

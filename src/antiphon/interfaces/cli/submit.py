@@ -1,47 +1,61 @@
 """`antiphon submit`: call a job and, unless told otherwise, wait for its answer.
 
-The result goes to standard output and nothing else does, so that it can be piped; the job's id,
-its progress and what may be wrong go to standard error.
+A job is called by its kind with arguments, or by a manifest in a file. The result goes to standard
+output and nothing else does, so that it can be piped; the job's id, its progress and what may be
+wrong go to standard error.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
-from contextlib import suppress
+import shlex
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from antiphon.errors import AntiphonError, JobFailed, Rejected, Unavailable
+from antiphon.errors import Rejected
 from antiphon.interfaces.cli import life
+from antiphon.interfaces.cli.awaiting import Wish, answer
 from antiphon.interfaces.cli.completion import complete_kind
-from antiphon.interfaces.cli.exits import Exit, WrongUsage
-from antiphon.interfaces.cli.options import HomeOption, JsonOption, open_mesh, print_json, short
-from antiphon.interfaces.cli.terminal import Piece, counted, err, out, span, state_piece
+from antiphon.interfaces.cli.exits import WrongUsage
+from antiphon.interfaces.cli.options import HomeOption, JsonOption, open_mesh
 
 if TYPE_CHECKING:
+    from antiphon.sdk.authoring import Manifest
     from antiphon.sdk.handles import JobHandle
-    from antiphon.sdk.mesh import Card, Job, Mesh
+    from antiphon.sdk.mesh import Mesh
     from antiphon.sdk.tasks import CallOptions
 
-PATIENCE_S: Final = 3.0
-"""How long a job may lie unanswered before we say what could be wrong."""
-CLOSE: Final = 0.8
-"""How alike two kinds must be for one to be a misspelling of the other."""
-PROGRESS_AFTER_S: Final = 0.3
-PROGRESS_EVERY_S: Final = 0.25
+FILES: Final = (".yaml", ".yml", ".json")
+"""How the name of a manifest's file ends; no kind that ends so can be called from here."""
+STANDARD_INPUT: Final = "-"
+TIMEOUT_S: Final = 3600
+
+Call = Callable[["Mesh"], Awaitable["JobHandle[Any]"]]
+
+
+def complete_what(context: typer.Context, incomplete: str) -> list[str]:
+    """Kinds that were called before, and manifests lying here."""
+    try:
+        here = sorted(path.name for path in Path.cwd().iterdir() if path.suffix in FILES)
+    except OSError:
+        here = []
+    kinds = complete_kind(context, incomplete)
+    return [*kinds, *(name for name in here if name.startswith(incomplete))]
 
 
 def submit(  # noqa: PLR0913 - each option is one argument
-    kind: Annotated[
+    what: Annotated[
         str,
         typer.Argument(
-            metavar="KIND",
-            help="What to call, such as example.add.",
+            metavar="KIND|FILE",
+            help="What to call, such as example.add; or a manifest (.yaml, .yml, .json, or - for"
+            " standard input).",
             show_default=False,
-            autocompletion=complete_kind,
+            autocompletion=complete_what,
         ),
     ],
     args: Annotated[
@@ -57,6 +71,24 @@ def submit(  # noqa: PLR0913 - each option is one argument
         list[str] | None,
         typer.Option("--kw", metavar="NAME=JSON", help="An argument by name; may be repeated."),
     ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--kind",
+            metavar="KIND",
+            help="The kind of a manifest's job: who may run it, and where. Needed, unless its"
+            " command is a handler (@example.add), whose kind it then is.",
+            autocompletion=complete_kind,
+        ),
+    ] = None,
+    again: Annotated[
+        bool,
+        typer.Option("--again", help="Run a manifest anew: a nonce makes it another job."),
+    ] = False,
+    alias: Annotated[
+        bool,
+        typer.Option("--alias", help="Give a manifest's job a ULID: a name, not part of its id."),
+    ] = False,
     urgency: Annotated[
         int,
         typer.Option("--class", min=0, max=2, help="0 urgent, 1 normal, 2 whenever."),
@@ -66,8 +98,13 @@ def submit(  # noqa: PLR0913 - each option is one argument
         typer.Option("--once", help="The same call is the same job: run it once, ever."),
     ] = False,
     timeout: Annotated[
-        int, typer.Option(min=1, metavar="SECONDS", help="How long one attempt may run.")
-    ] = 3600,
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="SECONDS",
+            help=f"How long one attempt may run. Default: {TIMEOUT_S}; a manifest has its own.",
+        ),
+    ] = None,
     attempts: Annotated[
         int | None,
         typer.Option(min=1, help="Tries before it counts as failed. Default: the mesh's rule."),
@@ -94,38 +131,78 @@ def submit(  # noqa: PLR0913 - each option is one argument
 ) -> int:
     """Call a job and print its result.
 
+    The same manifest is the same job: submitted again, its result is there at once.
+
     \b
     Examples:
       antiphon submit example.add 2 3
       antiphon submit example.echo '{"a": [1, 2]}'
       antiphon submit example.sleep --kw seconds=5 --no-wait
+      antiphon submit job.yaml --kind build
+      antiphon submit job.yaml --kind build --again
     """  # noqa: D301 - \b keeps the lines apart
-    values = [parse_value(text) for text in args or ()]
-    named = dict(_parse_named(text) for text in kw or ())
-    mesh = open_mesh(home)
+    is_manifest = what == STANDARD_INPUT or what.lower().endswith(FILES)
+    _refuse_mixture(
+        is_manifest,
+        {"ARGS": args, "--kw": kw, "--timeout": timeout, "--once": once},
+        {"--kind": kind, "--again": again, "--alias": alias},
+    )
 
     from antiphon.sdk.tasks import CallOptions
 
     options = CallOptions(
         once=once,
-        timeout_s=timeout,
+        timeout_s=timeout or TIMEOUT_S,
         urgency=urgency,  # type: ignore[arg-type]
         attempts=attempts,
         lease_ms=None if lease is None else round(lease * 1000),
     )
-    return life.run(_submit(mesh, kind, values, named, options, _Wish(wait, wait_timeout, as_json)))
+    notes: dict[str, str] = {}
+    if is_manifest:
+        call = _by_manifest(what, kind, options, again=again, notes=notes if alias else None)
+        words = ["antiphon", "submit", what, *(("--kind", kind) if kind else ()), "--again"]
+        anew = f"{shlex.join(words)} runs it as a new job"
+    else:
+        call = _by_kind(what, args or [], kw or [], options)
+        anew = "leave out --once to call it anew"
+    mesh = open_mesh(home)
+    return life.run(_submit(mesh, call, Wish(wait, wait_timeout, as_json, anew, notes)))
 
 
-class _Wish:
-    """How the person wants to be answered."""
+def _refuse_mixture(
+    is_manifest: bool, for_kinds: dict[str, object], for_manifests: dict[str, object]
+) -> None:
+    """A manifest says what to run, whole; a kind is called with arguments."""
+    for name, given in (for_kinds if is_manifest else for_manifests).items():
+        if not given:
+            continue
+        if is_manifest:
+            raise WrongUsage(
+                f"{name} has no place beside a manifest, which says all of what is run",
+                hint="write it into the manifest; --again runs the same one anew",
+            )
+        raise WrongUsage(
+            f"{name} is for manifests, and this is a kind",
+            hint=f"a manifest's file ends in {', '.join(FILES)}",
+        )
 
-    def __init__(self, wait: bool, timeout_s: float | None, as_json: bool) -> None:
-        self.wait = wait
-        self.timeout_s = timeout_s
-        self.as_json = as_json
+
+# --- by kind ----------------------------------------------------------------------------------
 
 
-# --- arguments --------------------------------------------------------------------------------
+def _by_kind(what: str, args: list[str], kw: list[str], options: CallOptions) -> Call:
+    if "/" in what:
+        raise WrongUsage(
+            f"{what!r} is neither a kind nor a manifest",
+            hint=f"a manifest's file ends in {', '.join(FILES)}",
+        )
+    values = [parse_value(text) for text in args]
+    named = dict(_parse_named(text) for text in kw)
+
+    async def call(mesh: Mesh) -> JobHandle[Any]:
+        return await mesh.call(what, values, named, options=options)
+
+    return call
 
 
 def parse_value(text: str) -> Any:
@@ -152,54 +229,68 @@ def _parse_named(text: str) -> tuple[str, Any]:
     return name, parse_value(value)
 
 
-# --- calling and waiting ----------------------------------------------------------------------
+# --- by manifest ------------------------------------------------------------------------------
 
 
-async def _submit(
-    mesh: Mesh,
-    kind: str,
-    args: list[Any],
-    kwargs: dict[str, Any],
+def _by_manifest(
+    what: str,
+    asked: str | None,
     options: CallOptions,
-    wish: _Wish,
-) -> int:
-    began = time.monotonic()
+    *,
+    again: bool,
+    notes: dict[str, str] | None,
+) -> Call:
+    """Call what a file says. With `notes`, under an alias, which is noted there."""
+    from antiphon.sdk import authoring
+
+    if what == STANDARD_INPUT:
+        job = authoring.read_manifest(sys.stdin.buffer.read(authoring.MAX_BYTES + 1))
+    else:
+        job = authoring.read_manifest(Path(what))
+    kind = _kind_of(job, what, asked)
+    authoring.require_handler_call(job)
+
+    async def call(mesh: Mesh) -> JobHandle[Any]:
+        chosen = job
+        if again:
+            chosen = authoring.again(chosen, mesh.peer.entropy.token(16).hex())
+        if notes is not None:
+            chosen = authoring.with_alias(chosen)
+        handle = await mesh.submit_manifest(kind, chosen, options=options)
+        if notes is not None and handle.is_new:
+            notes["alias"] = authoring.alias_of(chosen) or ""
+        return handle
+
+    return call
+
+
+def _kind_of(job: Manifest, what: str, asked: str | None) -> str:
+    """The kind is the mesh's business, so it is asked for; a handler's name is one already."""
+    named = job.handler
+    if named is None and asked is None:
+        raise WrongUsage(
+            "a manifest says what to run; --kind says what kind of job that is",
+            hint=f"antiphon submit {what} --kind build",
+        )
+    if named is not None and asked is not None and named != asked:
+        raise WrongUsage(
+            f"the manifest names the handler @{named}, and --kind says {asked}",
+            hint="leave out --kind",
+        )
+    return asked or named or ""
+
+
+# --- calling ----------------------------------------------------------------------------------
+
+
+async def _submit(mesh: Mesh, call: Call, wish: Wish) -> int:
     async with mesh:
         try:
-            handle = await mesh.call(kind, args, kwargs, options=options)
+            handle = await call(mesh)
         except Rejected as refused:
             refused.hint = refused.hint or _bounds(refused.reason, mesh)
             raise
-        if not wish.wait:
-            return _called(handle, wish)
-        before = None if handle.is_new else await handle.state()
-        if before is not None:
-            _say_known(before, wish)
-        try:
-            result = await _wait(mesh, handle, wish)
-        except asyncio.CancelledError:
-            if not wish.as_json:
-                err.erase()
-                err.say("the job goes on: ", f"antiphon show {short(handle.id)}")
-            raise
-        except JobFailed as failed:
-            if before is not None and before.is_terminal:
-                failed.hint = "leave out --once to call it anew"
-            if not wish.as_json:
-                raise
-            _print_end(await handle.state(), failed=failed)
-            return Exit.FAILED
-        job = await handle.state()
-    if wish.as_json:
-        _print_end(job, result=result, is_new=handle.is_new)
-        return Exit.OK
-    if before is None or not before.is_terminal:
-        took = time.monotonic() - began
-        err.pieces(
-            state_piece("succeeded"), (f"  {job.kind} {short(job.job)} in {span(took)}", "quiet")
-        )
-    print_result(result)
-    return Exit.OK
+        return await answer(mesh, handle, wish)
 
 
 def _bounds(reason: str, mesh: Mesh) -> str:
@@ -213,129 +304,3 @@ def _bounds(reason: str, mesh: Mesh) -> str:
             return f"at most {rules.attempts_max} attempts"
         case _:
             return ""
-
-
-def _called(handle: JobHandle[Any], wish: _Wish) -> int:
-    if wish.as_json:
-        print_json({"job": handle.id, "kind": handle.kind, "is_new": handle.is_new})
-        return Exit.OK
-    if not handle.is_new:
-        err.say("already called; nothing new was scheduled")
-    print(handle.id)
-    return Exit.OK
-
-
-def _say_known(job: Job, wish: _Wish) -> None:
-    if wish.as_json:
-        return
-    if job.state == "succeeded":
-        err.say("✓ already done", f"  {job.kind} {short(job.job)}", style="succeeded")
-    elif not job.is_terminal:
-        err.say(f"already called: waiting for {short(job.job)}, which is {job.state.value}")
-
-
-def _print_end(
-    job: Job, *, is_new: bool = True, failed: JobFailed | None = None, **more: Any
-) -> None:
-    told: dict[str, Any] = {
-        "job": job.job,
-        "kind": job.kind,
-        "state": job.state.value,
-        "outcome": job.outcome,
-        "attempts": job.attempts,
-        "seconds": (job.ended_ms - job.scheduled_ms) / 1000,
-        "is_new": is_new,
-        **more,
-    }
-    if failed is not None:
-        told["error"] = {
-            "kind": "JobFailed",
-            "message": failed.message,
-            "reason": failed.reason,
-            "hint": failed.hint,
-        }
-    print_json(told)
-
-
-def print_result(result: Any) -> None:
-    """A result for people and pipes: text as it is, line by line; anything else as JSON."""
-    if isinstance(result, str):
-        for line in result.split("\n"):
-            out.say(line)
-    else:
-        out.say(json.dumps(result, ensure_ascii=False))
-
-
-async def _wait(mesh: Mesh, handle: JobHandle[Any], wish: _Wish) -> Any:
-    """The result. Its failure is raised outside the task group, which would wrap it."""
-    result: Any = None
-    problem: AntiphonError | None = None
-    async with asyncio.TaskGroup() as tasks:
-        narrator = None if wish.as_json else tasks.create_task(_narrate(mesh, handle))
-        try:
-            result = await handle.result(timeout_s=wish.timeout_s)
-        except TimeoutError:
-            problem = Unavailable(
-                f"job {short(handle.id)} did not end within {wish.timeout_s:g} s; it goes on",
-                hint=f"antiphon show {short(handle.id)}",
-            )
-        except AntiphonError as error:
-            problem = error
-        finally:
-            if narrator is not None:
-                narrator.cancel()
-    if problem is not None:
-        raise problem
-    return result
-
-
-async def _narrate(mesh: Mesh, handle: JobHandle[Any]) -> None:
-    """Say what the job is doing while somebody waits for it."""
-    began = time.monotonic()
-    has_asked = False
-    await asyncio.sleep(PROGRESS_AFTER_S)
-    try:
-        while True:
-            with suppress(Unavailable):
-                job = await handle.state()
-                waited = time.monotonic() - began
-                err.fading(*_progress(job, waited))
-                if not has_asked and job.state == "pending" and waited > PATIENCE_S:
-                    has_asked = True
-                    _say_diagnosis(job, await mesh.nodes())
-            await asyncio.sleep(PROGRESS_EVERY_S)
-    finally:
-        err.erase()
-
-
-def _progress(job: Job, waited_s: float) -> list[Piece]:
-    words = f"  {job.kind} {short(job.job)}, {span(waited_s)}"
-    if job.attempts:
-        words += f", {job.attempts} of {job.attempts_max} attempts failed"
-    return [state_piece(job.state.value), (words, "quiet")]
-
-
-def _say_diagnosis(job: Job, cards: list[Card]) -> None:
-    """Why nobody may have answered, and what to type."""
-    from difflib import get_close_matches
-
-    err.erase()
-    if job.attempts:
-        return  # it was answered; it failed and waits for its next attempt
-    able = [card for card in cards if job.kind in card.kinds]
-    if able:
-        free = sum(card.slots - card.busy for card in able)
-        if free <= 0:
-            err.say(
-                f"waiting: {counted(len(able), 'worker')} for {job.kind}, and every slot is busy"
-            )
-        return
-    err.say("waiting: ", f"nobody who answers the roll call runs {job.kind}")
-    answered = sorted({kind for card in cards for kind in card.kinds})
-    close = get_close_matches(job.kind, answered, n=1, cutoff=CLOSE)
-    if close:
-        err.say("  did you mean ", f"{close[0]}?", f"  antiphon cancel {short(job.job)}")
-    elif answered:
-        err.say("  answered here: ", ", ".join(answered))
-    err.say("  try: ", "antiphon worker MODULE, with a module that has this task")
-    err.say("  the job stays on the log; Ctrl-C stops the waiting only")

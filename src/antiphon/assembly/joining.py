@@ -1,0 +1,168 @@
+"""Inviting and joining: a ticket on one machine, a member on another."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from antiphon.assembly.stations import MACHINE, OWNER
+from antiphon.core import terms
+from antiphon.core.ids import digest
+from antiphon.errors import EngineDenied, Held, Misconfigured, Rejected
+from antiphon.runtime import knocking
+from antiphon.runtime.home import Access, Home, MeshFile
+from antiphon.runtime.host import SystemEntropy
+from antiphon.runtime.tickets import (
+    ID_BYTES,
+    SECRET_BYTES,
+    Invitation,
+    Ticket,
+    TicketBook,
+)
+
+if TYPE_CHECKING:
+    from antiphon.core.terms import Terms
+    from antiphon.ports import Engine
+
+TICKET_S: Final = 15 * 60
+"""How long a ticket waits to be used."""
+
+
+def invite(home: Home, granted: Terms, *, within_s: int = TICKET_S) -> Ticket:
+    """A ticket for one machine, which the gate of this directory will honour."""
+    from antiphon.engines.nats import Accounts, UserKey, permissions
+
+    terms.check(granted)
+    described = home.mesh()
+    if not (home.server / "accounts.json").is_file() or not home.has_key(OWNER):
+        raise Misconfigured(
+            f"{home.path} does not host a mesh with a gate, so nobody can be invited to it",
+            hint="invite on the machine where 'antiphon init' ran"
+            if not home.server.is_dir()
+            else "a development mesh is open to this machine only: antiphon init makes a real one",
+        )
+    entropy = SystemEntropy()
+    now_s = int(time.time())
+    user = UserKey.new()
+    secret = entropy.token(SECRET_BYTES).hex()
+    identifier = entropy.token(ID_BYTES).hex()
+    accounts = Accounts.open(home.server, described.name)
+    jwt = accounts.user_jwt(
+        user.public,
+        permissions.of_ticket(described.mesh, user.public),
+        expires_s=now_s + within_s,
+        name="ticket",
+        issued_s=now_s,
+    )
+    ticket = Ticket(
+        mesh=described.mesh,
+        name=described.name,
+        engine=described.engine,
+        ca=described.ca,
+        owner=home.signer(OWNER).did,
+        id=identifier,
+        secret=secret,
+        user_seed=user.seed,
+        jwt=jwt,
+        expires_s=now_s + within_s,
+    )
+    TicketBook(home.gate / "tickets").add(
+        Invitation(
+            id=identifier,
+            secret_digest=digest(secret.encode()),
+            user=user.public,
+            terms=granted,
+            expires_s=now_s + within_s,
+        )
+    )
+    return ticket
+
+
+async def redeem(home: Home, ticket: Ticket, *, alias: str) -> Access:
+    """Join: make this machine's keys, ask the gate, and keep what it gives."""
+    from antiphon.engines.nats import UserKey
+
+    _require_place(home, ticket)
+    if ticket.expires_s < time.time():
+        raise Rejected(
+            "this ticket has expired",
+            reason="ticket",
+            hint="ask whoever invited you for a new one",
+        )
+    home.make()
+    machine = home.key(MACHINE, SystemEntropy())
+    try:
+        user, door, ticket_user = UserKey.new(), UserKey.new(), UserKey.from_seed(ticket.user_seed)
+        request = knocking.JoinRequest(
+            mesh=ticket.mesh,
+            ticket=ticket.id,
+            secret=ticket.secret,
+            node=machine.keyring.did,
+            user=user.public,
+            door=door.public,
+            alias=alias,
+            at_ms=int(time.time() * 1000),
+        )
+        engine = await _knock(ticket)
+        try:
+            login = await knocking.ask(
+                engine.bus,
+                knocking.join_subject(ticket_user.public),
+                knocking.sign_join(request, machine.keyring),
+            )
+        finally:
+            await engine.close()
+    finally:
+        machine.release()
+    access = Access(
+        user=user.public,
+        user_seed=user.seed,
+        jwt=login.jwt,
+        door=door.public,
+        door_seed=door.seed,
+        door_jwt=login.door_jwt,
+        scope=login.scope,
+        kinds=login.kinds,
+        alias=login.alias,
+    )
+    home.write(
+        MeshFile(mesh=ticket.mesh, name=ticket.name, engine=ticket.engine, ca=ticket.ca), access
+    )
+    return access
+
+
+async def _knock(ticket: Ticket) -> Engine:
+    from antiphon.engines.nats import NatsEngine, client_context
+
+    try:
+        return await NatsEngine.connect(
+            ticket.engine,
+            ticket.mesh,
+            jwt=ticket.jwt,
+            user_seed=ticket.user_seed,
+            tls=client_context(ticket.ca) if ticket.ca else None,
+        )
+    except EngineDenied as denied:
+        raise Rejected(
+            "the mesh does not let this ticket in: it was used already, or withdrawn",
+            reason="ticket",
+            hint="ask whoever invited you for a new one",
+        ) from denied
+
+
+def _require_place(home: Home, ticket: Ticket) -> None:
+    """A directory belongs to one mesh; a member may join the same one again."""
+    try:
+        known = home.mesh()
+    except Misconfigured:
+        return
+    if known.mesh != ticket.mesh:
+        raise Held(
+            f"{home.path} belongs to the mesh {known.name!r} already",
+            hint="join in another directory, or with --home PATH",
+        )
+    if home.has_key(OWNER):
+        raise Held(
+            f"{home.path} is the owner's own place on this mesh",
+            hint="join on the other machine, or in another directory",
+        )

@@ -1,0 +1,157 @@
+"""Logging in to the engine: with what this machine has, or with what the gate gives it anew."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from antiphon.core.subjects import is_kind
+from antiphon.errors import AntiphonError
+from antiphon.runtime import knocking
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from antiphon.ports import Engine
+    from antiphon.runtime.home import Access, Home, MeshFile
+
+AHEAD_S: Final = 60
+"""A login is renewed this long before its end."""
+AGAIN_S: Final = 15.0
+"""After a renewal that failed."""
+
+
+async def connect(
+    described: MeshFile,
+    access: Access,
+    *,
+    name: str,
+    home: Home | None = None,
+    create: bool = False,
+    inspect: bool = False,
+    token: str | None = None,
+) -> Engine:
+    """A connection with this machine's login; `home` lets it pick up a renewed one later.
+
+    A `token` takes the login's place; it comes from the environment and is kept nowhere.
+    """
+    if access.jwt and token is None:
+        return await _connect_by_login(
+            described, access, name=name, home=home, create=create, inspect=inspect
+        )
+    from antiphon.engines.nats import Credentials, NatsEngine
+
+    system = (
+        Credentials(user=access.system_user, password=access.system_password)
+        if inspect and access.system_user
+        else None
+    )
+    return await NatsEngine.connect(
+        described.engine,
+        described.mesh,
+        user=access.user if token is None else None,
+        password=access.password if token is None else None,
+        token=token,
+        system=system,
+        create=create,
+        replicas=described.replicas,
+        name=name,
+    )
+
+
+async def _connect_by_login(
+    described: MeshFile,
+    access: Access,
+    *,
+    name: str,
+    home: Home | None,
+    create: bool,
+    inspect: bool,
+) -> Engine:
+    from antiphon.engines.nats import Accounts, NatsEngine, Reader, client_context, system_login
+
+    system = None
+    if inspect and home is not None and (home.server / "accounts.json").is_file():
+        system = system_login(Accounts.open(home.server, described.name))
+    return await NatsEngine.connect(
+        described.engine,
+        described.mesh,
+        jwt=(lambda: home.access().jwt) if home is not None else access.jwt,
+        user_seed=access.user_seed,
+        create=create,
+        replicas=described.replicas,
+        system=system,
+        name=name,
+        tls=client_context(described.ca) if described.ca else None,
+        reader=None if access.scope is None else Reader(access.user, access.scope),
+    )
+
+
+async def fresh_access(home: Home, kinds: Sequence[str]) -> Access:
+    """This machine's login, asked for anew if it ends soon or does not admit these kinds."""
+    access = home.access()
+    if not access.door_jwt or access.scope is None:
+        return access
+    until_s = access.scope.until_s
+    is_ending = until_s is not None and until_s - time.time() < AHEAD_S
+    if is_ending or not set(kinds) <= set(access.kinds):
+        return await log_in(home, access, kinds)
+    return access
+
+
+async def log_in(home: Home, access: Access, kinds: Sequence[str]) -> Access:
+    """Ask the gate for a login and keep it."""
+    from antiphon.engines.nats import NatsEngine, client_context
+
+    described = home.mesh()
+    request = knocking.LoginRequest(kinds=tuple(kind for kind in kinds if is_kind(kind)))
+    door = await NatsEngine.connect(
+        described.engine,
+        described.mesh,
+        jwt=access.door_jwt,
+        user_seed=access.door_seed,
+        tls=client_context(described.ca) if described.ca else None,
+    )
+    try:
+        login = await knocking.ask(
+            door.bus, knocking.login_subject(access.door), msgspec.json.encode(request)
+        )
+    finally:
+        await door.close()
+    renewed = msgspec.structs.replace(access, jwt=login.jwt, scope=login.scope, kinds=login.kinds)
+    home.write_access(renewed)
+    return renewed
+
+
+@asynccontextmanager
+async def keep_fresh(home: Home, access: Access, kinds: Sequence[str]) -> AsyncIterator[None]:
+    """Renew the login before it ends, for as long as the block runs."""
+    if access.scope is None or access.scope.until_s is None or not access.door_jwt:
+        yield
+        return
+    renewing = asyncio.ensure_future(_renew(home, kinds))
+    try:
+        yield
+    finally:
+        renewing.cancel()
+        await asyncio.wait([renewing])
+
+
+async def _renew(home: Home, kinds: Sequence[str]) -> None:
+    while True:
+        access = home.access()
+        until_s = access.scope.until_s if access.scope is not None else None
+        if until_s is None:
+            return
+        await asyncio.sleep(max(until_s - time.time() - AHEAD_S, AGAIN_S))
+        try:
+            await log_in(home, access, kinds)
+        except AntiphonError as problem:
+            import structlog
+
+            log = structlog.get_logger(__name__)
+            log.warning("login_not_renewed", problem=problem.message)

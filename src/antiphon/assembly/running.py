@@ -1,0 +1,146 @@
+"""What runs on a station: workers, full nodes, and the replica that commands read."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Literal
+
+from antiphon.errors import Held, Misconfigured, Unavailable
+from antiphon.runtime.host import installed_version
+from antiphon.runtime.node import FullNode
+from antiphon.runtime.presence import Card, Presence
+from antiphon.runtime.replica import Replica
+from antiphon.runtime.services import beside
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from antiphon.assembly.stations import Station
+    from antiphon.runtime.handlers import Handlers
+    from antiphon.runtime.home import Home
+    from antiphon.runtime.worker import Worker, WorkerSettings
+
+Role = Literal["worker", "node", "dev"]
+
+
+@asynccontextmanager
+async def working(
+    station: Station, handlers: Handlers, settings: WorkerSettings
+) -> AsyncIterator[Worker]:
+    """A light worker beside a block; drained when the block ends."""
+    from antiphon.runtime.worker import Worker
+
+    if not handlers.kinds:
+        raise Misconfigured(
+            "no task is registered, so there is nothing to work on",
+            hint='decorate a function with @mesh.task("example.add")',
+        )
+    worker = Worker(station.peer, handlers, settings)
+
+    def card() -> Card:
+        return _card(
+            station,
+            "worker",
+            kinds=tuple(handlers.kinds),
+            slots=settings.slots,
+            busy=worker.busy,
+            done=worker.done,
+        )
+
+    presence = Presence(station.peer, station.keyring, card)
+    async with beside(worker.run(), presence.run(), ready=worker.ready, drain=worker.drain):
+        yield worker
+
+
+def _card(station: Station, role: Role, **fields: object) -> Card:
+    return Card(
+        mesh=station.peer.mesh,
+        node=station.keyring.did,
+        alias=station.alias,
+        role=role,
+        version=installed_version(),
+        at_ms=station.peer.wall.now_ms(),
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+@asynccontextmanager
+async def replicating(
+    station: Station, replica: Replica, *, caretaking: bool
+) -> AsyncIterator[FullNode]:
+    """A full node beside a block, ready once it has caught up."""
+    node = FullNode(station.peer, replica)
+
+    def card() -> Card:
+        return _card(station, "node", applied=node.applied)
+
+    services = [node.run()]
+    if caretaking:
+        from antiphon.runtime.attendance import Attendance
+        from antiphon.runtime.caretaker import Caretaker
+
+        services += [
+            Attendance(node).run(),
+            Caretaker(node).run(),
+            Presence(station.peer, station.keyring, card).run(),
+        ]
+    async with beside(*services, ready=node.ready):
+        yield node
+
+
+@asynccontextmanager
+async def local_replica(home: Home, station: Station) -> AsyncIterator[Replica]:
+    """The machine's replica, up to date: kept by whoever keeps it, or caught up right here."""
+    mesh = station.peer.mesh
+    try:
+        lock = home.lock_replica()
+    except Held:
+        replica = Replica(home.replica, mesh=mesh, read_only=True)
+        try:
+            await _wait_for_writer(station, replica)
+            yield replica
+        finally:
+            replica.close()
+        return
+    try:
+        replica = Replica(home.replica, mesh=mesh)
+        try:
+            async with replicating(station, replica, caretaking=False):
+                pass
+            yield replica
+        finally:
+            replica.close()
+    finally:
+        os.close(lock)
+
+
+async def _wait_for_writer(station: Station, replica: Replica, *, within_s: float = 5.0) -> None:
+    newest = await station.peer.log.last()
+    goal = newest.seq if newest else 0
+    try:
+        async with asyncio.timeout(within_s):
+            while replica.refresh().seq < goal:  # noqa: ASYNC110 - the writer is another process
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise Unavailable(
+            f"the replica stands at {replica.cursor.seq}, the log at {goal}",
+            hint="another antiphon process keeps the replica and is behind; try again",
+        ) from None
+
+
+@asynccontextmanager
+async def owned_replica(path: Path | str, home: Home | None, mesh: str) -> AsyncIterator[Replica]:
+    """A replica that this process alone writes."""
+    lock = home.lock_replica() if home is not None else -1
+    try:
+        replica = Replica(path, mesh=mesh)
+        try:
+            yield replica
+        finally:
+            replica.close()
+    finally:
+        if lock >= 0:
+            os.close(lock)

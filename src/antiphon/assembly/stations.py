@@ -1,0 +1,128 @@
+"""A place on a mesh: an engine connection, a key in use, and a peer over both."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from antiphon.assembly.logins import connect, fresh_access, keep_fresh
+from antiphon.core import ops, terms
+from antiphon.core.grants import token_of
+from antiphon.core.rules import Rules
+from antiphon.core.wallet import chains_to
+from antiphon.errors import Misconfigured
+from antiphon.runtime.author import Author, Mark
+from antiphon.runtime.host import SystemClock, SystemEntropy
+from antiphon.runtime.peer import Peer, commit_control
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from antiphon.ports import Engine, EngineInfo, Keyring
+    from antiphon.runtime.home import Home
+
+MACHINE = "machine"
+"""The key of a joined machine: others delegate to it, its processes' keys hold from it."""
+OWNER = "owner"
+_ANY_TIME = 2**63
+
+
+class Station(Struct, frozen=True):
+    """One process's place on a mesh."""
+
+    peer: Peer
+    keyring: Keyring
+    alias: str
+
+    @property
+    def engine(self) -> Engine:
+        """The engine connection."""
+        return self.peer.engine
+
+
+def place(engine: Engine, mesh: str, keyring: Keyring, alias: str, mark: Mark) -> Station:
+    """Put a station together."""
+    wall = SystemClock()
+    author = Author(mesh, keyring, wall, max_drift_ms=Rules().max_drift_ms, mark=mark)
+    return Station(Peer(engine, author, wall, SystemEntropy()), keyring, alias)
+
+
+@asynccontextmanager
+async def join(
+    home: Home,
+    role: str,
+    *,
+    key: str | None = None,
+    kinds: Sequence[str] = (),
+    token: str | None = None,
+) -> AsyncIterator[Station]:
+    """A place on the mesh that a state directory describes.
+
+    Takes the named key, or the first free one of the role: one process per key. `kinds` are those
+    that the process will work on.
+    """
+    described = home.mesh()
+    entropy = SystemEntropy()
+    held = home.key(key, entropy) if key else home.free_key(role, entropy)
+    try:
+        access = await fresh_access(home, kinds)
+        engine = await connect(described, access, name=held.name, home=home, token=token)
+        alias = f"{access.alias}/{held.name}" if access.alias else held.name
+        station = place(engine, described.mesh, held.keyring, alias, held.mark)
+        try:
+            async with keep_fresh(home, access, kinds):
+                await _pass_on(home, station)
+                yield station
+        finally:
+            await engine.close()
+            station.peer.author.settle()
+    finally:
+        held.release()
+
+
+async def _pass_on(home: Home, station: Station) -> None:
+    """Let a process's own key hold what its machine holds; on the log once, for good."""
+    peer, did = station.peer, station.keyring.did
+    control = await peer.sync_control()
+    if control.rules.authority == "open" or did == control.owner:
+        return
+    if chains_to(control.grants, control.owner, did, before=_ANY_TIME):
+        return
+    nonce = peer.entropy.token
+    if home.has_key(MACHINE):
+        giver = home.signer(MACHINE)
+        if giver.did == did:
+            return
+        payload = terms.passing_on(
+            issuer=giver.did, audience=did, mesh=peer.mesh, alias=station.alias, nonce=nonce
+        )
+    elif home.has_key(OWNER):
+        giver = home.signer(OWNER)
+        everything = terms.Terms(can=("all",), alias=station.alias)
+        (payload,) = terms.payloads(
+            everything,
+            issuer=giver.did,
+            audience=did,
+            owner=control.owner,
+            mesh=peer.mesh,
+            nonce=nonce,
+        )
+    else:
+        raise Misconfigured(
+            f"{home.path} holds neither a machine's key nor the owner's",
+            hint="join the mesh first: antiphon join TICKET",
+        )
+    body = ops.DelegateBody(token=token_of(giver.delegate(payload).raw))
+    await commit_control(peer, peer.author.draft(ops.UcanDelegate, body, prev=0))
+
+
+async def engine_info(home: Home, *, token: str | None = None) -> EngineInfo:
+    """What the engine says of itself, its durability included: that takes a moment to ask."""
+    described, access = home.mesh(), await fresh_access(home, ())
+    engine = await connect(described, access, name="doctor", home=home, inspect=True, token=token)
+    try:
+        return await engine.info()
+    finally:
+        await engine.close()

@@ -1,0 +1,205 @@
+"""Waiting for a job on somebody's behalf: what is said meanwhile, and how its end is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from antiphon.errors import AntiphonError, JobFailed, Unavailable
+from antiphon.interfaces.cli.exits import Exit
+from antiphon.interfaces.cli.options import print_json, short
+from antiphon.interfaces.cli.terminal import Piece, counted, err, out, span, state_piece
+
+if TYPE_CHECKING:
+    from antiphon.sdk.handles import JobHandle
+    from antiphon.sdk.mesh import Card, Job, Mesh
+
+PATIENCE_S: Final = 3.0
+"""How long a job may lie unanswered before we say what could be wrong."""
+CLOSE: Final = 0.8
+"""How alike two kinds must be for one to be a misspelling of the other."""
+PROGRESS_AFTER_S: Final = 0.3
+PROGRESS_EVERY_S: Final = 0.25
+
+
+class Wish(NamedTuple):
+    """How the person wants to be answered."""
+
+    wait: bool
+    timeout_s: float | None
+    as_json: bool
+    anew: str
+    """What to type to have an ended job run as a new one."""
+    notes: dict[str, str]
+    """What else there is to tell, by name."""
+
+
+async def answer(mesh: Mesh, handle: JobHandle[Any], wish: Wish) -> int:
+    """Wait for a job that was called, tell its end, and give the exit code."""
+    began = time.monotonic()
+    before = None if handle.is_new else await handle.state()
+    if not wish.as_json:
+        for name, text in wish.notes.items():
+            err.say(f"{name} ", text)
+    if not wish.wait:
+        return _called(handle, before, wish)
+    if before is not None:
+        _say_known(before, wish)
+    try:
+        result = await _wait(mesh, handle, wish)
+    except asyncio.CancelledError:
+        if not wish.as_json:
+            err.erase()
+            err.say("the job goes on: ", f"antiphon show {short(handle.id)}")
+        raise
+    except JobFailed as failed:
+        if before is not None and before.is_terminal:
+            failed.message = f"this was run before, and is not run again: {failed.message}"
+            failed.hint = wish.anew
+        if not wish.as_json:
+            raise
+        _print_end(await handle.state(), wish.notes, is_new=handle.is_new, failed=failed)
+        return Exit.FAILED
+    job = await handle.state()
+    if wish.as_json:
+        _print_end(job, {"result": result, **wish.notes}, is_new=handle.is_new)
+        return Exit.OK
+    if before is None or not before.is_terminal:
+        took = time.monotonic() - began
+        err.pieces(
+            state_piece("succeeded"), (f"  {job.kind} {short(job.job)} in {span(took)}", "quiet")
+        )
+    print_result(result)
+    return Exit.OK
+
+
+def _called(handle: JobHandle[Any], before: Job | None, wish: Wish) -> int:
+    if wish.as_json:
+        told = {"job": handle.id, "kind": handle.kind, "is_new": handle.is_new}
+        print_json({**told, **wish.notes})
+        return Exit.OK
+    if before is not None:
+        err.say(f"already called, and {before.state.value}; nothing new was scheduled")
+        if before.is_terminal:
+            err.say("  try: ", wish.anew)
+    print(handle.id)
+    return Exit.OK
+
+
+def _say_known(job: Job, wish: Wish) -> None:
+    if wish.as_json:
+        return
+    if job.state == "succeeded":
+        err.say("✓ already done", f"  {job.kind} {short(job.job)}", style="succeeded")
+    elif not job.is_terminal:
+        err.say(f"already called: waiting for {short(job.job)}, which is {job.state.value}")
+
+
+def _print_end(
+    job: Job, more: dict[str, Any], *, is_new: bool, failed: JobFailed | None = None
+) -> None:
+    told: dict[str, Any] = {
+        "job": job.job,
+        "kind": job.kind,
+        "state": job.state.value,
+        "outcome": job.outcome,
+        "attempts": job.attempts,
+        "seconds": (job.ended_ms - job.scheduled_ms) / 1000,
+        "is_new": is_new,
+        **more,
+    }
+    if failed is not None:
+        told["error"] = {
+            "kind": "JobFailed",
+            "message": failed.message,
+            "reason": failed.reason,
+            "hint": failed.hint,
+        }
+    print_json(told)
+
+
+def print_result(result: Any) -> None:
+    """A result for people and pipes: text as it is, line by line; anything else as JSON."""
+    if isinstance(result, str):
+        for line in result.split("\n"):
+            out.say(line)
+    else:
+        out.say(json.dumps(result, ensure_ascii=False))
+
+
+async def _wait(mesh: Mesh, handle: JobHandle[Any], wish: Wish) -> Any:
+    """The result. Its failure is raised outside the task group, which would wrap it."""
+    result: Any = None
+    problem: AntiphonError | None = None
+    async with asyncio.TaskGroup() as tasks:
+        narrator = None if wish.as_json else tasks.create_task(_narrate(mesh, handle))
+        try:
+            result = await handle.result(timeout_s=wish.timeout_s)
+        except TimeoutError:
+            problem = Unavailable(
+                f"job {short(handle.id)} did not end within {wish.timeout_s:g} s; it goes on",
+                hint=f"antiphon show {short(handle.id)}",
+            )
+        except AntiphonError as error:
+            problem = error
+        finally:
+            if narrator is not None:
+                narrator.cancel()
+    if problem is not None:
+        raise problem
+    return result
+
+
+async def _narrate(mesh: Mesh, handle: JobHandle[Any]) -> None:
+    """Say what the job is doing while somebody waits for it."""
+    began = time.monotonic()
+    has_asked = False
+    await asyncio.sleep(PROGRESS_AFTER_S)
+    try:
+        while True:
+            with suppress(Unavailable):
+                job = await handle.state()
+                waited = time.monotonic() - began
+                err.fading(*_progress(job, waited))
+                if not has_asked and job.state == "pending" and waited > PATIENCE_S:
+                    has_asked = True
+                    _say_diagnosis(job, await mesh.nodes())
+            await asyncio.sleep(PROGRESS_EVERY_S)
+    finally:
+        err.erase()
+
+
+def _progress(job: Job, waited_s: float) -> list[Piece]:
+    words = f"  {job.kind} {short(job.job)}, {span(waited_s)}"
+    if job.attempts:
+        words += f", {job.attempts} of {job.attempts_max} attempts failed"
+    return [state_piece(job.state.value), (words, "quiet")]
+
+
+def _say_diagnosis(job: Job, cards: list[Card]) -> None:
+    """Why nobody may have answered, and what to type."""
+    from difflib import get_close_matches
+
+    err.erase()
+    if job.attempts:
+        return  # it was answered; it failed and waits for its next attempt
+    able = [card for card in cards if job.kind in card.kinds]
+    if able:
+        free = sum(card.slots - card.busy for card in able)
+        if free <= 0:
+            err.say(
+                f"waiting: {counted(len(able), 'worker')} for {job.kind}, and every slot is busy"
+            )
+        return
+    err.say("waiting: ", f"nobody who answers the roll call runs {job.kind}")
+    answered = sorted({kind for card in cards for kind in card.kinds})
+    close = get_close_matches(job.kind, answered, n=1, cutoff=CLOSE)
+    if close:
+        err.say("  did you mean ", f"{close[0]}?", f"  antiphon cancel {short(job.job)}")
+    elif answered:
+        err.say("  answered here: ", ", ".join(answered))
+    err.say("  try: ", "antiphon worker MODULE, with a module that has this task")
+    err.say("  the job stays on the log; Ctrl-C stops the waiting only")

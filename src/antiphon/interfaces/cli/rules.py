@@ -1,0 +1,182 @@
+"""`antiphon rules`: what holds for the whole mesh, and changing it."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from antiphon.interfaces.cli import life
+from antiphon.interfaces.cli.delegate import acting
+from antiphon.interfaces.cli.durations import span_ms, span_words
+from antiphon.interfaces.cli.exits import Exit, WrongUsage
+from antiphon.interfaces.cli.options import HomeOption, JsonOption, open_mesh, print_json
+from antiphon.interfaces.cli.terminal import Piece, err, out
+
+if TYPE_CHECKING:
+    from antiphon.sdk.authority import RulesChanged
+
+MEANINGS: Final = {
+    "protocol": "Which reading of the log is in force; never lowered.",
+    "authority": "chain: everything needs a grant from the owner. open: for development.",
+    "max_drift_ms": "How far ahead of the engine's clock an author's may be.",
+    "horizon_ms": "Older ops are refused; ids are remembered for as long.",
+    "lease_min_ms": "No lease is shorter.",
+    "lease_max_ms": "No lease is longer, whatever a job asks for.",
+    "lease_ms": "What a claim begins with, unless the job says otherwise.",
+    "lease_ms_max": "How long a lease may grow, unless the job says otherwise.",
+    "attempts": "Failures before a job is given up, unless the job says otherwise.",
+    "attempts_max": "No job may ask for more attempts.",
+    "yields_max": "How often a job may be given back for other reasons.",
+    "retry_after_max_ms": "The longest pause that a worker may ask for when it gives a job back.",
+    "start_by_ms": "How long a job may wait to be claimed, unless it says otherwise.",
+    "claim_window_ms": "What each rank waits for the one before it under rendezvous.",
+    "offer_after_ms": "How long a job may lie before it is announced again.",
+    "retention_ms": "How long finished jobs stay on the log.",
+    "selection": "How workers are chosen, by kind: render:rendezvous,build:queue. Else queue.",
+}
+NONE: Final = "none"
+SELECTIONS: Final = ("queue", "rendezvous")
+WARNINGS: Final = {
+    "chain": "closed: without a grant nobody but the owner has any effect; antiphon who lists them",
+    "open": "open: whoever the engine lets in may call, claim and cancel; for development only",
+}
+
+
+def rules(
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME=VALUE]…",
+            help="Rules to change: lease_ms=30s. Without: list them all.",
+            show_default=False,
+        ),
+    ] = None,
+    home: HomeOption = None,
+    *,
+    as_json: JsonOption = False,
+) -> int:
+    """Show the mesh's rules, or change some.
+
+    Changes hold for everybody from their place on the log; only the owner can make them.
+    """
+    if not changes:
+        return life.run(_list(home, as_json=as_json))
+    wanted = dict(_parse(change) for change in changes)
+    if len(wanted) < len(changes):
+        raise WrongUsage("one rule was given twice", hint="antiphon rules NAME=VALUE")
+    return life.run(_change(wanted, home, as_json=as_json))
+
+
+def _parse(change: str) -> tuple[str, Any]:
+    name, is_set, text = change.partition("=")
+    name = name.strip()
+    if not is_set:
+        raise WrongUsage(f"{change!r} sets nothing", hint="antiphon rules lease_ms=30s")
+    if name not in MEANINGS:
+        near = get_close_matches(name, MEANINGS, n=1)
+        hint = f"did you mean {near[0]}?" if near else "antiphon rules lists them"
+        raise WrongUsage(f"there is no rule {name!r}", hint=hint)
+    return name, parse_value(name, text.strip())
+
+
+def parse_value(name: str, text: str) -> Any:
+    """A rule's value out of what was typed; whether it is within bounds shows later."""
+    is_number = text.isascii() and text.isdecimal()
+    if _is_duration(name):
+        length_ms = int(text) if is_number else span_ms(text)
+        if length_ms is None:
+            raise WrongUsage(f"{name} is a length of time, not {text!r}", hint=f"{name}=30s")
+        return length_ms
+    if name == "selection":
+        return _parse_selection(text)
+    return int(text) if is_number else text
+
+
+def _is_duration(name: str) -> bool:
+    return "_ms" in name
+
+
+def _parse_selection(text: str) -> list[tuple[str, str]]:
+    if text == NONE:
+        return []
+    chosen: list[tuple[str, str]] = []
+    for entry in text.split(","):
+        prefix, _, how = entry.strip().partition(":")
+        if how not in SELECTIONS:
+            raise WrongUsage(
+                f"{entry!r} does not say how workers for a kind are chosen",
+                hint="selection=render:rendezvous,build:queue, or selection=none",
+            )
+        chosen.append((prefix.removesuffix(".*"), how))
+    return chosen
+
+
+def _in_words(name: str, value: Any) -> str:
+    if _is_duration(name):
+        return span_words(value)
+    if name == "selection":
+        return ",".join(f"{prefix}:{how}" for prefix, how in value) or NONE
+    return str(value)
+
+
+async def _list(home: Path | None, *, as_json: bool) -> int:
+    from antiphon.sdk.authority import rule_values
+
+    async with open_mesh(home) as mesh:
+        values = rule_values((await mesh.peer.sync_control()).rules)
+    defaults = rule_values()
+    if as_json:
+        told = {
+            name: {"value": value, "default": defaults[name], "meaning": MEANINGS.get(name, "")}
+            for name, value in values.items()
+        }
+        print_json({"rules": told})
+        return Exit.OK
+    rows = [_row(name, value, defaults[name]) for name, value in values.items()]
+    out.table(("RULE", "VALUE", "DEFAULT", "MEANING"), rows, flexible=3, wraps=True)
+    return Exit.OK
+
+
+def _row(name: str, value: Any, default: Any) -> list[Piece]:
+    is_default = value == default
+    return [
+        (name, ""),
+        (_in_words(name, value), "" if is_default else "strong"),
+        ("✓" if is_default else _in_words(name, default), "quiet"),
+        (MEANINGS.get(name, ""), "quiet"),
+    ]
+
+
+async def _change(wanted: dict[str, Any], home: Path | None, *, as_json: bool) -> int:
+    from antiphon.sdk.authority import rules as put
+
+    async with acting(home) as mesh:
+        changed = await put(mesh, wanted)
+    differs = [name for name in wanted if changed.before[name] != changed.after[name]]
+    if as_json:
+        told = {
+            name: {"before": changed.before[name], "after": changed.after[name]} for name in differs
+        }
+        print_json({"changed": told, "seq": changed.seq})
+        return Exit.OK
+    _tell(changed, wanted, differs)
+    return Exit.OK
+
+
+def _tell(changed: RulesChanged, wanted: dict[str, Any], differs: list[str]) -> None:
+    for name in wanted:
+        now = _in_words(name, changed.after[name])
+        if name in differs:
+            was = _in_words(name, changed.before[name])
+            out.pieces(("✓ ", "succeeded"), (name, "strong"), (f"  {was} → {now}", ""))
+        else:
+            out.say(f"  {name} is {now} already")
+    if changed.seq:
+        err.pieces((f"  in force from record {changed.seq:,} on", "quiet"))
+    if "protocol" in differs:
+        err.say("  nodes whose version does not read it stop here until they are upgraded")
+    if "authority" in differs:
+        err.say(f"  {WARNINGS[changed.after['authority']]}")

@@ -1,0 +1,253 @@
+"""The gate: lets machines in, gives them logins, and shows them out (docs/decisions/0010).
+
+It turns what the log says about a node into what the engine lets that node do, and decides nothing
+of its own: scopes come from `core.scope`, grants from tickets that the owner's machine wrote, and
+every delegation is signed by the owner's key, which is taken for that moment only.
+
+Invariant: no login admits more than the node's scope did when it was given, and a scope that
+shrinks ends the logins that were given before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import structlog
+
+from antiphon.core import ops, terms
+from antiphon.core.grants import token_of
+from antiphon.core.scope import NOTHING, Scope, narrower, scope_of
+from antiphon.core.subjects import is_kind
+from antiphon.errors import AntiphonError, Rejected, Unavailable
+from antiphon.runtime import knocking
+from antiphon.runtime.members import MAX_MEMBERS, Member
+from antiphon.runtime.peer import Peer, commit_control
+
+if TYPE_CHECKING:
+    from antiphon.ports import BusMessage, Keyring, Wall
+    from antiphon.runtime.author import Author
+    from antiphon.runtime.members import MemberBook
+    from antiphon.runtime.tickets import TicketBook
+
+MAX_AT_ONCE: Final = 16
+"""Requests that are being answered; more wait in the bus's own bounded queue, or are lost."""
+RETRY_S: Final = 1.0
+HEARD_WITHIN_S: Final = 2.0
+"""How long a spent ticket's login lives on, so that its holder hears the answer."""
+
+log = structlog.get_logger(__name__)
+
+Owner = Callable[[], AbstractAsyncContextManager[tuple["Author", "Keyring"]]]
+"""The owner's author and key, for as long as the block runs."""
+
+
+class Gate:
+    """One mesh's gate."""
+
+    def __init__(
+        self, peer: Peer, wall: Wall, tickets: TicketBook, members: MemberBook, owner: Owner
+    ) -> None:
+        self._peer = peer
+        self._wall = wall
+        self._tickets = tickets
+        self._members = members
+        self._owner = owner
+        self._joining = asyncio.Lock()
+        self._looked_at: tuple[int, int] = (0, 0)
+        self._scopes: dict[str, tuple[tuple[int, int], Scope]] = {}
+
+    # --- what others ask ----------------------------------------------------------------------
+
+    def scope_of(self, user: str) -> Scope:
+        """What an engine user may read and write now."""
+        member = self._members.by_user(user)
+        return NOTHING if member is None else self._scope(member.node)
+
+    def _scope(self, node: str) -> Scope:
+        """Asked for with every read of every member, so found out once per change."""
+        control, now_s = self._peer.control, self._now_s()
+        state = (control.since, control.grants.revision)
+        known = self._scopes.get(node)
+        if known is not None and known[0] == state:
+            until_s = known[1].until_s
+            if until_s is None or now_s < until_s:
+                return known[1]
+        scope = scope_of(control, node, now_s)
+        self._scopes[node] = (state, scope)
+        return scope
+
+    def _now_s(self) -> int:
+        return self._peer.wall.now_ms() // 1000
+
+    # --- life ---------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Answer requests, and follow what the log takes back, until cancelled."""
+        await self._peer.sync_control()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch())
+            group.create_task(self._serve(group))
+
+    async def _serve(self, group: asyncio.TaskGroup) -> None:
+        room = asyncio.Semaphore(MAX_AT_ONCE)
+        async with self._peer.engine.bus.subscribe("gate.*.*", max_pending=1024) as requests:
+            async for request in requests:
+                await room.acquire()
+                answering = group.create_task(self._answer(request))
+                answering.add_done_callback(lambda _: room.release())
+
+    async def _watch(self) -> None:
+        """Look at every member's scope whenever control changes."""
+        subject = f"ap.{self._peer.mesh}.ctl.>"
+        await self.look_after()
+        while True:
+            try:
+                async with self._peer.log.follow(self._peer.confirmed, subject=subject) as batches:
+                    async for batch in batches:
+                        await self._peer.confirm(batch[-1].seq)
+                        await self.look_after()
+            except Unavailable as away:
+                log.warning("gate_waits_for_engine", problem=away.message)
+                await asyncio.sleep(RETRY_S)
+
+    async def look_after(self) -> None:
+        """Show out whoever may do less now than its login admits."""
+        control = self._peer.control
+        state = (control.since, control.grants.revision)
+        if state == self._looked_at:
+            return
+        now_s = self._now_s()
+        expelled: list[str] = []
+        shrunk: list[Member] = []
+        for member in self._members.everyone():
+            scope = self._scope(member.node)
+            if not narrower(scope, member.scope):
+                continue
+            expelled.append(member.user)
+            if scope == NOTHING:
+                expelled.append(member.door)
+            shrunk.append(msgspec.structs.replace(member, scope=scope))
+        if expelled:
+            await self._wall.expel(expelled, now_s)
+        for member in shrunk:
+            self._members.keep(member)
+            log.info("member_expelled", node=member.node, alias=member.alias)
+        self._looked_at = state
+
+    # --- requests -----------------------------------------------------------------------------
+
+    async def _answer(self, request: BusMessage) -> None:
+        user, what = request.subject.split(".")[1:]
+        if not request.reply:
+            return
+        try:
+            answer = knocking.Answer(login=await self._decide(user, what, request.payload))
+        except AntiphonError as error:
+            log.info("gate_refused", problem=error.message)
+            answer = knocking.refusal_of(error)
+        except Exception:
+            log.exception("gate_failed")
+            refusal = knocking.Refusal(message="the gate failed; its log says how")
+            answer = knocking.Answer(refusal=refusal)
+        try:
+            await self._peer.engine.bus.publish(request.reply, msgspec.json.encode(answer))
+            if what == "join" and answer.login is not None:
+                await asyncio.sleep(HEARD_WITHIN_S)
+                await self._wall.expel([user], self._now_s())
+        except Unavailable as away:
+            log.warning("gate_answer_lost", problem=away.message)
+
+    async def _decide(self, user: str, what: str, payload: bytes) -> knocking.Login:
+        if what == "join":
+            return await self._join(user, knocking.open_join(payload))
+        if what == "login":
+            return await self._login(user, knocking.open_login(payload))
+        raise Rejected(f"the gate knows no {what!r}", reason="gate")
+
+    async def _join(self, ticket_user: str, request: knocking.JoinRequest) -> knocking.Login:
+        """Use up a ticket, have the owner delegate, and give the first login."""
+        if request.mesh != self._peer.mesh:
+            raise Rejected("this ticket is for another mesh", reason="mesh")
+        if request.node == self._peer.control.owner:
+            raise Rejected("the owner needs no ticket", reason="ticket")
+        if len(self._members.everyone()) >= MAX_MEMBERS:
+            raise Rejected(f"the mesh has {MAX_MEMBERS} members already", reason="members")
+        now_s = self._now_s()
+        async with self._joining:
+            invitation = self._tickets.redeem(
+                request.ticket, request.secret, node=request.node, now_s=now_s
+            )
+            if invitation.user != ticket_user:
+                raise Rejected("this ticket belongs to another login", reason="ticket")
+            alias = invitation.terms.alias or request.alias
+            granted = msgspec.structs.replace(invitation.terms, alias=alias)
+            await self._delegate(granted, request.node)
+            member = Member(
+                node=request.node,
+                user=request.user,
+                door=request.door,
+                alias=alias,
+                joined_s=now_s,
+                scope=self._scope(request.node),
+            )
+            self._members.keep(member)
+        log.info("member_joined", node=member.node, alias=alias)
+        return self._give(member, queues=(), with_door=True)
+
+    async def _delegate(self, granted: terms.Terms, node: str) -> None:
+        async with self._owner() as (author, keyring):
+            wanted = terms.payloads(
+                granted,
+                issuer=keyring.did,
+                audience=node,
+                owner=self._peer.control.owner,
+                mesh=self._peer.mesh,
+                nonce=self._peer.entropy.token,
+            )
+            for payload in wanted:
+                delegation = keyring.delegate(payload)
+                body = ops.DelegateBody(token=token_of(delegation.raw))
+                await commit_control(self._peer, author.draft(ops.UcanDelegate, body, prev=0))
+
+    async def _login(self, door: str, request: knocking.LoginRequest) -> knocking.Login:
+        """A fresh login for a member, with the queues that it needs."""
+        member = self._members.by_door(door)
+        if member is None:
+            raise Rejected(
+                "the gate does not know this machine", reason="member", hint="antiphon join TICKET"
+            )
+        await self._peer.sync_control()
+        await self.look_after()
+        member = self._members.by_door(door) or member
+        scope = self._scope(member.node)
+        if scope == NOTHING:
+            raise Rejected(
+                "this machine's grants have ended or were revoked",
+                reason="no_chain",
+                hint="ask the mesh's owner for a new ticket, then: antiphon join TICKET",
+            )
+        for kind in request.kinds:
+            if not is_kind(kind) or not (scope.may_work(kind) and scope.may_read(kind)):
+                raise Rejected(
+                    f"this machine may not claim {kind!r}",
+                    reason="policy",
+                    hint="'antiphon who' on the owner's machine shows what it may",
+                )
+        kinds = tuple(sorted({*member.kinds, *request.kinds}))[: knocking.MAX_KINDS]
+        kinds = tuple(kind for kind in kinds if scope.may_work(kind) and scope.may_read(kind))
+        queues = [name for kind in kinds for name in await self._wall.make_queues(kind)]
+        member = msgspec.structs.replace(member, kinds=kinds, scope=scope)
+        self._members.keep(member)
+        return self._give(member, queues=tuple(queues), with_door=False)
+
+    def _give(self, member: Member, *, queues: tuple[str, ...], with_door: bool) -> knocking.Login:
+        now_s = self._now_s()
+        jwt = self._wall.admit(member.user, member.scope, queues, name=member.alias, now_s=now_s)
+        door_jwt = self._wall.admit_door(member.door, None, now_s) if with_door else ""
+        return knocking.Login(
+            jwt=jwt, scope=member.scope, kinds=member.kinds, alias=member.alias, door_jwt=door_jwt
+        )

@@ -1,0 +1,167 @@
+"""What is said at the gate: asking to join, and asking for a new login.
+
+Requests travel on the bus, on a subject on which only the asking engine user may publish, so the
+gate knows who asks. A request to join is also signed by the machine's new key: it proves that the
+key which the owner is about to delegate to is really there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.core import signing, terms
+from antiphon.core.scope import Scope
+from antiphon.errors import AntiphonError, Malformed, Rejected, Unavailable
+
+if TYPE_CHECKING:
+    from antiphon.ports import Bus, Keyring
+
+JOIN_TYPE: Final = "application/vnd.antiphon.join+json"
+ANSWER_WITHIN_S: Final = 10.0
+MAX_ANSWER_BYTES: Final = 256 * 1024
+MAX_KINDS: Final = 128
+
+T = TypeVar("T")
+
+
+class JoinRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A machine asks to become a member."""
+
+    mesh: str
+    ticket: str
+    secret: str
+    node: str
+    """The machine's own id, to which the grant will be made."""
+    user: str
+    door: str
+    alias: str
+    at_ms: int
+
+    def __repr__(self) -> str:
+        return f"JoinRequest({self.ticket}, node={self.node})"
+
+
+class LoginRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A member asks for a login that admits the queues of these kinds."""
+
+    kinds: tuple[str, ...] = ()
+
+
+class Login(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the gate gives."""
+
+    jwt: str
+    scope: Scope
+    kinds: tuple[str, ...]
+    alias: str
+    door_jwt: str = ""
+
+    def __repr__(self) -> str:
+        return f"Login({self.alias!r}, {self.scope})"
+
+
+class Refusal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why the gate gives nothing."""
+
+    message: str
+    reason: str = ""
+    hint: str = ""
+
+
+class Answer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Either a login or a refusal."""
+
+    login: Login | None = None
+    refusal: Refusal | None = None
+
+
+class _Signed(Struct, frozen=True, forbid_unknown_fields=True):
+    request: str
+    sig: str
+
+
+def join_subject(user: str) -> str:
+    """Where a ticket's engine user asks to join."""
+    return f"gate.{user}.join"
+
+
+def login_subject(door: str) -> str:
+    """Where a member's door key asks for a login."""
+    return f"gate.{door}.login"
+
+
+def sign_join(request: JoinRequest, keyring: Keyring) -> bytes:
+    """The request with the proof that the new key is there."""
+    text = msgspec.json.encode(request)
+    signed = _Signed(text.decode(), keyring.sign(JOIN_TYPE, text).hex())
+    return msgspec.json.encode(signed)
+
+
+def open_join(payload: bytes) -> JoinRequest:
+    """A request whose key signed it, or `Malformed`."""
+    signed = _decoded(payload, _Signed)
+    text = signed.request.encode()
+    request = _decoded(text, JoinRequest)
+    try:
+        is_signed = signing.is_signed(request.node, JOIN_TYPE, text, bytes.fromhex(signed.sig))
+    except ValueError:
+        is_signed = False
+    terms.check_alias(request.alias)
+    if not is_signed:
+        raise Malformed("the request is not signed by the key that it names", reason="signature")
+    return request
+
+
+def open_login(payload: bytes) -> LoginRequest:
+    """A request for a login, within bounds."""
+    request = _decoded(payload, LoginRequest)
+    if len(request.kinds) > MAX_KINDS:
+        raise Malformed(f"a login for {len(request.kinds)} kinds; up to {MAX_KINDS}")
+    return request
+
+
+def _decoded(payload: bytes | str, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(payload, type=kind)
+    except msgspec.MsgspecError as problem:
+        raise Malformed("this is no request that the gate understands") from problem
+
+
+async def ask(
+    bus: Bus, subject: str, payload: bytes, *, within_s: float = ANSWER_WITHIN_S
+) -> Login:
+    """Ask the gate and wait for its answer; `Rejected` with its words if it refuses."""
+    inbox = bus.new_inbox()
+    async with bus.subscribe(inbox, max_pending=4) as answers:
+        await bus.publish(subject, payload, reply=inbox)
+        try:
+            async with asyncio.timeout(within_s):
+                async for message in answers:
+                    return _opened(message.payload)
+        except TimeoutError:
+            pass
+    raise Unavailable(
+        f"the mesh's gate did not answer within {within_s:g} s",
+        hint="is 'antiphon up' running on the machine where the mesh lives?",
+    )
+
+
+def _opened(payload: bytes) -> Login:
+    try:
+        answer = msgspec.json.decode(payload, type=Answer)
+    except msgspec.MsgspecError as problem:
+        raise Malformed("the gate's answer cannot be read; is it of another version?") from problem
+    if answer.login is not None:
+        return answer.login
+    told = answer.refusal or Refusal(message="the gate refused without a reason")
+    raise Rejected(told.message, reason=told.reason, hint=told.hint)
+
+
+def refusal_of(error: AntiphonError) -> Answer:
+    """An error as the asker shall hear it."""
+    reason = getattr(error, "reason", "")
+    return Answer(refusal=Refusal(message=error.message, reason=reason, hint=error.hint))

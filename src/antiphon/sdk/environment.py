@@ -1,0 +1,120 @@
+"""What the environment says about this process's place on a mesh.
+
+The same variables as `antiphon.settings`, without loading it while none of them is set: pydantic
+takes longer to load than a job takes to submit. Defaults are those of `Settings`; a test says so.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct, structs
+
+from antiphon.core.breaker import FAILURES, RESET_S
+from antiphon.errors import Misconfigured
+from antiphon.runtime.files import PRIVATE_DIRECTORY
+from antiphon.runtime.home import Home, MeshFile
+from antiphon.runtime.keys import lock_file
+
+
+class Environment(Struct, frozen=True, kw_only=True):
+    """What somebody set for this process, or the defaults."""
+
+    mesh: bool = True
+    node: str | None = None
+    scope: str | None = None
+    engine: str | None = None
+    engine_token: str | None = None
+    replica: Path | None = None
+    breaker_failures: int = FAILURES
+    breaker_reset_s: float = RESET_S
+
+    def __repr__(self) -> str:
+        return f"Environment(node={self.node!r}, scope={self.scope!r}, engine={self.engine!r})"
+
+    def require_mesh(self) -> None:
+        """`Misconfigured` where the mesh is switched off."""
+        if not self.mesh:
+            raise Misconfigured(
+                "the mesh is switched off here",
+                hint="unset ANTIPHON_MESH, or set it to on",
+            )
+
+    def key_for(self, role: str) -> str | None:
+        """The key that the process's worker or full node uses; None for a free one."""
+        return f"{self.node}-{role}" if self.node else None
+
+    def home(self, explicit: Path | None) -> Home:
+        """The state directory that applies here, with its engine and replica as set."""
+        found = Home.find(explicit)
+        if self.engine is None and self.replica is None:
+            return found
+        return _OverriddenHome(found.path, engine=self.engine, replica=self.replica)
+
+    def require_scope(self, home: Home) -> None:
+        """`Misconfigured` if a state directory belongs to another mesh than is expected."""
+        if self.scope is None:
+            return
+        described = home.mesh()
+        if described.mesh != self.scope:
+            raise Misconfigured(
+                f"{home.path} belongs to mesh {described.mesh}, and this machine is only for"
+                f" {self.scope}",
+                hint="use that mesh's state directory, or change ANTIPHON_SCOPE",
+            )
+
+
+VARIABLES: Final = frozenset(f"ANTIPHON_{name.upper()}" for name in structs.asdict(Environment()))
+
+
+def read_environment() -> Environment:
+    """The environment as it is now."""
+    if VARIABLES.isdisjoint(name.upper() for name, value in os.environ.items() if value):
+        return Environment()
+    from antiphon.settings import load
+
+    chosen = load()
+    token = chosen.engine_token
+    return Environment(
+        mesh=chosen.mesh,
+        node=chosen.node,
+        scope=chosen.scope,
+        engine=chosen.engine,
+        engine_token=token.get_secret_value() if token is not None else None,
+        replica=chosen.replica,
+        breaker_failures=chosen.breaker_failures,
+        breaker_reset_s=chosen.breaker_reset_s,
+    )
+
+
+class _OverriddenHome(Home):
+    """A state directory of which the environment says something else."""
+
+    def __init__(self, path: Path, *, engine: str | None, replica: Path | None) -> None:
+        super().__init__(path)
+        self._engine = engine
+        self._replica = replica
+
+    def mesh(self) -> MeshFile:
+        """The mesh, at the engine that was set."""
+        described = super().mesh()
+        return (
+            described if self._engine is None else structs.replace(described, engine=self._engine)
+        )
+
+    @property
+    def replica(self) -> Path:
+        """The replica's file."""
+        return super().replica if self._replica is None else self._replica
+
+    def lock_replica(self) -> int:
+        """The lock lies beside the file: other state directories may name the same one."""
+        if self._replica is None:
+            return super().lock_replica()
+        self._replica.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIRECTORY)
+        return lock_file(self._replica.with_suffix(".lock"), "the replica has a writer already")
+
+
+__all__ = ["VARIABLES", "Environment", "read_environment"]

@@ -1,0 +1,130 @@
+"""Steering a mesh: routes, the coordinator, the rules. All of it is the owner's alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.core import ops
+from antiphon.core.rules import PROTOCOL, Rules, contradiction
+from antiphon.core.scope import admits, filter_of
+from antiphon.core.subjects import check_kind
+from antiphon.core.ucan import covers
+from antiphon.core.worth import State
+from antiphon.errors import Malformed, Rejected
+from antiphon.sdk.holdings import Holdings, find_node, require_owner, who, write
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from antiphon.sdk.mesh import Mesh
+
+
+class Changed(Struct, frozen=True, kw_only=True):
+    """An owner's op: what was, and what is."""
+
+    before: str | None
+    after: str | None
+    seq: int
+    """Its place on the log; 0 if it would have said what already holds."""
+
+
+async def route(mesh: Mesh, kind: str, to: str | None) -> Changed:
+    """Let one node alone claim a kind and everything below it; None lifts that."""
+    held = await who(mesh)
+    require_owner(held, "set routes")
+    node = None if to is None else find_node(held, to)
+    before = held.routes.get(check_kind(kind))
+    seq = 0
+    if before != node:
+        seq = await write(mesh, ops.MeshRoute, ops.RouteBody(kind=kind, target=node))
+    return Changed(before=before, after=node, seq=seq)
+
+
+def may_claim(held: Holdings, node: str, kind: str) -> bool:
+    """Whether a node may claim any of the jobs that a route on `kind` is about."""
+    if held.authority == "open" or node == held.owner:
+        return True
+    filters = [
+        filter_of(glob) or ""
+        for one in held.tree.live_to(node)
+        if one.is_powerline or covers(one.command, "/job/claim")
+        for glob in one.kinds
+    ]
+    return any(admits(one, kind) or one.startswith(kind + ".") for one in filters)
+
+
+def acts_through(held: Holdings, node: str) -> list[str]:
+    """The keys that a machine passes everything on to: its processes sign with those, not with its.
+
+    A route and the coordinator's office go to one key, and nobody else's ops count for it.
+    """
+    live = (one for one in held.tree.grants() if one.state is State.LIVE)
+    passed_on = (one.audience for one in live if one.is_powerline and one.issuer == node)
+    return list(dict.fromkeys(passed_on))
+
+
+async def coordinator(mesh: Mesh, node: str) -> Changed:
+    """Designate the one node that offers waiting jobs and derives others."""
+    held = await who(mesh)
+    require_owner(held, "designate a coordinator")
+    did, seq = find_node(held, node), 0
+    if did != held.coordinator:
+        seq = await write(mesh, ops.MeshCoordinator, ops.CoordinatorBody(node=did))
+    return Changed(before=held.coordinator, after=did, seq=seq)
+
+
+class RulesChanged(Struct, frozen=True, kw_only=True):
+    """The rules before and after; the same, and no place on the log, if nothing was different."""
+
+    before: dict[str, Any]
+    after: dict[str, Any]
+    seq: int
+
+
+async def rules(mesh: Mesh, changes: Mapping[str, object]) -> RulesChanged:
+    """Change some rules from here on; the others stay as they are."""
+    held, before = await who(mesh), mesh.peer.control.rules
+    require_owner(held, "change the rules")
+    after = changed_rules(before, changes)
+    seq = 0
+    if after != before:
+        seq = await write(mesh, ops.MeshRules, ops.RulesBody(rules=after))
+    return RulesChanged(before=rule_values(before), after=rule_values(after), seq=seq)
+
+
+def rule_values(of: Rules | None = None) -> dict[str, Any]:
+    """Every rule and its value; the defaults if none are given."""
+    return msgspec.structs.asdict(of or Rules())
+
+
+def changed_rules(before: Rules, changes: Mapping[str, object]) -> Rules:
+    """The rules with some changed, or `Rejected` with what is wrong about it."""
+    values = rule_values(before)
+    for name, value in changes.items():
+        if name not in values:
+            raise Malformed(f"there is no rule {name!r}", reason="rules", hint="antiphon rules")
+        try:
+            msgspec.convert({name: value}, Rules)
+        except msgspec.ValidationError as problem:
+            why = str(problem).partition(" - at ")[0].replace("`", "")
+            raise Malformed(
+                f"{name} cannot be {value!r}: {why[:1].lower()}{why[1:]}", reason="rules"
+            ) from problem
+    after = msgspec.convert({**values, **changes}, Rules)
+    if not before.protocol <= after.protocol <= PROTOCOL:
+        raise Rejected(
+            f"protocol cannot be {after.protocol}: it is {before.protocol}, is never lowered, and"
+            f" this version reads up to {PROTOCOL}",
+            reason="protocol",
+        )
+    why_not = contradiction(after)
+    if why_not is not None:
+        raise Rejected(
+            f"these rules contradict one another: {why_not}",
+            reason="rules",
+            hint="give both values at once; nothing was changed",
+        )
+    return after

@@ -1,0 +1,60 @@
+"""Settings through the real command line: what they change, and what a person is told."""
+
+import pytest
+
+from tests.acceptance.shell import Shell
+
+pytestmark = pytest.mark.nats
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory):
+    """A development mesh whose process has a name, and whose replica lies elsewhere."""
+    directory = tmp_path_factory.mktemp("named")
+    shell = Shell(directory, ANTIPHON_REPLICA=str(directory / "elsewhere" / "jobs.db"))
+    with shell.dev(ANTIPHON_NODE="box") as ready:
+        shell.mesh = ready["mesh"]
+        yield shell
+
+
+@pytest.mark.req("S17")
+def test_a_named_process_is_known_by_its_name(shell):
+    told = shell.run("nodes", "--json").json["nodes"]
+    assert sorted(node["alias"] for node in told) == ["box-node", "box-worker"]
+    keys = {path.stem for path in shell.home.glob("keys/*.key")}
+    assert {"box", "box-node", "box-worker"} <= keys
+    answer = shell.run("nodes", ANTIPHON_NODE="box")
+    assert answer.code == 6
+    assert "ANTIPHON_NODE" in answer.err
+
+
+@pytest.mark.req("S17")
+def test_the_replica_lies_where_it_was_put(shell):
+    assert shell.run("submit", "example.add", "2", "3", "--json").code == 0
+    assert len(shell.run("jobs", "--json").out.splitlines()) == 1
+    assert (shell.directory / "elsewhere" / "jobs.db").is_file()
+    assert not (shell.home / "replica.db").exists()
+
+
+@pytest.mark.req("S17")
+def test_where_the_mesh_is_switched_off_commands_say_so(shell):
+    answer = shell.run("submit", "example.add", "1", "2", ANTIPHON_MESH="off")
+    assert answer.code == 3
+    assert "✗ the mesh is switched off here" in answer.err
+    assert "unset ANTIPHON_MESH" in answer.err
+
+
+@pytest.mark.req("S17")
+def test_a_machine_that_is_for_another_mesh_does_not_open_this_one(shell):
+    answer = shell.run("jobs", ANTIPHON_SCOPE="a" * 16)
+    assert answer.code == 3
+    assert shell.mesh in answer.err
+
+
+@pytest.mark.req("M17")
+def test_the_doctor_is_calm_about_a_mesh_that_its_owner_coordinates(shell):
+    told = shell.run("doctor", "--json").json
+    (found,) = [check for check in told["checks"] if check["check"] == "coordinator"]
+    assert told["ok"]
+    assert (found["level"], found["hint"]) == ("ok", "")
+    assert "the owner's own key coordinates" in found["sentence"]

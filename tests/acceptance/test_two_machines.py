@@ -1,0 +1,177 @@
+"""One mesh, several machines (state directories) over TLS: inviting, joining, working, revoking."""
+
+import json
+import re
+import stat
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.shell import Shell, until
+
+pytestmark = pytest.mark.nats
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory):
+    typed = Shell(tmp_path_factory.mktemp("farm"))
+    with typed.init("--name", "farm") as founded:
+        typed.founded = founded
+        yield typed
+
+
+def ticket_for(host, *words) -> str:
+    answer = host.run("invite", *words)
+    assert answer.code == 0, answer.err
+    return answer.out.strip()
+
+
+@pytest.fixture
+def machine(tmp_path_factory):
+    return lambda name: Shell(tmp_path_factory.mktemp(name))
+
+
+def join(host, machine, *terms, alias="box"):
+    ticket = ticket_for(host, *terms, "--alias", alias)
+    answer = machine.run("join", ticket, "--json")
+    assert answer.code == 0, answer.err
+    return answer.json
+
+
+def test_three_commands_to_a_second_machines_first_job(host, machine):
+    ticket = ticket_for(
+        host, "--can", "claim", "--kind", "example.*", "--until", "2d", "--alias", "gpu-box"
+    )
+    box = machine("box")
+    with box.start("join", ticket, "--work", "example") as worker:
+        worker.line("joined mesh 'farm'")
+        assert "works on example.*; reads example.*" in worker.line("works on")
+        worker.line("answers example.add")
+        answer = host.run("submit", "example.add", "2", "3")
+        assert answer.out == "5\n"
+        job = re.search("example.add ([0-9a-f]{8})", answer.err)[1]
+        told = host.run("nodes", "--json").json
+        assert "gpu-box/worker-1" in json.dumps(told)
+        seen_there = box.run("show", job, "--json").json
+        assert (seen_there["state"], seen_there["result"]) == ("succeeded", 5)
+        refused = box.run("submit", "example.add", "1", "1")
+        assert refused.code == 5
+        assert "command" in refused.err
+        assert "antiphon who" in refused.err
+        assert worker.stop() == 0
+
+
+def test_state_directories_are_private_and_no_secret_is_in_an_argument_list(host, machine):
+    box = machine("box")
+    join(host, box, "--can", "read")
+    for shell in (host, box):
+        assert stat.S_IMODE(shell.home.stat().st_mode) == 0o700
+        secrets = [*shell.home.glob("keys/*.key"), *shell.home.glob("gate/*/*/*")]
+        for path in [shell.home / "access.json", *secrets]:
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+    access = json.loads((host.home / "access.json").read_text())
+    for line in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            assert access["user_seed"].encode() not in line.read_bytes()
+
+
+def test_a_ticket_works_once_and_for_as_long_as_it_says(host, machine):
+    ticket = ticket_for(host, "--can", "read")
+    assert machine("one").run("join", ticket).code == 0
+    again = machine("two").run("join", "-", typed=ticket)
+    assert again.code == 5
+    assert "used already" in again.err
+    assert not (machine("three").home / "mesh.json").exists()
+    late = ticket_for(host, "--can", "read", "--within", "1s")
+    until(lambda: machine("four").run("join", late).code != 0, within_s=20)
+    spoilt = machine("five").run("join", ticket[:-20])
+    assert spoilt.code == 5
+    assert "not a ticket" in spoilt.err
+
+
+@pytest.mark.req("M1")
+def test_a_peer_that_may_only_read_replicates_verifies_and_answers_without_worker_code(
+    host, machine
+):
+    box = machine("peer")
+    join(host, box, "--can", "read", "--kind", "example.*", alias="peer")
+    host.run("submit", "--no-wait", "other.kind", "1")
+    job = host.run("submit", "--no-wait", "example.echo", "1").out.strip()
+    with box.start("node", "--json") as node:
+        node.line("ready")
+        until(lambda: job[:8] in box.run("jobs").out)
+        shown = box.run("jobs", "--json").json
+        assert {one["kind"] for one in shown["jobs"]} <= {"example.echo", "example.add"}
+        assert box.run("show", job, "--json").json["story"][0]["verdict"] == "ok"
+        node.stop()
+    program = (
+        "import asyncio, sys\n"
+        "from antiphon import Mesh\n"
+        "async def main():\n"
+        "    async with Mesh.open() as mesh, mesh.replica() as replica:\n"
+        "        print(len(replica.jobs(limit=10)))\n"
+        "asyncio.run(main())\n"
+        "assert 'antiphon.runtime.worker' not in sys.modules\n"
+        "assert 'antiphon.runtime.tenure' not in sys.modules\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=box.directory,
+        env=box.env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 1
+
+
+def test_a_revoked_machine_is_shown_out_with_a_sentence(host, machine):
+    box = machine("contractor")
+    told = join(host, box, "--can", "claim", "--kind", "example.*", alias="contractor")
+    with box.start("worker", "example") as worker:
+        worker.line("answers")
+        answer = host.run("revoke", "contractor")
+        assert answer.code == 0, answer.err
+        refused = box.run("jobs")
+        until(lambda: box.run("doctor").code != 0, within_s=20)
+    assert told["node"].startswith("did:key:")
+    refused = box.run("submit", "example.add", "1", "2")
+    assert refused.code in {3, 4, 5}
+    assert "Traceback" not in refused.err
+    assert re.search("revoked|ended|join", refused.err)
+
+
+def test_who_shows_the_machines_and_what_they_hold(host, machine):
+    join(host, machine("viewer"), "--can", "read", "--until", "12h", alias="viewer-box")
+    shown = host.run("who")
+    assert shown.code == 0
+    assert "viewer-box" in shown.out
+    assert "read" in shown.out
+
+
+def test_the_host_comes_back_with_its_members(tmp_path_factory):
+    host, box = Shell(tmp_path_factory.mktemp("again")), Shell(tmp_path_factory.mktemp("member"))
+    with host.init("--name", "again") as founded:
+        join(host, box, "--can", "schedule", "--kind", "example.*")
+        recovery = founded["recovery"]
+    with host.start("up", "--json") as running:
+        running.line("ready")
+        called = box.run("submit", "--no-wait", "example.add", "2", "3")
+        assert called.code == 0, called.err
+        wrong = host.run("recover", typed=recovery[:-4] + "AAAA")
+        assert wrong.code in {2, 5}
+        recovered = host.run("recover", "--json", typed=recovery)
+        assert recovered.code == 0, recovered.err
+        assert recovered.json["owner"] != founded["owner"]
+        assert box.run("submit", "--no-wait", "example.add", "4", "5").code != 0
+        assert host.run("submit", "--no-wait", "example.add", "6", "7").code == 0
+        assert running.stop() == 0, running.err
+    elsewhere = host.run("init")
+    assert elsewhere.code == 6
+    assert "antiphon up" in elsewhere.err
+    assert "no development mesh" in host.run("dev").err

@@ -1,0 +1,243 @@
+"""A coordinator that falls silent: its owner hears of it, and nobody takes its place."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+from structlog.testing import capture_logs
+
+from antiphon.core import ops
+from antiphon.core.attendance import QUIET_AFTER_MS
+from antiphon.interfaces.cli.doctor import coordinator_finding
+from antiphon.runtime.attendance import Attendance, News, Standing, ask_once
+from antiphon.runtime.peer import commit_control
+from antiphon.runtime.services import beside
+from tests.runtime.meshes import a_mesh, call, eventually
+from tests.runtime.timeless import answering, following, in_no_time
+
+LIMIT_S = QUIET_AFTER_MS / 1000
+ROUND_S = 46
+"""A round, at most."""
+UNNOTICED_S = LIMIT_S / 4 + ROUND_S
+"""How old the last sign of life can be when the coordinator leaves."""
+LATEST_S = LIMIT_S + 2 * ROUND_S
+"""By then it is noticed."""
+
+
+@asynccontextmanager
+async def attending(mesh, *, station=None):
+    """A full node that watches over the coordinator, and the news that it tells."""
+    station = station or await mesh.station("watcher")
+    async with following(station) as node:
+        attendance, news = Attendance(node), []
+        attendance.listeners.append(news.append)
+        async with beside(attendance.run()):
+            yield attendance, news
+
+
+async def end_of_log(station) -> int:
+    return (await station.peer.log.last()).seq
+
+
+@pytest.mark.req("M17")
+def test_a_quiet_coordinator_is_told_once_and_its_return_too_and_nothing_is_written():
+    async def story(mesh):
+        owner, hub = await mesh.station("owner", mesh.owner), await mesh.station("hub")
+        await mesh.designate(owner, hub.keyring.did)
+        before = await end_of_log(owner)
+        async with attending(mesh) as (attendance, news):
+            async with answering(hub):
+                await asyncio.sleep(1_000)
+                assert news == []
+                went_ms = mesh.wall.now_ms()
+            await asyncio.sleep(LIMIT_S - UNNOTICED_S)
+            assert news == [], "so soon it may be only slow"
+            await asyncio.sleep(LATEST_S - LIMIT_S + UNNOTICED_S)
+            (told,) = news
+            assert told.coordinator == hub.keyring.did
+            assert went_ms - UNNOTICED_S * 1_000 <= told.quiet_since_ms <= went_ms
+            assert attendance.quiet_since_ms == told.quiet_since_ms
+            await asyncio.sleep(24 * 3_600)
+            assert len(news) == 1, "a day later that is no news"
+            async with answering(hub):
+                await asyncio.sleep(100)
+                assert news[1:] == [News(hub.keyring.did, None)]
+                assert attendance.quiet_since_ms is None
+        assert await end_of_log(owner) == before
+        assert owner.peer.control.coordinator == hub.keyring.did
+
+    with capture_logs() as events:
+        in_no_time(story)
+    assert [event["event"] for event in events] == ["coordinator_quiet", "coordinator_back"]
+    assert events[0]["coordinator"].startswith("did:key:")
+    assert events[0]["since_ms"] > 0
+
+
+@pytest.mark.req("M17")
+def test_an_accepted_op_is_a_sign_of_life_and_a_replayed_one_is_none():
+    async def story(mesh):
+        owner, hub = await mesh.station("owner", mesh.owner), await mesh.station("hub")
+        await mesh.designate(owner, hub.keyring.did)
+        async with attending(mesh) as (_, news):
+            for number in range(10):
+                called = await call(hub.peer, number)
+                await asyncio.sleep(LIMIT_S * 0.9)
+            assert news == []
+            wrote_ms = mesh.wall.now_ms() - int(LIMIT_S * 900)
+            old = await owner.peer.log.fetch(called.seq)
+            for number in range(10):
+                end = (await owner.peer.log.read_subjects([old.subject]))[-1].seq
+                await owner.peer.log.append(
+                    old.subject, old.payload, message_id=f"again-{number}", expected_last=end
+                )
+                await asyncio.sleep(LIMIT_S * 0.5)
+            (told,) = news
+            assert abs(told.quiet_since_ms - wrote_ms) < 1_000
+
+    in_no_time(story)
+
+
+@pytest.mark.req("M17")
+def test_a_newly_designated_coordinator_starts_fresh():
+    async def story(mesh):
+        owner, hub = await mesh.station("owner", mesh.owner), await mesh.station("hub")
+        other = await mesh.station("other")
+        await mesh.designate(owner, hub.keyring.did)
+        async with attending(mesh) as (attendance, news):
+            await asyncio.sleep(LATEST_S)
+            assert [told.coordinator for told in news] == [hub.keyring.did]
+            await mesh.designate(owner, other.keyring.did)
+            named_ms = mesh.wall.now_ms()
+            await asyncio.sleep(LIMIT_S - 1)
+            assert attendance.quiet_since_ms is None
+            assert len(news) == 1
+            await asyncio.sleep(LATEST_S)
+            assert news[1].coordinator == other.keyring.did
+            assert 0 <= news[1].quiet_since_ms - named_ms <= ROUND_S * 1_000
+
+    in_no_time(story)
+
+
+def test_the_node_that_coordinates_is_there():
+    async def story(mesh):
+        owner, hub = await mesh.station("owner", mesh.owner), await mesh.station("hub")
+        await mesh.designate(owner, hub.keyring.did)
+        async with attending(mesh, station=hub) as (_, news):
+            await asyncio.sleep(3_600)
+            assert news == []
+
+    in_no_time(story)
+
+
+def test_a_mesh_that_its_owners_key_coordinates_misses_nobody():
+    async def story(mesh):
+        owner = await mesh.station("owner", mesh.owner)
+        async with attending(mesh) as (_, news):
+            await asyncio.sleep(3_600)
+            assert news == []
+            async with answering(owner):
+                await asyncio.sleep(60)
+            await asyncio.sleep(LATEST_S)
+            assert len(news) == 1, "once a process ran under it, its end is news"
+
+    in_no_time(story)
+
+
+def test_who_is_cut_off_from_the_engine_says_nothing_about_others():
+    async def story(mesh):
+        owner, hub = await mesh.station("owner", mesh.owner), await mesh.station("hub")
+        await mesh.designate(owner, hub.keyring.did)
+        async with attending(mesh) as (_, news), answering(hub):
+            await asyncio.sleep(100)
+            mesh.server.kill()
+            await asyncio.sleep(3_600)
+            mesh.server.start()
+            await asyncio.sleep(600)
+            assert news == []
+
+    with capture_logs() as events:
+        in_no_time(story)
+    assert {event["event"] for event in events} == {"attendance_waits"}
+
+
+@pytest.mark.nats
+@pytest.mark.req("M17")
+async def test_on_a_real_server_silence_is_noticed_and_so_is_the_return():
+    async with a_mesh("nats") as mesh:
+        owner, hub = (await mesh.station(mesh.owner)), (await mesh.station())
+        body = ops.CoordinatorBody(node=hub.keyring.did)
+        await commit_control(owner.peer, owner.peer.author.draft(ops.MeshCoordinator, body, prev=0))
+        before = await end_of_log(owner)
+        async with following(await mesh.station()) as node:
+            attendance = Attendance(node, round_s=0.1, listen_s=0.3, quiet_after_ms=1_000)
+            async with beside(attendance.run()):
+                async with answering(hub):
+                    await asyncio.sleep(1.5)
+                    assert attendance.quiet_since_ms is None
+                await eventually(lambda: attendance.quiet_since_ms is not None)
+                async with answering(hub):
+                    await eventually(lambda: attendance.quiet_since_ms is None)
+        assert await end_of_log(owner) == before
+
+
+def test_asked_once_it_says_who_coordinates_and_whether_it_was_heard():
+    async def story(mesh):
+        owner, hub = await mesh.station("owner", mesh.owner), await mesh.station("hub")
+
+        async def ask():
+            async with following(await mesh.station("asker")) as node:
+                return await ask_once(node.peer, node.replica, wait_s=0.4)
+
+        began_ms = mesh.wall.now_ms()
+        told = await ask()
+        assert told.coordinator == mesh.owner.did
+        assert (told.is_owner, told.answers, told.is_quiet) == (True, False, False)
+        assert told.last_op_ms == began_ms, "the genesis"
+
+        await mesh.designate(owner, hub.keyring.did)
+        assert (await ask()).is_quiet
+        async with answering(hub):
+            told = await ask()
+        assert (told.alias, told.answers, told.is_quiet) == ("hub", True, False)
+        assert told.last_op_ms is None
+
+        await asyncio.sleep(1_000)
+        wrote_ms = mesh.wall.now_ms()
+        await call(hub.peer, 1)
+        told = await ask()
+        assert (told.answers, told.is_quiet) == (False, False), "it wrote just now"
+        assert wrote_ms <= told.last_op_ms <= wrote_ms + 10
+        await asyncio.sleep(LIMIT_S)
+        assert (await ask()).is_quiet
+
+    in_no_time(story)
+
+
+HERE = {"coordinator": "did:key:z6MkhubHUBhub", "alias": "hub", "is_owner": False, "answers": True}
+SILENT = HERE | {"alias": "", "answers": False}
+
+
+@pytest.mark.req("M17")
+@pytest.mark.parametrize(
+    "told, level, said, hint",
+    [
+        (HERE, "ok", "hub (ubHUBhub) coordinates and answers", ""),
+        (SILENT | {"last_op_ms": 0}, "ok", "but its last op was", ""),
+        (SILENT | {"is_owner": True}, "ok", "none is needed yet", ""),
+        (SILENT | {"is_owner": True, "waiting": 3}, "warning", "3 jobs cannot begin", "NODE"),
+        (SILENT | {"is_quiet": True}, "warning", "is quiet: it does not answer", "NODE"),
+        (
+            SILENT | {"is_quiet": True, "last_op_ms": 0},
+            "warning",
+            "and its last op was",
+            "start it again, or name one that is there: antiphon coordinator NODE",
+        ),
+    ],
+)
+def test_the_doctor_says_it_in_words(told, level, said, hint):
+    plain = {"last_op_ms": None, "is_quiet": False, "waiting": 0}
+    finding = coordinator_finding(Standing(**plain | told))
+    assert (finding.level, finding.check) == (level, "coordinator")
+    assert said in finding.sentence
+    assert finding.hint.endswith(hint)
+    assert bool(finding.hint) == (level == "warning")

@@ -1,0 +1,266 @@
+"""The gate: who gets in, with which login, and who is shown out."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from antiphon.core import ops
+from antiphon.core.ids import digest
+from antiphon.core.rules import Rules
+from antiphon.core.scope import NOTHING, Scope
+from antiphon.core.terms import Terms
+from antiphon.errors import Malformed, Rejected
+from antiphon.runtime import knocking
+from antiphon.runtime.gate import Gate
+from antiphon.runtime.keys import SeedKeyring
+from antiphon.runtime.members import MemberBook
+from antiphon.runtime.peer import commit_control
+from antiphon.runtime.tickets import Invitation, TicketBook
+from tests.runtime.meshes import a_mesh, eventually
+
+CLOSED = Rules(max_drift_ms=100)
+RENDER = Terms(can=("claim",), kinds=("render.*",), alias="gpu-box")
+SECRET = "5ec4e7"
+
+
+class RecordingWall:
+    """A second wall that only remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        self.admitted: list[tuple[str, Scope, tuple[str, ...]]] = []
+        self.expelled: list[str] = []
+        self.queues: list[str] = []
+
+    def admit(self, user, scope, queues, *, name, now_s) -> str:
+        self.admitted.append((user, scope, tuple(queues)))
+        return f"login of {name}"
+
+    def admit_ticket(self, user, until_s, now_s) -> str:
+        return "ticket"
+
+    def admit_door(self, user, until_s, now_s) -> str:
+        return "door"
+
+    async def expel(self, users, now_s) -> None:
+        self.expelled.extend(users)
+
+    async def make_queues(self, kind) -> tuple[str, ...]:
+        self.queues.append(kind)
+        return (f"{kind}=1",)
+
+
+class GateUnderTest:
+    def __init__(self, mesh, directory, owner_station) -> None:
+        self.mesh, self.directory, self.owner = mesh, directory, owner_station
+        self.wall = RecordingWall()
+        self.tickets = TicketBook(directory / "tickets")
+
+    def invite(self, number: int = 1, terms: Terms = RENDER) -> str:
+        identifier = f"{number:016x}"
+        self.tickets.add(
+            Invitation(
+                id=identifier,
+                secret_digest=digest(SECRET.encode()),
+                user=f"T{number}",
+                terms=terms,
+                expires_s=2**40,
+            )
+        )
+        return identifier
+
+    @asynccontextmanager
+    async def running(self):
+        @asynccontextmanager
+        async def as_owner():
+            yield self.owner.peer.author, self.owner.keyring
+
+        station = await self.mesh.station()
+        members = MemberBook(self.directory / "members")
+        gate = Gate(station.peer, self.wall, self.tickets, members, as_owner)
+        task = asyncio.ensure_future(gate.run())
+        await asyncio.sleep(0.05)
+        try:
+            yield gate
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+    def request(self, key: SeedKeyring, ticket: str, **changes: Any) -> knocking.JoinRequest:
+        fields = {
+            "mesh": self.mesh.mesh,
+            "ticket": ticket,
+            "secret": SECRET,
+            "node": key.did,
+            "user": "U1",
+            "door": "D1",
+            "alias": "box",
+            "at_ms": 0,
+        }
+        return knocking.JoinRequest(**{**fields, **changes})
+
+    async def knock(self, subject: str, payload: bytes) -> knocking.Login:
+        station = await self.mesh.station()
+        return await knocking.ask(station.engine.bus, subject, payload, within_s=5)
+
+    async def join(self, key: SeedKeyring, ticket: str, user: str = "T1", **changes: Any):
+        request = self.request(key, ticket, **changes)
+        payload = knocking.sign_join(request, key)
+        return await self.knock(knocking.join_subject(user), payload)
+
+    async def login(self, *kinds: str, door: str = "D1") -> knocking.Login:
+        payload = msgspec.json.encode(knocking.LoginRequest(kinds=kinds))
+        return await self.knock(knocking.login_subject(door), payload)
+
+    async def revoke_all(self, node: str) -> None:
+        peer = self.owner.peer
+        control = await peer.sync_control()
+        for delegation in control.grants.given_to(node, before=2**63):
+            body = ops.RevokeBody(cid=delegation.cid)
+            await commit_control(peer, peer.author.draft(ops.UcanRevoke, body, prev=0))
+
+
+@asynccontextmanager
+async def a_gate(tmp_path):
+    async with a_mesh("memory", CLOSED) as mesh:
+        yield GateUnderTest(mesh, tmp_path, await mesh.station(mesh.owner))
+
+
+def a_key() -> SeedKeyring:
+    return SeedKeyring(bytes(range(32)))
+
+
+async def test_a_ticket_becomes_a_grant_on_the_log_and_a_login_for_just_that(tmp_path):
+    async with a_gate(tmp_path) as at, at.running():
+        key = a_key()
+        login = await at.join(key, at.invite())
+        assert login.scope.reads == login.scope.works == ("render.>",)
+        assert login.door_jwt == "door"
+        control = await at.owner.peer.sync_control()
+        granted = control.grants.given_to(key.did, before=2**63)
+        assert {one.payload.cmd for one in granted} == {"/job/claim", "/job/complete"}
+        assert {one.payload.iss for one in granted} == {control.owner}
+        assert at.wall.admitted == [("U1", login.scope, ())]
+
+
+async def test_a_ticket_lets_one_machine_in_and_its_own_login_ends(tmp_path):
+    async with a_gate(tmp_path) as at, at.running():
+        ticket = at.invite()
+        await at.join(a_key(), ticket)
+        other = SeedKeyring(bytes(32))
+        with pytest.raises(Rejected, match="used already"):
+            await at.join(other, ticket, user="T1", door="D2")
+        assert not (await at.owner.peer.sync_control()).grants.given_to(other.did, before=2**63)
+        await eventually(lambda: "T1" in at.wall.expelled)
+
+
+async def test_the_key_must_be_there(tmp_path):
+    async with a_gate(tmp_path) as at, at.running():
+        stolen, mine = a_key(), SeedKeyring(bytes(32))
+        request = at.request(stolen, at.invite())
+        with pytest.raises(Rejected, match="not signed"):
+            await at.knock("gate.T1.join", knocking.sign_join(request, mine))
+        assert await at.join(stolen, f"{1:016x}")
+
+
+async def test_wrong_requests_get_a_sentence(tmp_path):
+    async with a_gate(tmp_path) as at, at.running():
+        ticket = at.invite()
+        with pytest.raises(Rejected, match="another mesh"):
+            await at.join(a_key(), ticket, mesh="elsewhere")
+        with pytest.raises(Rejected, match="no such ticket"):
+            await at.join(a_key(), ticket, secret="guess")
+        with pytest.raises(Rejected, match="letters"):
+            await at.join(a_key(), ticket, alias="a\nb")
+        with pytest.raises(Rejected, match="no request"):
+            await at.knock("gate.T1.join", b"\xff not json")
+        with pytest.raises(Rejected, match="knows no"):
+            await at.knock("gate.T1.dance", b"{}")
+        with pytest.raises(Rejected, match="does not know this machine"):
+            await at.login()
+        assert await at.join(a_key(), ticket)
+
+
+async def test_a_login_admits_the_queues_of_kinds_within_the_scope(tmp_path):
+    async with a_gate(tmp_path) as at, at.running():
+        await at.join(a_key(), at.invite())
+        login = await at.login("render.frame")
+        assert at.wall.admitted[-1] == ("U1", login.scope, ("render.frame=1",))
+        assert login.kinds == ("render.frame",)
+        with pytest.raises(Rejected, match="may not claim 'build'"):
+            await at.login("build")
+        assert "build" not in at.wall.queues
+
+
+async def test_a_member_without_the_right_to_read_gets_no_queue(tmp_path):
+    async with a_gate(tmp_path) as at, at.running():
+        await at.join(a_key(), at.invite(terms=Terms(can=("cancel",))))
+        with pytest.raises(Rejected, match="may not claim"):
+            await at.login("render.frame")
+
+
+async def test_a_revocation_shows_the_member_out_at_once(tmp_path):
+    async with a_gate(tmp_path) as at, at.running() as gate:
+        key = a_key()
+        await at.join(key, at.invite())
+        assert gate.scope_of("U1").reads == ("render.>",)
+        await at.revoke_all(key.did)
+        await eventually(lambda: {"U1", "D1"} <= set(at.wall.expelled), within_s=5)
+        assert gate.scope_of("U1") == NOTHING
+        with pytest.raises(Rejected, match="ended or were revoked"):
+            await at.login()
+
+
+async def test_losing_a_part_ends_the_login_and_leaves_the_door_open(tmp_path):
+    async with a_gate(tmp_path) as at, at.running():
+        key = a_key()
+        await at.join(key, at.invite(terms=Terms(can=("claim", "schedule"))))
+        control = await at.owner.peer.sync_control()
+        (schedule,) = (
+            one
+            for one in control.grants.given_to(key.did, before=2**63)
+            if one.payload.cmd == "/job/claim"
+        )
+        body = ops.RevokeBody(cid=schedule.cid)
+        peer = at.owner.peer
+        await commit_control(peer, peer.author.draft(ops.UcanRevoke, body, prev=0))
+        read = next(
+            one
+            for one in control.grants.given_to(key.did, before=2**63)
+            if one.payload.cmd == "/job/read"
+        )
+        await commit_control(
+            peer, peer.author.draft(ops.UcanRevoke, ops.RevokeBody(cid=read.cid), prev=0)
+        )
+        await eventually(lambda: "U1" in at.wall.expelled, within_s=5)
+        assert "D1" not in at.wall.expelled
+        assert (await at.login()).scope.reads == ()
+
+
+async def test_what_was_revoked_while_the_gate_was_away_is_noticed_when_it_is_back(tmp_path):
+    async with a_gate(tmp_path) as at:
+        key = a_key()
+        async with at.running():
+            await at.join(key, at.invite())
+        await at.revoke_all(key.did)
+        assert "U1" not in at.wall.expelled
+        async with at.running():
+            await eventually(lambda: "U1" in at.wall.expelled, within_s=5)
+
+
+async def test_a_new_grant_widens_the_next_login_and_ends_nothing(tmp_path):
+    async with a_gate(tmp_path) as at, at.running():
+        key = a_key()
+        await at.join(key, at.invite())
+        await at.join(key, at.invite(2, Terms(can=("read",))), user="T2")
+        assert (await at.login()).scope.reads == (">",)
+        assert "U1" not in at.wall.expelled
+
+
+def test_a_request_that_is_no_request_is_malformed():
+    with pytest.raises(Malformed):
+        knocking.open_login(b'{"kinds": [1]}')
+    with pytest.raises(Malformed):
+        knocking.open_login(msgspec.json.encode({"kinds": ["a"] * 300}))

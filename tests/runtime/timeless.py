@@ -1,0 +1,93 @@
+"""A mesh on the memory engine in virtual time: minutes of silence cost nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from antiphon.assembly import Station
+from antiphon.core import ops, subjects
+from antiphon.core.rules import Rules
+from antiphon.engines.memory import MemoryEngine, MemoryServer
+from antiphon.runtime import founding
+from antiphon.runtime.author import Author, NoMark
+from antiphon.runtime.keys import SeedKeyring
+from antiphon.runtime.node import FullNode
+from antiphon.runtime.peer import Peer, commit_control
+from antiphon.runtime.presence import Card, Presence
+from antiphon.runtime.replica import Replica
+from antiphon.runtime.services import beside
+from antiphon.testing.virtual_time import HostClock, SeededEntropy, new_loop
+
+EPOCH_MS = 1_700_000_000_000
+
+
+class TimelessMesh:
+    """One mesh with its owner; `wall` is everybody's clock."""
+
+    def __init__(self, loop: Any) -> None:
+        self.wall = HostClock(loop, epoch_ms=EPOCH_MS)
+        self.entropy = SeededEntropy("timeless")
+        self.server = MemoryServer(self.wall)
+        self.owner = SeedKeyring(self.entropy.token(32))
+        rules = Rules(authority="open")
+        self.foundation = founding.found(
+            self.owner, self.wall, name="test", recovery=self.owner.did, rules=rules
+        )
+
+    async def station(self, alias: str, keyring: SeedKeyring | None = None) -> Station:
+        engine = MemoryEngine(self.server, self.foundation.mesh)
+        await founding.lay(engine.log, self.foundation)
+        key = keyring or SeedKeyring(self.entropy.token(32))
+        author = Author(self.foundation.mesh, key, self.wall, max_drift_ms=2_000, mark=NoMark())
+        peer = Peer(engine, author, self.wall, self.entropy)
+        await peer.sync_control()
+        return Station(peer, key, alias)
+
+    async def designate(self, owner: Station, node: str) -> None:
+        """A second later: no author signs two ops with one timestamp."""
+        await asyncio.sleep(1)
+        peer, body = owner.peer, ops.CoordinatorBody(node=node)
+        prev = peer.history.tail(subjects.control(peer.mesh, "coordinator"))
+        await commit_control(peer, peer.author.draft(ops.MeshCoordinator, body, prev=prev))
+
+
+@asynccontextmanager
+async def following(station: Station) -> AsyncIterator[FullNode]:
+    """A full node with no chores."""
+    replica = Replica(":memory:", mesh=station.peer.mesh)
+    try:
+        node = FullNode(station.peer, replica)
+        async with beside(node.run(), ready=node.ready):
+            yield node
+    finally:
+        replica.close()
+
+
+@asynccontextmanager
+async def answering(station: Station) -> AsyncIterator[None]:
+    """Answer roll calls while the block runs."""
+
+    def card() -> Card:
+        return Card(
+            mesh=station.peer.mesh,
+            node=station.keyring.did,
+            alias=station.alias,
+            role="node",
+            version="0",
+            at_ms=station.peer.wall.now_ms(),
+        )
+
+    async with beside(Presence(station.peer, station.keyring, card).run()):
+        await asyncio.sleep(0)
+        yield
+
+
+def in_no_time(story: Callable[[TimelessMesh], Awaitable[None]]) -> None:
+    """Run a story to its end, whatever time it takes in there."""
+    loop = new_loop()
+    try:
+        loop.run_until_complete(story(TimelessMesh(loop)))
+    finally:
+        loop.close()
+    assert loop.problems == []
