@@ -3,14 +3,16 @@
 import asyncio
 
 from antiphon.core import manifest, ops
+from antiphon.testing.simulation.shortcuts import quiet_and_quick
 from antiphon.testing.simulation.workload import Call
-from antiphon.testing.simulation.world import Plan, World, quiet_and_quick
+from antiphon.testing.simulation.world import Plan, World
 
 
-def play(tmp_path, story, *, seed=1):
+def play(tmp_path, story, *, seed=1, authority="open"):
     """Run a story in a fresh world without faults; the world and what there is to say of it."""
     with quiet_and_quick():
-        world = World(Plan(seed=seed, chaos_s=0.0, jobs_per_hour=0.0), tmp_path)
+        plan = Plan(seed=seed, chaos_s=0.0, jobs_per_hour=0.0, authority=authority)
+        world = World(plan, tmp_path)
         world.ground.weather.clear()
         for machine in world.machines:
             machine.clock.correct()

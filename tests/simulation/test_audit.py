@@ -28,7 +28,7 @@ def accused(tmp_path, tamper):
         found = tamper(made)
         if found is not None:
             await found
-        auditor.every_job_ends()
+        auditor.every_job_ends(made.workers)
         auditor.promises_kept(made.workload)
         await auditor.light_equals_full(made.full)
         await auditor.running_equals_replay(made.full)
@@ -98,7 +98,7 @@ def test_a_job_that_never_ends_and_a_promise_that_is_not_kept(tmp_path):
 
     async def story(made):
         await submit(made, call())
-        Auditor(made.ground).every_job_ends()
+        Auditor(made.ground).every_job_ends(made.workers)
 
     _, outcome = play(tmp_path / "open", story)
     assert {violation.law for violation in outcome.violations} == {"every_job_ends"}
@@ -145,7 +145,7 @@ def test_a_run_that_does_not_come_to_rest_is_told(tmp_path, monkeypatch):
     """With nobody to run them, jobs stay open, and the audit says which."""
     monkeypatch.setattr(world, "HEALING_S", 60.0)
     monkeypatch.setattr(world, "REPERTOIRES", ())
-    plan = world.Plan(seed=1, chaos_s=30.0, jobs_per_hour=600.0, faults_per_hour=0.0)
+    plan = world.Plan(seed=2, chaos_s=30.0, jobs_per_hour=600.0, faults_per_hour=0.0)
     outcome = world.run(plan)
     assert {violation.law for violation in outcome.violations} == {"every_job_ends"}
     assert outcome.stories

@@ -1,79 +1,14 @@
 """Every law can fail: each is shown a history that breaks it, and only it."""
 
-import json
-from types import SimpleNamespace
+from pathlib import Path
 
 import pytest
 
 from antiphon.core.reasons import Reason
 from antiphon.ports import Record
-from antiphon.testing.simulation import facts, laws
-from antiphon.testing.simulation.laws import Committed, Ledger
-
-MESH = "abcdefghijklmnop"
-KIND, JOB = "build.fast", "a" * 64
-SUBJECT = f"ap.{MESH}.job.{KIND}.{JOB}"
-LEASE_MS = 10_000
-AT_MS = 1_000_000
-
-
-class History:
-    """A lane written down record by record, with the verdict that a broken system gave."""
-
-    def __init__(self):
-        self.ledger = Ledger()
-        self.seq = 0
-        self.tails = {}
-        self.broken = []
-
-    def add(self, kind, at_ms, *, by="w", ok=True, honest=False, **fields):
-        """Commit one op at `at_ms`; `fields` beside the body's own: prev, subject, commit, hlc."""
-        given = {name: fields.pop(name) for name in list(fields) if name in GIVEN}
-        manifest = {"args": [], "command": ["@x"], "timeout": 0}
-        body = {"kind": KIND, **fields}
-        body |= {"manifest": manifest} if kind == "schedule" else {"job": JOB}
-        home = facts._home(MESH, f"job.{kind}", body)
-        if kind == "schedule":
-            home = home[:-64] + JOB  # the laws know a job by its subject
-        subject = given.get("subject", home)
-        self.seq += 1
-        op = {
-            "type": f"job.{kind}",
-            "author": by,
-            "hlc": [given.get("wall_ms", AT_MS + at_ms), 0],
-            "prev": given.get("prev", self.tails.get(subject, 0)),
-            "body": body,
-        }
-        raw = json.dumps(op).encode()
-        record = Record(self.seq, given.get("commit", AT_MS + at_ms) * 1_000_000, subject, raw)
-        if given.get("signed", True):
-            self.ledger.signed.setdefault(by, set()).add(raw)
-        fact = facts.read(MESH, record)
-        if kind == "schedule":
-            fact = facts.Fact(**{**SimpleNamespace(**_fields(fact)).__dict__, "home": home})
-        verdict = given.get("verdict", Reason.OK if ok else Reason.FENCE)
-        now = Committed(
-            record=record,
-            fact=fact,
-            key=facts.key_of(record),
-            verdict=verdict,
-            tail=self.tails.get(subject, 0),
-            is_honest=honest,
-        )
-        self.tails[subject] = self.seq
-        self.broken += laws.commit(self.ledger, now)
-        return fact.own_fence
-
-    @property
-    def laws_broken(self):
-        return {violation.law for violation in self.broken}
-
-
-GIVEN = {"prev", "subject", "commit", "wall_ms", "signed", "verdict"}
-
-
-def _fields(struct):
-    return {name: getattr(struct, name) for name in struct.__struct_fields__}
+from antiphon.testing.simulation import laws
+from antiphon.testing.simulation.ledger import Committed, Ledger
+from tests.simulation.histories import AT_MS, JOB, KIND, LEASE_MS, SUBJECT, History
 
 
 def called():
@@ -263,6 +198,7 @@ def test_an_unreadable_record_that_is_accepted_or_honest():
 
 
 def test_no_law_is_left_untried():
-    source = __loader__.get_data(__file__).decode()
+    here = Path(__file__).parent
+    source = "".join((here / name).read_text() for name in ("test_laws.py", "test_mandates.py"))
     for law in laws.LAWS:
         assert f'"{law.__name__}"' in source, law.__name__

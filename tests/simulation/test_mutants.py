@@ -4,8 +4,10 @@ import json
 
 import pytest
 
-from antiphon.core import lanes, records, transitions
+from antiphon.core import authority, lanes, records, transitions
+from antiphon.core.grants import Grants
 from antiphon.core.ops import JobExpire
+from antiphon.core.ucan import Chain, chain, signatures
 from antiphon.engines.memory.log import LogStore
 from antiphon.runtime.worker import Worker
 from antiphon.testing import mutants
@@ -16,25 +18,48 @@ CAUGHT_BY = {
     "no_compare_and_set": {"chained"},
     "expiry_by_local_time": {"not_early"},
     "subject_unchecked": {"own_subject"},
+    "routes_unread": {"routed"},
+}
+ON_CHAINED_WORLDS = {
+    "revocation_ignored": {"leases_end", "truly_held"},
+    "quarantine_ends_no_lease": {"leases_end", "truly_held"},
+    "authors_clock_only": {"authorised"},
+    "commit_clock_only": {"authorised"},
+    "expiry_a_second_late": {"authorised"},
+    "any_audience": {"authorised"},
+    "any_root": {"authorised"},
+    "any_kind": {"authorised"},
+    "anyone_revokes": {"authorised", "fences_rise"},
+    "forged_delegations": {"by_right"},
 }
 
 
 def patchable():
     return [
         transitions._holder_fault,
+        transitions.stands_for,
         Worker._end,
         LogStore.append,
         lanes._judge,
         dict(transitions.TRANSITIONS[JobExpire]),
         records.open_record,
+        authority.has_ended,
+        Grants.revoked,
+        Chain.judge,
+        Chain.may_revoke,
+        Chain._policy_fault,
+        Chain._time_fault,
+        chain._follow,
+        signatures.is_signed,
     ]
 
 
 @pytest.mark.parametrize("name", mutants.MUTANTS)
 def test_a_mutant_is_caught_and_its_seed_passes_without_it(name):
-    catch = mutants.hunt(name, range(mutants.SEEDS))
+    is_chained = name in ON_CHAINED_WORLDS
+    catch = mutants.hunt(name, range(is_chained, mutants.SEEDS, 1 + is_chained))
     assert catch is not None, f"{name} survived {mutants.SEEDS} seeds"
-    assert catch.law in CAUGHT_BY[name], catch
+    assert catch.law in (CAUGHT_BY | ON_CHAINED_WORLDS)[name], catch
     assert mutants.unmutated([catch.seed]) == []
 
 

@@ -3,7 +3,8 @@
     python -m antiphon.testing.simulate --hours 100 --seed 1
 
 Runs seed after seed, each a cluster of five workers, two full nodes, two submitters, an owner and
-a hostile member, until so many simulated hours are done. Progress goes to standard error; the
+a hostile member, until so many simulated hours are done. On every other one each op needs a chain
+of delegations. Progress goes to standard error; the
 last line on standard output is one JSON object. Exits 0 only if no law was broken. A broken one
 is told with its job's lane, and with the command that replays that seed alone.
 """
@@ -40,7 +41,9 @@ class Tally:
     def __init__(self) -> None:
         """Nothing yet."""
         self.seconds = 0.0
+        self.healing_s_max = 0.0
         self.seeds = self.jobs = self.ops = self.runs = self.violations = 0
+        self.chained_worlds = self.grants = self.revocations = self.left_open = 0
         self.faults: Counter[str] = Counter()
         self.verdicts: Counter[str] = Counter()
 
@@ -52,6 +55,11 @@ class Tally:
         self.ops += outcome.ops
         self.runs += outcome.runs
         self.violations += outcome.broken
+        self.chained_worlds += outcome.is_chained
+        self.grants += outcome.grants
+        self.revocations += outcome.revocations
+        self.left_open += outcome.left_open
+        self.healing_s_max = max(self.healing_s_max, outcome.healing_s)
         self.faults.update(outcome.faults)
         self.verdicts.update(outcome.verdicts)
 
@@ -69,6 +77,11 @@ class Tally:
             "jobs": self.jobs,
             "ops": self.ops,
             "runs": self.runs,
+            "chained_worlds": self.chained_worlds,
+            "grants": self.grants,
+            "revocations": self.revocations,
+            "left_open": self.left_open,
+            "healing_s_max": self.healing_s_max,
             "fault_kinds": dict(self.faults.most_common()),
             "verdicts": dict(self.verdicts.most_common()),
         }

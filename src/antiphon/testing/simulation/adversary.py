@@ -14,11 +14,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from antiphon.testing.simulation.charter import Charter
 from antiphon.testing.simulation.deeds import DEEDS
+from antiphon.testing.simulation.forgeries import FORGERIES
 from antiphon.testing.simulation.ground import Ground
 from antiphon.testing.simulation.hostile import Mallory
 from antiphon.testing.simulation.machines import FullMachine, Machine, WorkerMachine
-from antiphon.testing.simulation.owner import OwnerMachine
+from antiphon.testing.simulation.owner import Scribe
 from antiphon.testing.simulation.workload import KINDS
 from antiphon.testing.virtual_time import Host
 
@@ -35,6 +37,10 @@ AT_WORST: Final = 0.4
 """Faults that look for a worker in the middle of something."""
 ROUTED: Final = 0.7
 """Changes by the owner that are routes; the others are rules."""
+
+HONEST_SHARE: Final = 0.75
+"""Quarantines and revocations that strike one of the machines; the others, who is above them."""
+QUARANTINE_S: Final = (60.0, 200.0)
 
 DEADLY: Final = 0.35
 """Ambushes that kill; the others make the signer stand still."""
@@ -61,7 +67,10 @@ MENU: Final[dict[str, int]] = {
     "storm": 8,
     "hostile": 40,
     "control": 4,
+    "quarantine": 3,
 }
+CHAINED_MENU: Final[dict[str, int]] = MENU | {"hostile": 46, "revocation": 12, "new_grant": 3}
+"""Where every op needs a chain, chains break too."""
 
 
 class Adversary:
@@ -73,7 +82,7 @@ class Adversary:
         chance: random.Random,
         *,
         machines: list[Machine],
-        owner: OwnerMachine,
+        charter: Charter,
         mallory: Mallory,
     ) -> None:
         """`machines` are the honest ones that it may break."""
@@ -82,8 +91,10 @@ class Adversary:
         self._chance = chance
         self._machines = machines
         self._workers = [one for one in machines if isinstance(one, WorkerMachine)]
-        self._owner = owner
+        self._charter = charter
         self._mallory = mallory
+        self._menu = CHAINED_MENU if charter.is_chained else MENU
+        self._deeds = DEEDS | FORGERIES if charter.is_chained else DEEDS
         self._undo: dict[int, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
         self._undone = 0
         self._context = contextvars.copy_context()
@@ -92,7 +103,8 @@ class Adversary:
         """Break things at random moments for so long."""
         count = round(span_s * per_hour / 3600)
         moments = sorted(self._chance.uniform(0.0, span_s) for _ in range(count))
-        names = self._chance.choices(tuple(MENU), weights=tuple(MENU.values()), k=count)
+        menu = self._menu
+        names = self._chance.choices(tuple(menu), weights=tuple(menu.values()), k=count)
         loop = asyncio.get_running_loop()
         for moment, name in zip(moments, names, strict=True):
             await asyncio.sleep(max(0.0, moment - loop.time()))
@@ -109,7 +121,7 @@ class Adversary:
         if not self.ground.server.is_up:
             self.ground.server.start()
         self.ground.clock.correct()
-        for machine in (*self._machines, self._owner):
+        for machine in (*self._machines, self._charter.owner):
             machine.clock.correct()
             machine.boot()
         self._mallory.kill()
@@ -142,7 +154,13 @@ class Adversary:
         fresh = isinstance(machine, WorkerMachine) and self._chance.random() < FRESH_KEY
         self._count(name, machine)
         machine.kill()
-        self._later(down_s, lambda: machine.boot(fresh_key=fresh))
+        self._later(down_s, lambda: self._revive(machine, fresh_key=fresh))
+
+    def _revive(self, machine: Machine, *, fresh_key: bool) -> None:
+        if not machine.is_up:
+            machine.boot(fresh_key=fresh_key)
+            if fresh_key:
+                self._charter.admit(machine)
 
     def pause(self) -> None:
         """A machine stands still, often for longer than a lease, and then goes on."""
@@ -252,8 +270,8 @@ class Adversary:
 
     def hostile(self) -> None:
         """The hostile member does one of its deeds."""
-        name = self._chance.choice(tuple(DEEDS))
-        if self._mallory.act(DEEDS[name]):
+        name = self._chance.choice(tuple(self._deeds))
+        if self._mallory.act(self._deeds[name]):
             self.counts[f"hostile {name}"] += 1
 
     def control(self) -> None:
@@ -262,10 +280,39 @@ class Adversary:
         last_s, attempts = self._chance.uniform(10.0, 120.0), self._chance.randint(2, 5)
         self.counts["control"] += 1
         if self._chance.random() < ROUTED:
-            self._owner.route(kind, worker.keyring.did)
-            self._later(last_s, lambda: self._owner.route(kind, None))
+            target = self._chance.choice((worker.holder, worker.keyring.did))
+            self._charter.owner.route(kind, target)
+            self._later(last_s, lambda: self._charter.owner.route(kind, None))
         else:
-            self._owner.rule(attempts)
+            self._charter.owner.rule(attempts)
+
+    def quarantine(self) -> None:
+        """Somebody is shown to have signed two ops with one timestamp, and later readmitted."""
+        machine = self._one() if self._chance.random() < HONEST_SHARE else self._mallory
+        last_s, did = self._chance.uniform(*QUARANTINE_S), machine.keyring.did
+        if self._charter.quarantine(machine):
+            self._count("quarantine", machine)
+            self._later(last_s, lambda: self._charter.owner.readmit(did))
+
+    def revocation(self) -> None:
+        """The owner or a middle-man takes back what somebody holds, often in the middle of it."""
+        draw = self._chance.random()
+        others = (*self._charter.brokers, self._mallory)
+        machine = self._one() if draw < HONEST_SHARE else self._chance.choice(others)
+        taken = self._charter.revoke(machine)
+        if taken:
+            self._count("revocation", machine)
+
+    def recovery(self, vault: Scribe, heir: Scribe) -> None:
+        """The owner's key is lost: the recovery key names another."""
+        self.counts["recovery"] += 1
+        self._charter.recover(vault, heir)
+
+    def new_grant(self) -> None:
+        """Somebody is granted something else, beside what it has."""
+        machine = self._one()
+        self._count("new grant", machine)
+        self._charter.endow(machine)
 
     def _count(self, name: str, machine: Machine) -> None:
         where = "full node" if isinstance(machine, FullMachine) else type(machine).__name__

@@ -1,14 +1,19 @@
 """A record read without the core: plain JSON, plain dictionaries, nothing decided.
 
 The laws must not lean on the code that they watch. So they take type, author, time, predecessor
-and subject from the bytes themselves, with a few lines of their own.
+and subject from the bytes themselves, with a few lines of their own; and from a delegation, who
+gave what to whom and when. Whether anybody signed it is known from those who sign.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
+import libipld
 import msgspec
 from blake3 import blake3
 from msgspec import Struct
@@ -17,6 +22,10 @@ from antiphon.ports import Record
 
 Key = tuple[str, str]
 """A job: (kind, job id)."""
+
+KEY: Final = "did:key:"
+CID_HEAD: Final = b"\x01\x71\x12\x20"
+"""Of the CIDs of delegations: version 1, DAG-CBOR, SHA-256, 32 bytes."""
 
 _decode = msgspec.json.Decoder().decode
 
@@ -33,6 +42,9 @@ class Fact(Struct, frozen=True):
     op_bytes: bytes
     home: str
     """The subject on which such an op belongs."""
+    auth: tuple[str, ...] = ()
+    """The delegations that it names."""
+    mesh: str = ""
 
     @property
     def fence(self) -> str:
@@ -43,6 +55,49 @@ class Fact(Struct, frozen=True):
     def own_fence(self) -> str:
         """The fence that a claim begins: its own time, packed."""
         return f"{(self.wall_ms << 16) | self.logical:016x}"
+
+
+def stamp_of(shown: str) -> tuple[int, int]:
+    """The time of an op that is shown rather than committed."""
+    wall_ms, logical = _decode(shown.partition("\n")[0])["hlc"]
+    return int(wall_ms), int(logical)
+
+
+class Claims(Struct, frozen=True):
+    """What a delegation says, whether or not anybody signed it."""
+
+    cid: str
+    raw: bytes
+    issuer: str
+    audience: str
+    subject: str | None
+    command: str
+    policy: list[Any]
+    begins_s: int | None
+    ends_s: int | None
+    mesh: str
+    """The only mesh that it is meant for; empty if it does not say."""
+
+
+@lru_cache(maxsize=4096)
+def read_claims(token: str) -> Claims:
+    """The claims inside a token; what is no delegation raises one of many errors."""
+    raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+    _, signed = libipld.decode_dag_cbor(raw)
+    (payload,) = (value for name, value in signed.items() if name.startswith("ucan/dlg@"))
+    name = CID_HEAD + hashlib.sha256(raw).digest()
+    return Claims(
+        cid="b" + base64.b32encode(name).decode().lower().rstrip("="),
+        raw=raw,
+        issuer=payload["iss"],
+        audience=payload["aud"],
+        subject=payload.get("sub"),
+        command=payload["cmd"],
+        policy=payload["pol"],
+        begins_s=payload.get("nbf"),
+        ends_s=payload["exp"],
+        mesh=payload.get("meta", {}).get("mesh", ""),
+    )
 
 
 def read(mesh: str, record: Record) -> Fact | None:
@@ -60,6 +115,8 @@ def read(mesh: str, record: Record) -> Fact | None:
             body=op["body"],
             op_bytes=op_bytes,
             home=_home(mesh, op["type"], op["body"]),
+            auth=tuple(op.get("auth", ())),
+            mesh=op.get("mesh", ""),
         )
     except (msgspec.MsgspecError, ValueError, LookupError, TypeError, AttributeError):
         return None
@@ -78,7 +135,11 @@ def _home(mesh: str, kind_of_op: str, body: dict[str, Any]) -> str:
     family, _, what = kind_of_op.partition(".")
     root = f"ap.{mesh}"
     if family == "mesh":
-        return f"{root}.ctl.{what}.{body['kind']}" if what == "route" else f"{root}.ctl.{what}"
+        about = {"route": "kind", "evidence": "node", "readmit": "node"}.get(what)
+        return f"{root}.ctl.{what}" + (f".{body[about].removeprefix(KEY)}" if about else "")
+    if family == "ucan":
+        place = f"ucan.{read_claims(body['token']).cid}" if what == "delegate" else "revoke."
+        return f"{root}.ctl.{place}{body.get('cid', '')}"
     if what == "schedule":
         waits = any(name in body for name in ("after", "not_before", "concurrency"))
         where = "wait" if waits else f"call.{body.get('class', 1)}"

@@ -17,11 +17,12 @@ from antiphon.core import codec, ops, signing, subjects
 from antiphon.core.ids import digest
 from antiphon.core.jobs import Job, State
 from antiphon.core.lanes import Lane
+from antiphon.core.wallet import Wallet
 from antiphon.errors import AntiphonError
 from antiphon.runtime.peer import Peer, dep_of
 from antiphon.testing.simulation.facts import Key
 from antiphon.testing.simulation.ground import Ground
-from antiphon.testing.simulation.machines import Machine
+from antiphon.testing.simulation.machines import Machine, WatchedKeyring
 from antiphon.testing.simulation.referee import Referee
 from antiphon.testing.virtual_time import HostClock
 
@@ -120,8 +121,12 @@ class Mallory(Machine):
         prev: int,
         wall_ms: int = 0,
         author: str = "",
+        auth: tuple[str, ...] | None = None,
     ) -> bytes:
-        """A signed record, as honest or as false as its arguments."""
+        """A signed record, as honest or as false as its arguments.
+
+        Unless told what to name as `auth`, it names the best chain that it has.
+        """
         at = self.peer.author.tick() if self.peer else (self.now_ms(), 0)
         made: Any = kind(
             v=1,
@@ -130,13 +135,17 @@ class Mallory(Machine):
             hlc=(wall_ms, self._serial % 60_000) if wall_ms else at,
             prev=prev,
             deps=self._some_deps(),
-            auth=(),
+            auth=self._best_chain(kind, body) if auth is None else auth,
             body=body,  # type: ignore[arg-type] # each op class names its body
         )
         self._serial += 1
-        op_bytes = codec.encode(made)
-        block = signing.Block(sig=self.keyring.sign(signing.OP_TYPE, op_bytes).hex())
-        return signing.frame(op_bytes, block)
+        return sealed(made, self.keyring)
+
+    def _best_chain(self, kind: type[ops.AnyOp], body: Struct) -> tuple[str, ...]:
+        control = self.referee.history.current
+        if control is None:
+            return ()
+        return Wallet(self.keyring.did).choose(control, kind, body, self.now_ms())
 
     def _some_deps(self) -> tuple[tuple[int, str], ...]:
         """Mostly none; else a true one, a false one, or one from the future."""
@@ -169,3 +178,23 @@ class Mallory(Machine):
 
 
 Deed = Callable[[Mallory], Awaitable[None]]
+
+
+def sealed(op: ops.AnyOp, keyring: WatchedKeyring) -> bytes:
+    """An op with a signature block."""
+    op_bytes = codec.encode(op)
+    block = signing.Block(sig=keyring.sign(signing.OP_TYPE, op_bytes).hex())
+    return signing.frame(op_bytes, block)
+
+
+def two_faces(
+    mesh: str, key: WatchedKeyring, at: tuple[int, int], chance: random.Random
+) -> tuple[str, str]:
+    """Two ops with one timestamp, signed with a copy of somebody's key."""
+    copy = key.copied()
+    bodies = [ops.CancelBody(kind="doomed", job=chance.randbytes(32).hex()) for _ in range(2)]
+    first, second = (
+        ops.JobCancel(v=1, mesh=mesh, author=key.did, hlc=at, prev=0, deps=(), auth=(), body=body)
+        for body in bodies
+    )
+    return sealed(first, copy).decode(), sealed(second, copy).decode()

@@ -1,9 +1,8 @@
 """What holds at every record, whatever happens (SPEC §15).
 
 Each law is a function from what is known of the lane so far and the record just committed to the
-sentences that say how it was broken. Laws read facts (`facts.py`) and the verdict; they do not
-ask the core. The ledger below is their memory: who held what, since when and until when, derived
-from accepted records with code of its own.
+sentences that say how it was broken. Laws read facts (`facts.py`), the verdict and the ledger
+(`ledger.py`), their own memory; they do not ask the core.
 
 `LAWS` is the whole list. `commit` applies it to one record and then moves the ledger on.
 """
@@ -11,23 +10,13 @@ from accepted records with code of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from antiphon.core.reasons import Reason
-from antiphon.ports import Record
 from antiphon.testing.simulation.facts import Fact, Key
-
-WORD_DEFAULTS: Final = {
-    "max_drift_ms": 2_000,
-    "start_by_ms": 7 * 24 * 3_600_000,
-    "horizon_ms": 30 * 24 * 3_600_000,
-    "retry_after_max_ms": 3_600_000,
-    "attempts": 3,
-    "yields_max": 32,
-}
-"""Rule values that the laws need, where the mesh does not say otherwise."""
+from antiphon.testing.simulation.ledger import Committed, LaneFacts, Ledger
 
 NEVER_HONEST: Final = frozenset(
     {
@@ -46,6 +35,14 @@ NEVER_HONEST: Final = frozenset(
 )
 """Verdicts that only a broken or lying writer earns."""
 
+ABOUT_AUTHORITY: Final = frozenset(
+    {"no_chain", "chain_expired", "revoked", "command", "policy", "not_owner", "quarantined"}
+)
+BEFORE_AUTHORITY: Final = frozenset(
+    {*(reason.value for reason in NEVER_HONEST), "drift", "too_old", "missing_dep", "genesis"}
+)
+"""Verdicts on what is looked at before the author's authority is."""
+
 
 class Violation(Struct, frozen=True):
     """One broken law."""
@@ -55,171 +52,6 @@ class Violation(Struct, frozen=True):
     key: Key | None = None
     seq: int = 0
 
-
-class Committed(Struct, frozen=True):
-    """A record, what it says, what the rules said, and who really sent it."""
-
-    record: Record
-    fact: Fact | None
-    key: Key | None
-    verdict: Reason
-    tail: int
-    """The last sequence on this subject before it."""
-    is_honest: bool
-    """Sent by a machine that runs the real runtime."""
-
-    @property
-    def is_accepted(self) -> bool:
-        """Whether the rules let it stand."""
-        return self.verdict.value in {"ok", "exists", "already"}
-
-    @property
-    def took_effect(self) -> bool:
-        """Whether the rules let it change something, or announce."""
-        return self.verdict.value == "ok"
-
-
-class Tenure(Struct):
-    """An accepted claim and its renewals."""
-
-    fence: str
-    claimer: str
-    deadline_ms: int
-    lease_ms: int
-
-
-class LaneFacts(Struct):
-    """What accepted records say about one job."""
-
-    is_scheduled: bool = False
-    held: Tenure | None = None
-    fences: list[str] = field(default_factory=list)
-    newest: tuple[int, int] = (0, 0)
-    start_by_ms: int = 0
-    start_window_ms: int = 0
-    retry_after_ms: int = 0
-    cooling: dict[str, int] = field(default_factory=dict)
-    attempts_left: int = 0
-    yields: int = 0
-    results: int = 0
-    ended_seq: int = 0
-
-
-class Ledger:
-    """The laws' own memory of a mesh."""
-
-    def __init__(self) -> None:
-        """Nothing has happened."""
-        self.lanes: dict[Key, LaneFacts] = {}
-        self.rules: dict[str, int] = dict(WORD_DEFAULTS)
-        self.signed: dict[str, set[bytes]] = {}
-        """What each key really signed."""
-
-    def lane(self, key: Key | None) -> LaneFacts:
-        """The facts of a lane so far."""
-        if key is None:
-            return LaneFacts()
-        return self.lanes.setdefault(key, LaneFacts())
-
-    def move(self, now: Committed) -> None:
-        """Take in a record that was accepted."""
-        if not now.took_effect or now.fact is None:
-            return
-        if now.key is None:
-            rules: dict[str, Any] = now.fact.body.get("rules", {})
-            if now.fact.type in {"mesh.genesis", "mesh.rules"}:
-                self.rules = {
-                    name: rules.get(name, default) for name, default in WORD_DEFAULTS.items()
-                }
-            return
-        _MOVES[now.fact.type](self, self.lane(now.key), now, now.fact)
-
-
-# --- how a lane moves ------------------------------------------------------------------------
-
-
-def _schedule(ledger: Ledger, lane: LaneFacts, _: Committed, fact: Fact) -> None:
-    lane.is_scheduled = True
-    lane.newest = (fact.wall_ms, fact.logical)
-    start_by_ms = fact.body.get("start_by", fact.wall_ms + ledger.rules["start_by_ms"])
-    lane.start_by_ms = min(start_by_ms, fact.wall_ms + ledger.rules["horizon_ms"])
-    lane.start_window_ms = lane.start_by_ms - fact.wall_ms
-    lane.attempts_left = fact.body.get("retry", {}).get("attempts") or ledger.rules["attempts"]
-
-
-def _offer(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> None:
-    """An announcement of a pending job changes nothing; waiting jobs are not simulated yet."""
-
-
-def _claim(_: Ledger, lane: LaneFacts, __: Committed, fact: Fact) -> None:
-    lane.newest = (fact.wall_ms, fact.logical)
-    lease_ms = int(fact.body["lease_ms"])
-    deadline_ms = fact.wall_ms + lease_ms
-    if lane.held is None:
-        lane.held = Tenure(fact.own_fence, fact.author, deadline_ms, lease_ms)
-        lane.fences.append(fact.own_fence)
-    else:
-        lane.held.deadline_ms = max(lane.held.deadline_ms, deadline_ms)
-        lane.held.lease_ms = lease_ms
-
-
-def _start(_: Ledger, lane: LaneFacts, __: Committed, fact: Fact) -> None:
-    lane.newest = (fact.wall_ms, fact.logical)
-
-
-def _complete(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> None:
-    lane.newest = (fact.wall_ms, fact.logical)
-    lane.results += 1
-    lane.ended_seq = lane.ended_seq or now.record.seq
-    lane.held = None
-
-
-def _yield(ledger: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> None:
-    lane.newest = (fact.wall_ms, fact.logical)
-    lane.held = None
-    is_error = fact.body["reason"] == "error"
-    lane.attempts_left -= is_error
-    lane.yields += not is_error
-    if lane.attempts_left <= 0 or lane.yields > ledger.rules["yields_max"]:
-        lane.ended_seq = lane.ended_seq or now.record.seq
-    wanted_ms = int(fact.body.get("retry_after_ms", 0))
-    lane.retry_after_ms = fact.wall_ms + min(wanted_ms, ledger.rules["retry_after_max_ms"])
-    lane.start_by_ms = max(lane.start_by_ms, lane.retry_after_ms + lane.start_window_ms)
-
-
-def _expire(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> None:
-    lane.newest = (fact.wall_ms, fact.logical)
-    if lane.held is None:
-        lane.ended_seq = lane.ended_seq or now.record.seq
-        return
-    cooled_ms = fact.wall_ms + lane.held.lease_ms
-    lane.cooling[lane.held.claimer] = cooled_ms
-    lane.start_by_ms = max(lane.start_by_ms, cooled_ms + lane.start_window_ms)
-    lane.held = None
-    lane.attempts_left -= 1
-    if lane.attempts_left <= 0:
-        lane.ended_seq = lane.ended_seq or now.record.seq
-
-
-def _cancel(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> None:
-    lane.newest = (fact.wall_ms, fact.logical)
-    lane.ended_seq = lane.ended_seq or now.record.seq
-    lane.held = None
-
-
-_MOVES: Final[dict[str, Callable[[Ledger, LaneFacts, Committed, Fact], None]]] = {
-    "job.schedule": _schedule,
-    "job.offer": _offer,
-    "job.claim": _claim,
-    "job.start": _start,
-    "job.complete": _complete,
-    "job.yield": _yield,
-    "job.expire": _expire,
-    "job.cancel": _cancel,
-}
-
-
-# --- the laws --------------------------------------------------------------------------------
 
 Law = Callable[[Ledger, LaneFacts, Committed, Fact], Iterator[str]]
 
@@ -331,7 +163,55 @@ def no_racing(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterato
         yield "an honest worker claimed a job that was " + ("over" if lane.ended_seq else "held")
 
 
+def authorised(ledger: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+    """Authority on a job is as the log has it: nothing passes without, and reasons are true."""
+    if now.key is None or now.verdict.value in BEFORE_AUTHORITY:
+        return
+    commit_ms = now.record.commit_ms
+    expected = ledger.mandates.fault(fact, scheduler=lane.scheduler, commit_ms=commit_ms)
+    said = now.verdict.value
+    if said != expected and (expected or said in ABOUT_AUTHORITY):
+        yield f"{fact.type} got {said}; by the delegations on the log it is {expected or 'allowed'}"
+
+
+def by_right(ledger: Ledger, _: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+    """Control ops count from those alone whose they are, and are refused to nobody else."""
+    said = now.verdict.value
+    if now.key is not None or not (now.took_effect or said in {*ABOUT_AUTHORITY, "proof"}):
+        return
+    expected = ledger.mandates.control_fault(
+        fact, lambda did, raw: raw in ledger.signed.get(did, ())
+    )
+    if (expected or "ok") != said:
+        yield f"{fact.type} got {said}; by the log so far it is {expected or 'allowed'}"
+
+
+def leases_end(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+    """No lease outlives the revocation of what it was begun under, or its holder's quarantine."""
+    if now.key is not None and now.took_effect and fact.fence in lane.cut_off:
+        yield f"{fact.type} took effect under a lease whose authority had ended"
+
+
+def truly_held(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+    """Nobody is turned away by a lease that is no more."""
+    if now.key is not None and now.verdict is Reason.HELD and lane.held is None:
+        yield f"{fact.type} was refused as held, and nobody holds the job"
+
+
+def routed(ledger: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+    """While a kind is routed, nobody else begins a tenure on it."""
+    if fact.type != "job.claim" or not now.took_effect or lane.held is not None:
+        return
+    if ledger.mandates.is_routed_away(fact.body["kind"], fact.author, fact.auth):
+        yield "claimed by somebody else than the kind is routed to"
+
+
 LAWS: Final[tuple[Law, ...]] = (
+    authorised,
+    by_right,
+    leases_end,
+    truly_held,
+    routed,
     one_result,
     fences_rise,
     not_early,

@@ -15,11 +15,13 @@ import random
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from antiphon.core import ops, subjects, terms
+from antiphon.core.grants import open_token, token_of
 from antiphon.core.ucan import Delegation, Payload
 from antiphon.engines.memory import MemoryEngine
 from antiphon.engines.memory.connection import Connection
@@ -27,14 +29,14 @@ from antiphon.engines.memory.oplog import MemoryLog
 from antiphon.engines.memory.queues import QueueStore
 from antiphon.engines.memory.server import MeshState
 from antiphon.engines.memory.work import MemoryDelivery, MemoryQueue
-from antiphon.errors import Unavailable
+from antiphon.errors import Conflict, Rejected, Unavailable
 from antiphon.ports import Record
 from antiphon.runtime.author import Author
 from antiphon.runtime.caretaker import Caretaker
 from antiphon.runtime.handlers import Handlers
 from antiphon.runtime.keys import SeedKeyring
 from antiphon.runtime.node import Applied, FullNode
-from antiphon.runtime.peer import Peer
+from antiphon.runtime.peer import Peer, commit_control
 from antiphon.runtime.replica import Replica
 from antiphon.runtime.worker import Worker, WorkerSettings
 from antiphon.testing.simulation.ground import Ground
@@ -47,6 +49,8 @@ ROUND_S: Final = 5.0
 """Pause between two looks of a caretaker: what an idle hour costs."""
 SLOTS: Final = 4
 DRAIN_S: Final = 4.0
+PAPER_S: Final = 5.0
+"""Between two tries of a process to put its own delegation on the log."""
 
 OnAck = Callable[[Record], None]
 
@@ -85,6 +89,7 @@ class WatchedKeyring:
 
     def __init__(self, seed: str, referee: Referee, *, is_honest: bool) -> None:
         """The same seed is the same key."""
+        self._seed = seed
         self._is_honest = is_honest
         self._keyring = SeedKeyring(hashlib.sha256(seed.encode()).digest())
         self._referee = referee
@@ -95,9 +100,15 @@ class WatchedKeyring:
         self._referee.signed(self.did, payload, is_honest=self._is_honest)
         return self._keyring.sign(payload_type, payload)
 
+    def copied(self) -> WatchedKeyring:
+        """The same key in hands that do not care what they sign."""
+        return WatchedKeyring(self._seed, self._referee, is_honest=False)
+
     def delegate(self, payload: Payload) -> Delegation:
-        """A delegation by this key."""
-        return self._keyring.delegate(payload)
+        """Sign a delegation, and tell."""
+        delegation = self._keyring.delegate(payload)
+        self._referee.signed(self.did, delegation.raw, is_honest=False)
+        return delegation
 
 
 class WatchedDelivery(MemoryDelivery):
@@ -182,12 +193,39 @@ class Machine(ABC):
         self._keys = 0
         self._lives = 0
         self._process_mark: ProcessMark | None = None
+        self._house: WatchedKeyring | None = None
+        self._paper = ""
         self.keyring = self._new_key()
 
     def _new_key(self) -> WatchedKeyring:
         self._keys += 1
-        seed = f"{self.ground.seed}/{self.name}/key{self._keys}"
+        return self._key(f"key{self._keys}")
+
+    def _key(self, name: str) -> WatchedKeyring:
+        seed = f"{self.ground.seed}/{self.name}/{name}"
         return WatchedKeyring(seed, self.ground.referee, is_honest=self.is_honest)
+
+    @property
+    def holder(self) -> str:
+        """Whom others delegate to: the machine's own key, or the one of its process."""
+        return self._house.did if self._house is not None else self.keyring.did
+
+    def settle(self) -> None:
+        """Have a key of the machine's own, which passes everything on to its process."""
+        self._house = self._key("house")
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        if self._house is not None:
+            nonce = random.Random(f"{self.ground.seed}/{self.keyring.did}").randbytes
+            payload = terms.passing_on(
+                issuer=self._house.did,
+                audience=self.keyring.did,
+                mesh=self.ground.mesh,
+                alias=self.name,
+                nonce=nonce,
+            )
+            self._paper = token_of(self._house.delegate(payload).raw)
 
     @property
     def is_up(self) -> bool:
@@ -201,6 +239,7 @@ class Machine(ABC):
         if fresh_key:
             self.keyring = self._new_key()
             self.mark = DiskMark()
+            self._pass_on()
         self.boots += 1
         self.host = Host(self.name, self.ground.loop)
         if self.is_honest:
@@ -236,6 +275,20 @@ class Machine(ABC):
             self.ground.mesh, self.keyring, self.clock, max_drift_ms=2_000, mark=self._process_mark
         )
         return Peer(self.engine, author, self.clock, SeededEntropy(label))
+
+    async def bring_paper(self, peer: Peer) -> None:
+        """Put on the log what the machine passed on to this process, however long it takes."""
+        body = ops.DelegateBody(token=self._paper) if self._paper else None
+        while body is not None:
+            await peer.sync_control()
+            cid = open_token(body.token).cid
+            if peer.history.grants.find(cid, before=peer.history.applied + 1) is not None:
+                return
+            prev = peer.history.tail(subjects.control(peer.mesh, f"ucan.{cid}"))
+            with suppress(Conflict, Rejected):
+                await commit_control(peer, peer.author.draft(ops.UcanDelegate, body, prev=prev))
+                return
+            await asyncio.sleep(PAPER_S)
 
     def _acked(self, record: Record) -> None:
         if self.is_honest:
@@ -285,12 +338,15 @@ class WorkerMachine(Machine):
         """`handlers` is its repertoire."""
         super().__init__(ground, name, clock=clock)
         self._handlers = handlers
+        self.kinds = tuple(handlers.kinds)
         self.worker: Worker | None = None
 
     async def run(self) -> None:
         """Work until drained."""
         settings = WorkerSettings(slots=SLOTS, drain_s=DRAIN_S)
-        self.worker = Worker(self.connect(), self._handlers, settings)
+        peer = self.connect()
+        await self.bring_paper(peer)
+        self.worker = Worker(peer, self._handlers, settings)
         await self.worker.run()
 
     def drain(self) -> None:

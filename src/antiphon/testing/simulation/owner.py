@@ -1,16 +1,22 @@
-"""The owner's machine: founds the mesh and changes routes and rules while it runs."""
+"""Those who write control ops: the owner, its heir, middle-men, and whoever keeps the recovery key.
+
+Each is a machine with a list of things to write, one after the other, again until the rules accept
+it or say that it is not theirs to write.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core import ops, subjects
+from antiphon.core.grants import token_of
 from antiphon.core.rules import Rules
+from antiphon.core.ucan import Delegation
 from antiphon.errors import Conflict, Rejected, Unavailable
 from antiphon.runtime.peer import Peer, commit_control
 from antiphon.testing.simulation.ground import Ground
@@ -28,66 +34,107 @@ RULES: Final = Rules(
     yields_max=12,
 )
 """Short leases, so that an hour holds many of their ends."""
+CHAINED_RULES: Final = replace(RULES, authority="chain")
+PAUSE_S: Final = 2.0
+LONGEST_PAUSE_S: Final = 15.0
+IN_VAIN: Final = frozenset({"not_owner", "no_chain", "proof"})
+"""Verdicts on a control op that writing it again does not change."""
 
 
 class Change(Struct, frozen=True):
     """One control op to be written."""
 
-    op: type[ops.MeshRules | ops.MeshRoute]
-    body: ops.RulesBody | ops.RouteBody
+    op: type[ops.ControlOp]
+    body: Struct
     subject: str
 
 
-class OwnerMachine(Machine):
+class Scribe(Machine):
     """Writes control ops, one after the other."""
 
-    def __init__(self, ground: Ground, name: str, *, clock: HostClock) -> None:
+    def __init__(
+        self, ground: Ground, name: str, *, clock: HostClock, rules: Rules = RULES
+    ) -> None:
         """Nothing to write yet."""
         super().__init__(ground, name, clock=clock)
+        self._rules = rules
         self._changes: deque[Change] = deque()
         self._wake = asyncio.Event()
         self.is_idle = True
 
+    # --- what there is to write -------------------------------------------------------------
+
     def route(self, kind: str, target: str | None) -> None:
         """Let only one node claim a kind, or everybody again."""
-        subject = subjects.control(self.ground.mesh, f"route.{kind}")
-        body = ops.RouteBody(kind=kind, target=target)
-        self._push(Change(ops.MeshRoute, body, subject))
+        self._push(ops.MeshRoute, ops.RouteBody(kind=kind, target=target), f"route.{kind}")
 
     def rule(self, attempts: int) -> None:
         """Change what a job gets that does not say how often it may be tried."""
-        body = ops.RulesBody(rules=replace(RULES, attempts=attempts))
-        self._push(Change(ops.MeshRules, body, subjects.control(self.ground.mesh, "rules")))
+        rules = replace(self._rules, attempts=attempts)
+        self._push(ops.MeshRules, ops.RulesBody(rules=rules), "rules")
 
     def clear_routes(self) -> None:
         """Let everybody claim everything again."""
         for kind in KINDS:
             self.route(kind, None)
 
-    def _push(self, change: Change) -> None:
+    def bring(self, delegation: Delegation) -> None:
+        """Put a delegation on the log."""
+        body = ops.DelegateBody(token=token_of(delegation.raw))
+        self._push(ops.UcanDelegate, body, f"ucan.{delegation.cid}")
+
+    def revoke(self, cid: str) -> None:
+        """Take a delegation back."""
+        self._push(ops.UcanRevoke, ops.RevokeBody(cid=cid), f"revoke.{cid}")
+
+    def show(self, node: str, first: str, second: str) -> None:
+        """Show that somebody signed two ops with one timestamp."""
+        body = ops.EvidenceBody(node=node, first=first, second=second)
+        self._push(ops.MeshEvidence, body, f"evidence.{ops.key_of(node)}")
+
+    def readmit(self, node: str) -> None:
+        """End a quarantine."""
+        name = f"readmit.{ops.key_of(node)}"
+        self._push(ops.MeshReadmit, ops.ReadmitBody(node=node), name)
+
+    def recover(self, heir: str) -> None:
+        """Use the recovery key; the heir's is the next one too."""
+        self._push(ops.MeshRecover, ops.RecoverBody(owner=heir, recovery=heir), "recover")
+
+    def _push(self, op: type[ops.ControlOp], body: Struct, name: str) -> None:
         self.is_idle = False
-        self._changes.append(change)
+        subject = subjects.control(self.ground.mesh, name)
+        self._changes.append(Change(op, body, subject))
         self._wake.set()
 
+    # --- writing it -------------------------------------------------------------------------
+
     async def run(self) -> None:
-        """Write what is to be written, again until the rules accept it."""
+        """Write what is to be written, again until the rules have said what counts."""
         peer = self.connect()
         await peer.sync_control()
         while True:
+            pause_s = PAUSE_S
             while self._changes:
-                if await self._write(peer, self._changes[0]):
+                change = self._changes[0]
+                if await self._is_settled(peer, change):
                     self._changes.popleft()
+                    pause_s = PAUSE_S
                 else:
-                    await asyncio.sleep(2.0)
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             self.is_idle = True
             self._wake.clear()
             await self._wake.wait()
 
-    async def _write(self, peer: Peer, change: Change) -> bool:
+    async def _is_settled(self, peer: Peer, change: Change) -> bool:
+        op: Any = change.op
         try:
             await peer.sync_control()
             prev = peer.history.tail(change.subject)
-            await commit_control(peer, peer.author.draft(change.op, change.body, prev=prev))
-        except (Conflict, Rejected, Unavailable):
+            await commit_control(peer, peer.author.draft(op, change.body, prev=prev))
+        except (Conflict, Unavailable):
             return False
+        except Rejected as refused:
+            return refused.reason in IN_VAIN
         return True

@@ -25,7 +25,8 @@ from antiphon.runtime.node import Applied
 from antiphon.runtime.peer import dep_of, open_entry
 from antiphon.testing.simulation import facts, laws
 from antiphon.testing.simulation.facts import Key
-from antiphon.testing.simulation.laws import Committed, Ledger, Violation
+from antiphon.testing.simulation.laws import Violation
+from antiphon.testing.simulation.ledger import Committed, Ledger
 from antiphon.testing.virtual_time import Host, current_host
 
 VIOLATIONS_KEPT: Final = 50
@@ -118,7 +119,7 @@ class Referee:
         self._digest.update(record.payload)
 
     def signed(self, did: str, op_bytes: bytes, *, is_honest: bool) -> None:
-        """A key signed an op: an honest one never two different ones with one timestamp."""
+        """A key signed something: an honest one never two ops with one timestamp."""
         self.ledger.signed.setdefault(did, set()).add(op_bytes)
         fact = facts.read(self.mesh, Record(0, 0, "", op_bytes)) if is_honest else None
         if fact is None:

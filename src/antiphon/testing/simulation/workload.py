@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from antiphon.core import manifest, ops
 from antiphon.core.jobs import TERMINAL
-from antiphon.core.lanes import Lane
+from antiphon.core.lanes import EMPTY, Lane
 from antiphon.core.reasons import Reason
 from antiphon.errors import Conflict, LostRace, Unavailable
 from antiphon.runtime.handlers import Handlers, JobContext, call_text
@@ -36,7 +36,7 @@ WAITING: Final = 0.02
 """Jobs that wait for something and, as nobody offers them, end at their `start_by`."""
 LEASES_MS: Final = (None, None, 5_000, 8_000, 20_000)
 LONGEST_PAUSE_S: Final = 15.0
-"""Between two tries of a call that the rules refuse: the caller's clock is wrong."""
+"""Between two tries of a call that the rules refuse: the clock is wrong, or a grant is missing."""
 
 
 class Call(Struct, frozen=True, kw_only=True):
@@ -177,8 +177,13 @@ class SubmitterMachine(Machine):
         prev, deps = 0, await self._deps(peer, call)
         pause_s = 1.0
         while True:
-            draft = peer.author.draft(ops.JobSchedule, self._body(call), prev=prev, deps=deps)
+            body = self._body(call)
             try:
+                if not await self._is_allowed(peer, body):
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+                    continue
+                draft = peer.author.draft(ops.JobSchedule, body, prev=prev, deps=deps)
                 seq = await peer.commit(draft)
             except LostRace:
                 # Someone called the same job, or wrote on its subject: is it there?
@@ -197,6 +202,13 @@ class SubmitterMachine(Machine):
             prev = seq
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    async def _is_allowed(self, peer: Peer, body: ops.ScheduleBody) -> bool:
+        """Whether the call would be accepted, as far as is known after another look."""
+        if peer.foresee(ops.JobSchedule, body, EMPTY, prev=0) is Reason.OK:
+            return True
+        await peer.sync_control()
+        return peer.foresee(ops.JobSchedule, body, EMPTY, prev=0) is Reason.OK
 
     async def _stands(self, peer: Peer, kind: str, job: str, seq: int) -> bool:
         """Whether the call was accepted; a clock that is too far ahead has to wait."""

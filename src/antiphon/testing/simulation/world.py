@@ -11,36 +11,33 @@ The run is a function of its plan. `run` returns what there is to say about it.
 from __future__ import annotations
 
 import asyncio
-import gc
 import hashlib
-import logging
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-import structlog
 from msgspec import Struct
 
-from antiphon.core import records
 from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.errors import Unavailable
 from antiphon.runtime import founding
 from antiphon.runtime.keys import SeedKeyring
 from antiphon.testing.simulation import story
 from antiphon.testing.simulation.adversary import Adversary
-from antiphon.testing.simulation.audit import Auditor
+from antiphon.testing.simulation.audit import Auditor, unfinished
+from antiphon.testing.simulation.charter import Charter
 from antiphon.testing.simulation.facts import Key
 from antiphon.testing.simulation.ground import EPOCH_MS, Ground
 from antiphon.testing.simulation.hostile import Mallory
 from antiphon.testing.simulation.laws import Violation
 from antiphon.testing.simulation.machines import FullMachine, Machine, WorkerMachine
 from antiphon.testing.simulation.network import Weather
-from antiphon.testing.simulation.owner import RULES, OwnerMachine
+from antiphon.testing.simulation.owner import CHAINED_RULES, RULES, Scribe
 from antiphon.testing.simulation.referee import Referee
+from antiphon.testing.simulation.shortcuts import no_collector, quiet_and_quick
 from antiphon.testing.simulation.workload import KINDS, SubmitterMachine, Workload
 from antiphon.testing.virtual_time import HostClock, new_loop
 
@@ -49,6 +46,15 @@ LOOK_S: Final = 5.0
 """How often healing looks whether all is quiet."""
 HEALING_S: Final = 3600.0
 """What every wait of the runtime together may take once faults have stopped."""
+SUCCESSION_S: Final = 600.0
+"""What it may take until a new owner that was named is the owner."""
+RECOVERED: Final = 0.35
+"""Chained worlds that lose their owner."""
+BROKER_INHERITS: Final = 0.3
+"""Of these, those in which a middle-man becomes the owner."""
+FORBIDDEN: Final = 0.4
+"""Chained worlds in which, towards the end, nobody may claim one of the kinds any more."""
+FORBIDDEN_AT: Final = 0.85
 CRYSTAL: Final = 1e-4
 """How much faster or slower than true time a machine's clocks run at most."""
 REPERTOIRES: Final = (KINDS, KINDS, KINDS, (KINDS[0], KINDS[2]), (KINDS[1], KINDS[3]))
@@ -62,8 +68,15 @@ class Plan(Struct, frozen=True, kw_only=True):
     chaos_s: float = 3300.0
     jobs_per_hour: float = 240.0
     faults_per_hour: float = 180.0
+    authority: Literal["chain", "open"] | None = None
+    """What an op needs; unless it is said, odd seeds are chained."""
     stop_at_first: bool = False
     """End as soon as a law is broken: nobody wants the rest of a mutant's run."""
+
+    @property
+    def is_chained(self) -> bool:
+        """Whether every op needs a chain of delegations from the owner."""
+        return self.seed % 2 == 1 if self.authority is None else self.authority == "chain"
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -81,6 +94,14 @@ class Outcome(Struct, frozen=True, kw_only=True):
     broken: int
     stories: list[str]
     digest: str
+    is_chained: bool
+    grants: int
+    revocations: int
+    """Delegations that were accepted, and revocations."""
+    left_open: int
+    """Jobs that nobody alive may claim in the end."""
+    healing_s: float
+    """How long it took until everything had ended, once faults had stopped."""
 
 
 class World:
@@ -92,9 +113,16 @@ class World:
         loop = new_loop(outside=OUTSIDE)
         clock = HostClock(loop, epoch_ms=EPOCH_MS)
         server = MemoryServer(clock)
-        owner_key = SeedKeyring(hashlib.sha256(f"{plan.seed}/owner/key1".encode()).digest())
+        owner_key, vault_key = (
+            SeedKeyring(hashlib.sha256(f"{plan.seed}/{name}/key1".encode()).digest())
+            for name in ("owner", "vault")
+        )
         self._foundation = founding.found(
-            owner_key, clock, name=f"seed {plan.seed}", recovery=owner_key.did, rules=RULES
+            owner_key,
+            clock,
+            name=f"seed {plan.seed}",
+            recovery=vault_key.did,
+            rules=CHAINED_RULES if plan.is_chained else RULES,
         )
         mesh = self._foundation.mesh
         referee = Referee(mesh, server.mesh(mesh, create=True).log)
@@ -142,21 +170,43 @@ class World:
             name = f"worker-{at}"
             handlers = self.workload.handlers(ground.referee, name, kinds)
             self.workers.append(WorkerMachine(ground, name, clock=clock(), handlers=handlers))
-        self.owner = OwnerMachine(ground, "owner", clock=HostClock(ground.loop, epoch_ms=EPOCH_MS))
+        self.brokers = []
+        if self.plan.is_chained:
+            self.brokers = [self._scribe(f"broker-{at}", clock()) for at in (0, 1)]
+        self.owner, self.heir, self.vault = (
+            self._scribe(name, HostClock(ground.loop, epoch_ms=EPOCH_MS))
+            for name in ("owner", "heir", "vault")
+        )
+        self.owner.mark.wall_ms = EPOCH_MS  # its key has signed the genesis
         self.mallory = Mallory(ground, "mallory", clock=HostClock(ground.loop, epoch_ms=EPOCH_MS))
+        common: list[Machine] = [*self.full, *self.submitters, *self.workers]
+        self.charter = Charter(
+            ground,
+            self._chance("charter"),
+            is_chained=self.plan.is_chained,
+            scribes=[self.owner, self.heir, *self.brokers],
+            brokers=self.brokers,
+            machines=common,
+            mallory=self.mallory,
+        )
         self.adversary = Adversary(
             ground,
             self._chance("adversary"),
-            machines=[*self.full, *self.submitters, *self.workers],
-            owner=self.owner,
+            machines=[*common, *self.brokers],
+            charter=self.charter,
             mallory=self.mallory,
         )
-        self._folder = folder
+        self._healing_s = 0.0
+
+    def _scribe(self, name: str, clock: HostClock) -> Scribe:
+        rules = CHAINED_RULES if self.plan.is_chained else RULES
+        return Scribe(self.ground, name, clock=clock, rules=rules)
 
     @property
     def machines(self) -> list[Machine]:
-        """All of them."""
-        return [*self.full, *self.submitters, *self.workers, self.owner, self.mallory]
+        """All that run from the beginning."""
+        people = [self.owner, *self.brokers, self.mallory]
+        return [*self.full, *self.submitters, *self.workers, *people]
 
     # --- a run ------------------------------------------------------------------------------
 
@@ -174,7 +224,7 @@ class World:
         try:
             await story(self)
         finally:
-            for machine in self.machines:
+            for machine in (*self.machines, self.heir, self.vault):
                 machine.kill()
             await self._bury()
 
@@ -183,19 +233,36 @@ class World:
         auditor = Auditor(self.ground)
         for machine in self.machines:
             machine.boot()
-        chaos = asyncio.get_running_loop().create_task(
+        self.charter.begin()
+        loop = asyncio.get_running_loop()
+        faults = loop.create_task(
             self.adversary.run(span_s=self.plan.chaos_s, per_hour=self.plan.faults_per_hour)
         )
-        await self._until(lambda: self.ground.loop.time() >= self.plan.chaos_s)
-        chaos.cancel()
+        self._plan_turns(loop)
+        await self._until(lambda: loop.time() >= self.plan.chaos_s)
+        faults.cancel()
         self.ground.server.start()
         if not self._is_over:
             await auditor.restart_equals_replay(self.full)
         self.adversary.stop()
-        self.owner.clear_routes()
+        await self._until(lambda: not self.charter.is_recovering, within_s=SUCCESSION_S)
+        self.charter.restore()
+        began_s = loop.time()
         await self._until(self._is_quiet, within_s=HEALING_S)
+        self._healing_s = loop.time() - began_s
         if not self._is_over:
             await self._audit(auditor)
+
+    def _plan_turns(self, loop: asyncio.AbstractEventLoop) -> None:
+        """What happens at most once: a lost owner's key, a kind that nobody may claim any more."""
+        chance, span_s = self._chance("turns"), self.plan.chaos_s
+        lost_at_s, kind = chance.uniform(0.1, 0.8) * span_s, chance.choice(KINDS)
+        is_broker_next = chance.random() < BROKER_INHERITS
+        if self.plan.is_chained and chance.random() < RECOVERED:
+            heir = self.brokers[0] if is_broker_next else self.heir
+            loop.call_later(lost_at_s, self.adversary.recovery, self.vault, heir)
+        if self.plan.is_chained and chance.random() < FORBIDDEN:
+            loop.call_later(FORBIDDEN_AT * span_s, self.charter.forbid, kind)
 
     @property
     def _is_over(self) -> bool:
@@ -212,13 +279,13 @@ class World:
         last = self.ground.referee.log.last_seq
         return (
             all(submitter.is_finished for submitter in self.submitters)
-            and self.owner.is_idle
-            and not self.ground.referee.open_jobs()
+            and self.charter.is_idle
+            and not unfinished(self.ground, self.workers)
             and all(one.node is not None and one.node.applied >= last for one in self.full)
         )
 
     async def _audit(self, auditor: Auditor) -> None:
-        auditor.every_job_ends()
+        auditor.every_job_ends(self.workers)
         auditor.promises_kept(self.workload)
         for submitter in self.submitters:
             if not submitter.is_finished:
@@ -264,63 +331,25 @@ class World:
             broken=referee.broken,
             stories=[self._story(key, seq) for key, seq in told.items()],
             digest=referee.digest,
+            is_chained=self.plan.is_chained,
+            grants=len(referee.ledger.mandates.grants),
+            revocations=referee.ledger.mandates.revocations,
+            left_open=len(referee.open_jobs()),
+            healing_s=self._healing_s,
         )
 
     def _story(self, key: Key, seq: int) -> str:
-        log = self.ground.referee.log
-        lane = []
-        for at in range(1, log.last_seq + 1):
+        log, lane = self.ground.referee.log, []
+        for at, verdict in enumerate(self.ground.referee.verdicts, start=1):
             record = log.at(at)
             if record is not None and record.subject.endswith(f".{key[0]}.{key[1]}"):
-                lane.append((record, self.ground.referee.verdicts[at - 1]))
+                lane.append((record, verdict))
         names = {machine.keyring.did: machine.name for machine in self.machines}
         return story.tell(self.ground.mesh, key, lane, names, epoch_ms=EPOCH_MS, marked=seq)
 
 
 Story = Callable[[World], Awaitable[None]]
 """What happens in a world once its mesh is founded; no machine runs yet."""
-
-
-@contextmanager
-def quiet_and_quick() -> Iterator[None]:
-    """Silence the runtime's log lines, and open each record once instead of once per reader.
-
-    Opening a record is a pure function of the record: remembering its result changes nothing but
-    the time that a run takes.
-    """
-    before = structlog.get_config()
-    opened: dict[tuple[str, int, int, str, bytes], records.Entry] = {}
-    really_open = records.open_record
-
-    def open_once(
-        mesh: str, seq: int, commit_ms: int, subject: str, payload: bytes
-    ) -> records.Entry:
-        key = (mesh, seq, commit_ms, subject, payload)
-        entry = opened.get(key)
-        if entry is None:
-            entry = opened[key] = really_open(*key)
-        return entry
-
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    records.open_record = open_once
-    try:
-        yield
-    finally:
-        records.open_record = really_open
-        structlog.configure(**before)
-
-
-@contextmanager
-def no_collector() -> Iterator[None]:
-    """Leave cycles lie while a run lasts: collecting them costs a tenth of it."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-        gc.collect()
 
 
 def run(plan: Plan) -> Outcome:
