@@ -22,8 +22,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from antiphon import assembly
+from antiphon.assembly import hosting
 from antiphon.core import manifest, ops, subjects
-from antiphon.core.rules import Rules
+from antiphon.core.rules import PROTOCOL, Rules
 from antiphon.runtime.author import Draft
 from antiphon.runtime.handlers import call_text
 from antiphon.runtime.home import Home
@@ -35,6 +36,8 @@ SLOTS = 384
 """Jobs in flight per worker process, ours and bare: enough to keep the engine's disk busy."""
 SUBMIT_WINDOW = 256
 LATENCY_RATE_PER_S = 100
+
+RULES = Rules(protocol=PROTOCOL, authority="open")
 
 
 def schedule(peer: Peer, number: int) -> Draft:
@@ -92,8 +95,8 @@ async def fresh_mesh() -> AsyncIterator[tuple[Home, Peer]]:
     """A mesh of its own on a server of its own, and a caller on it."""
     with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as place:
         home = Home(Path(place))
-        async with assembly.development_server(home) as server:
-            await assembly.found_on(home, server, name="bench", rules=Rules(authority="open"))
+        async with hosting.development_server(home) as server:
+            await hosting.found_on(home, server, name="bench", rules=RULES)
             async with assembly.join(home, "client") as station:
                 await station.peer.sync_control()
                 yield home, station.peer

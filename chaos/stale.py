@@ -24,9 +24,10 @@ from typing import Any
 from msgspec import Struct
 
 from antiphon import assembly
+from antiphon.assembly import hosting
 from antiphon.core import manifest, ops
 from antiphon.core.reasons import Reason
-from antiphon.core.rules import Rules
+from antiphon.core.rules import PROTOCOL, Rules
 from antiphon.runtime import client
 from antiphon.runtime.handlers import call_text
 from antiphon.runtime.home import Home
@@ -34,6 +35,7 @@ from antiphon.runtime.node import FullNode
 from chaos.slow_worker import KIND
 
 RULES = Rules(
+    protocol=PROTOCOL,
     authority="open",
     max_drift_ms=500,
     lease_min_ms=1_000,
@@ -97,8 +99,8 @@ async def trial(how: int) -> Trial:
     async with AsyncExitStack() as stack:
         place = stack.enter_context(tempfile.TemporaryDirectory(prefix="antiphon-chaos-"))
         home = Home(Path(place))
-        server = await stack.enter_async_context(assembly.development_server(home))
-        await assembly.found_on(home, server, name="chaos", rules=RULES)
+        server = await stack.enter_async_context(hosting.development_server(home))
+        await hosting.found_on(home, server, name="chaos", rules=RULES)
         caller = await stack.enter_async_context(assembly.join(home, "client"))
         await caller.peer.sync_control()
         keeper = await stack.enter_async_context(assembly.join(home, "node"))

@@ -195,7 +195,7 @@ class DsseEnvelope(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class CompleteBody(_OnJob, frozen=True):
-    """Ends a job. `proof` is reserved: protocol 1 refuses a completion that fills it in."""
+    """Ends a job. `proof` is required from protocol 2 on, and refused before."""
 
     fence: Fence
     status: Literal["succeeded", "failed"]

@@ -85,6 +85,19 @@ class Reason(StrEnum):
         return _WORDS[self]
 
 
+LACKS_AUTHORITY = frozenset(
+    {
+        Reason.NO_CHAIN,
+        Reason.CHAIN_EXPIRED,
+        Reason.REVOKED,
+        Reason.COMMAND,
+        Reason.POLICY,
+        Reason.NOT_OWNER,
+        Reason.NOT_COORDINATOR,
+        Reason.QUARANTINED,
+    }
+)
+"""What another grant could mend."""
 _ACCEPTED = frozenset({Reason.OK, Reason.EXISTS, Reason.ALREADY})
 
 _WORDS = {

@@ -11,8 +11,10 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 """The newest protocol that this code can read."""
+PROOFS_SINCE: Final = 2
+"""From this protocol on, a completion carries a proof; before, none may."""
 
 _DAY_MS: Final = 24 * 3600 * 1000
 _YEAR_MS: Final = 366 * _DAY_MS

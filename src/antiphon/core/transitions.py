@@ -23,11 +23,13 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core import ops
+from antiphon.core import ops, proof
+from antiphon.core.authority import stands_for
 from antiphon.core.clock import pack
 from antiphon.core.ids import digest
 from antiphon.core.jobs import TERMINAL, Job, State
 from antiphon.core.reasons import Reason
+from antiphon.core.rules import PROOFS_SINCE
 
 if TYPE_CHECKING:
     from antiphon.core.control import Control
@@ -104,7 +106,7 @@ def _claim_open(job: Job, op: ops.JobClaim, at: Moment) -> Job | Reason:
     if job.cooling and any(who == op.author and wall_ms < until for who, until in job.cooling):
         return Reason.COOLDOWN
     route = at.control.route_for(job.kind)
-    if route is not None and route != op.author:
+    if route is not None and not stands_for(at.control, op, at.seq, route):
         return Reason.NOT_ROUTED
     if not at.control.rules.lease_min_ms <= body.lease_ms <= job.lease_ms_max:
         return Reason.LEASE
@@ -164,12 +166,18 @@ def _start_again(job: Job, op: ops.JobStart, _: Moment) -> Job | Reason:
     return _holder_fault(job, op) or Reason.ALREADY
 
 
+def _is_proved(body: ops.CompleteBody, author: str, control: Control) -> bool:
+    if control.rules.protocol < PROOFS_SINCE:
+        return body.proof is None
+    return proof.holds(body, mesh=control.mesh, author=author)
+
+
 def _complete(job: Job, op: ops.JobComplete, at: Moment) -> Job | Reason:
     fault = _holder_fault(job, op)
     if fault is not None:
         return fault
     body = op.body
-    if body.proof is not None:
+    if not _is_proved(body, op.author, at.control):
         return Reason.PROOF
     for output in body.outputs:
         if output.text is not None:

@@ -1,0 +1,252 @@
+"""Proof of execution: what a worker vouches for, in a form that others can check without us.
+
+An in-toto Statement in a DSSE envelope, signed by the worker's key. Its subjects are the outputs;
+its predicate says which job under which fence, by whom, with what, from when to when, and how well
+it was shut in. The manifest stands in it by its digests, which is what a job's id is.
+
+A completion must carry the proof of exactly what it says (`holds`). That shows who vouches for a
+result; it does not show that the machine told the truth.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from hashlib import sha256
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from antiphon.core import codec, manifest, signing
+from antiphon.core.bodies import CompleteBody, DsseEnvelope, DsseSignature, Output
+from antiphon.core.ids import DIGEST_PREFIX, digest, public_key_of
+from antiphon.errors import Malformed
+
+PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
+STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE: Final = "urn:antiphon:proof-of-execution:v1"
+MAX_PAYLOAD_BYTES: Final = 128 * 1024
+_OWN_KEPT: Final = 1024
+
+Hex64 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+Word = Annotated[str, Meta(max_length=255)]
+Count = Annotated[int, Meta(ge=0, le=codec.MAX_INTEGER)]
+
+
+class _Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A part of the statement; what is at its default is not written."""
+
+
+class Digests(_Part, frozen=True, kw_only=True):
+    """One content under both hashes: ours, and the one that everybody else reads."""
+
+    blake3: Hex64
+    sha256: Hex64 | None = None
+
+
+class Subject(_Part, frozen=True, kw_only=True):
+    """An output, by name and content."""
+
+    name: Word
+    digest: Digests
+
+
+class Runner(_Part, frozen=True, kw_only=True):
+    """What ran the job."""
+
+    name: Word
+    version: Word
+    platform: Word
+    digest: Digests | None = None
+    """Of the program that was executed, where there is one file to name."""
+
+
+class Isolation(_Part, frozen=True, kw_only=True):
+    """What really kept the job from the rest of the machine."""
+
+    level: Literal["none", "process", "sandbox"]
+    """`none`: in the worker's own process. `process`: another process, nothing more. `sandbox`:
+    its own namespaces, system calls filtered, only declared files in sight."""
+    held: Annotated[tuple[Word, ...], Meta(max_length=64)] = ()
+    """The measures one by one, such as `network:none`, `seccomp`, `uid:61000`."""
+
+
+class Usage(_Part, frozen=True, kw_only=True):
+    """What the run took, as measured."""
+
+    wall_ms: Count
+    cpu_ms: Count | None = None
+    max_rss_kb: Count | None = None
+
+
+class Predicate(_Part, frozen=True, kw_only=True):
+    """What the worker says about one run."""
+
+    mesh: Word
+    kind: Word
+    job: Hex64
+    manifest: Digests
+    inputs: Annotated[tuple[Subject, ...], Meta(max_length=manifest.MAX_INPUTS)] = ()
+    worker: Word
+    fence: Word
+    started: Word
+    """HLC, as 16 hex digits."""
+    ended: Word
+    status: Literal["succeeded", "failed"]
+    exit: Annotated[int, Meta(ge=-255, le=255)] | None = None
+    runner: Runner
+    isolation: Isolation
+    environment: Hex64 | None = None
+    """SHA-256 of the environment that the job saw, as canonical JSON."""
+    policy_root: Word | None = None
+    usage: Usage
+
+
+class Statement(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An in-toto Statement, version 1."""
+
+    type: Literal["https://in-toto.io/Statement/v1"] = msgspec.field(name="_type")
+    subject: Annotated[tuple[Subject, ...], Meta(min_length=1, max_length=1024)]
+    predicate_type: Literal["urn:antiphon:proof-of-execution:v1"] = msgspec.field(
+        name="predicateType"
+    )
+    predicate: Predicate
+
+
+_decoder = msgspec.json.Decoder(Statement)
+
+
+def manifest_digests(job: str, content: manifest.Manifest) -> Digests:
+    """A manifest under both hashes."""
+    return Digests(blake3=job, sha256=sha256(manifest.core_bytes(content)).hexdigest())
+
+
+def subjects_of(job: str, outputs: Sequence[Output]) -> tuple[Subject, ...]:
+    """The outputs as subjects; a job without any vouches for having been run."""
+    if not outputs:
+        return (Subject(name=f"job:{job}", digest=Digests(blake3=job)),)
+    return tuple(
+        Subject(
+            name=output.name,
+            digest=Digests(blake3=output.hash[len(DIGEST_PREFIX) :], sha256=output.sha256),
+        )
+        for output in outputs
+    )
+
+
+def statement(predicate: Predicate, outputs: Sequence[Output]) -> bytes:
+    """The statement's canonical bytes, to be signed."""
+    return codec.encode(
+        Statement(
+            type=STATEMENT_TYPE,
+            subject=subjects_of(predicate.job, outputs),
+            predicate_type=PREDICATE_TYPE,
+            predicate=predicate,
+        )
+    )
+
+
+def seal_in(payload: bytes, keyid: str, sign: Callable[[str, bytes], bytes]) -> DsseEnvelope:
+    """The envelope around a statement; `sign` is the worker's."""
+    signature = base64.b64encode(sign(PAYLOAD_TYPE, payload)).decode()
+    return DsseEnvelope(
+        payload=base64.b64encode(payload).decode(),
+        payload_type=PAYLOAD_TYPE,
+        signatures=(DsseSignature(keyid=keyid, sig=signature),),
+    )
+
+
+_own: dict[str, tuple[str, DsseEnvelope]] = {}
+"""What this process signed itself a moment ago, by signature."""
+
+
+@lru_cache(maxsize=1024)
+def open_proof(envelope: DsseEnvelope) -> Statement:
+    """The statement in an envelope, whoever signed it; `Malformed` if it is not in its one form."""
+    if envelope.payload_type != PAYLOAD_TYPE:
+        raise Malformed("the proof is of another type", reason="proof")
+    payload = _unpacked(envelope.payload)
+    try:
+        found = _decoder.decode(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
+        raise Malformed(f"the proof cannot be read: {problem}", reason="proof") from problem
+    if codec.encode(found) != payload:
+        raise Malformed("the proof is not in canonical form", reason="proof")
+    return found
+
+
+def remember_own(envelope: DsseEnvelope, did: str) -> None:
+    """Spare this process the verification of what its own key has just signed."""
+    if len(_own) >= _OWN_KEPT:
+        del _own[next(iter(_own))]
+    _own[envelope.signatures[0].sig] = (did, envelope)
+
+
+def is_signed_by(envelope: DsseEnvelope, did: str) -> bool:
+    """Whether the envelope carries one signature, and it is this key's."""
+    if len(envelope.signatures) != 1:
+        return False
+    (signature,) = envelope.signatures
+    if _own.get(signature.sig) == (did, envelope):
+        return True
+    try:
+        raw, payload = _unpacked(signature.sig), _unpacked(envelope.payload)
+    except Malformed:
+        return False
+    return signature.keyid == did and signing.is_signed(did, envelope.payload_type, payload, raw)
+
+
+def _unpacked(text: str) -> bytes:
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as problem:
+        raise Malformed("the proof is not base64", reason="proof") from problem
+    if len(raw) > MAX_PAYLOAD_BYTES or base64.b64encode(raw).decode() != text:
+        raise Malformed("the proof is not base64 in its one spelling", reason="proof")
+    return raw
+
+
+def holds(body: CompleteBody, *, mesh: str, author: str) -> bool:
+    """Whether a completion carries the proof of exactly what it says, by its own author."""
+    envelope = body.proof
+    if envelope is None:
+        return False
+    try:
+        found = open_proof(envelope)
+    except Malformed:
+        return False
+    said = found.predicate
+    return (
+        said.mesh == mesh
+        and said.kind == body.kind
+        and said.job == said.manifest.blake3 == body.job
+        and said.fence == body.fence
+        and said.worker == author
+        and said.status == body.status
+        and said.exit == body.exit
+        and found.subject == subjects_of(body.job, body.outputs)
+        and is_signed_by(envelope, author)
+    )
+
+
+def trailers(envelope: DsseEnvelope) -> list[tuple[str, str]]:
+    """The result's trailer lines (P9): which job, which proof, whose, and of which program."""
+    said = open_proof(envelope).predicate
+    lines = [
+        ("Job-Id", f"blake3:{said.job}"),
+        ("Proof-Of-Execution", digest(codec.encode(envelope))),
+        ("Worker-Id", f"ed25519:{public_key_of(said.worker).hex()}"),
+    ]
+    if said.runner.digest is not None:
+        lines.append(("Attest-Program", f"blake3:{said.runner.digest.blake3}"))
+    signature = _unpacked(envelope.signatures[0].sig).hex()
+    return [*lines, ("Attest-Sig", f"ed25519:{signature}")]
+
+
+def to_json(envelope: DsseEnvelope) -> dict[str, Any]:
+    """The envelope as any DSSE tool reads it."""
+    built: dict[str, Any] = msgspec.to_builtins(envelope)
+    return built

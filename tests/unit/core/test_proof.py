@@ -1,0 +1,197 @@
+"""Proofs of execution: what holds, what does not, and what other people's tools say to them."""
+
+import base64
+import json
+from hashlib import sha256
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from antiphon.core import codec, ops, proof, signing
+from antiphon.core.ids import digest, public_key_of
+from antiphon.core.manifest import Manifest, job_id
+from antiphon.core.reasons import Reason
+from antiphon.errors import Malformed
+from tests.unit.core.authors import ALICE, BOB, Author
+from tests.unit.core.ledger import Ledger, Story
+
+OK = Reason.OK
+MANIFEST = Manifest(command=("true",), args=(), timeout=30)
+
+
+def output(text: str = "42", name: str = "result") -> ops.Output:
+    raw = text.encode()
+    return ops.Output(
+        name=name, hash=digest(raw), size=len(raw), sha256=sha256(raw).hexdigest(), text=text
+    )
+
+
+def predicate(body: ops.CompleteBody, on: str, by: str, **changes) -> proof.Predicate:
+    said = proof.Predicate(
+        mesh=on,
+        kind=body.kind,
+        job=body.job,
+        manifest=proof.Digests(blake3=body.job),
+        worker=by,
+        fence=body.fence,
+        started=body.fence,
+        ended=body.fence,
+        status=body.status,
+        exit=body.exit,
+        runner=proof.Runner(name="test", version="1", platform="any"),
+        isolation=proof.Isolation(level="none"),
+        usage=proof.Usage(wall_ms=1),
+    )
+    return msgspec.structs.replace(said, **changes)
+
+
+def envelope(said: proof.Predicate, outputs, by: Author) -> ops.DsseEnvelope:
+    payload = proof.statement(said, outputs)
+    return proof.seal_in(payload, by.did, lambda kind, data: signing.sign(by.secret, kind, data))
+
+
+class Proved:
+    """A job on a mesh whose completions need proofs, claimed by Alice."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger(protocol=2)
+        self.story = Story(self.ledger)
+        self.story.schedule()
+        assert self.story.claim(ALICE) is OK
+
+    def body(self, **fields) -> ops.CompleteBody:
+        given = {
+            "kind": self.story.kind,
+            "job": self.story.job.job,
+            "fence": self.story.fence,
+            "status": "succeeded",
+            "outputs": (output(),),
+        }
+        return ops.CompleteBody(**{**given, **fields})
+
+    def proved(self, by: Author = ALICE, body=None, **changes) -> ops.CompleteBody:
+        body = body or self.body()
+        said = predicate(body, self.ledger.mesh, ALICE.did, **changes)
+        return msgspec.structs.replace(body, proof=envelope(said, body.outputs, by))
+
+    def put(self, body: ops.CompleteBody, by: Author = ALICE) -> Reason:
+        return self.ledger.put(ops.JobComplete, body, by)
+
+
+@pytest.mark.req("P7", "P8")
+def test_a_completion_with_the_proof_of_what_it_says_is_accepted():
+    job = Proved()
+    assert job.put(job.proved()) is OK
+    assert job.story.job.outcome == "succeeded"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mesh": "elsewhere"},
+        {"kind": "other.kind"},
+        {"job": "0" * 64},
+        {"manifest": proof.Digests(blake3="0" * 64)},
+        {"fence": "0" * 16},
+        {"worker": BOB.did},
+        {"status": "failed"},
+        {"exit": 1},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_a_proof_of_anything_else_is_rejected(changes):
+    job = Proved()
+    assert job.put(job.proved(**changes)) is Reason.PROOF
+    assert job.put(job.proved()) is OK, "and the tenure goes on"
+
+
+def test_a_proof_must_be_there_signed_by_the_worker_and_about_these_outputs():
+    job = Proved()
+    assert job.put(job.body()) is Reason.PROOF
+    assert job.put(job.proved(BOB)) is Reason.PROOF
+    proved = job.proved()
+    other = msgspec.structs.replace(proved, outputs=(output("43"),))
+    assert job.put(other) is Reason.PROOF
+    more = msgspec.structs.replace(proved, outputs=(output(), output("x", "more")))
+    assert job.put(more) is Reason.PROOF
+    forged = msgspec.structs.replace(
+        proved.proof,
+        signatures=(msgspec.structs.replace(proved.proof.signatures[0], keyid=BOB.did),),
+    )
+    assert job.put(msgspec.structs.replace(proved, proof=forged)) is Reason.PROOF
+    assert job.put(proved) is OK
+
+
+def test_before_protocol_two_no_completion_may_carry_one():
+    job = Proved()
+    old = Ledger()
+    story = Story(old)
+    story.schedule()
+    assert story.claim(ALICE) is OK
+    body = job.body(kind=story.kind, job=story.job.job, fence=story.fence)
+    said = predicate(body, old.mesh, ALICE.did)
+    carried = msgspec.structs.replace(body, proof=envelope(said, body.outputs, ALICE))
+    assert old.put(ops.JobComplete, carried, ALICE) is Reason.PROOF
+    assert old.put(ops.JobComplete, body, ALICE) is OK
+
+
+def test_a_failed_run_is_vouched_for_too_and_one_without_outputs_names_the_job():
+    job = Proved()
+    body = job.body(
+        status="failed", outputs=(), exit=3, error=ops.Failure(name="Exit", message="3")
+    )
+    proved = job.proved(body=body)
+    (subject,) = proof.open_proof(proved.proof).subject
+    assert subject.name == f"job:{body.job}"
+    assert job.put(proved) is OK
+
+
+@given(st.data())
+def test_no_byte_of_an_envelope_can_change(data):
+    job = Proved()
+    proved = job.proved()
+    encoded = bytearray(codec.encode(proved.proof))
+    at = data.draw(st.integers(0, len(encoded) - 1))
+    encoded[at] ^= 1 << data.draw(st.integers(0, 7))
+    try:
+        bent = msgspec.json.decode(bytes(encoded), type=ops.DsseEnvelope)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return
+    body = msgspec.structs.replace(proved, proof=bent)
+    assert not proof.holds(body, mesh=job.ledger.mesh, author=ALICE.did)
+
+
+def test_only_the_canonical_spelling_of_a_statement_is_read():
+    job = Proved()
+    payload = base64.b64decode(job.proved().proof.payload)
+    spaced = json.dumps(json.loads(payload)).encode()
+    loose = proof.seal_in(
+        spaced, ALICE.did, lambda kind, data: signing.sign(ALICE.secret, kind, data)
+    )
+    with pytest.raises(Malformed, match="canonical"):
+        proof.open_proof(loose)
+
+
+@pytest.mark.req("P9")
+def test_trailers_carry_prefixed_lower_case_encodings():
+    job = Proved()
+    program = proof.Digests(blake3="ab" * 32, sha256="cd" * 32)
+    runner = proof.Runner(name="bash", version="5", platform="linux", digest=program)
+    carried = job.proved(runner=runner).proof
+    told = dict(proof.trailers(carried))
+    assert told["Job-Id"] == f"blake3:{job.story.job.job}"
+    assert told["Proof-Of-Execution"] == digest(codec.encode(carried))
+    assert told["Worker-Id"] == f"ed25519:{public_key_of(ALICE.did).hex()}"
+    assert told["Attest-Program"] == f"blake3:{'ab' * 32}"
+    raw = base64.b64decode(carried.signatures[0].sig).hex()
+    assert told["Attest-Sig"] == f"ed25519:{raw}"
+    assert all(value == value.lower() for value in told.values())
+
+
+def test_the_jobs_id_is_the_manifests_digest():
+    job = job_id(MANIFEST)
+    digests = proof.manifest_digests(job, MANIFEST)
+    assert digests.blake3 == job
+    assert digests.sha256 == sha256(b'{"args":[],"command":["true"],"timeout":30}').hexdigest()
