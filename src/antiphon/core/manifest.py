@@ -8,7 +8,7 @@ takes a `nonce` input, which is hashed like every other field.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
 from blake3 import blake3
@@ -34,9 +34,18 @@ class BlobInput(
     """An input by content. `name` is where a command finds it in its work directory."""
 
     algo: Literal["blake3"]
-    hash: Digest
-    size: Annotated[int, Meta(ge=0, le=codec.MAX_INTEGER)] | UnsetType = UNSET
-    name: Annotated[str, Meta(min_length=1, max_length=255)] | UnsetType = UNSET
+    hash: Annotated[Digest, Meta(description="The content's BLAKE3; the prefix may be left out.")]
+    size: (
+        Annotated[int, Meta(ge=0, le=codec.MAX_INTEGER, description="The content's bytes.")]
+        | UnsetType
+    ) = UNSET
+    name: (
+        Annotated[
+            str,
+            Meta(min_length=1, max_length=255, description="The file's name for the command."),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class NonceInput(
@@ -53,15 +62,72 @@ Input = BlobInput | NonceInput
 class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A job's content. Optional fields that are absent are not written at all."""
 
-    command: Annotated[tuple[str, ...], Meta(min_length=1, max_length=MAX_WORDS)]
-    args: Annotated[tuple[str, ...], Meta(max_length=MAX_WORDS)]
-    timeout: Annotated[int, Meta(ge=0, le=MAX_TIMEOUT_S)]
-    """Seconds of wall-clock time that one attempt may take; 0 = no limit of its own."""
-    env: dict[EnvName, str] | UnsetType = UNSET
-    cwd: Annotated[str, Meta(min_length=1, max_length=4096)] | UnsetType = UNSET
-    inputs: Annotated[tuple[Input, ...], Meta(max_length=MAX_INPUTS)] | UnsetType = UNSET
-    policy_root: Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}\Z")] | UnsetType = UNSET
-    ulid: Annotated[str, Meta(pattern=r"^[0-7][0-9A-HJKMNP-TV-Z]{25}\Z")] | UnsetType = UNSET
+    command: Annotated[
+        tuple[str, ...],
+        Meta(
+            min_length=1,
+            max_length=MAX_WORDS,
+            description="The program and its first arguments, a word each. '@kind' as the only word"
+            " names a registered handler instead.",
+        ),
+    ]
+    args: Annotated[
+        tuple[str, ...],
+        Meta(
+            max_length=MAX_WORDS,
+            description="Further arguments, appended to the command. Left out, it is hashed as [].",
+        ),
+    ]
+    timeout: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=MAX_TIMEOUT_S,
+            description="Whole seconds that one attempt may take; 0 is no limit of its own."
+            " ISO-8601 such as PT5M is accepted and hashed as seconds.",
+        ),
+    ]
+    env: (
+        Annotated[
+            dict[EnvName, str],
+            Meta(description="Environment variables that the command gets beside the usual few."),
+        ]
+        | UnsetType
+    ) = UNSET
+    cwd: (
+        Annotated[
+            str,
+            Meta(min_length=1, max_length=4096, description="Where the command starts."),
+        ]
+        | UnsetType
+    ) = UNSET
+    inputs: (
+        Annotated[
+            tuple[Input, ...],
+            Meta(max_length=MAX_INPUTS, description="What the job reads, by content."),
+        ]
+        | UnsetType
+    ) = UNSET
+    policy_root: (
+        Annotated[
+            str,
+            Meta(
+                pattern=r"^sha256:[0-9a-f]{64}\Z",
+                description="Digest of the policy that the job is meant to run under.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    ulid: (
+        Annotated[
+            str,
+            Meta(
+                pattern=r"^[0-7][0-9A-HJKMNP-TV-Z]{25}\Z",
+                description="A name for people; not hashed, and never a key.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
     @property
     def handler(self) -> str | None:
@@ -133,3 +199,51 @@ def _with_prefix(item: object) -> object:
     if not isinstance(value, str) or value.startswith("blake3:"):
         return item
     return {**item, "hash": f"blake3:{value.lower()}"}
+
+
+SCHEMA_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+SCHEMA_ID: Final = "urn:antiphon:manifest:1"
+
+
+def json_schema() -> dict[str, Any]:
+    """What a person may write, as JSON Schema 2020-12, for editors and other programs.
+
+    It follows from the closed types; the three places where `author` takes more than it hashes
+    are widened. A schema cannot say everything: 30.0 counts as an integer there and is refused
+    here, and a duration may be longer than the longest timeout.
+    """
+    whole = msgspec.json.schema(Manifest)
+    parts: dict[str, Any] = whole["$defs"]
+    top = parts.pop("Manifest")
+    fields = top["properties"]
+    top["required"].remove("args")
+    fields["args"]["default"] = []
+    duration = re.sub(r"\(\?P<\w>", "(?:", _DURATION.pattern).replace(r"\d", "[0-9]")
+    timeout = fields["timeout"]
+    fields["timeout"] = {
+        "description": timeout.pop("description"),
+        "anyOf": [timeout, {"type": "string", "pattern": rf"^(?!P$){duration}\Z"}],
+    }
+    parts["BlobInput"]["properties"]["hash"]["pattern"] = (
+        r"^(?:blake3:[0-9a-f]{64}|[0-9a-fA-F]{64})\Z"
+    )
+    fields["inputs"]["items"].pop("discriminator")  # OpenAPI's word, not JSON Schema's
+    head = {"$schema": SCHEMA_DIALECT, "$id": SCHEMA_ID}
+    plain: dict[str, Any] = _for_ecmascript({**head, **top, "$defs": parts})
+    return plain
+
+
+def _for_ecmascript(value: Any) -> Any:
+    r"""The same with patterns as JSON Schema reads them, where `$` is what `\Z` is to Python."""
+    match value:
+        case dict():
+            return {
+                key: item.replace(r"\Z", "$")
+                if key == "pattern" and isinstance(item, str)
+                else _for_ecmascript(item)
+                for key, item in value.items()
+            }
+        case list():
+            return [_for_ecmascript(item) for item in value]
+        case _:
+            return value
