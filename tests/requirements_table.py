@@ -115,17 +115,14 @@ TITLES: Final[dict[str, str]] = {
 
 EXPLAINED: Final[dict[str, str]] = {}
 
-PENDING_CEILING: Final = 67
+PENDING_CEILING: Final = 59
 
 PENDING: Final[frozenset[str]] = frozenset(
     {
-        "M1",
-        "M17",
         "M19",
         "M26",
         "M27",
         "M28",
-        "M29",
         "S1",
         "S4",
         "S5",
@@ -138,7 +135,6 @@ PENDING: Final[frozenset[str]] = frozenset(
         "S13",
         "S15",
         "S16",
-        "S17",
         "G1",
         "G2",
         "G3",
@@ -151,10 +147,6 @@ PENDING: Final[frozenset[str]] = frozenset(
         "G10",
         "G11",
         "P1",
-        "P2",
-        "P7",
-        "P8",
-        "P9",
         "P11",
         "P12",
         "P13",

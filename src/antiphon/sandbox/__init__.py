@@ -1,0 +1,22 @@
+"""Running a command shut in: bubblewrap, a seccomp filter, limits, and proof that they held.
+
+Knows nothing of jobs, logs or leases. `run` refuses where a command cannot be shut in, unless it
+is told in so many words to run it as a plain process; `probe` says what this machine can do.
+"""
+
+from antiphon.sandbox.abilities import Abilities, probe
+from antiphon.sandbox.commands import Command, Ended, LeftOut, Limits, Output, Reason, Stream
+from antiphon.sandbox.running import run
+
+__all__ = [
+    "Abilities",
+    "Command",
+    "Ended",
+    "LeftOut",
+    "Limits",
+    "Output",
+    "Reason",
+    "Stream",
+    "probe",
+    "run",
+]
