@@ -1,0 +1,125 @@
+"""Merkle trees over the log, hashed as RFC 6962 does: SHA-256, leaves and nodes told apart.
+
+A tree of n leaves splits at the largest power of two below n, so every subtree of 2**k leaves that
+begins at a multiple of 2**k is final once it is full. `Frontier` keeps the full ones that make up
+the present tree: enough to append and to know the root, in a few hundred bytes whatever n is.
+Proofs need older subtrees; whoever makes them looks them up by (level, index).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import Final
+
+HASH_BYTES: Final = 32
+EMPTY_ROOT: Final = sha256(b"").digest()
+MAX_PROOF: Final = 64
+
+FullSubtree = Callable[[int, int], bytes]
+"""The hash of the full subtree of 2**level leaves that is the index-th of its size."""
+Noted = Callable[[int, int, bytes], None]
+
+
+def leaf_hash(leaf: bytes) -> bytes:
+    """The hash of one leaf."""
+    return sha256(b"\x00" + leaf).digest()
+
+
+def node_hash(left: bytes, right: bytes) -> bytes:
+    """The hash of two subtrees."""
+    return sha256(b"\x01" + left + right).digest()
+
+
+class Frontier:
+    """A growing tree: its size and the full subtrees that it consists of, largest first."""
+
+    __slots__ = ("_full", "size")
+
+    def __init__(self, size: int = 0, full: Sequence[bytes] = ()) -> None:
+        """Empty, or as `parts` of an earlier one described it."""
+        if size < 0 or len(full) != size.bit_count() or any(len(h) != HASH_BYTES for h in full):
+            raise ValueError(f"{len(full)} hashes do not make a tree of {size} leaves")
+        self.size = size
+        self._full = list(full)
+
+    @property
+    def parts(self) -> tuple[bytes, ...]:
+        """The full subtrees, largest first."""
+        return tuple(self._full)
+
+    def append(self, leaf: bytes, note: Noted | None = None) -> None:
+        """Add a leaf; `note` hears of each subtree that became full by it, the leaf first."""
+        self.append_hash(leaf_hash(leaf), note)
+
+    def append_hash(self, hashed: bytes, note: Noted | None = None) -> None:
+        """The same for a leaf whose hash is known."""
+        level, index = 0, self.size
+        if note is not None:
+            note(0, index, hashed)
+        while index & 1:
+            hashed = node_hash(self._full.pop(), hashed)
+            level, index = level + 1, index >> 1
+            if note is not None:
+                note(level, index, hashed)
+        self._full.append(hashed)
+        self.size += 1
+
+    def root(self) -> bytes:
+        """The root over everything so far."""
+        if not self._full:
+            return EMPTY_ROOT
+        hashed = self._full[-1]
+        for left in reversed(self._full[:-1]):
+            hashed = node_hash(left, hashed)
+        return hashed
+
+
+def _split(size: int) -> int:
+    """The largest power of two below `size`."""
+    return 1 << (size - 1).bit_length() - 1
+
+
+def _range_hash(start: int, end: int, full: FullSubtree) -> bytes:
+    """The hash of leaves [start, end), where start is a multiple of the split of its size."""
+    size = end - start
+    if size & (size - 1) == 0:
+        level = size.bit_length() - 1
+        return full(level, start >> level)
+    middle = start + _split(size)
+    return node_hash(_range_hash(start, middle, full), _range_hash(middle, end, full))
+
+
+def inclusion(index: int, size: int, full: FullSubtree) -> list[bytes]:
+    """The path from leaf `index` to the root of the first `size` leaves."""
+    if not 0 <= index < size:
+        raise ValueError(f"leaf {index} is not in a tree of {size}")
+    start, end = 0, size
+    turns: list[tuple[int, int]] = []
+    while end - start > 1:
+        middle = start + _split(end - start)
+        if index < middle:
+            turns.append((middle, end))
+            end = middle
+        else:
+            turns.append((start, middle))
+            start = middle
+    return [_range_hash(a, b, full) for a, b in reversed(turns)]
+
+
+def root_from_inclusion(index: int, size: int, leaf: bytes, path: Sequence[bytes]) -> bytes | None:
+    """The root that a path leads to from a leaf's hash; None if it cannot be such a path."""
+    if not 0 <= index < size or len(path) > MAX_PROOF:
+        return None
+    at, last, hashed = index, size - 1, leaf
+    for sibling in path:
+        if last == 0 or len(sibling) != HASH_BYTES:
+            return None
+        if at & 1 or at == last:
+            hashed = node_hash(sibling, hashed)
+            while not at & 1 and at != 0:
+                at, last = at >> 1, last >> 1
+        else:
+            hashed = node_hash(hashed, sibling)
+        at, last = at >> 1, last >> 1
+    return hashed if last == 0 else None
