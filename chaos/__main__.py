@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-KNOWN = ("stale",)
+KNOWN = ("escape", "outsider", "stale", "tamper")
 
 
 def main() -> int:

@@ -110,6 +110,10 @@ class WorkQueue(Protocol):
 class OpLog(Protocol):
     """The one replicated log of a mesh."""
 
+    @property
+    def sees_all(self) -> bool:
+        """Whether it reads every record there is, and not only those within a member's scope."""
+
     async def append(
         self,
         subject: str,

@@ -81,12 +81,13 @@ class MeshUnderTest:
         caretaking: bool = True,
         path: Any = ":memory:",
         station: assembly.Station | None = None,
+        bar_s: float = 32.0,
     ) -> FullNode:
         station = station or await self.station()
         replica = Replica(path, mesh=self.mesh)
         self.stack.callback(replica.close)
         return await self.stack.enter_async_context(
-            assembly.replicating(station, replica, caretaking=caretaking)
+            assembly.replicating(station, replica, caretaking=caretaking, bar_s=bar_s)
         )
 
     async def worker(

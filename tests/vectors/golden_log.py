@@ -183,10 +183,27 @@ def waiting_story(ledger: Ledger) -> None:
     old.schedule(how={"at": 50_400, "stamp": 50_401 + 30 * DAY})  # too_old
 
 
+def later_story(ledger: Ledger) -> None:
+    """What later protocols brought is no op here, wherever it lies and whoever signed it."""
+    body = ops.SealBody(upto=1, size=1, root="0" * 64)
+    seal = ledger.draft(ops.MeshSeal, body, CAROL, at=50_500)
+    text = seal.op_bytes
+    call = subjects.call(ledger.mesh, 1, "render", Story(ledger, word="sealed").id)
+    for payload, subject in [
+        (seal.payload, seal.subject),
+        (seal.payload, call),
+        (seal.payload, subjects.control(ledger.mesh, "rules")),
+        (sign_bytes(BOB, text), seal.subject),
+        (sign_bytes(CAROL, text.replace(b'"v":1', b'"v": 1')), seal.subject),
+        (sign_bytes(CAROL, text.replace(b'"upto":1', b'"upto":0')), seal.subject),
+    ]:
+        ledger.append(subject, payload, stamp=50_500)  # type
+
+
 def build() -> str:
     """The whole file."""
     ledger = Ledger(authority="chain")
-    for part in (control_story, byte_story, tenure_story, waiting_story):
+    for part in (control_story, byte_story, tenure_story, waiting_story, later_story):
         part(ledger)
     header = {
         "mesh": ledger.mesh,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from antiphon.errors import Held, Misconfigured, Unavailable
 from antiphon.runtime.host import installed_version
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from antiphon.runtime.handlers import Handlers
     from antiphon.runtime.home import Home
     from antiphon.runtime.worker import Worker, WorkerSettings
+
+BAR_S: Final = 32.0
+"""A bar at the default tempo: eight beats of four seconds (SPEC §7.5)."""
 
 Role = Literal["worker", "node", "dev"]
 
@@ -69,9 +72,13 @@ def _card(station: Station, role: Role, **fields: object) -> Card:
 
 @asynccontextmanager
 async def replicating(
-    station: Station, replica: Replica, *, caretaking: bool
+    station: Station, replica: Replica, *, caretaking: bool, bar_s: float = BAR_S
 ) -> AsyncIterator[FullNode]:
-    """A full node beside a block, ready once it has caught up."""
+    """A full node beside a block, ready once it has caught up.
+
+    With `caretaking` it does what full nodes do for all, sealing included where it coordinates:
+    at most one seal in `bar_s`.
+    """
     node = FullNode(station.peer, replica)
 
     def card() -> Card:
@@ -81,10 +88,12 @@ async def replicating(
     if caretaking:
         from antiphon.runtime.attendance import Attendance
         from antiphon.runtime.caretaker import Caretaker
+        from antiphon.runtime.sealer import Sealer
 
         services += [
             Attendance(node).run(),
             Caretaker(node).run(),
+            Sealer(node, bar_s=bar_s).run(),
             Presence(station.peer, station.keyring, card).run(),
         ]
     async with beside(*services, ready=node.ready):

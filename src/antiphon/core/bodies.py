@@ -89,6 +89,18 @@ class ReadmitBody(_Body, frozen=True):
     node: Did
 
 
+class SealBody(_Body, frozen=True):
+    """Vouches for every record up to `upto`, rejected ones included, with their verdicts."""
+
+    upto: Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
+    """The last sequence that it covers."""
+    size: Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
+    """How many records that are."""
+    root: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+    state: Digest | None = None
+    """Kept for the digest of a snapshot; refused until there are any."""
+
+
 class DelegateBody(_Body, frozen=True):
     """Puts a UCAN delegation on the log: unpadded base64url of its envelope."""
 

@@ -111,8 +111,9 @@ class ControlHistory:
         activation = entry.activation
         if activation is not None and _is_in_force(activation, current, before):
             raise _outdated(self.mesh, entry.seq, activation.protocol)
-        if entry.fault is not None:
-            return entry.fault
+        fault = entry.fault_under(protocol_of(current))
+        if fault is not None:
+            return fault
         op = entry.op
         if isinstance(op, ops.MeshGenesis):
             return self._found(entry, op)
@@ -182,6 +183,11 @@ def _outdated(mesh: str, seq: int, protocol: int) -> Outdated:
     )
 
 
+def protocol_of(control: Control | None) -> int:
+    """The protocol in force; 0 before genesis."""
+    return control.rules.protocol if control is not None else 0
+
+
 def time_fault(control: Control, entry: Entry, hlc: tuple[int, int]) -> Reason | None:
     """Whether an op's own time is bearable next to its commit time."""
     wall_ms = hlc[0]
@@ -239,6 +245,8 @@ def _judge_evidence(control: Control, body: ops.EvidenceBody) -> Reason:
     one, two = (open_anywhere(control.mesh, text.encode()) for text in (body.first, body.second))
     if one.op is None or two.op is None or one.op_id == two.op_id:
         return Reason.PROOF
+    if any(shown.fault_under(control.rules.protocol) is not None for shown in (one, two)):
+        return Reason.PROOF  # an op of a later protocol is none here
     is_by_one = one.op.author == two.op.author == body.node
     if not is_by_one or one.op.hlc != two.op.hlc or body.node == control.owner:
         return Reason.PROOF

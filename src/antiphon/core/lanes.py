@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, cast
 from msgspec import Struct
 
 from antiphon.core import authority, ops, subjects
-from antiphon.core.control import Control, time_fault
+from antiphon.core.control import Control, protocol_of, time_fault
 from antiphon.core.jobs import HELD, Job
 from antiphon.core.reasons import Reason
 from antiphon.core.transitions import TRANSITIONS, Moment, scheduled, without_authority
@@ -94,7 +94,7 @@ def apply(
     """Judge one record of a lane. `deps` holds what the log has at the sequences it names."""
     slot = slot_of(entry.subject)
     if slot is None:
-        return Outcome(entry.fault or Reason.SUBJECT, lane)
+        return Outcome(entry.fault_under(protocol_of(control)) or Reason.SUBJECT, lane)
     tails = lane.tails
     moved = cast("Tails", (*tails[:slot], entry.seq, *tails[slot + 1 :]))
     job = effective(control, lane.job, entry.seq)
@@ -121,9 +121,9 @@ def _judge(
     deps: Mapping[int, Dep],
 ) -> Job | Reason:
     if entry.fault is not None:
-        return entry.fault
+        return entry.fault_under(protocol_of(control)) or entry.fault
     op = entry.op
-    if control is None or op is None or isinstance(op, ops.CONTROL_TYPES):
+    if control is None or op is None or not isinstance(op, ops.JOB_TYPES):
         return Reason.GENESIS
     hlc = op.hlc
     fault = time_fault(control, entry, hlc)

@@ -90,6 +90,11 @@ def _range_hash(start: int, end: int, full: FullSubtree) -> bytes:
     return node_hash(_range_hash(start, middle, full), _range_hash(middle, end, full))
 
 
+def root_of(size: int, full: FullSubtree) -> bytes:
+    """The root over the first `size` leaves, as it was when there were no more."""
+    return _range_hash(0, size, full) if size else EMPTY_ROOT
+
+
 def inclusion(index: int, size: int, full: FullSubtree) -> list[bytes]:
     """The path from leaf `index` to the root of the first `size` leaves."""
     if not 0 <= index < size:

@@ -44,6 +44,7 @@ from antiphon.core.bodies import (
     RouteBody,
     RulesBody,
     ScheduleBody,
+    SealBody,
     Seq,
     StartBody,
     Text,
@@ -63,6 +64,7 @@ __all__ = [
     "MAX_AUTH",
     "MAX_DEPS",
     "TYPE_NAMES",
+    "TYPE_NAMES_FIRST",
     "VERSION",
     "AnyOp",
     "CancelBody",
@@ -101,6 +103,7 @@ __all__ = [
     "MeshRecover",
     "MeshRoute",
     "MeshRules",
+    "MeshSeal",
     "OfferBody",
     "Op",
     "Output",
@@ -111,6 +114,7 @@ __all__ = [
     "RouteBody",
     "RulesBody",
     "ScheduleBody",
+    "SealBody",
     "Seq",
     "StartBody",
     "Text",
@@ -119,6 +123,7 @@ __all__ = [
     "Wall",
     "YieldBody",
     "decoder",
+    "decoder_first",
     "key_of",
     "subject_of",
 ]
@@ -189,6 +194,13 @@ class MeshReadmit(Op, frozen=True, tag="mesh.readmit"):
 
     body: ReadmitBody
     TYPE: ClassVar[str] = "mesh.readmit"
+
+
+class MeshSeal(Op, frozen=True, tag="mesh.seal"):
+    """Vouches for the log so far."""
+
+    body: SealBody
+    TYPE: ClassVar[str] = "mesh.seal"
 
 
 class UcanDelegate(Op, frozen=True, tag="ucan.delegate"):
@@ -275,7 +287,7 @@ ControlOp = (
 JobOp = (
     JobSchedule | JobOffer | JobClaim | JobStart | JobComplete | JobYield | JobExpire | JobCancel
 )
-AnyOp = ControlOp | JobOp
+AnyOp = ControlOp | JobOp | MeshSeal
 
 CONTROL_TYPES: Final = (
     MeshGenesis,
@@ -298,9 +310,15 @@ JOB_TYPES: Final = (
     JobExpire,
     JobCancel,
 )
-TYPE_NAMES: Final = frozenset(kind.TYPE for kind in (*CONTROL_TYPES, *JOB_TYPES))
+TYPE_NAMES_FIRST: Final = frozenset(kind.TYPE for kind in (*CONTROL_TYPES, *JOB_TYPES))
+"""What protocol 1 knows."""
+TYPE_NAMES: Final = TYPE_NAMES_FIRST | {MeshSeal.TYPE}
 
 decoder: Final[msgspec.json.Decoder[AnyOp]] = msgspec.json.Decoder(AnyOp)
+decoder_first: Final[msgspec.json.Decoder[ControlOp | JobOp]] = msgspec.json.Decoder(
+    ControlOp | JobOp
+)
+"""Reads as protocol 1 does, to which a seal is no op."""
 
 
 def _schedule_subject(mesh: str, op: JobSchedule) -> str:
@@ -331,6 +349,7 @@ _SUBJECTS: Final[dict[type, Callable[[str, Any], str]]] = {
     MeshRecover: lambda mesh, _: subjects.control(mesh, "recover"),
     MeshEvidence: lambda mesh, op: subjects.control(mesh, f"evidence.{key_of(op.body.node)}"),
     MeshReadmit: lambda mesh, op: subjects.control(mesh, f"readmit.{key_of(op.body.node)}"),
+    MeshSeal: lambda mesh, _: subjects.seal(mesh),
     UcanDelegate: lambda mesh, op: subjects.control(mesh, f"ucan.{open_token(op.body.token).cid}"),
     UcanRevoke: lambda mesh, op: subjects.control(mesh, f"revoke.{op.body.cid}"),
     JobSchedule: _schedule_subject,

@@ -53,6 +53,7 @@ class Reason(StrEnum):
     GENESIS = "genesis"
     RULES = "rules"
     PROTOCOL = "protocol"
+    SEAL = "seal"
 
     # jobs
     NO_JOB = "no_job"
@@ -132,6 +133,7 @@ _WORDS = {
     Reason.GENESIS: "a mesh has one genesis, and it comes first",
     Reason.RULES: "the rules contradict one another",
     Reason.PROTOCOL: "a protocol is never lowered",
+    Reason.SEAL: "the seal does not match the log",
     Reason.NO_JOB: "there is no such job",
     Reason.WAITING: "the job still waits for something",
     Reason.HELD: "someone else holds the lease",

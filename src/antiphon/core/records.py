@@ -16,7 +16,7 @@ from antiphon.core import codec, ops, signing, subjects
 from antiphon.core.ids import digest, mesh_id
 from antiphon.core.ops import AnyOp
 from antiphon.core.reasons import Reason
-from antiphon.core.rules import PROTOCOL
+from antiphon.core.rules import PROTOCOL, SEALS_SINCE
 from antiphon.errors import Malformed
 
 _BYTE_REASONS: Final = {reason.value: reason for reason in Reason}
@@ -52,6 +52,14 @@ class Entry(Struct, frozen=True, gc=False):
     fault: Reason | None
     activation: Activation | None = None
     """Set where validly signed rules name a protocol that this code cannot read."""
+    fault_first: Reason | None = None
+    """What protocol 1 finds wrong with bytes that only a later one can read."""
+
+    def fault_under(self, protocol: int) -> Reason | None:
+        """What is wrong with the record where this protocol is in force (0: none is yet)."""
+        if self.fault_first is not None and protocol < SEALS_SINCE:
+            return self.fault_first
+        return self.fault
 
 
 _activation_decoder = msgspec.json.Decoder(Activation)
@@ -60,10 +68,13 @@ _peek_decoder = msgspec.json.Decoder(dict[str, Any])
 
 def open_record(mesh: str, seq: int, commit_ms: int, subject: str, payload: bytes) -> Entry:
     """Check framing, canonical form, schema, mesh, subject and signature, in that order."""
-    op_bytes = payload
+    op_bytes, is_framed, first = payload, False, None
     try:
         op_bytes, block = signing.unframe(payload)
+        is_framed = True
         op = codec.decode(op_bytes, ops.decoder)
+        if isinstance(op, ops.MeshSeal):
+            first = _first_fault(op_bytes)
         if op.mesh != mesh and not isinstance(op, ops.MeshGenesis):
             fault: Reason | None = Reason.MESH
         elif ops.subject_of(op, op_bytes) != subject:
@@ -71,12 +82,13 @@ def open_record(mesh: str, seq: int, commit_ms: int, subject: str, payload: byte
         elif not signing.is_block_valid(op.author, mesh, op_bytes, block):
             fault = Reason.SIGNATURE
         else:
-            return Entry(seq, commit_ms, subject, op, digest(op_bytes), None)
+            return Entry(seq, commit_ms, subject, op, digest(op_bytes), None, None, first)
     except Malformed as problem:
-        fault = _byte_fault(op_bytes, problem)
+        fault = _byte_fault(op_bytes, problem, ops.TYPE_NAMES)
         activation = _activation(mesh, subject, payload) if fault is Reason.MALFORMED else None
-        return Entry(seq, commit_ms, subject, None, digest(op_bytes), fault, activation)
-    return Entry(seq, commit_ms, subject, None, digest(op_bytes), fault)
+        first = _first_fault(op_bytes) if is_framed else None
+        return Entry(seq, commit_ms, subject, None, digest(op_bytes), fault, activation, first)
+    return Entry(seq, commit_ms, subject, None, digest(op_bytes), fault, None, first)
 
 
 def open_anywhere(mesh: str, payload: bytes) -> Entry:
@@ -89,7 +101,16 @@ def open_anywhere(mesh: str, payload: bytes) -> Entry:
     return open_record(mesh, 0, 0, subject, payload)
 
 
-def _byte_fault(op_bytes: bytes, problem: Malformed) -> Reason:
+def _first_fault(op_bytes: bytes) -> Reason | None:
+    """What protocol 1 finds wrong with an op's bytes, before it looks at anything else."""
+    try:
+        codec.decode(op_bytes, ops.decoder_first)
+    except Malformed as problem:
+        return _byte_fault(op_bytes, problem, ops.TYPE_NAMES_FIRST)
+    return None
+
+
+def _byte_fault(op_bytes: bytes, problem: Malformed, known: frozenset[str]) -> Reason:
     reason = _BYTE_REASONS.get(problem.reason, Reason.MALFORMED)
     if reason is not Reason.MALFORMED:
         return reason
@@ -99,7 +120,7 @@ def _byte_fault(op_bytes: bytes, problem: Malformed) -> Reason:
         return Reason.MALFORMED
     if type(peek.get("v")) is int and peek["v"] != ops.VERSION:
         return Reason.VERSION
-    if isinstance(peek.get("type"), str) and peek["type"] not in ops.TYPE_NAMES:
+    if isinstance(peek.get("type"), str) and peek["type"] not in known:
         return Reason.TYPE
     return Reason.MALFORMED
 

@@ -16,6 +16,9 @@ PROTOCOL: Final = 2
 PROOFS_SINCE: Final = 2
 """From this protocol on, a completion carries a proof; before, none may."""
 
+SEALS_SINCE: Final = 2
+"""From this protocol on there are seals; before, a record of that type is no op."""
+
 _DAY_MS: Final = 24 * 3600 * 1000
 _YEAR_MS: Final = 366 * _DAY_MS
 

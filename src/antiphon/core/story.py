@@ -105,6 +105,8 @@ def _deed_about_the_mesh(op: ops.AnyOp) -> str:
             return f"showed that {short_node(body.node)} signed two ops with one timestamp"
         case ops.MeshReadmit(body=body):
             return f"readmitted {short_node(body.node)}"
+        case ops.MeshSeal(body=body):
+            return f"sealed the log up to record {body.upto}"
         case ops.UcanDelegate(body=body):
             return _grant(body.token)
         case ops.UcanRevoke(body=body):

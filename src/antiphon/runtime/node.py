@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from antiphon.core import lanes, subjects
+from antiphon.core import lanes, ops, seals, subjects
+from antiphon.core.control import protocol_of
 from antiphon.core.ids import digest
 from antiphon.core.jobs import HELD, Job, State
 from antiphon.core.lanes import Dep, Lane
@@ -61,6 +62,11 @@ class FullNode:
         self.applied = 0
         self.passed: dict[tuple[str, int], tuple[int, int]] = {}
         """By kind and class: the newest call that was answered, and when (wall ms)."""
+        self.seals = seals.NONE
+        """The seal subject as of the last record that was applied."""
+        self._seal_subject = subjects.seal(peer.mesh)
+        if not peer.log.sees_all:
+            replica.tree.keep_none()
         self._progress = asyncio.Condition()
 
     async def run(self) -> None:
@@ -79,7 +85,10 @@ class FullNode:
     async def resume(self) -> None:
         """Restore control state from the replica and check that the log still agrees with it."""
         cursor = self.replica.cursor
-        await self.peer.feed_control(self.replica.control_records(), cursor.seq)
+        beside_lanes = self.replica.control_records()
+        control = (record for record in beside_lanes if record.subject != self._seal_subject)
+        await self.peer.feed_control(control, cursor.seq)
+        self.seals = self._stored_seals()
         self.applied = cursor.seq
         if cursor.seq == 0:
             return
@@ -128,7 +137,10 @@ class FullNode:
         key = subjects.lane_of(record.subject)
         if key is None:
             entry = self.peer.open(record)
-            verdict = await self._judge_control(record, entry)
+            if record.subject == self._seal_subject:
+                verdict = self._judge_seal(entry)
+            else:
+                verdict = await self._judge_control(record, entry)
             self.replica.note(record, verdict)
             self._tell(record, entry, verdict, None, None)
             return
@@ -151,7 +163,8 @@ class FullNode:
         ops beyond it already, and would take it for an old one.
         """
         if not subjects.matches(subjects.all_control(self.peer.mesh), record.subject):
-            return entry.fault or Reason.SUBJECT
+            protocol = protocol_of(self.peer.history.at(record.seq))
+            return entry.fault_under(protocol) or Reason.SUBJECT
         for attempt in count():
             try:
                 await self.peer.feed_control([record], record.seq)
@@ -159,6 +172,44 @@ class FullNode:
             except Unavailable:
                 await self.peer.pause(min(attempt, LONGEST_PAUSE))
         return self.peer.control_verdicts.get(record.seq, Reason.MALFORMED)
+
+    def _stored_seals(self) -> seals.Seals:
+        newest = self.replica.newest_on(self._seal_subject)
+        stands = self.replica.newest_on(self._seal_subject, verdict=Reason.OK)
+        tail = newest.record.seq if newest is not None else 0
+        if stands is None:
+            return seals.Seals(tail)
+        return seals.accepted(tail, self.peer.open(stands.record))
+
+    def _judge_seal(self, entry: Entry) -> Reason:
+        """The verdict on a record of the seal subject; one that does not match is told loudly."""
+        named = entry.op.deps if entry.op is not None else ()
+        outcome = seals.judge(
+            self.peer.history.at(entry.seq),
+            self.seals,
+            entry,
+            self._own_mark if self.replica.tree.is_kept else None,
+            deps_present=lanes.are_present(named, entry.seq, self._deps(entry)),
+        )
+        self.seals = outcome.seals
+        if outcome.verdict is Reason.OK:
+            self.peer.merge(entry)
+        if outcome.verdict is Reason.SEAL and isinstance(entry.op, ops.MeshSeal):
+            body = entry.op.body
+            own = self._own_mark(body.upto) if self.replica.tree.is_kept else None
+            _log().error(
+                "seal_mismatch",
+                seal=entry.seq,
+                coordinator=entry.op.author,
+                upto=body.upto,
+                sealed=body.root,
+                here=own.root if own is not None else "",
+            )
+        return outcome.verdict
+
+    def _own_mark(self, upto: int) -> seals.Mark:
+        self.replica.flush()
+        return self.replica.tree.mark_at(upto, since=self.seals.upto)
 
     def _note_passage(self, before: Lane, after: Lane) -> None:
         """Queues hand out in log order: remember how far each one has come."""
@@ -192,3 +243,9 @@ class FullNode:
         """Wait until the record with this sequence is applied."""
         async with self._progress:
             await self._progress.wait_for(lambda: self.applied >= seq)
+
+
+def _log() -> Any:
+    import structlog  # commands that catch up a replica have nothing to tell as a rule
+
+    return structlog.get_logger(__name__)

@@ -24,9 +24,10 @@ from antiphon.core.lanes import EMPTY, Lane
 from antiphon.core.reasons import Reason
 from antiphon.errors import Corrupt
 from antiphon.ports import Record
+from antiphon.runtime import replica_tree
 from antiphon.runtime.replica_reads import WITHOUT_RESULT, ReplicaReads, decode_lane
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 LANES_IN_MEMORY: Final = 50_000
 CACHE_KIB: Final = 16 * 1024
 
@@ -103,7 +104,7 @@ class Replica(ReplicaReads):
         if not read_only:
             self._db.execute("pragma journal_mode = wal")
             self._db.execute("pragma synchronous = normal")
-            self._db.executescript(_SCHEMA)
+            self._db.executescript(_SCHEMA + replica_tree.SCHEMA)
             self._db.execute("begin immediate")
             self._claim_file()
             self._db.execute("commit")
@@ -112,6 +113,10 @@ class Replica(ReplicaReads):
         self._pending: list[tuple[int, int, str, str, tuple[str, str] | None, bytes]] = []
         self._next_row = self._scalar("select coalesce(max(id), 0) from lanes") + 1
         self._cursor = self._load_cursor()
+        self.tree = replica_tree.Tree(self._db)
+        """The Merkle tree over the records: what seals are compared with."""
+        if not read_only:
+            self.tree.load(self._cursor.seq)
 
     def _claim_file(self) -> None:
         known = dict(self._db.execute("select name, value from meta").fetchall())
@@ -209,9 +214,11 @@ class Replica(ReplicaReads):
                 for seq, stamp, subject, verdict, key, payload in self._pending
             ]
             self._db.executemany("insert into records values (?, ?, ?, ?, ?, ?)", rows)
+            self.tree.extend((*row[:4], row[5]) for row in rows)
             self._db.execute("commit")
         except BaseException:
             self._db.execute("rollback")
+            self.tree.load(self._cursor.seq)
             raise
         last = self._pending[-1]
         self._cursor = Cursor(last[0], digest(last[5]))
@@ -266,6 +273,7 @@ class Replica(ReplicaReads):
     def refresh(self) -> Cursor:
         """For read-only opens: see what the writer has flushed since."""
         self._cursor = self._load_cursor()
+        self.tree.see(self._cursor.seq)
         return self._cursor
 
 

@@ -48,6 +48,23 @@ class ReplicaReads:
         ).fetchone()
         return StoredRecord(Record(*row[:4]), Reason(row[4])) if row else None
 
+    def newest_on(self, subject: str, *, verdict: Reason | None = None) -> StoredRecord | None:
+        """The newest record on a subject outside the lanes, of any verdict or of this one."""
+        row = self._db.execute(
+            "select seq, stamp_ns, subject, payload, verdict from records"
+            " where lane is null and subject = ? and (? is null or verdict = ?)"
+            " order by seq desc limit 1",
+            (subject, verdict, verdict),
+        ).fetchone()
+        return StoredRecord(Record(*row[:4]), Reason(row[4])) if row else None
+
+    def newest_beside(self, subject: str) -> int:
+        """The newest sequence that is not on this subject; 0 if there is none."""
+        row = self._db.execute(
+            "select seq from records where subject != ? order by seq desc limit 1", (subject,)
+        ).fetchone()
+        return int(row[0]) if row else 0
+
     def lane_records(self, kind: str, job: str) -> list[StoredRecord]:
         """A lane's records with their verdicts, oldest first."""
         rows = self._db.execute(

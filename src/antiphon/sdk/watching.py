@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from antiphon.core import subjects
+from antiphon.core import seals, subjects
 from antiphon.core.lanes import Lane
 from antiphon.core.reasons import Reason
 from antiphon.core.story import tell
@@ -89,6 +89,8 @@ async def _events(peer: Peer, batches: AsyncIterator[list[Record]]) -> AsyncIter
 async def _judged(peer: Peer, record: Record, kept: dict[tuple[str, str], Lane]) -> Event:
     entry = open_entry(peer.mesh, record)
     key = subjects.lane_of(record.subject)
+    if record.subject == subjects.seal(peer.mesh):
+        return _event(entry, _seal_verdict(peer, entry), None)
     if key is None:
         return _event(entry, peer.control_verdicts.get(record.seq, Reason.MALFORMED), None)
     lane = kept.pop(key, None)
@@ -98,3 +100,9 @@ async def _judged(peer: Peer, record: Record, kept: dict[tuple[str, str], Lane])
     outcome = await peer.judge(entry, lane)
     kept[key] = outcome.lane
     return _event(entry, outcome.verdict, outcome.lane.job)
+
+
+def _seal_verdict(peer: Peer, entry: Entry) -> Reason:
+    """Who watches holds no log to compare a seal with: only its author's office is judged."""
+    before = seals.Seals(tail=entry.op.prev if entry.op is not None else 0)
+    return seals.judge(peer.history.at(entry.seq), before, entry, None).verdict

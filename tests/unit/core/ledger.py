@@ -9,11 +9,12 @@ which is `at` too unless a test says otherwise. `prev` is what the subject's tai
 
 from dataclasses import dataclass
 
-from antiphon.core import codec, lanes, ops, records, signing, subjects
+from antiphon.core import codec, lanes, ops, records, seals, signing, subjects
 from antiphon.core.control import ControlHistory
 from antiphon.core.ids import digest, mesh_id
 from antiphon.core.jobs import Job
 from antiphon.core.manifest import Manifest, job_id
+from antiphon.core.merkle import Frontier
 from antiphon.core.reasons import Reason
 from antiphon.core.rules import Rules
 from antiphon.errors import Malformed
@@ -52,8 +53,24 @@ class Reader:
         self.log = log
         self.history = ControlHistory(mesh)
         self.lanes: dict[tuple[str, str], lanes.Lane] = {}
+        self.seals = seals.NONE
+        self.verdicts: dict[int, Reason] = {}
 
     def judge(self, record: Record) -> Reason:
+        verdict = self.verdicts[record.seq] = self._judge(record)
+        return verdict
+
+    def mark_at(self, upto: int) -> seals.Mark:
+        """Size and root of the log up to a sequence, as this reader judged it."""
+        tree = Frontier()
+        for record in self.log[:upto]:
+            verdict = self.verdicts[record.seq].value
+            tree.append(
+                seals.leaf_of(record.seq, record.commit_ms, record.subject, record.payload, verdict)
+            )
+        return seals.Mark(tree.size, tree.root().hex())
+
+    def _judge(self, record: Record) -> Reason:
         entry = records.open_record(
             self.mesh, record.seq, record.commit_ms, record.subject, record.payload
         )
@@ -62,6 +79,13 @@ class Reader:
         if subjects.matches(subjects.all_control(self.mesh), record.subject):
             present = lanes.are_present(named, record.seq, deps)
             return self.history.apply(entry, deps_present=present)
+        if record.subject == subjects.seal(self.mesh):
+            present = lanes.are_present(named, record.seq, deps)
+            own = self.mark_at if len(self.verdicts) == record.seq - 1 else None
+            control = self.history.at(record.seq)
+            told = seals.judge(control, self.seals, entry, own, deps_present=present)
+            self.seals = told.seals
+            return told.verdict
         pair = subjects.lane_of(record.subject)
         if pair is None:
             assert entry.fault is not None

@@ -132,6 +132,15 @@ bodies = {
         ops.EvidenceBody, {"node": _dids, "first": texts, "second": texts}, {}
     ),
     ops.MeshReadmit: sparse(ops.ReadmitBody, {"node": _dids}, {}),
+    ops.MeshSeal: sparse(
+        ops.SealBody,
+        {
+            "upto": st.integers(1, MAX_INTEGER),
+            "size": st.integers(1, MAX_INTEGER),
+            "root": hexes,
+        },
+        {"state": optional(digests)},
+    ),
     ops.UcanDelegate: sparse(ops.DelegateBody, {"token": _tokens}, {}),
     ops.UcanRevoke: sparse(ops.RevokeBody, {"cid": _delegations.map(lambda given: given.cid)}, {}),
     ops.JobSchedule: sparse(

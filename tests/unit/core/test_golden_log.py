@@ -22,7 +22,7 @@ LOG = [
 # Reserved for what protocol 1 does not have, or too large for a small file.
 NOT_RECORDED = {
     "chain_expired", "command", "policy", "predecessor", "protocol", "quarantined", "revoked",
-    "size",
+    "seal", "size",
 }  # fmt: skip
 
 

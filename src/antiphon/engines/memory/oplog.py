@@ -18,6 +18,8 @@ from antiphon.ports import Page, Record
 class MemoryLog:
     """The one log of a mesh."""
 
+    sees_all = True
+
     def __init__(self, connection: Connection, mesh: MeshState, *, loan_s: float) -> None:
         self._connection = connection
         self._mesh = mesh

@@ -55,6 +55,8 @@ _decode_ack = msgspec.json.Decoder(_PubAck).decode
 class NatsLog:
     """`ports.OpLog` on JetStream."""
 
+    sees_all = True
+
     def __init__(
         self,
         connection: Connection,

@@ -211,6 +211,8 @@ class ScopedLog(NatsLog):
     part inside is shown. A single sequence that lies outside is as if purged.
     """
 
+    sees_all = False
+
     def __init__(
         self,
         connection: Connection,

@@ -13,6 +13,7 @@ from antiphon.interfaces.cli.options import HomeOption, JsonOption, print_json, 
 from antiphon.interfaces.cli.terminal import ago, counted, out, span
 
 if TYPE_CHECKING:
+    from antiphon.sdk.bundles import SealStanding
     from antiphon.sdk.mesh import Home, Mesh, Standing
 
 CLOCK_LIMIT_MS: Final = 2_000
@@ -80,7 +81,7 @@ async def examine(home: Path | None) -> list[Finding]:
         async with mesh:
             where = mesh.home.mesh().engine
             findings.append(Finding("ok", "reach", f"the engine answers at {where}"))
-            for check in (_engine, _rules, _clock, _replica, _roll_call, _coordinator):
+            for check in (_engine, _rules, _clock, _replica, _seals, _roll_call, _coordinator):
                 try:
                     findings += await check(mesh)
                 except AntiphonError as problem:
@@ -189,6 +190,32 @@ async def _replica(mesh: Mesh) -> list[Finding]:
     return [
         Finding("ok", "replica", f"verified up to record {at:,} of {end:,}; {counted(jobs, 'job')}")
     ]
+
+
+async def _seals(mesh: Mesh) -> list[Finding]:
+    from antiphon.sdk.bundles import seal_standing
+
+    return [seals_finding(await seal_standing(mesh))]
+
+
+def seals_finding(told: SealStanding) -> Finding:
+    """Whether the coordinator and this machine agree on what the log says."""
+    if told.refused_seq > told.seq:
+        return Finding(
+            "wrong",
+            "seals",
+            f"seal {told.refused_seq:,} does not match the log as this machine holds it: either"
+            " this replica is damaged, or the coordinator signs what is not so",
+            "move the replica's file away and look again: it is rebuilt from the log; if the"
+            " seal still does not match, ask the mesh's owner to name another coordinator",
+        )
+    if not told.seq:
+        return Finding("ok", "seals", "the log was not sealed yet; the coordinator's node does it")
+    words = f"sealed up to record {told.upto:,}, {ago(told.commit_ms)}"
+    if told.refused_seq:
+        sentence = f"{words}; before that, seal {told.refused_seq:,} did not match"
+        return Finding("warning", "seals", sentence)
+    return Finding("ok", "seals", words)
 
 
 async def _roll_call(mesh: Mesh) -> list[Finding]:

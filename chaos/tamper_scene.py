@@ -1,0 +1,191 @@
+"""The scene of `chaos tamper`: a log in memory with two sealed jobs, and a bundle of each.
+
+The first job's story has what a cheat would like to leave out: its first worker's authority is
+revoked in the middle of the work, the second lets its lease run out, and the third completes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from antiphon.core import manifest, ops, proof, terms
+from antiphon.core.grants import token_of
+from antiphon.core.rules import PROTOCOL, Rules
+from antiphon.engines.memory import MemoryEngine, MemoryServer
+from antiphon.runtime import founding
+from antiphon.runtime.author import Author, NoMark
+from antiphon.runtime.host import SystemClock, SystemEntropy
+from antiphon.runtime.keys import SeedKeyring
+from antiphon.runtime.node import FullNode
+from antiphon.runtime.peer import Peer, commit_control
+from antiphon.runtime.proving import Run, prove, python_runner
+from antiphon.runtime.replica import Replica
+from antiphon.runtime.sealer import Sealer
+from antiphon.runtime.services import beside
+from antiphon.sdk import bundles
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+KIND = "chaos.tamper"
+LEASE_MS = 200
+RULES = Rules(
+    protocol=PROTOCOL,
+    max_drift_ms=100,
+    lease_min_ms=LEASE_MS,
+    lease_ms=LEASE_MS,
+    lease_ms_max=4 * LEASE_MS,
+)
+
+
+class Told(Struct, frozen=True, kw_only=True):
+    """What the scene leaves behind."""
+
+    owner: str
+    bundle: bytes
+    other: bytes
+    """The bundle of another job under the same seal."""
+    revocation: int
+    expiry: int
+    """Sequences of the two records that a cheat would leave out."""
+
+
+class Readable:
+    """As much of a mesh as exporting asks for."""
+
+    def __init__(self, node: FullNode) -> None:
+        self.peer = node.peer
+        self._replica = node.replica
+
+    @asynccontextmanager
+    async def replica(self) -> AsyncIterator[Replica]:
+        yield self._replica
+
+
+class Scene:
+    """One mesh under one clock."""
+
+    def __init__(self) -> None:
+        self.wall, self.entropy = SystemClock(), SystemEntropy()
+        self.owner = SeedKeyring(self.entropy.token(32))
+        self.foundation = founding.found(
+            self.owner, self.wall, name="tamper", recovery=self.owner.did, rules=RULES
+        )
+        self.server = MemoryServer(self.wall)
+        self.stack = AsyncExitStack()
+
+    async def peer(self, keyring: SeedKeyring) -> Peer:
+        engine = MemoryEngine(self.server, self.foundation.mesh)
+        self.stack.push_async_callback(engine.close)
+        await founding.lay(engine.log, self.foundation)
+        author = Author(self.foundation.mesh, keyring, self.wall, max_drift_ms=100, mark=NoMark())
+        peer = Peer(engine, author, self.wall, self.entropy)
+        await peer.sync_control()
+        return peer
+
+    async def worker(self, owner: Peer) -> tuple[Peer, str]:
+        """A key with the right to claim, and the id of that delegation."""
+        keyring = SeedKeyring(self.entropy.token(32))
+        wanted = terms.payloads(
+            terms.Terms(can=("claim",)),
+            issuer=self.owner.did,
+            audience=keyring.did,
+            owner=self.owner.did,
+            nonce=self.entropy.token,
+        )
+        cids = []
+        for payload in wanted:
+            given = self.owner.delegate(payload)
+            cids.append(given.cid)
+            body = ops.DelegateBody(token=token_of(given.raw))
+            await commit_control(owner, owner.author.draft(ops.UcanDelegate, body, prev=0))
+        return await self.peer(keyring), cids[0]
+
+
+async def _write(peer: Peer, kind: type[ops.JobOp], body: Struct, job: str) -> int:
+    await peer.sync_control()
+    view = await peer.read_lane(KIND, job)
+    return await peer.commit(peer.author.draft(kind, body, prev=view.lane.job_tail))
+
+
+async def _fence(peer: Peer, job: str) -> str:
+    found = (await peer.read_lane(KIND, job)).lane.job
+    if found is None or not found.fence:
+        raise SystemExit("nobody holds the job, so there is nothing to tamper with")
+    return found.fence
+
+
+async def _call(owner: Peer, word: str) -> tuple[str, manifest.Manifest]:
+    content = manifest.author({"command": ["true"], "args": [word], "timeout": 30})
+    body = ops.ScheduleBody(kind=KIND, manifest=content)
+    await owner.commit(owner.author.draft(ops.JobSchedule, body, prev=0))
+    return manifest.job_id(content), content
+
+
+async def _claim(peer: Peer, job: str) -> None:
+    body = ops.ClaimBody(kind=KIND, job=job, lease_ms=LEASE_MS, begin=True)
+    await _write(peer, ops.JobClaim, body, job)
+
+
+async def _complete(peer: Peer, job: str, content: manifest.Manifest) -> None:
+    body = ops.CompleteBody(
+        kind=KIND, job=job, fence=await _fence(peer, job), status="succeeded", exit=0
+    )
+    run = Run(
+        manifest=content,
+        started=peer.author.now(),
+        usage=proof.Usage(wall_ms=1),
+        runner=python_runner(),
+    )
+    await _write(peer, ops.JobComplete, prove(peer, body, run), job)
+
+
+async def tell() -> Told:
+    """Play the story and export both jobs."""
+    scene = Scene()
+    async with scene.stack:
+        owner = await scene.peer(scene.owner)
+        first, cid = await scene.worker(owner)
+        second, _ = await scene.worker(owner)
+        third, _ = await scene.worker(owner)
+        job, content = await _call(owner, "one")
+        await _claim(first, job)
+        fence = await _fence(first, job)
+        revoke = owner.author.draft(ops.UcanRevoke, ops.RevokeBody(cid=cid), prev=0)
+        revocation = await commit_control(owner, revoke)
+        await _write(first, ops.JobStart, ops.StartBody(kind=KIND, job=job, fence=fence), job)
+        await _claim(second, job)
+        fence = await _fence(second, job)
+        await asyncio.sleep(2 * LEASE_MS / 1000)
+        over = ops.ExpireBody(kind=KIND, job=job, fence=fence)
+        expiry = await _write(owner, ops.JobExpire, over, job)
+        await _claim(third, job)
+        await _complete(third, job, content)
+        other, content = await _call(owner, "two")
+        await _claim(third, other)
+        await _complete(third, other, content)
+        made = await _sealed(scene, owner, [job, other])
+    return Told(
+        owner=scene.owner.did,
+        bundle=made[0],
+        other=made[1],
+        revocation=revocation,
+        expiry=expiry,
+    )
+
+
+async def _sealed(scene: Scene, owner: Peer, jobs: list[str]) -> list[bytes]:
+    replica = Replica(":memory:", mesh=scene.foundation.mesh)
+    try:
+        node = FullNode(owner, replica)
+        async with beside(node.run(), ready=node.ready):
+            if not await Sealer(node, bar_s=1.0).seal():
+                raise SystemExit("the log could not be sealed")
+            face: object = Readable(node)
+            return [await bundles.export(face, KIND, job, wait_s=0) for job in jobs]  # type: ignore[arg-type]
+    finally:
+        replica.close()

@@ -1,0 +1,59 @@
+"""`antiphon export JOB`: everything that somebody else needs to check a job, in one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from antiphon.errors import Misconfigured
+from antiphon.interfaces.cli import life
+from antiphon.interfaces.cli.exits import Exit
+from antiphon.interfaces.cli.lookup import JobArgument, find_job
+from antiphon.interfaces.cli.options import HomeOption, JsonOption, open_mesh, print_json, short
+from antiphon.interfaces.cli.terminal import err, out
+
+
+def export(
+    job: JobArgument,
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to write; JOB.json if not set."),
+    ] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Write a bundle that shows offline what became of a job.
+
+    It holds the job's records, those that its verdicts rest on, and a seal over them; 'antiphon
+    verify FILE' checks it anywhere, without a server. Waits for a seal if there is none yet.
+    """
+    return life.run(_export(job, output, home, as_json=as_json))
+
+
+async def _export(prefix: str, output: Path | None, home: Path | None, *, as_json: bool) -> int:
+    from antiphon.sdk import bundles
+
+    told: list[float] = []
+
+    def waiting(left_s: float) -> None:
+        if not told:
+            err.say(f"waiting for the coordinator's next seal, up to {left_s:.0f} s")
+        told.append(left_s)
+
+    async with open_mesh(home) as mesh:
+        job = await find_job(mesh, prefix)
+        data = await bundles.export(mesh, job.kind, job.job, waiting=waiting)
+    target = output or Path(f"{short(job.job)}.json")
+    try:
+        target.write_bytes(data)
+    except OSError as problem:
+        raise Misconfigured(f"{target} cannot be written: {problem.strerror}") from problem
+    if as_json:
+        print_json({"job": job.job, "kind": job.kind, "file": str(target), "bytes": len(data)})
+    else:
+        out.say(f"{target} holds {job.kind} {short(job.job)}, {len(data):,} bytes")
+        out.say(f"  check it anywhere: antiphon verify {target} --owner OWNER")
+    return Exit.OK
