@@ -52,9 +52,9 @@ def test_a_machine_that_is_for_another_mesh_does_not_open_this_one(shell):
 
 
 @pytest.mark.req("M17")
-def test_the_doctor_is_calm_about_a_mesh_that_its_owner_coordinates(shell):
+def test_the_doctor_says_who_coordinates_and_that_it_answers(shell):
     told = shell.run("doctor", "--json").json
     (found,) = [check for check in told["checks"] if check["check"] == "coordinator"]
     assert told["ok"]
     assert (found["level"], found["hint"]) == ("ok", "")
-    assert "the owner's own key coordinates" in found["sentence"]
+    assert "coordinates and answers" in found["sentence"]

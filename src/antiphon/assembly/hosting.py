@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from antiphon.assembly.logins import connect
 from antiphon.assembly.stations import OWNER
+from antiphon.core import ops, subjects
 from antiphon.core.rules import Rules
 from antiphon.errors import Held, Misconfigured
 from antiphon.runtime import founding
@@ -26,6 +27,7 @@ from antiphon.runtime.home import Access, Home, MeshFile
 from antiphon.runtime.host import SystemClock, SystemEntropy
 from antiphon.runtime.keys import SEED_BYTES, HeldKey, SeedKeyring
 from antiphon.runtime.members import MemberBook
+from antiphon.runtime.peer import commit_control
 from antiphon.runtime.tickets import TicketBook
 
 if TYPE_CHECKING:
@@ -201,6 +203,20 @@ async def gatekeeping(home: Home, peer: Peer) -> AsyncIterator[Gate]:
     house = Gatehouse(engine, gate.scope_of)
     async with beside(gate.run(), house.run(), ready=house.ready):
         yield gate
+
+
+async def coordinate(home: Home, peer: Peer) -> None:
+    """Designate a node as coordinator if nobody but the owner's key ever was.
+
+    The owner's key is taken for moments only, and somebody has to be there to offer and to seal.
+    """
+    control = await peer.sync_control()
+    if control.coordinator != control.owner:
+        return
+    prev = peer.history.tail(subjects.control(peer.mesh, "coordinator"))
+    async with owner_of(home, peer) as (author, _):
+        body = ops.CoordinatorBody(node=peer.author.did)
+        await commit_control(peer, author.draft(ops.MeshCoordinator, body, prev=prev))
 
 
 @asynccontextmanager

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 CHAINS_KEPT: Final = 16_384
 TOKENS_KEPT: Final = 4_096
+_ANY_TIME: Final = 2**63
 
 
 @lru_cache(maxsize=TOKENS_KEPT)
@@ -47,6 +48,8 @@ class Grants:
         """Nothing is granted."""
         self._granted: dict[str, tuple[int, Delegation]] = {}
         self._to: dict[str, list[str]] = {}
+        self._by: dict[str, list[str]] = {}
+        self._rooted: dict[str, tuple[int, frozenset[str]]] = {}
         self._revoked: dict[str, list[tuple[int, str]]] = {}
         self._chains: dict[tuple[str, tuple[str, ...]], Chain] = {}
         self.is_signed = SignatureCache()
@@ -68,6 +71,7 @@ class Grants:
             return
         self._granted[delegation.cid] = (seq, delegation)
         self._to.setdefault(delegation.payload.aud, []).append(delegation.cid)
+        self._by.setdefault(delegation.payload.iss, []).append(delegation.cid)
         self.revision += 1
 
     def revoke(self, seq: int, cid: str, by: str) -> None:
@@ -85,6 +89,24 @@ class Grants:
         """The delegations that name `did` as their audience, oldest first."""
         cids = self._to.get(did, ())
         return [link for cid in cids if (link := self.find(cid, before=before)) is not None]
+
+    def holders_from(self, owner: str, *, before: int) -> frozenset[str]:
+        """Everybody to whom delegations lead from the owner, whatever they are worth."""
+        known = self._rooted.get(owner) if before >= _ANY_TIME else None
+        if known is not None and known[0] == self.revision:
+            return known[1]
+        found, frontier = {owner}, [owner]
+        while frontier:
+            giver = frontier.pop()
+            for cid in self._by.get(giver, ()):
+                seq, link = self._granted[cid]
+                if seq < before and link.payload.aud not in found:
+                    found.add(link.payload.aud)
+                    frontier.append(link.payload.aud)
+        rooted = frozenset(found)
+        if before >= _ANY_TIME:
+            self._rooted[owner] = (self.revision, rooted)
+        return rooted
 
     def everything(self) -> list[tuple[int, Delegation]]:
         """Every delegation with its place, oldest first."""

@@ -278,6 +278,8 @@ def without_authority(job: Job) -> Job:
         auth=(),
         deadline_ms=0,
         expired_fence=job.fence,
+        # The window to start is open anew, from where the lease would have ended at the latest.
+        start_by_ms=max(job.start_by_ms, job.deadline_ms + job.start_window_ms),
     )
 
 

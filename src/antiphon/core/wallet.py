@@ -16,22 +16,25 @@ from antiphon.core.ucan import MAX_LINKS, Verdict
 if TYPE_CHECKING:
     from antiphon.core.control import Control
     from antiphon.core.grants import Grants
-    from antiphon.core.ucan import Chain
+    from antiphon.core.ucan import Chain, Delegation
 
 MAX_CHAINS: Final = 64
 """How many ways from the owner to one author are looked at."""
+PER_GIVER: Final = 8
+"""Of one giver's delegations to one holder, the newest so many count."""
 CHOICES_KEPT: Final = 1024
 _NO_END: Final = 2**63
 
 
 def chains_to(grants: Grants, owner: str, did: str, *, before: int) -> list[Chain]:
     """The chains from the owner to `did` whose links fit together: shortest first."""
+    rooted = grants.holders_from(owner, before=before)
     found: list[tuple[str, ...]] = []
     level: list[tuple[str, tuple[str, ...], frozenset[str]]] = [(did, (), frozenset({did}))]
     for _ in range(MAX_LINKS):
         above: list[tuple[str, tuple[str, ...], frozenset[str]]] = []
         for holder, cids, seen in level:
-            for link in reversed(grants.given_to(holder, before=before)):
+            for link in _worth_a_look(grants.given_to(holder, before=before), rooted):
                 giver, longer = link.payload.iss, (link.cid, *cids)
                 if giver == owner:
                     found.append(longer)
@@ -42,6 +45,18 @@ def chains_to(grants: Grants, owner: str, did: str, *, before: int) -> list[Chai
             break
     chains = (grants.chain(owner, cids, before=before) for cids in found[:MAX_CHAINS])
     return [chain for chain in chains if chain is not None and chain.fault is None]
+
+
+def _worth_a_look(links: list[Delegation], rooted: frozenset[str]) -> list[Delegation]:
+    """The newest few of each giver who holds anything, givers in the order they came.
+
+    Anybody may write delegations to anybody: what a stranger gives must not push out what counts.
+    """
+    by_giver: dict[str, list[Delegation]] = {}
+    for link in links:
+        if link.payload.iss in rooted:
+            by_giver.setdefault(link.payload.iss, []).append(link)
+    return [link for given in by_giver.values() for link in reversed(given[-PER_GIVER:])]
 
 
 def acts_for(grants: Grants, did: str, *, before: int) -> frozenset[str]:

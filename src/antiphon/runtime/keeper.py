@@ -26,19 +26,19 @@ class Keeper:
 
     def __init__(self) -> None:
         """Nothing is kept, no timer stands."""
-        self._kept: set[Kept] = set()
+        self._kept: dict[Kept, None] = {}  # in order: the same seed must give the same run
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_s = math.inf
 
     def keep(self, kept: Kept) -> None:
         """Look at it from now on."""
-        self._kept.add(kept)
+        self._kept[kept] = None
         if kept.due_s < self._wakes_s:
             self._arm(kept.due_s)
 
     def drop(self, kept: Kept) -> None:
         """Look at it no more; safe twice. A timer that finds nothing due costs one wake-up."""
-        self._kept.discard(kept)
+        self._kept.pop(kept, None)
 
     def close(self) -> None:
         """Let go of everything."""

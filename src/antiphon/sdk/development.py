@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from antiphon.assembly.hosting import development_server, found_on
+from antiphon.assembly.hosting import coordinate, development_server, found_on
 from antiphon.core.rules import PROTOCOL, Rules
 from antiphon.errors import Misconfigured
 from antiphon.runtime.home import Home, MeshFile
@@ -20,6 +20,8 @@ from antiphon.sdk.own_server import end_orphan, supervise, take_directory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from antiphon.runtime.peer import Peer
 
 COMMAND: Final = "antiphon dev"
 
@@ -33,6 +35,10 @@ class Development(Struct, frozen=True):
     server_pid: int
     kill_server: Callable[[], None]
     """For an exit that cannot wait: ends the server at once."""
+
+    async def coordinate(self, peer: Peer) -> None:
+        """Designate this node as coordinator if nobody but the owner's key ever was."""
+        await coordinate(self.home, peer)
 
     async def supervise(self) -> None:
         """Raise `Unavailable` if the server ends by itself; until then, wait."""

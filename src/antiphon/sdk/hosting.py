@@ -13,18 +13,16 @@ from msgspec import Struct
 from antiphon.assembly.hosting import (
     Hosted,
     Listen,
+    coordinate,
     gatekeeping,
-    owner_of,
     secured_server,
 )
 from antiphon.assembly.joining import invite, redeem
 from antiphon.assembly.recovery import Recovered, recover
-from antiphon.core import ops, subjects
 from antiphon.core.rules import PROTOCOL, Rules
 from antiphon.core.terms import Terms
 from antiphon.errors import Held, Misconfigured
 from antiphon.runtime.home import Access, Home, MeshFile
-from antiphon.runtime.peer import commit_control
 from antiphon.runtime.tickets import Ticket, read_ticket, write_ticket
 from antiphon.sdk.own_server import end_orphan, supervise, take_directory
 
@@ -63,14 +61,7 @@ class Hosting(Struct, frozen=True):
 
     async def coordinate(self, peer: Peer) -> None:
         """Designate this node as coordinator if nobody but the owner's key ever was."""
-        control = await peer.sync_control()
-        if control.coordinator != control.owner:
-            return
-        subject = subjects.control(peer.mesh, "coordinator")
-        async with owner_of(self.home, peer) as (author, _):
-            body = ops.CoordinatorBody(node=peer.author.did)
-            prev = peer.history.tail(subject)
-            await commit_control(peer, author.draft(ops.MeshCoordinator, body, prev=prev))
+        await coordinate(self.home, peer)
 
 
 @asynccontextmanager

@@ -281,3 +281,14 @@ def test_a_route_to_a_machine_admits_the_processes_that_it_passes_everything_on_
     job = court.job()
     assert job.claim(friend, auth=(granted, lent)) is Reason.NOT_ROUTED
     assert job.claim(process, auth=(granted, passed_on)) is OK
+
+
+def test_a_job_that_lost_its_holder_gets_its_time_to_start_anew():
+    court = Court()
+    cid = court.grant(OWNER, ALICE)
+    job = Story(court.ledger, kind="render.frame")
+    assert job.schedule(OWNER, start_by=T0 + 5_000) is OK
+    assert job.claim(ALICE, auth=(cid,), at=1_000) is OK
+    assert court.revoke(cid, OWNER, at=8_000) is OK
+    again = court.grant(OWNER, BOB)
+    assert job.claim(BOB, auth=(again,), at=9_000) is OK

@@ -70,3 +70,12 @@ def test_circles_and_crowds_are_bounded():
     court.grant(ALICE, BOB)
     control = court.ledger.history.current
     assert 0 < len(chains_to(control.grants, OWNER.did, ALICE.did, before=ANY)) <= MAX_CHAINS
+
+
+def test_what_strangers_give_does_not_hide_what_counts():
+    court = Court()
+    first = court.grant(OWNER, BOB)
+    second = court.grant(BOB, ALICE, subject=None)
+    for number in range(2 * MAX_CHAINS):
+        court.grant(CAROL, ALICE, nonce=b"nonce %08d" % number)
+    assert pick(court) == (first, second)

@@ -69,6 +69,7 @@ async def _develop(
         stop.last_acts.append(running.kill_server)
         await stack.enter_async_context(mesh)
         node = await stack.enter_async_context(mesh.node())
+        await running.coordinate(node.peer)
         worker = await stack.enter_async_context(mesh.worker(slots=slots))
         before = sum(node.replica.counts().values())
         if as_json:
