@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,24 @@ def test_the_first_minute_works_as_typed(tmp_path):
                 job = re.search("example.add ([0-9a-f]{8})", answer.err)[1]
             if given[0] == "show":
                 assert "completed it, succeeded" in answer.out
+
+
+def test_a_bundle_is_checked_elsewhere_as_typed(tmp_path):
+    export, verify = typed_in("Check it elsewhere")
+    here, there = Shell(tmp_path / "here"), Shell(tmp_path / "there")
+    for shell in (here, there):
+        shell.directory.mkdir()
+    with here.dev():
+        job = here.run("submit", "example.add", "2", "3").err
+        given = re.search("example.add ([0-9a-f]{8})", job)[1]
+        words = [given if re.fullmatch("[0-9a-f]{8}", word) else word for word in export]
+        answer = here.run(*words)
+        assert answer.code == 0, answer.err
+        shutil.copy(here.directory / "bundle.json", there.directory / "bundle.json")
+    checked = there.run(*verify)
+    assert checked.code == 0, checked.err
+    assert "every signature holds" in checked.out
+    assert "told the truth" in checked.out
 
 
 def test_two_machines_work_as_typed(tmp_path):
