@@ -26,6 +26,11 @@ RENDER = Terms(can=("claim",), kinds=("render.*",), alias="gpu-box")
 SECRET = "5ec4e7"
 
 
+def by(user: str):
+    """How an engine key signs here."""
+    return lambda message: f"{user} signed ".encode() + message
+
+
 class RecordingWall:
     """A second wall that only remembers what it was asked for."""
 
@@ -43,6 +48,9 @@ class RecordingWall:
 
     def admit_door(self, user, until_s, now_s) -> str:
         return "door"
+
+    def is_signed_by(self, user, message, signature) -> bool:
+        return signature == by(user)(message)
 
     async def expel(self, users, now_s) -> None:
         self.expelled.extend(users)
@@ -105,10 +113,10 @@ class GateUnderTest:
         station = await self.mesh.station()
         return await knocking.ask(station.engine.bus, subject, payload, within_s=5)
 
-    async def join(self, key: SeedKeyring, ticket: str, user: str = "T1", **changes: Any):
+    async def join(self, key: SeedKeyring, ticket: str, holder: str = "T1", **changes: Any):
         request = self.request(key, ticket, **changes)
-        payload = knocking.sign_join(request, key)
-        return await self.knock(knocking.join_subject(user), payload)
+        payload = knocking.sign_join(request, key, by(request.user), by(request.door))
+        return await self.knock(knocking.join_subject(holder), payload)
 
     async def login(self, *kinds: str, door: str = "D1") -> knocking.Login:
         payload = msgspec.json.encode(knocking.LoginRequest(kinds=kinds))
@@ -151,7 +159,7 @@ async def test_a_ticket_lets_one_machine_in_and_its_own_login_ends(tmp_path):
         await at.join(a_key(), ticket)
         other = SeedKeyring(bytes(32))
         with pytest.raises(Rejected, match="used already"):
-            await at.join(other, ticket, user="T1", door="D2")
+            await at.join(other, ticket, user="U2", door="D2")
         assert not (await at.owner.peer.sync_control()).grants.given_to(other.did, before=2**63)
         await eventually(lambda: "T1" in at.wall.expelled)
 
@@ -161,8 +169,21 @@ async def test_the_key_must_be_there(tmp_path):
         stolen, mine = a_key(), SeedKeyring(bytes(32))
         request = at.request(stolen, at.invite())
         with pytest.raises(Rejected, match="not signed"):
-            await at.knock("gate.T1.join", knocking.sign_join(request, mine))
+            await at.knock("gate.T1.join", knocking.sign_join(request, mine, by("U1"), by("D1")))
         assert await at.join(stolen, f"{1:016x}")
+
+
+async def test_nobody_joins_under_anothers_engine_keys(tmp_path):
+    async with a_gate(tmp_path) as at, at.running() as gate:
+        await at.join(a_key(), at.invite())
+        thief = SeedKeyring(bytes(32))
+        request = at.request(thief, at.invite(2), user="OWNERS", door="D2")
+        forged = knocking.sign_join(request, thief, by("thief"), by("D2"))
+        with pytest.raises(Rejected, match="not signed"):
+            await at.knock("gate.T2.join", forged)
+        with pytest.raises(Rejected, match="another machine"):
+            await at.join(thief, f"{2:016x}", "T2", user="U1", door="D2")
+        assert gate.scope_of("U1").reads == ("render.>",)
 
 
 async def test_wrong_requests_get_a_sentence(tmp_path):
@@ -254,7 +275,7 @@ async def test_a_new_grant_widens_the_next_login_and_ends_nothing(tmp_path):
     async with a_gate(tmp_path) as at, at.running():
         key = a_key()
         await at.join(key, at.invite())
-        await at.join(key, at.invite(2, Terms(can=("read",))), user="T2")
+        await at.join(key, at.invite(2, Terms(can=("read",))), "T2")
         assert (await at.login()).scope.reads == (">",)
         assert "U1" not in at.wall.expelled
 

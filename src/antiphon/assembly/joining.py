@@ -108,7 +108,7 @@ async def redeem(home: Home, ticket: Ticket, *, alias: str) -> Access:
             login = await knocking.ask(
                 engine.bus,
                 knocking.join_subject(ticket_user.public),
-                knocking.sign_join(request, machine.keyring),
+                knocking.sign_join(request, machine.keyring, user.sign, door.sign),
             )
         finally:
             await engine.close()

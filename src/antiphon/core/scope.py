@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from antiphon.core.control import Control
+    from antiphon.core.ucan import Chain
 
 EVERY_KIND: Final = ">"
 READING: Final = ("/job/read", "/job/claim")
@@ -89,7 +90,8 @@ def scope_of(control: Control, did: str, now_s: int) -> Scope:
     grants = control.grants
     found: dict[tuple[str, ...], list[str]] = {READING: [], WORKING: [], CALLING: []}
     changes: list[int] = []
-    for chain in chains_to(grants, control.owner, did, before=_NO_END):
+    for chain in _by_weight(chains_to(grants, control.owner, did, before=_NO_END)):
+        is_lent = len(chain.links) > 1
         cids = tuple(link.cid for link in chain.links)
         revoked = grants.revoked(cids, before=_NO_END)
         if any(chain.may_revoke(by, cid) for cid, who in revoked.items() for by in who):
@@ -97,7 +99,15 @@ def scope_of(control: Control, did: str, now_s: int) -> Scope:
         if chain.expires is not None and chain.expires < now_s:
             continue
         if chain.not_before is not None and chain.not_before > now_s:
-            changes.append(chain.not_before)
+            if not is_lent:
+                changes.append(chain.not_before)
+            continue
+        # What others lend may widen a scope and not shorten it, or they could end one at will.
+        if (
+            is_lent
+            and any(found.values())
+            and _ends_before(chain.expires, min(changes, default=None))
+        ):
             continue
         kinds = _meet(kinds_of(policy.source) for _, policy in chain.policies)
         if chain.expires is not None:
@@ -111,6 +121,21 @@ def scope_of(control: Control, did: str, now_s: int) -> Scope:
         calls=_fewest(found[CALLING]),
         until_s=min(changes, default=None),
     )
+
+
+def _by_weight(chains: list[Chain]) -> list[Chain]:
+    """What the owner granted itself first; then what lasts longest."""
+    return sorted(
+        chains,
+        key=lambda chain: (
+            len(chain.links) > 1,
+            -(_NO_END if chain.expires is None else chain.expires),
+        ),
+    )
+
+
+def _ends_before(end_s: int | None, other_s: int | None) -> bool:
+    return end_s is not None and (other_s is None or end_s < other_s)
 
 
 def kinds_of(statements: list[Any]) -> tuple[str, ...]:

@@ -163,7 +163,7 @@ class Gate:
 
     async def _decide(self, user: str, what: str, payload: bytes) -> knocking.Login:
         if what == "join":
-            return await self._join(user, knocking.open_join(payload))
+            return await self._join(user, knocking.open_join(payload, self._wall.is_signed_by))
         if what == "login":
             return await self._login(user, knocking.open_login(payload))
         raise Rejected(f"the gate knows no {what!r}", reason="gate")
@@ -174,6 +174,9 @@ class Gate:
             raise Rejected("this ticket is for another mesh", reason="mesh")
         if request.node == self._peer.control.owner:
             raise Rejected("the owner needs no ticket", reason="ticket")
+        known = self._members.by_user(request.user) or self._members.by_door(request.door)
+        if known is not None and known.node != request.node:
+            raise Rejected("these engine keys belong to another machine", reason="member")
         if len(self._members.everyone()) >= MAX_MEMBERS:
             raise Rejected(f"the mesh has {MAX_MEMBERS} members already", reason="members")
         now_s = self._now_s()

@@ -8,6 +8,7 @@ key which the owner is about to delegate to is really there.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
 JOIN_TYPE: Final = "application/vnd.antiphon.join+json"
 ANSWER_WITHIN_S: Final = 10.0
 MAX_ANSWER_BYTES: Final = 256 * 1024
-MAX_KINDS: Final = 128
+MAX_KINDS: Final = 40
 
 T = TypeVar("T")
+Sign = Callable[[bytes], bytes]
+"""An engine key's own signature."""
 
 
 class JoinRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,6 +85,9 @@ class Answer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class _Signed(Struct, frozen=True, forbid_unknown_fields=True):
     request: str
     sig: str
+    """By the machine's key."""
+    user_sig: str
+    door_sig: str
 
 
 def join_subject(user: str) -> str:
@@ -94,25 +100,33 @@ def login_subject(door: str) -> str:
     return f"gate.{door}.login"
 
 
-def sign_join(request: JoinRequest, keyring: Keyring) -> bytes:
-    """The request with the proof that the new key is there."""
+def sign_join(request: JoinRequest, keyring: Keyring, user: Sign, door: Sign) -> bytes:
+    """The request with the proof that all three new keys are there."""
     text = msgspec.json.encode(request)
-    signed = _Signed(text.decode(), keyring.sign(JOIN_TYPE, text).hex())
-    return msgspec.json.encode(signed)
+    message = signing.pae(JOIN_TYPE, text)
+    sig = keyring.sign(JOIN_TYPE, text).hex()
+    return msgspec.json.encode(
+        _Signed(text.decode(), sig, user(message).hex(), door(message).hex())
+    )
 
 
-def open_join(payload: bytes) -> JoinRequest:
-    """A request whose key signed it, or `Malformed`."""
+def open_join(payload: bytes, is_signed_by: Callable[[str, bytes, bytes], bool]) -> JoinRequest:
+    """A request whose keys signed it, or `Malformed`; engine keys are `is_signed_by`'s to check."""
     signed = _decoded(payload, _Signed)
     text = signed.request.encode()
     request = _decoded(text, JoinRequest)
     try:
-        is_signed = signing.is_signed(request.node, JOIN_TYPE, text, bytes.fromhex(signed.sig))
+        message = signing.pae(JOIN_TYPE, text)
+        is_signed = (
+            signing.is_signed(request.node, JOIN_TYPE, text, bytes.fromhex(signed.sig))
+            and is_signed_by(request.user, message, bytes.fromhex(signed.user_sig))
+            and is_signed_by(request.door, message, bytes.fromhex(signed.door_sig))
+        )
     except ValueError:
         is_signed = False
     terms.check_alias(request.alias)
     if not is_signed:
-        raise Malformed("the request is not signed by the key that it names", reason="signature")
+        raise Malformed("the request is not signed by the keys that it names", reason="signature")
     return request
 
 

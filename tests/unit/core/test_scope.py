@@ -15,7 +15,7 @@ from antiphon.core.scope import (
     scope_of,
 )
 from antiphon.core.ucan import Policy
-from tests.unit.core.authors import ALICE, BOB, OWNER
+from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER
 from tests.unit.core.ledger import T0, Ledger
 from tests.unit.core.test_authority import DAY_MS, RENDER, Court
 
@@ -155,3 +155,16 @@ def test_the_fewest_filters_say_it():
 )
 def test_a_scope_is_narrower_if_anything_is_gone(now, before, is_narrower):
     assert narrower(now, before) is is_narrower
+
+
+def test_what_others_lend_widens_a_scope_and_never_shortens_it():
+    court = Court()
+    court.grant(OWNER, ALICE, cmd="/job/claim", pol=RENDER)
+    court.grant(OWNER, BOB, cmd="/job")
+    court.grant(BOB, ALICE, cmd="/job/claim", until_ms=5_000, nonce=b"soon over now")
+    held = scope(court)
+    assert (held.reads, held.until_s) == (("render.>",), (T0 + DAY_MS) // 1000)
+    court.grant(BOB, ALICE, cmd="/job/claim", until_ms=DAY_MS, nonce=b"as long as it")
+    assert scope(court).reads == (">",)
+    court.grant(BOB, CAROL, cmd="/job/read", until_ms=5_000)
+    assert scope(court, CAROL).reads == (">",), "all that there is counts"

@@ -15,7 +15,8 @@ import binascii
 import secrets
 from typing import ClassVar, Final, Self
 
-from nacl.signing import SigningKey
+from nacl.exceptions import BadSignatureError
+from nacl.signing import SigningKey, VerifyKey
 
 from antiphon.errors import Malformed
 
@@ -23,6 +24,7 @@ RAW_BYTES: Final = 32
 _SEED: Final = 18 << 3
 _PUBLIC_BYTES: Final = 1 + RAW_BYTES + 2
 _SEED_BYTES: Final = 2 + RAW_BYTES + 2
+_SIGNATURE_BYTES: Final = 64
 
 
 class EngineKey:
@@ -104,6 +106,18 @@ def check_user(text: str) -> str:
     if not is_user(text):
         raise Malformed(f"{text!r} is not an engine user", reason="user")
     return text
+
+
+def is_signed(public: str, message: bytes, signature: bytes) -> bool:
+    """Whether the holder of this user key signed the message."""
+    data = _bytes(public)
+    if data is None or not is_user(public) or len(signature) != _SIGNATURE_BYTES:
+        return False
+    try:
+        VerifyKey(data[1:]).verify(message, signature)
+    except BadSignatureError:
+        return False
+    return True
 
 
 def _text(data: bytes) -> str:

@@ -33,6 +33,8 @@ NEAR_BYTES = 512 * 1024
 """Whoever is this close to the end of the log gets it read whole, in one request."""
 MAX_QUESTION_BYTES = 256 * 1024
 MAX_PARTS = 1024
+MAX_FILTERS = 512
+"""Of one question: dozens of lanes at once, five subjects each."""
 _NO_BOUND = 2**63
 _OK, _NOT_FOUND, _TOO_MANY = 204, 404, 413
 _NO_MESSAGE = 10037
@@ -118,6 +120,7 @@ def parse(body: bytes) -> Question:
         or (asked.batch and not is_run)
         or not all(is_filter(one) for one in named if one)
         or "" in asked.multi_last
+        or len(asked.multi_last) > MAX_FILTERS
     ):
         raise BadQuestion("Bad Request")
     return asked

@@ -17,8 +17,9 @@ from msgspec import Struct
 from antiphon.engines.nats.accounts import Accounts
 from antiphon.engines.nats.certificates import TlsFiles
 
-MAX_LOGIN_BYTES = 128 * 1024
-"""A member's login names the queues of up to 128 kinds; the server's own bound is 4 kB."""
+MAX_LOGIN_BYTES = 32 * 1024
+"""A member's login names the queues of up to 40 kinds; the server's own bound is 4 kB. It bounds
+subjects too, and the server's files break on those of 64 kB."""
 MAX_PAYLOAD_BYTES = 1024 * 1024
 
 Sync = Literal["always", "default"]

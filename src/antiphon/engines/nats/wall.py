@@ -22,7 +22,7 @@ from antiphon.core.scope import Scope
 from antiphon.engines.nats import permissions, wire
 from antiphon.engines.nats.accounts import Accounts
 from antiphon.engines.nats.connection import Connection, Login
-from antiphon.engines.nats.keypairs import UserKey
+from antiphon.engines.nats.keypairs import UserKey, is_signed
 from antiphon.engines.nats.log import NatsLog
 from antiphon.errors import Unavailable
 
@@ -100,6 +100,10 @@ class NatsWall:
             async with self._log.work(calls, name=name):  # joining makes it; leaving keeps it
                 names.append(name)
         return tuple(names)
+
+    def is_signed_by(self, user: str, message: bytes, signature: bytes) -> bool:
+        """See `ports.Wall.is_signed_by`."""
+        return is_signed(user, message, signature)
 
     # --- showing out ------------------------------------------------------------------------
 

@@ -42,6 +42,8 @@ _TRAILER = re.compile(
     rb"(?:Nats-Num-Pending: (\d+)\r\n)?(?:Nats-Last-Sequence: (\d+)\r\n)?\r\n\Z"
 )
 _TRAILER_START = b"\r\nNats-Subject: "
+_PLACE = b"\r\nNats-Sequence: "
+_SEQUENCE_DIGITS = 18
 _MESSAGE_ID = b"\r\nNats-Msg-Id: "
 _EXPECTED_LAST = b"\r\nNats-Expected-Last-Subject-Sequence: "
 _EXPECTED_ANY = b"nats-expected-last-subject-sequence"
@@ -108,7 +110,8 @@ class Trailer(Struct, frozen=True, gc=False):
 
 def status_of(header: bytes) -> int:
     """The inline status (`NATS/1.0 404 …`) of a reply, or 0 if it is an ordinary message."""
-    if header[8:9] == b" ":
+    # A stored record may begin like a status; only a record carries its place behind that.
+    if header[8:9] == b" " and _PLACE not in header:
         code = header[_STATUS_AT : _STATUS_AT + 3]
         if code.isdigit():
             return int(code)
@@ -141,12 +144,17 @@ def read_trailer(header: bytes) -> Trailer:
         raise Corrupt(f"the engine sent a record without its place in the log: {header!r}")
     subject, seq, stamp, pending, previous = found.groups()
     return Trailer(
-        subject=subject.decode(),
+        subject=_readable(subject),
         seq=int(seq),
         stamp_ns=parse_rfc3339_ns(stamp),
         pending=int(pending or 0),
         previous=int(previous or 0),
     )
+
+
+def _readable(subject: bytes) -> str:
+    """The subject as text; the server lets a publisher put any bytes into one."""
+    return subject.decode("utf-8", "backslashreplace")
 
 
 def read_record(header: bytes, payload: bytes) -> Record:
@@ -156,7 +164,7 @@ def read_record(header: bytes, payload: bytes) -> Record:
     if found is None:
         raise Corrupt(f"the engine sent a record without its place in the log: {header!r}")
     subject, seq, stamp, _, _ = found.groups()
-    return Record(int(seq), parse_rfc3339_ns(stamp), subject.decode(), payload)
+    return Record(int(seq), parse_rfc3339_ns(stamp), _readable(subject), payload)
 
 
 def expected_last(header: bytes) -> int | None:
@@ -170,7 +178,8 @@ def expected_last(header: bytes) -> int | None:
         return None
     start = at + len(_EXPECTED_LAST)
     text = header[start : header.find(_CRLF, start)]
-    return int(text) if text.isdigit() else None
+    is_sequence = text.isdigit() and len(text) <= _SEQUENCE_DIGITS
+    return int(text) if is_sequence else None
 
 
 def message_id(header: bytes) -> bytes:
