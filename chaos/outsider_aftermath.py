@@ -1,0 +1,121 @@
+"""What must hold when the outsider is done: everybody works, and everybody sees the same log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Final
+
+from antiphon import assembly
+from antiphon.core import subjects
+from antiphon.core.reasons import Reason
+from antiphon.runtime.peer import Peer
+from chaos.outsider_scene import PATIENCE_S, RENDER, Breach, Scene
+
+MAX_LANES: Final = 400
+Check = Callable[[Scene], Awaitable[str]]
+
+
+async def _victim_returns(scene: Scene) -> str:
+    await scene.restart_victim()
+    await scene.pulse()
+    return "its worker logged in anew and answered"
+
+
+async def _own_kind_goes_on(scene: Scene) -> str:
+    handle = await scene.owner.submit(RENDER, "the last frame")
+    async with scene.answering(RENDER):
+        await scene.ends(handle, "the last frame")
+    return "the owner's own worker answered"
+
+
+async def _nothing_lost(scene: Scene) -> str:
+    await scene.whole()
+    return f"{len(await scene.read_log())} records, as the owner and the observer have them"
+
+
+async def _restart_loses_nothing(scene: Scene) -> str:
+    await scene.restart_server()
+    await scene.whole()
+    await scene.pulse(PATIENCE_S)
+    return "killed and started again, and everybody went on"
+
+
+async def _nodes_agree(scene: Scene) -> str:
+    """The observer, and a full node that begins with nothing, against the owner's."""
+    records = await scene.read_log()
+    async with AsyncExitStack() as stack:
+        station = await stack.enter_async_context(assembly.join(scene.owner_home, "client"))
+        replica = await stack.enter_async_context(
+            assembly.owned_replica(":memory:", None, scene.mesh)
+        )
+        async with asyncio.timeout(PATIENCE_S):
+            fresh = await stack.enter_async_context(
+                assembly.replicating(station, replica, caretaking=False)
+            )
+            await fresh.reached(records[-1].seq)
+        for record in records:
+            said = {
+                stored.verdict if stored is not None else None
+                for stored in (
+                    node.replica.record(record.seq) for node in (*scene.full_nodes, fresh)
+                )
+            }
+            if len(said) != 1:
+                raise Breach(f"of record {record.seq} full nodes say {said}")
+    return f"{len(records)} verdicts, three full nodes"
+
+
+async def _light_readers_agree(scene: Scene) -> str:
+    """Light readers of single lanes, and of the control ops, against the owner's full node."""
+    records = await scene.read_log()
+    lanes = dict.fromkeys(subjects.lane_of(record.subject) for record in records)
+    known = [
+        lane
+        for lane in lanes
+        if lane is not None and subjects.is_kind(lane[0]) and subjects.is_job(lane[1])
+    ][-MAX_LANES:]
+    victim = scene.working.mesh.peer
+    count = 0
+    for kind, job in known:
+        readers = [scene.owner.peer, *([victim] if kind.startswith("build.") else [])]
+        full = {
+            stored.record.seq: stored.verdict
+            for stored in scene.host.node.replica.lane_records(kind, job)
+        }
+        for reader in readers:
+            count += await _same_lane(reader, kind, job, full)
+    for reader in (scene.owner.peer, victim):
+        await reader.sync_control()
+        for seq, verdict in reader.control_verdicts.items():
+            if await scene.verdict(seq) is not verdict:
+                raise Breach(f"of control op {seq} a light reader says {verdict!r}")
+            count += 1
+    return f"{count} verdicts"
+
+
+async def _same_lane(reader: Peer, kind: str, job: str, full: dict[int, Reason]) -> int:
+    view = await reader.read_lane(kind, job)
+    light = {judged.entry.seq: judged.verdict for judged in view.history}
+    if light != full:
+        raise Breach(f"of a lane of {kind} a light reader says {light}, the full node {full}")
+    return len(light)
+
+
+async def _nothing_seen(scene: Scene) -> str:
+    if leaked := scene.leaked():
+        raise Breach(f"it received {leaked}")
+    received = sum(len(line.received) for line in scene.lines)
+    return f"nothing of {len(scene.hidden)} jobs in {received} bytes on {len(scene.lines)} lines"
+
+
+AFTERMATH: Final[dict[str, Check]] = {
+    "the victim's worker comes back": _victim_returns,
+    "jobs of the outsider's own kind are done by others": _own_kind_goes_on,
+    "the log lost and changed nothing": _nothing_lost,
+    "the server restarts with all of it": _restart_loses_nothing,
+    "full nodes agree": _nodes_agree,
+    "light readers agree with them": _light_readers_agree,
+    "nothing of others' was received": _nothing_seen,
+}

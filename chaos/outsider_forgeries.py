@@ -1,0 +1,393 @@
+"""What the outsider signs: well-formed ops under its own key that claim what is not its own.
+
+They lie on subjects that it may write on, so only the rules can refuse them. Each says which
+reason it must be refused for, by the full node and by a light reader alike.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec import UNSET, Struct
+
+from antiphon.assembly.logins import log_in
+from antiphon.core import codec, manifest, ops, signing, subjects
+from antiphon.core.grants import token_of
+from antiphon.core.ids import digest
+from antiphon.core.reasons import Reason
+from antiphon.core.ucan import Payload, Policy, seal_envelope
+from antiphon.errors import Rejected
+from antiphon.runtime.handlers import call_text
+from antiphon.runtime.keys import SeedKeyring
+from chaos.outsider_attempt import DENIED, Attempt, Held, invented
+from chaos.outsider_headers import own, stored
+from chaos.outsider_scene import BUILD, RENDER, Breach, Scene
+
+NOWHERE: Final = "b" + "a" * 58
+_ANY_TIME: Final = 2**62
+_HOUR_MS: Final = 3_600_000
+_YEAR_MS: Final = 366 * 24 * _HOUR_MS
+
+
+class Signed(Struct, frozen=True):
+    """A record, and where it belongs."""
+
+    subject: str
+    payload: bytes
+    op_id: str
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def grants_of(scene: Scene, did: str) -> dict[str, str]:
+    """The ids of the delegations to somebody, by command; they are everybody's to read."""
+    book = scene.host.node.peer.control.grants
+    return {link.payload.cmd: link.cid for link in book.given_to(did, before=_ANY_TIME)}
+
+
+class Forger:
+    """The contractor's machine key, and whatever one can do with a key."""
+
+    def __init__(self, scene: Scene, key: SeedKeyring | None = None) -> None:
+        self.scene = scene
+        self.key = key or scene.contractor.signer("machine")
+        self.owner = scene.host.node.peer.control.owner
+        self._count = 0
+
+    def chain(self, command: str) -> tuple[str, ...]:
+        """The chain that it really holds."""
+        return (grants_of(self.scene, self.key.did)[command],)
+
+    def sign(self, kind: Callable[..., Any], body: Struct, **other: Any) -> Signed:
+        """An op with any field set to anything."""
+        self._count += 1
+        fields: dict[str, Any] = {
+            "v": 1,
+            "mesh": self.scene.mesh,
+            "author": self.key.did,
+            "hlc": (now_ms(), self._count),
+            "prev": 0,
+            "deps": (),
+            "auth": (),
+            **other,
+        }
+        op = kind(**fields, body=body)
+        op_bytes = codec.encode(op)
+        block = signing.Block(sig=self.key.sign(signing.OP_TYPE, op_bytes).hex())
+        return Signed(
+            ops.subject_of(op, op_bytes), signing.frame(op_bytes, block), digest(op_bytes)
+        )
+
+    async def put(self, record: Signed, *, on: str = "") -> Reason:
+        """Bring it to the log; the full node's verdict."""
+        return await self.scene.verdict(await self.store(record, on=on))
+
+    async def store(self, record: Signed, *, on: str = "") -> int:
+        """Bring it to the log; its place."""
+        return await stored(self.scene, on or record.subject, b"", record.payload)
+
+    def delegation(self, to: str, *, command: str = "/", **other: Any) -> Payload:
+        """A delegation by this key."""
+        fields: dict[str, Any] = {
+            "iss": self.key.did,
+            "aud": to,
+            "sub": self.owner,
+            "cmd": command,
+            "pol": Policy([]),
+            "nonce": os.urandom(12),
+            "exp": None,
+            "meta": UNSET,
+            **other,
+        }
+        return Payload(**fields)
+
+    async def delegate(self, to: str, **other: Any) -> tuple[str, Reason]:
+        """Put such a delegation on the log; its id, and the verdict."""
+        made = self.key.delegate(self.delegation(to, **other))
+        record = self.sign(ops.UcanDelegate, ops.DelegateBody(token=token_of(made.raw)))
+        return made.cid, await self.put(record)
+
+
+async def _called(scene: Scene) -> str:
+    """A job of the outsider's own kind that the owner calls."""
+    return (await scene.owner.submit(RENDER, f"frame {os.urandom(4).hex()}")).id
+
+
+def _claim(job: str, kind: str = RENDER, lease_ms: int = 10_000) -> ops.ClaimBody:
+    return ops.ClaimBody(kind=kind, job=job, lease_ms=lease_ms)
+
+
+async def _agreed(scene: Scene, record: Signed, verdict: Reason, expected: Reason) -> Held:
+    """The full node's verdict is the one expected, and a light reader's is the same."""
+    if verdict is not expected:
+        raise Breach(f"the rules said {verdict.value!r}, not {expected.value!r}")
+    lane = subjects.lane_of(record.subject)
+    if lane is not None and lane[0] == RENDER:
+        view = await scene.owner.peer.read_lane(*lane)
+        light = view.verdict_of(record.op_id)
+        if light not in {verdict, None}:
+            raise Breach(f"a light reader says {light!r}, the full node {verdict.value!r}")
+    return Held("rules", verdict.value)
+
+
+def _forging(
+    name: str, expected: Reason, make: Callable[[Forger, str], Signed], *, elsewhere: bool = False
+) -> Attempt:
+    """Sign something about a job that was really called; `elsewhere`: on a subject of its own."""
+
+    async def act(scene: Scene) -> Held:
+        job = await _called(scene)
+        record = make(Forger(scene), job)
+        verdict = await Forger(scene).put(record, on=own(scene) if elsewhere else "")
+        return await _agreed(scene, record, verdict, expected)
+
+    return Attempt(name, act)
+
+
+def _victims_chain(forger: Forger) -> tuple[str, ...]:
+    scene = forger.scene
+    return (grants_of(scene, scene.victim.signer("machine").did)["/job/claim"],)
+
+
+def _scheduling(forger: Forger, _job: str) -> Signed:
+    content = manifest.author(
+        {"command": [f"@{RENDER}"], "args": [call_text(("x",), {})], "timeout": 60}
+    )
+    body = ops.ScheduleBody(kind=RENDER, manifest=content)
+    return forger.sign(ops.JobSchedule, body, auth=forger.chain("/job/claim"))
+
+
+def _claiming(**other: Any) -> Callable[[Forger, str], Signed]:
+    def make(forger: Forger, job: str) -> Signed:
+        fields = {name: one(forger) if callable(one) else one for name, one in other.items()}
+        fields.setdefault("auth", forger.chain("/job/claim"))
+        return forger.sign(ops.JobClaim, _claim(job), **fields)
+
+    return make
+
+
+_CLAIMS: Final = [
+    _forging("claim under the victim's chain", Reason.NO_CHAIN, _claiming(auth=_victims_chain)),
+    _forging("claim under nothing", Reason.NO_CHAIN, _claiming(auth=())),
+    _forging("claim under an invented chain", Reason.NO_CHAIN, _claiming(auth=(NOWHERE,))),
+    _forging(
+        "claim under the right to complete",
+        Reason.COMMAND,
+        _claiming(auth=lambda forger: forger.chain("/job/complete")),
+    ),
+    _forging(
+        "claim as of yesterday",
+        Reason.STALE,
+        _claiming(hlc=lambda _: (now_ms() - 24 * _HOUR_MS, 0)),
+    ),
+    _forging(
+        "claim as of last year", Reason.TOO_OLD, _claiming(hlc=lambda _: (now_ms() - _YEAR_MS, 0))
+    ),
+    _forging(
+        "claim as of next hour", Reason.DRIFT, _claiming(hlc=lambda _: (now_ms() + _HOUR_MS, 0))
+    ),
+    _forging("claim behind a record that is not there", Reason.PREV, _claiming(prev=1)),
+    _forging("claim on another mesh", Reason.MESH, _claiming(mesh="a" * 16), elsewhere=True),
+    _forging(
+        "claim in the victim's name",
+        Reason.SIGNATURE,
+        _claiming(author=lambda forger: forger.scene.victim.signer("machine").did),
+    ),
+    _forging(
+        "claim for ever",
+        Reason.LEASE,
+        lambda forger, job: forger.sign(
+            ops.JobClaim, _claim(job, lease_ms=_YEAR_MS), auth=forger.chain("/job/claim")
+        ),
+    ),
+    _forging(
+        "claim of the victim's kind, on its own subject",
+        Reason.SUBJECT,
+        lambda forger, job: forger.sign(
+            ops.JobClaim, _claim(job, BUILD), auth=forger.chain("/job/claim")
+        ),
+        elsewhere=True,
+    ),
+    _forging("claim on another job's subject", Reason.SUBJECT, _claiming(), elsewhere=True),
+    _forging("call a job", Reason.COMMAND, _scheduling),
+    _forging(
+        "cancel the owner's job",
+        Reason.COMMAND,
+        lambda forger, job: forger.sign(
+            ops.JobCancel,
+            ops.CancelBody(kind=RENDER, job=job, reason="x"),
+            auth=forger.chain("/job/complete"),
+        ),
+    ),
+]
+
+
+def _meddling(
+    name: str, expected: Reason, kind: Any, body: Callable[[str, str], Struct]
+) -> Attempt:
+    """Write on a job that the owner's own machine holds, with the fence that is on the log."""
+
+    async def act(scene: Scene) -> Held:
+        job = await _called(scene)
+        holder = scene.owner.peer
+        draft = holder.author.draft(ops.JobClaim, _claim(job), prev=0)
+        held_at = await holder.commit(draft)
+        view = await holder.read_lane(RENDER, job, at_least=held_at)
+        fence = view.lane.job.fence if view.lane.job is not None else ""
+        forger = Forger(scene)
+        chain = forger.chain("/job/complete")
+        record = forger.sign(kind, body(job, fence), prev=held_at, auth=chain)
+        return await _agreed(scene, record, await forger.put(record), expected)
+
+    return Attempt(name, act)
+
+
+_MEDDLING: Final = [
+    _meddling(
+        "complete under somebody's fence",
+        Reason.NOT_CLAIMER,
+        ops.JobComplete,
+        lambda job, fence: ops.CompleteBody(kind=RENDER, job=job, fence=fence, status="failed"),
+    ),
+    _meddling(
+        "give back somebody's job",
+        Reason.NOT_CLAIMER,
+        ops.JobYield,
+        lambda job, fence: ops.YieldBody(kind=RENDER, job=job, fence=fence, reason="other"),
+    ),
+    _meddling(
+        "expire a lease before its time",
+        Reason.EARLY,
+        ops.JobExpire,
+        lambda job, fence: ops.ExpireBody(kind=RENDER, job=job, fence=fence),
+    ),
+]
+
+
+async def _leaked_lane(scene: Scene) -> list[bytes]:
+    """The records of a job of the victim's without a canary, as if they had leaked."""
+    text = f"nothing worth hiding {os.urandom(4).hex()}"
+    handle = await scene.owner.submit(BUILD, text)
+    await scene.ends(handle, text)
+    log = await scene.read_log()
+    return [one.payload for one in log if one.subject.endswith(handle.id)]
+
+
+async def _replay(scene: Scene) -> Held:
+    """Records of the victim's on a subject of its own."""
+    leaked = await _leaked_lane(scene)
+    verdicts = set()
+    for payload in leaked:
+        seq = await stored(scene, own(scene), b"", payload)
+        verdicts.add(await scene.verdict(seq))
+    if verdicts != {Reason.SUBJECT}:
+        raise Breach(f"the rules said {verdicts}")
+    return Held("rules", f"{len(leaked)} records, each {Reason.SUBJECT.value}")
+
+
+# --- authority ----------------------------------------------------------------------------------
+
+
+async def _widen(scene: Scene) -> Held:
+    """A child of its own grant that allows everything; then use it, and ask the gate."""
+    forger = Forger(scene)
+    child, verdict = await forger.delegate(forger.key.did)
+    if verdict is not Reason.OK:
+        return Held("rules", verdict.value)
+    chain = (*forger.chain("/job/claim"), child)
+    job = await _called(scene)
+    body = ops.CancelBody(kind=RENDER, job=job, reason="x")
+    verdict = await forger.put(forger.sign(ops.JobCancel, body, auth=chain))
+    if verdict.is_accepted:
+        raise Breach("a child allowed more than its parent")
+    try:
+        await log_in(scene.contractor, scene.contractor.access(), [BUILD])
+    except Rejected as refused:
+        return Held("rules", f"{verdict.value}; and the gate: {refused.message}")
+    raise Breach("the gate let it serve the victim's kind")
+
+
+async def _forge_delegation(scene: Scene) -> Held:
+    """A delegation in the owner's name with a signature of its own."""
+    forger = Forger(scene)
+    payload = forger.delegation(forger.key.did, iss=forger.owner)
+    own_signature = forger.key.delegate(forger.delegation(forger.key.did)).signature
+    made = seal_envelope(payload, own_signature)
+    record = forger.sign(ops.UcanDelegate, ops.DelegateBody(token=token_of(made.raw)))
+    return await _agreed(scene, record, await forger.put(record), Reason.SIGNATURE)
+
+
+async def _revoke_the_victim(scene: Scene) -> Held:
+    """First as it is, then from above: whoever delegates to the owner is above it in the book."""
+    forger = Forger(scene)
+    victim = scene.victim.signer("machine").did
+    said = []
+    for tail in range(2):
+        if tail:
+            await forger.delegate(forger.owner)
+        for cid in grants_of(scene, victim).values():
+            subject = subjects.control(scene.mesh, f"revoke.{cid}")
+            if await scene.line.is_refused(subject, b"x"):
+                return DENIED
+            prev = scene.host.node.peer.history.tail(subject)
+            record = forger.sign(ops.UcanRevoke, ops.RevokeBody(cid=cid), prev=prev)
+            said.append((await forger.put(record)).value)
+    await scene.restart_victim()
+    await scene.pulse()
+    return Held("rules", f"{', '.join(dict.fromkeys(said))}; in nobody's chain, so without effect")
+
+
+async def _false_evidence(scene: Scene) -> Held:
+    """Two ops of its own, and one op of the victim's shown twice."""
+    forger = Forger(scene)
+    claim = _claim(invented())
+    hlc = (now_ms(), 9)
+    pair = [forger.sign(ops.JobClaim, claim, hlc=hlc, prev=n).payload.decode() for n in (1, 2)]
+    shown = (await _leaked_lane(scene))[-1].decode()
+    accused = scene.working.worker.peer.author.did if scene.working.worker else ""
+    verdicts = set()
+    for first, second in ((pair[0], pair[1]), (shown, shown)):
+        body = ops.EvidenceBody(node=accused, first=first, second=second)
+        subject = subjects.control(scene.mesh, f"evidence.{ops.key_of(accused)}")
+        prev = scene.host.node.peer.history.tail(subject)
+        verdicts.add(await forger.put(forger.sign(ops.MeshEvidence, body, prev=prev)))
+    if verdicts != {Reason.PROOF}:
+        raise Breach(f"the rules said {verdicts}")
+    return Held("rules", Reason.PROOF.value)
+
+
+async def _hidden_reasons(scene: Scene) -> Held:
+    """A control op that depends on a record which only some members may read."""
+    forger = Forger(scene)
+    hidden = await stored(scene, own(scene), b"", b"hidden")
+    made = forger.key.delegate(forger.delegation(SeedKeyring(os.urandom(32)).did))
+    body = ops.DelegateBody(token=token_of(made.raw))
+    record = forger.sign(ops.UcanDelegate, body, deps=((hidden, digest(b"hidden")),))
+    seq = await forger.store(record)
+    verdict = await scene.verdict(seq)
+    for who, peer in (
+        ("the victim", scene.working.mesh.peer),
+        ("the observer", scene.replicating.mesh.peer),
+    ):
+        await peer.sync_control()
+        said = peer.control_verdicts.get(seq)
+        if said is not verdict:
+            raise Breach(f"{who} says {said} of a control op, the full node {verdict}")
+    return Held("harmless", f"everybody says {verdict.value}")
+
+
+FORGERIES: Final = [
+    *_CLAIMS,
+    *_MEDDLING,
+    Attempt("replay the victim's records on its own subject", _replay),
+    Attempt("widen its own grant", _widen),
+    Attempt("forge a delegation in the owner's name", _forge_delegation),
+    Attempt("revoke the victim's grant", _revoke_the_victim),
+    Attempt("bring false evidence against the victim", _false_evidence),
+    Attempt("control ops for reasons that others cannot read", _hidden_reasons),
+]

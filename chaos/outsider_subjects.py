@@ -1,0 +1,335 @@
+"""Where the outsider may not write, read, listen or administrate.
+
+Most of it the server refuses; what needs a body goes to the gate, which leaves things out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, Final
+
+from chaos.outsider_attempt import DENIED, Attempt, Held, listening, placed, publishing
+from chaos.outsider_line import QUIET_S
+from chaos.outsider_scene import BUILD, RENDER, Breach, Scene
+
+_GET: Final = "$JS.API.DIRECT.GET.<stream>"
+_CREATE: Final = "$JS.API.CONSUMER.CREATE.<stream>"
+_ADMIN: Final = "$JS.API.STREAM"
+
+# --- writing ------------------------------------------------------------------------------------
+
+WRITING: Final = [
+    publishing(f"write on {name}", subject)
+    for name, subject in {
+        "a job of the victim's kind": "ap.<m>.job.build.image.<id>",
+        "a job of a secret kind": "ap.<m>.job.secret.plan.<id>",
+        "urgent calls of the victim's kind": "ap.<m>.call.0.build.image.<id>",
+        "calls of the victim's kind": "ap.<m>.call.1.build.image.<id>",
+        "waiting jobs of the victim's kind": "ap.<m>.wait.build.image.<id>",
+        "the kind above its own": "ap.<m>.job.render.<id>",
+        "a kind that begins like its own": "ap.<m>.job.renderer.video.<id>",
+        "jobs under a wildcard for the kind": "ap.<m>.job.*.image.<id>",
+        "everything at once": "ap.<m>.>",
+        "a route": "ap.<m>.ctl.route.render",
+        "the rules": "ap.<m>.ctl.rules",
+        "the coordinator": "ap.<m>.ctl.coordinator",
+        "the genesis": "ap.<m>.ctl.genesis",
+        "a recovery": "ap.<m>.ctl.recover",
+        "a readmission": "ap.<m>.ctl.readmit.x",
+        "control under a wildcard": "ap.<m>.ctl.*",
+        "the seals": "ap.<m>.seal",
+        "another mesh's log": "ap.aaaaaaaaaaaaaaaa.job.render.video.<id>",
+        "live records of its own kind": "apr.<m>.job.render.video.<id>",
+        "live control ops": "apr.<m>.ctl.rules",
+        "the victim's inbox": "_I.<victim>.r.1",
+        "its own inbox, in the server's place": "_I.<me>.r.1",
+        "the server's own answers": "_R_.a.b",
+        "the victim's reads at the gate": "apg.<m>.<victim>.get",
+        "the victim's logins at the gate": "apb.<m>.gate.<door>.login",
+        "any other subject of the bus": "apb.<m>.pulse",
+        "leases": "apl.<m>.key",
+        "blobs": "apo.<m>.chunk",
+    }.items()
+]
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+def _consumer(sort: str, subject: str, **config: Any) -> Attempt:
+    body = {"stream_name": "<stream>", "config": {"ack_policy": "none", **config}}
+    return publishing(f"make a {sort} consumer", subject, json.dumps(body).encode())
+
+
+_SERVER_READS: Final = [
+    publishing(f"read by {name}", subject, body)
+    for name, subject, body in (
+        ("sequence, in a body", _GET, b'{"seq":9}'),
+        ("batch, in a body", _GET, b'{"seq":1,"batch":100}'),
+        ("newest of all, in a body", _GET, b'{"multi_last":[">"]}'),
+        ("subject of the victim's kind", _GET + ".ap.<m>.job.build.image.<id>", b""),
+        ("wildcard for a kind", _GET + ".ap.<m>.job.*.*.>", b""),
+        ("wildcard below its kind, too short", _GET + ".ap.<m>.job.render.>", b""),
+        ("wildcard for the place", _GET + ".ap.<m>.*.render.video.>", b""),
+        ("wildcard for all of a secret kind", _GET + ".ap.<m>.call.1.secret.plan.*", b""),
+        ("wildcard for all places", _GET + ".ap.<m>.*.>", b""),
+        ("wildcard for the mesh", _GET + ".ap.<m>.>", b""),
+        ("wildcard for everything", _GET + ".>", b""),
+        ("wildcard for the stream", "$JS.API.DIRECT.GET.*.ap.<m>.ctl.genesis", b""),
+        ("message get", _ADMIN + ".MSG.GET.<stream>", b'{"seq":9}'),
+        ("message get of a subject", _ADMIN + ".MSG.GET.<stream>", b'{"last_by_subj":">"}'),
+        (
+            "the victim's queue",
+            "$JS.API.CONSUMER.MSG.NEXT.<stream>.build=image=1",
+            b'{"batch":9,"no_wait":true}',
+        ),
+        ("any queue", "$JS.API.CONSUMER.MSG.NEXT.<stream>.*", b'{"batch":9,"no_wait":true}'),
+        ("the victim's way to the gate", "apg.<m>.<victim>.get", b'{"seq":9}'),
+        ("the victim's way to the leader", "apg.<m>.<victim>.leader", b'{"seq":9}'),
+    )
+]
+_CONSUMERS: Final = [
+    _consumer("pull", _CREATE),
+    _consumer("push", _CREATE, deliver_subject="_I.<me>.all"),
+    _consumer("push into the log", _CREATE, deliver_subject="ap.<m>.job.build.image.x"),
+    _consumer("named", _CREATE + ".spy", name="spy"),
+    _consumer("filtered", _CREATE + ".spy.ap.<m>.job.render.>", filter_subject="ap.<m>.>"),
+    _consumer("durable", "$JS.API.CONSUMER.DURABLE.CREATE.<stream>.spy", durable_name="spy"),
+]
+
+
+def _body_in_a_subject_read(name: str, question: dict[str, Any]) -> Attempt:
+    async def act(scene: Scene) -> Held:
+        own = f"ap.{scene.mesh}.job.{RENDER}.{'0' * 64}"
+        await scene.line.store(own)
+        where = f"{placed(_GET, scene)}.{own}"
+        answers = await scene.line.ask(where, json.dumps(question).encode())
+        head = answers[0].headers if answers else None
+        if head is None or head.get("Status") != "408":
+            raise Breach(f"the server obeyed {question}")
+        return Held("server", "408, a subject and a body contradict each other")
+
+    return Attempt(f"read its own subject with {name} in the body", act)
+
+
+_BODIES: Final = [
+    _body_in_a_subject_read("a sequence", {"seq": 1}),
+    _body_in_a_subject_read("a batch", {"seq": 1, "batch": 100}),
+    _body_in_a_subject_read("another subject", {"last_by_subj": ">"}),
+    _body_in_a_subject_read("many subjects", {"multi_last": [">"]}),
+]
+
+
+async def _own_wildcards(scene: Scene) -> Held:
+    """Wildcards that its permissions admit as words show its own kinds and nothing else."""
+    seen = 0
+    for where in (
+        "ap.<m>.job.render.*.>",
+        "ap.<m>.call.*.render.*.>",
+        "ap.<m>.wait.render.*.>",
+        "ap.<m>.ctl.>",
+    ):
+        answers = await scene.line.ask(placed(f"{_GET}.{where}", scene))
+        for answer in answers:
+            shown = (answer.headers or {}).get("Nats-Subject", "")
+            if shown and f".{scene.mesh}.ctl." not in shown and ".render." not in shown:
+                raise Breach(f"{where} showed {shown}")
+            seen += bool(shown)
+    return Held("harmless", f"{seen} records, all of its own kinds or control ops")
+
+
+def _at_the_gate(name: str, verb: str, *questions: dict[str, Any]) -> Attempt:
+    """What is out of scope is left out, in whatever way it is asked for."""
+
+    async def act(scene: Scene) -> Held:
+        where = f"apg.{scene.mesh}.{scene.line.user}.{verb}"
+        secrets = [one.seq for one in await scene.read_log() if ".secret." in one.subject]
+        for question in questions:
+            text = json.dumps(question).replace("<m>", scene.mesh)
+            body = text.replace('"SECRET"', str(secrets[0])).encode()
+            answers = await scene.line.ask(where, body)
+            await asyncio.sleep(QUIET_S / 4)
+            if not answers:
+                raise Breach(f"the gate did not answer {text}")
+            for answer in answers:
+                shown = (answer.headers or {}).get("Nats-Subject", "")
+                if any(f".{kind}." in shown for kind in ("secret", "build")):
+                    raise Breach(f"the gate showed {shown} to {text}")
+        if leaked := scene.leaked():
+            raise Breach(f"it received {leaked}")
+        return Held("gate", f"left out, {len(questions)} ways of asking")
+
+    return Attempt(f"ask the gate for {name}", act)
+
+
+_FILTERS: Final = ("ap.<m>.call.1.secret.>", "ap.<m>.*.build.image.>", "ap.<m>.>", ">", "*.*.>")
+_GATE_READS: Final = [
+    _at_the_gate("a secret record", "get", {"seq": "SECRET"}),
+    _at_the_gate("a secret record from the leader", "leader", {"seq": "SECRET"}),
+    _at_the_gate(
+        "everything in pages",
+        "get",
+        {"seq": 1, "batch": 4096},
+        {"seq": "SECRET", "batch": 10},
+        {"seq": 1, "batch": 1000, "max_bytes": 2**62},
+    ),
+    _at_the_gate(
+        "the next of other kinds",
+        "get",
+        *({"seq": 1, "next_by_subj": one} for one in _FILTERS),
+        *({"seq": 1, "next_by_subj": one, "batch": 99} for one in _FILTERS),
+    ),
+    _at_the_gate(
+        "the newest of other kinds",
+        "get",
+        *({"last_by_subj": one} for one in _FILTERS),
+        {"multi_last": list(_FILTERS)},
+        {"multi_last": ["ap.<m>.ctl.>", "ap.<m>.call.1.secret.plan.*"]},
+    ),
+    _at_the_gate(
+        "other kinds from the leader",
+        "leader",
+        *({"last_by_subj": one} for one in _FILTERS),
+        *({"seq": 1, "next_by_subj": one} for one in _FILTERS),
+    ),
+    _at_the_gate(
+        "what makes no sense",
+        "get",
+        {},
+        {"seq": -1},
+        {"seq": 2**64},
+        {"seq": 1, "last_by_subj": ">"},
+        {"seq": 1, "start_time": "2020-01-01T00:00:00Z"},
+        {"next_by_subj": "ap.<m>.>.x", "batch": 2**70},
+        {"no_hdr": True, "seq": "SECRET"},
+    ),
+]
+
+
+async def _answers_elsewhere(scene: Scene) -> Held:
+    """The gate may publish anywhere, and the asker names the reply subject."""
+    where = f"apg.{scene.mesh}.{scene.line.user}.get"
+    victim = scene.victim.access()
+    body = b'{"seq":1,"batch":99}'
+    before = len(await scene.read_log())
+    for target in (
+        f"_I.{victim.user}.r.1",
+        f"$JS.API.STREAM.DELETE.{scene.line.stream}",
+        f"ap.{scene.mesh}.job.{BUILD}.{'1' * 64}",
+        f"_I.{scene.line.user}",
+        f"_I.{scene.line.user}x.y",
+        "",
+    ):
+        await scene.line.publish(where, body, reply=target)
+    await scene.line.flush()
+    await asyncio.sleep(QUIET_S)
+    if len(await scene.read_log()) != before:
+        raise Breach("an answer of the gate's was stored in the log")
+    return Held("gate", "answers only on the asker's own inbox")
+
+
+READING: Final = [
+    *_SERVER_READS,
+    *_CONSUMERS,
+    *_BODIES,
+    Attempt("read its own kinds with wildcards", _own_wildcards),
+    *_GATE_READS,
+    Attempt("have the gate answer somewhere else", _answers_elsewhere),
+]
+
+# --- listening ----------------------------------------------------------------------------------
+
+
+async def _what_it_may_hear(scene: Scene) -> Held:
+    """Everything that it may subscribe to, while others work."""
+    mesh = scene.mesh
+    for pattern in (
+        f"apr.{mesh}.job.render.*.>",
+        f"apr.{mesh}.call.*.render.*.>",
+        f"apr.{mesh}.wait.render.*.>",
+        f"apr.{mesh}.ctl.>",
+        f"apr.{mesh}.seal",
+        f"apb.{mesh}.roll",
+        f"apb.{mesh}.inbox.{scene.line.user}.>",
+    ):
+        if await scene.line.listen(pattern) is None:
+            raise Breach(f"{pattern} is refused: this shows nothing")
+    await scene.pulse()
+    await asyncio.sleep(QUIET_S)
+    if leaked := scene.leaked():
+        raise Breach(f"it heard {leaked}")
+    return Held("harmless", "nothing of the victim's job")
+
+
+LISTENING: Final = [
+    *(
+        listening(f"listen on {name}", pattern, queue)
+        for name, pattern, queue in (
+            ("everything", ">", ""),
+            ("everything, in a queue", ">", "gate"),
+            ("every first word", "*.>", ""),
+            ("the log", "ap.>", ""),
+            ("all live records", "apr.>", ""),
+            ("all live records of the mesh", "apr.<m>.>", ""),
+            ("live jobs of the victim's kind", "apr.<m>.job.build.*.>", ""),
+            ("live calls of a secret kind", "apr.<m>.call.1.secret.plan.*", ""),
+            ("live jobs of any kind", "apr.<m>.job.*.*.>", ""),
+            ("live jobs below its kind, too short", "apr.<m>.job.render.>", ""),
+            ("live records of any place", "apr.<m>.*.render.*.>", ""),
+            ("live jobs, in a queue", "apr.<m>.job.>", "spy"),
+            ("all inboxes", "_I.>", ""),
+            ("the victim's inbox", "_I.<victim>.>", ""),
+            ("one inbox of each", "_I.*.*", ""),
+            ("inboxes of other clients", "_INBOX.>", ""),
+            ("the server's answers on their way", "_R_.>", ""),
+            ("the bus", "apb.<m>.>", ""),
+            ("all inboxes on the bus", "apb.<m>.inbox.>", ""),
+            ("the victim's inbox on the bus", "apb.<m>.inbox.<victim>.>", ""),
+            ("requests to the gate", "apb.<m>.gate.*.*", ""),
+            ("logins of the victim", "apb.<m>.gate.<door>.login", ""),
+            ("reads at the gate, in its place", "apg.<m>.*.get", "gate"),
+            ("requests for administration", "$JS.API.>", ""),
+            ("acknowledgements", "$JS.ACK.>", ""),
+            ("advisories", "$JS.EVENT.>", ""),
+            ("the system account", "$SYS.>", ""),
+        )
+    ),
+    Attempt("listen on all that it may while others work", _what_it_may_hear),
+]
+
+# --- administration -----------------------------------------------------------------------------
+
+ADMINISTRATION: Final = [
+    publishing(name, subject, body)
+    for name, subject, body in (
+        ("purge the log", _ADMIN + ".PURGE.<stream>", b""),
+        ("purge a kind", _ADMIN + ".PURGE.<stream>", b'{"filter":"ap.*.job.build.>"}'),
+        ("delete the stream", _ADMIN + ".DELETE.<stream>", b""),
+        ("update the stream", _ADMIN + ".UPDATE.<stream>", b'{"name":"x","max_msgs":1}'),
+        ("create a stream", _ADMIN + ".CREATE.EVIL", b'{"name":"EVIL","subjects":["ap.>"]}'),
+        ("ask for the stream's state", _ADMIN + ".INFO.<stream>", b""),
+        ("list streams", _ADMIN + ".LIST", b""),
+        ("list names", _ADMIN + ".NAMES", b""),
+        ("delete a message", _ADMIN + ".MSG.DELETE.<stream>", b'{"seq":1}'),
+        ("take a snapshot", _ADMIN + ".SNAPSHOT.<stream>", b'{"deliver_subject":"x"}'),
+        ("restore a stream", _ADMIN + ".RESTORE.<stream>", b"{}"),
+        ("make the leader step down", _ADMIN + ".LEADER.STEPDOWN.<stream>", b""),
+        ("remove a copy", _ADMIN + ".PEER.REMOVE.<stream>", b'{"peer":"x"}'),
+        ("delete the victim's queue", "$JS.API.CONSUMER.DELETE.<stream>.build=image=1", b""),
+        ("delete its own queue", "$JS.API.CONSUMER.DELETE.<stream>.render=video=1", b""),
+        ("pause the victim's queue", "$JS.API.CONSUMER.PAUSE.<stream>.build=image=1", b"{}"),
+        ("look at the victim's queue", "$JS.API.CONSUMER.INFO.<stream>.build=image=1", b""),
+        ("list queues", "$JS.API.CONSUMER.NAMES.<stream>", b""),
+        ("purge an account", "$JS.API.ACCOUNT.PURGE.x", b""),
+        ("ask for JetStream's state", "$JS.API.INFO", b""),
+        ("make the meta leader step down", "$JS.API.META.LEADER.STEPDOWN", b""),
+        ("remove a server", "$JS.API.SERVER.REMOVE", b"{}"),
+        ("change an account", "$SYS.REQ.CLAIMS.UPDATE", b"x"),
+        ("ask the server about itself", "$SYS.REQ.SERVER.PING", b""),
+        ("ask who it is", "$SYS.REQ.USER.INFO", b""),
+        ("write a key", "$KV.x.y", b""),
+        ("write an object", "$O.x.C.y", b""),
+    )
+]
+
+__all__ = ["ADMINISTRATION", "DENIED", "LISTENING", "READING", "WRITING"]
