@@ -25,7 +25,7 @@ from antiphon.runtime.keys import SeedKeyring
 from antiphon.sdk import authority
 from antiphon.sdk.mesh import Mesh
 from chaos.outsider_attempt import Attempt, Held
-from chaos.outsider_forgeries import Forger, grants_of
+from chaos.outsider_forgeries import Forger, grants_of, tail_of
 from chaos.outsider_headers import own
 from chaos.outsider_line import Line, Pass, frame, header
 from chaos.outsider_logins import GONE_WITHIN_S, knock
@@ -248,7 +248,7 @@ async def _give_and_take(scene: Scene) -> Held:
     subject = subjects.control(scene.mesh, f"revoke.{cid}")
     if await scene.line.is_refused(subject, b"x"):
         return Held("server", "it may not write revocations")
-    prev = scene.host.node.peer.history.tail(subject)
+    prev = await tail_of(scene, subject)
     taken = forger.sign(ops.UcanRevoke, ops.RevokeBody(cid=cid), prev=prev)
     verdict = await forger.put(taken)
     await asyncio.sleep(GONE_WITHIN_S)

@@ -50,6 +50,13 @@ def grants_of(scene: Scene, did: str) -> dict[str, str]:
     return {link.payload.cmd: link.cid for link in book.given_to(did, before=_ANY_TIME)}
 
 
+async def tail_of(scene: Scene, subject: str) -> int:
+    """The newest record on a control subject."""
+    peer = scene.host.node.peer
+    await peer.sync_control()
+    return peer.history.tail(subject)
+
+
 class Forger:
     """The contractor's machine key, and whatever one can do with a key."""
 
@@ -334,7 +341,7 @@ async def _revoke_the_victim(scene: Scene) -> Held:
             subject = subjects.control(scene.mesh, f"revoke.{cid}")
             if await scene.line.is_refused(subject, b"x"):
                 return DENIED
-            prev = scene.host.node.peer.history.tail(subject)
+            prev = await tail_of(scene, subject)
             record = forger.sign(ops.UcanRevoke, ops.RevokeBody(cid=cid), prev=prev)
             said.append((await forger.put(record)).value)
     await scene.restart_victim()
@@ -354,7 +361,7 @@ async def _false_evidence(scene: Scene) -> Held:
     for first, second in ((pair[0], pair[1]), (shown, shown)):
         body = ops.EvidenceBody(node=accused, first=first, second=second)
         subject = subjects.control(scene.mesh, f"evidence.{ops.key_of(accused)}")
-        prev = scene.host.node.peer.history.tail(subject)
+        prev = await tail_of(scene, subject)
         verdicts.add(await forger.put(forger.sign(ops.MeshEvidence, body, prev=prev)))
     if verdicts != {Reason.PROOF}:
         raise Breach(f"the rules said {verdicts}")

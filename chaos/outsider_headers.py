@@ -20,7 +20,7 @@ from chaos.outsider_scene import BUILD, RENDER, Breach, Scene
 
 _CAS: Final = "Nats_Expected_Last_Subject_Sequence"
 _BIG: Final = 600_000
-_LONG: Final = 50_000
+_LONG: Final = 20_000
 _LONGEST: Final = 70_000
 
 
@@ -276,8 +276,8 @@ def _odd_subject(name: str, end: bytes, place: str = f"job.{RENDER}") -> Attempt
 async def _longest_subject(scene: Scene) -> Held:
     """A name that is longer than the log's own files can say; they are read when it restarts."""
     line = scene.line
+    subject = f"ap.{scene.mesh}.job.{RENDER}.".encode() + b"y" * _LONGEST
     for head in (b"", header(X="y")):
-        subject = f"ap.{scene.mesh}.job.{RENDER}.".encode() + b"y" * _LONGEST
         answer = await line.store(subject, head=head)
         if not line.is_up:
             return Held("server", "hung up")
@@ -301,8 +301,8 @@ HEADERS: Final = [
     Attempt("have its messages traced", _traces),
     _odd_subject("a subject with wildcards in it", b"*.>"),
     _odd_subject("a control subject with a wildcard in it", b"*", "ctl.ucan"),
-    _odd_subject("a subject of 50 kB", b"y" * _LONG),
-    _odd_subject("a subject of 20,000 words", b".".join([b"y"] * 20_000)),
+    _odd_subject("a subject of 20 kB", b"y" * _LONG),
+    _odd_subject("a subject of 10,000 words", b".".join([b"y"] * (_LONG // 2))),
     _odd_subject("a subject with control characters", b"\x01\x7f\x1b"),
     _odd_subject("a subject that is not UTF-8", b"\xff\xfe"),
     _odd_subject("a control subject that is not UTF-8", b"\xff\xfe", "ctl.evidence"),

@@ -148,3 +148,30 @@ def test_a_subject_cannot_break_out_of_its_line(subject):
 def test_a_message_id_cannot_break_out_of_its_header(text):
     with pytest.raises(Rejected):
         wire.check_token(text, "message id")
+
+
+PLACE = (
+    b"Nats-Subject: ap.m.job.k.1\r\nNats-Sequence: 7\r\n"
+    b"Nats-Time-Stamp: 2026-01-01T00:00:00Z\r\n\r\n"
+)
+
+
+@pytest.mark.parametrize("forged", [b"100 x", b"204 EOB", b"404 No Messages", b"503"])
+def test_a_record_that_begins_like_a_status_is_still_a_record(forged):
+    header = b"NATS/1.0 " + forged + b"\r\nNats-Num-Pending: 0\r\nNats-Stream: S\r\n" + PLACE
+    assert wire.status_of(header) == 0
+    assert wire.read_record(header, b"x").seq == 7
+
+
+def test_the_servers_own_statuses_are_read():
+    assert wire.status_of(b"NATS/1.0 503\r\nNats-Subject: apg.m.u.get\r\n\r\n") == 503
+    assert wire.status_of(b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 0\r\n\r\n") == 204
+
+
+def test_subjects_of_any_bytes_and_sequences_beyond_all_bounds_break_nothing():
+    odd = PLACE.replace(b"job.k.1", b"job.k.\xff\xfe")
+    assert wire.read_record(b"NATS/1.0\r\nNats-Stream: S\r\n" + odd, b"").subject.endswith(
+        r"\xff\xfe"
+    )
+    huge = b"NATS/1.0\r\nNats-Expected-Last-Subject-Sequence: " + b"9" * 30 + b"\r\n\r\n"
+    assert wire.expected_last(huge) is None

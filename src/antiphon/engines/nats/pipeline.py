@@ -201,7 +201,7 @@ class Pipeline:
         if waiter is None:
             return
         batch = waiter.batch
-        if batch is not None and header and header[8] != 32:  # noqa: PLR2004 - a blank: status
+        if batch is not None and header and not wire.status_of(header):
             try:
                 batch.records.append(wire.read_record(header, payload))
             except AntiphonError as error:
