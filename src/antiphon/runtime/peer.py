@@ -203,11 +203,7 @@ class Peer:
     async def _deps_present(self, entry: Entry) -> bool:
         if entry.op is None or not entry.op.deps:
             return True
-        found = await self.load_deps(entry)
-        # Everybody may read control ops, and not everybody the rest: control must not depend on it.
-        control = subjects.all_control(self.mesh)
-        seen = {seq: dep for seq, dep in found.items() if subjects.matches(control, dep.subject)}
-        return lanes.are_present(entry.op.deps, entry.seq, seen)
+        return lanes.are_present(entry.op.deps, entry.seq, await self.load_deps(entry))
 
     # --- lanes --------------------------------------------------------------------------------
 
