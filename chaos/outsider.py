@@ -40,8 +40,10 @@ from chaos.outsider_replies import ACKNOWLEDGEMENTS, REPLIES
 from chaos.outsider_scene import Breach, Scene, scene
 from chaos.outsider_subjects import ADMINISTRATION, LISTENING, READING, WRITING
 
-ATTEMPT_S: Final = 60.0
+ATTEMPT_S: Final = 40.0
 """No attempt takes longer; most take milliseconds."""
+RUN_S: Final = 150.0
+"""Behind this no further attempt begins; times the rounds. It is only reached with breaches."""
 ATTEMPTS: Final = {
     "writing": WRITING,
     "reading": READING,
@@ -98,10 +100,11 @@ class Report:
     def summary(self, seconds: float) -> dict[str, object]:
         """The last line."""
         walls = Counter(one.wall for one in self.held)
+        refused = sum(walls[wall] for wall in REFUSALS)
         return {
             "attempts": self.numbered,
-            "refused": sum(walls[wall] for wall in REFUSALS),
-            "harmless": walls["harmless"],
+            "refused": refused,
+            "harmless": len(self.held) - refused,
             "breaches": self.breaches,
             "walls": dict(walls),
             "after": self.after,
@@ -147,9 +150,13 @@ def chosen(pattern: str) -> Iterator[tuple[str, Attempt]]:
 async def run(*, rounds: int, only: str) -> int:
     begun, report = time.monotonic(), Report()
     left = list(chosen(only))
-    while left:
+
+    def is_time_left() -> bool:
+        return time.monotonic() - begun < RUN_S * rounds
+
+    while left and is_time_left():
         async with scene(rounds) as here:
-            while left:
+            while left and is_time_left():
                 group, attempt = left.pop(0)
                 try:
                     report.note(group, attempt, await attack(here, attempt))
@@ -158,8 +165,8 @@ async def run(*, rounds: int, only: str) -> int:
                     break
             else:
                 await look_back(here, report)
-    print(json.dumps(report.summary(time.monotonic() - begun)))
-    return 0 if report.holds else 1
+    print(json.dumps({**report.summary(time.monotonic() - begun), "untried": len(left)}))
+    return 0 if report.holds and not left else 1
 
 
 def main(argv: list[str]) -> int:

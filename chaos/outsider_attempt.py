@@ -11,7 +11,8 @@ from msgspec import Struct
 from chaos.outsider_scene import Breach, Scene
 
 Wall = Literal["server", "gate", "rules", "harmless"]
-REFUSALS: Final[tuple[Wall, ...]] = ("server", "gate", "rules")
+REFUSALS: Final[tuple[Wall, ...]] = ("server", "gate")
+"""Where nothing came in. What the rules reject lies on the log, without effect."""
 
 
 class Held(Struct, frozen=True):

@@ -32,10 +32,11 @@ def own(scene: Scene, place: str = "job") -> str:
 async def stored(scene: Scene, subject: str | bytes, head: bytes, payload: bytes = b"x") -> int:
     """Put it on the log, where nothing forbids it; its place."""
     answer = await scene.line.store(subject, payload, head=head)
-    seq = answer.get("seq")
-    if not isinstance(seq, int) or "error" in answer:
+    if not answer:
+        raise Breach("the server's answer took too long, or somebody keeps this process busy")
+    if "error" in answer:
         raise Breach(f"this shows nothing, since the server says {answer}")
-    return seq
+    return int(answer["seq"])
 
 
 async def rejected(scene: Scene, seqs: list[int]) -> Held:

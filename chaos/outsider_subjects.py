@@ -143,6 +143,9 @@ def _at_the_gate(name: str, verb: str, *questions: dict[str, Any]) -> Attempt:
 
     async def act(scene: Scene) -> Held:
         where = f"apg.{scene.mesh}.{scene.line.user}.{verb}"
+        genesis = await scene.line.ask(where, b'{"seq":1}')
+        if not genesis or not genesis[0].data:
+            raise Breach("the gate shows it nothing at all: this shows nothing")
         secrets = [one.seq for one in await scene.read_log() if ".secret." in one.subject]
         for question in questions:
             text = json.dumps(question).replace("<m>", scene.mesh)
@@ -243,8 +246,9 @@ READING: Final = [
 async def _what_it_may_hear(scene: Scene) -> Held:
     """Everything that it may subscribe to, while others work."""
     mesh = scene.mesh
+    own = f"apr.{mesh}.job.render.*.>"
+    heard = await scene.line.listen(own)
     for pattern in (
-        f"apr.{mesh}.job.render.*.>",
         f"apr.{mesh}.call.*.render.*.>",
         f"apr.{mesh}.wait.render.*.>",
         f"apr.{mesh}.ctl.>",
@@ -254,8 +258,11 @@ async def _what_it_may_hear(scene: Scene) -> Held:
     ):
         if await scene.line.listen(pattern) is None:
             raise Breach(f"{pattern} is refused: this shows nothing")
+    await scene.line.store(f"ap.{mesh}.job.{RENDER}.{'2' * 64}")
     await scene.pulse()
     await asyncio.sleep(QUIET_S)
+    if not heard:
+        raise Breach("it hears nothing of its own kind either: this shows nothing")
     if leaked := scene.leaked():
         raise Breach(f"it heard {leaked}")
     return Held("harmless", "nothing of the victim's job")
