@@ -9,7 +9,7 @@ from antiphon.core.grants import Grants
 from antiphon.core.ops import JobExpire
 from antiphon.core.ucan import Chain, chain, signatures
 from antiphon.engines.memory.log import LogStore
-from antiphon.runtime.worker import Worker
+from antiphon.runtime.serving import Server
 from antiphon.testing import mutants
 
 CAUGHT_BY = {
@@ -38,7 +38,7 @@ def patchable():
     return [
         transitions._holder_fault,
         transitions.stands_for,
-        Worker._end,
+        Server._write,
         LogStore.append,
         lanes._judge,
         dict(transitions.TRANSITIONS[JobExpire]),

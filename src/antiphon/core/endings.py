@@ -9,16 +9,17 @@ from antiphon.core.jobs import Job
 Ending = ops.CompleteBody | ops.YieldBody
 
 
-def success(job: Job, output: ops.Output) -> Ending:
-    """The handler returned."""
-    return ops.CompleteBody(
-        kind=job.kind, job=job.job, fence=job.fence, status="succeeded", outputs=(output,)
-    )
-
-
-def after_error(job: Job, retry: ops.Retry, failure: ops.Failure, *, chance: float) -> Ending:
-    """A yield while attempts are left, else a completion that says what went wrong (M22)."""
-    if job.attempts + 1 < job.attempts_max and failure.name not in retry.give_up_on:
+def after(
+    job: Job,
+    retry: ops.Retry,
+    *,
+    outputs: tuple[ops.Output, ...] = (),
+    failure: ops.Failure | None = None,
+    exit_code: int | None = None,
+    chance: float,
+) -> Ending:
+    """A yield after a failure while attempts are left, else a completion (M22)."""
+    if failure is not None and _is_worth_another(job, retry, failure):
         delay_ms = backoff_ms(
             job.attempts, base_ms=retry.base_ms, cap_ms=retry.cap_ms, chance=chance
         )
@@ -31,8 +32,18 @@ def after_error(job: Job, retry: ops.Retry, failure: ops.Failure, *, chance: flo
             error=failure,
         )
     return ops.CompleteBody(
-        kind=job.kind, job=job.job, fence=job.fence, status="failed", error=failure
+        kind=job.kind,
+        job=job.job,
+        fence=job.fence,
+        status="succeeded" if failure is None else "failed",
+        outputs=outputs,
+        error=failure,
+        exit=exit_code,
     )
+
+
+def _is_worth_another(job: Job, retry: ops.Retry, failure: ops.Failure) -> bool:
+    return job.attempts + 1 < job.attempts_max and failure.name not in retry.give_up_on
 
 
 def giving_back(job: Job) -> Ending:

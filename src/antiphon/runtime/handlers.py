@@ -20,6 +20,8 @@ from antiphon.core.ids import digest
 from antiphon.core.manifest import Manifest
 from antiphon.core.ops import Failure, Output
 from antiphon.errors import Malformed, Misconfigured
+from antiphon.runtime.executing import Assignment, Executor, Ran
+from antiphon.runtime.proving import python_runner
 
 RESULT: Final = "result"
 MAX_RESULT_BYTES: Final = 64 * 1024
@@ -40,11 +42,32 @@ class JobContext(Struct, frozen=True, kw_only=True):
 
 
 class Registered(Struct, frozen=True):
-    """A handler and how it is called."""
+    """A handler and how it is called: the executor of its kind."""
 
     function: Handler
     wants_context: bool
     is_async: bool
+
+    @property
+    def grace_s(self) -> float:
+        """A function keeps no time of its own."""
+        return 0
+
+    async def run(self, assignment: Assignment) -> Ran:
+        """Call it; what it returns is the job's one output."""
+        if assignment.manifest.handler != assignment.kind:
+            raise Malformed(
+                f"a job of kind {assignment.kind} names the handler @{assignment.manifest.handler}",
+                reason="manifest",
+            )
+        context = JobContext(
+            kind=assignment.kind,
+            job=assignment.job,
+            fence=assignment.fence,
+            attempt=assignment.attempt,
+        )
+        output = await run_handler(self, assignment.manifest, context)
+        return Ran(runner=python_runner(), outputs=(output,))
 
 
 class Handlers:
@@ -71,9 +94,9 @@ class Handlers:
         is_async = inspect.iscoroutinefunction(function)
         self._by_kind[kind] = Registered(function, wants_context, is_async)
 
-    def find(self, kind: str) -> Registered | None:
-        """The handler for a kind, or None."""
-        return self._by_kind.get(kind)
+    def find(self, kind: str, manifest: Manifest) -> Executor | None:
+        """The handler of a kind; None for a command, which another worker may run."""
+        return None if manifest.handler is None else self._by_kind.get(kind)
 
 
 def call_text(args: tuple[object, ...], kwargs: dict[str, object]) -> str:

@@ -16,25 +16,24 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 from msgspec import Struct
 
-from antiphon.core import clock, endings, lanes, ops, proof, subjects
-from antiphon.core.jobs import Job, State
+from antiphon.core import lanes, ops, subjects
+from antiphon.core.jobs import State
 from antiphon.core.lanes import Lane
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry
-from antiphon.core.standoff import JITTER_S, LONGEST_S, standoff_s
+from antiphon.core.standoff import JITTER_S, LONGEST_S
 from antiphon.core.subjects import queue_name as queue_name  # noqa: PLC0414 - also found here
 from antiphon.errors import AntiphonError, Conflict, LostRace, Unavailable
-from antiphon.runtime import proving
-from antiphon.runtime.handlers import Handlers, JobContext, Registered, failure_of, run_handler
 from antiphon.runtime.keeper import Keeper
 from antiphon.runtime.peer import LaneView, Peer
-from antiphon.runtime.tenure import Tenure, TenureLost
+from antiphon.runtime.serving import Server
+from antiphon.runtime.tenure import Tenure
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from antiphon.core.manifest import Manifest
     from antiphon.ports import Delivery, WorkQueue
+    from antiphon.runtime.executing import Repertoire
 
 UNAVAILABLE_NAK_S: Final = 2.0
 CLAIM_TRIES: Final = 8
@@ -53,16 +52,14 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
 
 
 class Worker:
-    """Runs registered handlers for announced jobs until it is told to stop."""
+    """Runs what it can of the announced jobs until it is told to stop."""
 
-    def __init__(self, peer: Peer, handlers: Handlers, settings: WorkerSettings) -> None:
+    def __init__(self, peer: Peer, repertoire: Repertoire, settings: WorkerSettings) -> None:
         """Nothing happens before `run`."""
         self.peer = peer
-        self.handlers = handlers
+        self.repertoire = repertoire
         self.settings = settings
         self.ready = asyncio.Event()
-        self.done = 0
-        """Jobs of which this worker has read the accepted end."""
         self._draining = asyncio.Event()
         self._queues: list[WorkQueue] = []
         self._hot: WorkQueue | None = None
@@ -71,6 +68,12 @@ class Worker:
         self._tasks: asyncio.TaskGroup | None = None
         self._stopping = False
         self._keeper = Keeper()
+        self._server = Server(peer)
+
+    @property
+    def done(self) -> int:
+        """Jobs of which this worker has read the accepted end."""
+        return self._server.done
 
     @property
     def busy(self) -> int:
@@ -83,7 +86,7 @@ class Worker:
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             pullers = []
-            for kind in self.handlers.kinds:
+            for kind in self.repertoire.kinds:
                 for urgency in subjects.CLASSES:
                     announcements = subjects.calls_of(self.peer.mesh, urgency, kind, below=False)
                     queue = await stack.enter_async_context(
@@ -179,8 +182,7 @@ class Worker:
 
     async def _answer(self, delivery: Delivery, kind: str, loan_s: float) -> None:
         entry = self.peer.open(delivery.record)
-        handler = self.handlers.find(kind)
-        if handler is None or not isinstance(entry.op, ops.JobSchedule | ops.JobOffer):
+        if not isinstance(entry.op, ops.JobSchedule | ops.JobOffer):
             # Not an op, or not on its own subject: it announces nothing to anybody.
             delivery.ack()
             return
@@ -191,25 +193,25 @@ class Worker:
             return
         self._in_hand.add((kind, job_id))
         try:
-            lane = self._assumed_lane(delivery, entry)
-            await self._take(delivery, kind, job_id, lane, handler, loan_s)
+            await self._take(delivery, entry, kind, job_id, loan_s)
         finally:
             self._in_hand.discard((kind, job_id))
 
     async def _take(
-        self,
-        delivery: Delivery,
-        kind: str,
-        job_id: str,
-        lane: Lane | None,
-        handler: Registered,
-        loan_s: float,
+        self, delivery: Delivery, entry: Entry, kind: str, job_id: str, loan_s: float
     ) -> None:
         """Claim the job and serve it, or settle the announcement."""
+        lane = self._assumed_lane(delivery, entry)
+        body = entry.op.body if isinstance(entry.op, ops.JobSchedule) else None
         for attempt in range(CLAIM_TRIES):
             if lane is None:
                 view = await self.peer.read_lane(kind, job_id, at_least=delivery.record.seq)
-                lane = view.lane
+                lane, body = view.lane, _schedule_in(view)
+            executor = self.repertoire.find(kind, body.manifest) if body is not None else None
+            if executor is None and body is not None:
+                # Another worker of this kind may know how.
+                delivery.nak(self._jitter_s(LONGEST_S))
+                return
             try:
                 held = await self._claim(delivery, kind, job_id, lane)
             except LostRace:
@@ -219,8 +221,9 @@ class Worker:
             if held is None:
                 return
             view, claimed_boot_s = held
-            if view.lane.job is None:
-                return
+            body = _schedule_in(view)
+            if view.lane.job is None or body is None or executor is None:
+                raise AntiphonError(f"the schedule of job {job_id} is not on its lane")
             tenure = Tenure(
                 self.peer,
                 delivery,
@@ -231,7 +234,7 @@ class Worker:
                 keeper=self._keeper,
                 spawn=self._spawn,
             )
-            await self._serve(tenure, view, handler)
+            await self._server.serve(tenure, body, executor)
             return
         delivery.nak(self._jitter_s(LONGEST_S))
 
@@ -263,7 +266,7 @@ class Worker:
         body = ops.ClaimBody(kind=kind, job=job_id, lease_ms=job.lease_ms, begin=True)
         verdict = self.peer.foresee(ops.JobClaim, body, lane, prev=lane.job_tail)
         if verdict is not Reason.OK:
-            self._stay_away(delivery, job, verdict)
+            self._server.stay_away(delivery, job, verdict)
             return None
         draft = self.peer.author.draft(ops.JobClaim, body, prev=lane.job_tail)
         try:
@@ -272,29 +275,15 @@ class Worker:
             view = await self.peer.read_lane(kind, job_id, at_least=delivery.record.seq)
             if view.lane.job is None or view.lane.job.state is State.PENDING:
                 raise LostRace(f"someone wrote on job {job_id} first") from None
-            self._stay_away(delivery, view.lane.job, Reason.HELD)
+            self._server.stay_away(delivery, view.lane.job, Reason.HELD)
             return None
         view = await self.peer.read_lane(kind, job_id, at_least=seq)
         mine = view.lane.job
         verdict = view.verdict_of(draft.op_id) or Reason.HELD
         if verdict is Reason.OK and mine and mine.claimer == self.peer.author.did:
             return view, boot_s
-        self._stay_away(delivery, mine or job, verdict)
+        self._server.stay_away(delivery, mine or job, verdict)
         return None
-
-    def _stay_away(self, delivery: Delivery, job: Job, verdict: Reason) -> None:
-        """Settle an announcement that cannot be answered now: not before it could be."""
-        if job.is_terminal:
-            delivery.ack()
-            return
-        wait_s = standoff_s(
-            job,
-            verdict,
-            by=self.peer.author.did,
-            now_ms=self.peer.wall.now_ms(),
-            chance=self.peer.entropy.random(),
-        )
-        delivery.nak(wait_s)
 
     # --- one tenure ---------------------------------------------------------------------------
 
@@ -303,70 +292,9 @@ class Worker:
             raise RuntimeError("spawned outside run()")
         return self._tasks.create_task(work)
 
-    async def _serve(self, tenure: Tenure, view: LaneView, handler: Registered) -> None:
-        """Run the handler under the lease and bring the end to the log."""
-        job = tenure.job
-        schedule = view.entry_at(job.scheduled_seq)
-        if schedule is None or not isinstance(schedule.op, ops.JobSchedule):
-            raise AntiphonError(f"the schedule of job {job.job} is not on its lane")
-        body = schedule.op.body
-        context = JobContext(kind=job.kind, job=job.job, fence=job.fence, attempt=job.attempts + 1)
-        work = asyncio.ensure_future(run_handler(handler, body.manifest, context))
-        limit_s = body.manifest.timeout
-        tenure.keep(work, limit_s=limit_s)
-        end: endings.Ending
-        try:
-            output = await work
-            end = endings.success(job, output)
-        except asyncio.CancelledError:
-            work.cancel()
-            if tenure.is_out_of_time:
-                late = TimeoutError(f"took longer than {limit_s} s")
-                await self._end(tenure, self._after(job, body.retry, late), body.manifest)
-                return
-            if tenure.lost is None:
-                await self._end(tenure, endings.giving_back(tenure.job), body.manifest)
-                return
-            log.warning("tenure_lost", job=job.job, verdict=tenure.lost.verdict.value)
-            self._stay_away(tenure.delivery, tenure.job, Reason.HELD)
-            return
-        except Exception as error:
-            log.debug("handler_failed", kind=job.kind, job=job.job, exc_info=error)
-            end = self._after(job, body.retry, error)
-        finally:
-            tenure.release()
-        await self._end(tenure, end, body.manifest)
 
-    def _after(self, job: Job, retry: ops.Retry, error: Exception) -> endings.Ending:
-        chance = self.peer.entropy.random()
-        return endings.after_error(job, retry, failure_of(error), chance=chance)
-
-    def _proved(self, tenure: Tenure, end: ops.CompleteBody, content: Manifest) -> ops.CompleteBody:
-        run = proving.Run(
-            manifest=content,
-            started=clock.unpack(tenure.fence),
-            usage=proof.Usage(wall_ms=tenure.held_ms),
-            runner=proving.python_runner(),
-        )
-        return proving.prove(self.peer, end, run)
-
-    async def _end(self, tenure: Tenure, end: endings.Ending, content: Manifest) -> None:
-        """Write the end, with its proof; acknowledge only if the log shows the job as ended."""
-        kind: type[ops.JobOp] = ops.JobYield
-        if isinstance(end, ops.CompleteBody):
-            kind, end = ops.JobComplete, self._proved(tenure, end, content)
-        try:
-            verdict = await tenure.write(kind, end)
-        except TenureLost as lost:
-            log.warning("end_refused", job=tenure.job.job, op=kind.TYPE, verdict=lost.verdict.value)
-            self._stay_away(tenure.delivery, tenure.job, Reason.HELD)
-            return
-        except LostRace as lost_race:
-            raise Unavailable(lost_race.message) from lost_race
-        if not verdict.is_accepted:
-            log.warning("end_refused", job=tenure.job.job, op=kind.TYPE, verdict=verdict.value)
-        if tenure.job.is_terminal:
-            self.done += 1
-            tenure.delivery.ack()
-        else:
-            self._stay_away(tenure.delivery, tenure.job, Reason.NOT_YET)
+def _schedule_in(view: LaneView) -> ops.ScheduleBody | None:
+    """What a lane's job was called with; None where no call was accepted."""
+    job = view.lane.job
+    entry = view.entry_at(job.scheduled_seq) if job is not None else None
+    return entry.op.body if entry is not None and isinstance(entry.op, ops.JobSchedule) else None

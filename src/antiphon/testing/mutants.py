@@ -29,8 +29,8 @@ from antiphon.core.reasons import Reason
 from antiphon.core.ucan import Chain, signatures
 from antiphon.core.ucan import chain as chain_rules
 from antiphon.engines.memory.log import LogStore
+from antiphon.runtime.serving import Server
 from antiphon.runtime.tenure import Tenure
-from antiphon.runtime.worker import Worker
 from antiphon.testing.simulation.world import Outcome, Plan, run
 
 SEEDS: Final = 200
@@ -72,13 +72,13 @@ def no_fence_check() -> Iterator[None]:
 @contextmanager
 def early_ack() -> Iterator[None]:
     """A worker acknowledges before it has read the accepted end."""
-    really_end: Any = Worker._end  # noqa: SLF001 - a mutant reaches where nobody else does
+    really_end: Any = Server._write  # noqa: SLF001 - a mutant reaches where nobody else does
 
-    async def end(self: Worker, tenure: Tenure, *rest: Any) -> None:
+    async def end(self: Server, tenure: Tenure, *rest: Any) -> None:
         tenure.delivery.ack()
         await really_end(self, tenure, *rest)
 
-    with patched(Worker, "_end", end):
+    with patched(Server, "_write", end):
         yield
 
 
