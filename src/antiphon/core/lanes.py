@@ -120,8 +120,10 @@ def _judge(
     entry: Entry,
     deps: Mapping[int, Dep],
 ) -> Job | Reason:
-    if entry.fault is not None:
-        return entry.fault_under(protocol_of(control)) or entry.fault
+    if entry.fault is not None or entry.fault_first is not None:
+        found = entry.fault_under(protocol_of(control))
+        if found is not None:
+            return found
     op = entry.op
     if control is None or op is None or not isinstance(op, ops.JOB_TYPES):
         return Reason.GENESIS

@@ -22,9 +22,12 @@ if TYPE_CHECKING:
 
 MAX_WORDS: Final = 1024
 MAX_INPUTS: Final = 1024
+MAX_OUTPUTS: Final = 256
+MAX_SECRETS: Final = 64
 MAX_TIMEOUT_S: Final = 366 * 24 * 3600
 
 Digest = Annotated[str, Meta(pattern=r"^blake3:[0-9a-f]{64}\Z")]
+SECRET_NAME: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z"
 EnvName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z", max_length=256)]
 
 
@@ -108,6 +111,30 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ]
         | UnsetType
     ) = UNSET
+    outputs: (
+        Annotated[
+            tuple[Annotated[str, Meta(min_length=1, max_length=1024)], ...],
+            Meta(
+                max_length=MAX_OUTPUTS,
+                description="Which files a command leaves behind are kept: globs over its work"
+                " directory.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    secrets: (
+        Annotated[
+            tuple[Annotated[str, Meta(pattern=SECRET_NAME)], ...],
+            Meta(
+                max_length=MAX_SECRETS,
+                description="Names of secrets that the worker has, and shows the command as files.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    network: (
+        Annotated[bool, Meta(description="Whether the command asks for the network.")] | UnsetType
+    ) = UNSET
     policy_root: (
         Annotated[
             str,
@@ -134,6 +161,11 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """The kind of the registered handler that this names, or None for a command."""
         word = self.command[0]
         return word[1:] if word.startswith("@") else None
+
+    @property
+    def asks(self) -> bool:
+        """Whether it has fields that are read from protocol 2 on only."""
+        return any(one is not UNSET for one in (self.outputs, self.secrets, self.network))
 
 
 def core_bytes(manifest: Manifest) -> bytes:
@@ -180,6 +212,8 @@ def author(fields: Mapping[str, object]) -> Manifest:
     """
     plain = dict(fields)
     plain.setdefault("args", [])
+    if plain.get("network") is False:
+        del plain["network"]  # not asking has one form: saying nothing
     if isinstance(plain.get("timeout"), str):
         plain["timeout"] = seconds(str(plain["timeout"]))
     given = plain.get("inputs")

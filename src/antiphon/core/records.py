@@ -73,8 +73,10 @@ def open_record(mesh: str, seq: int, commit_ms: int, subject: str, payload: byte
         op_bytes, block = signing.unframe(payload)
         is_framed = True
         op = codec.decode(op_bytes, ops.decoder)
-        if isinstance(op, ops.MeshSeal):
-            first = _first_fault(op_bytes)
+        if isinstance(op, ops.MeshSeal) or (
+            isinstance(op, ops.JobSchedule) and op.body.manifest.asks
+        ):
+            first = _first_fault(op_bytes) or Reason.MALFORMED
         if op.mesh != mesh and not isinstance(op, ops.MeshGenesis):
             fault: Reason | None = Reason.MESH
         elif ops.subject_of(op, op_bytes) != subject:

@@ -56,6 +56,12 @@ _MISSING: Final = {
 # Forms that the core checks by pattern or bound: what each is, and an example.
 _FORMS: Final = {
     "cwd": ("a path of 1 to 4096 characters", "cwd: src"),
+    "outputs": ("a list of globs, each of 1 to 1024 characters", "outputs: ['*.txt']"),
+    "secrets": (
+        "a list of names in letters, digits, '_', '.' and '-'",
+        "secrets: [registry-token]",
+    ),
+    "network": ("true or false", "network: true"),
     "policy_root": ("'sha256:' and 64 hex digits in lower case", "policy_root: 'sha256:9f86…'"),
     "ulid": (
         "a ULID: 26 digits and capital letters",
@@ -100,7 +106,7 @@ def _mistakes(fields: dict[str, Any]) -> Iterator[Mistake]:
     for name, value in fields.items():
         path: Path = (name,)
         match name:
-            case "command" | "args":
+            case "command" | "args" | "outputs" | "secrets":
                 yield from _in_words(path, value)
             case "timeout":
                 yield from _in_timeout(path, value)
@@ -108,6 +114,9 @@ def _mistakes(fields: dict[str, Any]) -> Iterator[Mistake]:
                 yield from _in_env(path, value)
             case "inputs":
                 yield from _in_inputs(path, value)
+            case "network":
+                if not isinstance(value, bool):
+                    yield _unfit(path)
             case _:
                 yield from _in_text(path, value)
 

@@ -83,6 +83,9 @@ FULL = {
     "inputs": [
         {"kind": "blobptr", "algo": "blake3", "hash": f"blake3:{DIGEST}", "size": 1, "name": "a"}
     ],
+    "outputs": ["*.txt"],
+    "secrets": ["token"],
+    "network": True,
     "policy_root": f"sha256:{DIGEST}",
 }
 
@@ -105,6 +108,10 @@ FULL = {
         {"inputs": [{**FULL["inputs"][0], "size": 2}]},
         {"inputs": [{**FULL["inputs"][0], "name": "b"}]},
         {"inputs": FULL["inputs"] * 2},
+        {"outputs": ["*"]},
+        {"outputs": []},
+        {"secrets": ["token", "key"]},
+        {"network": False},
         {"policy_root": "sha256:" + "1" * 64},
     ],
     ids=str,
@@ -113,7 +120,9 @@ def test_every_other_field_changes_the_id(change):
     assert job_id(author({**FULL, **change})) != job_id(author(FULL))
 
 
-@pytest.mark.parametrize("field", ["env", "cwd", "inputs", "policy_root"])
+@pytest.mark.parametrize(
+    "field", ["env", "cwd", "inputs", "outputs", "secrets", "network", "policy_root"]
+)
 def test_leaving_an_optional_field_out_is_another_job_than_any_value_of_it(field):
     without = {key: value for key, value in FULL.items() if key != field}
     assert f'"{field}":'.encode() not in core_bytes(author(without))
@@ -157,12 +166,17 @@ def test_a_digest_may_be_written_bare_and_is_hashed_with_its_prefix(digest):
 def test_exactly_these_fields_and_three_of_them_are_always_there():
     named = dict.fromkeys(manifest.Manifest.__struct_fields__)
     assert list(named) == [
-        "command", "args", "timeout", "env", "cwd", "inputs", "policy_root", "ulid",
+        "command", "args", "timeout", "env", "cwd", "inputs",
+        "outputs", "secrets", "network", "policy_root", "ulid",
     ]  # fmt: skip
     everything = author({**FULL, "ulid": ULID})
     assert set(msgspec.to_builtins(everything)) == set(named)
     least = msgspec.to_builtins(author({"command": ["true"], "timeout": 0}))
     assert least == {"command": ("true",), "args": (), "timeout": 0}
+
+
+def test_not_asking_for_the_network_has_one_form():
+    assert job_id(author({**SEED, "network": False})) == job_id(author(SEED))
 
 
 REFUSED = [
@@ -197,6 +211,12 @@ REFUSED = [
     {**SEED, "inputs": [{"kind": "blobptr", "algo": "blake3", "hash": DIGEST, "mode": 1}]},
     {**SEED, "inputs": [{"kind": "nonce", "nonce": "short"}]},
     {**SEED, "inputs": [{"kind": "file", "path": "x"}]},
+    {**SEED, "outputs": "*.txt"},
+    {**SEED, "outputs": [""]},
+    {**SEED, "outputs": ["x"] * 257},
+    {**SEED, "secrets": ["../key"]},
+    {**SEED, "secrets": {"token": "hunter2"}},
+    {**SEED, "network": "yes"},
     {**SEED, "policy_root": DIGEST},
     {**SEED, "ulid": "01arz3ndektsv4rrffq69g5fav"},
     {**SEED, "ulid": "8ZZZZZZZZZZZZZZZZZZZZZZZZZ"},
@@ -247,7 +267,7 @@ def test_the_id_is_the_blake3_of_the_bytes_without_the_ulid(plain):
 SCHEMA = json.loads(
     (Path(__file__).resolve().parents[3] / "docs/schemas/manifest.schema.json").read_text()
 )
-TYPES = {"object": dict, "array": list, "string": str, "integer": int}
+TYPES = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
 SAYS_NOTHING = {"$schema", "$id", "$defs", "title", "description", "default"}
 
 
@@ -262,7 +282,7 @@ def fits(value, schema):
 
 def is_of(value, name):
     if isinstance(value, bool):
-        return False
+        return name == "boolean"
     whole = name == "integer" and isinstance(value, float) and value.is_integer()
     return whole or isinstance(value, TYPES[name])
 
