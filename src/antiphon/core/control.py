@@ -9,11 +9,13 @@ worker that just arrived judge the same record alike.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core import ops, subjects
+from antiphon.core.deps import NO_DEPS, Dep, are_present
 from antiphon.core.grants import Grants, open_token
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Activation, Entry, open_anywhere
@@ -100,7 +102,7 @@ class ControlHistory:
         """The last sequence on a control subject, 0 if none: what a new op there names."""
         return self._tails.get(subject, 0)
 
-    def apply(self, entry: Entry, *, deps_present: bool = True) -> Reason:
+    def apply(self, entry: Entry, deps: Mapping[int, Dep] = NO_DEPS) -> Reason:
         """Judge one control record and remember its effect. Feeding one twice changes nothing."""
         if entry.seq <= self.applied:
             raise ValueError(f"control record {entry.seq} was fed after {self.applied}")
@@ -119,7 +121,7 @@ class ControlHistory:
             return self._found(entry, op)
         if current is None or not isinstance(op, ops.CONTROL_TYPES):
             return Reason.GENESIS
-        verdict = _judge(current, entry, op, before, deps_present=deps_present)
+        verdict = _judge(current, entry, op, before, deps)
         if verdict is not Reason.OK:
             return verdict
         if isinstance(op, ops.UcanDelegate):
@@ -203,15 +205,14 @@ def _judge(
     entry: Entry,
     op: OwnerOp | GrantOp | ops.MeshRecover | ops.MeshEvidence,
     before: int,
-    *,
-    deps_present: bool,
+    deps: Mapping[int, Dep],
 ) -> Reason:
     fault = time_fault(control, entry, op.hlc)
     if fault is not None:
         return fault
     if op.prev != before:
         return Reason.PREV
-    if not deps_present:
+    if op.deps and not are_present(control.rules.protocol, entry, deps):
         return Reason.MISSING_DEP
     if op.author in control.quarantined and op.author != control.owner:
         return Reason.QUARANTINED

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from antiphon.core import authority, ops, subjects
 from antiphon.core.control import Control, protocol_of, time_fault
+from antiphon.core.deps import NO_DEPS, Dep, are_present
 from antiphon.core.jobs import HELD, Job
 from antiphon.core.reasons import Reason
 from antiphon.core.transitions import TRANSITIONS, Moment, scheduled, without_authority
@@ -51,15 +52,7 @@ class Lane(Struct, frozen=True, gc=False):
         return self.tails[_JOB]
 
 
-class Dep(Struct, frozen=True, gc=False):
-    """What the log holds at a sequence that an op names."""
-
-    op_id: str
-    subject: str
-
-
 EMPTY: Final = Lane()
-NO_DEPS: Final[Mapping[int, Dep]] = {}
 
 
 class Outcome(Struct, frozen=True, gc=False):
@@ -133,7 +126,7 @@ def _judge(
         return fault
     if op.prev != before:
         return Reason.PREV
-    if op.deps and not are_present(op.deps, entry.seq, deps):
+    if op.deps and not are_present(control.rules.protocol, entry, deps):
         return Reason.MISSING_DEP
     fault = authority.fault(control, op, entry, job)
     if fault is not None:
@@ -150,16 +143,3 @@ def _judge(
         return Reason.EQUIVOCATION if same else Reason.STALE
     cell = TRANSITIONS[type(op)][job.state]
     return cell if isinstance(cell, Reason) else cell(job, op, at)
-
-
-def are_present(named: tuple[tuple[int, str], ...], seq: int, deps: Mapping[int, Dep]) -> bool:
-    """Whether every named record was committed before `seq` with that very id.
-
-    The bound matters: a reader who comes later finds records at sequences that had not been
-    given out yet when the op was committed, and must not count them.
-    """
-    for at, op_id in named:
-        found = deps.get(at)
-        if at >= seq or found is None or found.op_id != op_id:
-            return False
-    return True

@@ -11,7 +11,7 @@ itself makes of the log. A node that does not see every record can judge all but
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from antiphon.core import codec, ops
 from antiphon.core.control import Control, protocol_of, time_fault
+from antiphon.core.deps import NO_DEPS, Dep, are_present
 from antiphon.core.ids import digest
 from antiphon.core.reasons import Reason
 
@@ -83,14 +84,13 @@ def judge(
     seals: Seals,
     entry: Entry,
     own: OwnMark | None,
-    *,
-    deps_present: bool = True,
+    deps: Mapping[int, Dep] = NO_DEPS,
 ) -> Outcome:
     """Judge one record of the seal subject.
 
     `own` tells what this node has up to a sequence, and is asked last; None if it cannot know.
     """
-    verdict = _verdict(control, seals, entry, own, deps_present=deps_present)
+    verdict = _verdict(control, seals, entry, own, deps)
     if verdict is Reason.OK:
         return Outcome(verdict, accepted(entry.seq, entry))
     return Outcome(verdict, replace(seals, tail=entry.seq))
@@ -101,8 +101,7 @@ def _verdict(
     seals: Seals,
     entry: Entry,
     own: OwnMark | None,
-    *,
-    deps_present: bool,
+    deps: Mapping[int, Dep],
 ) -> Reason:
     fault = entry.fault_under(protocol_of(control))
     if fault is not None:
@@ -115,7 +114,7 @@ def _verdict(
         return fault
     if op.prev != seals.tail:
         return Reason.PREV
-    if not deps_present:
+    if op.deps and not are_present(control.rules.protocol, entry, deps):
         return Reason.MISSING_DEP
     if op.author in control.quarantined and op.author != control.owner:
         return Reason.QUARANTINED

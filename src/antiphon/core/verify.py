@@ -26,9 +26,9 @@ from msgspec import Meta, Struct
 from antiphon.core import codec, lanes, merkle, ops, records, seals, signing, subjects
 from antiphon.core.bodies import JobId, Kind
 from antiphon.core.control import Control, ControlHistory
+from antiphon.core.deps import Dep
 from antiphon.core.ids import digest, mesh_id
 from antiphon.core.jobs import Job
-from antiphon.core.lanes import Dep
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry
 from antiphon.errors import Malformed, Rejected
@@ -233,8 +233,7 @@ def _replayed(
     for shown, entry in zip(bundle.records, entries, strict=True):
         named = entry.op.deps if entry.op is not None else ()
         if subjects.matches(control_subjects, entry.subject):
-            present = lanes.are_present(named, entry.seq, deps)
-            verdict = history.apply(entry, deps_present=present)
+            verdict = history.apply(entry, deps)
         elif subjects.lane_of(entry.subject) == own_lane:
             outcome = lanes.apply(history.at(entry.seq), lane, entry, deps)
             lane, verdict = outcome.lane, outcome.verdict

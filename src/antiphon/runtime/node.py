@@ -16,9 +16,10 @@ from msgspec import Struct
 
 from antiphon.core import lanes, ops, seals, subjects
 from antiphon.core.control import protocol_of
+from antiphon.core.deps import Dep
 from antiphon.core.ids import digest
 from antiphon.core.jobs import HELD, Job, State
-from antiphon.core.lanes import Dep, Lane
+from antiphon.core.lanes import Lane
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry
 from antiphon.errors import Corrupt, Unavailable
@@ -183,13 +184,12 @@ class FullNode:
 
     def _judge_seal(self, entry: Entry) -> Reason:
         """The verdict on a record of the seal subject; one that does not match is told loudly."""
-        named = entry.op.deps if entry.op is not None else ()
         outcome = seals.judge(
             self.peer.history.at(entry.seq),
             self.seals,
             entry,
             self._own_mark if self.replica.tree.is_kept else None,
-            deps_present=lanes.are_present(named, entry.seq, self._deps(entry)),
+            self._deps(entry),
         )
         self.seals = outcome.seals
         if outcome.verdict is Reason.OK:

@@ -16,8 +16,9 @@ from msgspec import Struct
 from antiphon.core import lanes, ops, records, signing, subjects
 from antiphon.core.backoff import backoff_ms
 from antiphon.core.control import Control, ControlHistory
+from antiphon.core.deps import Dep
 from antiphon.core.ids import digest
-from antiphon.core.lanes import Dep, Lane
+from antiphon.core.lanes import Lane
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry
 from antiphon.core.wallet import Wallet
@@ -192,18 +193,12 @@ class Peer:
                 if record.seq <= self.history.applied:
                     continue
                 entry = self.open(record)
-                present = await self._deps_present(entry)
-                verdict = self.history.apply(entry, deps_present=present)
+                verdict = self.history.apply(entry, await self.load_deps(entry))
                 self.control_verdicts[record.seq] = verdict
                 if verdict.is_accepted:
                     self.merge(entry)
                     self.author.clock.max_drift_ms = self.control.rules.max_drift_ms
             self._confirmed = max(self._confirmed, upto)
-
-    async def _deps_present(self, entry: Entry) -> bool:
-        if entry.op is None or not entry.op.deps:
-            return True
-        return lanes.are_present(entry.op.deps, entry.seq, await self.load_deps(entry))
 
     # --- lanes --------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from antiphon.core import codec, lanes, ops, records, seals, signing, subjects
 from antiphon.core.control import ControlHistory
+from antiphon.core.deps import Dep
 from antiphon.core.ids import digest, mesh_id
 from antiphon.core.jobs import Job
 from antiphon.core.manifest import Manifest, job_id
@@ -36,13 +37,13 @@ class Record:
     payload: bytes
 
 
-def dep_of(record: Record) -> lanes.Dep:
+def dep_of(record: Record) -> Dep:
     """What a record is to an op that names it."""
     try:
         op_bytes, _ = signing.unframe(record.payload)
     except Malformed:
         op_bytes = record.payload
-    return lanes.Dep(digest(op_bytes), record.subject)
+    return Dep(digest(op_bytes), record.subject)
 
 
 class Reader:
@@ -77,13 +78,11 @@ class Reader:
         named = entry.op.deps if entry.op is not None else ()
         deps = {seq: dep_of(self.log[seq - 1]) for seq, _ in named if 0 < seq <= len(self.log)}
         if subjects.matches(subjects.all_control(self.mesh), record.subject):
-            present = lanes.are_present(named, record.seq, deps)
-            return self.history.apply(entry, deps_present=present)
+            return self.history.apply(entry, deps)
         if record.subject == subjects.seal(self.mesh):
-            present = lanes.are_present(named, record.seq, deps)
             own = self.mark_at if len(self.verdicts) == record.seq - 1 else None
             control = self.history.at(record.seq)
-            told = seals.judge(control, self.seals, entry, own, deps_present=present)
+            told = seals.judge(control, self.seals, entry, own, deps)
             self.seals = told.seals
             return told.verdict
         pair = subjects.lane_of(record.subject)

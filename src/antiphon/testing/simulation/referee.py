@@ -103,8 +103,7 @@ class Referee:
         stored = {seq: self.log.at(seq) for seq, _ in named}
         deps = {seq: dep_of(found) for seq, found in stored.items() if found is not None}
         if key is None:
-            present = lanes.are_present(named, entry.seq, deps)
-            return self.history.apply(entry, deps_present=present)
+            return self.history.apply(entry, deps)
         lane = self.lanes.get(key, lanes.EMPTY)
         outcome = lanes.apply(self.history.at(entry.seq), lane, entry, deps)
         self.lanes[key] = outcome.lane
