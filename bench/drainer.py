@@ -23,9 +23,6 @@ from antiphon.runtime.home import Home
 from antiphon.runtime.worker import WorkerSettings, queue_name
 from bench.lives import KIND
 
-CLAIM_BYTES, COMPLETE_BYTES = 520, 720
-"""What Antiphon's own records weigh, signature block included; checked by the parent."""
-
 
 async def noop(_number: int) -> int:
     return 0
@@ -43,8 +40,9 @@ async def ours(home: Home, slots: int, jobs: int) -> None:
         print(f"done {worker.done}", flush=True)
 
 
-async def bare(home: Home, slots: int, jobs: int, name: str) -> None:
+async def bare(home: Home, slots: int, jobs: int, name: str, sizes: tuple[int, int]) -> None:
     tokens = itertools.count()
+    claim, complete = (b"x" * size for size in sizes)
     done = 0
     async with assembly.join(home, "worker") as station:
         log, mesh = station.engine.log, home.mesh().mesh
@@ -64,13 +62,13 @@ async def bare(home: Home, slots: int, jobs: int, name: str) -> None:
                     try:
                         seq = await log.append(
                             subject,
-                            b"c" * CLAIM_BYTES,
+                            claim,
                             message_id=f"{name}{next(tokens)}",
                             expected_last=0,
                         )
                         await log.append(
                             subject,
-                            b"d" * COMPLETE_BYTES,
+                            complete,
                             message_id=f"{name}{next(tokens)}",
                             expected_last=seq,
                         )
@@ -101,12 +99,13 @@ def main() -> None:
     parser.add_argument("--slots", type=int, required=True)
     parser.add_argument("--jobs", type=int, required=True)
     parser.add_argument("--name", required=True)
+    parser.add_argument("--sizes", type=int, nargs=2, default=(0, 0))
     args = parser.parse_args()
     home = Home(args.home)
     work = (
         ours(home, args.slots, args.jobs)
         if args.mode == "ours"
-        else bare(home, args.slots, args.jobs, args.name)
+        else bare(home, args.slots, args.jobs, args.name, tuple(args.sizes))
     )
     _run(work)
 

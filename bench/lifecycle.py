@@ -25,6 +25,7 @@ from antiphon import assembly
 from antiphon.assembly import hosting
 from antiphon.core import manifest, ops, subjects
 from antiphon.core.rules import PROTOCOL, Rules
+from antiphon.ports import Record
 from antiphon.runtime.author import Draft
 from antiphon.runtime.handlers import call_text
 from antiphon.runtime.home import Home
@@ -59,13 +60,21 @@ async def submit(peer: Peer, first: int, count: int) -> None:
         await asyncio.gather(*(one(number) for number in numbers))
 
 
-async def start_worker(mode: str, home: Home, jobs: int, name: str) -> Process:
+Sizes = tuple[int, int]
+"""Bytes of a claim and of a completion."""
+ANY_SIZE: Sizes = (0, 0)
+
+
+async def start_worker(
+    mode: str, home: Home, jobs: int, name: str, sizes: Sizes = ANY_SIZE
+) -> Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "bench.drainer",
         mode,
         *("--home", str(home.path), "--slots", str(SLOTS), "--jobs", str(jobs), "--name", name),
+        *("--sizes", *map(str, sizes)),
         stdout=PIPE,
     )
 
@@ -79,12 +88,13 @@ async def wait_for(process: Process, word: str, timeout_s: float) -> None:
     raise SystemExit(f"a worker ended before it said {word!r}")
 
 
-async def job_records(peer: Peer) -> list[tuple[str, int]]:
-    """(subject, stamp in ns) of every record about jobs, in order."""
-    found, after = [], 0
+async def job_records(peer: Peer) -> list[Record]:
+    """Every record, in order."""
+    found: list[Record] = []
+    after = 0
     while True:
         page = await peer.log.read(after, limit=1000)
-        found += [(record.subject, record.stamp_ns) for record in page.records]
+        found += page.records
         if not page.records:
             return found
         after = page.records[-1].seq
@@ -108,20 +118,22 @@ async def end(process: Process) -> None:
     await process.wait()
 
 
-async def drain(mode: str, jobs: int, workers: int) -> float:
-    """Jobs per second of one round."""
+async def drain(mode: str, jobs: int, workers: int, sizes: Sizes) -> tuple[float, Sizes]:
+    """Jobs per second of one round, and what its records weighed; `sizes` is for the bare side."""
     async with fresh_mesh() as (home, peer), AsyncExitStack() as stack:
         await submit(peer, 0, jobs)
         for number in range(workers):
             wanted = jobs if workers == 1 else 10**9
-            process = await start_worker(mode, home, wanted, f"{mode}{number}-")
+            process = await start_worker(mode, home, wanted, f"{mode}{number}-", sizes)
             stack.push_async_callback(end, process)
         async with asyncio.timeout(600):
             while ((newest := await peer.log.last()) is None) or newest.seq < 1 + 3 * jobs:
                 await asyncio.sleep(0.1)
         about_jobs = f"{subjects.root(peer.mesh)}.job."
-        stamps = [at for name, at in await job_records(peer) if name.startswith(about_jobs)]
-        return jobs / ((max(stamps) - min(stamps)) / 1e9)
+        found = [one for one in await job_records(peer) if one.subject.startswith(about_jobs)]
+        stamps = [one.stamp_ns for one in found]
+        weights = [len(one.payload) for one in found]
+        return jobs / ((max(stamps) - min(stamps)) / 1e9), (min(weights), max(weights))
 
 
 async def claim_latency(jobs: int) -> tuple[list[float], list[float]]:
@@ -143,21 +155,25 @@ async def claim_latency(jobs: int) -> tuple[list[float], list[float]]:
         await wait_for(process, "done", 60)
         called: dict[str, int] = {}
         waits: list[float] = []
-        for subject, stamp_ns in await job_records(peer):
-            job = subject[-64:]
-            if ".call." in subject:
-                called[job] = stamp_ns
-            elif ".job." in subject and job in called:
-                waits.append((stamp_ns - called.pop(job)) / 1e6)
+        for record in await job_records(peer):
+            job = record.subject[-64:]
+            if ".call." in record.subject:
+                called[job] = record.stamp_ns
+            elif ".job." in record.subject and job in called:
+                waits.append((record.stamp_ns - called.pop(job)) / 1e6)
         return waits, writes
 
 
 async def run(jobs: int, rounds: int, workers: int, latency_jobs: int) -> int:
     rates: dict[str, list[float]] = {"ours": [], "bare": []}
+    sizes = ANY_SIZE
     for number in range(rounds):
-        # The side that goes first changes from round to round.
+        # The side that goes first changes from round to round. Ours begins: the bare side then
+        # writes records of the same size.
         for mode in ("ours", "bare") if number % 2 == 0 else ("bare", "ours"):
-            rates[mode].append(await drain(mode, jobs, workers))
+            rate, weights = await drain(mode, jobs, workers, sizes)
+            rates[mode].append(rate)
+            sizes = weights if mode == "ours" else sizes
         say(
             f"round {number + 1}: ours {rates['ours'][-1]:,.0f} jobs/s,"
             f" bare {rates['bare'][-1]:,.0f} jobs/s"
@@ -177,6 +193,7 @@ async def run(jobs: int, rounds: int, workers: int, latency_jobs: int) -> int:
         workers=workers,
         replicas=1,
         sync="always",
+        record_bytes=list(sizes),
         jobs=jobs,
         rounds=rounds,
     )
