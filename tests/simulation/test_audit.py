@@ -30,6 +30,7 @@ def accused(tmp_path, tamper):
             await found
         auditor.every_job_ends(made.workers)
         auditor.promises_kept(made.workload)
+        auditor.seals_are_true()
         await auditor.light_equals_full(made.full)
         await auditor.running_equals_replay(made.full)
 
@@ -149,3 +150,29 @@ def test_a_run_that_does_not_come_to_rest_is_told(tmp_path, monkeypatch):
     outcome = world.run(plan)
     assert {violation.law for violation in outcome.violations} == {"every_job_ends"}
     assert outcome.stories
+
+
+def test_a_seal_over_something_else(tmp_path):
+    def tamper(made):
+        referee = made.ground.referee
+        sealed = next(
+            seq
+            for seq in range(1, referee.log.last_seq + 1)
+            if referee.log.at(seq).subject.endswith(".seal")
+        )
+        assert referee.verdicts[sealed - 1] is Reason.OK
+        referee.verdicts[sealed - 2] = Reason.STALE  # as if the log had said so all along
+
+    async def story(made):
+        made.owner.boot()
+        made.full[0].boot()
+        made.owner.coordinate(made.full[0].keyring.did)
+        await until(lambda: made.ground.referee.sealed)
+        auditor = Auditor(made.ground)
+        auditor.seals_are_true()
+        assert not made.ground.referee.violations
+        tamper(made)
+        auditor.seals_are_true()
+
+    _, outcome = play(tmp_path, story, seed=2)
+    assert {violation.law for violation in outcome.violations} == {"seals_are_true"}

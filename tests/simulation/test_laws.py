@@ -1,5 +1,7 @@
 """Every law can fail: each is shown a history that breaks it, and only it."""
 
+import base64
+import json
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,16 @@ def test_a_second_result():
     assert history.laws_broken == {"one_result", "final"}
 
 
+def test_only_an_eviction_comes_after_the_end_and_none_before():
+    history, fence = held()
+    history.add("complete", 20, fence=fence, status="succeeded")
+    history.add("evict", 30, by="s", hash="blake3:" + "0" * 64)
+    assert not history.broken
+    history, _ = held()
+    history.add("evict", 30, by="s", hash="blake3:" + "0" * 64)
+    assert history.laws_broken == {"final"}
+
+
 def test_a_result_with_an_old_fence():
     history, old = held()
     history.add("yield", 20, fence=old, reason="other")
@@ -61,6 +73,40 @@ def test_a_result_for_a_job_that_nobody_holds():
     history = called()
     history.add("complete", 20, fence="0" * 16, status="succeeded")
     assert history.laws_broken == {"one_result"}
+
+
+def proof(history, carried, *, signer="w", **changes):
+    said = {"kind": KIND, "job": JOB, "fence": carried, "status": "succeeded", "worker": "w"}
+    payload = json.dumps({"predicate": {**said, **changes}}).encode()
+    history.ledger.signed.setdefault(signer, set()).add(payload)
+    return {"payload": base64.b64encode(payload).decode()}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kind": "other"},
+        {"job": "b" * 64},
+        {"fence": "0" * 16},
+        {"status": "failed"},
+        {"worker": "thief"},
+        {"signer": "thief"},
+    ],
+)
+def test_a_result_whose_proof_says_something_else_or_is_somebody_elses(changes):
+    for protocol, given, broken in ((2, {}, set()), (2, changes, {"proved"}), (1, {}, {"proved"})):
+        history, fence = held()
+        history.ledger.rules["protocol"] = protocol
+        shown = proof(history, fence, **given)
+        history.add("complete", 20, fence=fence, status="succeeded", proof=shown)
+        assert history.laws_broken == broken
+
+
+def test_a_result_without_a_proof():
+    history, fence = held()
+    history.ledger.rules["protocol"] = 2
+    history.add("complete", 20, fence=fence, status="succeeded")
+    assert history.laws_broken == {"proved"}
 
 
 def test_a_fence_that_does_not_rise():

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from antiphon.core import authority, lanes, records, transitions
+from antiphon.core import authority, lanes, records, seals, transitions
 from antiphon.core.grants import Grants
 from antiphon.core.ops import JobExpire
 from antiphon.core.ucan import Chain, chain, signatures
@@ -19,6 +19,8 @@ CAUGHT_BY = {
     "expiry_by_local_time": {"not_early"},
     "subject_unchecked": {"own_subject"},
     "routes_unread": {"routed"},
+    "proofs_unread": {"proved"},
+    "seals_unread": {"seals_are_true"},
 }
 ON_CHAINED_WORLDS = {
     "revocation_ignored": {"leases_end", "truly_held"},
@@ -38,6 +40,8 @@ def patchable():
     return [
         transitions._holder_fault,
         transitions.stands_for,
+        transitions._is_proved,
+        seals._judge_content,
         Server._write,
         LogStore.append,
         lanes._judge,
@@ -60,7 +64,7 @@ def test_a_mutant_is_caught_and_its_seed_passes_without_it(name):
     catch = mutants.hunt(name, range(is_chained, mutants.SEEDS, 1 + is_chained))
     assert catch is not None, f"{name} survived {mutants.SEEDS} seeds"
     assert catch.law in (CAUGHT_BY | ON_CHAINED_WORLDS)[name], catch
-    assert mutants.unmutated([catch.seed]) == []
+    assert mutants.unmutated([catch.seed], name) == []
 
 
 @pytest.mark.parametrize("name", mutants.MUTANTS)
@@ -75,7 +79,7 @@ def test_a_survivor_fails_the_command(capsys, monkeypatch):
     harmless = {"harmless": mutants.MUTANTS["early_ack"]}
     monkeypatch.setattr(mutants, "MUTANTS", harmless)
     monkeypatch.setattr(mutants, "hunt", lambda *_: None)
-    monkeypatch.setattr(mutants, "unmutated", lambda _: [])
+    monkeypatch.setattr(mutants, "unmutated", lambda *_: [])
     assert mutants.main(["--seeds", "2"]) == 1
     report = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (report["mutants"], report["caught"], report["seeds_max"]) == (1, 0, 2)

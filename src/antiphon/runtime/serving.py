@@ -54,7 +54,7 @@ class Server:
             if tenure.is_out_of_time:
                 ran = self._unfinished(TimeoutError(f"took longer than {limit_s} s"))
             elif tenure.lost is None:
-                await self._write(tenure, ops.JobYield, endings.giving_back(tenure.job))
+                await self._write(tenure, ops.JobYield, endings.giving_back(tenure.held))
                 return
             else:
                 log.warning("tenure_lost", job=job.job, verdict=tenure.lost.verdict.value)
@@ -73,7 +73,7 @@ class Server:
     async def _end(self, tenure: Tenure, body: ops.ScheduleBody, ran: Ran) -> None:
         """Write how it ended, with the proof of it where that is the end of the job."""
         end = endings.after(
-            tenure.job,
+            tenure.held,
             body.retry,
             outputs=ran.outputs,
             failure=ran.failure,

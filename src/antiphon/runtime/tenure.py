@@ -12,6 +12,8 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import structs
+
 from antiphon.core import ops, subjects
 from antiphon.core.jobs import HELD, Job
 from antiphon.core.lanes import Lane
@@ -78,6 +80,11 @@ class Tenure:
         self._following: asyncio.Task[None] | None = None
         self._work: asyncio.Future[Any] | None = None
         self._writing = asyncio.Lock()
+
+    @property
+    def held(self) -> Job:
+        """The job under this tenure's own fence, whatever the lane has made of it since."""
+        return structs.replace(self.job, fence=self.fence)
 
     @property
     def held_ms(self) -> int:

@@ -21,11 +21,12 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core import authority, codec, lanes, ops, records, signing, transitions
+from antiphon.core import authority, codec, lanes, ops, records, seals, signing, transitions
 from antiphon.core.grants import Grants
 from antiphon.core.ids import digest
 from antiphon.core.jobs import HELD, OPEN, Job
 from antiphon.core.reasons import Reason
+from antiphon.core.rules import PROTOCOL
 from antiphon.core.ucan import Chain, signatures
 from antiphon.core.ucan import chain as chain_rules
 from antiphon.engines.memory.log import LogStore
@@ -254,6 +255,20 @@ def forged_delegations() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def proofs_unread() -> Iterator[None]:
+    """A result counts with any proof, or without one."""
+    with patched(transitions, "_is_proved", lambda *_: True):
+        yield
+
+
+@contextmanager
+def seals_unread() -> Iterator[None]:
+    """The coordinator may seal whatever it likes."""
+    with patched(seals, "_judge_content", lambda *_: Reason.OK):
+        yield
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
     mutant.__name__: mutant
     for mutant in (
@@ -273,6 +288,8 @@ MUTANTS: Final[dict[str, Mutant]] = {
         anyone_revokes,
         forged_delegations,
         routes_unread,
+        proofs_unread,
+        seals_unread,
     )
 }
 
@@ -289,10 +306,16 @@ class Catch(Struct, frozen=True):
     what: str
 
 
-def plan(seed: int) -> Plan:
+NEWEST: Final = frozenset({"proofs_unread", "seals_unread"})
+"""Mutants of what only the newest protocol has. The others are hunted under the first, where less
+is signed and a result needs no proof: a run takes half the time, and more comes through."""
+
+
+def plan(seed: int, name: str = "") -> Plan:
     """A short and stormy run."""
     return Plan(
         seed=seed,
+        protocol=PROTOCOL if name in NEWEST else 1,
         chaos_s=CHAOS_S,
         jobs_per_hour=JOBS_PER_HOUR,
         faults_per_hour=FAULTS_PER_HOUR,
@@ -304,16 +327,16 @@ def hunt(name: str, seeds: Sequence[int]) -> Catch | None:
     """The first seed whose run breaks a law under this mutant, or None."""
     for seed in seeds:
         with MUTANTS[name]():
-            outcome = run(plan(seed))
+            outcome = run(plan(seed, name))
         if outcome.violations:
             first = outcome.violations[0]
             return Catch(name, seed, first.law, first.what)
     return None
 
 
-def unmutated(seeds: Sequence[int]) -> list[Outcome]:
+def unmutated(seeds: Sequence[int], name: str = "") -> list[Outcome]:
     """The same seeds without any mutant: those that break a law all the same."""
-    return [outcome for seed in seeds if (outcome := run(plan(seed))).broken]
+    return [outcome for seed in seeds if (outcome := run(plan(seed, name))).broken]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -336,7 +359,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         catches[name] = catch
         needed = max(needed, catch.seed - arguments.seed + 1)
         print(f"{name}: caught at seed {catch.seed} by {catch.law}: {catch.what}", file=sys.stderr)
-    broken = unmutated(seeds[:needed])
+    broken = [*unmutated(seeds[:needed]), *unmutated(seeds[:needed], "seals_unread")]
     for outcome in broken:
         print(f"unmutated seed {outcome.seed} broke {outcome.violations[0]}", file=sys.stderr)
     report = {

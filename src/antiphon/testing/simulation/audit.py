@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Final
 
@@ -10,6 +12,7 @@ from blake3 import blake3
 
 from antiphon.core.reasons import Reason
 from antiphon.engines.memory import MemoryEngine
+from antiphon.ports import Record
 from antiphon.runtime.author import Author, NoMark
 from antiphon.runtime.node import FullNode
 from antiphon.runtime.peer import Peer
@@ -55,6 +58,21 @@ class Auditor:
             if stored is None or stored.payload != promise.payload:
                 what = f"record {promise.seq} was acknowledged and is not there"
                 self.referee.accuse("promises_kept", what, None, promise.seq)
+
+    def seals_are_true(self) -> None:
+        """Every accepted seal is the root of what lies on the log, computed here once more."""
+        hashes = [
+            _leaf(self.referee.log.at(seq), verdict.value)
+            for seq, verdict in enumerate(self.referee.verdicts, start=1)
+        ]
+        for seq, verdict in enumerate(self.referee.verdicts, start=1):
+            record = self.referee.log.at(seq)
+            if record is None or not record.subject.endswith(".seal") or verdict is not Reason.OK:
+                continue
+            body = json.loads(record.payload.partition(b"\n")[0])["body"]
+            root = _root(hashes[: body["upto"]])
+            if body["root"] != root.hex() or body["size"] != body["upto"]:
+                self.referee.accuse("seals_are_true", "a false seal was accepted", None, seq)
 
     async def light_equals_full(self, machines: list[FullMachine]) -> None:
         """Each lane, read alone by a newcomer, gets the verdicts that every full node recorded."""
@@ -129,6 +147,27 @@ class Auditor:
 
     def _state_of(self, replica: Replica) -> str:
         return state_of(replica, sorted(self.referee.lanes))
+
+
+def _leaf(record: Record | None, verdict: str) -> bytes:
+    if record is None:
+        return b""
+    name = f"blake3:{blake3(record.payload).hexdigest()}"
+    fields = [record.seq, record.stamp_ns // 1_000_000, record.subject, name, verdict]
+    text = json.dumps(fields, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(b"\0" + text.encode()).digest()
+
+
+def _root(hashes: list[bytes]) -> bytes:
+    """RFC 6962, level by level: an odd one out moves up as it is."""
+    level = hashes
+    while len(level) > 1:
+        pairs = [
+            hashlib.sha256(b"\1" + level[at] + level[at + 1]).digest()
+            for at in range(0, len(level) - 1, 2)
+        ]
+        level = [*pairs, *level[len(pairs) * 2 :]]
+    return level[0]
 
 
 def unfinished(ground: Ground, workers: list[WorkerMachine]) -> list[Key]:

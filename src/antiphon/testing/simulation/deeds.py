@@ -15,6 +15,7 @@ from antiphon.core.jobs import HELD, State
 from antiphon.core.manifest import author as author_manifest
 from antiphon.core.rules import Rules
 from antiphon.runtime.worker import queue_name
+from antiphon.testing.simulation.false_proofs import false_seal
 from antiphon.testing.simulation.hostile import Deed, Mallory
 from antiphon.testing.simulation.workload import KINDS
 
@@ -292,5 +293,6 @@ DEEDS: Final[dict[str, Deed]] = {
         flood,
         usurp,
         plant,
+        false_seal,
     )
 }

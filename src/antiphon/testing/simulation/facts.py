@@ -134,6 +134,8 @@ def key_of(record: Record) -> Key | None:
 def _home(mesh: str, kind_of_op: str, body: dict[str, Any]) -> str:
     family, _, what = kind_of_op.partition(".")
     root = f"ap.{mesh}"
+    if kind_of_op == "mesh.seal":
+        return f"{root}.seal"
     if family == "mesh":
         about = {"route": "kind", "evidence": "node", "readmit": "node"}.get(what)
         return f"{root}.ctl.{what}" + (f".{body[about].removeprefix(KEY)}" if about else "")

@@ -9,6 +9,8 @@ sentences that say how it was broken. Laws read facts (`facts.py`), the verdict 
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -18,6 +20,7 @@ from antiphon.core.reasons import Reason
 from antiphon.testing.simulation.facts import Fact, Key
 from antiphon.testing.simulation.ledger import Committed, LaneFacts, Ledger
 
+PROVED_SINCE: Final = 2
 NEVER_HONEST: Final = frozenset(
     {
         Reason.PREV,
@@ -69,6 +72,24 @@ def one_result(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterat
     newest = lane.fences[-1] if lane.fences else "none"
     if fact.fence != newest:
         yield f"the result carries fence {fact.fence}, the newest accepted claim began {newest}"
+
+
+def proved(ledger: Ledger, _: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+    """From protocol 2 on a result is accepted only with its author's own proof of just that."""
+    if fact.type != "job.complete" or not now.took_effect:
+        return
+    envelope = fact.body.get("proof")
+    if ledger.rules["protocol"] < PROVED_SINCE:
+        if envelope is not None:
+            yield "a proof was accepted before there were any"
+        return
+    payload = base64.b64decode(envelope["payload"]) if envelope else b"{}"
+    said = json.loads(payload).get("predicate", {})
+    for name in ("kind", "job", "fence", "status"):
+        if said.get(name) != fact.body[name]:
+            yield f"the proof says {name} {said.get(name)!r}, the result {fact.body[name]!r}"
+    if said.get("worker") != fact.author or payload not in ledger.signed.get(fact.author, ()):
+        yield "the proof is not by the result's author"
 
 
 def fences_rise(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
@@ -134,10 +155,16 @@ def in_time(ledger: Ledger, _: LaneFacts, now: Committed, fact: Fact) -> Iterato
 
 
 def final(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
-    """A job that has ended never changes again, and none acts that was not called."""
+    """A job that has ended never changes again, and none acts that was not called.
+
+    That what it wrote is kept no longer changes nothing of its end, and comes after it.
+    """
     if now.key is None or not now.took_effect:
         return
-    if lane.ended_seq:
+    if fact.type == "job.evict":
+        if not lane.results:
+            yield "an output was evicted before there was any"
+    elif lane.ended_seq:
         yield f"{fact.type} took effect after the job had ended at {lane.ended_seq}"
     if lane.is_scheduled == (fact.type == "job.schedule"):
         yield f"{fact.type} took effect; was the job called before? {lane.is_scheduled}"
@@ -213,6 +240,7 @@ LAWS: Final[tuple[Law, ...]] = (
     truly_held,
     routed,
     one_result,
+    proved,
     fences_rise,
     not_early,
     patient,

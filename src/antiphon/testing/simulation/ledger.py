@@ -17,6 +17,7 @@ from antiphon.testing.simulation.facts import Fact, Key
 from antiphon.testing.simulation.mandates import Mandates
 
 WORD_DEFAULTS: Final = {
+    "protocol": 1,
     "max_drift_ms": 2_000,
     "start_by_ms": 7 * 24 * 3_600_000,
     "horizon_ms": 30 * 24 * 3_600_000,
@@ -195,6 +196,10 @@ def _cancel(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> None:
     lane.held = None
 
 
+def _evict(_: Ledger, lane: LaneFacts, __: Committed, fact: Fact) -> None:
+    lane.newest = (fact.wall_ms, fact.logical)
+
+
 _MOVES: Final[dict[str, Callable[[Ledger, LaneFacts, Committed, Fact], None]]] = {
     "job.schedule": _schedule,
     "job.offer": _offer,
@@ -204,4 +209,5 @@ _MOVES: Final[dict[str, Callable[[Ledger, LaneFacts, Committed, Fact], None]]] =
     "job.yield": _yield,
     "job.expire": _expire,
     "job.cancel": _cancel,
+    "job.evict": _evict,
 }

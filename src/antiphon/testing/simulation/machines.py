@@ -38,6 +38,7 @@ from antiphon.runtime.keys import SeedKeyring
 from antiphon.runtime.node import Applied, FullNode
 from antiphon.runtime.peer import Peer, commit_control
 from antiphon.runtime.replica import Replica
+from antiphon.runtime.sealer import Sealer
 from antiphon.runtime.worker import Worker, WorkerSettings
 from antiphon.testing.simulation.ground import Ground
 from antiphon.testing.simulation.network import Network
@@ -46,6 +47,7 @@ from antiphon.testing.virtual_time import Host, HostClock, SeededEntropy
 
 LOAN_S: Final = 10.0
 ROUND_S: Final = 5.0
+BAR_S: Final = 32.0
 """Pause between two looks of a caretaker: what an idle hour costs."""
 SLOTS: Final = 4
 DRAIN_S: Final = 4.0
@@ -381,6 +383,7 @@ class FullMachine(Machine):
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.node.run())
             tasks.create_task(caretaker.run())
+            tasks.create_task(Sealer(self.node, bar_s=BAR_S).run())
 
     def _tell(self, applied: Applied) -> None:
         self.ground.referee.applied(self.name, applied)

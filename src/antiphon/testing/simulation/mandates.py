@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "job.schedule": "/job/schedule",
     "job.claim": "/job/claim",
     "job.cancel": "/job/cancel",
+    "job.evict": "/artifact/write",
 }
 COMPLETING: Final = "/job/complete"
 """What every other op on a job needs."""
@@ -104,7 +105,8 @@ class Mandates:
             return ""
         if fact.type == "job.offer" and author == self.coordinator:
             return ""
-        if fact.type == "job.cancel" and author in {self.coordinator, scheduler or None}:
+        ends = fact.type in {"job.cancel", "job.evict"}
+        if ends and author in {self.coordinator, scheduler or None}:
             return ""
         command = COMMANDS.get(fact.type, COMPLETING)
         times_s = (fact.wall_ms // 1000, commit_ms // 1000)
@@ -206,6 +208,8 @@ class Mandates:
                 return "genesis" if self.owner else ""
             case "mesh.recover":
                 return "" if author == self.recovery else "not_owner"
+            case "mesh.seal":
+                return "" if author == self.coordinator else "not_coordinator"
             case "mesh.evidence":
                 return "" if self._is_proven(body, really_signed) else "proof"
             case "ucan.delegate":

@@ -34,7 +34,6 @@ RULES: Final = Rules(
     yields_max=12,
 )
 """Short leases, so that an hour holds many of their ends."""
-CHAINED_RULES: Final = replace(RULES, authority="chain")
 PAUSE_S: Final = 2.0
 LONGEST_PAUSE_S: Final = 15.0
 IN_VAIN: Final = frozenset({"not_owner", "no_chain", "proof"})
@@ -72,6 +71,10 @@ class Scribe(Machine):
         """Change what a job gets that does not say how often it may be tried."""
         rules = replace(self._rules, attempts=attempts)
         self._push(ops.MeshRules, ops.RulesBody(rules=rules), "rules")
+
+    def coordinate(self, node: str) -> None:
+        """Name who seals."""
+        self._push(ops.MeshCoordinator, ops.CoordinatorBody(node=node), "coordinator")
 
     def clear_routes(self) -> None:
         """Let everybody claim everything again."""

@@ -15,10 +15,12 @@ from typing import Final
 
 from blake3 import blake3
 
-from antiphon.core import lanes, subjects
-from antiphon.core.control import ControlHistory
+from antiphon.core import lanes, seals, subjects
+from antiphon.core.control import ControlHistory, protocol_of
+from antiphon.core.merkle import Frontier
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry
+from antiphon.core.rules import SEALS_SINCE
 from antiphon.engines.memory.log import LogStore
 from antiphon.ports import Record
 from antiphon.runtime.node import Applied
@@ -43,6 +45,13 @@ class Referee:
         self.verdicts: list[Reason] = []
         self.lanes: dict[Key, lanes.Lane] = {}
         self.history = ControlHistory(mesh)
+        self.seals = seals.NONE
+        self.sealed = 0
+        """Seals that were accepted."""
+        self._seal_subject = subjects.seal(mesh)
+        self._leaves: list[bytes] = []
+        self._tree = Frontier()
+        self._newest_unsealed = 0
         self.violations: list[Violation] = []
         self.broken = 0
         self.histogram: Counter[str] = Counter()
@@ -78,7 +87,7 @@ class Referee:
         entry = open_entry(self.mesh, record)
         key = subjects.lane_of(record.subject)
         verdict = self._judge(entry, key)
-        self.verdicts.append(verdict)
+        self._grow(record, verdict)
         sender = current_host()
         now = Committed(
             record=record,
@@ -102,12 +111,39 @@ class Referee:
         named = entry.op.deps if entry.op is not None else ()
         stored = {seq: self.log.at(seq) for seq, _ in named}
         deps = {seq: dep_of(found) for seq, found in stored.items() if found is not None}
+        if entry.subject == self._seal_subject:
+            told = seals.judge(self.history.current, self.seals, entry, self._mark_at, deps)
+            self.seals = told.seals
+            self.sealed += told.verdict is Reason.OK
+            return told.verdict
         if key is None:
             return self.history.apply(entry, deps)
         lane = self.lanes.get(key, lanes.EMPTY)
         outcome = lanes.apply(self.history.at(entry.seq), lane, entry, deps)
         self.lanes[key] = outcome.lane
         return outcome.verdict
+
+    def _grow(self, record: Record, verdict: Reason) -> None:
+        self.verdicts.append(verdict)
+        leaf = seals.leaf_of(
+            record.seq, record.commit_ms, record.subject, record.payload, verdict.value
+        )
+        self._leaves.append(leaf)
+        if record.subject != self._seal_subject:
+            self._newest_unsealed = record.seq
+
+    def _mark_at(self, upto: int) -> seals.Mark:
+        if upto < self._tree.size:
+            self._tree = Frontier()
+        for leaf in self._leaves[self._tree.size : upto]:
+            self._tree.append(leaf)
+        return seals.Mark(self._tree.size, self._tree.root().hex())
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether a seal covers everything but seals, where there are any."""
+        has_seals = protocol_of(self.history.current) >= SEALS_SINCE
+        return not has_seals or self.seals.upto >= self._newest_unsealed
 
     def _note(self, now: Committed) -> None:
         who = "honest" if now.is_honest else "hostile"

@@ -236,10 +236,9 @@ class SubmitterMachine(Machine):
             return ()
         while True:
             try:
-                newest = await peer.log.last()
-                if newest is None:
-                    return ()
-                return ((newest.seq, (await peer.fetch_entry(newest.seq)).op_id),)
+                await peer.sync_control()
+                newest = peer.history.applied  # a control record: every reader sees it
+                return ((newest, (await peer.fetch_entry(newest)).op_id),)
             except Unavailable:
                 await asyncio.sleep(1.0)
 

@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from antiphon.core.rules import PROTOCOL, SEALS_SINCE, Rules
 from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.errors import Unavailable
 from antiphon.runtime import founding
@@ -30,12 +32,13 @@ from antiphon.testing.simulation.adversary import Adversary
 from antiphon.testing.simulation.audit import Auditor, unfinished
 from antiphon.testing.simulation.charter import Charter
 from antiphon.testing.simulation.facts import Key
+from antiphon.testing.simulation.false_proofs import false_seal
 from antiphon.testing.simulation.ground import EPOCH_MS, Ground
 from antiphon.testing.simulation.hostile import Mallory
 from antiphon.testing.simulation.laws import Violation
 from antiphon.testing.simulation.machines import FullMachine, Machine, WorkerMachine
 from antiphon.testing.simulation.network import Weather
-from antiphon.testing.simulation.owner import CHAINED_RULES, RULES, Scribe
+from antiphon.testing.simulation.owner import RULES, Scribe
 from antiphon.testing.simulation.referee import Referee
 from antiphon.testing.simulation.shortcuts import no_collector, quiet_and_quick
 from antiphon.testing.simulation.workload import KINDS, SubmitterMachine, Workload
@@ -55,6 +58,10 @@ BROKER_INHERITS: Final = 0.3
 FORBIDDEN: Final = 0.4
 """Chained worlds in which, towards the end, nobody may claim one of the kinds any more."""
 FORBIDDEN_AT: Final = 0.85
+MISPLACED: Final = 0.3
+"""Worlds in which the hostile member is the coordinator for a while."""
+MISPLACED_S: Final = 400.0
+FALSE_SEALS_AT: Final = (0.3, 0.5, 0.7)
 CRYSTAL: Final = 1e-4
 """How much faster or slower than true time a machine's clocks run at most."""
 REPERTOIRES: Final = (KINDS, KINDS, KINDS, (KINDS[0], KINDS[2]), (KINDS[1], KINDS[3]))
@@ -70,6 +77,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     faults_per_hour: float = 180.0
     authority: Literal["chain", "open"] | None = None
     """What an op needs; unless it is said, odd seeds are chained."""
+    protocol: int | None = None
+    """The reading of the log; unless it is said, one seed in four has the first."""
     stop_at_first: bool = False
     """End as soon as a law is broken: nobody wants the rest of a mutant's run."""
 
@@ -77,6 +86,16 @@ class Plan(Struct, frozen=True, kw_only=True):
     def is_chained(self) -> bool:
         """Whether every op needs a chain of delegations from the owner."""
         return self.seed % 2 == 1 if self.authority is None else self.authority == "chain"
+
+    @property
+    def rules(self) -> Rules:
+        """What the mesh is founded with."""
+        by_seed = 1 if self.seed % 8 < 2 else PROTOCOL  # noqa: PLR2004 - a pair, open and chained
+        return replace(
+            RULES,
+            protocol=by_seed if self.protocol is None else self.protocol,
+            authority="chain" if self.is_chained else "open",
+        )
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -98,6 +117,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     grants: int
     revocations: int
     """Delegations that were accepted, and revocations."""
+    seals: int
+    """Seals that were accepted."""
     left_open: int
     """Jobs that nobody alive may claim in the end."""
     healing_s: float
@@ -122,7 +143,7 @@ class World:
             clock,
             name=f"seed {plan.seed}",
             recovery=vault_key.did,
-            rules=CHAINED_RULES if plan.is_chained else RULES,
+            rules=plan.rules,
         )
         mesh = self._foundation.mesh
         referee = Referee(mesh, server.mesh(mesh, create=True).log)
@@ -199,8 +220,7 @@ class World:
         self._healing_s = 0.0
 
     def _scribe(self, name: str, clock: HostClock) -> Scribe:
-        rules = CHAINED_RULES if self.plan.is_chained else RULES
-        return Scribe(self.ground, name, clock=clock, rules=rules)
+        return Scribe(self.ground, name, clock=clock, rules=self.plan.rules)
 
     @property
     def machines(self) -> list[Machine]:
@@ -234,6 +254,7 @@ class World:
         for machine in self.machines:
             machine.boot()
         self.charter.begin()
+        self._name_coordinator(self.full[0])
         loop = asyncio.get_running_loop()
         faults = loop.create_task(
             self.adversary.run(span_s=self.plan.chaos_s, per_hour=self.plan.faults_per_hour)
@@ -247,6 +268,7 @@ class World:
         self.adversary.stop()
         await self._until(lambda: not self.charter.is_recovering, within_s=SUCCESSION_S)
         self.charter.restore()
+        self._name_coordinator(self.full[0])
         began_s = loop.time()
         await self._until(self._is_quiet, within_s=HEALING_S)
         self._healing_s = loop.time() - began_s
@@ -263,6 +285,16 @@ class World:
             loop.call_later(lost_at_s, self.adversary.recovery, self.vault, heir)
         if self.plan.is_chained and chance.random() < FORBIDDEN:
             loop.call_later(FORBIDDEN_AT * span_s, self.charter.forbid, kind)
+        if chance.random() < MISPLACED:
+            begins_s, term_s = chance.uniform(0.2, 0.6) * span_s, MISPLACED_S
+            loop.call_later(begins_s, self._name_coordinator, self.mallory)
+            for part in FALSE_SEALS_AT:
+                loop.call_later(begins_s + part * term_s, self.mallory.act, false_seal)
+            loop.call_later(begins_s + term_s, self._name_coordinator, self.full[1])
+
+    def _name_coordinator(self, machine: Machine) -> None:
+        if self.plan.rules.protocol >= SEALS_SINCE:
+            self.charter.owner.coordinate(machine.keyring.did)
 
     @property
     def _is_over(self) -> bool:
@@ -281,6 +313,7 @@ class World:
             all(submitter.is_finished for submitter in self.submitters)
             and self.charter.is_idle
             and not unfinished(self.ground, self.workers)
+            and self.ground.referee.is_sealed
             and all(one.node is not None and one.node.applied >= last for one in self.full)
         )
 
@@ -290,6 +323,7 @@ class World:
         for submitter in self.submitters:
             if not submitter.is_finished:
                 self.ground.referee.accuse("calls_arrive", f"{submitter.name} never finished")
+        auditor.seals_are_true()
         await auditor.light_equals_full(self.full)
         await auditor.running_equals_replay(self.full)
         for problem in self.ground.loop.problems:
@@ -334,6 +368,7 @@ class World:
             is_chained=self.plan.is_chained,
             grants=len(referee.ledger.mandates.grants),
             revocations=referee.ledger.mandates.revocations,
+            seals=referee.sealed,
             left_open=len(referee.open_jobs()),
             healing_s=self._healing_s,
         )
