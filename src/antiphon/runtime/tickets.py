@@ -20,7 +20,7 @@ from msgspec import Struct
 from antiphon.core.ids import digest
 from antiphon.core.terms import Terms
 from antiphon.errors import Corrupt, Malformed, Rejected
-from antiphon.runtime.files import PRIVATE_DIRECTORY, replace_file
+from antiphon.files import PRIVATE_DIRECTORY, replace_file
 
 if TYPE_CHECKING:
     from pathlib import Path
