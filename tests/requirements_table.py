@@ -115,7 +115,7 @@ TITLES: Final[dict[str, str]] = {
 
 EXPLAINED: Final[dict[str, str]] = {}
 
-PENDING_CEILING: Final = 59
+PENDING_CEILING: Final = 48
 
 PENDING: Final[frozenset[str]] = frozenset(
     {
@@ -135,18 +135,7 @@ PENDING: Final[frozenset[str]] = frozenset(
         "S13",
         "S15",
         "S16",
-        "G1",
-        "G2",
-        "G3",
-        "G4",
-        "G5",
-        "G6",
-        "G7",
-        "G8",
-        "G9",
-        "G10",
         "G11",
-        "P1",
         "P11",
         "P12",
         "P13",

@@ -72,6 +72,12 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     """Why it ended, in one word: succeeded, failed, exhausted, expired, cancelled."""
     ended_seq: int = 0
     ended_ms: int = 0
+    reads: tuple[str, ...] = ()
+    """Digests that it reads; empty once it has ended."""
+    stored: tuple[str, ...] = ()
+    """Digests of its outputs that are kept beside the log."""
+    evicted: tuple[str, ...] = ()
+    """Digests of those that are kept no longer."""
 
     @property
     def is_terminal(self) -> bool:
