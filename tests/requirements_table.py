@@ -115,7 +115,7 @@ TITLES: Final[dict[str, str]] = {
 
 EXPLAINED: Final[dict[str, str]] = {}
 
-PENDING_CEILING: Final = 48
+PENDING_CEILING: Final = 46
 
 PENDING: Final[frozenset[str]] = frozenset(
     {
@@ -128,14 +128,12 @@ PENDING: Final[frozenset[str]] = frozenset(
         "S5",
         "S6",
         "S7",
-        "S8",
         "S9",
         "S10",
         "S11",
         "S13",
         "S15",
         "S16",
-        "G11",
         "P11",
         "P12",
         "P13",

@@ -52,6 +52,8 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     attempts_max: int
     lease_ms: int
     lease_ms_max: int
+    tenure_ms_max: int = 0
+    """How long after its beginning a tenure can still be renewed; 0: as long as it likes."""
     attempts: int = 0
     """Tenures that ended in expiry or an `error` yield."""
     yields: int = 0

@@ -22,6 +22,9 @@ SEALS_SINCE: Final = 2
 EVICTIONS_SINCE: Final = 2
 """From this protocol on outputs can be evicted, and a rule says when; before, neither exists."""
 
+TENURES_END_SINCE: Final = 2
+"""From this protocol on, no renewal carries a tenure beyond what one attempt may take."""
+
 _DAY_MS: Final = 24 * 3600 * 1000
 _YEAR_MS: Final = 366 * _DAY_MS
 ARTIFACT_TTL_MS: Final = 30 * _DAY_MS

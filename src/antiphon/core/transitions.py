@@ -27,12 +27,12 @@ from msgspec.structs import replace
 
 from antiphon.core import ops, proof
 from antiphon.core.authority import stands_for
-from antiphon.core.clock import pack
+from antiphon.core.clock import pack, unpack
 from antiphon.core.ids import digest
 from antiphon.core.jobs import TERMINAL, Job, State
 from antiphon.core.manifest import blobs_read
 from antiphon.core.reasons import Reason
-from antiphon.core.rules import PROOFS_SINCE
+from antiphon.core.rules import PROOFS_SINCE, TENURES_END_SINCE, Rules
 
 if TYPE_CHECKING:
     from antiphon.core.control import Control
@@ -81,8 +81,19 @@ def scheduled(op: ops.JobSchedule, job: str, at: Moment) -> Job | Reason:
         attempts_max=attempts_max,
         lease_ms=lease_ms,
         lease_ms_max=lease_ms_max,
+        tenure_ms_max=_tenure_ms_max(body.manifest.timeout, rules),
         reads=blobs_read(body.manifest),
     )
+
+
+def _tenure_ms_max(timeout_s: int, rules: Rules) -> int:
+    """An attempt's own time, and the longest lease for what comes before and after it.
+
+    The holder stops in time by itself; this is for one that only goes on renewing.
+    """
+    if not timeout_s or rules.protocol < TENURES_END_SINCE:
+        return 0
+    return timeout_s * 1000 + rules.lease_max_ms
 
 
 def _offer_first(job: Job, op: ops.JobOffer, at: Moment) -> Job | Reason:
@@ -137,6 +148,8 @@ def _claim_held(job: Job, op: ops.JobClaim, at: Moment) -> Job | Reason:
     # Both clocks must say that the lease still ran: a holder could otherwise date its renewal
     # back into a lease that everyone else had seen end.
     if wall_ms > job.deadline_ms or at.commit_ms > job.deadline_ms:
+        return Reason.LEASE_OVER
+    if job.tenure_ms_max and wall_ms > unpack(job.fence)[0] + job.tenure_ms_max:
         return Reason.LEASE_OVER
     if not at.control.rules.lease_min_ms <= body.lease_ms <= job.lease_ms_max:
         return Reason.LEASE

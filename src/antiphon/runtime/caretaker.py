@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from antiphon.core import lanes, ops
+from antiphon.core import lanes, ops, selection
 from antiphon.core.jobs import HELD, Job, State
 from antiphon.core.reasons import Reason
 from antiphon.errors import AntiphonError, Conflict
 from antiphon.runtime.colleagues import TURN_S, Colleagues
+from antiphon.runtime.company import Company, Traits
 from antiphon.runtime.roster import Roster
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ EXPIRIES_PER_ROUND: Final = 100
 CALLS_PER_ROUND: Final = 32
 HELD_PER_ROUND: Final = 10_000
 ROUND_S: Final = 1.0
+MAX_VOICES: Final = 256
 
 log = structlog.get_logger(__name__)
 
@@ -44,6 +46,7 @@ class Caretaker:
         self.round_s = round_s
         self.colleagues = Colleagues(node.peer)
         self._looked_at = (0, 0)
+        self._voices: dict[str, Company] = {}
         self._noticed: dict[tuple[str, str, str], float] = {}
         """What is due, and since when we know."""
 
@@ -76,6 +79,7 @@ class Caretaker:
         for job in self.node.replica.unanswered(now_ms, limit=CALLS_PER_ROUND):
             if not self._is_still_queued(job, now_ms) and self._is_our_turn(job, "", noticed):
                 await self._call_again(job)
+                await self._point_to(job)
 
     def _is_our_turn(
         self, job: Job, fence: str, noticed: dict[tuple[str, str, str], float]
@@ -125,6 +129,24 @@ class Caretaker:
             return
         body = ops.OfferBody(kind=job.kind, job=job.job, urgency=lane.job.urgency)
         await self._write(ops.JobOffer, body, lane, lane.call_tail)
+
+    async def _point_to(self, job: Job) -> None:
+        """Tell a kind's workers of a call that the engine's queue may have handed to nobody honest.
+
+        Whoever takes announcements without answering them can take any number, repeats included.
+        """
+        peer = self.node.peer
+        if selection.method(peer.control, job.kind) == "queue":
+            lane = self.node.replica.lane((job.kind, job.job))
+            await self._voice(job.kind).point_to(job.job, lane.call_tail)
+
+    def _voice(self, kind: str) -> Company:
+        """One voice for each kind: its words carry times that rise."""
+        if kind not in self._voices:
+            if len(self._voices) >= MAX_VOICES:
+                self._voices.clear()
+            self._voices[kind] = Company(self.node.peer, kind, Traits())
+        return self._voices[kind]
 
     async def _write(
         self,

@@ -14,6 +14,7 @@ Everything is bounded: how many are known, how much one word may mention, how of
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Final
@@ -95,7 +96,7 @@ class Word(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ended: _Many = ()
     returned: Annotated[tuple[Returned, ...], Meta(max_length=MAX_MENTIONED)] = ()
     calls: _Many = ()
-    """Calls that somebody with the right labels should look at."""
+    """Calls that somebody should look at: who has the right labels, or simply anybody."""
 
 
 class _Signed(Struct, frozen=True):
@@ -146,14 +147,27 @@ class Company:
         self._speak_by_s = 0.0
         self._wake = asyncio.Event()
         self._subject = subject_of(kind)
+        self.is_silent = False
+        """Whether it keeps to itself, and speaks of jobs that it was pointed to only."""
 
     # --- life ---------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def listening(self) -> AsyncIterator[None]:
-        """Be part of the company while the block runs: greet, listen, speak, take leave."""
+    async def listening(self, *, silently: bool = False) -> AsyncIterator[None]:
+        """Be part of the company while the block runs: greet, listen, speak, take leave.
+
+        `silently`: only listen, and say what becomes of jobs that others pointed to.
+        """
         heard = asyncio.Event()
+        self.is_silent = silently
         async with beside(self._hear(heard), ready=heard):
+            if silently:
+                async with beside(self._keep_speaking()):
+                    try:
+                        yield
+                    finally:
+                        self.listeners.clear()
+                return
             await self._say(is_new=True)
             # Whoever is there answers by then: the first ranks should not be those of a hermit.
             await asyncio.sleep(ANSWER_WITHIN_S + SOONEST_S)
@@ -179,20 +193,20 @@ class Company:
 
     async def _keep_speaking(self) -> None:
         loop = asyncio.get_running_loop()
-        self._speak_by_s = loop.time()
+        self._speak_by_s = math.inf if self.is_silent else loop.time()
         while True:
             pause_s = self._speak_by_s - loop.time()
             if pause_s > 0:
                 self._wake.clear()
                 try:
-                    async with asyncio.timeout(pause_s):
+                    async with asyncio.timeout(pause_s if pause_s < math.inf else None):
                         await self._wake.wait()
                 except TimeoutError:
                     pass
                 continue
             beat_s = BEAT_S * (0.75 + self.peer.entropy.random() / 2)
-            self._speak_by_s = loop.time() + beat_s
-            await self._say()
+            self._speak_by_s = math.inf if self.is_silent else loop.time() + beat_s
+            await self._say(is_away=self.is_silent)
             await asyncio.sleep(SOONEST_S)
 
     def _speak_within(self, most_s: float) -> None:
@@ -224,15 +238,15 @@ class Company:
 
     def changed(self) -> None:
         """This worker's free slots may have changed: tell soon, if they came or went."""
-        if (self.free() > 0) != (self._said_free > 0):
+        if not self.is_silent and (self.free() > 0) != (self._said_free > 0):
             self._speak_within(SOONEST_S)
 
     async def point_to(self, job: str, call: int) -> None:
-        """Point those with labels to a call. Needs no company of one's own."""
+        """Point the others to a call. Needs no company of one's own."""
         await self._say(calls=((job, call),), is_away=not self._is_a_candidate())
 
     def _is_a_candidate(self) -> bool:
-        return bool(self.listeners)
+        return bool(self.listeners) and not self.is_silent
 
     async def _say(
         self, *, is_new: bool = False, is_away: bool = False, calls: tuple[Mention, ...] = ()
@@ -294,7 +308,7 @@ class Company:
         if known is None or known.candidate != candidate:
             self.revision += 1
         self._known[word.node] = _Known(candidate, self.peer.wall.boot_s(), word.at_ms)
-        if word.is_new:
+        if word.is_new and not self.is_silent:
             self._speak_within(self.peer.entropy.random() * ANSWER_WITHIN_S)
         for listener in self.listeners:
             listener(word)

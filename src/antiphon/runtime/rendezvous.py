@@ -22,7 +22,6 @@ off by the time a call is repeated in, and not for good.
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from antiphon.core import ops, selection, subjects
@@ -31,11 +30,8 @@ from antiphon.core.selection import Need
 from antiphon.core.standoff import LONGEST_S
 from antiphon.errors import AntiphonError, Unavailable
 from antiphon.runtime.calls import Aside, Call, CallDelivery, Touched, need_of
-from antiphon.runtime.services import beside
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from antiphon.ports import Record
     from antiphon.runtime.company import Company, Word
     from antiphon.runtime.peer import Peer
@@ -45,6 +41,8 @@ LOAN_S: Final = 30.0
 MAX_WAITING: Final = 1_024
 MAX_WAITING_BYTES: Final = 16 * 1024 * 1024
 MAX_ASIDE: Final = 8_192
+MAX_HEEDED: Final = 64
+"""Pointers that a worker without labels has in hand; more are not heeded. Anybody may point."""
 SOON_S: Final = 1.0
 """A job given back for less than this stays at hand."""
 BUSY_LOOK_S: Final = 0.25
@@ -138,7 +136,7 @@ class RendezvousQueue:
             self.company.ended(job, seq)
             return
         self.company.returned(job, seq, delay_s)
-        if self._is_closed:
+        if self._is_closed or self.company.is_silent:
             return
         if delay_s > SOON_S:
             self._lay_aside(job, Aside(seq, self._now_s() + delay_s))
@@ -224,8 +222,16 @@ class RendezvousQueue:
                 self._looks.set()
         if self._heeds_pointers:
             for job, call in word.calls:
-                self.look_at(call, job)
+                self._heed(job, call)
         self._news.set()  # somebody may be free or busy now
+
+    def _heed(self, job: str, call: int) -> None:
+        """Look where somebody points; the silent know of nobody, so each when chance says."""
+        if not self.company.is_silent:
+            self.look_at(call, job)
+        elif len(self._aside) < MAX_HEEDED:
+            window_s = self._peer.control.rules.claim_window_ms / 1000
+            self.look_at(call, job, after_s=self._peer.entropy.random() * window_s)
 
     def _note_taken(self, job: str, call: int, word: Word) -> None:
         if job in self._out:
@@ -309,6 +315,8 @@ class RendezvousQueue:
         now_ms = peer.wall.now_ms()
         after_s = (job.claimable_ms(now_ms, peer.author.did) - now_ms) / 1000
         if job.state in HELD or after_s > SOON_S:
+            if self.company.is_silent:
+                return  # in good hands, or the engine's queue has it; else somebody points again
             jitter_s = peer.entropy.random() * SOON_S
             self._lay_aside(job_id, Aside(record.seq, self._now_s() + after_s + jitter_s))
             return
@@ -372,28 +380,3 @@ class RendezvousQueue:
             self.look_at(call, job, after_s=SOON_S * (1 + self._peer.entropy.random()))
         except AntiphonError:
             return
-
-
-@asynccontextmanager
-async def rendezvous(
-    company: Company, urgency: int, touched_lately: Touched, *, loan_s: float = LOAN_S
-) -> AsyncIterator[RendezvousQueue]:
-    """The queue of one kind and class; the company must be listening."""
-    queue = RendezvousQueue(company, loan_s=loan_s)
-    calls = subjects.calls_of(company.peer.mesh, urgency, company.kind, below=False)
-    try:
-        async with beside(queue.follow(calls, touched_lately), queue.look_again()):
-            yield queue
-    finally:
-        await queue.close()
-
-
-@asynccontextmanager
-async def pointed(company: Company, *, loan_s: float = LOAN_S) -> AsyncIterator[RendezvousQueue]:
-    """The queue of jobs that others point to, whatever their class; the company must listen."""
-    queue = RendezvousQueue(company, loan_s=loan_s, heeds_pointers=True)
-    try:
-        async with beside(queue.look_again()):
-            yield queue
-    finally:
-        await queue.close()

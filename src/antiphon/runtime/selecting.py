@@ -19,9 +19,9 @@ from antiphon.core import ops, selection, subjects
 from antiphon.core.jobs import State
 from antiphon.core.subjects import queue_name
 from antiphon.errors import AntiphonError, EngineDenied, Unavailable
-from antiphon.runtime.calls import need_of, particular, touched
+from antiphon.runtime.calls import Touched, need_of, particular, touched
 from antiphon.runtime.company import Company, Traits
-from antiphon.runtime.rendezvous import RendezvousQueue, pointed, rendezvous
+from antiphon.runtime.rendezvous import LOAN_S, RendezvousQueue
 from antiphon.runtime.services import beside
 
 if TYPE_CHECKING:
@@ -55,6 +55,31 @@ async def selecting(
         yield [(one.kind, queue) for one in each for queue in one.queues]
 
 
+@asynccontextmanager
+async def rendezvous(
+    company: Company, urgency: int, touched_lately: Touched, *, loan_s: float = LOAN_S
+) -> AsyncIterator[RendezvousQueue]:
+    """The queue of one kind and class; the company must be listening."""
+    queue = RendezvousQueue(company, loan_s=loan_s)
+    calls = subjects.calls_of(company.peer.mesh, urgency, company.kind, below=False)
+    try:
+        async with beside(queue.follow(calls, touched_lately), queue.look_again()):
+            yield queue
+    finally:
+        await queue.close()
+
+
+@asynccontextmanager
+async def pointed(company: Company, *, loan_s: float = LOAN_S) -> AsyncIterator[RendezvousQueue]:
+    """The queue of jobs that others point to, whatever their class; the company must listen."""
+    queue = RendezvousQueue(company, loan_s=loan_s, heeds_pointers=True)
+    try:
+        async with beside(queue.look_again()):
+            yield queue
+    finally:
+        await queue.close()
+
+
 async def _watch_rules(each: list[_Selected]) -> None:
     while True:
         await asyncio.sleep(RULES_LOOK_S)
@@ -72,14 +97,14 @@ class _Selected:
         self._peer = peer
         self._traits = traits
         self._by_class = [SwitchedQueue() for _ in subjects.CLASSES]
-        self._pointed = [SwitchedQueue()] if traits.labels else []
+        self._pointed = SwitchedQueue()
         self._method: Method = "queue"
         self._has_changed = asyncio.Event()
 
     @property
     def queues(self) -> list[SwitchedQueue]:
         """Always the same objects."""
-        return [*self._by_class, *self._pointed]
+        return [*self._by_class, self._pointed]
 
     def look_at_rules(self) -> None:
         """Begin to change over if the rules say otherwise by now."""
@@ -119,19 +144,19 @@ class _Selected:
                 drawn = await stack.enter_async_context(rendezvous(company, urgency, lately))
                 switched.use(drawn)
             return
-        pointers = None
-        if self._pointed:
-            await stack.enter_async_context(company.listening())
-            pointers = await stack.enter_async_context(pointed(company))
+        has_labels = bool(self._traits.labels)
+        await stack.enter_async_context(company.listening(silently=not has_labels))
+        pointers = await stack.enter_async_context(pointed(company))
+        if has_labels:
             lately = await touched(self._peer, self.kind)
             for record in await particular(self._peer, self.kind, lately):
                 pointers.look_at(record.seq, record.subject[-64:])
-            self._pointed[0].use(pointers)
+        self._pointed.use(pointers)
         for urgency, switched in enumerate(self._by_class):
             calls = subjects.calls_of(self._peer.mesh, urgency, self.kind, below=False)
             name = queue_name(self.kind, urgency)
             shared = await stack.enter_async_context(self._peer.log.work(calls, name=name))
-            switched.use(SiftedQueue(shared, company, pointers))
+            switched.use(SiftedQueue(shared, company, pointers if has_labels else None))
 
 
 class SwitchedQueue:

@@ -254,3 +254,17 @@ def test_the_longest_prefix_decides_and_particular_jobs_are_always_drawn_for():
     assert selection.method(control, "render.preview.small") == "queue"
     assert selection.method(control, "rendering") == "queue"
     assert selection.method(control, "build", requires=("gpu",)) == "rendezvous"
+
+
+@pytest.mark.req("G11")
+@pytest.mark.parametrize("known", [0, 1, 10, 200])
+def test_deciding_costs_one_hash_for_each_known_worker(known, monkeypatch):
+    drawn = []
+    really_draw = selection.draw
+    monkeypatch.setattr(
+        selection, "draw", lambda *texts: drawn.append(texts) or really_draw(*texts)
+    )
+    others = [worker(f"did:key:z6Mk{number:044d}") for number in range(known)]
+    selection.rank_of(NEED, worker(), others)
+    assert len(drawn) <= known + 1
+    assert len(set(drawn)) == len(drawn)
