@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-KNOWN = ("apply", "authority", "lifecycle", "replay")
+KNOWN = ("apply", "artifacts", "authority", "fairness", "latency", "lifecycle", "replay")
 
 
 def main() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-KNOWN = ("escape", "outsider", "stale", "tamper")
+KNOWN = ("drain", "escape", "hostile", "outsider", "partition", "stale", "tamper", "workers")
 
 
 def main() -> int:

@@ -31,9 +31,11 @@ from antiphon import telemetry
 from antiphon.errors import AntiphonError
 from chaos.outsider_aftermath import AFTERMATH
 from chaos.outsider_attempt import REFUSALS, Attempt, Held
+from chaos.outsider_blobs import BLOBS
 from chaos.outsider_encryption import ENCRYPTION
 from chaos.outsider_floods import FLOODS, WEARING
 from chaos.outsider_forgeries import FORGERIES
+from chaos.outsider_grants import GRANTS
 from chaos.outsider_headers import HEADERS
 from chaos.outsider_logins import LEAVING, LOGINS
 from chaos.outsider_replies import ACKNOWLEDGEMENTS, REPLIES
@@ -52,9 +54,10 @@ ATTEMPTS: Final = {
     "headers": HEADERS,
     "replies": REPLIES,
     "acks": ACKNOWLEDGEMENTS,
-    "forgeries": FORGERIES,
+    "forgeries": [*FORGERIES, *GRANTS],
     "logins": LOGINS,
     "encryption": ENCRYPTION,
+    "blobs": BLOBS,
     "floods": FLOODS,
     "wearing down": WEARING,
     "leaving": LEAVING,

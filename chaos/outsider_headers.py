@@ -184,7 +184,7 @@ def _status_line(place: str) -> Attempt:
 
 
 def _control(scene: Scene) -> str:
-    return f"ap.{scene.mesh}.ctl.evidence.{os.urandom(6).hex()}"
+    return f"ap.{scene.mesh}.ctl.ucan.{os.urandom(6).hex()}"
 
 
 async def _forged_place(scene: Scene) -> Held:
@@ -306,7 +306,7 @@ HEADERS: Final = [
     _odd_subject("a subject of 10,000 words", b".".join([b"y"] * (_LONG // 2))),
     _odd_subject("a subject with control characters", b"\x01\x7f\x1b"),
     _odd_subject("a subject that is not UTF-8", b"\xff\xfe"),
-    _odd_subject("a control subject that is not UTF-8", b"\xff\xfe", "ctl.evidence"),
+    _odd_subject("a control subject that is not UTF-8", b"\xff\xfe", "ctl.ucan"),
     Attempt("a compare-and-set beyond 64 bits", _overflowing_sequence),
     Attempt("a subject of 70 kB", _longest_subject),
     _status_line("job"),

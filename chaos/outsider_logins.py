@@ -309,7 +309,7 @@ LEAVING: Final = [
         "come back with its login",
         lambda scene: Pass(scene.contractor.access().jwt, scene.contractor.access().user_seed),
     ),
-    _coming_back("come back with its door key", _door),
+    _coming_back("come back with its door key", _door, within_s=GONE_WITHIN_S),
     _coming_back(
         "come back with its ticket",
         lambda scene: Pass(scene.ticket.jwt, scene.ticket.user_seed),

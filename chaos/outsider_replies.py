@@ -118,11 +118,14 @@ async def _forged_live_records(scene: Scene) -> Held:
             Nats_Sequence=last + 2,
             Nats_Time_Stamp="2020-01-01T00:00:00.000000001Z",
         )
-        seqs.append(await stored(scene, own(scene, "call.1"), forged))
+        planted = own(scene, "call.1")
+        seqs.append(await stored(scene, planted, forged))
         for node in scene.full_nodes:
             await node.reached(last + 1)
-        for live in ("ctl.x", f"job.{RENDER}.x", f"call.1.{RENDER}.x"):
-            await line.publish(_next(scene), _TAKE, reply=f"apr.{scene.mesh}.{live}")
+        read = f"$JS.API.DIRECT.GET.{line.stream}.{planted}"
+        for live in ("ctl.evidence.forged", "ctl.x", f"job.{RENDER}.x", f"call.1.{RENDER}.x"):
+            for ask, body in ((_next(scene), _TAKE), (read, b""), (read, b'{"no_hdr":true}')):
+                await line.publish(ask, body, reply=f"apr.{scene.mesh}.{live}")
         await line.flush()
         await asyncio.sleep(QUIET_S)
     return await rejected(scene, seqs)

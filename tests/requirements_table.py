@@ -115,7 +115,7 @@ TITLES: Final[dict[str, str]] = {
 
 EXPLAINED: Final[dict[str, str]] = {}
 
-PENDING_CEILING: Final = 59
+PENDING_CEILING: Final = 46
 
 PENDING: Final[frozenset[str]] = frozenset(
     {
@@ -128,25 +128,12 @@ PENDING: Final[frozenset[str]] = frozenset(
         "S5",
         "S6",
         "S7",
-        "S8",
         "S9",
         "S10",
         "S11",
         "S13",
         "S15",
         "S16",
-        "G1",
-        "G2",
-        "G3",
-        "G4",
-        "G5",
-        "G6",
-        "G7",
-        "G8",
-        "G9",
-        "G10",
-        "G11",
-        "P1",
         "P11",
         "P12",
         "P13",

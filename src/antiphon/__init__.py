@@ -17,22 +17,29 @@ if TYPE_CHECKING:
         AntiphonError,
         Conflict,
         Corrupt,
+        GiveUp,
         JobFailed,
         Malformed,
         Misconfigured,
         Rejected,
+        RetryLater,
         Unavailable,
     )
+    from antiphon.runtime.executing import Assignment, Ran
     from antiphon.runtime.handlers import JobContext
+    from antiphon.runtime.hooks import Hook, Timed
     from antiphon.sdk.handles import JobHandle
     from antiphon.sdk.mesh import Mesh
-    from antiphon.sdk.tasks import CallOptions, Task
+    from antiphon.sdk.tasks import CallOptions, Retry, Task
 
 _WHERE = {
     "AntiphonError": "antiphon.errors",
+    "Assignment": "antiphon.runtime.executing",
     "CallOptions": "antiphon.sdk.tasks",
     "Conflict": "antiphon.errors",
     "Corrupt": "antiphon.errors",
+    "GiveUp": "antiphon.errors",
+    "Hook": "antiphon.runtime.hooks",
     "Job": "antiphon.core.jobs",
     "JobContext": "antiphon.runtime.handlers",
     "JobFailed": "antiphon.errors",
@@ -41,18 +48,25 @@ _WHERE = {
     "Manifest": "antiphon.core.manifest",
     "Mesh": "antiphon.sdk.mesh",
     "Misconfigured": "antiphon.errors",
+    "Ran": "antiphon.runtime.executing",
     "Reason": "antiphon.core.reasons",
     "Rejected": "antiphon.errors",
+    "Retry": "antiphon.sdk.tasks",
+    "RetryLater": "antiphon.errors",
     "State": "antiphon.core.jobs",
     "Task": "antiphon.sdk.tasks",
+    "Timed": "antiphon.runtime.hooks",
     "Unavailable": "antiphon.errors",
 }
 
 __all__ = [
     "AntiphonError",
+    "Assignment",
     "CallOptions",
     "Conflict",
     "Corrupt",
+    "GiveUp",
+    "Hook",
     "Job",
     "JobContext",
     "JobFailed",
@@ -61,10 +75,14 @@ __all__ = [
     "Manifest",
     "Mesh",
     "Misconfigured",
+    "Ran",
     "Reason",
     "Rejected",
+    "Retry",
+    "RetryLater",
     "State",
     "Task",
+    "Timed",
     "Unavailable",
 ]
 

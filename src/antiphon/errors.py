@@ -15,8 +15,11 @@ The branches are cut by what a caller can do about it, not by where it happened:
     │   └── EngineDenied    the engine's own permissions said no
     ├── Corrupt             stop: what was read cannot be true
     │   └── Misbehaved      a peer signed something that only a broken or lying peer signs
-    └── Misconfigured       a person has to change a setting, a file or a command line
-        └── Outdated        the mesh runs a protocol that this version does not have
+    ├── Misconfigured       a person has to change a setting, a file or a command line
+    │   └── Outdated        the mesh runs a protocol that this version does not have
+    └── HandlerWish         raised by a handler, to say what is to become of its job
+        ├── GiveUp          another attempt would end the same way: make none
+        └── RetryLater      not before so many seconds
 
 Engine exceptions are translated in the engine's adapter; no caller ever sees one of those.
 """
@@ -28,6 +31,8 @@ __all__ = [
     "Conflict",
     "Corrupt",
     "EngineDenied",
+    "GiveUp",
+    "HandlerWish",
     "Held",
     "IdTaken",
     "JobFailed",
@@ -38,6 +43,7 @@ __all__ = [
     "OutcomeUnknown",
     "Outdated",
     "Rejected",
+    "RetryLater",
     "Unavailable",
 ]
 
@@ -112,3 +118,27 @@ class Misconfigured(AntiphonError):
 
 class Outdated(Misconfigured):
     """The mesh moved to a newer protocol: this code stops applying there, it never guesses."""
+
+
+class HandlerWish(AntiphonError):
+    """A handler failed, and knows better than the job's retry rules what should follow.
+
+    Raised `from` another error, it is that error's name that the log keeps.
+    """
+
+
+class GiveUp(HandlerWish):
+    """Another attempt would end the same way: the job fails now."""
+
+
+class RetryLater(HandlerWish):
+    """Try again, but not before `after_s` seconds; it counts as an attempt.
+
+    The mesh's rule `retry_after_max_ms` is the longest wait there is.
+    """
+
+    def __init__(self, after_s: float, message: str = "") -> None:
+        if not 0 <= after_s < float("inf"):
+            raise ValueError(f"a job cannot wait for {after_s} seconds")
+        super().__init__(message or f"asked to be tried again in {after_s:g} s")
+        self.after_s = after_s

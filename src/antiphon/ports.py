@@ -241,15 +241,21 @@ class Bus(Protocol):
 
 
 class Blobs(Protocol):
-    """Bytes by their BLAKE3 digest (`blake3:<hex>`)."""
+    """Bytes by their BLAKE3 digest (`blake3:<hex>`).
+
+    Where a reader may see some jobs only, `job` (kind and id) names one that reads or wrote the
+    blob: that is what admits it. Elsewhere it says nothing.
+    """
 
     async def put(self, chunks: AsyncIterator[bytes], *, digest: str) -> None:
         """Store a stream of chunks; `Corrupt` if they do not hash to `digest`. Idempotent."""
 
-    def get(self, digest: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+    def get(
+        self, digest: str, *, job: tuple[str, str] | None = None
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """Stream a blob; `Rejected(reason="no_blob")` if absent, `Corrupt` on a bad digest."""
 
-    async def has(self, digest: str) -> bool:
+    async def has(self, digest: str, *, job: tuple[str, str] | None = None) -> bool:
         """Whether the blob is stored whole."""
 
     async def remove(self, digest: str) -> None:

@@ -20,6 +20,7 @@ from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_va
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from antiphon.core import breaker
+from antiphon.core.selection import MAX_WEIGHT, check_labels, split_labels
 from antiphon.errors import Misconfigured
 
 PREFIX: Final = "ANTIPHON_"
@@ -29,6 +30,13 @@ KEYS_OF_PEOPLE: Final = frozenset({"owner", "recovery", "machine"})
 _NODE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _MESH_ID: Final = re.compile(r"[a-z2-7]{16}", re.ASCII)
 _ADDRESS: Final = re.compile(r"(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
+_BUCKET: Final = re.compile(
+    r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._=-]+){0,8}/?", re.ASCII
+)
+_STORE: Final = re.compile(
+    r"(?P<scheme>https?)://(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?/?", re.ASCII
+)
+_REGION: Final = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 _MAX_PORT: Final = 65_535
 
 
@@ -83,9 +91,45 @@ class Settings(BaseSettings):
         default="127.0.0.1:7464",
         description="Address of the local control API, `host:port`. Off loopback: with a token.",
     )
+    cache_mb: int = Field(
+        default=4096,
+        ge=0,
+        description="Megabytes of fetched artifacts that this machine keeps; 0: none.",
+    )
+    blobs: str | None = Field(
+        default=None,
+        description="Bucket for artifacts, `s3://bucket/prefix`. Unset: they stay on the mesh.",
+    )
+    blobs_endpoint: str | None = Field(
+        default=None, description="Address of the bucket's store. Unset: Amazon's."
+    )
+    blobs_region: str | None = Field(
+        default=None, description="Region of the bucket. Unset: what AWS_REGION says."
+    )
+    secrets: Path | None = Field(
+        default=None,
+        description="Directory of secrets that commands may ask for. Unset: `secrets` in the"
+        " state directory.",
+    )
+    command_memory_mb: int = Field(
+        default=1024, ge=16, description="Megabytes of memory that each process of a command gets."
+    )
+    command_work_mb: int = Field(
+        default=1024, ge=1, description="Megabytes that a command's work directory holds."
+    )
     slots: int = Field(default=8, ge=1, le=4096, description="Jobs that a worker runs at once.")
     drain_s: float = Field(
         default=20.0, ge=0, description="Seconds that running jobs get when a worker stops."
+    )
+    labels: str = Field(
+        default="",
+        description="Labels of this machine's workers, with commas between: `gpu=a100,eu`.",
+    )
+    weight: int = Field(
+        default=1,
+        ge=1,
+        le=MAX_WEIGHT,
+        description="Share of this machine's workers where jobs are drawn for, next to others.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="warning", description="Least severe event that is written to standard error."
@@ -101,6 +145,12 @@ class Settings(BaseSettings):
             raise ValueError("a key's name is letters, digits, '.', '_' and '-', at most 64")
         if value in KEYS_OF_PEOPLE:
             raise ValueError(f"{value!r} is a key that no service may sit on")
+        return value
+
+    @field_validator("labels")
+    @classmethod
+    def _check_labels(cls, value: str) -> str:
+        check_labels(split_labels(value))
         return value
 
     @field_validator("scope")
@@ -119,6 +169,32 @@ class Settings(BaseSettings):
                 raise ValueError("an engine's address looks like nats://host:4222")
             if parts.username is not None or parts.password is not None:
                 raise ValueError("an address is shown to people: credentials do not belong in it")
+        return value
+
+    @field_validator("blobs")
+    @classmethod
+    def _check_blobs(cls, value: str | None) -> str | None:
+        if value is not None and _BUCKET.fullmatch(value) is None:
+            raise ValueError("a bucket looks like s3://name or s3://name/prefix, and no more")
+        return value
+
+    @field_validator("blobs_endpoint")
+    @classmethod
+    def _check_blobs_endpoint(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        found = _STORE.fullmatch(value)
+        if found is None:
+            raise ValueError("a store's address looks like https://host or https://host:port")
+        if found["scheme"] == "http" and not _is_loopback(found["host"]):
+            raise ValueError("content would travel in the clear: only loopback goes without https")
+        return value
+
+    @field_validator("blobs_region")
+    @classmethod
+    def _check_blobs_region(cls, value: str | None) -> str | None:
+        if value is not None and _REGION.fullmatch(value) is None:
+            raise ValueError("a region looks like eu-central-1")
         return value
 
     @field_validator("replica")

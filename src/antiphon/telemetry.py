@@ -49,7 +49,9 @@ def configure(level: str, style: str) -> None:
         renderer = structlog.processors.JSONRenderer()
     else:
         renderer = structlog.dev.ConsoleRenderer(
-            colors=sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+            colors=sys.stderr.isatty() and not os.environ.get("NO_COLOR"),
+            # The default shows what the variables held: arguments of jobs, credentials.
+            exception_formatter=structlog.dev.plain_traceback,
         )
     structlog.configure(
         processors=[

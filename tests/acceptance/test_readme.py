@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.shell import Shell
+from tests.runtime.sandboxed import require_sandbox
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -42,6 +43,23 @@ def test_the_first_minute_works_as_typed(tmp_path):
                 job = re.search("example.add ([0-9a-f]{8})", answer.err)[1]
             if given[0] == "show":
                 assert "completed it, succeeded" in answer.out
+
+
+def test_a_command_is_run_and_run_again_as_typed(tmp_path):
+    require_sandbox()
+    run, *others = typed_in("Run a command")
+    shell = Shell(tmp_path)
+    with shell.dev():
+        answer = shell.run(*run)
+        assert (answer.code, answer.out) == (0, ""), answer
+        job = shell.run("jobs", "--json").json["jobs"][0]["job"][:8]
+        for words in others:
+            given = [job if re.fullmatch("[0-9a-f]{8}", word) else word for word in words]
+            answer = shell.run(*given)
+            assert answer.code == 0, (given, answer)
+            if given[0] == "get":
+                assert answer.out == "hello\n"
+    assert "the same bytes as the worker's: stdout, stderr, out.txt" in answer.out
 
 
 def test_a_bundle_is_checked_elsewhere_as_typed(tmp_path):

@@ -62,7 +62,7 @@ def test_a_job_called_while_nobody_worked_is_answered_after_the_restart(shell):
     with shell.dev():
         job = shell.run("submit", "example.later", "--no-wait").out.strip()
     with shell.dev("--tasks", "later") as dev:
-        assert dev["kinds"] == ["example.later"]
+        assert "example.later" in dev["kinds"]
         until(lambda: shell.run("show", job, "--json").json["state"] == "succeeded")
 
 

@@ -53,13 +53,14 @@ def test_a_worker_answers_the_tasks_of_a_module_by_path_and_by_name(shell):
 def test_a_stopping_worker_finishes_what_it_has_in_hand(shell):
     with shell.start("worker", TASKS, "--json", "--slots", "1") as worker:
         worker.line("ready")
-        job = call(shell, "example.patience", "3")
+        # Long enough for a slow machine to see it running.
+        job = call(shell, "example.patience", "8")
         until(runs(shell, job))
         assert worker.stop() == 0
         assert json.loads(worker.line("stopped"))["done"] == 1
     told = shell.run("show", job, "--json").json
     assert told["state"] == "succeeded"
-    assert told["result"] == 3
+    assert told["result"] == 8
 
 
 def test_a_stopping_worker_gives_back_what_it_cannot_finish(shell):

@@ -14,7 +14,7 @@ from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.engines.nats import NatsEngine
 from antiphon.runtime import client, founding
 from antiphon.runtime.author import Author, Mark, NoMark
-from antiphon.runtime.handlers import Handlers, call_text
+from antiphon.runtime.handlers import Handlers, Handling, call_text
 from antiphon.runtime.host import SystemClock, SystemEntropy
 from antiphon.runtime.keys import SeedKeyring
 from antiphon.runtime.node import FullNode
@@ -98,10 +98,12 @@ class MeshUnderTest:
         slots: int = 4,
         drain_s: float = 5.0,
         station: assembly.Station | None = None,
+        how: Handling | None = None,
     ) -> Worker:
         station = station or await self.station()
         handlers = Handlers()
-        handlers.register(kind, function)
+        self.stack.push_async_callback(handlers.close)
+        handlers.register(kind, function, how)
         settings = WorkerSettings(slots=slots, drain_s=drain_s)
         return await self.stack.enter_async_context(assembly.working(station, handlers, settings))
 

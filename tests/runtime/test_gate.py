@@ -13,8 +13,9 @@ from antiphon.core.rules import Rules
 from antiphon.core.scope import NOTHING, Scope
 from antiphon.core.terms import Terms
 from antiphon.errors import Malformed, Rejected
+from antiphon.runtime import gate as gates
 from antiphon.runtime import knocking
-from antiphon.runtime.gate import Gate
+from antiphon.runtime.gate import WAITING_PER_CALLER, Gate
 from antiphon.runtime.keys import SeedKeyring
 from antiphon.runtime.members import MemberBook
 from antiphon.runtime.peer import commit_control
@@ -38,6 +39,8 @@ class RecordingWall:
         self.admitted: list[tuple[str, Scope, tuple[str, ...]]] = []
         self.expelled: list[str] = []
         self.queues: list[str] = []
+        self.may_go_on = asyncio.Event()
+        self.may_go_on.set()
 
     def admit(self, user, scope, queues, *, name, now_s) -> str:
         self.admitted.append((user, scope, tuple(queues)))
@@ -57,6 +60,7 @@ class RecordingWall:
 
     async def make_queues(self, kind) -> tuple[str, ...]:
         self.queues.append(kind)
+        await self.may_go_on.wait()
         return (f"{kind}=1",)
 
 
@@ -126,8 +130,12 @@ class GateUnderTest:
         peer = self.owner.peer
         control = await peer.sync_control()
         for delegation in control.grants.given_to(node, before=2**63):
-            body = ops.RevokeBody(cid=delegation.cid)
-            await commit_control(peer, peer.author.draft(ops.UcanRevoke, body, prev=0))
+            await self.revoke(delegation.cid)
+
+    async def revoke(self, cid: str) -> None:
+        peer = self.owner.peer
+        body = ops.RevokeBody(cid=cid)
+        await commit_control(peer, peer.author.draft(ops.UcanRevoke, body, prev=0))
 
 
 @asynccontextmanager
@@ -222,6 +230,35 @@ async def test_a_member_without_the_right_to_read_gets_no_queue(tmp_path):
             await at.login("render.frame")
 
 
+async def test_one_caller_cannot_keep_the_gate_from_others(tmp_path):
+    async with a_gate(tmp_path) as at, at.running():
+        await at.join(a_key(), at.invite())
+        await at.join(SeedKeyring(bytes(32)), at.invite(2), "T2", user="U2", door="D2")
+        at.wall.may_go_on.clear()
+        bus = (await at.mesh.station()).engine.bus
+        payload = msgspec.json.encode(knocking.LoginRequest(kinds=("render.frame",)))
+        for _ in range(100):
+            await bus.publish(knocking.login_subject("D1"), payload, reply="inbox.nobody.1")
+        assert await asyncio.wait_for(at.login(door="D2"), 2)
+        at.wall.may_go_on.set()
+        await eventually(lambda: len(at.wall.queues) > WAITING_PER_CALLER)
+        assert await asyncio.wait_for(at.login("render.frame"), 2), "its own turn comes too"
+        assert len(at.wall.queues) <= WAITING_PER_CALLER + 2
+
+
+async def test_a_member_asks_for_so_many_kinds_in_all_and_is_told(tmp_path):
+    async with a_gate(tmp_path) as at, at.running():
+        await at.join(a_key(), at.invite())
+        half = knocking.MAX_KINDS // 2
+        await at.login(*(f"render.b{number}" for number in range(half)))
+        await at.login(*(f"render.c{number}" for number in range(half)))
+        made = len(set(at.wall.queues))
+        with pytest.raises(Rejected, match=f"up to {knocking.MAX_KINDS}"):
+            await at.login("render.a")
+        assert len(set(at.wall.queues)) == made == 2 * half
+        assert len((await at.login("render.b0")).kinds) == made
+
+
 async def test_a_revocation_shows_the_member_out_at_once(tmp_path):
     async with a_gate(tmp_path) as at, at.running() as gate:
         key = a_key()
@@ -258,6 +295,23 @@ async def test_losing_a_part_ends_the_login_and_leaves_the_door_open(tmp_path):
         await eventually(lambda: "U1" in at.wall.expelled, within_s=5)
         assert "D1" not in at.wall.expelled
         assert (await at.login()).scope.reads == ()
+
+
+async def test_a_grant_that_was_replaced_by_a_shorter_one_ends_with_that(tmp_path, monkeypatch):
+    monkeypatch.setattr(gates, "LOOK_EVERY_S", 0.1)
+    async with a_gate(tmp_path) as at, at.running():
+        key = a_key()
+        await at.join(key, at.invite())
+        until_s = at.mesh.wall.now_ms() // 1000 + 1
+        shorter = msgspec.structs.replace(RENDER, until_s=until_s)
+        control = await at.owner.peer.sync_control()
+        longer = control.grants.given_to(key.did, before=2**63)
+        await at.join(key, at.invite(2, shorter), "T2", user="U2", door="D2")
+        for delegation in longer:
+            await at.revoke(delegation.cid)
+        await asyncio.sleep(0.2)
+        assert "U1" not in at.wall.expelled, "it still may all that it might"
+        await eventually(lambda: {"U1", "D1"} <= set(at.wall.expelled), within_s=5)
 
 
 async def test_what_was_revoked_while_the_gate_was_away_is_noticed_when_it_is_back(tmp_path):

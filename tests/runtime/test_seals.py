@@ -53,6 +53,7 @@ async def verdict_of(node: FullNode, seq: int) -> Reason:
     return node.replica.record(seq).verdict
 
 
+@pytest.mark.req("S8")
 @on_both_engines
 async def test_what_happens_is_sealed_and_a_second_node_agrees(engine):
     async with a_mesh(engine) as mesh:
@@ -133,6 +134,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.req("S8")
 @pytest.mark.parametrize("damage", DAMAGE)
 async def test_a_replica_that_lost_or_changed_a_record_is_found_by_the_next_seal(damage):
     async with a_mesh("memory") as mesh:
@@ -176,6 +178,7 @@ async def test_sealing_goes_on_under_another_coordinator(engine):
         assert set(verdicts_on_seals(first)) <= {"ok", "not_coordinator"}
 
 
+@pytest.mark.req("S8")
 @on_both_engines
 async def test_a_restart_goes_on_where_the_last_seal_was(engine, tmp_path):
     async with a_mesh(engine) as mesh:

@@ -185,7 +185,7 @@ def test_the_seed_says_whether_a_world_is_chained_unless_the_plan_does():
 
 @pytest.fixture(scope="module")
 def storms():
-    return [run(Plan(seed=seed, **STORM)) for seed in (3, 5, 13, 17, 23)]
+    return [run(Plan(seed=seed, **STORM)) for seed in (3, 5, 17, 27, 31)]
 
 
 def test_in_chained_worlds_authority_ends_in_every_way(storms):

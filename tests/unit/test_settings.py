@@ -24,7 +24,7 @@ def _unset(monkeypatch):
 
 def as_written(default: object) -> str:
     """A default as the page writes it."""
-    if default is None:
+    if default is None or default == "":
         return "unset"
     if isinstance(default, bool):
         return "`on`" if default else "`off`"
@@ -64,6 +64,10 @@ SET = [
     ("BREAKER_RESET_S", "0.5", "breaker_reset_s", 0.5),
     ("CONTROL", "[::1]:80", "control", "[::1]:80"),
     ("CONTROL", "localhost:65535", "control", "localhost:65535"),
+    ("BLOBS", "s3://my-bucket/some/where", "blobs", "s3://my-bucket/some/where"),
+    ("BLOBS_ENDPOINT", "https://s3.example:9000", "blobs_endpoint", "https://s3.example:9000"),
+    ("BLOBS_ENDPOINT", "http://[::1]:9000", "blobs_endpoint", "http://[::1]:9000"),
+    ("BLOBS_REGION", "eu-central-1", "blobs_region", "eu-central-1"),
     ("HOME", "", "home", None),
 ]
 
@@ -101,6 +105,17 @@ REFUSED = [
     ("CONTROL", "0.0.0.0:7464"),
     ("CONTROL", "mesh.example:7464"),
     ("CONTROL", "127.0.0.1.example:7464"),
+    ("BLOBS", "my-bucket"),
+    ("BLOBS", "s3://"),
+    ("BLOBS", "s3://my-bucket/../other"),
+    ("BLOBS", "s3://my-bucket//other"),
+    ("BLOBS", "s3://my-bucket?x=1"),
+    ("BLOBS", f"s3://key:{SECRET}@my-bucket"),
+    ("BLOBS_ENDPOINT", "s3.example"),
+    ("BLOBS_ENDPOINT", "http://s3.example:9000"),
+    ("BLOBS_ENDPOINT", f"https://key:{SECRET}@s3.example"),
+    ("BLOBS_ENDPOINT", "https://s3.example/bucket"),
+    ("BLOBS_REGION", "eu central"),
     ("SLOTS", "many"),
 ]
 

@@ -200,14 +200,11 @@ def later_story(ledger: Ledger) -> None:
         ledger.append(subject, payload, stamp=50_500)  # type
 
 
-def build() -> str:
-    """The whole file."""
-    ledger = Ledger(authority="chain")
-    for part in (control_story, byte_story, tenure_story, waiting_story, later_story):
-        part(ledger)
+def written(ledger: Ledger, *, protocol: int) -> str:
+    """A log and its verdicts as the lines of a file."""
     header = {
         "mesh": ledger.mesh,
-        "protocol": 1,
+        "protocol": protocol,
         "records": len(ledger.log),
         "state": state_digest(ledger.reader),
     }
@@ -222,6 +219,14 @@ def build() -> str:
         for record, verdict in zip(ledger.log, ledger.verdicts, strict=True)
     ]
     return "".join(json.dumps(line, sort_keys=True) + "\n" for line in (header, *records))
+
+
+def build() -> str:
+    """The whole file."""
+    ledger = Ledger(authority="chain")
+    for part in (control_story, byte_story, tenure_story, waiting_story, later_story):
+        part(ledger)
+    return written(ledger, protocol=1)
 
 
 if __name__ == "__main__":

@@ -19,13 +19,15 @@ from antiphon.assembly.stations import OWNER
 from antiphon.core import ops, subjects
 from antiphon.core.rules import Rules
 from antiphon.errors import Held, Misconfigured
+from antiphon.files import replace_file
 from antiphon.runtime import founding
 from antiphon.runtime.author import Author
-from antiphon.runtime.files import replace_file
+from antiphon.runtime.blob_rights import BlobRights
 from antiphon.runtime.gate import Gate
 from antiphon.runtime.home import Access, Home, MeshFile
 from antiphon.runtime.host import SystemClock, SystemEntropy
 from antiphon.runtime.keys import SEED_BYTES, HeldKey, SeedKeyring
+from antiphon.runtime.letters import Letters
 from antiphon.runtime.members import MemberBook
 from antiphon.runtime.peer import commit_control
 from antiphon.runtime.tickets import TicketBook
@@ -180,7 +182,9 @@ async def gatekeeping(home: Home, peer: Peer) -> AsyncIterator[Gate]:
     """The gate of a mesh that is hosted here, beside a block, over the connection of `peer`."""
     from antiphon.engines.nats import (
         Accounts,
+        BlobGate,
         Gatehouse,
+        Letterbox,
         NatsEngine,
         NatsWall,
         client_context,
@@ -193,16 +197,27 @@ async def gatekeeping(home: Home, peer: Peer) -> AsyncIterator[Gate]:
         raise Misconfigured("a gate needs a NATS server behind it")
     accounts = Accounts.open(home.server, described.name)
     system = system_connector(accounts, described.engine, tls=client_context(described.ca))
+    members = MemberBook(home.gate / "members")
     gate = Gate(
         peer,
         NatsWall(accounts, engine.log, connect_system=system),
         TicketBook(home.gate / "tickets"),
-        MemberBook(home.gate / "members"),
+        members,
         lambda: owner_of(home, peer),
     )
     house = Gatehouse(engine, gate.scope_of)
-    async with beside(gate.run(), house.run(), ready=house.ready):
+    rights = BlobRights(peer, lambda user: _node_of(members, user))
+    storeroom = BlobGate(engine, gate.scope_of, rights.vouches)
+    box = Letterbox(engine, Letters(peer, members).accept)
+    services = (gate.run(), house.run(), storeroom.run(), box.run())
+    async with beside(*services, ready=house.ready):
+        await storeroom.ready.wait()
         yield gate
+
+
+def _node_of(members: MemberBook, user: str) -> str:
+    member = members.by_user(user)
+    return "" if member is None else member.node
 
 
 async def coordinate(home: Home, peer: Peer) -> None:

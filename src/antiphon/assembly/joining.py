@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from antiphon.assembly.stations import MACHINE, OWNER
 from antiphon.core import terms
 from antiphon.core.ids import digest
+from antiphon.core.scope import Scope, filter_of
 from antiphon.errors import EngineDenied, Held, Misconfigured, Rejected
 from antiphon.runtime import knocking
 from antiphon.runtime.home import Access, Home, MeshFile
@@ -31,6 +32,7 @@ TICKET_S: Final = 15 * 60
 def invite(home: Home, granted: Terms, *, within_s: int = TICKET_S) -> Ticket:
     """A ticket for one machine, which the gate of this directory will honour."""
     from antiphon.engines.nats import Accounts, UserKey, permissions
+    from antiphon.engines.nats.wall import check_size
 
     terms.check(granted)
     described = home.mesh()
@@ -47,6 +49,11 @@ def invite(home: Home, granted: Terms, *, within_s: int = TICKET_S) -> Ticket:
     secret = entropy.token(SECRET_BYTES).hex()
     identifier = entropy.token(ID_BYTES).hex()
     accounts = Accounts.open(home.server, described.name)
+    widest = permissions.of_member(described.mesh, user.public, _scope_of(granted), ())
+    # Better now than when the ticket is spent.
+    check_size(
+        accounts.user_jwt(user.public, widest, expires_s=None, name="", issued_s=now_s),
+    )
     jwt = accounts.user_jwt(
         user.public,
         permissions.of_ticket(described.mesh, user.public),
@@ -76,6 +83,11 @@ def invite(home: Home, granted: Terms, *, within_s: int = TICKET_S) -> Ticket:
         )
     )
     return ticket
+
+
+def _scope_of(granted: Terms) -> Scope:
+    kinds = tuple(one for glob in granted.kinds if (one := filter_of(glob)) is not None)
+    return Scope(reads=kinds, works=kinds, calls=kinds)
 
 
 async def redeem(home: Home, ticket: Ticket, *, alias: str) -> Access:

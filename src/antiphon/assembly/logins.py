@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from antiphon.core.scope import NOTHING, Scope
 from antiphon.core.subjects import is_kind
-from antiphon.errors import AntiphonError
+from antiphon.errors import AntiphonError, EngineDenied, Rejected, Unavailable
 from antiphon.runtime import knocking
 
 if TYPE_CHECKING:
@@ -77,18 +78,67 @@ async def _connect_by_login(
     system = None
     if inspect and home is not None and (home.server / "accounts.json").is_file():
         system = system_login(Accounts.open(home.server, described.name))
-    return await NatsEngine.connect(
-        described.engine,
-        described.mesh,
-        jwt=(lambda: home.access().jwt) if home is not None else access.jwt,
-        user_seed=access.user_seed,
-        create=create,
-        replicas=described.replicas,
-        system=system,
-        name=name,
-        tls=client_context(described.ca) if described.ca else None,
-        reader=None if access.scope is None else Reader(access.user, access.scope),
-    )
+    kept = _KeptLogin(home, access)
+
+    async def enter() -> Engine:
+        return await NatsEngine.connect(
+            described.engine,
+            described.mesh,
+            jwt=kept.present,
+            user_seed=access.user_seed,
+            renew=kept.renew if kept.is_renewable else None,
+            create=create,
+            replicas=described.replicas,
+            system=system,
+            name=name,
+            tls=client_context(described.ca) if described.ca else None,
+            reader=None if access.scope is None else Reader(access.user, kept.scope),
+        )
+
+    try:
+        return await enter()
+    except EngineDenied:
+        if not kept.is_renewable:
+            raise
+    # Shown out while nobody was here: perhaps something is left.
+    await kept.renew()
+    return await enter()
+
+
+class _KeptLogin:
+    """The login that a connection presents: the newest in the state directory, if there is one."""
+
+    def __init__(self, home: Home | None, access: Access) -> None:
+        self._home = home
+        self._access = access
+        self.is_renewable = home is not None and bool(access.door_jwt)
+
+    def _newest(self) -> Access:
+        return self._access if self._home is None else self._home.access()
+
+    def present(self) -> str:
+        """What to show the server now."""
+        self._access = self._newest()
+        return self._access.jwt
+
+    def scope(self) -> Scope:
+        """What the newest login admits."""
+        return self._newest().scope or NOTHING
+
+    async def renew(self) -> None:
+        """Ask the gate for another one, unless another process of this machine just did.
+
+        For no kinds in particular: the gate gives what is left of those that were asked for.
+        """
+        newest = self._newest()
+        if self._home is None or newest.jwt != self._access.jwt:
+            return
+        try:
+            await log_in(self._home, newest, ())
+        except Rejected as refused:
+            if refused.reason:
+                raise
+            raise Unavailable(refused.message, hint=refused.hint) from refused  # the gate failed
 
 
 async def fresh_access(home: Home, kinds: Sequence[str]) -> Access:

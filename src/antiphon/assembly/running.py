@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from antiphon.assembly.stations import Station
-    from antiphon.runtime.handlers import Handlers
+    from antiphon.runtime.executing import Repertoire
     from antiphon.runtime.home import Home
     from antiphon.runtime.worker import Worker, WorkerSettings
 
@@ -31,23 +31,25 @@ Role = Literal["worker", "node", "dev"]
 
 @asynccontextmanager
 async def working(
-    station: Station, handlers: Handlers, settings: WorkerSettings
+    station: Station, repertoire: Repertoire, settings: WorkerSettings
 ) -> AsyncIterator[Worker]:
     """A light worker beside a block; drained when the block ends."""
     from antiphon.runtime.worker import Worker
 
-    if not handlers.kinds:
+    if not repertoire.kinds:
         raise Misconfigured(
-            "no task is registered, so there is nothing to work on",
+            "no task is registered and no command offered, so there is nothing to work on",
             hint='decorate a function with @mesh.task("example.add")',
         )
-    worker = Worker(station.peer, handlers, settings)
+    worker = Worker(station.peer, repertoire, settings)
 
     def card() -> Card:
         return _card(
             station,
             "worker",
-            kinds=tuple(handlers.kinds),
+            kinds=tuple(repertoire.kinds),
+            labels=settings.traits.labels,
+            weight=settings.traits.weight,
             slots=settings.slots,
             busy=worker.busy,
             done=worker.done,
@@ -86,14 +88,17 @@ async def replicating(
 
     services = [node.run()]
     if caretaking:
+        from antiphon.assembly.keeping import blobs_of
         from antiphon.runtime.attendance import Attendance
         from antiphon.runtime.caretaker import Caretaker
+        from antiphon.runtime.evictor import Evictor
         from antiphon.runtime.sealer import Sealer
 
         services += [
             Attendance(node).run(),
             Caretaker(node).run(),
             Sealer(node, bar_s=bar_s).run(),
+            Evictor(node, blobs=blobs_of(station)).run(),
             Presence(station.peer, station.keyring, card).run(),
         ]
     async with beside(*services, ready=node.ready):

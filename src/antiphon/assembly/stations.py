@@ -100,7 +100,7 @@ async def _pass_on(home: Home, station: Station) -> None:
         )
     elif home.has_key(OWNER):
         giver = home.signer(OWNER)
-        everything = terms.Terms(can=("all",), alias=station.alias)
+        everything = terms.Terms(can=("all",), alias=station.alias, network=True)
         (payload,) = terms.payloads(
             everything,
             issuer=giver.did,

@@ -6,8 +6,8 @@ author. They must have stood on the log before it, cover its command, admit its 
 author's time *and* at the commit's (or an expired contractor could date its ops back), and not be
 revoked by then. The owner needs none.
 
-Two ops carry their authority in what the log says of their author: the coordinator announces
-waiting jobs, and whoever called a job may cancel it.
+Three ops carry their authority in what the log says of their author: the coordinator announces
+waiting jobs, and whoever called a job, or coordinates, may cancel it and evict what it wrote.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ COMMANDS: Final[dict[type, str]] = {
     ops.JobYield: "/job/complete",
     ops.JobExpire: "/job/complete",
     ops.JobCancel: "/job/cancel",
+    ops.JobEvict: "/artifact/write",
 }
 
 _REASONS: Final = {
@@ -58,7 +59,7 @@ def fault(control: Control, op: ops.JobOp, entry: Entry, job: Job | None) -> Rea
         return None
     if isinstance(op, ops.JobOffer) and author == control.coordinator:
         return None
-    if isinstance(op, ops.JobCancel) and _may_cancel(control, author, job):
+    if isinstance(op, ops.JobCancel | ops.JobEvict) and _may_cancel(control, author, job):
         return None
     if not op.auth:
         return Reason.NO_CHAIN

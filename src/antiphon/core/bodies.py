@@ -120,7 +120,7 @@ class Retry(_Body, frozen=True):
     base_ms: Annotated[int, Meta(ge=0, le=3_600_000)] = 1_000
     cap_ms: Annotated[int, Meta(ge=0, le=3_600_000)] = 60_000
     give_up_on: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
-    """Error names that are not worth a second attempt."""
+    """Names of errors that are not worth a second attempt, nor any that is a kind of them."""
 
 
 class ScheduleBody(_Body, frozen=True):
@@ -236,3 +236,9 @@ class CancelBody(_OnJob, frozen=True):
     """Ends a job that has not ended."""
 
     reason: Text = ""
+
+
+class EvictBody(_OnJob, frozen=True):
+    """Says that an output's bytes are kept no longer; that they were made stays on record."""
+
+    hash: Digest

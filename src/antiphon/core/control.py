@@ -132,6 +132,16 @@ class ControlHistory:
             self._push(entry.seq, _effect(current, entry.seq, op))
         return verdict
 
+    def foresee(self, entry: Entry) -> Reason:
+        """The verdict that a control op without deps would get if it came next."""
+        current, op = self.current, entry.op
+        if isinstance(op, ops.MeshGenesis) or not isinstance(op, ops.CONTROL_TYPES):
+            return Reason.GENESIS
+        if current is None:
+            return Reason.GENESIS
+        fault = entry.fault_under(protocol_of(current))
+        return fault or _judge(current, entry, op, self.tail(entry.subject), NO_DEPS)
+
     def _found(self, entry: Entry, op: ops.MeshGenesis) -> Reason:
         if self._states or op.mesh or op.prev or op.deps or op.auth:
             return Reason.GENESIS

@@ -52,6 +52,8 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     attempts_max: int
     lease_ms: int
     lease_ms_max: int
+    tenure_ms_max: int = 0
+    """How long after its beginning a tenure can still be renewed; 0: as long as it likes."""
     attempts: int = 0
     """Tenures that ended in expiry or an `error` yield."""
     yields: int = 0
@@ -72,6 +74,12 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     """Why it ended, in one word: succeeded, failed, exhausted, expired, cancelled."""
     ended_seq: int = 0
     ended_ms: int = 0
+    reads: tuple[str, ...] = ()
+    """Digests that it reads; empty once it has ended."""
+    stored: tuple[str, ...] = ()
+    """Digests of its outputs that are kept beside the log."""
+    evicted: tuple[str, ...] = ()
+    """Digests of those that are kept no longer."""
 
     @property
     def is_terminal(self) -> bool:

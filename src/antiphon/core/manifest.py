@@ -165,7 +165,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def asks(self) -> bool:
         """Whether it has fields that are read from protocol 2 on only."""
-        return any(one is not UNSET for one in (self.outputs, self.secrets, self.network))
+        return self.outputs is not UNSET or self.secrets is not UNSET or self.network is not UNSET
 
 
 def core_bytes(manifest: Manifest) -> bytes:
@@ -178,6 +178,12 @@ def core_bytes(manifest: Manifest) -> bytes:
 def job_id(manifest: Manifest) -> str:
     """The content id: 64 hex digits."""
     return blake3(core_bytes(manifest)).hexdigest()
+
+
+def blobs_read(manifest: Manifest) -> tuple[str, ...]:
+    """The digests of what a job reads by content, each once."""
+    given = () if isinstance(manifest.inputs, UnsetType) else manifest.inputs
+    return tuple(dict.fromkeys(one.hash for one in given if isinstance(one, BlobInput)))
 
 
 def with_nonce(manifest: Manifest, nonce: str) -> Manifest:

@@ -26,6 +26,7 @@ from antiphon.core.bodies import (
     Did,
     DsseEnvelope,
     DsseSignature,
+    EvictBody,
     EvidenceBody,
     ExpireBody,
     Failure,
@@ -78,6 +79,7 @@ __all__ = [
     "Did",
     "DsseEnvelope",
     "DsseSignature",
+    "EvictBody",
     "EvidenceBody",
     "ExpireBody",
     "Failure",
@@ -86,6 +88,7 @@ __all__ = [
     "JobCancel",
     "JobClaim",
     "JobComplete",
+    "JobEvict",
     "JobExpire",
     "JobId",
     "JobOffer",
@@ -273,6 +276,13 @@ class JobCancel(Op, frozen=True, tag="job.cancel"):
     TYPE: ClassVar[str] = "job.cancel"
 
 
+class JobEvict(Op, frozen=True, tag="job.evict"):
+    """Lets an output's bytes go."""
+
+    body: EvictBody
+    TYPE: ClassVar[str] = "job.evict"
+
+
 ControlOp = (
     MeshGenesis
     | MeshRules
@@ -284,9 +294,10 @@ ControlOp = (
     | UcanDelegate
     | UcanRevoke
 )
-JobOp = (
+JobOpFirst = (
     JobSchedule | JobOffer | JobClaim | JobStart | JobComplete | JobYield | JobExpire | JobCancel
 )
+JobOp = JobOpFirst | JobEvict
 AnyOp = ControlOp | JobOp | MeshSeal
 
 CONTROL_TYPES: Final = (
@@ -300,7 +311,7 @@ CONTROL_TYPES: Final = (
     UcanDelegate,
     UcanRevoke,
 )
-JOB_TYPES: Final = (
+JOB_TYPES_FIRST: Final = (
     JobSchedule,
     JobOffer,
     JobClaim,
@@ -310,15 +321,16 @@ JOB_TYPES: Final = (
     JobExpire,
     JobCancel,
 )
-TYPE_NAMES_FIRST: Final = frozenset(kind.TYPE for kind in (*CONTROL_TYPES, *JOB_TYPES))
+JOB_TYPES: Final = (*JOB_TYPES_FIRST, JobEvict)
+TYPE_NAMES_FIRST: Final = frozenset(kind.TYPE for kind in (*CONTROL_TYPES, *JOB_TYPES_FIRST))
 """What protocol 1 knows."""
-TYPE_NAMES: Final = TYPE_NAMES_FIRST | {MeshSeal.TYPE}
+TYPE_NAMES: Final = TYPE_NAMES_FIRST | {MeshSeal.TYPE, JobEvict.TYPE}
 
 decoder: Final[msgspec.json.Decoder[AnyOp]] = msgspec.json.Decoder(AnyOp)
-decoder_first: Final[msgspec.json.Decoder[ControlOp | JobOp]] = msgspec.json.Decoder(
-    ControlOp | JobOp
+decoder_first: Final[msgspec.json.Decoder[ControlOp | JobOpFirst]] = msgspec.json.Decoder(
+    ControlOp | JobOpFirst
 )
-"""Reads as protocol 1 does, to which a seal is no op."""
+"""Reads as protocol 1 does, to which a seal is no op, and neither is an eviction."""
 
 
 def _schedule_subject(mesh: str, op: JobSchedule) -> str:

@@ -74,6 +74,8 @@ class Reason(StrEnum):
     PREDECESSOR = "predecessor"
     OUTPUT = "output"
     PROOF = "proof"
+    NOT_ENDED = "not_ended"
+    NO_OUTPUT = "no_output"
 
     @property
     def is_accepted(self) -> bool:
@@ -152,4 +154,6 @@ _WORDS = {
     Reason.PREDECESSOR: "a job it should follow is not known",
     Reason.OUTPUT: "an output does not match its digest",
     Reason.PROOF: "the proof does not hold",
+    Reason.NOT_ENDED: "the job has not ended yet",
+    Reason.NO_OUTPUT: "the job keeps no such output beside the log",
 }

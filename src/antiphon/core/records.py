@@ -73,9 +73,7 @@ def open_record(mesh: str, seq: int, commit_ms: int, subject: str, payload: byte
         op_bytes, block = signing.unframe(payload)
         is_framed = True
         op = codec.decode(op_bytes, ops.decoder)
-        if isinstance(op, ops.MeshSeal) or (
-            isinstance(op, ops.JobSchedule) and op.body.manifest.asks
-        ):
+        if _is_later(op):
             first = _first_fault(op_bytes) or Reason.MALFORMED
         if op.mesh != mesh and not isinstance(op, ops.MeshGenesis):
             fault: Reason | None = Reason.MESH
@@ -101,6 +99,21 @@ def open_anywhere(mesh: str, payload: bytes) -> Entry:
     except Malformed:
         subject = ""
     return open_record(mesh, 0, 0, subject, payload)
+
+
+def _is_later(op: AnyOp) -> bool:
+    """Whether protocol 1 cannot read it, although this code can."""
+    match op:
+        case ops.MeshSeal() | ops.JobEvict():
+            return True
+        case ops.JobSchedule(body=body):
+            return body.manifest.asks
+        case ops.MeshGenesis(body=body):
+            return body.rules.is_ahead
+        case ops.MeshRules(body=rules):
+            return rules.rules.is_ahead
+        case _:
+            return False
 
 
 def _first_fault(op_bytes: bytes) -> Reason | None:

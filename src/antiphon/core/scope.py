@@ -5,6 +5,10 @@ about. So of every policy only what it says of `.kind` counts here. Whatever els
 the log's to judge; what it says of `.kind` in a way that subjects cannot express admits nothing.
 
 A *kind filter* is `>` (every kind), `render.>` (every kind below `render`) or a kind itself.
+
+Anybody may delegate to anybody. So what a node holds from others than the owner counts only for
+kinds that it asked for, and only where it adds something: nobody can narrow, shorten or bloat
+somebody else's scope by lending to it, or by taking back what was lent.
 """
 
 from __future__ import annotations
@@ -14,21 +18,26 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from antiphon.core import subjects
-from antiphon.core.ucan import covers
+from antiphon.core.ucan import Chain, covers
 from antiphon.core.wallet import chains_to
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from antiphon.core.control import Control
-    from antiphon.core.ucan import Chain
+    from antiphon.core.ucan import Delegation
 
 EVERY_KIND: Final = ">"
 READING: Final = ("/job/read", "/job/claim")
 """The right to claim a kind includes the right to read it."""
-WORKING: Final = ("/job/claim", "/job/complete", "/job/cancel", "/job/schedule")
+WORKING: Final = ("/job/claim", "/job/complete", "/job/cancel", "/job/schedule", "/artifact/write")
 """Whoever may call may write on its jobs' lanes, or it could not take a call back."""
 CALLING: Final = ("/job/schedule", "/job/complete")
+MAX_FILTERS: Final = 64
+"""A delegation that says its kinds in more filters admits none here: a login could not name them.
+And no more are taken from others than the owner."""
+REMEMBERED: Final = 8192
+"""Delegations whose kinds are known."""
 _ABOUT_ALL: Final = (".", ".[]")
 _NO_END: Final = 2**63
 
@@ -67,9 +76,7 @@ def admits(kind_filter: str, kind: str) -> bool:
 def narrower(scope: Scope, than: Scope) -> bool:
     """Whether `than` admits anything that `scope` does not."""
     pairs = ((than.reads, scope.reads), (than.works, scope.works), (than.calls, scope.calls))
-    return any(
-        not any(_within(one, other) for other in left) for before, left in pairs for one in before
-    )
+    return any(_beyond(before, now) for before, now in pairs)
 
 
 def filter_of(glob: str) -> str | None:
@@ -81,61 +88,113 @@ def filter_of(glob: str) -> str | None:
     return glob if subjects.is_kind(glob) else None
 
 
-def scope_of(control: Control, did: str, now_s: int) -> Scope:
-    """What a node may read and write now."""
+def scope_of(control: Control, did: str, now_s: int, asked: tuple[str, ...] = ()) -> Scope:
+    """What a node may read and write now; `asked` are the kinds that it asked to work on."""
     if did in control.quarantined and did != control.owner:
         return NOTHING
     if control.rules.authority == "open" or did == control.owner:
         return EVERYTHING
-    grants = control.grants
-    found: dict[tuple[str, ...], list[str]] = {READING: [], WORKING: [], CALLING: []}
-    changes: list[int] = []
-    for chain in _by_weight(chains_to(grants, control.owner, did, before=_NO_END)):
+    gathered, lent = _Gathered(), list[Chain]()
+    for chain in chains_to(control.grants, control.owner, did, before=_NO_END):
+        if _has_ended(control, chain, now_s):
+            continue
         is_lent = len(chain.links) > 1
-        cids = tuple(link.cid for link in chain.links)
-        revoked = grants.revoked(cids, before=_NO_END)
-        if any(chain.may_revoke(by, cid) for cid, who in revoked.items() for by in who):
-            continue
-        if chain.expires is not None and chain.expires < now_s:
-            continue
         if chain.not_before is not None and chain.not_before > now_s:
             if not is_lent:
-                changes.append(chain.not_before)
-            continue
-        # What others lend may widen a scope and not shorten it, or they could end one at will.
-        if (
-            is_lent
-            and any(found.values())
-            and _ends_before(chain.expires, min(changes, default=None))
-        ):
-            continue
-        kinds = _meet(kinds_of(policy.source) for _, policy in chain.policies)
-        if chain.expires is not None:
-            changes.append(chain.expires)
-        for commands, filters in found.items():
+                gathered.changes.append(chain.not_before)
+        elif is_lent:
+            lent.append(chain)
+        else:
+            gathered.take(chain, _kinds_of_chain(chain))
+    if gathered.is_empty:
+        gathered.take_first_lenders(lent)
+    if asked:
+        for chain in sorted(lent, key=_end, reverse=True):
+            gathered.take_lent(chain, _meet((_kinds_of_chain(chain), asked)))
+    return gathered.scope()
+
+
+class _Gathered:
+    """A scope in the making."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, ...], list[str]] = {READING: [], WORKING: [], CALLING: []}
+        self.changes: list[int] = []
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(self._found.values())
+
+    def take(self, chain: Chain, kinds: tuple[str, ...]) -> None:
+        """Add what a chain admits, until it ends."""
+        for commands, filters in self._found.items():
             if any(covers(chain.command, one) for one in commands):
                 filters.extend(kinds)
-    return Scope(
-        reads=_fewest(found[READING]),
-        works=_fewest(found[WORKING]),
-        calls=_fewest(found[CALLING]),
-        until_s=min(changes, default=None),
-    )
+        if chain.expires is not None:
+            self.changes.append(chain.expires)
+
+    def take_lent(self, chain: Chain, kinds: tuple[str, ...]) -> None:
+        """The same where it adds anything, and not too much."""
+        adds = any(
+            any(covers(chain.command, one) for one in commands) and _beyond(kinds, filters)
+            for commands, filters in self._found.items()
+        )
+        most = max(len(filters) for filters in self._found.values())
+        if adds and most + len(kinds) <= MAX_FILTERS:
+            self.take(chain, kinds)
+
+    def take_first_lenders(self, lent: list[Chain]) -> None:
+        """Add what the first who lends anything does: it comes between the node and nothing."""
+        lending = [chain for chain in lent if _kinds_of_chain(chain)]
+        for chain in sorted(lending, key=_end, reverse=True):
+            if _lender(chain) == _lender(lending[0]):
+                self.take_lent(chain, _kinds_of_chain(chain))
+
+    def scope(self) -> Scope:
+        """What there is by now."""
+        return Scope(
+            reads=fewest(self._found[READING]),
+            works=fewest(self._found[WORKING]),
+            calls=fewest(self._found[CALLING]),
+            until_s=min(self.changes, default=None),
+        )
 
 
-def _by_weight(chains: list[Chain]) -> list[Chain]:
-    """What the owner granted itself first; then what lasts longest."""
-    return sorted(
-        chains,
-        key=lambda chain: (
-            len(chain.links) > 1,
-            -(_NO_END if chain.expires is None else chain.expires),
-        ),
-    )
+def _has_ended(control: Control, chain: Chain, now_s: int) -> bool:
+    """Whether a link was revoked by one who may, or is past its end."""
+    if chain.expires is not None and chain.expires < now_s:
+        return True
+    cids = tuple(link.cid for link in chain.links)
+    revoked = control.grants.revoked(cids, before=_NO_END)
+    return any(chain.may_revoke(by, cid) for cid, who in revoked.items() for by in who)
 
 
-def _ends_before(end_s: int | None, other_s: int | None) -> bool:
-    return end_s is not None and (other_s is None or end_s < other_s)
+def _lender(chain: Chain) -> str:
+    """Whom the owner trusts with what is lent."""
+    return chain.links[0].payload.aud
+
+
+def _end(chain: Chain) -> int:
+    return _NO_END if chain.expires is None else chain.expires
+
+
+_known_kinds: dict[str, tuple[str, ...]] = {}
+
+
+def _kinds_of_chain(chain: Chain) -> tuple[str, ...]:
+    """The kinds that all links of a chain admit; what each admits is found out once."""
+    return _meet(map(_kinds_of_link, chain.links))
+
+
+def _kinds_of_link(link: Delegation) -> tuple[str, ...]:
+    known = _known_kinds.get(link.cid)
+    if known is None:
+        found = kinds_of(link.payload.pol.source)
+        known = found if len(found) <= MAX_FILTERS else ()
+        if len(_known_kinds) >= REMEMBERED:
+            del _known_kinds[next(iter(_known_kinds))]
+        _known_kinds[link.cid] = known
+    return known
 
 
 def kinds_of(statements: list[Any]) -> tuple[str, ...]:
@@ -148,7 +207,7 @@ def _kinds_of_one(statement: Any) -> tuple[str, ...]:
         case ["and", list() as inner]:
             return kinds_of(inner)
         case ["or", list() as inner] if inner:
-            return _fewest([kind for one in inner for kind in _kinds_of_one(one)])
+            return fewest(kind for one in inner for kind in _kinds_of_one(one))
         case ["==", ".kind", str() as kind]:
             return (kind,) if subjects.is_kind(kind) else ()
         case ["like", ".kind", str() as glob]:
@@ -174,30 +233,38 @@ def _meet(each: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     """The kinds that every one of these admits."""
     left: tuple[str, ...] = (EVERY_KIND,)
     for filters in each:
-        left = _fewest([both for a in left for b in filters if (both := _both(a, b))])
+        here, there = set(left), set(filters)
+        narrower_ones = [one for one in left if _is_covered(one, there)]
+        narrower_ones += [one for one in filters if _is_covered(one, here)]
+        left = fewest(narrower_ones)
     return left
 
 
-def _both(one: str, other: str) -> str:
-    """The narrower of two filters, or nothing if they share no kind."""
-    if _within(one, other):
-        return one
-    return other if _within(other, one) else ""
+def _beyond(filters: Iterable[str], others: Iterable[str]) -> bool:
+    """Whether any of these admits a kind that those do not admit as one filter."""
+    known = set(others)
+    return any(not _is_covered(one, known) for one in filters)
 
 
-def _within(inner: str, outer: str) -> bool:
-    if outer in (EVERY_KIND, inner):
-        return True
-    if inner == EVERY_KIND or not outer.endswith(".>"):
-        return False
-    return inner.startswith(outer[:-1])
-
-
-def _fewest(filters: Iterable[str]) -> tuple[str, ...]:
+def fewest(filters: Iterable[str]) -> tuple[str, ...]:
     """The same kinds in as few filters as possible."""
-    distinct = sorted(set(filters))
+    distinct = set(filters)
     return tuple(
-        one
-        for one in distinct
-        if not any(one != other and _within(one, other) for other in distinct)
+        sorted(one for one in distinct if not any(above in distinct for above in _above(one)))
     )
+
+
+def _is_covered(one: str, others: set[str]) -> bool:
+    return one in others or any(above in others for above in _above(one))
+
+
+def _above(one: str) -> Iterator[str]:
+    """The wider filters that cover all of a filter: as many as it has dots."""
+    if one == EVERY_KIND:
+        return
+    yield EVERY_KIND
+    kind = one.removesuffix(".>")
+    at = kind.find(".")
+    while at >= 0:
+        yield f"{kind[:at]}.>"
+        at = kind.find(".", at + 1)

@@ -83,6 +83,8 @@ def _deed(op: ops.AnyOp) -> str:
             return f"declared {what} over"
         case ops.JobCancel(body=body):
             return f"cancelled it{': ' + body.reason if body.reason else ''}"
+        case ops.JobEvict(body=body):
+            return f"evicted the output {body.hash.removeprefix('blake3:')[:12]}: its bytes may go"
         case _:
             return _deed_about_the_mesh(op)
 

@@ -31,6 +31,8 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
 MAX_ALIAS_LENGTH: Final = 64
 NONCE_BYTES: Final = 12
 _ALIAS: Final = "alias"
+NETWORK: Final = "network"
+"""Metadata that lets commands have the network where every link of a chain says so."""
 
 
 class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,6 +45,8 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The last second in which it holds; None for no end."""
     alias: str = ""
     """What the person calls whom it is granted to."""
+    network: bool = False
+    """Whether commands that are claimed under it may have the network."""
 
 
 def check(terms: Terms) -> Terms:
@@ -98,7 +102,7 @@ def payloads(
             nonce=nonce(NONCE_BYTES),
             exp=terms.until_s,
             nbf=UNSET if not_before_s is None else not_before_s,
-            meta=_meta(terms.alias, mesh),
+            meta=_meta(terms.alias, mesh, network=terms.network),
         )
         for command in commands
     ]
@@ -107,7 +111,10 @@ def payloads(
 def passing_on(
     *, issuer: str, audience: str, mesh: str, alias: str, nonce: Callable[[int], bytes]
 ) -> Payload:
-    """A machine's standing grant to one of its own processes: whatever the machine holds."""
+    """A machine's standing grant to one of its own processes: whatever the machine holds.
+
+    That includes the network, which the grants above it give or do not give.
+    """
     return Payload(
         iss=issuer,
         aud=audience,
@@ -116,12 +123,12 @@ def passing_on(
         pol=Policy([]),
         nonce=nonce(NONCE_BYTES),
         exp=None,
-        meta=_meta(alias, mesh),
+        meta=_meta(alias, mesh, network=True),
     )
 
 
-def _meta(alias: str, mesh: str) -> dict[str, Any] | UnsetType:
-    named = {_ALIAS: alias, MESH_META: mesh}
+def _meta(alias: str, mesh: str, *, network: bool) -> dict[str, Any] | UnsetType:
+    named = {_ALIAS: alias, MESH_META: mesh, NETWORK: network}
     return {key: value for key, value in named.items() if value} or UNSET
 
 

@@ -6,6 +6,8 @@
     waiting | pending | claimed | running ─cancel→ aborted
     waiting | pending past start_by ─expire→ aborted(expired)
 
+An eviction changes nothing of that: an output of an ended job is kept no longer, and that is all.
+
 `TRANSITIONS` maps (op type, state) to the rule for that cell: a function from job, op and commit
 time to the next job, or to the reason why there is none. A cell that is a bare reason rejects
 whatever stands in it. Every cell is filled; nothing is legal by omission.
@@ -25,11 +27,12 @@ from msgspec.structs import replace
 
 from antiphon.core import ops, proof
 from antiphon.core.authority import stands_for
-from antiphon.core.clock import pack
+from antiphon.core.clock import pack, unpack
 from antiphon.core.ids import digest
 from antiphon.core.jobs import TERMINAL, Job, State
+from antiphon.core.manifest import blobs_read
 from antiphon.core.reasons import Reason
-from antiphon.core.rules import PROOFS_SINCE
+from antiphon.core.rules import PROOFS_SINCE, TENURES_END_SINCE, Rules
 
 if TYPE_CHECKING:
     from antiphon.core.control import Control
@@ -78,7 +81,19 @@ def scheduled(op: ops.JobSchedule, job: str, at: Moment) -> Job | Reason:
         attempts_max=attempts_max,
         lease_ms=lease_ms,
         lease_ms_max=lease_ms_max,
+        tenure_ms_max=_tenure_ms_max(body.manifest.timeout, rules),
+        reads=blobs_read(body.manifest),
     )
+
+
+def _tenure_ms_max(timeout_s: int, rules: Rules) -> int:
+    """An attempt's own time, and the longest lease for what comes before and after it.
+
+    The holder stops in time by itself; this is for one that only goes on renewing.
+    """
+    if not timeout_s or rules.protocol < TENURES_END_SINCE:
+        return 0
+    return timeout_s * 1000 + rules.lease_max_ms
 
 
 def _offer_first(job: Job, op: ops.JobOffer, at: Moment) -> Job | Reason:
@@ -134,6 +149,8 @@ def _claim_held(job: Job, op: ops.JobClaim, at: Moment) -> Job | Reason:
     # back into a lease that everyone else had seen end.
     if wall_ms > job.deadline_ms or at.commit_ms > job.deadline_ms:
         return Reason.LEASE_OVER
+    if job.tenure_ms_max and wall_ms > unpack(job.fence)[0] + job.tenure_ms_max:
+        return Reason.LEASE_OVER
     if not at.control.rules.lease_min_ms <= body.lease_ms <= job.lease_ms_max:
         return Reason.LEASE
     return replace(
@@ -185,7 +202,8 @@ def _complete(job: Job, op: ops.JobComplete, at: Moment) -> Job | Reason:
             if len(raw) != output.size or digest(raw) != output.hash:
                 return Reason.OUTPUT
     state = State.SUCCEEDED if body.status == "succeeded" else State.FAILED
-    return _ended(job, op, at, state, body.status)
+    stored = dict.fromkeys(output.hash for output in body.outputs if output.text is None)
+    return _ended(replace(job, stored=tuple(stored)), op, at, state, body.status)
 
 
 def _yield(job: Job, op: ops.JobYield, at: Moment) -> Job | Reason:
@@ -287,6 +305,21 @@ def _cancel(job: Job, op: ops.JobCancel, at: Moment) -> Job | Reason:
     return _ended(job, op, at, State.ABORTED, "cancelled")
 
 
+def _evict(job: Job, op: ops.JobEvict, _: Moment) -> Job | Reason:
+    which = op.body.hash
+    if which in job.evicted:
+        return Reason.ALREADY
+    if which not in job.stored:
+        return Reason.NO_OUTPUT
+    return replace(
+        job,
+        hlc=op.hlc,
+        hlc_author=op.author,
+        stored=tuple(one for one in job.stored if one != which),
+        evicted=(*job.evicted, which),
+    )
+
+
 def _fenced_idle(job: Job, _: ops.JobOp, __: Moment) -> Job | Reason:
     # Whoever still carries a fence into a job that nobody holds had its tenure ended.
     return Reason.FENCE if job.expired_fence or job.yields or job.attempts else Reason.NOT_CLAIMED
@@ -308,6 +341,7 @@ def _ended(job: Job, op: ops.JobOp, at: Moment, state: State, outcome: str) -> J
         outcome=outcome,
         ended_seq=at.seq,
         ended_ms=at.commit_ms,
+        reads=(),
     )
 
 
@@ -328,6 +362,7 @@ def _row(
 
 
 _EXISTS, _HELD, _FINISHED, _WAITS = Reason.EXISTS, Reason.HELD, Reason.FINISHED, Reason.WAITING
+_OPEN = Reason.NOT_ENDED
 
 # fmt: off
 TRANSITIONS: Final[dict[type, dict[State, Cell | Reason]]] = {
@@ -340,5 +375,6 @@ TRANSITIONS: Final[dict[type, dict[State, Cell | Reason]]] = {
     ops.JobYield:    _row(_fenced_idle, _fenced_idle, _yield,       _yield,       _fenced_late),
     ops.JobExpire:   _row(_expire_open, _expire_open, _expire_held, _expire_held, _expire_late),
     ops.JobCancel:   _row(_cancel,      _cancel,      _cancel,      _cancel,      _FINISHED),
+    ops.JobEvict:    _row(_OPEN,        _OPEN,        _OPEN,        _OPEN,        _evict),
 }
 # fmt: on

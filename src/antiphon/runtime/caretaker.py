@@ -1,8 +1,9 @@
 """The full node's chores: expire what outlasted its time, call again what nobody answered.
 
 Announcements can be lost for good (an acknowledgement is not fenced, SPEC §8), and holders can
-die. Any full node repairs both from its replica. Several of them racing is harmless: every write
-is a compare-and-set, the loser reads `LostRace` and leaves it. Calls are repeated with doubling
+die. Any full node repairs both from its replica. Several of them take turns, by a draw of their
+own for each job, so that not all of them write at once; where they differ about who is there it
+does no harm, since every write is a compare-and-set. Calls are repeated with doubling
 pauses, at most a few per round, and not while the job's queue is moving towards it, so that a
 long backlog stays a backlog and does not become a flood.
 """
@@ -14,10 +15,12 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from antiphon.core import lanes, ops
+from antiphon.core import lanes, ops, selection
 from antiphon.core.jobs import HELD, Job, State
 from antiphon.core.reasons import Reason
 from antiphon.errors import AntiphonError, Conflict
+from antiphon.runtime.colleagues import TURN_S, Colleagues
+from antiphon.runtime.company import Company, Traits
 from antiphon.runtime.roster import Roster
 
 if TYPE_CHECKING:
@@ -28,6 +31,7 @@ EXPIRIES_PER_ROUND: Final = 100
 CALLS_PER_ROUND: Final = 32
 HELD_PER_ROUND: Final = 10_000
 ROUND_S: Final = 1.0
+MAX_VOICES: Final = 256
 
 log = structlog.get_logger(__name__)
 
@@ -40,33 +44,52 @@ class Caretaker:
         self.node = node
         self.roster = Roster(node)
         self.round_s = round_s
+        self.colleagues = Colleagues(node.peer)
         self._looked_at = (0, 0)
+        self._voices: dict[str, Company] = {}
+        self._noticed: dict[tuple[str, str, str], float] = {}
+        """What is due, and since when we know."""
 
     async def run(self) -> None:
         """Look after the mesh until cancelled."""
         await self.node.ready.wait()
-        while True:
-            chance = self.node.peer.entropy.random()
-            await asyncio.sleep(self.round_s * (0.5 + chance))
-            try:
-                await self.look()
-            except AntiphonError as problem:
-                # One job's trouble (a lane too long to read, say) must not end the chores.
-                log.warning("caretaker_waits", problem=problem.message)
+        async with self.colleagues.listening():
+            while True:
+                chance = self.node.peer.entropy.random()
+                await asyncio.sleep(self.round_s * (0.5 + chance))
+                try:
+                    await self.look()
+                except AntiphonError as problem:
+                    # One job's trouble (a lane too long to read, say) must not end the chores.
+                    log.warning("caretaker_waits", problem=problem.message)
 
     async def look(self) -> None:
         """One round: first what is overdue, then what lies unanswered."""
         peer = self.node.peer
         now_ms = peer.wall.now_ms()
+        noticed, self._noticed = self._noticed, {}
         for job in self._revoked():
             await self._call_again(job)
         for job in self.roster.overdue(limit=EXPIRIES_PER_ROUND):
+            if not self._is_our_turn(job, job.fence, noticed):
+                continue
             # Of a tenure whose authority was revoked there is nothing left to expire.
             if (await self._expire(job) and job.state in HELD) or self._is_open(job):
                 await self._call_again(job)
         for job in self.node.replica.unanswered(now_ms, limit=CALLS_PER_ROUND):
-            if not self._is_still_queued(job, now_ms):
+            if not self._is_still_queued(job, now_ms) and self._is_our_turn(job, "", noticed):
                 await self._call_again(job)
+                await self._point_to(job)
+
+    def _is_our_turn(
+        self, job: Job, fence: str, noticed: dict[tuple[str, str, str], float]
+    ) -> bool:
+        """Whether we write what is due now, or leave it to a colleague for a while longer."""
+        now_s = self.node.peer.wall.boot_s()
+        key = (job.kind, job.job, fence)
+        since_s = self._noticed[key] = noticed.get(key, now_s)
+        turn = self.colleagues.turn(job.kind, job.job, fence)
+        return now_s - since_s >= turn * TURN_S
 
     def _revoked(self) -> list[Job]:
         """Held jobs whose holder lost its authority since the last look."""
@@ -106,6 +129,24 @@ class Caretaker:
             return
         body = ops.OfferBody(kind=job.kind, job=job.job, urgency=lane.job.urgency)
         await self._write(ops.JobOffer, body, lane, lane.call_tail)
+
+    async def _point_to(self, job: Job) -> None:
+        """Tell a kind's workers of a call that the engine's queue may have handed to nobody honest.
+
+        Whoever takes announcements without answering them can take any number, repeats included.
+        """
+        peer = self.node.peer
+        if selection.method(peer.control, job.kind) == "queue":
+            lane = self.node.replica.lane((job.kind, job.job))
+            await self._voice(job.kind).point_to(job.job, lane.call_tail)
+
+    def _voice(self, kind: str) -> Company:
+        """One voice for each kind: its words carry times that rise."""
+        if kind not in self._voices:
+            if len(self._voices) >= MAX_VOICES:
+                self._voices.clear()
+            self._voices[kind] = Company(self.node.peer, kind, Traits())
+        return self._voices[kind]
 
     async def _write(
         self,

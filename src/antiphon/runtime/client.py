@@ -10,6 +10,7 @@ from antiphon.core import lanes, ops, subjects
 from antiphon.core.jobs import Job
 from antiphon.core.manifest import job_id
 from antiphon.core.reasons import LACKS_AUTHORITY, Reason
+from antiphon.core.rules import EVICTIONS_SINCE
 from antiphon.errors import Conflict, JobFailed, LostRace, Rejected, Unavailable
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ class Ended(Struct, frozen=True):
     job: Job
     outputs: tuple[ops.Output, ...]
     error: ops.Failure | None
+    exit: int | None = None
+    """What a command returned; negative: the signal that ended it."""
 
 
 async def call(
@@ -107,7 +110,8 @@ def ended_of(view: LaneView) -> Ended | None:
         return None
     entry = view.entry_at(job.ended_seq)
     if entry is not None and isinstance(entry.op, ops.JobComplete):
-        return Ended(job, entry.op.body.outputs, entry.op.body.error)
+        body = entry.op.body
+        return Ended(job, body.outputs, body.error, body.exit)
     error = None
     if entry is not None and isinstance(entry.op, ops.JobYield):
         error = entry.op.body.error
@@ -159,3 +163,41 @@ async def cancel(peer: Peer, kind: str, job: str, *, reason: str) -> Job:
         if verdict is not None and verdict is not Reason.FINISHED:
             raise Rejected(f"cancelling was rejected: {verdict.in_words}", reason=verdict.value)
     raise Unavailable(f"job {job[:8]} changed faster than it could be cancelled")
+
+
+async def evict(peer: Peer, kind: str, job: str, digest: str) -> Job:
+    """Say that an output is kept no longer; the job afterwards. Again changes nothing."""
+    body = ops.EvictBody(kind=kind, job=job, hash=digest)
+    for attempt in range(CANCEL_TRIES):
+        if attempt:
+            await peer.pause(attempt - 1)
+        view = await peer.read_lane(kind, job)
+        known = view.lane.job
+        if known is not None and digest in known.evicted:
+            return known
+        control = await peer.sync_control()
+        if control.rules.protocol < EVICTIONS_SINCE:
+            raise Rejected(
+                f"this mesh's protocol is {control.rules.protocol}, which knows no evictions",
+                reason=Reason.TYPE.value,
+                hint=f"antiphon rules protocol={EVICTIONS_SINCE}",
+            )
+        foreseen = peer.foresee(ops.JobEvict, body, view.lane, prev=view.lane.job_tail)
+        if foreseen is not Reason.OK:
+            raise Rejected(
+                f"evicting would be rejected: {foreseen.in_words}",
+                reason=foreseen.value,
+                hint="'antiphon who' shows who may do what" if foreseen in LACKS_AUTHORITY else "",
+            )
+        try:
+            draft = peer.author.draft(ops.JobEvict, body, prev=view.lane.job_tail)
+            seq = await peer.commit(draft)
+        except Conflict:
+            continue
+        view = await peer.read_lane(kind, job, at_least=seq)
+        verdict = view.verdict_of(draft.op_id)
+        if verdict is Reason.OK and view.lane.job is not None:
+            return view.lane.job
+        if verdict is not None and not verdict.is_accepted:
+            raise Rejected(f"evicting was rejected: {verdict.in_words}", reason=verdict.value)
+    raise Unavailable(f"job {job[:8]} changed faster than its output could be evicted")

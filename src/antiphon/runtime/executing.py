@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from msgspec import Struct
 
 from antiphon.core import proof
+from antiphon.core.endings import Fault
 from antiphon.core.ops import Failure, Output
 
 if TYPE_CHECKING:
@@ -62,12 +63,30 @@ class Ran(Struct, frozen=True, kw_only=True):
     outputs: tuple[Output, ...] = ()
     failure: Failure | None = None
     """None: it succeeded."""
+    is_final: bool = False
+    """Whether another attempt would fail the same way, so that none is made."""
+    lineage: tuple[str, ...] = ()
+    """The failure's kind and everything that it is a kind of, by name: what retry rules match."""
+    retry_after_ms: int | None = None
+    """The wait before another attempt that the job asked for; None: as its retry rules say."""
     exit: int | None = None
     isolation: proof.Isolation = IN_PROCESS
     environment: str | None = None
     """SHA-256 of what the job saw as its environment."""
     cpu_ms: int | None = None
     max_rss_kb: int | None = None
+
+    @property
+    def fault(self) -> Fault | None:
+        """What went wrong, as the job's end is decided from it; None: it succeeded."""
+        if self.failure is None:
+            return None
+        return Fault(
+            failure=self.failure,
+            lineage=self.lineage,
+            is_final=self.is_final,
+            asked_ms=self.retry_after_ms,
+        )
 
 
 class Executor(Protocol):
@@ -76,6 +95,10 @@ class Executor(Protocol):
     @property
     def grace_s(self) -> float:
         """Seconds beyond the job's timeout before the run is cut off: 0 if it keeps no time."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a run goes on while the engine is away, though another worker may begin it."""
 
     async def run(self, assignment: Assignment) -> Ran:
         """Run it to its end. An exception is the job's failure; a cancellation ends the run."""
@@ -90,3 +113,21 @@ class Repertoire(Protocol):
 
     def find(self, kind: str, manifest: Manifest) -> Executor | None:
         """What runs this manifest as a job of this kind; None: this worker cannot."""
+
+
+class Together:
+    """Several repertoires as one: the first that can run something does."""
+
+    def __init__(self, *repertoires: Repertoire) -> None:
+        """In the order in which they are asked."""
+        self._repertoires = repertoires
+
+    @property
+    def kinds(self) -> list[str]:
+        """All kinds, each once."""
+        return sorted({kind for one in self._repertoires for kind in one.kinds})
+
+    def find(self, kind: str, manifest: Manifest) -> Executor | None:
+        """What runs this manifest as a job of this kind; None: this worker cannot."""
+        found = (one.find(kind, manifest) for one in self._repertoires)
+        return next((executor for executor in found if executor is not None), None)

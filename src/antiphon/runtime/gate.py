@@ -11,6 +11,7 @@ shrinks ends the logins that were given before.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Final
@@ -35,7 +36,15 @@ if TYPE_CHECKING:
 
 MAX_AT_ONCE: Final = 16
 """Requests that are being answered; more wait in the bus's own bounded queue, or are lost."""
+WAITING_PER_CALLER: Final = 8
+"""One caller's requests are answered one by one; so many wait meanwhile, and the rest are lost."""
 RETRY_S: Final = 1.0
+REST: Final = 3
+"""Times as long as it took to look at everybody, until that is done again: anybody may write
+delegations, and the gate has other things to do."""
+MAX_REST_S: Final = 0.5
+LOOK_EVERY_S: Final = 5.0
+"""How long after its end a grant that others outlived may still be good for a connection."""
 HEARD_WITHIN_S: Final = 2.0
 """How long a spent ticket's login lives on, so that its holder hears the answer."""
 
@@ -57,27 +66,31 @@ class Gate:
         self._members = members
         self._owner = owner
         self._joining = asyncio.Lock()
+        self._room = asyncio.Semaphore(MAX_AT_ONCE)
+        self._waiting: dict[str, deque[BusMessage]] = {}
+        self._looking = asyncio.Lock()
         self._looked_at: tuple[int, int] = (0, 0)
-        self._scopes: dict[str, tuple[tuple[int, int], Scope]] = {}
+        self._looking_took_s = 0.0
+        self._scopes: dict[str, tuple[tuple[int, int], tuple[str, ...], Scope]] = {}
 
     # --- what others ask ----------------------------------------------------------------------
 
     def scope_of(self, user: str) -> Scope:
         """What an engine user may read and write now."""
         member = self._members.by_user(user)
-        return NOTHING if member is None else self._scope(member.node)
+        return NOTHING if member is None else self._scope(member)
 
-    def _scope(self, node: str) -> Scope:
+    def _scope(self, member: Member) -> Scope:
         """Asked for with every read of every member, so found out once per change."""
         control, now_s = self._peer.control, self._now_s()
         state = (control.since, control.grants.revision)
-        known = self._scopes.get(node)
-        if known is not None and known[0] == state:
-            until_s = known[1].until_s
+        known = self._scopes.get(member.user)
+        if known is not None and known[:2] == (state, member.kinds):
+            until_s = known[2].until_s
             if until_s is None or now_s < until_s:
-                return known[1]
-        scope = scope_of(control, node, now_s)
-        self._scopes[node] = (state, scope)
+                return known[2]
+        scope = scope_of(control, member.node, now_s, member.kinds)
+        self._scopes[member.user] = (state, member.kinds, scope)
         return scope
 
     def _now_s(self) -> int:
@@ -90,15 +103,31 @@ class Gate:
         await self._peer.sync_control()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch())
+            group.create_task(self._watch_ends())
             group.create_task(self._serve(group))
 
     async def _serve(self, group: asyncio.TaskGroup) -> None:
-        room = asyncio.Semaphore(MAX_AT_ONCE)
         async with self._peer.engine.bus.subscribe("gate.*.*", max_pending=1024) as requests:
             async for request in requests:
-                await room.acquire()
-                answering = group.create_task(self._answer(request))
-                answering.add_done_callback(lambda _: room.release())
+                caller = request.subject.split(".")[1]
+                waiting = self._waiting.get(caller)
+                if waiting is None:
+                    self._waiting[caller] = deque((request,))
+                    group.create_task(self._attend(caller, group))
+                elif len(waiting) < WAITING_PER_CALLER:
+                    waiting.append(request)
+
+    async def _attend(self, caller: str, group: asyncio.TaskGroup) -> None:
+        """Answer what one caller asks, in turn: whoever asks much keeps nobody else waiting."""
+        waiting = self._waiting[caller]
+        try:
+            while waiting:
+                async with self._room:
+                    has_joined = await self._answer(waiting.popleft())
+                if has_joined:
+                    group.create_task(self._end_ticket(caller))
+        finally:
+            del self._waiting[caller]
 
     async def _watch(self) -> None:
         """Look at every member's scope whenever control changes."""
@@ -110,40 +139,60 @@ class Gate:
                     async for batch in batches:
                         await self._peer.confirm(batch[-1].seq)
                         await self.look_after()
+                        await asyncio.sleep(min(self._looking_took_s * REST, MAX_REST_S))
             except Unavailable as away:
                 log.warning("gate_waits_for_engine", problem=away.message)
                 await asyncio.sleep(RETRY_S)
 
+    async def _watch_ends(self) -> None:
+        """Look again when a scope ends by itself: the login may have been given for longer."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            now_s = self._now_s()
+            ends = (scope.until_s for _, _, scope in self._scopes.values())
+            if not any(until_s is not None and until_s < now_s for until_s in ends):
+                continue
+            self._looked_at = (0, 0)
+            try:
+                await self.look_after()
+            except Unavailable as away:
+                log.warning("gate_waits_for_engine", problem=away.message)
+
     async def look_after(self) -> None:
         """Show out whoever may do less now than its login admits."""
-        control = self._peer.control
-        state = (control.since, control.grants.revision)
-        if state == self._looked_at:
-            return
-        now_s = self._now_s()
+        async with self._looking:  # or a login that was given meanwhile would end with the old
+            control = self._peer.control
+            state = (control.since, control.grants.revision)
+            if state != self._looked_at:
+                await self._look_after_all()
+                self._looked_at = state
+
+    async def _look_after_all(self) -> None:
         expelled: list[str] = []
         shrunk: list[Member] = []
+        begun_s = self._peer.wall.boot_s()
         for member in self._members.everyone():
-            scope = self._scope(member.node)
+            scope = self._scope(member)
             if not narrower(scope, member.scope):
                 continue
             expelled.append(member.user)
             if scope == NOTHING:
                 expelled.append(member.door)
             shrunk.append(msgspec.structs.replace(member, scope=scope))
+        self._looking_took_s = self._peer.wall.boot_s() - begun_s
         if expelled:
-            await self._wall.expel(expelled, now_s)
+            await self._wall.expel(expelled, self._now_s())
         for member in shrunk:
             self._members.keep(member)
             log.info("member_expelled", node=member.node, alias=member.alias)
-        self._looked_at = state
 
     # --- requests -----------------------------------------------------------------------------
 
-    async def _answer(self, request: BusMessage) -> None:
+    async def _answer(self, request: BusMessage) -> bool:
+        """Decide and tell; whether somebody joined by it."""
         user, what = request.subject.split(".")[1:]
         if not request.reply:
-            return
+            return False
         try:
             answer = knocking.Answer(login=await self._decide(user, what, request.payload))
         except AntiphonError as error:
@@ -155,11 +204,16 @@ class Gate:
             answer = knocking.Answer(refusal=refusal)
         try:
             await self._peer.engine.bus.publish(request.reply, msgspec.json.encode(answer))
-            if what == "join" and answer.login is not None:
-                await asyncio.sleep(HEARD_WITHIN_S)
-                await self._wall.expel([user], self._now_s())
         except Unavailable as away:
             log.warning("gate_answer_lost", problem=away.message)
+        return what == "join" and answer.login is not None
+
+    async def _end_ticket(self, user: str) -> None:
+        await asyncio.sleep(HEARD_WITHIN_S)
+        try:
+            await self._wall.expel([user], self._now_s())
+        except Unavailable as away:
+            log.warning("ticket_not_ended", problem=away.message)
 
     async def _decide(self, user: str, what: str, payload: bytes) -> knocking.Login:
         if what == "join":
@@ -195,11 +249,11 @@ class Gate:
                 door=request.door,
                 alias=alias,
                 joined_s=now_s,
-                scope=self._scope(request.node),
             )
+            member = msgspec.structs.replace(member, scope=self._scope(member))
             self._members.keep(member)
         log.info("member_joined", node=member.node, alias=alias)
-        return self._give(member, queues=(), with_door=True)
+        return self._give(member, (), (), with_door=True)
 
     async def _delegate(self, granted: terms.Terms, node: str) -> None:
         async with self._owner() as (author, keyring):
@@ -226,7 +280,8 @@ class Gate:
         await self._peer.sync_control()
         await self.look_after()
         member = self._members.by_door(door) or member
-        scope = self._scope(member.node)
+        asking = msgspec.structs.replace(member, kinds=_asked(member, request))
+        scope = self._scope(asking)
         if scope == NOTHING:
             raise Rejected(
                 "this machine's grants have ended or were revoked",
@@ -234,23 +289,45 @@ class Gate:
                 hint="ask the mesh's owner for a new ticket, then: antiphon join TICKET",
             )
         for kind in request.kinds:
-            if not is_kind(kind) or not (scope.may_work(kind) and scope.may_read(kind)):
-                raise Rejected(
-                    f"this machine may not claim {kind!r}",
-                    reason="policy",
-                    hint="'antiphon who' on the owner's machine shows what it may",
-                )
-        kinds = tuple(sorted({*member.kinds, *request.kinds}))[: knocking.MAX_KINDS]
-        kinds = tuple(kind for kind in kinds if scope.may_work(kind) and scope.may_read(kind))
+            if not (scope.may_work(kind) and scope.may_read(kind)):
+                raise _may_not_claim(kind)
+        kinds = tuple(one for one in asking.kinds if scope.may_work(one) and scope.may_read(one))
         queues = [name for kind in kinds for name in await self._wall.make_queues(kind)]
-        member = msgspec.structs.replace(member, kinds=kinds, scope=scope)
-        self._members.keep(member)
-        return self._give(member, queues=tuple(queues), with_door=False)
+        admitted = msgspec.structs.replace(asking, scope=scope)
+        if admitted != member:
+            self._members.keep(admitted)
+        return self._give(admitted, kinds, tuple(queues), with_door=False)
 
-    def _give(self, member: Member, *, queues: tuple[str, ...], with_door: bool) -> knocking.Login:
+    def _give(
+        self, member: Member, kinds: tuple[str, ...], queues: tuple[str, ...], *, with_door: bool
+    ) -> knocking.Login:
         now_s = self._now_s()
         jwt = self._wall.admit(member.user, member.scope, queues, name=member.alias, now_s=now_s)
         door_jwt = self._wall.admit_door(member.door, None, now_s) if with_door else ""
         return knocking.Login(
-            jwt=jwt, scope=member.scope, kinds=member.kinds, alias=member.alias, door_jwt=door_jwt
+            jwt=jwt, scope=member.scope, kinds=kinds, alias=member.alias, door_jwt=door_jwt
         )
+
+
+def _asked(member: Member, request: knocking.LoginRequest) -> tuple[str, ...]:
+    """All kinds that a machine ever asked for: each has queues, and those are never unmade."""
+    for kind in request.kinds:
+        if not is_kind(kind):
+            raise _may_not_claim(kind)
+    asked = tuple(sorted({*member.kinds, *request.kinds}))
+    if len(asked) > knocking.MAX_KINDS:
+        raise Rejected(
+            f"this machine would have asked for {len(asked)} kinds so far; a gate makes queues"
+            f" for up to {knocking.MAX_KINDS}",
+            reason="kinds",
+            hint="work on fewer kinds, or join again with a new ticket",
+        )
+    return asked
+
+
+def _may_not_claim(kind: str) -> Rejected:
+    return Rejected(
+        f"this machine may not claim {kind!r}",
+        reason="policy",
+        hint="'antiphon who' on the owner's machine shows what it may",
+    )

@@ -5,6 +5,7 @@
       access.json         engine credentials, mode 0600
       keys/<name>.key     private keys, mode 0600; one process at a time uses one
       replica.db          the embedded replica
+      cache/              artifacts that were fetched before
       server/             the server's own files, where this machine runs it
       gate/               tickets and members, where this machine keeps the gate
 
@@ -22,8 +23,8 @@ from msgspec import Struct
 
 from antiphon.core.scope import Scope
 from antiphon.errors import Corrupt, Held, Misconfigured
+from antiphon.files import PRIVATE_DIRECTORY, replace_file
 from antiphon.runtime import keys
-from antiphon.runtime.files import PRIVATE_DIRECTORY, replace_file
 
 if TYPE_CHECKING:
     from antiphon.ports import Entropy
@@ -97,6 +98,11 @@ class Home:
     def replica(self) -> Path:
         """The replica's file."""
         return self.path / "replica.db"
+
+    @property
+    def cache(self) -> Path:
+        """The directory of artifacts that were fetched before."""
+        return self.path / "cache"
 
     @property
     def server(self) -> Path:

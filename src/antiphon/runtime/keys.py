@@ -17,7 +17,7 @@ from antiphon.core import signing
 from antiphon.core.ids import did_of
 from antiphon.core.ucan import Delegation, Payload, issue
 from antiphon.errors import Corrupt, Held, Misconfigured
-from antiphon.runtime.files import PRIVATE_DIRECTORY, PRIVATE_MODE
+from antiphon.files import PRIVATE_DIRECTORY, PRIVATE_MODE
 
 SEED_BYTES: Final = 32
 
@@ -106,17 +106,21 @@ def lock_file(path: Path, in_use: str) -> int:
 
 
 def create(path: Path, seed: bytes) -> None:
-    """Write a new key file; never over an existing one."""
+    """Write a new key file; never over an existing one, and never half of one."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIRECTORY)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
+    fresh.unlink(missing_ok=True)
+    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_MODE)
     try:
-        handle = os.open(path, flags, PRIVATE_MODE)
+        with os.fdopen(handle, "w") as out:
+            out.write(seed.hex() + "\n")
+            out.flush()
+            os.fsync(out.fileno())
+        os.link(fresh, path)
     except FileExistsError as problem:
         raise Held(f"the key {path} exists already") from problem
-    with os.fdopen(handle, "w") as out:
-        out.write(seed.hex() + "\n")
-        out.flush()
-        os.fsync(out.fileno())
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def take(path: Path) -> HeldKey:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from antiphon.core.scope import NOTHING, Scope
 from antiphon.errors import Corrupt
-from antiphon.runtime.files import replace_file
+from antiphon.files import replace_file
 
 if TYPE_CHECKING:
     from pathlib import Path

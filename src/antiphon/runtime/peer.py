@@ -67,10 +67,24 @@ class LaneView(Struct, frozen=True):
                 return judged.entry
         return None
 
+    @property
+    def called_with(self) -> ops.ScheduleBody | None:
+        """What the job was called with; None where no call was accepted."""
+        job = self.lane.job
+        entry = self.entry_at(job.scheduled_seq) if job is not None else None
+        op = entry.op if entry is not None else None
+        return op.body if isinstance(op, ops.JobSchedule) else None
+
 
 def open_entry(mesh: str, record: Record) -> Entry:
     """A record of the log, opened by the core."""
     return records.open_record(mesh, record.seq, record.commit_ms, record.subject, record.payload)
+
+
+def _let_it_fail(begun: asyncio.Task[None]) -> None:
+    """What was begun ahead may fail unheard: whoever needs it begins it again and hears."""
+    if not begun.cancelled():
+        begun.exception()
 
 
 def dep_of(record: Record) -> Dep:
@@ -169,6 +183,7 @@ class Peer:
         task = self._confirming
         if task is None or task.done():
             task = self._confirming = asyncio.ensure_future(self._confirm_wanted())
+            task.add_done_callback(_let_it_fail)
         return task
 
     async def confirm(self, upto: int) -> None:

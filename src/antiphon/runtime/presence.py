@@ -38,6 +38,8 @@ class Card(Struct, frozen=True, kw_only=True):
     version: str
     at_ms: int
     kinds: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    weight: int = 1
     slots: int = 0
     busy: int = 0
     done: int = 0

@@ -27,7 +27,7 @@ from antiphon.ports import Record
 from antiphon.runtime import replica_tree
 from antiphon.runtime.replica_reads import WITHOUT_RESULT, ReplicaReads, decode_lane
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 LANES_IN_MEMORY: Final = 50_000
 CACHE_KIB: Final = 16 * 1024
 
@@ -45,6 +45,7 @@ create table if not exists lanes (
     calls integer not null,
     called_ms integer not null,
     first_seq integer not null,
+    kept_ms integer,     -- since when what it wrote is kept beside the log; null if nothing is
     body blob not null,
     unique (job, kind)
 );
@@ -52,6 +53,11 @@ create index if not exists lanes_open on lanes (state, kind, first_seq) where du
 create index if not exists lanes_due on lanes (due_ms) where due_ms is not null;
 create index if not exists lanes_recall on lanes (recall_ms) where recall_ms is not null;
 create index if not exists lanes_failed on lanes (failed_seq) where failed_seq is not null;
+create index if not exists lanes_kept on lanes (kept_ms) where kept_ms is not null;
+create table if not exists named (  -- by digest: lanes that still need those bytes
+    digest text not null, lane integer not null, primary key (digest, lane)
+) without rowid;
+create table if not exists evicted (digest text primary key, at_ms integer not null) without rowid;
 create table if not exists tallies (state text primary key, jobs integer not null) without rowid;
 create table if not exists records (
     seq integer primary key,
@@ -87,6 +93,9 @@ class _Held(Struct):
     """The state under which the tallies in the file count it."""
     recall_after_ms: int = 0
     dirty: bool = False
+    named: tuple[str, ...] = ()
+    """The digests under which the file has it, and of which it evicted some."""
+    evictions: int = 0
 
 
 class Replica(ReplicaReads):
@@ -170,6 +179,7 @@ class Replica(ReplicaReads):
                 lane = decode_lane(row[1])
                 state = lane.job.state if lane.job is not None else None
                 held = _Held(row[0], lane, row[2], row[3], row[4], state)
+                held.named, held.evictions = _needs(lane), _evictions(lane)
             self._lanes[key] = held
         return held
 
@@ -244,15 +254,17 @@ class Replica(ReplicaReads):
                 fresh.append((held.row, *key, *columns))
             else:
                 known.append((*columns, held.row))
+        self._write_needs()
         self._dirty.clear()
         self._db.executemany(
             "insert into lanes (id, kind, job, state, urgency, due_ms, recall_ms, failed_seq,"
-            " calls, called_ms, first_seq, body) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            " calls, called_ms, first_seq, kept_ms, body)"
+            " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             fresh,
         )
         self._db.executemany(
             "update lanes set state = ?, urgency = ?, due_ms = ?, recall_ms = ?, failed_seq = ?,"
-            " calls = ?, called_ms = ?, first_seq = ?, body = ? where id = ?",
+            " calls = ?, called_ms = ?, first_seq = ?, kept_ms = ?, body = ? where id = ?",
             known,
         )
         self._db.executemany(
@@ -260,6 +272,23 @@ class Replica(ReplicaReads):
             " on conflict (state) do update set jobs = jobs + excluded.jobs",
             [(state.value, change) for state, change in moved.items()],
         )
+
+    def _write_needs(self) -> None:
+        """Which lanes need which bytes; most lanes name none."""
+        for _, held in self._dirty:
+            job, needs, evictions = held.lane.job, _needs(held.lane), _evictions(held.lane)
+            if needs != held.named:
+                self._db.execute("delete from named where lane = ?", (held.row,))
+                rows = [(digest_, held.row) for digest_ in needs]
+                self._db.executemany("insert into named values (?, ?)", rows)
+            if job is not None and evictions > held.evictions:
+                gone = [(which, job.hlc[0]) for which in job.evicted[held.evictions :]]
+                self._db.executemany("insert or replace into evicted values (?, ?)", gone)
+            held.named, held.evictions = needs, evictions
+
+    def settle_eviction(self, digest_: str) -> None:
+        """Forget an eviction whose bytes are gone, or needed after all."""
+        self._db.execute("delete from evicted where digest = ?", (digest_,))
 
     def _forget(self) -> None:
         """Keep memory bounded: ended lanes leave first, then the oldest."""
@@ -277,6 +306,15 @@ class Replica(ReplicaReads):
         return self._cursor
 
 
+def _needs(lane: Lane) -> tuple[str, ...]:
+    job = lane.job
+    return tuple(dict.fromkeys((*job.reads, *job.stored))) if job is not None else ()
+
+
+def _evictions(lane: Lane) -> int:
+    return len(lane.job.evicted) if lane.job is not None else 0
+
+
 def _is_ended(lane: Lane) -> bool:
     return lane.job is not None and lane.job.state in TERMINAL
 
@@ -285,7 +323,7 @@ def _columns(held: _Held) -> tuple[object, ...]:
     job = held.lane.job
     body = _encoder.encode(held.lane)
     if job is None:
-        return None, None, None, None, None, held.calls, held.called_ms, held.first_seq, body
+        return None, None, None, None, None, held.calls, held.called_ms, held.first_seq, None, body
     due_ms: int | None = None
     if job.state in HELD:
         due_ms = job.deadline_ms
@@ -304,5 +342,6 @@ def _columns(held: _Held) -> tuple[object, ...]:
         held.calls,
         held.called_ms,
         held.first_seq,
+        job.ended_ms if job.stored else None,
         body,
     )

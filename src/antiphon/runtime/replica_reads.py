@@ -116,6 +116,27 @@ class ReplicaReads:
         )
         return _jobs(rows)
 
+    def kept_before(self, ended_ms: int, *, limit: int) -> list[Job]:
+        """Jobs that ended before this and whose outputs are still kept, longest ago first."""
+        rows = self._db.execute(
+            "select body from lanes where kept_ms is not null and kept_ms < ?"
+            " order by kept_ms limit ?",
+            (ended_ms, limit),
+        )
+        return _jobs(rows)
+
+    def is_needed(self, digest: str) -> bool:
+        """Whether a job that has not ended reads it, or one that has still keeps it."""
+        row = self._db.execute("select 1 from named where digest = ? limit 1", (digest,)).fetchone()
+        return row is not None
+
+    def evicted_before(self, at_ms: int, *, limit: int) -> list[str]:
+        """Digests that were evicted before this and not settled yet."""
+        rows = self._db.execute(
+            "select digest from evicted where at_ms < ? order by at_ms limit ?", (at_ms, limit)
+        )
+        return [str(row[0]) for row in rows]
+
     def jobs(self, *, states: Iterable[State] = (), kind: str = "", limit: int = 50) -> list[Job]:
         """Jobs, newest first, filtered by state and kind prefix."""
         wanted = [state.value for state in states]

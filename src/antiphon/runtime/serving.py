@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from antiphon.core import clock, endings, ops, proof
 from antiphon.core.reasons import Reason
 from antiphon.core.standoff import standoff_s
-from antiphon.errors import LostRace, Unavailable
+from antiphon.errors import EngineDenied, LostRace, Unavailable
 from antiphon.runtime import proving
-from antiphon.runtime.executing import Assignment, Executor, Ran
-from antiphon.runtime.handlers import failure_of
+from antiphon.runtime.executing import Assignment
+from antiphon.runtime.failing import failed_with
+from antiphon.runtime.live import Broadcast
 from antiphon.runtime.tenure import Tenure, TenureLost
 
 if TYPE_CHECKING:
     from antiphon.core.jobs import Job
     from antiphon.ports import Delivery
+    from antiphon.runtime.executing import Executor, Ran
     from antiphon.runtime.peer import Peer
+
+LATER_S: Final = 3600.0
+"""How long the end of a job that went on through a disconnect is tried, at most."""
+STUBBORN_S: Final = 5.0
+"""How long a handler may take to end after it was told to, before its job is given back."""
+LONGEST_PAUSE: Final = 6
+"""Doublings of the pause between two tries."""
 
 log = structlog.get_logger(__name__)
 
@@ -36,6 +45,7 @@ class Server:
     async def serve(self, tenure: Tenure, body: ops.ScheduleBody, executor: Executor) -> None:
         """Run the job and write its end; settle its announcement, whatever happens."""
         job = tenure.job
+        live = Broadcast(self.peer, job.kind, job.job, job.fence)
         assignment = Assignment(
             kind=job.kind,
             job=job.job,
@@ -43,16 +53,21 @@ class Server:
             attempt=job.attempts + 1,
             manifest=body.manifest,
             auth=job.auth,
+            live=live,
         )
         work = asyncio.ensure_future(executor.run(assignment))
         limit_s = body.manifest.timeout
-        tenure.keep(work, limit_s=limit_s + executor.grace_s if limit_s else 0)
+        tenure.keep(
+            work,
+            limit_s=limit_s + executor.grace_s if limit_s else 0,
+            goes_on=executor.goes_on,
+        )
         try:
-            ran = await work
+            ran = await _end_of(work)
         except asyncio.CancelledError:
             work.cancel()
             if tenure.is_out_of_time:
-                ran = self._unfinished(TimeoutError(f"took longer than {limit_s} s"))
+                ran = failed_with(TimeoutError(f"took longer than {limit_s} s"))
             elif tenure.lost is None:
                 await self._write(tenure, ops.JobYield, endings.giving_back(tenure.held))
                 return
@@ -62,26 +77,29 @@ class Server:
                 return
         except Exception as error:
             log.debug("handler_failed", kind=job.kind, job=job.job, exc_info=error)
-            ran = self._unfinished(error)
+            ran = failed_with(error)
         finally:
             tenure.release()
-        await self._end(tenure, body, ran)
+            live.close()
+        # What was done is worth a few tries: as long as the lease lasts, and longer if the
+        # handler goes on without one.
+        patience_s = max(tenure.lease_left_s, LATER_S if executor.goes_on else 0.0)
+        await self._end(tenure, body, ran, until_s=self.peer.wall.boot_s() + patience_s)
 
-    def _unfinished(self, error: Exception) -> Ran:
-        return Ran(runner=proving.python_runner(), failure=failure_of(error))
-
-    async def _end(self, tenure: Tenure, body: ops.ScheduleBody, ran: Ran) -> None:
+    async def _end(
+        self, tenure: Tenure, body: ops.ScheduleBody, ran: Ran, *, until_s: float
+    ) -> None:
         """Write how it ended, with the proof of it where that is the end of the job."""
         end = endings.after(
             tenure.held,
             body.retry,
             outputs=ran.outputs,
-            failure=ran.failure,
+            fault=ran.fault,
             exit_code=ran.exit,
             chance=self._chance(),
         )
         if isinstance(end, ops.YieldBody):
-            await self._write(tenure, ops.JobYield, end)
+            await self._write(tenure, ops.JobYield, end, until_s=until_s)
             return
         run = proving.Run(
             manifest=body.manifest,
@@ -91,12 +109,23 @@ class Server:
             isolation=ran.isolation,
             environment=ran.environment,
         )
-        await self._write(tenure, ops.JobComplete, proving.prove(self.peer, end, run))
+        complete = proving.prove(self.peer, end, run)
+        await self._write(tenure, ops.JobComplete, complete, until_s=until_s)
 
-    async def _write(self, tenure: Tenure, kind: type[ops.JobOp], end: endings.Ending) -> None:
-        """Commit the end; acknowledge only if the log shows the job as ended."""
+    async def _write(
+        self,
+        tenure: Tenure,
+        kind: type[ops.JobOp],
+        end: endings.Ending,
+        *,
+        until_s: float = 0.0,
+    ) -> None:
+        """Commit the end; acknowledge only if the log shows the job as ended.
+
+        While the engine is away it is tried again, until then on the clock that runs in suspend.
+        """
         try:
-            verdict = await tenure.write(kind, end)
+            verdict = await self._written(tenure, kind, end, until_s)
         except TenureLost as lost:
             log.warning("end_refused", job=tenure.job.job, op=kind.TYPE, verdict=lost.verdict.value)
             self.stay_away(tenure.delivery, tenure.job, Reason.HELD)
@@ -110,6 +139,21 @@ class Server:
             tenure.delivery.ack()
         else:
             self.stay_away(tenure.delivery, tenure.job, Reason.NOT_YET)
+
+    async def _written(
+        self, tenure: Tenure, kind: type[ops.JobOp], end: endings.Ending, until_s: float
+    ) -> Reason:
+        attempt = 0
+        while True:
+            try:
+                return await tenure.write(kind, end)
+            except EngineDenied:
+                raise
+            except Unavailable:
+                if self.peer.wall.boot_s() >= until_s:
+                    raise
+            await self.peer.pause(attempt)
+            attempt = min(attempt + 1, LONGEST_PAUSE)
 
     def stay_away(self, delivery: Delivery, job: Job, verdict: Reason) -> None:
         """Settle an announcement that cannot be answered now: not before it could be."""
@@ -127,3 +171,26 @@ class Server:
 
     def _chance(self) -> float:
         return self.peer.entropy.random()
+
+
+async def _end_of(work: asyncio.Future[Ran]) -> Ran:
+    """What came of it. Whoever is cancelled waiting for it stops it, but not for ever.
+
+    A handler that swallows its cancellation must not keep its job from others, nor the worker
+    from ending.
+    """
+    try:
+        await asyncio.wait({work})
+    except asyncio.CancelledError:
+        work.cancel()
+        await asyncio.wait({work}, timeout=STUBBORN_S)
+        if not work.done():
+            log.warning("handler_goes_on")
+            work.add_done_callback(_forget)
+            raise
+    return work.result()
+
+
+def _forget(work: asyncio.Future[Ran]) -> None:
+    if not work.cancelled():
+        work.exception()

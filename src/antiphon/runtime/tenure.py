@@ -80,6 +80,7 @@ class Tenure:
         self._following: asyncio.Task[None] | None = None
         self._work: asyncio.Future[Any] | None = None
         self._writing = asyncio.Lock()
+        self._goes_on = False
 
     @property
     def held(self) -> Job:
@@ -93,12 +94,19 @@ class Tenure:
 
     # --- keeping ------------------------------------------------------------------------------
 
-    def keep(self, work: asyncio.Future[Any], *, limit_s: float = 0) -> None:
+    @property
+    def lease_left_s(self) -> float:
+        """How long the lease lasts by our own account."""
+        return self._lease_ms / 1000 - (self.peer.wall.boot_s() - self._renewed_boot_s)
+
+    def keep(self, work: asyncio.Future[Any], *, limit_s: float = 0, goes_on: bool = False) -> None:
         """Keep the lease and the loan alive while `work` runs; cancel it if they are lost.
 
-        With `limit_s` it is cancelled after that long, too.
+        With `limit_s` it is cancelled after that long, too. With `goes_on` it is not cancelled
+        because nothing is known: only when the log shows that the job is someone else's.
         """
         self._work = work
+        self._goes_on = goes_on
         now_s = asyncio.get_running_loop().time()
         self._limit_s = now_s + limit_s if limit_s else math.inf
         self._follow_s = now_s + FOLLOW_AFTER_S
@@ -137,7 +145,7 @@ class Tenure:
         elif now_s >= self._next_s:
             self.delivery.in_progress()
             held_for_s = self.peer.wall.boot_s() - self._renewed_boot_s
-            if held_for_s >= self._lease_ms / 1000 * STOP_AT:
+            if held_for_s >= self._lease_ms / 1000 * STOP_AT and not self._goes_on:
                 why = "no renewal was acknowledged in time"
                 self._lose(TenureLost(why, Reason.LEASE_OVER), work)
             # A little early rather than a whole period late: timers fire with jitter.
@@ -194,6 +202,8 @@ class Tenure:
         if verdict is Reason.OK:
             self._renewed_boot_s = sent_boot_s
             self._lease_ms = lease_ms
+        elif verdict is Reason.LEASE_OVER and self._goes_on:
+            return  # but nobody ended the tenure: its completion counts as long as that is so
         else:
             self._lose(TenureLost(f"the renewal was rejected: {verdict.in_words}", verdict))
 

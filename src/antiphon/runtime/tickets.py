@@ -12,6 +12,7 @@ import base64
 import binascii
 import hmac
 import zlib
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -20,7 +21,7 @@ from msgspec import Struct
 from antiphon.core.ids import digest
 from antiphon.core.terms import Terms
 from antiphon.errors import Corrupt, Malformed, Rejected
-from antiphon.runtime.files import PRIVATE_DIRECTORY, replace_file
+from antiphon.files import PRIVATE_DIRECTORY, replace_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -155,8 +156,9 @@ class TicketBook:
             if not folder.is_dir():
                 continue
             for path in folder.iterdir():
-                if path.stat().st_mtime * 1000 < now_s * 1000 - KEPT_MS:
-                    path.unlink(missing_ok=True)
+                with suppress(FileNotFoundError):  # another caller's ticket, just used up
+                    if path.stat().st_mtime * 1000 < now_s * 1000 - KEPT_MS:
+                        path.unlink()
 
 
 def _is_id(text: str) -> bool:

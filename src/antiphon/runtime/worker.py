@@ -9,23 +9,28 @@ end, acknowledge. What is not certain to have ended is handed back, never acknow
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from collections import Counter
+from contextlib import AsyncExitStack, suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 from msgspec import Struct
 
-from antiphon.core import lanes, ops, subjects
-from antiphon.core.jobs import State
+from antiphon.core import endings, lanes, ops, subjects
+from antiphon.core.jobs import HELD, Job, State
 from antiphon.core.lanes import Lane
+from antiphon.core.pacing import Rate
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry
 from antiphon.core.standoff import JITTER_S, LONGEST_S
 from antiphon.core.subjects import queue_name as queue_name  # noqa: PLC0414 - also found here
-from antiphon.errors import AntiphonError, Conflict, LostRace, Unavailable
+from antiphon.errors import AntiphonError, Conflict, EngineDenied, LostRace, Unavailable
+from antiphon.runtime.company import Traits
+from antiphon.runtime.crediting import Credits
 from antiphon.runtime.keeper import Keeper
 from antiphon.runtime.peer import LaneView, Peer
+from antiphon.runtime.selecting import selecting
 from antiphon.runtime.serving import Server
 from antiphon.runtime.tenure import Tenure
 
@@ -36,6 +41,8 @@ if TYPE_CHECKING:
     from antiphon.runtime.executing import Repertoire
 
 UNAVAILABLE_NAK_S: Final = 2.0
+NO_CLASS_LEVEL: Final = 1
+"""Jobs that others point to may be of any class: they are asked for with the normal ones."""
 CLAIM_TRIES: Final = 8
 """How often a claim is tried on a job that stays pending while others write on its lane."""
 
@@ -49,6 +56,11 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     """Jobs at the same time."""
     drain_s: float = 20.0
     """Seconds that running jobs get to finish when the worker is asked to stop."""
+    rates: dict[str, Rate] = {}
+    """How many jobs of a kind may begin here in a stretch of time; kinds that are not named: any
+    number."""
+    traits: Traits = Traits()
+    """Labels and weight: which particular jobs it can do, and its share under rendezvous."""
 
 
 class Worker:
@@ -61,8 +73,7 @@ class Worker:
         self.settings = settings
         self.ready = asyncio.Event()
         self._draining = asyncio.Event()
-        self._queues: list[WorkQueue] = []
-        self._hot: WorkQueue | None = None
+        self._credits = Credits(self._free, settings.rates)
         self._running: set[asyncio.Task[None]] = set()
         self._in_hand: set[tuple[str, str]] = set()
         self._tasks: asyncio.TaskGroup | None = None
@@ -76,6 +87,11 @@ class Worker:
         return self._server.done
 
     @property
+    def surplus(self) -> int:
+        """Announcements that came with no slot free for them, or beyond a rate, so far."""
+        return self._credits.surplus
+
+    @property
     def busy(self) -> int:
         """Slots in use."""
         return len(self._running)
@@ -86,28 +102,32 @@ class Worker:
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             pullers = []
-            for kind in self.repertoire.kinds:
-                for urgency in subjects.CLASSES:
-                    announcements = subjects.calls_of(self.peer.mesh, urgency, kind, below=False)
-                    queue = await stack.enter_async_context(
-                        self.peer.log.work(announcements, name=queue_name(kind, urgency))
-                    )
-                    self._queues.append(queue)
-                    pullers.append(tasks.create_task(self._pull(queue, kind)))
+            opened = await stack.enter_async_context(
+                selecting(self.peer, self.repertoire.kinds, self.settings.traits, self._free)
+            )
+            opened_of = Counter[str]()
+            for kind, queue in opened:
+                # One queue per class, most urgent first; what comes after those has no class.
+                level = opened_of[kind] if opened_of[kind] in subjects.CLASSES else NO_CLASS_LEVEL
+                opened_of[kind] += 1
+                self._credits.add(queue, kind, level=level)
+                pullers.append(tasks.create_task(self._pull(queue, kind)))
             follower = tasks.create_task(self._follow_control())
-            self._top_up()
+            self._credits.top_up()
             self.ready.set()
             await self._draining.wait()
             await self._wind_down(pullers)
             follower.cancel()
+
+    def _free(self) -> int:
+        return 0 if self._draining.is_set() else self.settings.slots - self.busy
 
     def drain(self) -> None:
         """Take no more work; finish or give back what is in hand; then `run` returns."""
         self._draining.set()
 
     async def _wind_down(self, pullers: list[asyncio.Task[None]]) -> None:
-        for queue in self._queues:
-            queue.revoke_credits()
+        self._credits.stop()
         for puller in pullers:
             puller.cancel()
         if self._running:
@@ -133,11 +153,19 @@ class Worker:
 
     async def _pull(self, queue: WorkQueue, kind: str) -> None:
         while True:
-            delivery = await queue.next()
-            self._hot = queue
-            if self.busy >= self.settings.slots or self._draining.is_set():
-                # Granted while a slot was free, which another queue's delivery took meanwhile.
-                delivery.nak(self._jitter_s(JITTER_S))
+            try:
+                delivery = await queue.next()
+            except EngineDenied as denied:
+                self._credits.remove(queue)
+                if self._credits.is_empty:
+                    raise
+                log.warning("queue_taken_away", problem=denied.message, kind=kind)
+                return
+            if not self._credits.admit(queue, kind):
+                # Granted while there was room for it, which another delivery took meanwhile.
+                # At once: whoever has a free slot gets it, and this worker asks no more till then.
+                delivery.nak()
+                self._credits.top_up()
                 continue
             self._admit(delivery, kind, queue.loan_s)
 
@@ -145,20 +173,11 @@ class Worker:
         task = self._spawn(self._attend(delivery, kind, loan_s))
         self._running.add(task)
         task.add_done_callback(self._freed)
+        self._credits.top_up()  # there may be more where this came from, and room for it
 
     def _freed(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
-        self._top_up()
-
-    def _top_up(self) -> None:
-        """Ask for work: as much as fits where work last came from, one everywhere else."""
-        if self._draining.is_set():
-            return
-        free = self.settings.slots - self.busy
-        for queue in self._queues:
-            wanted = free if queue is self._hot else min(free, 1)
-            if queue.credits < wanted:
-                queue.grant(wanted - queue.credits)
+        self._credits.top_up()
 
     def _jitter_s(self, most_s: float) -> float:
         return self.peer.entropy.random() * most_s
@@ -206,7 +225,7 @@ class Worker:
         for attempt in range(CLAIM_TRIES):
             if lane is None:
                 view = await self.peer.read_lane(kind, job_id, at_least=delivery.record.seq)
-                lane, body = view.lane, _schedule_in(view)
+                lane, body = view.lane, view.called_with
             executor = self.repertoire.find(kind, body.manifest) if body is not None else None
             if executor is None and body is not None:
                 # Another worker of this kind may know how.
@@ -221,7 +240,7 @@ class Worker:
             if held is None:
                 return
             view, claimed_boot_s = held
-            body = _schedule_in(view)
+            body = view.called_with
             if view.lane.job is None or body is None or executor is None:
                 raise AntiphonError(f"the schedule of job {job_id} is not on its lane")
             tenure = Tenure(
@@ -262,6 +281,9 @@ class Worker:
         if job is None:
             delivery.ack()
             return None
+        if job.state in HELD and job.claimer == self.peer.author.did:
+            await self._let_go(job, lane)
+            raise LostRace(f"an earlier tenure of job {job_id} was in the way")
         boot_s = self.peer.wall.boot_s()
         body = ops.ClaimBody(kind=kind, job=job_id, lease_ms=job.lease_ms, begin=True)
         verdict = self.peer.foresee(ops.JobClaim, body, lane, prev=lane.job_tail)
@@ -271,11 +293,13 @@ class Worker:
         draft = self.peer.author.draft(ops.JobClaim, body, prev=lane.job_tail)
         try:
             seq = await self.peer.commit(draft)
+            self._credits.took_round_trip(self.peer.wall.boot_s() - boot_s)
         except Conflict:
             view = await self.peer.read_lane(kind, job_id, at_least=delivery.record.seq)
-            if view.lane.job is None or view.lane.job.state is State.PENDING:
+            now = view.lane.job
+            if now is None or now.state is State.PENDING or now.claimer == self.peer.author.did:
                 raise LostRace(f"someone wrote on job {job_id} first") from None
-            self._server.stay_away(delivery, view.lane.job, Reason.HELD)
+            self._server.stay_away(delivery, now, Reason.HELD)
             return None
         view = await self.peer.read_lane(kind, job_id, at_least=seq)
         mine = view.lane.job
@@ -285,16 +309,18 @@ class Worker:
         self._server.stay_away(delivery, mine or job, verdict)
         return None
 
+    async def _let_go(self, job: Job, lane: Lane) -> None:
+        """End a tenure of this key that nobody here serves: its process died, or lost its end.
+
+        A claim would renew it, and two runs would carry one fence. It counts as an expiry would.
+        """
+        body = endings.lost(job)
+        with suppress(Conflict):
+            await self.peer.commit(self.peer.author.draft(ops.JobYield, body, prev=lane.job_tail))
+
     # --- one tenure ---------------------------------------------------------------------------
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         if self._tasks is None:
             raise RuntimeError("spawned outside run()")
         return self._tasks.create_task(work)
-
-
-def _schedule_in(view: LaneView) -> ops.ScheduleBody | None:
-    """What a lane's job was called with; None where no call was accepted."""
-    job = view.lane.job
-    entry = view.entry_at(job.scheduled_seq) if job is not None else None
-    return entry.op.body if entry is not None and isinstance(entry.op, ops.JobSchedule) else None

@@ -5,6 +5,7 @@ is told in so many words to run it as a plain process; `probe` says what this ma
 """
 
 from antiphon.sandbox.abilities import Abilities, probe
+from antiphon.sandbox.bubblewrap import environment_of
 from antiphon.sandbox.commands import Command, Ended, LeftOut, Limits, Output, Reason, Stream
 from antiphon.sandbox.running import run
 
@@ -17,6 +18,7 @@ __all__ = [
     "Output",
     "Reason",
     "Stream",
+    "environment_of",
     "probe",
     "run",
 ]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import msgspec
 
 from antiphon.core import codec
-from antiphon.core.manifest import Manifest, author, core_bytes, with_nonce
+from antiphon.core.manifest import Manifest, author, core_bytes, job_id, with_nonce
 from antiphon.errors import Malformed, Misconfigured
 from antiphon.sdk.manifest_mistakes import described, explain
 from antiphon.sdk.strict_yaml import MAX_BYTES, MAX_DEPTH, MAX_VALUES, Document, read_yaml
@@ -299,6 +299,7 @@ __all__ = [
     "Manifest",
     "again",
     "alias_of",
+    "job_id",
     "read_manifest",
     "require_handler_call",
     "with_alias",

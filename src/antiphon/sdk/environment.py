@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from antiphon.core.breaker import FAILURES, RESET_S
 from antiphon.errors import Misconfigured
-from antiphon.runtime.files import PRIVATE_DIRECTORY
+from antiphon.files import PRIVATE_DIRECTORY
 from antiphon.runtime.home import Home, MeshFile
 from antiphon.runtime.keys import lock_file
 

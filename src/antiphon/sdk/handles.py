@@ -1,4 +1,4 @@
-"""A handle on a job: wait for it, ask about it, cancel it."""
+"""A handle on a job: wait for it, ask about it, cancel it, retry it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import asyncio
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from antiphon.core import codec, lanes
+from antiphon.core.bodies import Output
 from antiphon.core.jobs import Job
 from antiphon.core.story import Line, tell
 from antiphon.errors import Rejected
-from antiphon.runtime import client
-from antiphon.runtime.handlers import RESULT
+from antiphon.runtime import client, retrying
+from antiphon.runtime.client import Ended, failure
+from antiphon.runtime.handlers import JSON, RESULT
+from antiphon.runtime.retrying import Links, links_of
 
 if TYPE_CHECKING:
     from antiphon.runtime.peer import LaneView, Peer
@@ -37,11 +40,20 @@ class JobHandle(Generic[R]):
         async with asyncio.timeout(timeout_s):
             ended = await client.wait_for_end(self._peer, self.kind, self.id)
         if ended.job.outcome != "succeeded":
-            raise client.failure(ended)
+            raise failure(ended)
         for output in ended.outputs:
-            if output.name == RESULT and output.text is not None:
+            # A command's file may be called so, too; it is no JSON of ours.
+            if output.name == RESULT and output.type == JSON and output.text is not None:
                 return cast("R", codec.parse_json(output.text))
         return cast("R", None)
+
+    async def end(self, *, timeout_s: float | None = None) -> Ended:
+        """Wait for the job's end, whatever it is: its outputs, its error, a command's exit code.
+
+        TimeoutError if it comes too late.
+        """
+        async with asyncio.timeout(timeout_s):
+            return await client.wait_for_end(self._peer, self.kind, self.id)
 
     async def lane(self) -> LaneView:
         """Every record about the job, judged."""
@@ -62,6 +74,35 @@ class JobHandle(Generic[R]):
         view = await self.lane()
         return tell((judged.entry, judged.verdict) for judged in view.history)
 
+    async def outputs(self) -> tuple[Output, ...]:
+        """What the job wrote, by content; nothing if no run of it was completed.
+
+        `Rejected` while the job has not ended. `Mesh.fetch` brings the content here.
+        """
+        ended = client.ended_of(await self.lane())
+        if ended is None:
+            raise Rejected(
+                f"job {self.id[:8]} has not ended, so it has no outputs yet",
+                reason="not_ended",
+                hint=f"antiphon show {self.id[:8]}",
+            )
+        return ended.outputs
+
+    async def retry(self) -> JobHandle[R]:
+        """Call a job anew that ended without a result: another job, linked to this one.
+
+        Retried twice it is retried once: `is_new` tells. A retry that failed is retried in turn.
+        """
+        called = await retrying.retry(self._peer, self.kind, self.id)
+        return JobHandle(self._peer, called.kind, called.job, is_new=called.is_new)
+
+    async def links(self) -> Links:
+        """Which job this one repeats, and which one repeats it."""
+        return await links_of(self._peer, await self.lane())
+
     async def cancel(self, reason: str = "") -> Job:
         """End the job if it has not ended; the job afterwards."""
         return await client.cancel(self._peer, self.kind, self.id, reason=reason)
+
+
+__all__ = ["Ended", "JobHandle", "Links", "failure"]

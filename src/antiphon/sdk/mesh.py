@@ -28,7 +28,6 @@ from antiphon.assembly import (
     local_replica,
     owned_replica,
     replicating,
-    working,
 )
 from antiphon.core import manifest as manifests
 from antiphon.core.breaker import Breaker
@@ -45,16 +44,19 @@ from antiphon.runtime.replica import Replica
 from antiphon.sdk.calling import call_through
 from antiphon.sdk.environment import read_environment
 from antiphon.sdk.handles import JobHandle
-from antiphon.sdk.tasks import CallOptions, Task
+from antiphon.sdk.recent import recent_jobs
+from antiphon.sdk.tasks import CallOptions, Task, split_options
 from antiphon.sdk.watching import Event, watching
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
     from typing import Self
 
-    from antiphon.core.ops import ScheduleBody
+    from antiphon.core.ops import Output, ScheduleBody
     from antiphon.ports import EngineInfo
+    from antiphon.runtime.artifacts import Artifacts
+    from antiphon.runtime.hooks import Hook
     from antiphon.runtime.node import FullNode
     from antiphon.runtime.peer import Peer
     from antiphon.runtime.worker import Worker
@@ -137,11 +139,17 @@ class Mesh:
         return self
 
     async def _join(
-        self, stack: AsyncExitStack, role: str, key: str | None, kinds: Sequence[str] = ()
+        self, stack: AsyncExitStack, role: str, key: str | None, kinds: Collection[str] = ()
     ) -> Station:
         try:
             return await stack.enter_async_context(
-                join(self.home, role, key=key, kinds=kinds, token=read_environment().engine_token)
+                join(
+                    self.home,
+                    role,
+                    key=key,
+                    kinds=sorted(kinds),
+                    token=read_environment().engine_token,
+                )
             )
         except Held as held:
             if key is None or key == self._key:
@@ -204,15 +212,19 @@ class Mesh:
     # --- calling ------------------------------------------------------------------------------
 
     def task(self, kind: str, **options: Any) -> Registration:
-        """Register a function as the handler for `kind`. Options are `CallOptions`' fields."""
+        """Register a function as the handler for `kind`; its options: docs/tasks.md."""
         check_kind(kind)
-        chosen = CallOptions(**options)
+        chosen, how = split_options(options)
 
         def register(function: Callable[..., Any]) -> Task[..., Any]:
-            self._handlers.register(kind, function)
+            self._handlers.register(kind, function, how)
             return Task(kind, function, chosen, lambda: self.peer, self._call)
 
         return cast("Registration", register)
+
+    def use(self, hook: Hook) -> None:
+        """Wrap every run of this process's workers in a hook; the first is the outermost."""
+        self._handlers.hooks.append(hook)
 
     async def submit(
         self,
@@ -267,20 +279,47 @@ class Mesh:
     # --- answering ----------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def worker(self, *, slots: int | None = None) -> AsyncIterator[Worker]:
-        """Answer calls for the registered tasks while the block runs; drain at its end."""
-        from antiphon.runtime.worker import WorkerSettings
-        from antiphon.settings import load
+    async def worker(
+        self,
+        *,
+        slots: int | None = None,
+        labels: Sequence[str] | None = None,
+        weight: int | None = None,
+        rates: Mapping[str, str] | None = None,
+        commands: Sequence[str] = (),
+        network: bool = False,
+        unsafe_no_sandbox: bool = False,
+    ) -> AsyncIterator[Worker]:
+        """Answer calls for the registered tasks while the block runs; drain at its end.
 
-        chosen = load()
-        settings = WorkerSettings(slots=slots or chosen.slots, drain_s=chosen.drain_s)
+        Of the kinds in `commands` it runs any command, shut in (docs/commands.md). `labels`
+        (`"gpu=a100"`) say which particular jobs it can do, `weight` how large its share is where
+        jobs are drawn for (docs/selection.md); both come from the settings if not given. `rates`
+        (`{"example.add": "10/s"}`) win over those of the tasks themselves (docs/tasks.md).
+        """
+        from antiphon.sdk.answering import answering, offer_of
+
         async with AsyncExitStack() as stack:
+            home = None if self._memory is not None else self.home
+            offer = None
+            if commands:
+                offer = offer_of(commands, home, network=network, unsafe=unsafe_no_sandbox)
             if self._memory is not None:
                 station = await stack.enter_async_context(self._memory.station("worker"))
             else:
                 key = read_environment().key_for("worker")
-                station = await self._join(stack, "worker", key, self.kinds)
-            yield await stack.enter_async_context(working(station, self._handlers, settings))
+                station = await self._join(stack, "worker", key, {*self.kinds, *commands})
+            answers = answering(
+                station,
+                self._handlers,
+                home,
+                slots=slots,
+                offer=offer,
+                labels=labels,
+                weight=weight,
+                rates=rates,
+            )
+            yield await stack.enter_async_context(answers)
 
     @asynccontextmanager
     async def node(self) -> AsyncIterator[FullNode]:
@@ -304,6 +343,25 @@ class Mesh:
         async with local_replica(self.home, self.station) as replica:
             yield replica
 
+    @property
+    def artifacts(self) -> Artifacts:
+        """The way to what jobs read and write, by content."""
+        from antiphon.assembly.keeping import artifacts_of
+
+        return artifacts_of(self.station, None if self._memory is not None else self.home)
+
+    async def keep(self, path: Path | str, name: str | None = None) -> Output:
+        """Store a file's content, so that jobs can read it; what it is called by content."""
+        file = Path(path)
+        return await self.artifacts.keep(file, name or file.name)
+
+    async def fetch(
+        self, output: Output | str, to: Path | str, *, of: JobHandle[Any] | None = None
+    ) -> None:
+        """Write an output's content to a file; members say of which job it is."""
+        job = (of.kind, of.id) if of is not None else None
+        await self.artifacts.fetch(output, Path(to), job=job)
+
     async def nodes(self, *, wait_s: float = 0.4) -> list[Card]:
         """Who answers a roll call right now."""
         return await roll_call(self.peer, wait_s=wait_s)
@@ -322,18 +380,6 @@ class Mesh:
     def watching(self) -> AbstractAsyncContextManager[AsyncIterator[list[Event]]]:
         """Everything that is written to the log from now on, judged, in words."""
         return watching(self.peer)
-
-
-def recent_jobs(home: Path | None, *, limit: int) -> list[Job]:
-    """The newest jobs as far as this machine's replica knows them; nothing connects."""
-    chosen = read_environment()
-    found = chosen.home(home)
-    chosen.require_scope(found)
-    replica = Replica(found.replica, mesh=found.mesh().mesh, read_only=True)
-    try:
-        return replica.jobs(limit=limit)
-    finally:
-        replica.close()
 
 
 __all__ = [

@@ -5,10 +5,15 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
+import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.core import manifest, ops
-from antiphon.runtime.handlers import call_text
+from antiphon.core.pacing import parse_rate
+from antiphon.core.selection import MAX_REQUIRED, check_labels
+from antiphon.errors import Misconfigured
+from antiphon.runtime.handlers import Handling, call_text
 from antiphon.sdk.handles import JobHandle
 
 if TYPE_CHECKING:
@@ -22,6 +27,39 @@ R = TypeVar("R")
 DEFAULT_TIMEOUT_S = 3600
 
 
+class Retry(Struct, frozen=True, kw_only=True):
+    """How a task's jobs meet failure: docs/tasks.md says more."""
+
+    attempts: int | None = None
+    """Tries before a job counts as failed. None: the mesh's rule."""
+    base_s: float = 1.0
+    """Seconds before the second attempt; doubled before each further one, and jittered."""
+    cap_s: float = 60.0
+    """The longest such pause."""
+    give_up_on: tuple[type[BaseException] | str, ...] = ()
+    """Errors that are not worth another attempt, by class or by name, with their subclasses."""
+
+    def __post_init__(self) -> None:
+        self.body()
+
+    def body(self) -> ops.Retry:
+        """As it stands in the op that calls a job; `Misconfigured` if no op can say it."""
+        names = [given if isinstance(given, str) else given.__name__ for given in self.give_up_on]
+        said = {
+            "attempts": self.attempts,
+            "base_ms": round(self.base_s * 1000),
+            "cap_ms": round(self.cap_s * 1000),
+            "give_up_on": names,
+        }
+        try:
+            return msgspec.convert(said, ops.Retry)
+        except msgspec.ValidationError as problem:
+            raise Misconfigured(
+                f"jobs cannot be retried like this: {problem}",
+                hint="1 to 1000 attempts, pauses of up to an hour, at most 64 names",
+            ) from problem
+
+
 class CallOptions(Struct, frozen=True, kw_only=True):
     """How a task's jobs are scheduled; none of it is part of the job's id but `timeout_s`."""
 
@@ -30,29 +68,50 @@ class CallOptions(Struct, frozen=True, kw_only=True):
     timeout_s: int = DEFAULT_TIMEOUT_S
     urgency: ops.Class = 1
     attempts: int | None = None
+    """Short for `retry=Retry(attempts=…)`, and wins over it."""
     lease_ms: int | None = None
     lease_ms_max: int | None = None
     start_by_ms: int | None = None
-    retry_base_ms: int = 1_000
-    retry_cap_ms: int = 60_000
-    give_up_on: tuple[str, ...] = ()
+    retry: Retry = Retry()
+    requires: tuple[str, ...] = ()
+    """Labels that a worker must have: `"gpu=a100"`, or `"gpu"` for any (docs/selection.md)."""
 
     def schedule(self, kind: str, job: manifest.Manifest) -> ops.ScheduleBody:
         """The body of the op that calls this job."""
+        retry = self.retry
+        if self.attempts is not None:
+            retry = replace(retry, attempts=self.attempts)
         return ops.ScheduleBody(
             kind=kind,
             manifest=job,
             urgency=self.urgency,
-            retry=ops.Retry(
-                attempts=self.attempts,
-                base_ms=self.retry_base_ms,
-                cap_ms=self.retry_cap_ms,
-                give_up_on=self.give_up_on,
-            ),
+            retry=retry.body(),
             lease_ms=self.lease_ms,
             lease_ms_max=self.lease_ms_max,
             start_by=self.start_by_ms,
+            requires=self._checked_requires(),
         )
+
+    def _checked_requires(self) -> tuple[str, ...]:
+        try:
+            return check_labels(self.requires, most=MAX_REQUIRED)
+        except ValueError as wrong:
+            raise Misconfigured(str(wrong), hint="labels look like 'eu' or 'gpu=a100'") from wrong
+
+
+def split_options(options: dict[str, Any]) -> tuple[CallOptions, Handling]:
+    """What `Mesh.task` is given: how its jobs are called, and how they are run."""
+    ours = {name: options[name] for name in Handling.__struct_fields__ if name in options}
+    calls = {name: given for name, given in options.items() if name not in ours}
+    if isinstance(ours.get("rate"), str):
+        ours["rate"] = parse_rate(ours["rate"])
+    try:
+        return CallOptions(**calls), Handling(**ours)
+    except TypeError as wrong:
+        known = sorted({*CallOptions.__struct_fields__, *Handling.__struct_fields__})
+        raise Misconfigured(
+            f"a task has no such option: {wrong}", hint=f"options are {', '.join(known)}"
+        ) from wrong
 
 
 class Task(Generic[P, R]):

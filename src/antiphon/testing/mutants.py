@@ -32,7 +32,8 @@ from antiphon.core.ucan import chain as chain_rules
 from antiphon.engines.memory.log import LogStore
 from antiphon.runtime.serving import Server
 from antiphon.runtime.tenure import Tenure
-from antiphon.testing.simulation.world import Outcome, Plan, run
+from antiphon.testing.simulation.plans import Outcome, Plan
+from antiphon.testing.simulation.world import run
 
 SEEDS: Final = 200
 """How many seeds a mutant may survive."""
@@ -75,9 +76,9 @@ def early_ack() -> Iterator[None]:
     """A worker acknowledges before it has read the accepted end."""
     really_end: Any = Server._write  # noqa: SLF001 - a mutant reaches where nobody else does
 
-    async def end(self: Server, tenure: Tenure, *rest: Any) -> None:
+    async def end(self: Server, tenure: Tenure, *rest: Any, **named: Any) -> None:
         tenure.delivery.ack()
-        await really_end(self, tenure, *rest)
+        await really_end(self, tenure, *rest, **named)
 
     with patched(Server, "_write", end):
         yield

@@ -22,7 +22,8 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.pool import AsyncResult
 from typing import Final
 
-from antiphon.testing.simulation.world import Outcome, Plan, run
+from antiphon.testing.simulation.plans import Outcome, Plan
+from antiphon.testing.simulation.world import run
 
 HOURS: Final = 100.0
 QUICK_HOURS: Final = 6.0

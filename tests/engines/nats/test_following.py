@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from antiphon.engines.nats import LocalServer, follow
+from antiphon.engines.nats import LocalServer, follow, wire
 from antiphon.errors import Corrupt
 from antiphon.testing.engine_suite.harness import collect, new_mesh, persist, seqs, soon
 from antiphon.testing.local_server import shared_server
@@ -173,3 +173,30 @@ async def test_an_append_is_recognised_as_our_own_beyond_the_duplicate_window():
         engine.log._probe = forgetful  # as after two minutes
         again = await append(f"ap.{mesh}.job.k.1", b"a", message_id="a", expected_last=0)
         assert again == first
+
+
+@pytest.mark.parametrize(
+    "arrives_on, reply",
+    [
+        ("apr.{mesh}.ctl.x", b""),
+        ("apr.{mesh}.ctl.forged", b"acknowledge.here"),
+        ("apr.{mesh}.ctl.forged.x", b""),
+    ],
+    ids=["a read sent elsewhere", "a delivery", "a longer subject"],
+)
+async def test_what_was_not_republished_is_no_record(arrives_on, reply):
+    mesh = new_mesh()
+    async with await connect(shared_server(), mesh) as engine, engine.log.follow(0) as batches:
+        await fill(engine, mesh, range(1))
+        await collect(batches, 1)
+        header = (
+            f"NATS/1.0\r\nNats-Stream: x\r\nNats-Subject: ap.{mesh}.ctl.forged\r\n"
+            "Nats-Sequence: 2\r\nNats-Time-Stamp: 2020-01-01T00:00:00.000000001Z\r\n\r\n"
+        ).encode()
+        where = arrives_on.format(mesh=mesh).encode()
+        engine._connection.send(wire.hpub(where, b"forged", header, reply))
+        engine._connection.send(wire.pub(where, b"without headers"))
+        await engine._connection.round_trip()
+        await fill(engine, mesh, range(1, 3))
+        found = await collect(batches, 2)
+        assert [record.payload for record in found] == [b"x", b"x"]

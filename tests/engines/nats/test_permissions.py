@@ -164,8 +164,6 @@ def test_a_scope_becomes_subjects():
         "ap.m.call.*.test.unit.*",
         "ap.m.wait.test.unit.*",
         "ap.m.ctl.ucan.*",
-        "ap.m.ctl.revoke.*",
-        "ap.m.ctl.evidence.*",
         "$JS.API.DIRECT.GET.AP_m_LOG.ap.m.ctl.>",
         "$JS.API.DIRECT.GET.AP_m_LOG.ap.m.seal",
         "$JS.API.DIRECT.GET.AP_m_LOG.ap.m.job.render.*.>",
@@ -177,17 +175,27 @@ def test_a_scope_becomes_subjects():
         f"apb.m.gate.{user}.>",
         "apb.m.roll",
         "apb.m.inbox.>",
+        "apb.m.care",
+        "apb.m.work.render.>",
+        "apb.m.live.render.*.>",
     }
     assert set(granted.subscribe) == {
         f"_I.{user}.>",
         f"apb.m.inbox.{user}.>",
         "apb.m.roll",
+        "apb.m.care",
+        "apb.m.work.render.>",
         "apr.m.ctl.>",
         "apr.m.seal",
         *(f"apr.m.{one}.render.*.>" for one in ("job", "wait", "call.*")),
         *(f"apr.m.{one}.build.*" for one in ("job", "wait", "call.*")),
+        "apb.m.live.render.*.>",
+        "apb.m.live.build.*",
     }
-    assert set(granted.unheard) == {f"apr.m.{one}.build.*.>" for one in ("job", "wait", "call.*")}
+    assert set(granted.unheard) == {
+        *(f"apr.m.{one}.build.*.>" for one in ("job", "wait", "call.*")),
+        "apb.m.live.build.*.>",
+    }
 
 
 @pytest.mark.parametrize(

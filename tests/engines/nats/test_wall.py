@@ -13,7 +13,7 @@ from antiphon.engines.nats.accounts import AccountKeys, Accounts
 from antiphon.engines.nats.jwts import claims_of
 from antiphon.engines.nats.streams import Streams
 from antiphon.engines.nats.work import consumer_config
-from antiphon.errors import EngineDenied, Misconfigured, Unavailable
+from antiphon.errors import EngineDenied, Misconfigured, Rejected, Unavailable
 from antiphon.ports import Wall
 from tests.engines.nats.harness import until
 from tests.engines.nats.operated import RENDER, now_s, operated
@@ -331,3 +331,30 @@ async def test_a_login_of_other_keys_is_refused_in_a_sentence_without_secrets(tm
             await place.enter(UserKey.new(), mine)
         assert "do not belong together" in mismatch.value.message
         assert claims_of(mine)["iss"] == place.accounts.keys.members.public
+
+
+async def test_a_login_that_a_server_would_not_hear_out_is_refused_in_words(tmp_path):
+    async with operated(tmp_path) as place:
+        kinds = [f"render.kind{number:04}" for number in range(200)]
+
+        def login(count):
+            key, some = UserKey.new(), tuple(kinds[:count])
+            scope = Scope(reads=some, works=some, calls=some)
+            return key, place.wall.admit(key.public, scope, [], name="m", now_s=now_s())
+
+        with pytest.raises(Rejected, match="more than a server takes") as caught:
+            login(200)
+        assert "'render.*'" in caught.value.hint
+        most = max(count for count in range(10, 200, 10) if _is_heard_out(login, count))
+        assert most > 20
+        key, jwt = login(most)
+        async with await place.enter(key, jwt) as member:
+            assert member.connected
+
+
+def _is_heard_out(login, count):
+    try:
+        login(count)
+    except Rejected:
+        return False
+    return True

@@ -257,3 +257,6 @@ class Story:
 
     def cancel(self, by=OWNER, **how) -> Reason:
         return self._put(ops.JobCancel, ops.CancelBody, by, {}, how)
+
+    def evict(self, which, by=OWNER, **how) -> Reason:
+        return self._put(ops.JobEvict, ops.EvictBody, by, {"hash": which}, how)

@@ -199,6 +199,7 @@ bodies = {
     ),
     ops.JobExpire: sparse(ops.ExpireBody, _on_job, {"fence": optional(fences)}),
     ops.JobCancel: sparse(ops.CancelBody, _on_job, {"reason": texts}),
+    ops.JobEvict: sparse(ops.EvictBody, {**_on_job, "hash": digests}, {}),
 }
 
 

@@ -10,6 +10,7 @@ from antiphon.core import ops
 from antiphon.core.clock import pack
 from antiphon.core.jobs import State
 from antiphon.core.reasons import Reason
+from antiphon.core.rules import EVICTIONS_SINCE
 from antiphon.core.transitions import TRANSITIONS
 from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER
 from tests.unit.core.ledger import NO_FENCE, T0, Ledger, Story
@@ -104,6 +105,13 @@ STATES = {
     "expired": (expired, State.ABORTED),
 }
 
+
+def evicted(story, at):
+    """By the protocol that knows evictions; none of these jobs wrote anything."""
+    assert story.ledger.rules(protocol=EVICTIONS_SINCE, how={"at": at - 1}) is Reason.OK
+    return story.evict(f"blake3:{0:064x}", at=at)
+
+
 ACTS = {
     "schedule": (ops.JobSchedule, lambda job, at: job.schedule(CAROL, how={"at": at})),
     "schedule_0": (ops.JobSchedule, lambda job, at: job.schedule(urgency=0, how={"at": at})),
@@ -148,6 +156,7 @@ ACTS = {
     "expire_wait": (ops.JobExpire, lambda job, _: job.expire(fence=None, at=TOO_LATE)),
     "expire_soon": (ops.JobExpire, lambda job, at: job.expire(fence=None, at=at)),
     "cancel": (ops.JobCancel, lambda job, at: job.cancel(at=at)),
+    "evict": (ops.JobEvict, evicted),
 }
 
 
@@ -189,6 +198,7 @@ expire_other   not_claimed     not_claimed not_claimed fence        fence
 expire_wait    ok>aborted      ok>aborted  ok>aborted  fence        fence
 expire_soon    early           early       early       fence        fence
 cancel         ok>aborted      ok>aborted  ok>aborted  ok>aborted   ok>aborted
+evict          not_ended       not_ended   not_ended   not_ended    not_ended
 """
 
 ENDED = """
@@ -224,6 +234,7 @@ expire_other   finished  finished finished  finished  finished
 expire_wait    finished  finished finished  finished  already
 expire_soon    finished  finished finished  finished  already
 cancel         finished  finished finished  finished  finished
+evict          no_output no_output no_output no_output no_output
 """
 
 

@@ -294,6 +294,7 @@ class AnyInterleaving(RuleBasedStateMachine):
             ops.JobYield: lambda: ops.YieldBody(**job, fence=fence, reason="error"),
             ops.JobExpire: lambda: ops.ExpireBody(**job, fence=fence if flag else None),
             ops.JobCancel: lambda: ops.CancelBody(**job),
+            ops.JobEvict: lambda: ops.EvictBody(**job, hash=f"blake3:{number:064x}"),
         }[kind]()  # fmt: skip
         if kind is ops.JobCancel and number:
             twist = {**twist, "prev": 1}  # a cancel that counts is rare, or nothing would live

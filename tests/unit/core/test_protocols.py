@@ -4,8 +4,9 @@ import msgspec
 import pytest
 
 from antiphon.core import ops
+from antiphon.core.manifest import job_id
 from antiphon.core.reasons import Reason
-from tests.unit.core.ledger import OWNER, Ledger, Story
+from tests.unit.core.ledger import OWNER, T0, Ledger, Story
 
 
 @pytest.mark.parametrize(
@@ -59,3 +60,24 @@ def test_what_readers_of_a_kind_share_may_be_named():
     sibling = Story(ledger, kind="render", word="false")
     assert sibling.schedule() is Reason.OK
     assert ours.claim(deps=(ledger.dep(1), ledger.dep(2), ledger.dep(4))) is Reason.OK
+
+
+@pytest.mark.parametrize(
+    "protocol, timeout, bound_ms",
+    [(2, 30, 30_000 + 120_000), (2, 0, None), (1, 30, None)],
+    ids=["its timeout and a lease", "no timeout", "protocol 1"],
+)
+def test_a_tenure_is_renewed_for_as_long_as_an_attempt_may_take(protocol, timeout, bound_ms):
+    story = Story(protocol=protocol, lease_max_ms=120_000)
+    story.manifest = msgspec.structs.replace(story.manifest, timeout=timeout)
+    story.id = job_id(story.manifest)
+    assert story.schedule(how={"at": 10}) is Reason.OK
+    assert story.claim(at=20, lease_ms=100_000) is Reason.OK
+    for at in range(50_020, 1_000_020, 50_000):
+        is_over = bound_ms is not None and at - 20 > bound_ms
+        verdict = story.claim(at=at, lease_ms=100_000, fence=story.fence)
+        assert verdict is (Reason.LEASE_OVER if is_over else Reason.OK)
+        if is_over:
+            assert story.expire(at=story.job.deadline_ms - T0 + 1) is Reason.OK
+            return
+    assert bound_ms is None

@@ -1,14 +1,18 @@
 """What an engine can hold of a node's authority: kinds to read, to work on and to announce."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.scope import (
     EVERYTHING,
+    MAX_FILTERS,
     NOTHING,
     Scope,
     admits,
+    fewest,
     filter_of,
     kinds_of,
     narrower,
@@ -157,14 +161,120 @@ def test_a_scope_is_narrower_if_anything_is_gone(now, before, is_narrower):
     assert narrower(now, before) is is_narrower
 
 
-def test_what_others_lend_widens_a_scope_and_never_shortens_it():
+LONG_MS = 2 * DAY_MS
+FRAME = [["==", ".kind", "render.frame"]]
+
+
+def lending(court: Court, **how) -> str:
+    """Bob, who holds everything for long, lends something to Alice, who holds `build`."""
+    if not court.ledger.history.current.grants.given_to(ALICE.did, before=2**63):
+        court.grant(OWNER, ALICE, cmd="/job/claim", pol=[["==", ".kind", "build"]])
+        court.grant(OWNER, BOB, cmd="/job", until_ms=LONG_MS)
+    nonce = b"nonce of %03d" % court.ledger.history.applied
+    return court.grant(BOB, ALICE, **{"cmd": "/job/claim", "nonce": nonce, **how})
+
+
+def asking(court: Court, *kinds: str) -> Scope:
+    return scope_of(court.ledger.history.current, ALICE.did, NOW_S, kinds)
+
+
+def test_what_others_lend_counts_for_the_kinds_that_were_asked_for():
     court = Court()
-    court.grant(OWNER, ALICE, cmd="/job/claim", pol=RENDER)
-    court.grant(OWNER, BOB, cmd="/job")
-    court.grant(BOB, ALICE, cmd="/job/claim", until_ms=5_000, nonce=b"soon over now")
+    cid = lending(court, pol=RENDER)
+    assert asking(court).reads == ("build",)
+    assert asking(court, "build", "render.frame").reads == ("build", "render.frame")
+    assert asking(court, "other").reads == ("build",)
+    court.revoke(cid, BOB)
+    assert asking(court, "build", "render.frame").reads == ("build",)
+
+
+def test_what_others_lend_and_take_back_changes_nothing_for_who_did_not_ask():
+    court = Court()
+    before = scope(court)
+    cid = lending(court)
+    lent = scope(court)
+    assert before == NOTHING
+    assert lent.reads == ("build",)
+    court.revoke(cid, BOB)
+    assert scope(court) == lent
+    assert asking(court, "build") == lent
+
+
+def test_what_others_lend_shortens_nothing_that_is_held_anyway():
+    court = Court()
+    lending(court, until_ms=5_000)
+    end_s = (T0 + DAY_MS) // 1000
+    assert asking(court, "build").until_s == end_s
+    lending(court, pol=FRAME, until_ms=LONG_MS)
+    lending(court, pol=FRAME, until_ms=5_000)
+    held = asking(court, "build", "render.frame")
+    assert (held.reads, held.until_s) == (("build", "render.frame"), end_s)
+    assert asking(court, "render.clip").until_s == (T0 + 5_000) // 1000, "whoever asks wants it"
+
+
+def test_with_nothing_from_the_owner_the_first_lender_counts():
+    court = Court()
+    court.grant(OWNER, BOB, cmd="/job", until_ms=LONG_MS)
+    court.grant(OWNER, CAROL, cmd="/job", pol=FRAME, until_ms=LONG_MS)
+    court.grant(BOB, ALICE, cmd="/job/read", pol=RENDER)
+    court.grant(BOB, ALICE, cmd="/job/schedule", pol=FRAME)
+    cid = court.grant(CAROL, ALICE, cmd="/job/claim", until_ms=5_000)
     held = scope(court)
-    assert (held.reads, held.until_s) == (("render.>",), (T0 + DAY_MS) // 1000)
-    court.grant(BOB, ALICE, cmd="/job/claim", until_ms=DAY_MS, nonce=b"as long as it")
-    assert scope(court).reads == (">",)
-    court.grant(BOB, CAROL, cmd="/job/read", until_ms=5_000)
-    assert scope(court, CAROL).reads == (">",), "all that there is counts"
+    assert (held.reads, held.calls) == (("render.>",), ("render.frame",))
+    assert held.until_s == (T0 + DAY_MS) // 1000
+    court.revoke(cid, CAROL)
+    assert scope(court) == held
+
+
+def kinds_by_the_hundred(start: int, count: int) -> list[object]:
+    return [["or", [["==", ".kind", f"render.k{n}"] for n in range(start, start + count)]]]
+
+
+def test_more_kinds_than_a_login_can_name_are_none():
+    court = Court()
+    court.grant(OWNER, ALICE, cmd="/job/claim", pol=kinds_by_the_hundred(0, MAX_FILTERS))
+    court.grant(OWNER, BOB, cmd="/job/claim", pol=kinds_by_the_hundred(0, MAX_FILTERS + 1))
+    assert len(scope(court).reads) == MAX_FILTERS
+    assert scope(court, BOB).reads == ()
+
+
+def test_lenders_cannot_make_a_scope_large():
+    court = Court()
+    court.grant(OWNER, BOB, cmd="/job")
+    for part in range(5):
+        nonce = b"nonce %08d" % part
+        court.grant(BOB, ALICE, cmd="/job", pol=kinds_by_the_hundred(100 * part, 40), nonce=nonce)
+    assert 0 < len(scope(court).reads) <= MAX_FILTERS
+
+
+@pytest.mark.parametrize("kind", ["render.a.b.c.d{}", "{}.a.b"])
+def test_many_kinds_take_little_time(kind):
+    many = [["or", [["==", ".kind", kind.format(f"x{n}")] for n in range(5_000)]]]
+    begun = time.process_time()
+    assert len(kinds_of([*many, *many, ["like", ".kind", "*"]])) == 5_000
+    assert time.process_time() - begun < 0.5
+
+
+filters = st.lists(
+    st.sampled_from([">", "a.>", "a.b.>", "a", "a.b", "a.b.c", "b", "b.>", "ab.c"]),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(filters, filters)
+def test_filters_are_met_and_reduced_without_gain_or_loss(one, other):
+    kinds = ("a", "a.b", "a.b.c", "a.b.c.d", "b", "b.a", "ab", "ab.c", "c")
+
+    def admitted(some):
+        return {kind for kind in kinds if any(admits(each, kind) for each in some)}
+
+    assert admitted(fewest(one)) == admitted(one)
+    assert not any(fewest([a, b]) == (a,) for a in fewest(one) for b in fewest(one) if a != b)
+    both = kinds_of([_saying(one), _saying(other)])
+    assert admitted(both) == admitted(one) & admitted(other)
+
+
+def _saying(some):
+    globs = [one if one != ">" else "*" for one in some]
+    return ["or", [["like", ".kind", one.replace(".>", ".*")] for one in globs]]

@@ -101,6 +101,21 @@ def test_of_two_rivals_one_gets_in(book):
     assert sorted(outcomes) == ["in"] + ["out"] * 7
 
 
+def test_what_vanishes_while_the_book_is_tidied_hurts_nobody(book, monkeypatch):
+    from pathlib import Path
+
+    really_stat = Path.stat
+
+    def stat(path, **options):
+        if path.name == "gone":
+            raise FileNotFoundError(path)
+        return really_stat(path, **options)
+
+    (book._open / "gone").write_text("")
+    monkeypatch.setattr(Path, "stat", stat)
+    assert redeem(book)
+
+
 def test_late_unknown_and_wrong_tickets_are_refused_and_a_wrong_secret_uses_nothing_up(book):
     with pytest.raises(Rejected, match="expired"):
         redeem(book, now_s=2_001)

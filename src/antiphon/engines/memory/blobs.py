@@ -42,7 +42,12 @@ class MemoryBlobs:
         await self._connection.write("blob.put", work)
 
     @asynccontextmanager
-    async def get(self, digest: str) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def get(
+        self,
+        digest: str,
+        *,
+        job: tuple[str, str] | None = None,  # noqa: ARG002 - this reader may see every blob
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Stream a blob."""
         _check(digest)
         blob = await self._connection.read("blob.get", partial(self._store.get, digest))
@@ -50,7 +55,12 @@ class MemoryBlobs:
             raise Rejected(f"{digest} is not stored", reason="no_blob")
         yield self._stream(blob, digest)
 
-    async def has(self, digest: str) -> bool:
+    async def has(
+        self,
+        digest: str,
+        *,
+        job: tuple[str, str] | None = None,  # noqa: ARG002 - this reader may see every blob
+    ) -> bool:
         """Whether the blob is stored whole."""
         _check(digest)
         return await self._connection.read("blob.has", lambda: digest in self._store)

@@ -18,19 +18,25 @@ The second wall (docs/decisions/0010):
     keypairs      engine keys as text             jwts            signed texts
     accounts      who signs whose login           permissions     a scope as subjects
     wall          logins given and taken back     certificates    TLS of our own
-    private_files what only its owner may read
     gatehouse     answers members' reads          readings        what those answers hold
     scoped        the log as a member reads it    sight           what a scope shows of it
+    letterbox     members' revocations, stored    letters         the words about them
+    readmission   coming back with another login
+    blob_gate     members' blobs, in and out      scoped_blobs    blobs as a member reaches them
+    blob_errands  the words between those two     blob_ledger     what each member stored
 """
 
 from __future__ import annotations
 
 from antiphon.engines.nats import permissions
 from antiphon.engines.nats.accounts import AccountKeys, Accounts
+from antiphon.engines.nats.blob_gate import BlobGate
+from antiphon.engines.nats.blob_ledger import BlobLimits
 from antiphon.engines.nats.certificates import TlsFiles, client_context, server_files
 from antiphon.engines.nats.engine import NatsEngine
 from antiphon.engines.nats.gatehouse import Gatehouse
 from antiphon.engines.nats.keypairs import UserKey
+from antiphon.engines.nats.letterbox import Letterbox
 from antiphon.engines.nats.server import Credentials, LocalServer, ServerUser
 from antiphon.engines.nats.sight import Reader
 from antiphon.engines.nats.wall import NatsWall, system_connector, system_login
@@ -38,8 +44,11 @@ from antiphon.engines.nats.wall import NatsWall, system_connector, system_login
 __all__ = [
     "AccountKeys",
     "Accounts",
+    "BlobGate",
+    "BlobLimits",
     "Credentials",
     "Gatehouse",
+    "Letterbox",
     "LocalServer",
     "NatsEngine",
     "NatsWall",

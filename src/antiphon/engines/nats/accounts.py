@@ -27,8 +27,8 @@ from msgspec import Struct
 from antiphon.engines.nats.jwts import signed
 from antiphon.engines.nats.keypairs import AccountKey, OperatorKey, check_user
 from antiphon.engines.nats.permissions import Permissions
-from antiphon.engines.nats.private_files import replace_file
 from antiphon.errors import Corrupt, Malformed, Misconfigured, Unavailable
+from antiphon.files import replace_file
 
 MAX_LOGIN_S: Final = 400 * 24 * 3600
 """No login lives longer, so a revocation may be forgotten after that."""
@@ -89,17 +89,13 @@ class AccountKeys(Struct, frozen=True):
 
     def store(self, path: Path) -> None:
         """One file that only its owner can read."""
-        replace_file(
-            path,
-            json.dumps(
-                {
-                    "operator": self.operator.seed,
-                    "system": self.system.seed,
-                    "mesh": self.mesh.seed,
-                    "members": self.members.seed,
-                }
-            ),
-        )
+        seeds = {
+            "operator": self.operator.seed,
+            "system": self.system.seed,
+            "mesh": self.mesh.seed,
+            "members": self.members.seed,
+        }
+        replace_file(path, json.dumps(seeds).encode())
 
 
 class Revocations:
@@ -134,7 +130,7 @@ class Revocations:
                 hint="make new account keys, and let the members join again",
             )
         if self._path is not None:
-            replace_file(self._path, json.dumps(kept))
+            replace_file(self._path, json.dumps(kept).encode())
         self._since = kept
 
 

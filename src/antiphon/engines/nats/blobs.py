@@ -20,7 +20,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 from blake3 import blake3
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from antiphon.engines.nats import wire
 from antiphon.engines.nats.connection import Connection
@@ -40,6 +40,9 @@ MAX_CHUNKS_IN_FLIGHT = 16
 MAX_INDEX_BYTES = MAX_RECORD_BYTES - 1024
 """Enough for 3 GiB whose chunks all lie between other uploads' chunks."""
 WRITE_TIMEOUT_S = 10.0
+INDEXES_AT_ONCE = 256
+BLOB_WEIGHT = 64 * 1024
+"""What a blob counts beside its bytes: an index and a subject are not for nothing."""
 _DIGEST = re.compile(r"blake3:([0-9a-f]{64})", re.ASCII)
 _ERASE = b"NATS/1.0\r\nNats-Rollup: sub\r\nNats-TTL: 1s\r\nAntiphon-Freed: 1\r\n\r\n"
 _PLAIN = b"NATS/1.0\r\n\r\n"
@@ -51,16 +54,22 @@ class _PubAck(Struct, frozen=True, gc=False):
     error: ApiError | None = None
 
 
-class _Index(Struct, frozen=True):
+class Index(Struct, frozen=True, omit_defaults=True):
     """Where a blob's chunks are: runs of consecutive sequences."""
 
     part: str
     size: int
     runs: list[tuple[int, int]]
+    by: str = ""
+    """The member that stored it, by its engine user; empty for the mesh's own nodes."""
+
+    def sequences(self) -> list[int]:
+        """Where each chunk is, in their order."""
+        return [seq for first, count in self.runs for seq in range(first, first + count)]
 
 
 _decode_ack = msgspec.json.Decoder(_PubAck).decode
-_decode_index = msgspec.json.Decoder(_Index).decode
+_decode_index = msgspec.json.Decoder(Index).decode
 
 
 class NatsBlobs:
@@ -81,27 +90,65 @@ class NatsBlobs:
 
     async def put(self, chunks: AsyncIterator[bytes], *, digest: str) -> None:
         """See `ports.Blobs.put`."""
-        name = _check(digest)
+        await self.store(chunks, digest=digest)
+
+    async def store(self, chunks: AsyncIterator[bytes], *, digest: str, by: str = "") -> bool:
+        """The same in the name of a member; whether these bytes are the ones that stay."""
+        name = check_digest(digest)
         await self._open()
         if await self._find(name) is not None:
             await _check_only(chunks, digest)
-            return
+            return False
         part = f"{self._root}.part.{name}.{secrets.token_hex(8)}"
         try:
-            index = _encode_index(await self._upload(chunks, part, digest))
+            index = await self._upload(chunks, part, digest)
+            encoded = _encode_index(structs.replace(index, by=by))
             # Another node may have stored the same bytes meanwhile: then ours are the spare.
             if await self._find(name) is None:
-                await self._publish(f"{self._root}.blob.{name}", index)
-                return
+                await self._publish(f"{self._root}.blob.{name}", encoded)
+                return True
         except BaseException:
             self._erase_soon(part)
             raise
         await self._erase(part)
+        return False
+
+    async def find(self, digest: str) -> Index | None:
+        """Where a blob's chunks are, or None if it is not stored whole."""
+        name = check_digest(digest)
+        await self._open()
+        return await self._find(name)
+
+    async def chunk(self, index: Index, seq: int, digest: str) -> bytes:
+        """One chunk of a blob; not checked against anything but its place."""
+        return await self._chunk(seq, index.part, digest)
+
+    async def weights(self) -> dict[str, int]:
+        """By member: what it stored, in bytes, with a fixed part for each blob."""
+        await self._open()
+        found: dict[str, int] = {}
+        first, more = 1, True
+        while more:
+            page = await self._records.batch_with_headers(
+                first, limit=INDEXES_AT_ONCE, subject=f"{self._root}.blob.*"
+            )
+            for record, header in zip(page.records, page.headers, strict=True):
+                first = record.seq + 1
+                if _FREED not in header:
+                    index = _decode_index(record.payload)
+                    found[index.by] = found.get(index.by, 0) + index.size + BLOB_WEIGHT
+            more = page.pending > 0 and bool(page.records)
+        return found
 
     @asynccontextmanager
-    async def get(self, digest: str) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def get(
+        self,
+        digest: str,
+        *,
+        job: tuple[str, str] | None = None,  # noqa: ARG002 - this reader may see every blob
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
         """See `ports.Blobs.get`."""
-        name = _check(digest)
+        name = check_digest(digest)
         await self._open()
         index = await self._find(name)
         if index is None:
@@ -112,15 +159,20 @@ class NatsBlobs:
         finally:
             await stream.aclose()
 
-    async def has(self, digest: str) -> bool:
+    async def has(
+        self,
+        digest: str,
+        *,
+        job: tuple[str, str] | None = None,  # noqa: ARG002 - this reader may see every blob
+    ) -> bool:
         """See `ports.Blobs.has`."""
-        name = _check(digest)
+        name = check_digest(digest)
         await self._open()
         return await self._find(name) is not None
 
     async def remove(self, digest: str) -> None:
         """See `ports.Blobs.remove`."""
-        name = _check(digest)
+        name = check_digest(digest)
         await self._open()
         index = await self._find(name)
         if index is not None:
@@ -140,13 +192,13 @@ class NatsBlobs:
                 await self._streams.ensure(blobs_config(self._mesh, replicas=self._replicas))
             self._is_open = True
 
-    async def _upload(self, chunks: AsyncIterator[bytes], part: str, digest: str) -> _Index:
+    async def _upload(self, chunks: AsyncIterator[bytes], part: str, digest: str) -> Index:
         hasher = blake3()
         size = 0
         seqs: list[int] = []
         flying: deque[asyncio.Task[int]] = deque()
         try:
-            async for chunk in _even(chunks):
+            async for chunk in even(chunks):
                 hasher.update(chunk)
                 size += len(chunk)
                 while len(flying) >= MAX_CHUNKS_IN_FLIGHT:
@@ -155,16 +207,16 @@ class NatsBlobs:
             while flying:
                 seqs.append(await flying.popleft())
         finally:
-            await _cancel_all(flying)
+            await cancel_all(flying)
         if f"blake3:{hasher.hexdigest()}" != digest:
             raise Corrupt(f"the bytes do not hash to {digest}")
-        return _Index(part=part, size=size, runs=_runs(seqs))
+        return Index(part=part, size=size, runs=_runs(seqs))
 
-    async def _download(self, index: _Index, digest: str) -> AsyncGenerator[bytes]:
+    async def _download(self, index: Index, digest: str) -> AsyncGenerator[bytes]:
         hasher = blake3()
         flying: deque[asyncio.Task[bytes]] = deque()
         try:
-            for seq in _sequences(index.runs):
+            for seq in index.sequences():
                 if len(flying) >= MAX_CHUNKS_IN_FLIGHT:
                     chunk = await flying.popleft()
                     hasher.update(chunk)
@@ -177,7 +229,7 @@ class NatsBlobs:
                     break  # the last chunk is held back: a bad blob never looks whole
                 yield chunk
         finally:
-            await _cancel_all(flying)
+            await cancel_all(flying)
         if f"blake3:{hasher.hexdigest()}" != digest:
             raise Corrupt(f"what is stored as {digest} hashes to something else")
 
@@ -185,12 +237,12 @@ class NatsBlobs:
         record = await self._records.at(seq)
         if record is not None and record.subject == part:
             return record.payload
-        index = await self._find(_check(digest))
+        index = await self._find(check_digest(digest))
         if index is None or index.part != part:
             raise Rejected(f"{digest} was removed while it was read", reason="no_blob")
         raise Corrupt(f"a part of {digest} is missing")
 
-    async def _find(self, name: str) -> _Index | None:
+    async def _find(self, name: str) -> Index | None:
         held = await self._records.last_on(f"{self._root}.blob.{name}")
         if held is None or _FREED in held.header:
             return None
@@ -220,7 +272,7 @@ class NatsBlobs:
             self._connection.send(wire.hpub(target, b"", _ERASE, b"_"))
 
 
-def _encode_index(index: _Index) -> bytes:
+def _encode_index(index: Index) -> bytes:
     encoded = msgspec.json.encode(index)
     if len(encoded) > MAX_INDEX_BYTES:
         raise Rejected(f"{index.size} bytes in {len(index.runs)} runs", reason="too_large")
@@ -236,7 +288,7 @@ async def _check_only(chunks: AsyncIterator[bytes], digest: str) -> None:
         raise Corrupt(f"the bytes do not hash to {digest}")
 
 
-async def _even(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def even(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """The same bytes in pieces that the engine takes well."""
     held = bytearray()
     async for chunk in chunks:
@@ -258,17 +310,15 @@ def _runs(seqs: list[int]) -> list[tuple[int, int]]:
     return runs
 
 
-def _sequences(runs: list[tuple[int, int]]) -> list[int]:
-    return [seq for first, count in runs for seq in range(first, first + count)]
-
-
-async def _cancel_all(tasks: deque[asyncio.Task[int]] | deque[asyncio.Task[bytes]]) -> None:
+async def cancel_all(tasks: deque[asyncio.Task[int]] | deque[asyncio.Task[bytes]]) -> None:
+    """End what is under way, and see every outcome."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _check(digest: str) -> str:
+def check_digest(digest: str) -> str:
+    """The hexadecimal digits of a digest, or `Malformed`."""
     found = _DIGEST.fullmatch(digest)
     if found is None:
         raise Malformed(f"{digest!r} is not a digest", reason="digest")

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from antiphon.engines.nats.private_files import PUBLIC, replace_file
 from antiphon.errors import Corrupt, Misconfigured
+from antiphon.files import PUBLIC_MODE, replace_file
 
 AUTHORITY_LIFE: Final = dt.timedelta(days=3652)
 SERVER_LIFE: Final = dt.timedelta(days=365)
@@ -66,8 +66,8 @@ class Authority:
 
     def store(self, directory: Path) -> None:
         """Keep it: the key for its owner alone, the certificate for everybody."""
-        replace_file(directory / "ca.pem", self.certificate_pem, mode=PUBLIC)
-        replace_file(directory / "ca-key.pem", _key_pem(self._key))
+        replace_file(directory / "ca.pem", self.certificate_pem.encode(), mode=PUBLIC_MODE)
+        replace_file(directory / "ca-key.pem", _key_pem(self._key).encode())
 
     @property
     def certificate_pem(self) -> str:

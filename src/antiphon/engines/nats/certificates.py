@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from antiphon.engines.nats.private_files import PUBLIC, replace_file
 from antiphon.errors import Misconfigured
+from antiphon.files import PUBLIC_MODE, replace_file
 
 if TYPE_CHECKING:
     from antiphon.engines.nats.certificate_authority import Authority
@@ -77,8 +77,8 @@ def server_files(directory: Path, hosts: Sequence[str]) -> TlsFiles:
     if not (files.key.exists() and authority.is_fresh(files.certificate, hosts)):
         certificate, key = authority.issue(hosts)
         files.certificate.unlink(missing_ok=True)  # never a new key beside an old certificate
-        replace_file(files.key, key)
-        replace_file(files.certificate, certificate, mode=PUBLIC)
+        replace_file(files.key, key.encode())
+        replace_file(files.certificate, certificate.encode(), mode=PUBLIC_MODE)
     return files
 
 

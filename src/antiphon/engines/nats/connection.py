@@ -19,12 +19,13 @@ import ssl
 from collections.abc import Callable
 from typing import Self, TypeVar
 
-from msgspec import Struct
 from nats import errors as nats_errors
 
 from antiphon.engines.nats import refusals, wire
 from antiphon.engines.nats.client import ReconnectingClient, next_server
+from antiphon.engines.nats.listeners import Listener
 from antiphon.engines.nats.login import Identity, Login, check_route, has_secret, must_encrypt
+from antiphon.engines.nats.readmission import Readmission
 from antiphon.errors import AntiphonError, EngineDenied, Unavailable
 
 __all__ = ["Connection", "Identity", "Listener", "Login"]
@@ -41,21 +42,6 @@ _BREAKS_FORGIVEN = 3
 _QUOTED = re.compile(r'"([^"]*)"')
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
-
-
-class Listener(Struct, frozen=True):
-    """A live subscription; `denied` is called if the server refuses it."""
-
-    sid: int
-    subject: str
-    denied: Callable[[EngineDenied], None] | None = None
-    queue: str = ""
-
-    @property
-    def frame(self) -> bytes:
-        """What asks the server for it."""
-        target = f"{self.subject} {self.queue}" if self.queue else self.subject
-        return b"SUB %b %d\r\n" % (target.encode(), self.sid)
 
 
 class Connection:
@@ -77,6 +63,7 @@ class Connection:
         self.ended: EngineDenied | None = None
         """Why the server does not let us in again; we go on trying."""
         self._ending = ""
+        self._readmission = Readmission(None, self._readmitted)
         self.login = Login()
         self.identity = Identity()
         self.epoch = 0
@@ -120,6 +107,7 @@ class Connection:
                     has_tls=tls is not None,
                 ) from error
             raise
+        self._readmission = Readmission(login.renew, self._readmitted)
         self._client.on_error = self._note_error
         self._ready = True
         self.epoch = 1
@@ -270,6 +258,7 @@ class Connection:
         self._ready = True
         self.ended = None
         self._ending = ""
+        self._readmission.came_up()
         self.epoch += 1
         late, self._late = self._late, []
         for listener in late:
@@ -281,9 +270,15 @@ class Connection:
         self.last_error = str(error) or type(error).__name__
         if self._ready or self.ended is not None or not refusals.is_login_refusal(self.last_error):
             return
-        # Whoever waits for the connection to come back must hear that it will not.
-        self.ended = refusals.login_ended(self._ending or self.last_error, self.login.expires_s())
-        self._tell_state()
+        ended = refusals.login_ended(self._ending or self.last_error, self.login.expires_s())
+        if not self._readmission.begin(ended):
+            self._readmitted(ended)
+
+    def _readmitted(self, ended: EngineDenied | None) -> None:
+        """There is another login, or there is none: whoever waits for us must hear of it."""
+        if not self._ready and not self._closed:
+            self.ended = ended
+            self._tell_state()
 
     def note_denied(self, words: str) -> None:
         """The server refused a publish or a subscription: tell whoever waits for it."""
@@ -376,6 +371,7 @@ class Connection:
             return
         self.write_out()
         self._closed = True
+        self._readmission.cancel()
         self.went_down("")
         await self._drop_client()
         self.handlers.clear()

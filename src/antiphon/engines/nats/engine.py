@@ -14,14 +14,16 @@ from antiphon.engines.nats.inspection import ask_durability
 from antiphon.engines.nats.leases import NatsLeases
 from antiphon.engines.nats.log import NatsLog
 from antiphon.engines.nats.pipeline import Pipeline
+from antiphon.engines.nats.readmission import Renew
 from antiphon.engines.nats.refusals import without_secrets
 from antiphon.engines.nats.scoped import ScopedLog
+from antiphon.engines.nats.scoped_blobs import ScopedBlobs
 from antiphon.engines.nats.server_config import Credentials
 from antiphon.engines.nats.sight import Reader
 from antiphon.engines.nats.streams import Streams, check_replicas, log_config, log_name
 from antiphon.engines.nats.work import LOAN_S
 from antiphon.errors import Malformed, Misconfigured, Unavailable
-from antiphon.ports import EngineInfo
+from antiphon.ports import Blobs, EngineInfo
 
 _MESH = re.compile(r"[a-z0-9]{1,32}", re.ASCII)
 
@@ -52,7 +54,13 @@ class NatsEngine:
         )
         self._leases = NatsLeases(connection, self._pipeline, mesh, replicas=replicas)
         self._bus = NatsBus(connection, mesh)
-        self._blobs = NatsBlobs(connection, self._pipeline, mesh, replicas=replicas)
+        self.own_blobs = NatsBlobs(connection, self._pipeline, mesh, replicas=replicas)
+        """As a node with all rights reaches them; of no use to a reader."""
+        self._blobs: Blobs = (
+            self.own_blobs
+            if reader is None
+            else ScopedBlobs(connection, self._pipeline, mesh, reader.user)
+        )
 
     @classmethod
     async def connect(  # noqa: PLR0913 - one argument per thing a person can set
@@ -65,6 +73,7 @@ class NatsEngine:
         token: str | None = None,
         jwt: str | Callable[[], str] | None = None,
         user_seed: str | None = None,
+        renew: Renew | None = None,
         create: bool = False,
         replicas: int = 1,
         system: Credentials | Login | None = None,
@@ -78,7 +87,8 @@ class NatsEngine:
         """Open the mesh `mesh` at `url` (several, comma-separated, for a cluster).
 
         One logs in with user and password, with a token, or with a signed login (`jwt`) and the
-        seed of the key that it names; a login that is a function is asked at every reconnect.
+        seed of the key that it names; a login that is a function is asked at every reconnect,
+        and `renew` sees to a newer one when the server has ended the last.
         `create` makes the log's stream if it is not there; without it the stream API is never
         called, and a missing log is `Misconfigured`. `system` lets `info` tell the server's
         durability. A member that may read some kinds only is a `reader`: it reads within its
@@ -89,7 +99,7 @@ class NatsEngine:
         check_replicas(replicas)
         connection = await Connection.open(
             url,
-            login=Login(user=user, password=password, token=token, jwt=jwt, user_seed=user_seed),
+            login=Login(user, password, token, jwt, user_seed, renew),
             name=name,
             inbox_prefix=inbox_prefix,
             tls=tls,
@@ -145,7 +155,7 @@ class NatsEngine:
         return self._bus
 
     @property
-    def blobs(self) -> NatsBlobs:
+    def blobs(self) -> Blobs:
         """See `ports.Engine.blobs`."""
         return self._blobs
 

@@ -1,8 +1,9 @@
 """Following the log without a consumer.
 
 The stream republishes every committed record on core pub/sub, which may lose any of them. What
-arrives is used as it is only while it continues the last record by exactly one sequence;
-everything else is a hint to read. For a filter the republished records are hints only, since
+arrives is used as it is only while it continues the last record by exactly one sequence, and came
+where the server republishes that record: members can have the server send other things there.
+Everything else is a hint to read. For a filter the republished records are hints only, since
 gaps are normal there: order and completeness come from the reads.
 
 Owns the cursor: each matching record is yielded once and in order, over lost notifications,
@@ -72,10 +73,11 @@ class Follower:
         after: int,
         subject: str,
         max_batch: int,
-        hints: Sequence[str] | None = None,
+        hints: Callable[[], Sequence[str]] | None = None,
     ) -> None:
         """`hints` are the filters to listen on, where `subject` itself may not be listened on.
 
+        They are asked for again when the connection changes: another login may admit others.
         With none at all, news are found by looking, every `POLL_S`.
         """
         self._log = log
@@ -104,8 +106,20 @@ class Follower:
         if self._hints is None:
             self._listener = self._listen(self._whole_hint())
         else:
-            self._further = [self._listen(one) for one in self._hints]
+            self._listen_to(self._hints())
         return self
+
+    def _listen_to(self, hints: Sequence[str]) -> None:
+        """Listen on these filters, and on no others."""
+        wanted = {_live(one): one for one in hints}
+        for listener in self._further:
+            if listener.subject not in wanted:
+                self._connection.unlisten(listener)
+        kept = [listener for listener in self._further if listener.subject in wanted]
+        known = {listener.subject for listener in kept}
+        self._further = kept + [
+            self._listen(one) for where, one in wanted.items() if where not in known
+        ]
 
     def _whole_hint(self) -> str:
         hint = self._subject or f"ap.{self._log.mesh}.>"
@@ -114,9 +128,9 @@ class Follower:
 
     def _listen(self, hint: str) -> Listener:
         return self._connection.listen(
-            "apr." + hint[3:],
+            _live(hint),
             self._on_hint if self._subject else self._on_record,
-            denied=self._fail,
+            denied=lambda error: self._denied(_live(hint), error),
         )
 
     async def __aexit__(self, *_: object) -> None:
@@ -213,8 +227,10 @@ class Follower:
             self._cursor = self._buffer[0].seq - 1
         return []
 
-    def _on_record(self, _subject: bytes, _reply: bytes, payload: bytes, header: bytes) -> None:
-        record = wire.read_record(header, payload)
+    def _on_record(self, subject: bytes, reply: bytes, payload: bytes, header: bytes) -> None:
+        record = wire.read_republished(subject, reply, header, payload)
+        if record is None:
+            return
         buffer = self._buffer
         if buffer:
             last = buffer[-1].seq
@@ -318,8 +334,17 @@ class Follower:
     def _on_state(self, up: bool) -> None:  # noqa: FBT001 - a watcher's one argument
         if up:
             self._must_verify = True
+        if self._hints is not None:
+            self._listen_to(self._hints())
         self._clear_buffer()
         self._wake.set()
+
+    def _denied(self, where: str, error: AntiphonError) -> None:
+        if self._hints is not None:
+            self._listen_to(self._hints())
+            if all(listener.subject != where for listener in self._further):
+                return  # a login that was given meanwhile does not admit it any more
+        self._fail(error)
 
     def _fail(self, error: AntiphonError) -> None:
         self._failure = error
@@ -333,3 +358,8 @@ class Follower:
         except TimeoutError:
             return False
         return True
+
+
+def _live(hint: str) -> str:
+    """Where records that match a filter are republished."""
+    return f"apr.{hint[3:]}"

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from antiphon.engines.nats.jwts import claims_of
 from antiphon.engines.nats.keypairs import UserKey
+from antiphon.engines.nats.readmission import Renew
 from antiphon.engines.nats.refusals import is_loopback, without_secrets
 from antiphon.errors import AntiphonError, Misconfigured
 
@@ -22,7 +23,7 @@ class Login(Struct, frozen=True):
     """A name and a password, a token, or a signed login with the key that it names.
 
     A signed login may be a function, which is asked again at every reconnect: so a member goes
-    on with a newer one.
+    on with a newer one. `renew` sees to it that there is one, after the server refused the last.
     """
 
     user: str | None = None
@@ -30,6 +31,7 @@ class Login(Struct, frozen=True):
     token: str | None = None
     jwt: str | Callable[[], str] | None = None
     user_seed: str | None = None
+    renew: Renew | None = None
 
     def __repr__(self) -> str:
         return f"Login(user={self.user!r}, …)"

@@ -1,8 +1,9 @@
 """What a scope means in subjects: the second wall's own table (docs/decisions/0010).
 
 A member may publish what its kinds need, read the newest record of the subjects it may read, pull
-from the queues that were made for it, and ask the gate for the rest. It reaches no stream, makes
-no consumer, and asks no question whose body the server would obey without looking at permissions.
+from the queues that were made for it, and ask the gate for the rest. Revocations and evidence go
+through the gate as well (`letters`). A member reaches no stream, makes no consumer, and asks no
+question whose body the server would obey without looking at permissions.
 
 Refuses nothing by itself: the server does. Lists are never empty, which a server takes to mean
 everything. To a server the wildcard in a subscription, or at the end of a read, is an ordinary
@@ -45,7 +46,7 @@ def of_member(mesh: str, user: str, scope: Scope, queues: Sequence[str]) -> Perm
     publish = [
         *_each(log, ("job",), scope.works),
         *_each(log, ("call.*", "wait"), scope.calls),
-        *(subjects.control(mesh, what) for what in ("ucan.*", "revoke.*", "evidence.*")),
+        subjects.control(mesh, "ucan.*"),
         f"{newest}.{subjects.all_control(mesh)}",
         f"{newest}.{subjects.seal(mesh)}",
         *(f"{newest}.{one}" for one in _each(log, ("job", "wait", "call.*"), at_hand)),
@@ -56,7 +57,8 @@ def of_member(mesh: str, user: str, scope: Scope, queues: Sequence[str]) -> Perm
         publish.append(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{queue}")
         publish.append(f"$JS.ACK.{stream}.{queue}.>")
     publish += [f"apg.{mesh}.{user}.>", *_to_gate(mesh, user)]
-    publish += [f"apb.{mesh}.roll", f"apb.{mesh}.inbox.>"]
+    publish += [f"apb.{mesh}.roll", f"apb.{mesh}.inbox.>", *_company(mesh, scope)]
+    publish += _each(f"apb.{mesh}", ("live",), scope.works)
     live = f"apr.{mesh}"
     audible, bounded = _audible(scope.reads)
     subscribe = [
@@ -65,8 +67,12 @@ def of_member(mesh: str, user: str, scope: Scope, queues: Sequence[str]) -> Perm
         f"{live}.seal",
         *_each(live, ("job", "wait", "call.*"), audible),
         f"apb.{mesh}.roll",
+        *_each(f"apb.{mesh}", ("live",), audible),
+        *_company(mesh, scope),
     ]
-    unheard = _each(live, ("job", "wait", "call.*"), (f"{kind}.>" for kind in bounded))
+    further = [f"{kind}.>" for kind in bounded]
+    unheard = _each(live, ("job", "wait", "call.*"), further)
+    unheard += _each(f"apb.{mesh}", ("live",), further)
     return Permissions(tuple(publish), tuple(subscribe), tuple(unheard))
 
 
@@ -117,6 +123,13 @@ def _each(root: str, branches: Iterable[str], kind_filters: Iterable[str]) -> li
 
 def _to_gate(mesh: str, user: str) -> tuple[str, ...]:
     return (f"apb.{mesh}.gate.{user}.>",)
+
+
+def _company(mesh: str, scope: Scope) -> list[str]:
+    """Where those talk who work on its kinds, and those who look after them."""
+    if not scope.works:
+        return []
+    return [f"apb.{mesh}.care", *(f"apb.{mesh}.work.{kinds}" for kinds in scope.works)]
 
 
 def _own(mesh: str, user: str) -> tuple[str, ...]:

@@ -110,6 +110,8 @@ def parse(body: bytes) -> Question:
         asked = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadQuestion("Malformed Request") from error
+    if len(asked.multi_last) > MAX_FILTERS:
+        raise BadQuestion("Bad Request")  # before each of them is looked at
     is_run = bool(asked.seq or asked.next_by_subj)
     ways = is_run + bool(asked.last_by_subj) + bool(asked.multi_last)
     if not ways:
@@ -120,7 +122,6 @@ def parse(body: bytes) -> Question:
         or (asked.batch and not is_run)
         or not all(is_filter(one) for one in named if one)
         or "" in asked.multi_last
-        or len(asked.multi_last) > MAX_FILTERS
     ):
         raise BadQuestion("Bad Request")
     return asked

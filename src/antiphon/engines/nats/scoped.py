@@ -11,6 +11,7 @@ Invariant: a lane is one snapshot here too, although its subjects are asked for 
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -19,7 +20,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from antiphon.core import subjects
-from antiphon.engines.nats import wire
+from antiphon.engines.nats import letters, wire
 from antiphon.engines.nats.connection import Connection
 from antiphon.engines.nats.follow import Follower
 from antiphon.engines.nats.heads import Held
@@ -27,10 +28,10 @@ from antiphon.engines.nats.lanes import read_lane
 from antiphon.engines.nats.log import NatsLog
 from antiphon.engines.nats.pipeline import Batch, Pipeline, Reply
 from antiphon.engines.nats.records import MAX_BATCH, NO_RESPONDERS, READ_TIMEOUT_S, Records
-from antiphon.engines.nats.sight import Reader, lane_subjects, sight_of
+from antiphon.engines.nats.sight import Reader, Sight, lane_subjects, sight_of
 from antiphon.engines.nats.streams import log_name
 from antiphon.engines.nats.work import LOAN_S
-from antiphon.errors import EngineDenied, Unavailable
+from antiphon.errors import AntiphonError, EngineDenied, Unavailable
 from antiphon.ports import Page, Record
 
 GATE_TIMEOUT_S = 5.0
@@ -42,6 +43,7 @@ _BUSY_PAUSE_S = 0.05
 _ASK_FOR_MORE = "ask the mesh's owner for a delegation that covers it"
 _T = TypeVar("_T")
 _encode = msgspec.json.Encoder().encode
+_log = logging.getLogger(__name__)
 
 
 def gate_subject(mesh: str, user: str, verb: str) -> str:
@@ -64,7 +66,7 @@ class ScopedRecords(Records):
         super().__init__(pipeline, log_name(mesh))
         self._connection = connection
         self._is_replicated = is_replicated
-        self.sight = sight_of(mesh, reader.scope.reads)
+        self.sight = sight_of(mesh, reader.reads())
         self._all_control = subjects.all_control(mesh)
         self._by_subject = self._direct + b"."
         self._direct = gate_subject(mesh, reader.user, "get").encode()
@@ -227,9 +229,21 @@ class ScopedLog(NatsLog):
         self.records = self._scoped = ScopedRecords(
             connection, pipeline, mesh, reader, is_replicated=replicas > 1
         )
-        self._sight = self._scoped.sight
+        self._reader = reader
+        connection.watch_state(self._look_again)
         self._all_control = subjects.all_control(mesh)
         self._genesis = subjects.control(mesh, "genesis")
+
+    @property
+    def _sight(self) -> Sight:
+        return self._scoped.sight
+
+    def _look_again(self, _up: bool) -> None:  # noqa: FBT001 - a watcher's one argument
+        """A connection that comes back may do so with another login."""
+        try:
+            self._scoped.sight = sight_of(self._mesh, self._reader.reads())
+        except AntiphonError as error:
+            _log.warning("what this node may read is as it was: %s", error)
 
     async def read(self, after: int, *, limit: int, subject: str = ">") -> Page:
         """See `ports.OpLog.read`."""
@@ -252,6 +266,32 @@ class ScopedLog(NatsLog):
             return []
         # As on a replicated log, a missing link may mean something other than a purge.
         return await read_lane(self.records, seen, limit=limit, is_replicated=True)
+
+    async def append(
+        self,
+        subject: str,
+        payload: bytes,
+        *,
+        message_id: str,
+        expected_last: int,
+        timeout_s: float = 5.0,
+    ) -> int:
+        """See `ports.OpLog.append`; what goes through the gate says the rest itself."""
+        if not letters.is_letter(self._mesh, subject):
+            return await super().append(
+                subject,
+                payload,
+                message_id=message_id,
+                expected_last=expected_last,
+                timeout_s=timeout_s,
+            )
+        box = gate_subject(self._mesh, self._reader.user, letters.VERB).encode()
+        reply = await self._pipeline.request(box, payload, timeout_s=timeout_s, is_write=True)
+        if wire.status_of(reply.header) == NO_RESPONDERS:
+            raise _no_gate("nobody listens for it")
+        seq = letters.place_in(reply.payload)
+        self._saw(seq)
+        return seq
 
     async def confirm(self, subject: str, *, after: int, upto: int) -> list[Record]:
         """See `ports.OpLog.confirm`."""
@@ -282,13 +322,17 @@ class ScopedLog(NatsLog):
         self, after: int, *, subject: str = ">", max_batch: int = 512
     ) -> AbstractAsyncContextManager[AsyncIterator[list[Record]]]:
         """See `ports.OpLog.follow`."""
-        sight = self._sight
         if self._is_everything(subject):
-            wanted, hints = "" if sight.is_whole else sight.everything, sight.live
+            wanted = "" if self._sight.is_whole else self._sight.everything
         else:
-            wanted, hints = self._check(subject), sight.hints(subject)
+            wanted = self._check(subject)
         return Follower(
-            self, self._connection, after=after, subject=wanted, max_batch=max_batch, hints=hints
+            self,
+            self._connection,
+            after=after,
+            subject=wanted,
+            max_batch=max_batch,
+            hints=lambda: self._sight.hints(wanted) if wanted else self._sight.live,
         )
 
     async def require(self) -> None:

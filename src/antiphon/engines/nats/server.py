@@ -29,10 +29,10 @@ from typing import Self
 
 from antiphon.engines.nats.accounts import Accounts
 from antiphon.engines.nats.certificates import TlsFiles
-from antiphon.engines.nats.private_files import replace_file
 from antiphon.engines.nats.refusals import is_loopback
 from antiphon.engines.nats.server_config import Credentials, ServerUser, Sync, server_config
 from antiphon.errors import Held, Misconfigured, Unavailable
+from antiphon.files import replace_file
 
 if sys.platform != "win32":
     import fcntl
@@ -226,7 +226,7 @@ class LocalServer:
         if self._accounts is None:
             self._load_or_make_secrets()
         config = self.directory / "server.conf"
-        replace_file(config, self._config())
+        replace_file(config, self._config().encode())
         for stale in self._ports_dir.glob("*.ports"):
             stale.unlink(missing_ok=True)
         with self.log_file.open("ab") as log:
@@ -278,7 +278,7 @@ class LocalServer:
             kept = json.loads(path.read_text())
         else:
             kept = {name: secrets.token_urlsafe(_SECRET_BYTES) for name in ("mesh", "system")}
-            replace_file(path, json.dumps(kept))
+            replace_file(path, json.dumps(kept).encode())
         self.mesh_credentials = Credentials(user="mesh", password=kept["mesh"])
         self.system_credentials = Credentials(user="system", password=kept["system"])
 

@@ -23,7 +23,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from antiphon.core import subjects
-from antiphon.core.scope import EVERY_KIND, Scope
+from antiphon.core.scope import EVERY_KIND, Scope, fewest
 
 _PRINTABLE = re.compile(r"[!-~]+", re.ASCII)
 _WILDCARDS = frozenset("*>")
@@ -32,10 +32,18 @@ _LANE_FILTERS = (("call.*", [f"call.{one}" for one in subjects.CLASSES]), ("*", 
 
 
 class Reader(Struct, frozen=True):
-    """A member that reads within a scope: its engine user's public key, and what it may read."""
+    """A member that reads within a scope: its engine user's public key, and what it may read.
+
+    A scope that is a function is asked again when the connection changes.
+    """
 
     user: str
-    scope: Scope
+    scope: Scope | Callable[[], Scope]
+
+    def reads(self) -> tuple[str, ...]:
+        """The kinds that it may read now."""
+        scope = self.scope() if callable(self.scope) else self.scope
+        return scope.reads
 
 
 # --- filters ----------------------------------------------------------------------------------
@@ -89,12 +97,12 @@ class Sight:
     """What a scope's kind filters show of one mesh's log."""
 
     def __init__(self, mesh: str, reads: Iterable[str]) -> None:
-        kinds = tuple(reads)
+        kinds = fewest(reads)
         self.everything = f"{subjects.root(mesh)}.>"
         self.is_whole = EVERY_KIND in kinds
-        self.filters = (self.everything,) if self.is_whole else _fewest(_shown(mesh, kinds))
+        self.filters = (self.everything,) if self.is_whole else tuple(_shown(mesh, kinds))
         """What may be read; no two of them overlap."""
-        self.live = _fewest(_shown(mesh, _audible(kinds)))
+        self.live = tuple(_shown(mesh, _audible(kinds)))
         """What of the republished records may be heard."""
         self._shows = _matcher(self.filters)
         self._at_hand = _matcher(_shown(mesh, (one for one in kinds if one[-1:] == ">")))
@@ -156,15 +164,6 @@ def _behind_the_kind(kind_filter: str) -> str:
     if kind_filter.endswith(".>"):
         return f"{kind_filter[:-1]}*.>"
     return f"{kind_filter}.*"
-
-
-def _fewest(filters: Iterable[str]) -> tuple[str, ...]:
-    distinct = tuple(dict.fromkeys(filters))
-    return tuple(
-        one
-        for one in distinct
-        if not any(one != other and is_within(one, other) for other in distinct)
-    )
 
 
 def _meets(pattern: str, filters: Iterable[str]) -> tuple[str, ...]:

@@ -24,8 +24,11 @@ from antiphon.engines.nats.accounts import Accounts
 from antiphon.engines.nats.connection import Connection, Login
 from antiphon.engines.nats.keypairs import UserKey, is_signed
 from antiphon.engines.nats.log import NatsLog
-from antiphon.errors import Unavailable
+from antiphon.engines.nats.server_config import MAX_LOGIN_BYTES
+from antiphon.errors import Rejected, Unavailable
 
+_BESIDE_LOGIN_BYTES = 2048
+"""What else a client says when it connects."""
 UPDATE_TIMEOUT_S = 5.0
 _UPDATE = b"$SYS.REQ.CLAIMS.UPDATE"
 
@@ -68,8 +71,10 @@ class NatsWall:
     ) -> str:
         """See `ports.Wall.admit`."""
         granted = permissions.of_member(self._mesh, user, scope, queues)
-        return self._accounts.user_jwt(
-            user, granted, expires_s=scope.until_s, name=name, issued_s=now_s
+        return check_size(
+            self._accounts.user_jwt(
+                user, granted, expires_s=scope.until_s, name=name, issued_s=now_s
+            )
         )
 
     def admit_ticket(self, user: str, until_s: int, now_s: int) -> str:
@@ -129,6 +134,17 @@ class NatsWall:
                     await _update(system, jwt)
             finally:
                 await system.close()
+
+
+def check_size(jwt: str) -> str:
+    """The login, or `Rejected`: a server hangs up on one that is too long to be heard."""
+    if len(jwt) > MAX_LOGIN_BYTES - _BESIDE_LOGIN_BYTES:
+        raise Rejected(
+            f"a login for so many kinds has {len(jwt)} bytes, more than a server takes",
+            reason="login",
+            hint="grant few wide kinds ('render.*') rather than many narrow ones",
+        )
+    return jwt
 
 
 def system_connector(

@@ -167,6 +167,19 @@ def read_record(header: bytes, payload: bytes) -> Record:
     return Record(int(seq), parse_rfc3339_ns(stamp), _readable(subject), payload)
 
 
+def read_republished(subject: bytes, reply: bytes, header: bytes, payload: bytes) -> Record | None:
+    """A record that the server republished as it was stored; None if this is anything else.
+
+    Whoever asks the server for something names where the answer goes, live subjects included. A
+    delivery comes with its publisher's headers alone, but shows the record's own subject and
+    where to acknowledge it; a read has its true place behind them, and goes where it was sent.
+    """
+    if reply or header.rfind(_TRAILER_START) < 0:
+        return None
+    record = read_record(header, payload)
+    return record if _readable(subject) == f"apr{record.subject[2:]}" else None
+
+
 def expected_last(header: bytes) -> int | None:
     """The sequence that a record's compare-and-set named, if the engine must have enforced it.
 

@@ -12,12 +12,14 @@ import typer
 
 from antiphon.errors import AntiphonError
 from antiphon.interfaces.cli import (
+    artifacts,
     cancel,
     coordinator,
     delegate,
     dev,
     doctor,
     export,
+    get,
     init,
     invite,
     jobs,
@@ -26,9 +28,11 @@ from antiphon.interfaces.cli import (
     nodes,
     proof,
     recover,
+    retry,
     revoke,
     route,
     rules,
+    run_command,
     show,
     submit,
     up,
@@ -36,6 +40,7 @@ from antiphon.interfaces.cli import (
     version,
     watch,
     who,
+    why,
     worker,
 )
 from antiphon.interfaces.cli.exits import EPILOG, Exit, WrongUsage, complain
@@ -75,13 +80,18 @@ for _name, _command in (
     ("invite", invite.invite),
     ("join", join.join),
     ("submit", submit.submit),
+    ("run", run_command.run),
     ("jobs", jobs.jobs),
     ("show", show.show),
+    ("why", why.why),
+    ("get", get.get),
+    ("artifacts", artifacts.artifacts),
     ("proof", proof.proof),
     ("export", export.export),
     ("verify", verify.verify),
     ("watch", watch.watch),
     ("cancel", cancel.cancel),
+    ("retry", retry.retry),
     ("worker", worker.worker),
     ("node", node.node),
     ("nodes", nodes.nodes),
@@ -95,7 +105,9 @@ for _name, _command in (
     ("doctor", doctor.doctor),
     ("version", version.version),
 ):
-    app.command(_name)(_command)
+    # Behind the first word of a command everything is the command's own.
+    _settings = {"allow_interspersed_args": False} if _name == "run" else None
+    app.command(_name, context_settings=_settings)(_command)
 
 
 def run() -> int:

@@ -14,7 +14,10 @@ from antiphon.interfaces.cli.options import print_json, short
 from antiphon.interfaces.cli.terminal import Piece, counted, err, out, span, state_piece
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from antiphon.sdk.handles import JobHandle
+    from antiphon.sdk.listening import Words
     from antiphon.sdk.mesh import Card, Job, Mesh
 
 PATIENCE_S: Final = 3.0
@@ -45,9 +48,9 @@ async def answer(mesh: Mesh, handle: JobHandle[Any], wish: Wish) -> int:
         for name, text in wish.notes.items():
             err.say(f"{name} ", text)
     if not wish.wait:
-        return _called(handle, before, wish)
+        return called(handle, before, wish)
     if before is not None:
-        _say_known(before, wish)
+        say_known(before, wish)
     try:
         result = await _wait(mesh, handle, wish)
     except asyncio.CancelledError:
@@ -76,7 +79,8 @@ async def answer(mesh: Mesh, handle: JobHandle[Any], wish: Wish) -> int:
     return Exit.OK
 
 
-def _called(handle: JobHandle[Any], before: Job | None, wish: Wish) -> int:
+def called(handle: JobHandle[Any], before: Job | None, wish: Wish) -> int:
+    """Answer somebody who does not wait."""
     if wish.as_json:
         told = {"job": handle.id, "kind": handle.kind, "is_new": handle.is_new}
         print_json({**told, **wish.notes})
@@ -89,7 +93,8 @@ def _called(handle: JobHandle[Any], before: Job | None, wish: Wish) -> int:
     return Exit.OK
 
 
-def _say_known(job: Job, wish: Wish) -> None:
+def say_known(job: Job, wish: Wish) -> None:
+    """Say that a job was called before."""
     if wish.as_json:
         return
     if job.state == "succeeded":
@@ -135,7 +140,12 @@ async def _wait(mesh: Mesh, handle: JobHandle[Any], wish: Wish) -> Any:
     result: Any = None
     problem: AntiphonError | None = None
     async with asyncio.TaskGroup() as tasks:
-        narrator = None if wish.as_json else tasks.create_task(_narrate(mesh, handle))
+        beside: list[asyncio.Task[None]] = []
+        if not wish.as_json:
+            said: list[str] = [""]
+            beside.append(tasks.create_task(narrate(mesh, handle, progress=lambda: said[0])))
+            if err.can_rewrite:
+                beside.append(tasks.create_task(_hear_progress(mesh, handle, said)))
         try:
             result = await handle.result(timeout_s=wish.timeout_s)
         except TimeoutError:
@@ -146,15 +156,40 @@ async def _wait(mesh: Mesh, handle: JobHandle[Any], wish: Wish) -> Any:
         except AntiphonError as error:
             problem = error
         finally:
-            if narrator is not None:
-                narrator.cancel()
+            for task in beside:
+                task.cancel()
     if problem is not None:
         raise problem
     return result
 
 
-async def _narrate(mesh: Mesh, handle: JobHandle[Any]) -> None:
-    """Say what the job is doing while somebody waits for it."""
+async def _hear_progress(mesh: Mesh, handle: JobHandle[Any], said: list[str]) -> None:
+    """Keep the newest of what the job says about how far it is."""
+    from antiphon.sdk.listening import listening
+
+    with suppress(AntiphonError):
+        async with listening(mesh.peer, handle.kind, handle.id) as words:
+            async for one in words:
+                said[0] = progress_words(one) or said[0]
+
+
+def progress_words(words: Words) -> str:
+    """How far a job is, as it says itself; nothing if these words are about something else."""
+    return f"{words.done:.0%} {words.note}".strip() if words.done is not None else ""
+
+
+async def narrate(
+    mesh: Mesh,
+    handle: JobHandle[Any],
+    *,
+    is_quiet: Callable[[], bool] = lambda: False,
+    progress: Callable[[], str] = lambda: "",
+    is_command: bool = False,
+) -> None:
+    """Say what the job is doing while somebody waits for it.
+
+    While `is_quiet` the screen is somebody else's; `progress` is what the job says of itself.
+    """
     began = time.monotonic()
     has_asked = False
     await asyncio.sleep(PROGRESS_AFTER_S)
@@ -163,23 +198,27 @@ async def _narrate(mesh: Mesh, handle: JobHandle[Any]) -> None:
             with suppress(Unavailable):
                 job = await handle.state()
                 waited = time.monotonic() - began
-                err.fading(*_progress(job, waited))
+                if not is_quiet():
+                    err.fading(*_progress(job, waited, progress()))
                 if not has_asked and job.state == "pending" and waited > PATIENCE_S:
                     has_asked = True
-                    _say_diagnosis(job, await mesh.nodes())
+                    _say_diagnosis(job, await mesh.nodes(), is_command=is_command)
             await asyncio.sleep(PROGRESS_EVERY_S)
     finally:
-        err.erase()
+        if not is_quiet():
+            err.erase()
 
 
-def _progress(job: Job, waited_s: float) -> list[Piece]:
+def _progress(job: Job, waited_s: float, said: str) -> list[Piece]:
     words = f"  {job.kind} {short(job.job)}, {span(waited_s)}"
+    if said:
+        words += f", {said}"
     if job.attempts:
         words += f", {job.attempts} of {job.attempts_max} attempts failed"
     return [state_piece(job.state.value), (words, "quiet")]
 
 
-def _say_diagnosis(job: Job, cards: list[Card]) -> None:
+def _say_diagnosis(job: Job, cards: list[Card], *, is_command: bool) -> None:
     """Why nobody may have answered, and what to type."""
     from difflib import get_close_matches
 
@@ -201,5 +240,8 @@ def _say_diagnosis(job: Job, cards: list[Card]) -> None:
         err.say("  did you mean ", f"{close[0]}?", f"  antiphon cancel {short(job.job)}")
     elif answered:
         err.say("  answered here: ", ", ".join(answered))
-    err.say("  try: ", "antiphon worker MODULE, with a module that has this task")
+    if is_command:
+        err.say("  try: ", f"antiphon worker --commands {job.kind}, on a machine that shall run it")
+    else:
+        err.say("  try: ", "antiphon worker MODULE, with a module that has this task")
     err.say("  the job stays on the log; Ctrl-C stops the waiting only")

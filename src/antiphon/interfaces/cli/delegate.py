@@ -60,6 +60,9 @@ def delegate(
         typer.Option("--until", metavar="TIME", help="2d, 12h, friday, 2026-11-20T18:00Z, never."),
     ] = "30d",
     alias: Annotated[str, typer.Option("--alias", help="What to call that node.")] = "",
+    network: Annotated[
+        bool, typer.Option("--network", help="Let commands that it runs have the network.")
+    ] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -76,6 +79,7 @@ def delegate(
         kinds=tuple(kind or ["*"]),
         until_s=end_s,
         alias=alias,
+        network=network,
     )
     return life.run(_delegate(node, terms, home, as_json=as_json))
 
@@ -99,6 +103,7 @@ async def _delegate(node: str, terms: Terms, home: Path | None, *, as_json: bool
             {
                 "node": granted.node,
                 "alias": granted.terms.alias,
+                "network": granted.terms.network,
                 "can": list(granted.terms.can),
                 "kinds": list(granted.terms.kinds),
                 "until_s": granted.terms.until_s,
@@ -120,6 +125,7 @@ def _tell(granted: Granted, held: Holdings) -> None:
     what = rights_in_words(terms.can, terms.kinds)
     if "all" in terms.can:
         what = f"do {what}"
+    what += ", with the network," * terms.network
     name = f"{terms.alias} {short_node(granted.node)}".strip()
     out.pieces(
         ("✓ ", "succeeded"), (name, "strong"), (f" may {what} {in_words(terms.until_s, now_s)}", "")

@@ -17,6 +17,14 @@ import typer
 
 from antiphon.interfaces.cli import life
 from antiphon.interfaces.cli.exits import Exit
+from antiphon.interfaces.cli.offers import (
+    USUAL_KIND,
+    CommandsOption,
+    NetworkOption,
+    Offered,
+    UnsafeOption,
+    offered,
+)
 from antiphon.interfaces.cli.options import HomeOption, JsonOption, load_settings, print_json
 from antiphon.interfaces.cli.terminal import counted, out
 from antiphon.interfaces.cli.ticker import Ticker
@@ -39,26 +47,41 @@ def dev(
         str,
         typer.Option("--tasks", metavar="MODULE", help="Answer the tasks of this module instead."),
     ] = "",
+    commands: CommandsOption = None,
+    network: NetworkOption = False,
+    unsafe_no_sandbox: UnsafeOption = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Run a whole mesh here, to try things out.
 
     Starts its own server, founds a mesh or comes back to the one of this directory, and runs a
-    full node and a worker with a few example tasks.
+    full node and a worker with a few example tasks. Commands of the kind 'command' are run, too,
+    where they can be shut in.
     """
     where = chosen_home(home)
+    kinds = commands if commands or not (network or unsafe_no_sandbox) else [USUAL_KIND]
+    offer = offered(kinds, network=network, unsafe=unsafe_no_sandbox)
 
     async def serve(stop: life.Stop) -> int:
-        return await _develop(where, name, slots, tasks, stop, as_json=as_json)
+        return await _develop(where, name, (slots, tasks, offer), stop, as_json=as_json)
 
     return life.run_service(serve)
 
 
 async def _develop(
-    where: Path, name: str, slots: int | None, tasks: str, stop: life.Stop, *, as_json: bool
+    where: Path,
+    name: str,
+    work: tuple[int | None, str, Offered],
+    stop: life.Stop,
+    *,
+    as_json: bool,
 ) -> int:
+    slots, tasks, offer = work
     settings = load_settings()
+    missing = ""
+    if not offer.kinds:
+        offer, missing = await _usual_offer()
     async with AsyncExitStack() as stack:
         from antiphon.sdk.development import development
         from antiphon.sdk.watching import event_of
@@ -70,12 +93,14 @@ async def _develop(
         await stack.enter_async_context(mesh)
         node = await stack.enter_async_context(mesh.node())
         await running.coordinate(node.peer)
-        worker = await stack.enter_async_context(mesh.worker(slots=slots))
+        worker = await stack.enter_async_context(mesh.worker(slots=slots, **offer.for_worker))
         before = sum(node.replica.counts().values())
         if as_json:
-            _print_ready(running, mesh)
+            _print_ready(running, worker.repertoire.kinds)
         else:
             _greet(running, mesh, slots or settings.slots, before)
+            _say_commands(offer, missing)
+            _say_next(running, mesh, offer)
             show = Ticker()
             node.watchers.append(lambda applied: show.event(event_of(applied)))
         async with asyncio.TaskGroup() as group:
@@ -105,7 +130,17 @@ def _mesh_with_tasks(where: Path, tasks: str) -> Mesh:
     return mesh
 
 
-def _print_ready(running: Development, mesh: Mesh) -> None:
+async def _usual_offer() -> tuple[Offered, str]:
+    """Commands, if they can be shut in here; and why not, if they cannot."""
+    from antiphon.sdk.commands import sandbox_standing
+
+    able, why, remedy = await asyncio.to_thread(sandbox_standing)
+    if able:
+        return Offered((USUAL_KIND,)), ""
+    return Offered(), f"{why}; {remedy}" if remedy else why
+
+
+def _print_ready(running: Development, kinds: list[str]) -> None:
     print_json(
         {
             "event": "ready",
@@ -114,7 +149,7 @@ def _print_ready(running: Development, mesh: Mesh) -> None:
             "is_new": running.is_new,
             "home": str(running.home.path),
             "engine": running.mesh.engine,
-            "kinds": mesh.kinds,
+            "kinds": kinds,
             "pid": os.getpid(),
             "server_pid": running.server_pid,
         }
@@ -133,6 +168,17 @@ def _greet(running: Development, mesh: Mesh, slots: int, before: int) -> None:
     out.say(f"  answers  {', '.join(mesh.kinds)} ({counted(slots, 'slot')})")
     out.say("  open     whoever can read that state directory may call and claim:")
     out.say("           good for trying things out, and for nothing else")
+
+
+def _say_commands(offer: Offered, missing: str) -> None:
+    if offer.kinds:
+        shut_in = offer.in_words or ", shut in, without the network"
+        out.say(f"  commands {', '.join(offer.kinds)}{shut_in}")
+    else:
+        out.hanging([("  commands ", "")], [(f"none: {missing}", "")])
+
+
+def _say_next(running: Development, mesh: Mesh, offer: Offered) -> None:
     out.say("")
     here = running.home.path == Path.cwd() / ".antiphon"
     if here:
@@ -143,6 +189,9 @@ def _greet(running: Development, mesh: Mesh, slots: int, before: int) -> None:
     first = mesh.kinds[0]
     example = "example.add 2 3" if first == "example.add" else f"{first} …"
     out.say(f"  antiphon submit {example}")
+    if offer.kinds:
+        kind = "" if USUAL_KIND in offer.kinds else f"--kind {offer.kinds[0]} "
+        out.say(f"  antiphon run {kind}-- sh -c 'echo hello'")
     out.say("  antiphon jobs")
     out.say("  antiphon show JOB        with the first digits of a job's id")
     out.say("  antiphon watch")

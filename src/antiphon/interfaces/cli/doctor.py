@@ -75,6 +75,7 @@ async def examine(home: Path | None) -> list[Finding]:
     findings = [
         Finding("ok", "state", f"{found.path} belongs to mesh {described.name!r}"),
         *_privacy(found),
+        await _sandbox(),
     ]
     try:
         mesh = Mesh.open(home=found.path)
@@ -125,6 +126,18 @@ def _privacy(home: Home) -> list[Finding]:
             Finding("ok", "private", f"{counted(kept, 'key')}, readable by their owner only")
         )
     return findings
+
+
+async def _sandbox() -> Finding:
+    """Whether this machine could run commands for others."""
+    import asyncio
+
+    from antiphon.sdk.commands import sandbox_standing
+
+    able, sentence, remedy = await asyncio.to_thread(sandbox_standing)
+    if able:
+        return Finding("ok", "sandbox", sentence)
+    return Finding("warning", "sandbox", f"no commands can be run here: {sentence}", remedy)
 
 
 async def _engine(mesh: Mesh) -> list[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,11 @@ from antiphon.interfaces.cli import life
 from antiphon.interfaces.cli.exits import Exit
 from antiphon.interfaces.cli.lookup import JobArgument, find_job
 from antiphon.interfaces.cli.options import HomeOption, JsonOption, open_mesh, print_json, short
-from antiphon.interfaces.cli.terminal import err, out
+from antiphon.interfaces.cli.progress import Progress
+from antiphon.interfaces.cli.terminal import counted, err, out
+
+if TYPE_CHECKING:
+    from antiphon.sdk.mesh import Job, Mesh
 
 
 def export(
@@ -22,6 +26,10 @@ def export(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Where to write; JOB.json if not set."),
     ] = None,
+    artifacts: Annotated[
+        Path | None,
+        typer.Option("--artifacts", metavar="DIR", help="Write the job's outputs there, too."),
+    ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -30,10 +38,12 @@ def export(
     It holds the job's records, those that its verdicts rest on, and a seal over them; 'antiphon
     verify FILE' checks it anywhere, without a server. Waits for a seal if there is none yet.
     """
-    return life.run(_export(job, output, home, as_json=as_json))
+    return life.run(_export(job, output, artifacts, home, as_json=as_json))
 
 
-async def _export(prefix: str, output: Path | None, home: Path | None, *, as_json: bool) -> int:
+async def _export(
+    prefix: str, output: Path | None, artifacts: Path | None, home: Path | None, *, as_json: bool
+) -> int:
     from antiphon.sdk import bundles
 
     told: list[float] = []
@@ -46,14 +56,32 @@ async def _export(prefix: str, output: Path | None, home: Path | None, *, as_jso
     async with open_mesh(home) as mesh:
         job = await find_job(mesh, prefix)
         data = await bundles.export(mesh, job.kind, job.job, waiting=waiting)
+        written = await _fetched(mesh, job, artifacts) if artifacts is not None else []
     target = output or Path(f"{short(job.job)}.json")
     try:
         target.write_bytes(data)
     except OSError as problem:
         raise Misconfigured(f"{target} cannot be written: {problem.strerror}") from problem
     if as_json:
-        print_json({"job": job.job, "kind": job.kind, "file": str(target), "bytes": len(data)})
-    else:
-        out.say(f"{target} holds {job.kind} {short(job.job)}, {len(data):,} bytes")
-        out.say(f"  check it anywhere: antiphon verify {target} --owner OWNER")
+        facts = {"job": job.job, "kind": job.kind, "file": str(target), "bytes": len(data)}
+        print_json(facts if artifacts is None else {**facts, "artifacts": list(map(str, written))})
+        return Exit.OK
+    out.say(f"{target} holds {job.kind} {short(job.job)}, {len(data):,} bytes")
+    with_files = ""
+    if artifacts is not None:
+        out.say(f"{artifacts} holds {counted(len(written), 'output')} of it")
+        with_files = f" --artifacts {artifacts}"
+    out.say(f"  check it anywhere: antiphon verify {target}{with_files} --owner OWNER")
     return Exit.OK
+
+
+async def _fetched(mesh: Mesh, job: Job, directory: Path) -> list[Path]:
+    from antiphon.sdk.artifacts import fetch_all
+
+    progress = Progress(short(job.job))
+    try:
+        handle = mesh.job(job.kind, job.job)
+        written = await fetch_all(mesh, handle, directory, on_progress=progress)
+    finally:
+        progress.end()
+    return [path for _, path in written]

@@ -28,6 +28,9 @@ def invite(
         str, typer.Option("--until", help="When the grant ends: 2d, friday, 2026-12-24, never.")
     ] = "30d",
     alias: Annotated[str, typer.Option("--alias", help="What to call that machine.")] = "",
+    network: Annotated[
+        bool, typer.Option("--network", help="Let commands that it runs have the network.")
+    ] = False,
     within: Annotated[
         str, typer.Option("--within", help="How long the ticket waits to be used.")
     ] = "15m",
@@ -45,7 +48,7 @@ def invite(
     now_s = int(time.time())
     kinds = tuple(kind or ["*"])
     end_s = until_s(until, now_s)
-    terms = Terms(can=tuple(can), kinds=kinds, until_s=end_s, alias=alias)
+    terms = Terms(can=tuple(can), kinds=kinds, until_s=end_s, alias=alias, network=network)
     ticket = make_ticket(Home.find(home), terms, within_s=duration_s(within))
     text = write_ticket(ticket)
     if as_json:
@@ -58,10 +61,12 @@ def invite(
                 "kinds": list(kinds),
                 "until_s": end_s,
                 "alias": alias,
+                "network": network,
             }
         )
         return Exit.OK
     what = f"{', '.join(can)} {', '.join(map(shlex.quote, kinds))}"
+    what += ", with the network" * network
     err.say(f"A ticket for {alias or 'one machine'}: {what}, {in_words(end_s, now_s)}.")
     err.say(f"Good once, within {within}. On the other machine:")
     err.say("  antiphon join TICKET")

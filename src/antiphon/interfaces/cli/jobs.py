@@ -11,7 +11,7 @@ import typer
 
 from antiphon.interfaces.cli import life
 from antiphon.interfaces.cli.completion import complete_kind
-from antiphon.interfaces.cli.exits import Exit
+from antiphon.interfaces.cli.exits import Exit, WrongUsage
 from antiphon.interfaces.cli.options import (
     HomeOption,
     JsonOption,
@@ -23,6 +23,7 @@ from antiphon.interfaces.cli.options import (
 from antiphon.interfaces.cli.terminal import Piece, ago, counted, err, out, span, state_piece
 
 if TYPE_CHECKING:
+    from antiphon.sdk.dead_letters import DeadLetter
     from antiphon.sdk.mesh import Job
 
 
@@ -49,14 +50,19 @@ def jobs(
             "--kind", help="Only this kind and those below it.", autocompletion=complete_kind
         ),
     ] = "",
-    failed: Annotated[bool, typer.Option("--failed", help="Only failed ones.")] = False,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only those that ended without a result, and why.")
+    ] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 20,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """List jobs, newest first."""
-    states = [*(state or ()), *([StateName.FAILED] if failed else ())]
-    return life.run(_jobs(home, states, kind, limit, as_json=as_json))
+    if failed and state:
+        raise WrongUsage("--failed and --state say two things", hint="leave out one of them")
+    if failed:
+        return life.run(_failed(home, kind, limit, as_json=as_json))
+    return life.run(_jobs(home, list(state or ()), kind, limit, as_json=as_json))
 
 
 async def _jobs(
@@ -86,6 +92,51 @@ async def _jobs(
         listed = ", ".join(f"{counts[name]:,} {name}" for name in order if name in counts)
         err.pieces((f"{counted(sum(counts.values()), 'job')}: {listed}", "quiet"))
     return Exit.OK
+
+
+async def _failed(home: Path | None, kind: str, limit: int, *, as_json: bool) -> int:
+    mesh = open_mesh(home)
+    from antiphon.sdk.dead_letters import dead_letters
+
+    async with mesh, mesh.replica() as replica:
+        letters = dead_letters(mesh.peer, replica, kind=kind, limit=limit)
+        counts = replica.counts()
+    if as_json:
+        print_json({"jobs": [_letter_object(letter) for letter in letters], "counts": counts})
+    elif not letters:
+        out.say("no jobs ended without a result" + (f" below {kind}" if kind else ""))
+    else:
+        heads = ("JOB", "STATE", "KIND", "ENDED", "TRIES", "WHY")
+        out.table(heads, map(_letter_row, letters), flexible=5)
+        if any(letter.retried_as is None for letter in letters):
+            err.say("  try: ", "antiphon retry JOB, or antiphon show JOB for the whole story")
+    return Exit.OK
+
+
+def _letter_row(letter: DeadLetter) -> list[Piece]:
+    job = letter.job
+    words = [letter.error.name if letter.error else job.outcome, letter.note]
+    why = ": ".join(word for word in words if word)
+    if letter.retried_as is not None:
+        why = f"retried as {short(letter.retried_as)}; {why}"
+    return [
+        (short(job.job), ""),
+        state_piece(job.state.value),
+        (job.kind, ""),
+        (ago(job.ended_ms), "quiet"),
+        (f"{tries(job)}/{job.attempts_max}", "quiet"),
+        (why, ""),
+    ]
+
+
+def _letter_object(letter: DeadLetter) -> dict[str, Any]:
+    error = letter.error
+    return {
+        **job_object(letter.job),
+        "error": {"name": error.name, "message": error.message} if error else None,
+        "note": letter.note,
+        "retried_as": letter.retried_as,
+    }
 
 
 def _row(job: Job) -> list[Piece]:

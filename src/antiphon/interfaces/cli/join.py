@@ -14,6 +14,7 @@ import typer
 from antiphon.interfaces.cli import life, worker
 from antiphon.interfaces.cli.durations import in_words
 from antiphon.interfaces.cli.exits import Exit
+from antiphon.interfaces.cli.offers import CommandsOption, NetworkOption, UnsafeOption, offered
 from antiphon.interfaces.cli.options import HomeOption, JsonOption, print_json, short_node
 from antiphon.interfaces.cli.terminal import err, out
 from antiphon.interfaces.cli.up import place_of
@@ -41,6 +42,9 @@ def join(
             "--work", metavar="MODULE", help="Then answer the tasks of MODULE ('example': ours)."
         ),
     ] = "",
+    commands: CommandsOption = None,
+    network: NetworkOption = False,
+    unsafe_no_sandbox: UnsafeOption = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -52,18 +56,27 @@ def join(
     from antiphon.sdk.hosting import read_ticket, redeem
     from antiphon.sdk.mesh import Home
 
+    offer = offered(commands, network=network, unsafe=unsafe_no_sandbox)
+    is_working = bool(work or offer.kinds)
     opened, place = read_ticket(_text(ticket)), place_of(home)
 
     async def knock() -> int:
         access = await redeem(Home(place), opened, alias=alias or socket.gethostname()[:64])
-        _tell(opened, access, place, is_working=bool(work), as_json=as_json)
+        _tell(opened, access, place, is_working=is_working, as_json=as_json)
         return Exit.OK
 
     code = life.run(knock())
-    if not work:
+    if not is_working:
         return code
     os.environ["ANTIPHON_HOME"] = str(place)
-    return worker.worker(work, home=place, as_json=as_json)
+    return worker.worker(
+        work,
+        commands=list(offer.kinds),
+        network=network,
+        unsafe_no_sandbox=unsafe_no_sandbox,
+        home=place,
+        as_json=as_json,
+    )
 
 
 def _text(ticket: str) -> str:
@@ -108,7 +121,7 @@ def _tell(ticket: Ticket, access: Access, place: Path, *, is_working: bool, as_j
     if not is_working:
         out.say("")
         out.say("Answer calls from here:")
-        out.say("  antiphon worker MODULE")
+        out.say("  antiphon worker MODULE, or antiphon worker --commands KIND")
 
 
 def _plain(kind_filter: str) -> str:

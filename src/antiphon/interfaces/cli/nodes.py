@@ -69,6 +69,8 @@ def _card_object(card: Card) -> dict[str, object]:
         "role": card.role,
         "node": card.node,
         "kinds": list(card.kinds),
+        "labels": list(card.labels),
+        "weight": card.weight,
         "slots": card.slots,
         "busy": card.busy,
         "done": card.done,

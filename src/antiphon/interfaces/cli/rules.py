@@ -35,6 +35,7 @@ MEANINGS: Final = {
     "claim_window_ms": "What each rank waits for the one before it under rendezvous.",
     "offer_after_ms": "How long a job may lie before it is announced again.",
     "retention_ms": "How long finished jobs stay on the log.",
+    "artifact_ttl_ms": "How long what a finished job wrote is kept beside the log.",
     "selection": "How workers are chosen, by kind: render:rendezvous,build:queue. Else queue.",
 }
 NONE: Final = "none"

@@ -23,6 +23,7 @@ from antiphon.interfaces.cli.options import (
 from antiphon.interfaces.cli.terminal import Piece, ago, clock, moment, out, span, state_piece
 
 if TYPE_CHECKING:
+    from antiphon.sdk.dead_letters import Links
     from antiphon.sdk.mesh import Job, Line
 
 ROLL_CALL_S = 0.25
@@ -45,19 +46,25 @@ async def _show(prefix: str, home: Path | None, *, as_json: bool) -> int:
             found = await find_job(mesh, prefix)
             handle = mesh.job(found.kind, found.job)
             job, story = await handle.state(), await handle.story()
+            links = await handle.links()
         names = {card.node: card.alias for card in asking.result()}
         names[mesh.station.keyring.did] = f"{mesh.station.alias}, here"
-        end = {}
+        end: dict[str, Any] = {}
         if job.is_terminal:
             try:
                 end = {"result": await handle.result()}
             except JobFailed as failed:
                 end = {"error": failed.message}
+            ended = await handle.end()
+            if ended.exit is not None:
+                end |= {"exit": ended.exit, "outputs": [one.name for one in ended.outputs]}
     if as_json:
         lines = [_line_object(line) for line in story]
-        print_json({**job_object(job), **end, "story": lines})
+        chain = {"retry_of": links.retry_of, "retried_as": links.retried_as}
+        print_json({**job_object(job), **chain, **end, "story": lines})
     else:
         _tell(job, story, end, names)
+        _tell_links(links)
     return Exit.OK
 
 
@@ -79,7 +86,12 @@ def _tell(job: Job, story: list[Line], end: dict[str, Any], names: dict[str, str
         out.pieces((f"  {words}", "quiet"))
     out.say("")
     out.table((), [_row(line, job) for line in story], flexible=3, wraps=True)
-    if "result" in end:
+    if "exit" in end:
+        out.say("")
+        out.hanging([("exit    ", "quiet")], [(str(end["exit"]), "")])
+        kept = f"{', '.join(end['outputs'])}: antiphon get {short(job.job)}"
+        out.hanging([("kept    ", "quiet")], [(kept, "")])
+    if "result" in end and "exit" not in end:
         out.say("")
         result = end["result"]
         text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
@@ -96,6 +108,13 @@ def _tell(job: Job, story: list[Line], end: dict[str, Any], names: dict[str, str
     )
     if who:
         out.hanging([("who     ", "quiet")], [(who, "")])
+
+
+def _tell_links(links: Links) -> None:
+    if links.retry_of is not None:
+        out.hanging([("repeats ", "quiet")], [(f"{short(links.retry_of)}", "")])
+    if links.retried_as is not None:
+        out.hanging([("retried ", "quiet")], [(f"as {short(links.retried_as)}", "")])
 
 
 def _standing(job: Job) -> list[str]:

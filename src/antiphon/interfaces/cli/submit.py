@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -18,23 +16,35 @@ import typer
 
 from antiphon.errors import Rejected
 from antiphon.interfaces.cli import life
+from antiphon.interfaces.cli.authored import (
+    STANDARD_INPUT,
+    Authored,
+    Call,
+    bounds,
+    by_manifest,
+    kind_of,
+    read,
+    run_authored,
+)
 from antiphon.interfaces.cli.awaiting import Wish, answer
 from antiphon.interfaces.cli.completion import complete_kind
 from antiphon.interfaces.cli.exits import WrongUsage
 from antiphon.interfaces.cli.options import HomeOption, JsonOption, open_mesh
+from antiphon.interfaces.cli.run_command import (
+    DetachOption,
+    InputsOption,
+    OutputsOption,
+    parse_input,
+)
 
 if TYPE_CHECKING:
-    from antiphon.sdk.authoring import Manifest
     from antiphon.sdk.handles import JobHandle
     from antiphon.sdk.mesh import Mesh
     from antiphon.sdk.tasks import CallOptions
 
 FILES: Final = (".yaml", ".yml", ".json")
 """How the name of a manifest's file ends; no kind that ends so can be called from here."""
-STANDARD_INPUT: Final = "-"
 TIMEOUT_S: Final = 3600
-
-Call = Callable[["Mesh"], Awaitable["JobHandle[Any]"]]
 
 
 def complete_what(context: typer.Context, incomplete: str) -> list[str]:
@@ -109,12 +119,40 @@ def submit(  # noqa: PLR0913 - each option is one argument
         int | None,
         typer.Option(min=1, help="Tries before it counts as failed. Default: the mesh's rule."),
     ] = None,
+    retry_base: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=3600,
+            metavar="SECONDS",
+            help="Pause before the second try; doubled before each further one.",
+        ),
+    ] = 1.0,
+    retry_cap: Annotated[
+        float,
+        typer.Option(min=0, max=3600, metavar="SECONDS", help="The longest such pause."),
+    ] = 60.0,
+    give_up_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ERROR",
+            help="An error that is not worth another try, such as ValueError; may be repeated.",
+        ),
+    ] = None,
     lease: Annotated[
         float | None,
         typer.Option(
             min=0.001,
             metavar="SECONDS",
             help="How long a silent worker keeps the job. Default: the mesh's rule.",
+        ),
+    ] = None,
+    requires: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--requires",
+            metavar="LABEL",
+            help="A label that a worker must have, such as gpu=a100 or gpu; may be repeated.",
         ),
     ] = None,
     wait: Annotated[
@@ -126,6 +164,9 @@ def submit(  # noqa: PLR0913 - each option is one argument
             min=0, metavar="SECONDS", help="Stop waiting after this long; the job goes on."
         ),
     ] = None,
+    inputs: InputsOption = None,
+    outputs: OutputsOption = None,
+    detach: DetachOption = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -145,28 +186,50 @@ def submit(  # noqa: PLR0913 - each option is one argument
     _refuse_mixture(
         is_manifest,
         {"ARGS": args, "--kw": kw, "--timeout": timeout, "--once": once},
-        {"--kind": kind, "--again": again, "--alias": alias},
+        {
+            "--kind": kind,
+            "--again": again,
+            "--alias": alias,
+            "--input": inputs,
+            "--output": outputs,
+        },
     )
 
-    from antiphon.sdk.tasks import CallOptions
+    from antiphon.sdk.commands import with_outputs
+    from antiphon.sdk.tasks import CallOptions, Retry
 
     options = CallOptions(
         once=once,
         timeout_s=timeout or TIMEOUT_S,
         urgency=urgency,  # type: ignore[arg-type]
-        attempts=attempts,
+        retry=Retry(
+            attempts=attempts,
+            base_s=retry_base,
+            cap_s=retry_cap,
+            give_up_on=tuple(give_up_on or ()),
+        ),
         lease_ms=None if lease is None else round(lease * 1000),
+        requires=tuple(requires or ()),
     )
     notes: dict[str, str] = {}
+    wait = wait and not detach
     if is_manifest:
-        call = _by_manifest(what, kind, options, again=again, notes=notes if alias else None)
-        words = ["antiphon", "submit", what, *(("--kind", kind) if kind else ()), "--again"]
-        anew = f"{shlex.join(words)} runs it as a new job"
-    else:
-        call = _by_kind(what, args or [], kw or [], options)
-        anew = "leave out --once to call it anew"
-    mesh = open_mesh(home)
-    return life.run(_submit(mesh, call, Wish(wait, wait_timeout, as_json, anew, notes)))
+        job = read(what)
+        kind = kind_of(job, what, kind)
+        words = ["antiphon", "submit", what, *(("--kind", kind) if job.handler is None else ())]
+        anew = f"{shlex.join([*words, '--again'])} runs it as a new job"
+        wish = Wish(wait, wait_timeout, as_json, anew, notes)
+        authored = Authored(kind, with_outputs(job, outputs or []), again=again, alias=alias)
+        if job.handler is None:
+            files = [parse_input(text) for text in inputs or ()]
+            return life.run(run_authored(open_mesh(home), authored, files, options, wish))
+        if inputs or outputs:
+            raise WrongUsage("a handler takes arguments, not files", hint="leave out --input")
+        call = by_manifest(authored, options, notes)
+        return life.run(_submit(open_mesh(home), call, wish))
+    call = _by_kind(what, args or [], kw or [], options)
+    wish = Wish(wait, wait_timeout, as_json, "leave out --once to call it anew", notes)
+    return life.run(_submit(open_mesh(home), call, wish))
 
 
 def _refuse_mixture(
@@ -229,57 +292,6 @@ def _parse_named(text: str) -> tuple[str, Any]:
     return name, parse_value(value)
 
 
-# --- by manifest ------------------------------------------------------------------------------
-
-
-def _by_manifest(
-    what: str,
-    asked: str | None,
-    options: CallOptions,
-    *,
-    again: bool,
-    notes: dict[str, str] | None,
-) -> Call:
-    """Call what a file says. With `notes`, under an alias, which is noted there."""
-    from antiphon.sdk import authoring
-
-    if what == STANDARD_INPUT:
-        job = authoring.read_manifest(sys.stdin.buffer.read(authoring.MAX_BYTES + 1))
-    else:
-        job = authoring.read_manifest(Path(what))
-    kind = _kind_of(job, what, asked)
-    authoring.require_handler_call(job)
-
-    async def call(mesh: Mesh) -> JobHandle[Any]:
-        chosen = job
-        if again:
-            chosen = authoring.again(chosen, mesh.peer.entropy.token(16).hex())
-        if notes is not None:
-            chosen = authoring.with_alias(chosen)
-        handle = await mesh.submit_manifest(kind, chosen, options=options)
-        if notes is not None and handle.is_new:
-            notes["alias"] = authoring.alias_of(chosen) or ""
-        return handle
-
-    return call
-
-
-def _kind_of(job: Manifest, what: str, asked: str | None) -> str:
-    """The kind is the mesh's business, so it is asked for; a handler's name is one already."""
-    named = job.handler
-    if named is None and asked is None:
-        raise WrongUsage(
-            "a manifest says what to run; --kind says what kind of job that is",
-            hint=f"antiphon submit {what} --kind build",
-        )
-    if named is not None and asked is not None and named != asked:
-        raise WrongUsage(
-            f"the manifest names the handler @{named}, and --kind says {asked}",
-            hint="leave out --kind",
-        )
-    return asked or named or ""
-
-
 # --- calling ----------------------------------------------------------------------------------
 
 
@@ -288,19 +300,6 @@ async def _submit(mesh: Mesh, call: Call, wish: Wish) -> int:
         try:
             handle = await call(mesh)
         except Rejected as refused:
-            refused.hint = refused.hint or _bounds(refused.reason, mesh)
+            refused.hint = refused.hint or bounds(refused.reason, mesh)
             raise
         return await answer(mesh, handle, wish)
-
-
-def _bounds(reason: str, mesh: Mesh) -> str:
-    """What the mesh's rules would have allowed."""
-    rules = mesh.peer.control.rules
-    match reason:
-        case "lease":
-            low, high = rules.lease_min_ms / 1000, rules.lease_max_ms / 1000
-            return f"a lease between {low:g} and {high:g} s"
-        case "attempts":
-            return f"at most {rules.attempts_max} attempts"
-        case _:
-            return ""

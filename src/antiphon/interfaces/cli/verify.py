@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from antiphon.errors import Misconfigured
-from antiphon.interfaces.cli.exits import Exit
-from antiphon.interfaces.cli.options import JsonOption, print_json, short, short_node
+from antiphon.interfaces.cli import life
+from antiphon.interfaces.cli.exits import Exit, WrongUsage
+from antiphon.interfaces.cli.options import HomeOption, JsonOption, print_json, short, short_node
+from antiphon.interfaces.cli.rerunning import tell_rerun
 from antiphon.interfaces.cli.terminal import counted, out
 
 if TYPE_CHECKING:
     from antiphon.sdk.bundles import Report
+    from antiphon.sdk.proofs import DsseEnvelope
 
 
 def verify(
@@ -27,13 +30,35 @@ def verify(
             "--owner", metavar="DID", help="The key that founded the mesh, as you know it to be."
         ),
     ] = None,
+    artifacts: Annotated[
+        Path | None,
+        typer.Option(
+            "--artifacts",
+            metavar="DIR",
+            help="Compare the files below with the job's outputs; with --rerun, take inputs there.",
+        ),
+    ] = None,
+    rerun: Annotated[
+        bool,
+        typer.Option(
+            "--rerun", help="Run the command again, shut in, on this machine, and compare."
+        ),
+    ] = False,
+    network: Annotated[
+        bool, typer.Option("--network", help="Let the rerun have the network, if it asks for it.")
+    ] = False,
+    home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Check a bundle offline: no server, no state directory, no network.
 
-    Everything rests on the key that founded the mesh: give the one that you trust.
+    Everything rests on the key that founded the mesh: give the one that you trust. Only a rerun
+    whose inputs are not in DIR asks the mesh of this directory for them.
     """
     from antiphon.sdk.bundles import open_bundle
+
+    if network and not rerun:
+        raise WrongUsage("--network is about running it again", hint="--rerun --network")
 
     try:
         data = bundle.read_bytes()
@@ -43,6 +68,10 @@ def verify(
         ) from problem
     report = open_bundle(data, owner=owner)
     shown, open_ends = proved(report, is_owner_given=owner is not None), not_proved(report)
+    if artifacts is not None and not rerun:
+        shown.append(_compared(report, artifacts))
+    if rerun:
+        return life.run(tell_rerun(report, artifacts, home, network=network, as_json=as_json))
     if as_json:
         print_json(_facts(report, shown, open_ends))
         return Exit.OK
@@ -53,6 +82,16 @@ def verify(
         for sentence in sentences:
             out.hanging([("  - ", "")], [(sentence, "")])
     return Exit.OK
+
+
+def _compared(report: Report, directory: Path) -> str:
+    from antiphon.sdk.artifacts import compare
+
+    same = compare(report, directory)
+    if not same:
+        return f"no output has a file of its own, so none was compared below {directory}"
+    names = ", ".join(output.name for output in same)
+    return f"below {directory} lies exactly what the job wrote, by size and digests: {names}"
 
 
 def _facts(report: Report, shown: list[str], open_ends: list[str]) -> dict[str, object]:
@@ -106,7 +145,27 @@ def proved(report: Report, *, is_owner_given: bool) -> list[str]:
                 "its proof of execution is signed by the same worker"
                 f" ({short_node(completion.author)}) and says the same"
             )
+            sentences.append(f"in its words: {in_its_words(body.proof)}")
     return sentences
+
+
+def in_its_words(envelope: DsseEnvelope) -> str:
+    """What the worker says about how the job was run."""
+    from antiphon.sdk.proofs import open_proof
+
+    said = open_proof(envelope).predicate
+    program = said.runner.name
+    if said.runner.digest is not None and said.runner.digest.sha256 is not None:
+        program += f" (sha256 {said.runner.digest.sha256[:16]}…)"
+    shut_in = {
+        "none": "in the worker's own process",
+        "process": "as a plain process, NOT shut in",
+        "sandbox": "shut in",
+    }[said.isolation.level]
+    held = next((one for one in said.isolation.held if one.startswith("network:")), "")
+    network = {"network:none": ", without the network", "network:host": ", with the network"}
+    ended = f", exit code {said.exit}" if said.exit is not None else ""
+    return f"{program} ran {shut_in}{network.get(held, '')}, {said.usage.wall_ms} ms{ended}"
 
 
 def not_proved(report: Report) -> list[str]:

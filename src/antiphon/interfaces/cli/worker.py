@@ -1,69 +1,132 @@
-"""`antiphon worker MODULE`: answer calls for the tasks of a module until told to stop."""
+"""`antiphon worker`: answer calls for a module's tasks, and for commands, until told to stop."""
 
 from __future__ import annotations
 
 import os
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from antiphon.interfaces.cli import life
-from antiphon.interfaces.cli.exits import Exit
+from antiphon.interfaces.cli.exits import Exit, WrongUsage
 from antiphon.interfaces.cli.modules import find_mesh
+from antiphon.interfaces.cli.offers import (
+    USUAL_KIND,
+    CommandsOption,
+    NetworkOption,
+    Offered,
+    UnsafeOption,
+    offered,
+)
 from antiphon.interfaces.cli.options import (
     HomeOption,
     JsonOption,
     load_settings,
+    open_mesh,
     print_json,
     short_node,
 )
 from antiphon.interfaces.cli.terminal import counted, err, out
 
 
-def worker(
+def worker(  # noqa: PLR0913 - one parameter per option
     module: Annotated[
         str,
         typer.Argument(
-            metavar="MODULE",
+            metavar="[MODULE]",
             help="A dotted name or a path to a .py file; with :NAME to pick one of its meshes.",
             show_default=False,
         ),
-    ],
+    ] = "",
     *,
+    commands: CommandsOption = None,
+    network: NetworkOption = False,
+    unsafe_no_sandbox: UnsafeOption = False,
     slots: Annotated[
         int | None, typer.Option("--slots", min=1, help="Jobs at the same time. Default: 8.")
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label",
+            metavar="LABEL",
+            help="What this worker has that some jobs require, such as gpu=a100; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    weight: Annotated[
+        int | None,
+        typer.Option(
+            "--weight", min=1, help="Its share where jobs are drawn for. Default: 1, as all."
+        ),
+    ] = None,
+    rate: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rate",
+            metavar="KIND=RATE",
+            help="Begin at most so many of a kind here: example.add=10/s; may be repeated.",
+            show_default=False,
+        ),
     ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Answer calls for a module's tasks.
+    """Answer calls for a module's tasks, and for commands of the kinds that you name.
+
+    Commands run shut in: no network, no files but their own, bounded in everything.
 
     The first Ctrl-C or SIGTERM finishes or gives back what is in hand; the second ends at once.
     """
+    offer = offered(commands, network=network, unsafe=unsafe_no_sandbox)
+    if not module and not offer.kinds:
+        raise WrongUsage(
+            "a worker needs something to answer: a module with tasks, or commands",
+            hint=f"antiphon worker MODULE, or antiphon worker --commands {USUAL_KIND}",
+        )
+    rates = dict(_parse_rate(text) for text in rate or ())
     if home is not None:
         os.environ["ANTIPHON_HOME"] = str(home)  # so that the module's Mesh.open() finds it
 
     async def serve(stop: life.Stop) -> int:
-        return await _work(module, slots, stop, as_json=as_json)
+        traits = {"labels": label, "weight": weight, "rates": rates}
+        return await _work(module, offer, slots, traits, stop, as_json=as_json)
 
     return life.run_service(serve)
 
 
-async def _work(module: str, slots: int | None, stop: life.Stop, *, as_json: bool) -> int:
+def _parse_rate(text: str) -> tuple[str, str]:
+    kind, equals, rate = text.partition("=")
+    if not (kind and equals and rate):
+        raise WrongUsage(f"{text!r} is not KIND=RATE", hint="such as --rate example.add=10/s")
+    return kind, rate
+
+
+async def _work(
+    module: str,
+    offer: Offered,
+    slots: int | None,
+    traits: dict[str, Any],
+    stop: life.Stop,
+    *,
+    as_json: bool,
+) -> int:
     settings = load_settings()
-    mesh = find_mesh(module)
+    mesh = find_mesh(module) if module else open_mesh(None)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(mesh)
-        working = await stack.enter_async_context(mesh.worker(slots=slots))
+        answers = mesh.worker(slots=slots, **traits, **offer.for_worker)
+        working = await stack.enter_async_context(answers)
         did = working.peer.author.did
+        kinds = working.repertoire.kinds
         if as_json:
-            print_json({"event": "ready", "node": did, "kinds": mesh.kinds, "pid": os.getpid()})
+            print_json({"event": "ready", "node": did, "kinds": kinds, "pid": os.getpid()})
         else:
             out.say(
-                f"worker {short_node(did)} on mesh {mesh.id} answers {', '.join(mesh.kinds)}"
-                f" ({counted(slots or settings.slots, 'slot')}); Ctrl-C stops it"
+                f"worker {short_node(did)} on mesh {mesh.id} answers {', '.join(kinds)}"
+                f" ({counted(slots or settings.slots, 'slot')}{offer.in_words}); Ctrl-C stops it"
             )
         await stop.wait()
         say_draining(working.busy, settings.drain_s, as_json=as_json)

@@ -15,7 +15,6 @@ from antiphon.core.jobs import HELD, State
 from antiphon.core.manifest import author as author_manifest
 from antiphon.core.rules import Rules
 from antiphon.runtime.worker import queue_name
-from antiphon.testing.simulation.false_proofs import false_seal
 from antiphon.testing.simulation.hostile import Deed, Mallory
 from antiphon.testing.simulation.workload import KINDS
 
@@ -273,6 +272,16 @@ async def plant(m: Mallory) -> None:
             kind=key[0], job=key[1], fence=job.fence, status="succeeded", outputs=(lie,)
         )
         await m.put(lane, m.op(ops.JobComplete, end, prev=m.tail(lane)))
+
+
+async def false_seal(m: Mallory) -> None:
+    """A seal over what is not there, or out of turn, or that is simply not its own to write."""
+    last = m.referee.log.last_seq
+    upto = max(1, last - m.chance.choice((0, 0, 0, 5, -3)))
+    root = m.chance.randbytes(32).hex()
+    body = ops.SealBody(upto=upto, size=max(1, upto - m.chance.choice((0, 0, 1))), root=root)
+    subject = subjects.seal(m.mesh)
+    await m.put(subject, m.op(ops.MeshSeal, body, prev=m.tail(subject)))
 
 
 DEEDS: Final[dict[str, Deed]] = {

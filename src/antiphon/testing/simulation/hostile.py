@@ -20,8 +20,8 @@ from antiphon.core.lanes import Lane
 from antiphon.core.wallet import Wallet
 from antiphon.errors import AntiphonError
 from antiphon.runtime.peer import Peer, dep_of
-from antiphon.testing.simulation import false_proofs
 from antiphon.testing.simulation.facts import Key
+from antiphon.testing.simulation.false_proofs import vouched
 from antiphon.testing.simulation.ground import Ground
 from antiphon.testing.simulation.machines import Machine, WatchedKeyring
 from antiphon.testing.simulation.referee import Referee
@@ -129,7 +129,7 @@ class Mallory(Machine):
         Unless told what to name as `auth`, it names the best chain that it has.
         """
         if isinstance(body, ops.CompleteBody):
-            body = false_proofs.vouched(self, body)
+            body = vouched(body, self.referee, self.keyring, self.chance)
         at = self.peer.author.tick() if self.peer else (self.now_ms(), 0)
         made: Any = kind(
             v=1,

@@ -34,6 +34,8 @@ RULES: Final = Rules(
     yields_max=12,
 )
 """Short leases, so that an hour holds many of their ends."""
+DRAWN: Final = (("build", "rendezvous"), ("fetch", "rendezvous"))
+"""What workers draw for in some worlds; the other kinds stay with the engine's queues."""
 PAUSE_S: Final = 2.0
 LONGEST_PAUSE_S: Final = 15.0
 IN_VAIN: Final = frozenset({"not_owner", "no_chain", "proof"})

@@ -17,12 +17,9 @@ import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from msgspec import Struct
-from msgspec.structs import replace
-
-from antiphon.core.rules import PROTOCOL, SEALS_SINCE, Rules
+from antiphon.core.rules import SEALS_SINCE
 from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.errors import Unavailable
 from antiphon.runtime import founding
@@ -31,14 +28,14 @@ from antiphon.testing.simulation import story
 from antiphon.testing.simulation.adversary import Adversary
 from antiphon.testing.simulation.audit import Auditor, unfinished
 from antiphon.testing.simulation.charter import Charter
+from antiphon.testing.simulation.deeds import false_seal
 from antiphon.testing.simulation.facts import Key
-from antiphon.testing.simulation.false_proofs import false_seal
 from antiphon.testing.simulation.ground import EPOCH_MS, Ground
 from antiphon.testing.simulation.hostile import Mallory
-from antiphon.testing.simulation.laws import Violation
 from antiphon.testing.simulation.machines import FullMachine, Machine, WorkerMachine
 from antiphon.testing.simulation.network import Weather
-from antiphon.testing.simulation.owner import RULES, Scribe
+from antiphon.testing.simulation.owner import Scribe
+from antiphon.testing.simulation.plans import Outcome, Plan
 from antiphon.testing.simulation.referee import Referee
 from antiphon.testing.simulation.shortcuts import no_collector, quiet_and_quick
 from antiphon.testing.simulation.workload import KINDS, SubmitterMachine, Workload
@@ -66,63 +63,6 @@ CRYSTAL: Final = 1e-4
 """How much faster or slower than true time a machine's clocks run at most."""
 REPERTOIRES: Final = (KINDS, KINDS, KINDS, (KINDS[0], KINDS[2]), (KINDS[1], KINDS[3]))
 ROOMS: Final = "/dev/shm"  # noqa: S108 - memory-backed where there is such a thing
-
-
-class Plan(Struct, frozen=True, kw_only=True):
-    """What one seed runs."""
-
-    seed: int
-    chaos_s: float = 3300.0
-    jobs_per_hour: float = 240.0
-    faults_per_hour: float = 180.0
-    authority: Literal["chain", "open"] | None = None
-    """What an op needs; unless it is said, odd seeds are chained."""
-    protocol: int | None = None
-    """The reading of the log; unless it is said, one seed in four has the first."""
-    stop_at_first: bool = False
-    """End as soon as a law is broken: nobody wants the rest of a mutant's run."""
-
-    @property
-    def is_chained(self) -> bool:
-        """Whether every op needs a chain of delegations from the owner."""
-        return self.seed % 2 == 1 if self.authority is None else self.authority == "chain"
-
-    @property
-    def rules(self) -> Rules:
-        """What the mesh is founded with."""
-        by_seed = 1 if self.seed % 8 < 2 else PROTOCOL  # noqa: PLR2004 - a pair, open and chained
-        return replace(
-            RULES,
-            protocol=by_seed if self.protocol is None else self.protocol,
-            authority="chain" if self.is_chained else "open",
-        )
-
-
-class Outcome(Struct, frozen=True, kw_only=True):
-    """What there is to say about a run."""
-
-    seed: int
-    seconds: float
-    """Virtual seconds, healing included."""
-    jobs: int
-    ops: int
-    runs: int
-    faults: dict[str, int]
-    verdicts: dict[str, int]
-    violations: list[Violation]
-    broken: int
-    stories: list[str]
-    digest: str
-    is_chained: bool
-    grants: int
-    revocations: int
-    """Delegations that were accepted, and revocations."""
-    seals: int
-    """Seals that were accepted."""
-    left_open: int
-    """Jobs that nobody alive may claim in the end."""
-    healing_s: float
-    """How long it took until everything had ended, once faults had stopped."""
 
 
 class World:

@@ -1,0 +1,87 @@
+"""The scene of `chaos hostile`: a secured mesh, one honest worker and one hostile, same rights.
+
+owner     hosts the server, the gate and a full node, and calls jobs
+honest    a machine that may claim `render.*`, and works
+hostile   another that may claim `render.*`, with a real login and a key of its own
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from antiphon import assembly
+from antiphon.assembly import Station
+from antiphon.core.rules import PROTOCOL, Rules
+from antiphon.core.terms import Terms
+from antiphon.runtime.handlers import Handlers
+from antiphon.runtime.home import Home
+from antiphon.runtime.node import FullNode
+from antiphon.runtime.worker import WorkerSettings
+from antiphon.sdk import hosting
+from antiphon.sdk.mesh import Mesh
+
+KIND: Final = "render.frame"
+WORK_S: Final = 0.05
+SLOTS: Final = 8
+RULES: Final = Rules(
+    protocol=PROTOCOL,
+    max_drift_ms=500,
+    lease_min_ms=1_000,
+    lease_ms=1_000,
+    lease_ms_max=2_000,
+    offer_after_ms=2_000,
+)
+"""Short leases and early repeats, so that a run can wait for them; attempts are the default."""
+
+
+class Scene(Struct, frozen=True):
+    """A mesh with its people."""
+
+    owner: Mesh
+    node: FullNode
+    hostile: Station
+    home: Home
+    """The owner's, to read everything from."""
+    hostile_home: Home
+
+
+async def work(number: int) -> int:
+    await asyncio.sleep(WORK_S)
+    return number
+
+
+@asynccontextmanager
+async def scene(directory: Path) -> AsyncIterator[Scene]:
+    """Everybody in place and at work."""
+    listen = hosting.Listen(host="127.0.0.1", port=0, names=("127.0.0.1", "localhost"))
+    async with AsyncExitStack() as stack:
+        home = directory / "owner"
+        hosted = await stack.enter_async_context(
+            hosting.found_and_host(home, name="hostile", listen=listen, rules=RULES)
+        )
+        owner = await stack.enter_async_context(Mesh.open(home=home, role="client"))
+        node = await stack.enter_async_context(owner.node())
+        await hosted.coordinate(node.peer)
+        await stack.enter_async_context(hosted.gate(node.peer))
+        stations = []
+        for alias in ("honest", "hostile"):
+            member = Home(directory / alias)
+            terms = Terms(can=("claim",), kinds=("render.*",), alias=alias)
+            await hosting.redeem(member, hosting.invite(Home(home), terms), alias=alias)
+            stations.append(
+                await stack.enter_async_context(assembly.join(member, "worker", kinds=[KIND]))
+            )
+        honest, hostile = stations
+        handlers = Handlers()
+        handlers.register(KIND, work)
+        await stack.enter_async_context(
+            assembly.working(honest, handlers, WorkerSettings(slots=SLOTS, drain_s=0))
+        )
+        await hostile.peer.sync_control()
+        yield Scene(owner, node, hostile, Home(home), Home(directory / "hostile"))

@@ -1,0 +1,154 @@
+"""What the outsider tries with artifacts: others' bytes, indexes of its own making, a full store.
+
+It may claim `render.*`, so it may store outputs and read what render jobs name: through the gate,
+and through nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from blake3 import blake3
+
+from antiphon.engines.nats.blob_errands import ABSENT, BUSY, CORRUPT, DENIED, GONE, Taken, steps
+from antiphon.engines.nats.blobs import CHUNK_BYTES
+from chaos.outsider_attempt import Attempt, Held, invented, listening, publishing
+from chaos.outsider_line import frame
+from chaos.outsider_scene import SECRET, Breach, Scene
+
+FLOOD: Final = 2_000
+OWN_INBOX: Final = Held("gate", "it answers to the asker's own inbox only")
+
+
+def _digest(blob: bytes) -> str:
+    return f"blake3:{blake3(blob).hexdigest()}"
+
+
+async def _ask(scene: Scene, step: str, payload: bytes) -> tuple[int, bytes]:
+    """One question to the gate; the status (0 where there is none) and the answer."""
+    subject = f"apg.{scene.mesh}.{scene.line.user}.blob{step}"
+    answers = await scene.line.ask(subject, payload)
+    if not answers:
+        raise Breach("the gate stays silent")
+    headers = answers[0].headers or {}
+    return int(headers.get("Status", "0")), answers[0].data
+
+
+async def _begin(scene: Scene, do: str, digest: str, **job: str) -> tuple[int, dict[str, Any]]:
+    question = json.dumps({"do": do, "digest": digest, **job}).encode()
+    code, answer = await _ask(scene, "", question)
+    return code, json.loads(answer) if answer and not code else {}
+
+
+def _steps(scene: Scene, taken: dict[str, Any]) -> str:
+    where = steps(scene.mesh, scene.line.user, Taken(taken["gate"], taken["errand"]))
+    return where.removeprefix(f"apg.{scene.mesh}.{scene.line.user}.blob")
+
+
+async def _of_others(scene: Scene) -> tuple[str, str]:
+    """A blob that the owner keeps for itself, and the id of a job of a kind out of reach."""
+    blob = scene.canary().encode() + os.urandom(CHUNK_BYTES)
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield blob
+
+    await scene.owner.station.engine.blobs.put(chunks(), digest=_digest(blob))
+    handle = await scene.owner.submit(SECRET, scene.canary())
+    scene.hidden.add(handle.id.encode())
+    return _digest(blob), handle.id
+
+
+async def _read_others(scene: Scene) -> Held:
+    digest, job = await _of_others(scene)
+    for kind, name in (
+        (SECRET, job),
+        ("render.video", job),
+        ("render.video", invented()),
+        ("", ""),
+    ):
+        for do in ("get", "has"):
+            code, _ = await _begin(scene, do, digest, kind=kind, job=name)
+            if code not in {ABSENT, DENIED}:
+                raise Breach(f"{do} of another's blob by {kind or 'no job'}: status {code}")
+    return Held("gate", "no record of a job within its scope names it")
+
+
+async def _lie_about_bytes(scene: Scene) -> Held:
+    promised = _digest(os.urandom(32))
+    code, taken = await _begin(scene, "put", promised)
+    if code:
+        raise Breach(f"it may not store at all: status {code}")
+    where = _steps(scene, taken)
+    await _ask(scene, f"{where}.0", b"other bytes")
+    code, _ = await _ask(scene, f"{where}.end", b"")
+    if code != CORRUPT or await scene.owner.station.engine.blobs.has(promised):
+        raise Breach("an index names bytes that do not hash to it")
+    return Held("gate", "the index is written when the digest is right, and by the gate")
+
+
+async def _too_many(scene: Scene) -> Held:
+    codes = []
+    begun = []
+    for number in range(12):
+        code, taken = await _begin(scene, "put", _digest(b"%d" % number))
+        codes.append(code)
+        begun += [taken] if taken else []
+    for taken in begun:
+        await scene.line.publish(
+            f"apg.{scene.mesh}.{scene.line.user}.blob{_steps(scene, taken)}.leave"
+        )
+    if BUSY not in codes or len(begun) > len(codes) // 2:
+        raise Breach(f"{len(begun)} uploads of one member are under way at once")
+    return Held("gate", f"{len(begun)} uploads at once, and each member's bytes are counted")
+
+
+async def _others_errand(scene: Scene) -> Held:
+    code, _ = await _ask(scene, f".{'0' * 16}.{'0' * 16}.0", b"x")
+    answers = await scene.line.ask(
+        f"apg.{scene.mesh}.{scene.line.user}.blob.x.y.z", b"x", within_s=0.3
+    )
+    if answers and not (answers[0].headers or {}).get("Status"):
+        raise Breach("an errand that nobody began goes on")
+    if code not in {GONE, 503}:
+        raise Breach(f"an errand that is not its own: status {code}")
+    return Held("gate", "an errand belongs to the user who began it")
+
+
+async def _answer_elsewhere(scene: Scene) -> Held:
+    victim = scene.victim.access().user
+    digest = _digest(b"anything")
+    question = json.dumps({"do": "put", "digest": digest}).encode()
+    for reply in (f"$JS.API.STREAM.PURGE.{scene.line.stream}", f"_I.{victim}.r.1", "apr.x"):
+        await scene.line.publish(f"apg.{scene.mesh}.{scene.line.user}.blob", question, reply=reply)
+    await scene.line.flush()
+    return OWN_INBOX
+
+
+async def _flood(scene: Scene) -> Held:
+    subject = f"apg.{scene.mesh}.{scene.line.user}.blob"
+    junk = frame(subject, b"{" * 900, reply=f"{scene.line.inbox}.flood")
+    await scene.line.send(junk * FLOOD * scene.rounds)
+    await asyncio.sleep(0)
+    return Held("harmless", "questions of one member at once are bounded, and so are refusals")
+
+
+BLOBS: Final = (
+    publishing("write an index", f"apo.<m>.blob.{'0' * 64}", b'{"part":"x","size":0,"runs":[]}'),
+    publishing("write a chunk", f"apo.<m>.part.{'0' * 64}.0", b"chunk"),
+    publishing("read the blobs' stream", "$JS.API.DIRECT.GET.AP_<m>_BLOBS", b'{"seq":1}'),
+    publishing("read an index", f"$JS.API.DIRECT.GET.AP_<m>_BLOBS.apo.<m>.blob.{'0' * 64}", b""),
+    publishing("purge the blobs", "$JS.API.STREAM.PURGE.AP_<m>_BLOBS", b"{}"),
+    publishing("store in another's name", "apg.<m>.<victim>.blob", b"{}"),
+    listening("hear others' chunks", "apo.<m>.>"),
+    listening("hear what others store", "apg.<m>.*.blob.>"),
+    Attempt("read a blob of another kind", _read_others),
+    Attempt("store other bytes than promised", _lie_about_bytes),
+    Attempt("fill the store with uploads", _too_many),
+    Attempt("go on with an errand of others", _others_errand),
+    Attempt("have the gate answer elsewhere", _answer_elsewhere),
+    Attempt("flood the storeroom with nonsense", _flood),
+)

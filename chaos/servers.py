@@ -1,0 +1,110 @@
+"""The servers of a chaos run: one, or a cluster of three, with an open mesh founded on them.
+
+Everything lies in one directory and listens on loopback. Servers can be killed and come back on
+the same port with the same store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import socket
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from antiphon.assembly.logins import connect
+from antiphon.core.rules import Rules
+from antiphon.engines.nats import LocalServer
+from antiphon.errors import AntiphonError
+from antiphon.runtime import founding
+from antiphon.runtime.home import Access, Home, MeshFile
+from antiphon.runtime.host import SystemClock, SystemEntropy
+
+FOUNDED_WITHIN_S: Final = 60.0
+"""A new cluster elects its first leaders meanwhile."""
+
+
+class ClusterServer(LocalServer):
+    """A server that knows its peers."""
+
+    def __init__(self, directory: Path, routes: Sequence[int], number: int) -> None:
+        super().__init__(directory)
+        self._routes, self._number = routes, number
+
+    def _config(self) -> str:
+        routes = ", ".join(f'"nats-route://127.0.0.1:{port}"' for port in self._routes)
+        here = self._routes[self._number]
+        cluster = f'cluster {{ name: chaos, listen: "127.0.0.1:{here}", routes: [{routes}] }}\n'
+        return super()._config() + cluster
+
+
+def free_ports(count: int) -> list[int]:
+    """Loopback ports that nobody listens on right now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+@asynccontextmanager
+async def running_servers(directory: Path, replicas: int) -> AsyncIterator[list[LocalServer]]:
+    """One server for one copy, a cluster of that many for more."""
+    async with AsyncExitStack() as stack:
+        if replicas == 1:
+            yield [await stack.enter_async_context(LocalServer(directory / "server-1"))]
+            return
+        routes = free_ports(replicas)
+        passwords = {name: secrets.token_urlsafe(24) for name in ("mesh", "system")}
+        servers: list[LocalServer] = []
+        for number in range(replicas):
+            place = directory / f"server-{number + 1}"
+            place.mkdir(parents=True, mode=0o700)
+            kept = place / "credentials.json"
+            kept.touch(mode=0o600)
+            kept.write_text(json.dumps(passwords))
+            server = ClusterServer(place, routes, number)
+            servers.append(await stack.enter_async_context(server))
+        yield servers
+
+
+async def found(home: Home, servers: Sequence[LocalServer], rules: Rules) -> MeshFile:
+    """An open mesh with as many copies of its log as there are servers."""
+    described = MeshFile(
+        mesh="",
+        name="chaos",
+        engine=",".join(server.url for server in servers),
+        replicas=len(servers),
+    )
+    access = Access(user=servers[0].user, password=servers[0].password)
+    owner = home.key("owner", SystemEntropy())
+    recovery = home.key("recovery", SystemEntropy())
+    try:
+        foundation = founding.found(
+            owner.keyring, SystemClock(), name="chaos", recovery=recovery.keyring.did, rules=rules
+        )
+    finally:
+        recovery.release()
+        owner.release()
+    described = msgspec.structs.replace(described, mesh=foundation.mesh)
+    deadline = time.monotonic() + FOUNDED_WITHIN_S
+    while True:
+        try:
+            engine = await connect(described, access, name="founder", create=True)
+            try:
+                await founding.lay(engine.log, foundation)
+            finally:
+                await engine.close()
+            break
+        except AntiphonError:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.5)
+    home.write(described, access)
+    return described

@@ -1,0 +1,54 @@
+"""A retry by a person: a new job, linked to the one that ended without a result (SPEC §7.2).
+
+A finished job is never reopened. The nonce that makes the retry another job is derived from the
+first job's id, so the link can be followed both ways without an index: the retry names the job
+that it repeats, and from that job everybody can work out what its retry is called. It also means
+that two people who retry a job at the same time get one retry, not two.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from blake3 import blake3
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from antiphon.core import manifest, ops
+from antiphon.core.jobs import Job, State
+
+_CONTEXT: Final = b"antiphon retry\n"
+_NONCE_DIGITS: Final = 32
+RETRYABLE: Final = frozenset({State.FAILED, State.ABORTED})
+
+
+def retried(body: ops.ScheduleBody, job: str) -> ops.ScheduleBody:
+    """What calls the retry of a job that was called like this.
+
+    Everything is as it was, but for the times of day in it, which are over.
+    """
+    return replace(
+        body,
+        manifest=_anew(body.manifest, job),
+        start_by=None,
+        not_before=None,
+        retry_of=job,
+    )
+
+
+def retry_id(body: ops.ScheduleBody, job: str) -> str:
+    """The id that the retry of a job has, whether or not it was called yet."""
+    return manifest.job_id(_anew(body.manifest, job))
+
+
+def is_dead_letter(job: Job) -> bool:
+    """Whether it ended without a result, and not because somebody wanted that."""
+    return job.state in RETRYABLE and job.outcome != "cancelled"
+
+
+def _anew(content: manifest.Manifest, job: str) -> manifest.Manifest:
+    given = () if isinstance(content.inputs, UnsetType) else content.inputs
+    kept = tuple(one for one in given if not isinstance(one, manifest.NonceInput))
+    nonce = blake3(_CONTEXT + job.encode()).hexdigest()[:_NONCE_DIGITS]
+    # An alias stays behind, with the job that it names.
+    return manifest.with_nonce(replace(content, inputs=kept, ulid=UNSET), nonce)

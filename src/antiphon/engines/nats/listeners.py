@@ -1,0 +1,24 @@
+"""A live subscription of a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from antiphon.errors import EngineDenied
+
+
+class Listener(Struct, frozen=True):
+    """A live subscription; `denied` is called if the server refuses it."""
+
+    sid: int
+    subject: str
+    denied: Callable[[EngineDenied], None] | None = None
+    queue: str = ""
+
+    @property
+    def frame(self) -> bytes:
+        """What asks the server for it."""
+        target = f"{self.subject} {self.queue}" if self.queue else self.subject
+        return b"SUB %b %d\r\n" % (target.encode(), self.sid)

@@ -1,0 +1,76 @@
+"""Coming back after the server has ended a login: asking for another one, a bounded time.
+
+A member is shown out when it may do less than before, which need not be nothing. Whoever gave it
+the login is asked for another; only where that is refused, or nobody answers for long, is the
+connection over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+
+from antiphon.errors import AntiphonError, EngineDenied, Unavailable
+
+TRIES = 8
+"""In one outage; a connection that came up begins anew."""
+PAUSE_FIRST_S = 0.1
+PAUSE_MAX_S = 5.0
+
+Renew = Callable[[], Awaitable[None]]
+"""Returns when another login can be presented; `Unavailable` if it is worth asking again."""
+
+
+class Readmission:
+    """One connection's way back in."""
+
+    def __init__(self, renew: Renew | None, done: Callable[[EngineDenied | None], None]) -> None:
+        """`done` hears that there is another login, or why there is none."""
+        self._renew = renew
+        self._done = done
+        self._tries = 0
+        self._asking: asyncio.Task[None] | None = None
+
+    def begin(self, ended: EngineDenied) -> bool:
+        """Ask for another login in the background; whether there is any hope of one."""
+        if self._asking is not None:
+            return True
+        if self._renew is None or self._tries >= TRIES:
+            return False
+        self._asking = asyncio.ensure_future(self._ask(self._renew, ended))
+        return True
+
+    def came_up(self) -> None:
+        """The login that we have is good."""
+        self._tries = 0
+
+    def cancel(self) -> None:
+        """Nobody wants to come back."""
+        self._renew = None
+        if self._asking is not None:
+            self._asking.cancel()
+
+    async def _ask(self, renew: Renew, ended: EngineDenied) -> None:
+        try:
+            answer = await self._ask_patiently(renew, ended)
+        finally:
+            self._asking = None
+        self._done(answer)
+
+    async def _ask_patiently(self, renew: Renew, ended: EngineDenied) -> EngineDenied | None:
+        while self._tries < TRIES:
+            if self._tries:
+                bound_s = min(PAUSE_MAX_S, PAUSE_FIRST_S * 2.0**self._tries)
+                await asyncio.sleep(bound_s * (0.5 + secrets.randbelow(1000) / 2000))
+            self._tries += 1
+            try:
+                await renew()
+            except EngineDenied:
+                return ended  # not even the door is open
+            except Unavailable:
+                continue
+            except AntiphonError as refused:
+                return EngineDenied(f"{ended.message}; {refused.message}", hint=refused.hint)
+            return None
+        return ended

@@ -1,0 +1,33 @@
+"""Files that are written whole or not at all, and seen by nobody else unless asked for."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PRIVATE_MODE: Final = 0o600
+PUBLIC_MODE: Final = 0o644
+PRIVATE_DIRECTORY: Final = 0o700
+
+
+def replace_file(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
+    """Write beside it, sync, rename: a crash leaves the old file or the new one.
+
+    The mode holds from the first byte on, whatever an older file at that place had.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIRECTORY)
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(data)
+            out.flush()
+            os.fsync(out.fileno())
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise

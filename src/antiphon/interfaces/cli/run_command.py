@@ -1,0 +1,203 @@
+"""`antiphon run -- CMD ARGS…`: run a command somewhere on the mesh as if it ran here."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+import typer
+
+from antiphon.interfaces.cli import life
+from antiphon.interfaces.cli.awaiting import Wish
+from antiphon.interfaces.cli.completion import complete_kind
+from antiphon.interfaces.cli.durations import duration_s
+from antiphon.interfaces.cli.exits import WrongUsage
+from antiphon.interfaces.cli.offers import USUAL_KIND
+from antiphon.interfaces.cli.options import HomeOption, JsonOption, open_mesh
+from antiphon.interfaces.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from antiphon.sdk.authoring import Manifest
+    from antiphon.sdk.handles import JobHandle
+    from antiphon.sdk.mesh import Mesh
+
+InputsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        "-i",
+        metavar="PATH[=NAME]",
+        help="A file that the command reads, under its own name or NAME; may be repeated.",
+        show_default=False,
+    ),
+]
+OutputsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="GLOB",
+        help="Files to keep of those that it leaves behind; may be repeated.",
+        show_default=False,
+    ),
+]
+DetachOption = Annotated[
+    bool, typer.Option("--detach", "-d", help="Print the job's id and do not wait.")
+]
+
+
+def run(  # noqa: PLR0913 - each option is one argument
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="-- CMD ARGS", help="The command.", show_default=False),
+    ],
+    *,
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--kind",
+            metavar="KIND",
+            help="What kind of job that is: who may run it, and where.",
+            autocompletion=complete_kind,
+        ),
+    ] = USUAL_KIND,
+    inputs: InputsOption = None,
+    outputs: OutputsOption = None,
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--secret",
+            metavar="NAME",
+            help="A secret of the worker's, as a file in /run/secrets; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    network: Annotated[bool, typer.Option("--network", help="Ask for the network.")] = False,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--env",
+            "-e",
+            metavar="NAME=VALUE",
+            help="An environment variable, on the log for all to read; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    cwd: Annotated[
+        str | None,
+        typer.Option("--cwd", metavar="DIR", help="Where it starts, in its work directory."),
+    ] = None,
+    timeout: Annotated[
+        str, typer.Option("--timeout", metavar="TIME", help="How long it may run: 90s, 15m, 2h.")
+    ] = "1h",
+    again: Annotated[
+        bool, typer.Option("--again", help="Run it anew, even if the same was run before.")
+    ] = False,
+    detach: DetachOption = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Run a command on the mesh, and print what it prints.
+
+    It runs shut in, on a worker that offers its kind: in an empty directory with its inputs,
+    without the network. The exit code is the command's own. The same command again is the same
+    job: its result is there at once.
+
+    \b
+    Examples:
+      antiphon run -- sh -c 'echo hello'
+      antiphon run --input data.csv --output 'out/*' -- python3 -c '…'
+      antiphon run --secret token --network --timeout 15m -- ./deploy.sh
+    """  # noqa: D301 - \b keeps the lines apart
+    from antiphon.sdk.commands import command
+
+    content = command(
+        words,
+        outputs=outputs or [],
+        secrets=secret or [],
+        network=network,
+        env=dict(_parse_variable(text) for text in env or ()),
+        cwd=cwd,
+        timeout=timeout if timeout.startswith("P") else _seconds(timeout),
+    )
+    files = [parse_input(text) for text in inputs or ()]
+    anew = "antiphon run --again, with the rest as it was, runs it as a new job"
+    wish = Wish(not detach, None, as_json, anew, {})
+    return life.run(_run(open_mesh(home), kind, content, files, wish, again=again))
+
+
+async def _run(
+    mesh: Mesh,
+    kind: str,
+    content: Manifest,
+    files: list[tuple[Path, str]],
+    wish: Wish,
+    *,
+    again: bool,
+) -> int:
+    from antiphon.interfaces.cli.following import follow
+    from antiphon.sdk import authoring
+    from antiphon.sdk.commands import with_inputs
+    from antiphon.sdk.tasks import CallOptions
+
+    async with mesh:
+        with Uploads() as uploads:
+            content = await with_inputs(mesh, content, files, telling=uploads.telling)
+        if again:
+            content = authoring.again(content, mesh.peer.entropy.token(16).hex())
+
+        async def call() -> JobHandle[Any]:
+            return await mesh.submit_manifest(kind, content, options=CallOptions(attempts=1))
+
+        return await follow(mesh, (kind, authoring.job_id(content)), call, wish, is_live=True)
+
+
+class Uploads:
+    """How far each input is, one after the other."""
+
+    def __init__(self) -> None:
+        self._shown: list[Progress] = []
+
+    def telling(self, name: str) -> Progress:
+        """Somebody who hears how far one file has come."""
+        self._end()
+        self._shown.append(Progress(name))
+        return self._shown[-1]
+
+    def _end(self) -> None:
+        while self._shown:
+            self._shown.pop().end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+
+def parse_input(text: str) -> tuple[Path, str]:
+    """A file and the name under which the command finds it."""
+    path, name = Path(text), ""
+    if not path.exists() and "=" in text:
+        before, _, name = text.rpartition("=")
+        path = Path(before)
+    if path.is_dir():
+        raise WrongUsage(
+            f"{path} is a directory; an input is one file",
+            hint=f"pack it: tar cf input.tar {shlex.quote(str(path))}, then --input input.tar",
+        )
+    if not path.is_file():
+        raise WrongUsage(f"there is no file {path}", hint="--input PATH, or --input PATH=NAME")
+    return path, name or path.name
+
+
+def _parse_variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise WrongUsage(f"{text!r} is not NAME=VALUE", hint="such as --env GREETING=hello")
+    return name, value
+
+
+def _seconds(text: str) -> int:
+    return int(text) if text.isdecimal() and text != "0" else duration_s(text)

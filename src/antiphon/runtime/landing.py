@@ -1,0 +1,176 @@
+"""Where an artifact lands on disk: whole or not at all, and never anywhere else.
+
+A name out of the log was chosen by somebody who may mean harm. It is walked part by part through
+open directories; no symbolic link is followed below the directory that a person named. What is
+written lies under a name of its own until it is complete and checked; then it takes its place in
+one step, which replaces a file or a link and never writes through one.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from antiphon.errors import Misconfigured, Rejected
+from antiphon.files import PRIVATE_DIRECTORY, PRIVATE_MODE
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+MAX_PARTS: Final = 32
+MAX_PART: Final = 255
+"""Bytes of one part of a name, as file systems have it."""
+DRAFT_SUFFIX: Final = ".part"
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def parts_of(name: str) -> tuple[str, ...]:
+    """An output's name as the path that it means below a directory, or `Rejected`."""
+    parts = tuple(name.split("/"))
+    is_plain = (
+        name.isprintable()
+        and len(parts) <= MAX_PARTS
+        and all(part not in {"", ".", ".."} for part in parts)
+    )
+    try:
+        fits = all(len(part.encode()) <= MAX_PART for part in parts)
+    except UnicodeEncodeError:
+        fits = False
+    if not is_plain or not fits:
+        raise Rejected(
+            f"an output is called {name[:80]!r}, and no file below a directory can be",
+            reason="name",
+            hint="fetch it alone, to a file that you name: antiphon get JOB NAME -o FILE",
+        )
+    return parts
+
+
+class Landing:
+    """A place for one file: an open directory and a plain name in it. Close it after use."""
+
+    def __init__(self, folder: int, name: str, path: Path) -> None:
+        """Takes the open directory over."""
+        self.folder = folder
+        self.name = name
+        self.path = path
+
+    @classmethod
+    def at(cls, path: Path) -> Landing:
+        """A file that a person named: its directory is where the path leads."""
+        if not path.name:
+            raise Misconfigured(f"{path} is a directory, not a file")
+        try:
+            folder = os.open(path.parent, _FOLDER)
+        except OSError as problem:
+            raise _unusable(path.parent, problem) from problem
+        return cls(folder, path.name, path)
+
+    @classmethod
+    def within(cls, directory: Path, name: str) -> Landing:
+        """A file that the log named, below a directory that a person named."""
+        *above, last = parts_of(name)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            folder = os.open(directory, _FOLDER)
+        except OSError as problem:
+            raise _unusable(directory, problem) from problem
+        try:
+            for part in above:
+                folder = _step_into(folder, part)
+        except OSError as problem:
+            os.close(folder)
+            raise Rejected(
+                f"the output {name!r} cannot be put below {directory}:"
+                " something that is no directory of its own stands in the way",
+                reason="name",
+                hint="choose an empty directory",
+            ) from problem
+        return cls(folder, last, directory.joinpath(*above, last))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.folder)
+
+
+def _step_into(folder: int, part: str) -> int:
+    with suppress(FileExistsError):
+        os.mkdir(part, PRIVATE_DIRECTORY, dir_fd=folder)
+    inner = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+    os.close(folder)
+    return inner
+
+
+class Draft:
+    """A file that is being written; `settle` gives it its name, leaving the block removes it."""
+
+    def __init__(self, landing: Landing) -> None:
+        self._landing = landing
+        self._name = f".{secrets.token_hex(8)}{DRAFT_SUFFIX}"
+        self._is_open = True
+        try:
+            self._file = os.open(self._name, _CREATE, PRIVATE_MODE, dir_fd=landing.folder)
+        except OSError as problem:
+            raise _unusable(landing.path, problem) from problem
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Append; `Misconfigured` where the disk does not take it."""
+        left = memoryview(data)
+        try:
+            while left:
+                left = left[os.write(self._file, left) :]
+        except OSError as problem:
+            raise _unusable(self._landing.path, problem) from problem
+
+    def settle(self, *, is_durable: bool = True) -> None:
+        """Take the file's place, replacing what is there."""
+        landing = self._landing
+        try:
+            if is_durable:
+                os.fsync(self._file)
+            os.replace(
+                self._name, landing.name, src_dir_fd=landing.folder, dst_dir_fd=landing.folder
+            )
+        except OSError as problem:
+            raise _unusable(landing.path, problem) from problem
+        self._name = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._is_open:
+            self._is_open = False
+            os.close(self._file)
+        if self._name:
+            with suppress(OSError):
+                os.unlink(self._name, dir_fd=self._landing.folder)
+
+
+def open_plain(path: Path) -> int:
+    """An open plain file, for reading; `Misconfigured` if it is something else."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError as problem:
+        raise _unusable(path, problem) from problem
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise Misconfigured(f"{path} is not a plain file")
+    return file
+
+
+def _unusable(path: Path, problem: OSError) -> Misconfigured:
+    return Misconfigured(f"{path} cannot be used: {(problem.strerror or 'no reason').lower()}")

@@ -1,0 +1,313 @@
+"""Opens the queues of a worker's kinds by the mesh's rules, and changes over when those change.
+
+To the worker a queue is a queue. Under `queue` it is the engine's own, with the jobs sifted out
+that not everybody can do; under `rendezvous` it is the company's (SPEC §8).
+
+A job with `requires` is drawn for whatever its kind's rule is. The engine hands its call to
+anybody, so whoever gets it points those with labels to it, on the bus, and hands it back for a
+while: the queue keeps it safe, and repeats the pointer, until somebody ended the job
+(docs/decisions/0015).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from antiphon.core import ops, selection, subjects
+from antiphon.core.jobs import State
+from antiphon.core.subjects import queue_name
+from antiphon.errors import AntiphonError, EngineDenied, Unavailable
+from antiphon.runtime.calls import Touched, need_of, particular, touched
+from antiphon.runtime.company import Company, Traits
+from antiphon.runtime.rendezvous import LOAN_S, RendezvousQueue
+from antiphon.runtime.services import beside
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from antiphon.core.selection import Method
+    from antiphon.ports import Delivery, WorkQueue
+    from antiphon.runtime.peer import Peer
+
+RULES_LOOK_S: Final = 2.0
+"""How soon a change of the rules is noticed."""
+POINT_AGAIN_S: Final = 5.0
+POINT_AGAIN_MOST_S: Final = 60.0
+PLAIN_KEPT: Final = 4_096
+_DOUBLINGS: Final = 4
+_LONGEST_PAUSE: Final = 6
+
+
+@asynccontextmanager
+async def selecting(
+    peer: Peer, kinds: Sequence[str], traits: Traits, free: Callable[[], int]
+) -> AsyncIterator[list[tuple[str, WorkQueue]]]:
+    """The queues of these kinds, each with its kind, most urgent class first.
+
+    `free` says how many slots the worker has left.
+    """
+    each = [_Selected(peer, kind, traits, free) for kind in kinds]
+    async with beside(*(one.run() for one in each), _watch_rules(each)):
+        for one in each:
+            await one.ready.wait()
+        yield [(one.kind, queue) for one in each for queue in one.queues]
+
+
+@asynccontextmanager
+async def rendezvous(
+    company: Company, urgency: int, touched_lately: Touched, *, loan_s: float = LOAN_S
+) -> AsyncIterator[RendezvousQueue]:
+    """The queue of one kind and class; the company must be listening."""
+    queue = RendezvousQueue(company, loan_s=loan_s)
+    calls = subjects.calls_of(company.peer.mesh, urgency, company.kind, below=False)
+    try:
+        async with beside(queue.follow(calls, touched_lately), queue.look_again()):
+            yield queue
+    finally:
+        await queue.close()
+
+
+@asynccontextmanager
+async def pointed(company: Company, *, loan_s: float = LOAN_S) -> AsyncIterator[RendezvousQueue]:
+    """The queue of jobs that others point to, whatever their class; the company must listen."""
+    queue = RendezvousQueue(company, loan_s=loan_s, heeds_pointers=True)
+    try:
+        async with beside(queue.look_again()):
+            yield queue
+    finally:
+        await queue.close()
+
+
+async def _watch_rules(each: list[_Selected]) -> None:
+    while True:
+        await asyncio.sleep(RULES_LOOK_S)
+        for one in each:
+            one.look_at_rules()
+
+
+class _Selected:
+    """One kind's queues, and whatever stands behind them at present."""
+
+    def __init__(self, peer: Peer, kind: str, traits: Traits, free: Callable[[], int]) -> None:
+        self.kind = kind
+        self._free = free
+        self.ready = asyncio.Event()
+        self._peer = peer
+        self._traits = traits
+        self._by_class = [SwitchedQueue() for _ in subjects.CLASSES]
+        self._pointed = SwitchedQueue()
+        self._method: Method = "queue"
+        self._has_changed = asyncio.Event()
+
+    @property
+    def queues(self) -> list[SwitchedQueue]:
+        """Always the same objects."""
+        return [*self._by_class, self._pointed]
+
+    def look_at_rules(self) -> None:
+        """Begin to change over if the rules say otherwise by now."""
+        if selection.method(self._peer.control, self.kind) != self._method:
+            self._has_changed.set()
+
+    async def run(self) -> None:
+        """Keep the right queues open until cancelled."""
+        attempt = 0
+        while True:
+            self._method = selection.method(self._peer.control, self.kind)
+            self._has_changed.clear()
+            try:
+                async with AsyncExitStack() as stack:
+                    try:
+                        await self._open(stack, self._method)
+                        self.ready.set()
+                        attempt = 0
+                        await self._has_changed.wait()
+                    finally:
+                        for queue in self.queues:
+                            queue.let_go()
+            except EngineDenied:
+                raise
+            except Unavailable:
+                if not self.ready.is_set():
+                    raise
+                await self._peer.pause(attempt)
+                attempt = min(attempt + 1, _LONGEST_PAUSE)
+
+    async def _open(self, stack: AsyncExitStack, method: Method) -> None:
+        company = Company(self._peer, self.kind, self._traits, self._free)
+        if method == "rendezvous":
+            await stack.enter_async_context(company.listening())
+            lately = await touched(self._peer, self.kind)
+            for urgency, switched in enumerate(self._by_class):
+                drawn = await stack.enter_async_context(rendezvous(company, urgency, lately))
+                switched.use(drawn)
+            return
+        has_labels = bool(self._traits.labels)
+        await stack.enter_async_context(company.listening(silently=not has_labels))
+        pointers = await stack.enter_async_context(pointed(company))
+        if has_labels:
+            lately = await touched(self._peer, self.kind)
+            for record in await particular(self._peer, self.kind, lately):
+                pointers.look_at(record.seq, record.subject[-64:])
+        self._pointed.use(pointers)
+        for urgency, switched in enumerate(self._by_class):
+            calls = subjects.calls_of(self._peer.mesh, urgency, self.kind, below=False)
+            name = queue_name(self.kind, urgency)
+            shared = await stack.enter_async_context(self._peer.log.work(calls, name=name))
+            switched.use(SiftedQueue(shared, company, pointers if has_labels else None))
+
+
+class SwitchedQueue:
+    """A `ports.WorkQueue` whose source may be exchanged under its user."""
+
+    def __init__(self) -> None:
+        """Begin with no source: credits are kept until there is one."""
+        self._source: WorkQueue | None = None
+        self._owed = 0
+        self._has_source = asyncio.Event()
+
+    def use(self, source: WorkQueue) -> None:
+        """Draw from here from now on."""
+        self._source = source
+        owed, self._owed = self._owed, 0
+        source.grant(owed)
+        self._has_source.set()
+
+    def let_go(self) -> None:
+        """Draw from nowhere; the source is about to be closed."""
+        source, self._source = self._source, None
+        self._has_source.clear()
+        if source is not None:
+            self._owed = source.credits
+            source.revoke_credits()
+
+    @property
+    def loan_s(self) -> float:
+        """As the present source has it."""
+        return self._source.loan_s if self._source is not None else POINT_AGAIN_S
+
+    @property
+    def credits(self) -> int:
+        """Granted and not yet used."""
+        return self._owed if self._source is None else self._source.credits
+
+    def grant(self, count: int) -> None:
+        """Allow `count` more deliveries."""
+        if self._source is None:
+            self._owed += max(count, 0)
+        else:
+            self._source.grant(count)
+
+    def revoke_credits(self) -> None:
+        """Ask for nothing more."""
+        self._owed = 0
+        if self._source is not None:
+            self._source.revoke_credits()
+
+    async def next(self) -> Delivery:
+        """Wait for the next delivery, over any change of source."""
+        while True:
+            source = self._source
+            if source is None:
+                await self._has_source.wait()
+                continue
+            try:
+                return await source.next()
+            except Unavailable:
+                if source is self._source:
+                    raise
+
+    async def close(self) -> None:
+        """Whoever opened the sources closes them."""
+        self.let_go()
+
+
+class SiftedQueue:
+    """An engine's queue without the jobs that only workers with certain labels can do."""
+
+    def __init__(
+        self, shared: WorkQueue, company: Company, pointers: RendezvousQueue | None
+    ) -> None:
+        """`pointers` is this worker's own way to such jobs, if it has labels."""
+        self._shared = shared
+        self._company = company
+        self._peer = company.peer
+        self._pointers = pointers
+        self._plain: dict[str, None] = {}
+        """Jobs seen that require nothing: of their further calls nothing needs to be read."""
+
+    @property
+    def loan_s(self) -> float:
+        """Seconds after which an unsettled delivery goes to someone else."""
+        return self._shared.loan_s
+
+    @property
+    def credits(self) -> int:
+        """Granted and not yet used."""
+        return self._shared.credits
+
+    def grant(self, count: int) -> None:
+        """Allow `count` more deliveries."""
+        self._shared.grant(count)
+        self._company.changed()
+
+    def revoke_credits(self) -> None:
+        """Ask for nothing more."""
+        self._shared.revoke_credits()
+
+    async def close(self) -> None:
+        """Whoever opened the shared queue closes it."""
+
+    async def next(self) -> Delivery:
+        """Wait for the next delivery that anybody can answer."""
+        while True:
+            delivery = await self._shared.next()
+            op = self._peer.open(delivery.record).op
+            if not isinstance(op, ops.JobSchedule | ops.JobOffer) or self._is_plain(delivery, op):
+                return delivery
+            try:
+                is_particular = await self._is_particular(delivery, op)
+            except asyncio.CancelledError:
+                delivery.nak()
+                raise
+            except AntiphonError:
+                is_particular = False  # the worker meets the same trouble, and settles it
+            if not is_particular:
+                return delivery
+            await self._pass_on(delivery)
+
+    def _is_plain(self, delivery: Delivery, op: ops.JobSchedule | ops.JobOffer) -> bool:
+        job = delivery.record.subject[-64:]
+        if isinstance(op, ops.JobOffer):
+            return job in self._plain
+        if op.body.requires or op.prev != 0:
+            return False
+        if len(self._plain) >= PLAIN_KEPT:
+            del self._plain[next(iter(self._plain))]
+        self._plain[job] = None
+        return True
+
+    async def _is_particular(self, delivery: Delivery, op: ops.JobSchedule | ops.JobOffer) -> bool:
+        """Whether the job is pending, and requires labels."""
+        if isinstance(op, ops.JobSchedule) and op.prev == 0 and delivery.deliveries == 1:
+            return True
+        filters = subjects.lane_filters(
+            self._peer.mesh, self._company.kind, delivery.record.subject[-64:]
+        )
+        found = await self._peer.log.read_subjects(filters)
+        lane = (await self._peer.judge_lane(found)).lane
+        need = need_of(found, lane)
+        is_pending = lane.job is not None and lane.job.state is State.PENDING
+        return is_pending and need is not None and bool(need.requires)
+
+    async def _pass_on(self, delivery: Delivery) -> None:
+        job, call = delivery.record.subject[-64:], delivery.record.seq
+        doubled_s = POINT_AGAIN_S * (1 << min(delivery.deliveries - 1, _DOUBLINGS))
+        jitter_s = self._peer.entropy.random() * POINT_AGAIN_S
+        delivery.nak(min(doubled_s, POINT_AGAIN_MOST_S) + jitter_s)
+        self._shared.grant(1)
+        if self._pointers is not None:
+            self._pointers.look_at(call, job)
+        await self._company.point_to(job, call)

@@ -1,0 +1,87 @@
+"""Dead letters: jobs that ended without a result, why, and what became of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from antiphon.core import ops, retries
+from antiphon.core.jobs import Job, State
+from antiphon.runtime.retrying import Links
+
+if TYPE_CHECKING:
+    from antiphon.runtime.peer import Peer
+    from antiphon.runtime.replica import Replica
+
+MOST: Final = 1_000
+
+
+class DeadLetter(Struct, frozen=True, kw_only=True):
+    """A job that ended without a result."""
+
+    job: Job
+    error: ops.Failure | None
+    """What its last attempt failed with, where anybody said so."""
+    note: str
+    """Why, in words."""
+    retried_as: str | None
+    """The id of the job that was called in its place."""
+
+
+def dead_letters(
+    peer: Peer, replica: Replica, *, kind: str = "", limit: int = 20
+) -> list[DeadLetter]:
+    """Failed and aborted jobs, newest first."""
+    found = replica.jobs(states=[State.FAILED, State.ABORTED], kind=kind, limit=limit)
+    return [_letter(peer, replica, job) for job in found]
+
+
+def retryable(peer: Peer, replica: Replica, *, kind: str, limit: int) -> list[Job]:
+    """Jobs that failed or expired and were not retried yet, newest first.
+
+    Of those that were, the retry is looked at in their place; of cancelled ones, nobody wanted a
+    result.
+    """
+    letters = dead_letters(peer, replica, kind=kind, limit=MOST)
+    wanted = [
+        letter.job
+        for letter in letters
+        if letter.retried_as is None and retries.is_dead_letter(letter.job)
+    ]
+    return wanted[:limit]
+
+
+def _letter(peer: Peer, replica: Replica, job: Job) -> DeadLetter:
+    end = _op_at(peer, replica, job.ended_seq)
+    error = end.body.error if isinstance(end, ops.JobComplete | ops.JobYield) else None
+    call = _op_at(peer, replica, job.scheduled_seq)
+    ahead = _retry_in(replica, job, call.body) if isinstance(call, ops.JobSchedule) else None
+    return DeadLetter(job=job, error=error, note=_note(job, end, error), retried_as=ahead)
+
+
+def _note(job: Job, end: ops.AnyOp | None, error: ops.Failure | None) -> str:
+    if error is not None:
+        return error.message
+    match job.outcome:
+        case "exhausted":
+            return "the last worker fell silent"
+        case "expired":
+            return "nobody claimed it in time"
+        case "cancelled" if isinstance(end, ops.JobCancel) and end.body.reason:
+            return end.body.reason
+        case _:
+            return ""
+
+
+def _op_at(peer: Peer, replica: Replica, seq: int) -> ops.AnyOp | None:
+    stored = replica.record(seq)
+    return peer.open(stored.record).op if stored is not None else None
+
+
+def _retry_in(replica: Replica, job: Job, body: ops.ScheduleBody) -> str | None:
+    retry = retries.retry_id(body, job.job)
+    return retry if replica.job(job.kind, retry) is not None else None
+
+
+__all__ = ["MOST", "DeadLetter", "Links", "dead_letters", "retryable"]

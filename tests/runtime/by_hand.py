@@ -1,0 +1,60 @@
+"""A job called, claimed and completed by hand, so that a test chooses what it wrote."""
+
+from typing import Any
+
+from antiphon.core import clock, manifest, ops, proof
+from antiphon.runtime import client
+from antiphon.runtime.peer import Peer
+from antiphon.runtime.proving import Run, prove, python_runner
+
+
+async def called(peer: Peer, kind: str, *, inputs: tuple[ops.Output, ...] = ()) -> client.Called:
+    """A command's job that reads these."""
+    content = manifest.author(
+        {
+            "command": ["true"],
+            "timeout": 30,
+            "inputs": [
+                {"kind": "blobptr", "algo": "blake3", "hash": one.hash, "name": one.name}
+                for one in inputs
+            ],
+        }
+    )
+    content = manifest.with_nonce(content, peer.entropy.token(16).hex())
+    return await client.call(peer, ops.ScheduleBody(kind=kind, manifest=content))
+
+
+async def completed(
+    caller: Peer, worker: Peer, kind: str, *outputs: ops.Output, **fields: Any
+) -> client.Called:
+    """A job of the caller's that the worker did, with these outputs."""
+    job = await called(caller, kind, **fields)
+    await worker.sync_control()
+    view = await worker.read_lane(kind, job.job, at_least=job.seq)
+    schedule = view.entry_at(job.seq)
+    assert schedule is not None
+    assert isinstance(schedule.op, ops.JobSchedule)
+    rules = worker.control.rules
+    claim = ops.ClaimBody(kind=kind, job=job.job, lease_ms=rules.lease_ms, begin=True)
+    draft = worker.author.draft(ops.JobClaim, claim, prev=0)
+    seq = await worker.commit(draft)
+    body = ops.CompleteBody(
+        kind=kind,
+        job=job.job,
+        fence=clock.pack(draft.op.hlc),
+        status="succeeded",
+        outputs=outputs,
+        exit=0,
+    )
+    run = Run(
+        manifest=schedule.op.body.manifest,
+        started=worker.author.now(),
+        usage=proof.Usage(wall_ms=1),
+        runner=python_runner(),
+    )
+    done = worker.author.draft(ops.JobComplete, prove(worker, body, run), prev=seq)
+    ended = await worker.commit(done)
+    view = await worker.read_lane(kind, job.job, at_least=ended)
+    assert view.lane.job is not None
+    assert view.lane.job.outcome == "succeeded", view.verdict_of(done.op_id)
+    return job

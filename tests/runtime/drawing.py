@@ -1,0 +1,132 @@
+"""Workers that draw for their jobs, on the memory engine in virtual time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from antiphon import assembly
+from antiphon.core import ops, selection, subjects
+from antiphon.core.rules import Rules
+from antiphon.core.selection import Candidate, Need
+from antiphon.runtime import founding
+from antiphon.runtime.company import Traits
+from antiphon.runtime.handlers import Handlers
+from antiphon.runtime.node import FullNode
+from antiphon.runtime.peer import commit_control
+from antiphon.runtime.replica import Replica
+from antiphon.runtime.worker import Worker, WorkerSettings
+from tests.runtime.meshes import call
+from tests.runtime.timeless import TimelessMesh
+
+KIND = "test.draw"
+WINDOW_S = 1.5
+DRAWN = Rules(authority="open", selection=(("test.draw", "rendezvous"),))
+QUEUED = Rules(authority="open")
+
+
+class Ran:
+    """One run of a handler."""
+
+    def __init__(self, job: str, by: str, at_s: float) -> None:
+        self.job, self.by, self.at_s = job, by, at_s
+
+
+class DrawingMesh:
+    """A mesh, its owner as the caller, and any number of workers."""
+
+    def __init__(self, timeless: TimelessMesh, rules: Rules, stack: AsyncExitStack) -> None:
+        self.timeless = timeless
+        self.stack = stack
+        timeless.foundation = founding.found(
+            timeless.owner, timeless.wall, name="test", recovery=timeless.owner.did, rules=rules
+        )
+        self.runs: list[Ran] = []
+        self.called: dict[str, float] = {}
+        self.takes_s = 0.05
+
+    @property
+    def now_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    async def open(self) -> None:
+        self.owner = await self.timeless.station("owner", self.timeless.owner)
+
+    async def worker(
+        self, *, slots: int = 4, labels: tuple[str, ...] = (), weight: int = 1, kind: str = KIND
+    ) -> Worker:
+        station = await self.timeless.station("worker")
+
+        async def handler(*_: object, ctx: Any) -> str:
+            self.runs.append(Ran(ctx.job, station.keyring.did, self.now_s))
+            await asyncio.sleep(self.takes_s)
+            return "done"
+
+        handlers = Handlers()
+        handlers.register(kind, handler)
+        settings = WorkerSettings(
+            slots=slots, drain_s=1, traits=Traits(labels=labels, weight=weight)
+        )
+        return await self.stack.enter_async_context(assembly.working(station, handlers, settings))
+
+    async def node(self) -> FullNode:
+        station = await self.timeless.station("node")
+        replica = Replica(":memory:", mesh=station.peer.mesh)
+        self.stack.callback(replica.close)
+        return await self.stack.enter_async_context(
+            assembly.replicating(station, replica, caretaking=True)
+        )
+
+    async def call(self, *args: object, kind: str = KIND, **fields: Any) -> str:
+        called = await call(self.owner.peer, *args, kind=kind, **fields)
+        self.called[called.job] = self.now_s
+        return called.job
+
+    async def set_rules(self, rules: Rules) -> None:
+        await asyncio.sleep(1)
+        peer = self.owner.peer
+        prev = peer.history.tail(subjects.control(peer.mesh, "rules"))
+        draft = peer.author.draft(ops.MeshRules, ops.RulesBody(rules=rules), prev=prev)
+        await commit_control(peer, draft)
+
+    async def need(self, job: str, kind: str = KIND) -> Need:
+        peer = self.owner.peer
+        (record,) = await peer.log.read_subjects([subjects.call(peer.mesh, 1, kind, job)])
+        return Need(kind=kind, job=job, seed=selection.seed_of(record.payload))
+
+    async def order(self, job: str, workers: list[Worker]) -> list[str]:
+        """Who should claim a job, by the draws alone."""
+        candidates = [
+            Candidate(
+                did=worker.peer.author.did,
+                kinds=(KIND,),
+                weight=worker.settings.traits.weight,
+            )
+            for worker in workers
+        ]
+        need = await self.need(job)
+        return [drawn.candidate.did for drawn in selection.ranked(need, candidates)]
+
+    async def claims(self, job: str, kind: str = KIND) -> int:
+        """How many claims were written for a job."""
+        view = await self.owner.peer.read_lane(kind, job)
+        return sum(isinstance(one.entry.op, ops.JobClaim) for one in view.history)
+
+    async def state(self, job: str, kind: str = KIND) -> str:
+        view = await self.owner.peer.read_lane(kind, job)
+        return view.lane.job.state.value if view.lane.job else "unknown"
+
+    def started_after_s(self, job: str) -> float:
+        return next(ran.at_s for ran in self.runs if ran.job == job) - self.called[job]
+
+    def who_ran(self, job: str) -> str:
+        (ran,) = (ran for ran in self.runs if ran.job == job)
+        return ran.by
+
+
+@asynccontextmanager
+async def drawing(timeless: TimelessMesh, rules: Rules = DRAWN) -> AsyncIterator[DrawingMesh]:
+    async with AsyncExitStack() as stack:
+        mesh = DrawingMesh(timeless, rules, stack)
+        await mesh.open()
+        yield mesh

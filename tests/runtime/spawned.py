@@ -1,0 +1,87 @@
+"""Handlers at the top level of a module, where another process finds them."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from antiphon import GiveUp, JobContext
+
+SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
+
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+async def slowly(a: int) -> int:
+    await asyncio.sleep(0.01)
+    return a
+
+
+def whoami() -> list[int]:
+    return [os.getpid(), os.getppid()]
+
+
+def environment() -> dict[str, str]:
+    return dict(os.environ)
+
+
+def open_files() -> list[str]:
+    found = []
+    for entry in Path("/proc/self/fd").iterdir():
+        try:
+            found.append(str(entry.readlink()))
+        except OSError:
+            continue
+    return found
+
+
+def about(ctx: JobContext) -> list[object]:
+    ctx.progress(0.5, "half")
+    return [ctx.kind, ctx.attempt, ctx.fence]
+
+
+def missing_file() -> None:
+    raise FileNotFoundError("no such file")
+
+
+def hopeless() -> None:
+    raise GiveUp("never")
+
+
+def leave() -> None:
+    sys.exit(3)
+
+
+def crash() -> None:
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+ORPHAN = """
+import subprocess, sys
+child = subprocess.Popen(sys.argv[1:], start_new_session=True, stdout=subprocess.DEVNULL)
+print(child.pid)
+"""
+
+
+def endless(notes: str) -> None:
+    """Start a family, some of whom run away from home, write down who they are, and stay."""
+    family = [subprocess.Popen(SLEEPER), subprocess.Popen(SLEEPER, start_new_session=True)]
+    ran_away = subprocess.run(
+        [sys.executable, "-c", ORPHAN, *SLEEPER], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+    pids = [os.getpid(), *(one.pid for one in family), int(ran_away)]
+    Path(notes).write_text(" ".join(map(str, pids)))
+    time.sleep(600)
+
+
+def stubborn(notes: str) -> None:
+    """Say who is here, and take no notice of anything."""
+    Path(notes).write_text(str(os.getpid()))
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while True:
+        time.sleep(1)

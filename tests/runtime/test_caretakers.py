@@ -1,0 +1,84 @@
+"""Several full nodes look after one mesh without getting in each other's way."""
+
+import asyncio
+
+import pytest
+
+from antiphon.core import ops
+from tests.runtime.drawing import QUEUED, drawing
+from tests.runtime.timeless import in_no_time
+
+
+async def expiries(mesh) -> list[tuple[str, str]]:
+    """(author, verdict) of every expiry that was written."""
+    found = []
+    for job in mesh.called:
+        view = await mesh.owner.peer.read_lane("test.draw", job)
+        found += [
+            (one.entry.op.author, one.verdict.value)
+            for one in view.history
+            if isinstance(one.entry.op, ops.JobExpire)
+        ]
+    return found
+
+
+async def abandoned(mesh, jobs: int) -> None:
+    """Jobs whose holder went away for good."""
+    mesh.takes_s = 1_000
+    worker = await mesh.worker(slots=jobs)
+    for number in range(jobs):
+        await mesh.call(number)
+    await asyncio.sleep(2)
+    worker.peer.engine.sever()
+
+
+class Writes:
+    """Counts what full nodes try to write."""
+
+    def __init__(self, nodes) -> None:
+        self.tried = 0
+        for node in nodes:
+            node.peer.commit = self._counting(node.peer.commit)
+
+    def _counting(self, commit):
+        async def counted(draft, **options):
+            self.tried += isinstance(draft.op, ops.JobExpire)
+            return await commit(draft, **options)
+
+        return counted
+
+
+@pytest.mark.req("M5", "M8")
+def test_each_expiry_is_written_by_one_of_them_and_they_share_the_work():
+    async def story(timeless):
+        async with drawing(timeless, QUEUED) as mesh:
+            nodes = [await mesh.node() for _ in range(3)]
+            writes = Writes(nodes)
+            await abandoned(mesh, 24)
+            await asyncio.sleep(45)
+            found = await expiries(mesh)
+            assert len(found) == 24
+            assert {verdict for _, verdict in found} == {"ok"}
+            assert len({author for author, _ in found}) == 3
+            assert writes.tried <= 26, "almost nobody tried what another was about to write"
+
+    in_no_time(story)
+
+
+def test_a_lone_full_node_expires_at_once_and_a_dead_colleague_costs_one_turn():
+    async def story(timeless):
+        async with drawing(timeless, QUEUED) as mesh:
+            await mesh.node()
+            await abandoned(mesh, 8)
+            await asyncio.sleep(32)
+            assert len(await expiries(mesh)) == 8
+            dead = await mesh.node()
+            await asyncio.sleep(5)
+            await abandoned(mesh, 8)
+            await asyncio.sleep(26)
+            dead.peer.engine.sever()
+            await asyncio.sleep(8)
+            assert len(await expiries(mesh)) == 8 + 8
+            dead.peer.engine.heal()
+
+    in_no_time(story)

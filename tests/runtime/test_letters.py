@@ -1,0 +1,135 @@
+"""Which revocations and evidence of members the gate stores: what the rules accept, once."""
+
+from contextlib import asynccontextmanager
+
+import pytest
+
+from antiphon.core import codec, ops, signing, subjects
+from antiphon.core.grants import token_of
+from antiphon.core.rules import Rules
+from antiphon.core.terms import Terms, payloads
+from antiphon.errors import LostRace, Rejected
+from antiphon.runtime.keys import SeedKeyring
+from antiphon.runtime.letters import Letters
+from antiphon.runtime.members import Member, MemberBook
+from antiphon.runtime.peer import commit_control
+from tests.runtime.meshes import a_mesh
+
+CLOSED = Rules(max_drift_ms=100)
+ALL = Terms(can=("all",))
+
+
+class Desk:
+    """The gate's desk, and people who know how to sign."""
+
+    def __init__(self, mesh, tmp_path, gate, owner):
+        self.mesh, self.gate, self.owner = mesh, gate, owner
+        members = MemberBook(tmp_path)
+        members.keep(Member(node="n", user="U1", door="D1", alias="", joined_s=0))
+        self.letters = Letters(gate.peer, members)
+
+    async def grant(self, giver, to: str) -> str:
+        """A delegation on the log; its id."""
+        owner, token = self.gate.peer.control.owner, self.mesh.entropy.token
+        (payload,) = payloads(ALL, issuer=giver.keyring.did, audience=to, owner=owner, nonce=token)
+        delegation = giver.keyring.delegate(payload)
+        body = ops.DelegateBody(token=token_of(delegation.raw))
+        await self.bring(giver, ops.UcanDelegate, body)
+        return delegation.cid
+
+    async def bring(self, by, kind, body) -> None:
+        await by.peer.sync_control()
+        await commit_control(by.peer, by.peer.author.draft(kind, body, prev=0))
+
+    def revocation(self, by, cid: str, **how):
+        return by.peer.author.draft(ops.UcanRevoke, ops.RevokeBody(cid=cid), **{"prev": 0, **how})
+
+    async def refusal(self, payload: bytes, user: str = "U1") -> str:
+        with pytest.raises(Rejected) as caught:
+            await self.letters.accept(user, payload)
+        return caught.value.reason
+
+
+@asynccontextmanager
+async def a_desk(tmp_path):
+    async with a_mesh("memory", CLOSED) as mesh:
+        yield Desk(mesh, tmp_path, await mesh.station(), await mesh.station(mesh.owner))
+
+
+async def test_the_issuer_and_those_above_take_back_once(tmp_path):
+    async with a_desk(tmp_path) as at:
+        alice, bob, carol = [await at.mesh.station() for _ in range(3)]
+        await at.grant(at.owner, alice.keyring.did)
+        to_bob = await at.grant(alice, bob.keyring.did)
+        to_carol = await at.grant(bob, carol.keyring.did)
+        draft = at.revocation(bob, to_carol)
+        accepted = await at.letters.accept("U1", draft.payload)
+        assert accepted == (
+            subjects.control(at.mesh.mesh, f"revoke.{to_carol}"),
+            draft.op_id,
+            0,
+        )
+        seq = await commit_control(bob.peer, draft)
+        with pytest.raises(LostRace):
+            await at.letters.accept("U1", at.revocation(alice, to_carol).payload)
+        again = at.revocation(bob, to_carol, prev=seq)
+        assert await at.refusal(again.payload) == "already"
+        assert await at.letters.accept("U1", at.revocation(alice, to_carol, prev=seq).payload)
+        assert await at.refusal(at.revocation(carol, to_bob).payload) == "no_chain"
+
+
+async def test_nobody_fills_the_place_of_its_own_revocation(tmp_path):
+    async with a_desk(tmp_path) as at:
+        alice = await at.mesh.station()
+        cid = await at.grant(at.owner, alice.keyring.did)
+        assert await at.refusal(at.revocation(alice, cid).payload) == "no_chain"
+        # In the book it now stands above the owner, and so above everything.
+        await at.grant(alice, at.owner.keyring.did)
+        assert await at.refusal(at.revocation(alice, cid).payload) == "no_chain"
+
+
+async def test_what_the_rules_would_reject_is_not_stored(tmp_path):
+    async with a_desk(tmp_path) as at:
+        alice = await at.mesh.station()
+        await at.grant(at.owner, alice.keyring.did)
+        cid = await at.grant(alice, SeedKeyring(bytes(32)).did)
+        draft = at.revocation(alice, cid)
+        assert await at.refusal(draft.payload, user="U9") == "member"
+        assert await at.refusal(b"junk") == "op"
+        assert await at.refusal(draft.payload + b" ") == "op"
+        body = ops.ClaimBody(kind="a", job="1" * 64, lease_ms=5000)
+        claim = alice.peer.author.draft(ops.JobClaim, body, prev=0)
+        assert await at.refusal(claim.payload) == "op"
+        for fields, reason in (
+            ({"hlc": (draft.op.hlc[0] + 10**7, 0)}, "drift"),
+            ({"deps": ((1, "blake3:" + "0" * 64),)}, "missing_dep"),
+            ({"body": ops.RevokeBody(cid="b" + "a" * 58)}, "no_chain"),
+        ):
+            assert await at.refusal(resigned(alice.keyring, draft.op, **fields)) == reason
+
+
+async def test_evidence_is_stored_where_it_proves_something(tmp_path):
+    async with a_desk(tmp_path) as at:
+        liar, witness = await at.mesh.station(), await at.mesh.station()
+        claim = ops.ClaimBody(kind="a", job="1" * 64, lease_ms=5000)
+        first = liar.peer.author.draft(ops.JobClaim, claim, prev=0)
+        second = resigned(liar.keyring, first.op, prev=1)
+        texts = first.payload.decode(), second.decode()
+
+        def shown(one: str, two: str):
+            body = ops.EvidenceBody(node=liar.keyring.did, first=one, second=two)
+            return witness.peer.author.draft(ops.MeshEvidence, body, prev=0)
+
+        assert await at.refusal(shown(texts[0], texts[0]).payload) == "proof"
+        true = shown(*texts)
+        assert await at.letters.accept("U1", true.payload)
+        seq = await commit_control(witness.peer, true)
+        again = resigned(witness.keyring, true.op, prev=seq)
+        assert await at.refusal(again) == "already"
+
+
+def resigned(key: SeedKeyring, op, **changes) -> bytes:
+    """The same op, changed, under a signature that holds."""
+    fields = {name: getattr(op, name) for name in op.__struct_fields__}
+    text = codec.encode(type(op)(**{**fields, **changes}))
+    return signing.frame(text, signing.Block(sig=key.sign(signing.OP_TYPE, text).hex()))

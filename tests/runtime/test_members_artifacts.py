@@ -1,0 +1,98 @@
+"""Artifacts of members: on a mesh as people host it, over its gate, by its log's word."""
+
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+
+from antiphon import Mesh
+from antiphon.core.terms import Terms
+from antiphon.errors import EngineDenied, Rejected
+from antiphon.runtime.artifacts import Artifacts
+from antiphon.runtime.blob_rights import BlobRights
+from antiphon.runtime.home import Home
+from antiphon.sdk import hosting
+from tests.runtime.by_hand import called, completed
+from tests.runtime.meshes import KIND, a_mesh
+
+BIG = bytes(range(256)) * 8_000
+
+
+def output_file(folder, data):
+    (folder / "source").write_bytes(data)
+    return folder / "source"
+
+
+@asynccontextmanager
+async def hosted(directory, **members):
+    """A hosted mesh, and the meshes that its owner and its members have opened."""
+    listen = hosting.Listen(host="127.0.0.1", port=0, names=("127.0.0.1",))
+    async with AsyncExitStack() as stack:
+        home = directory / "owner"
+        here = await stack.enter_async_context(
+            hosting.found_and_host(home, name="files", listen=listen)
+        )
+        owner = await stack.enter_async_context(Mesh.open(home=home))
+        await stack.enter_async_context(here.gate(owner.peer))
+        opened = [owner]
+        for alias, terms in members.items():
+            place = Home(directory / alias)
+            await hosting.redeem(place, hosting.invite(Home(home), terms), alias=alias)
+            opened.append(await stack.enter_async_context(Mesh.open(home=place.path)))
+        yield opened
+
+
+@pytest.mark.nats
+async def test_a_worker_reads_its_jobs_inputs_and_its_outputs_reach_the_owner(tmp_path):
+    terms = Terms(can=("claim",), kinds=("render.*",), alias="gpu")
+    async with hosted(tmp_path, gpu=terms) as (owner, worker):
+        source = await owner.keep(output_file(tmp_path, BIG), "in.bin")
+        made = await worker.keep(output_file(tmp_path, BIG[::-1]), "out.bin")
+        job = await completed(owner.peer, worker.peer, "render.video", made, inputs=(source,))
+        handle = worker.job("render.video", job.job)
+        await worker.fetch(source, tmp_path / "in", of=handle)
+        assert (tmp_path / "in").read_bytes() == BIG
+        await owner.fetch(made, tmp_path / "out")
+        assert (tmp_path / "out").read_bytes() == BIG[::-1]
+        with pytest.raises(EngineDenied):
+            await worker.fetch(made.hash, tmp_path / "none")
+
+
+@pytest.mark.nats
+async def test_a_blob_of_another_kind_is_not_had_by_naming_it_oneself(tmp_path):
+    both = Terms(can=("claim", "schedule"), kinds=("render.*",), alias="gpu")
+    async with hosted(tmp_path, gpu=both) as (owner, member):
+        secret = await owner.keep(output_file(tmp_path, BIG), "secret.bin")
+        theirs = await completed(owner.peer, owner.peer, "secret.plan", secret)
+        with pytest.raises(EngineDenied):
+            await member.fetch(secret, tmp_path / "x", of=member.job("secret.plan", theirs.job))
+        mine = await called(member.peer, "render.video", inputs=(secret,))
+        with pytest.raises(Rejected):
+            await member.fetch(secret, tmp_path / "x", of=member.job("render.video", mine.job))
+        done = await completed(member.peer, member.peer, "render.video", secret)
+        with pytest.raises(Rejected):
+            await member.fetch(secret, tmp_path / "x", of=member.job("render.video", done.job))
+        assert not (tmp_path / "x").exists()
+        own = await member.keep(output_file(tmp_path, BIG[1:]), "own.bin")
+        done = await completed(member.peer, member.peer, "render.video", own)
+        await member.fetch(own, tmp_path / "x", of=member.job("render.video", done.job))
+        assert (tmp_path / "x").read_bytes() == BIG[1:]
+
+
+async def test_only_accepted_records_name_a_blob(tmp_path):
+    async with a_mesh("memory") as mesh:
+        one, two, keeper = [(await mesh.station()).peer for _ in range(3)]
+        rights = BlobRights(keeper, {"U1": one.author.did, "U2": two.author.did}.get)
+        made = await Artifacts(one.engine.blobs).keep(output_file(tmp_path, BIG), "x")
+        read = await called(one, KIND, inputs=(made,))
+        wrote = await completed(one, two, KIND, made)
+        asked = [(user, job.job) for job in (read, wrote) for user in ("U1", "U2")]
+        said = [await rights.vouches(user, KIND, job, made.hash) for user, job in asked]
+        assert said == ["own", "others", "others", "own"]
+        for user, kind, job in (
+            ("U3", KIND, read.job),
+            ("U1", "test.other", read.job),
+            ("U1", KIND, "0" * 64),
+            ("U1", "", ""),
+        ):
+            assert await rights.vouches(user, kind, job, made.hash) == "nobody"
+        assert await rights.vouches("U2", KIND, read.job, "blake3:" + "0" * 64) == "nobody"

@@ -1,0 +1,26 @@
+"""What fails in the background while nobody waits for it is not shouted about."""
+
+import asyncio
+import gc
+
+from antiphon.errors import Unavailable
+from tests.runtime.meshes import a_mesh
+
+
+async def test_a_confirmation_that_nobody_waited_for_fails_in_silence():
+    shouted = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, told: shouted.append(told["message"]))
+    async with a_mesh("memory") as mesh:
+        peer = (await mesh.station()).peer
+
+        async def away(*_args, **_kwargs):
+            raise Unavailable("the connection broke before the answer came")
+
+        peer.log.confirm = away
+        peer.confirm_soon(peer.confirmed + 1)
+        await asyncio.sleep(0.01)
+        peer._confirming = None
+        gc.collect()
+        await asyncio.sleep(0)
+    assert shouted == []
