@@ -27,6 +27,18 @@ async def test_killed_workers_and_a_killed_server_lose_nothing_and_nothing_count
     assert said["executions"] >= 40
 
 
+@pytest.mark.timeout(600)
+async def test_a_long_storm_over_twelve_workers(capsys):
+    """2,000 jobs of 20 to 200 ms, 300 strikes against workers, 20 against the server."""
+    storm = Storm(workers=12, jobs=2_000, kills=300, server_kills=20, replicas=1, seed=11)
+    code = await workers.run(storm)
+    said = told(capsys)
+    assert code == 0, said
+    assert (said["jobs"], said["lost"], said["accepted_twice"]) == (2_000, 0, 0)
+    assert said["kills"] >= 300
+    assert said["server_kills"] >= 20
+
+
 async def test_sites_that_are_late_half_open_or_cut_off_lose_nothing(capsys):
     weather = partition.Weather(workers=3, jobs=40, faults=6, seed=2)
     code = await partition.run(weather)

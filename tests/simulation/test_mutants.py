@@ -9,6 +9,7 @@ from antiphon.core.grants import Grants
 from antiphon.core.ops import JobExpire
 from antiphon.core.ucan import Chain, chain, signatures
 from antiphon.engines.memory.log import LogStore
+from antiphon.runtime import worker
 from antiphon.runtime.serving import Server
 from antiphon.testing import mutants
 
@@ -21,6 +22,7 @@ CAUGHT_BY = {
     "routes_unread": {"routed"},
     "proofs_unread": {"proved"},
     "seals_unread": {"seals_are_true"},
+    "second_life": {"one_run_per_fence"},
 }
 ON_CHAINED_WORLDS = {
     "revocation_ignored": {"leases_end", "truly_held"},
@@ -42,6 +44,7 @@ def patchable():
         transitions.stands_for,
         transitions._is_proved,
         seals._judge_content,
+        worker.HELD,
         Server._write,
         LogStore.append,
         lanes._judge,

@@ -30,6 +30,7 @@ from antiphon.core.rules import PROTOCOL
 from antiphon.core.ucan import Chain, signatures
 from antiphon.core.ucan import chain as chain_rules
 from antiphon.engines.memory.log import LogStore
+from antiphon.runtime import worker
 from antiphon.runtime.serving import Server
 from antiphon.runtime.tenure import Tenure
 from antiphon.testing.simulation.plans import Outcome, Plan
@@ -270,6 +271,13 @@ def seals_unread() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def second_life() -> Iterator[None]:
+    """A worker back with its dead predecessor's key renews that one's tenure, and runs it again."""
+    with patched(worker, "HELD", frozenset()):
+        yield
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
     mutant.__name__: mutant
     for mutant in (
@@ -291,6 +299,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         routes_unread,
         proofs_unread,
         seals_unread,
+        second_life,
     )
 }
 

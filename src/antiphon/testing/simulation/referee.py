@@ -9,8 +9,7 @@ acknowledgement, each run of a handler.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final
 
 from blake3 import blake3
@@ -62,7 +61,7 @@ class Referee:
         """Asked about each op that an honest key signs; a trap that says True has sprung."""
         self._tails: dict[str, int] = {}
         self._signed_at: dict[tuple[str, int, int], bytes] = {}
-        self._running: dict[tuple[Key, str], str] = {}
+        self._ran: dict[tuple[Key, str], str] = {}
         self._digest = blake3()
         self._announce = log.announce
         log.announce = self.committed
@@ -186,18 +185,16 @@ class Referee:
             what = f"{name} says {applied.verdict.value}, the log {self.verdicts[seq - 1].value}"
             self.accuse("all_agree", what, facts.key_of(applied.record), seq)
 
-    @contextmanager
-    def running(self, name: str, key: Key, fence: str) -> Iterator[None]:
-        """A handler runs: never twice at once under one fence."""
-        other = self._running.get((key, fence))
+    def ran(self, name: str, key: Key, fence: str) -> None:
+        """A handler begins to run: each fence is good for one run, and not for a second one later.
+
+        A worker that comes back with its dead predecessor's key must not go on under its fence.
+        """
+        other = self._ran.get((key, fence))
         if other is not None:
-            what = f"{name} runs it under {fence} while {other} does"
+            what = f"{name} runs it under {fence}, under which {other} did"
             self.accuse("one_run_per_fence", what, key)
-        self._running[key, fence] = name
-        try:
-            yield
-        finally:
-            self._running.pop((key, fence), None)
+        self._ran[key, fence] = name
 
     # --- what it knows ----------------------------------------------------------------------
 

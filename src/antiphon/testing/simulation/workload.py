@@ -102,8 +102,8 @@ class Workload:
 
         async def work(number: int, duration_ms: int, fails: int, ctx: JobContext) -> object:
             self.runs += 1
-            with referee.running(name, (kind, ctx.job), ctx.fence):
-                await asyncio.sleep(duration_ms / 1000)
+            referee.ran(name, (kind, ctx.job), ctx.fence)
+            await asyncio.sleep(duration_ms / 1000)
             if ctx.attempt <= fails:
                 raise RuntimeError(f"attempt {ctx.attempt} of {number} fails")
             return {"number": number}
