@@ -15,8 +15,9 @@ import asyncio
 import re
 import secrets
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
 
 import msgspec
 from blake3 import blake3
@@ -213,25 +214,11 @@ class NatsBlobs:
         return Index(part=part, size=size, runs=_runs(seqs))
 
     async def _download(self, index: Index, digest: str) -> AsyncGenerator[bytes]:
-        hasher = blake3()
-        flying: deque[asyncio.Task[bytes]] = deque()
-        try:
-            for seq in index.sequences():
-                if len(flying) >= MAX_CHUNKS_IN_FLIGHT:
-                    chunk = await flying.popleft()
-                    hasher.update(chunk)
-                    yield chunk
-                flying.append(asyncio.create_task(self._chunk(seq, index.part, digest)))
-            while flying:
-                chunk = await flying.popleft()
-                hasher.update(chunk)
-                if not flying and f"blake3:{hasher.hexdigest()}" != digest:
-                    break  # the last chunk is held back: a bad blob never looks whole
+        parts = (self._chunk(seq, index.part, digest) for seq in index.sequences())
+        ahead = MAX_CHUNKS_IN_FLIGHT - 1
+        async with aclosing(verified(parts, digest, ahead=ahead, where="is stored")) as stream:
+            async for chunk in stream:
                 yield chunk
-        finally:
-            await cancel_all(flying)
-        if f"blake3:{hasher.hexdigest()}" != digest:
-            raise Corrupt(f"what is stored as {digest} hashes to something else")
 
     async def _chunk(self, seq: int, part: str, digest: str) -> bytes:
         record = await self._records.at(seq)
@@ -308,6 +295,34 @@ def _runs(seqs: list[int]) -> list[tuple[int, int]]:
         else:
             runs.append((seq, 1))
     return runs
+
+
+async def verified(
+    parts: Iterator[Coroutine[Any, Any, bytes]], digest: str, *, ahead: int, where: str
+) -> AsyncGenerator[bytes]:
+    """A blob's parts in their order, `ahead` of them asked for before they are needed.
+
+    The last one is held back until all hash to `digest`: a bad blob never looks whole.
+    """
+    hasher = blake3()
+    flying: deque[asyncio.Task[bytes]] = deque()
+    try:
+        for part in parts:
+            flying.append(asyncio.create_task(part))
+            if len(flying) > ahead:
+                chunk = await flying.popleft()
+                hasher.update(chunk)
+                yield chunk
+        while flying:
+            chunk = await flying.popleft()
+            hasher.update(chunk)
+            if not flying and f"blake3:{hasher.hexdigest()}" != digest:
+                break
+            yield chunk
+    finally:
+        await cancel_all(flying)
+    if f"blake3:{hasher.hexdigest()}" != digest:
+        raise Corrupt(f"what {where} as {digest} hashes to something else")
 
 
 async def cancel_all(tasks: deque[asyncio.Task[int]] | deque[asyncio.Task[bytes]]) -> None:

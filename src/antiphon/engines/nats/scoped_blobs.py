@@ -10,16 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import NoReturn
 
 import msgspec
-from blake3 import blake3
 
 from antiphon.engines.nats import blob_errands as errands
 from antiphon.engines.nats import wire
 from antiphon.engines.nats.blob_errands import Errand, Taken
-from antiphon.engines.nats.blobs import cancel_all, check_digest, even
+from antiphon.engines.nats.blobs import cancel_all, check_digest, even, verified
 from antiphon.engines.nats.connection import Connection
 from antiphon.engines.nats.pipeline import Pipeline, Reply
 from antiphon.errors import Corrupt, EngineDenied, Malformed, Rejected, Unavailable
@@ -98,25 +97,11 @@ class ScopedBlobs:
     # --- inside -----------------------------------------------------------------------------
 
     async def _download(self, steps: str, count: int, digest: str) -> AsyncGenerator[bytes]:
-        hasher = blake3()
-        flying: deque[asyncio.Task[bytes]] = deque()
-        try:
-            for number in range(count):
-                if len(flying) >= errands.WINDOW:
-                    chunk = await flying.popleft()
-                    hasher.update(chunk)
-                    yield chunk
-                flying.append(asyncio.create_task(self._step(f"{steps}.{number}", digest)))
-            while flying:
-                chunk = await flying.popleft()
-                hasher.update(chunk)
-                if not flying and f"blake3:{hasher.hexdigest()}" != digest:
-                    break  # the last chunk is held back: a bad blob never looks whole
+        parts = (self._step(f"{steps}.{number}", digest) for number in range(count))
+        ahead, where = errands.WINDOW - 1, "the mesh's gate gave"
+        async with aclosing(verified(parts, digest, ahead=ahead, where=where)) as stream:
+            async for chunk in stream:
                 yield chunk
-        finally:
-            await cancel_all(flying)
-        if f"blake3:{hasher.hexdigest()}" != digest:
-            raise Corrupt(f"what the mesh's gate gave as {digest} hashes to something else")
 
     async def _begin(self, errand: Errand) -> Taken:
         subject = errands.asking(self._mesh, self._user)
