@@ -149,10 +149,7 @@ async def _wait(mesh: Mesh, handle: JobHandle[Any], wish: Wish) -> Any:
         try:
             result = await handle.result(timeout_s=wish.timeout_s)
         except TimeoutError:
-            problem = Unavailable(
-                f"job {short(handle.id)} did not end within {wish.timeout_s:g} s; it goes on",
-                hint=f"antiphon show {short(handle.id)}",
-            )
+            problem = still_going(handle, wish)
         except AntiphonError as error:
             problem = error
         finally:
@@ -161,6 +158,14 @@ async def _wait(mesh: Mesh, handle: JobHandle[Any], wish: Wish) -> Any:
     if problem is not None:
         raise problem
     return result
+
+
+def still_going(handle: JobHandle[Any], wish: Wish) -> Unavailable:
+    """What to say when the person's patience ended before the job did."""
+    return Unavailable(
+        f"job {short(handle.id)} did not end within {wish.timeout_s:g} s; it goes on",
+        hint=f"antiphon show {short(handle.id)}",
+    )
 
 
 async def _hear_progress(mesh: Mesh, handle: JobHandle[Any], said: list[str]) -> None:

@@ -12,7 +12,14 @@ from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from antiphon.errors import AntiphonError, Corrupt, JobFailed, Unavailable
-from antiphon.interfaces.cli.awaiting import Wish, called, narrate, progress_words, say_known
+from antiphon.interfaces.cli.awaiting import (
+    Wish,
+    called,
+    narrate,
+    progress_words,
+    say_known,
+    still_going,
+)
 from antiphon.interfaces.cli.exits import Exit
 from antiphon.interfaces.cli.get import output_object
 from antiphon.interfaces.cli.options import print_json, short
@@ -127,10 +134,7 @@ async def _await_end(
             try:
                 ended = await handle.end(timeout_s=wish.timeout_s)
             except TimeoutError:
-                problem = Unavailable(
-                    f"job {short(handle.id)} did not end within {wish.timeout_s:g} s; it goes on",
-                    hint=f"antiphon show {short(handle.id)}",
-                )
+                problem = still_going(handle, wish)
             except AntiphonError as error:
                 problem = error
             finally:
