@@ -33,6 +33,7 @@ from antiphon.runtime.home import Home
 from antiphon.runtime.peer import Peer
 from antiphon.testing.simulation.facts import Key
 from bench.report import percentile
+from chaos.hearing import heard
 from chaos.reckoning import Reckoner, reckon
 from chaos.witness import Reader, Tally
 
@@ -81,13 +82,7 @@ class CommandWorker:
         return worker
 
     async def hears(self, event: str) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        async with asyncio.timeout(PATIENCE_S):
-            while line := await self.process.stdout.readline():
-                told: dict[str, Any] = json.loads(line)
-                if told["event"] == event:
-                    return told
-        raise SystemExit(f"a worker ended before it said {event!r}")
+        return await heard(self.process, event, within_s=PATIENCE_S)
 
     async def drained_s(self) -> float:
         """SIGTERM, and how long it takes to end."""

@@ -32,6 +32,7 @@ from antiphon.runtime import client
 from antiphon.runtime.handlers import call_text
 from antiphon.runtime.home import Home
 from antiphon.runtime.node import FullNode
+from chaos.hearing import heard
 from chaos.slow_worker import KIND
 
 RULES = Rules(
@@ -76,13 +77,7 @@ class SlowWorker:
 
     async def hears(self, event: str) -> dict[str, Any]:
         """Wait for the process to say something."""
-        assert self.process.stdout is not None
-        async with asyncio.timeout(PATIENCE_S):
-            while line := await self.process.stdout.readline():
-                told: dict[str, Any] = json.loads(line)
-                if told["event"] == event:
-                    return told
-        raise SystemExit(f"a worker ended before it said {event!r}")
+        return await heard(self.process, event, within_s=PATIENCE_S)
 
     def send(self, number: int) -> None:
         os.kill(self.process.pid, number)
