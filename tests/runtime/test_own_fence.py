@@ -1,0 +1,24 @@
+"""What a tenure writes carries its own fence, also when the lane has moved on without it."""
+
+from antiphon.core import endings, ops
+from antiphon.runtime.tenure import Tenure
+from tests.unit.core.authors import ALICE, BOB
+from tests.unit.core.ledger import Story
+
+
+def test_after_its_lease_was_ended_by_others_it_still_speaks_for_itself():
+    story = Story()
+    story.schedule()
+    story.claim(ALICE, begin=True, at=100, lease_ms=10_000)
+    fence = story.fence
+    tenure = Tenure(
+        None, None, story.lane, story.job, claimed_boot_s=0, loan_s=1, keeper=None, spawn=None
+    )
+    story.expire(BOB, at=10_101)
+    tenure._move(story.lane)
+    assert tenure.job.state.value == "pending"
+    ends = (
+        endings.giving_back(tenure.held),
+        endings.after(tenure.held, ops.Retry(), chance=0.5),
+    )
+    assert [end.fence for end in ends] == [fence, fence]
