@@ -14,7 +14,8 @@ from antiphon.core.rules import EVICTIONS_SINCE
 from antiphon.errors import Conflict, JobFailed, LostRace, Rejected, Unavailable
 
 if TYPE_CHECKING:
-    from antiphon.runtime.peer import LaneView, Peer
+    from antiphon.runtime.lane_reading import LaneView
+    from antiphon.runtime.peer import Peer
 
 CANCEL_TRIES: Final = 8
 

@@ -24,6 +24,7 @@ from antiphon.core.records import Entry
 from antiphon.core.wallet import Wallet
 from antiphon.errors import Corrupt, LostRace, Malformed, OutcomeUnknown, Rejected, Unavailable
 from antiphon.runtime.author import Draft
+from antiphon.runtime.lane_reading import LaneReader, LaneView
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,48 +33,10 @@ if TYPE_CHECKING:
     from antiphon.runtime.author import Author
 
 APPEND_TRIES: Final = 6
-LANE_TRIES: Final = 6
-"""How often a lane is read while the copy that answers lacks a record known to be there."""
 RETRY_BASE_MS: Final = 50
 RETRY_CAP_MS: Final = 2_000
 OPENED_KEPT: Final = 4096
 """Verified records that are remembered for their second meeting."""
-
-
-class Judged(Struct, frozen=True, gc=False):
-    """A record of a lane, opened, with its verdict."""
-
-    entry: Entry
-    verdict: Reason
-
-
-class LaneView(Struct, frozen=True):
-    """A lane as it was read: its records with their verdicts, and the state they lead to."""
-
-    history: list[Judged]
-    lane: Lane
-
-    def verdict_of(self, op_id: str) -> Reason | None:
-        """The verdict on an op of this lane, or None if it is not there."""
-        for judged in reversed(self.history):
-            if judged.entry.op_id == op_id:
-                return judged.verdict
-        return None
-
-    def entry_at(self, seq: int) -> Entry | None:
-        """The record with that sequence, or None."""
-        for judged in self.history:
-            if judged.entry.seq == seq:
-                return judged.entry
-        return None
-
-    @property
-    def called_with(self) -> ops.ScheduleBody | None:
-        """What the job was called with; None where no call was accepted."""
-        job = self.lane.job
-        entry = self.entry_at(job.scheduled_seq) if job is not None else None
-        op = entry.op if entry is not None else None
-        return op.body if isinstance(op, ops.JobSchedule) else None
 
 
 def open_entry(mesh: str, record: Record) -> Entry:
@@ -115,6 +78,7 @@ class Peer:
         self.control_verdicts: dict[int, Reason] = {}
         """Verdicts on all control records: a replica that is made anew asks for each."""
         self._opened: dict[int, Draft] = {}
+        self.lanes = LaneReader(self, author.did)
         self._wallet = Wallet(author.did)
         author.choose_auth = self._choose_auth
 
@@ -246,31 +210,7 @@ class Peer:
         while the lane is being read, and a copy of the log that lacks it is not believed.
         """
         self.confirm_soon(at_least)
-        filters = subjects.lane_filters(self.mesh, kind, job)
-        for attempt in range(LANE_TRIES):
-            if attempt:
-                await self.pause(attempt - 1)
-            found = await self.log.read_subjects(filters)
-            if at_least == 0 or (found and found[-1].seq >= at_least):
-                return await self.judge_lane(found)
-        raise Unavailable(f"this copy of the log does not hold {at_least} yet")
-
-    async def judge_lane(self, found: list[Record]) -> LaneView:
-        """Judge the records of one complete lane from its beginning."""
-        if found:
-            await self.confirm(found[-1].seq)
-        history: list[Judged] = []
-        lane = lanes.EMPTY
-        for record in found:
-            entry = self.open(record)
-            if entry.op is not None and entry.op.deps:
-                outcome = await self.judge(entry, lane)
-            else:
-                outcome = lanes.apply(self.history.at(entry.seq), lane, entry)
-                self.merge(entry)
-            lane = outcome.lane
-            history.append(Judged(entry, outcome.verdict))
-        return LaneView(history, lane)
+        return await self.lanes.read(kind, job, at_least=at_least)
 
     def foresee(self, kind: type[ops.JobOp], body: Struct, lane: Lane, *, prev: int) -> Reason:
         """The verdict that an op would get if it were drafted and committed right now.
@@ -324,10 +264,12 @@ class Peer:
         )
 
     async def _find(self, draft: Draft) -> int | None:
-        """The sequence at which this very record is stored, or None."""
-        for record in await self.log.read_subjects([draft.subject]):
-            if record.payload == draft.payload:
-                return record.seq
+        """The sequence at which this very record is stored, or None.
+
+        Its compare-and-set puts it right behind its predecessor, or nowhere.
+        """
+        async for page in self.log.read_lane([draft.subject], after=draft.op.prev):
+            return page[0].seq if page[0].payload == draft.payload else None
         return None
 
     async def pause(self, attempt: int) -> None:

@@ -29,7 +29,8 @@ from antiphon.errors import AntiphonError, Conflict, EngineDenied, LostRace, Una
 from antiphon.runtime.company import Traits
 from antiphon.runtime.crediting import Credits
 from antiphon.runtime.keeper import Keeper
-from antiphon.runtime.peer import LaneView, Peer
+from antiphon.runtime.lane_reading import LaneView
+from antiphon.runtime.peer import Peer
 from antiphon.runtime.selecting import selecting
 from antiphon.runtime.serving import Server
 from antiphon.runtime.tenure import Tenure

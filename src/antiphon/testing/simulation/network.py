@@ -26,7 +26,7 @@ RECONNECT_S: Final = 2.0
 USUAL: Final = 0.004
 """Messages that go wrong on any day."""
 
-READS: Final = frozenset({"read", "read_subjects", "fetch", "last", "confirm"})
+READS: Final = frozenset({"read", "read_lane", "fetch", "last", "confirm"})
 
 
 class Weather:
