@@ -74,7 +74,7 @@ class Worker:
         self.settings = settings
         self.ready = asyncio.Event()
         self._draining = asyncio.Event()
-        self._credits = Credits(self._free, settings.rates)
+        self._credits = Credits(self._free, settings.rates, lambda: peer.author.is_ahead)
         self._running: set[asyncio.Task[None]] = set()
         self._in_hand: set[tuple[str, str]] = set()
         self._tasks: asyncio.TaskGroup | None = None
@@ -121,7 +121,10 @@ class Worker:
             follower.cancel()
 
     def _free(self) -> int:
-        return 0 if self._draining.is_set() else self.settings.slots - self.busy
+        """None while its clock is ahead: it could only take what others would do."""
+        if self._draining.is_set() or self.peer.author.is_ahead:
+            return 0
+        return self.settings.slots - self.busy
 
     def drain(self) -> None:
         """Take no more work; finish or give back what is in hand; then `run` returns."""
