@@ -77,6 +77,7 @@ class Worker:
         self._credits = Credits(self._free, settings.rates, lambda: peer.author.is_ahead)
         self._running: set[asyncio.Task[None]] = set()
         self._in_hand: set[tuple[str, str]] = set()
+        self._taken_away: set[str] = set()
         self._tasks: asyncio.TaskGroup | None = None
         self._stopping = False
         self._keeper = Keeper()
@@ -163,7 +164,9 @@ class Worker:
                 self._credits.remove(queue)
                 if self._credits.is_empty:
                     raise
-                log.warning("queue_taken_away", problem=denied.message, kind=kind)
+                if kind not in self._taken_away:  # a kind has a queue for each class
+                    self._taken_away.add(kind)
+                    log.warning("queue_taken_away", problem=denied.message, kind=kind)
                 return
             if not self._credits.admit(queue, kind):
                 # Granted while there was room for it, which another delivery took meanwhile.
