@@ -39,7 +39,7 @@ class LaneView(Struct, frozen=True):
     """A lane as it was read: what its records came to, and the state they lead to."""
 
     history: list[Judged]
-    """Every accepted record, and the newest of the others, oldest first."""
+    """Every record that took effect, and the newest of the others, oldest first."""
     lane: Lane
     call: Record | None = None
     """The record by which the job was scheduled."""

@@ -100,7 +100,7 @@ class Auditor:
             return
         for stored in machine.replica.lane_records(*key):
             seq = stored.record.seq
-            if seq not in said and not stored.verdict.is_accepted and len(said) >= REFUSED_KEPT:
+            if seq not in said and stored.verdict is not Reason.OK and len(said) >= REFUSED_KEPT:
                 continue  # of a lane full of junk a light reader keeps the newest of it
             if said.get(seq) is not stored.verdict:
                 what = f"{machine.name} has {stored.verdict.value}, a light reader {said.get(seq)}"
