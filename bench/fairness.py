@@ -185,8 +185,9 @@ async def _waits(peer: Peer, jobs: list[str], workers: list[str], dead: str) -> 
     waits = Waits([], [], 0)
     unfinished = 0
     for job in jobs:
-        records = await peer.log.read_subjects(subjects.lane_filters(peer.mesh, KIND, job))
-        view = await peer.judge_lane(records)
+        filters = subjects.lane_filters(peer.mesh, KIND, job)
+        records = [one async for page in peer.log.read_lane(filters) for one in page]
+        view = await peer.read_lane(KIND, job)
         if view.lane.job is None or not view.lane.job.is_terminal:
             unfinished += 1
             continue

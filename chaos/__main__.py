@@ -5,7 +5,17 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-KNOWN = ("drain", "escape", "hostile", "outsider", "partition", "stale", "tamper", "workers")
+KNOWN = (
+    "clock",
+    "drain",
+    "escape",
+    "hostile",
+    "outsider",
+    "partition",
+    "stale",
+    "tamper",
+    "workers",
+)
 
 
 def main() -> int:

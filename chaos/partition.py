@@ -1,9 +1,9 @@
 """`chaos partition`: workers whose way to the server is late, half open, or cut, at random.
 
 Workers are processes on several sites; each site reaches the server through a proxy of its own
-(`fault_proxy.py`). A site that is frozen believes in its connection for a while: its workers go on
-with what they hold and must stop in time by themselves. Witness, reckoning and keys are those of
-`chaos workers`.
+(`fault_proxy.py`), or has a network of its own whose packets get lost (`namespaces_storm.py`). A
+site that is frozen believes in its connection for a while: its workers go on with what they hold
+and must stop in time by themselves. Witness, reckoning and keys are those of `chaos workers`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import random
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -47,6 +48,15 @@ class Weather(Struct, frozen=True, kw_only=True):
     jobs: int
     faults: int
     seed: int
+    replicas: int = 1
+
+
+class Outcome(NamedTuple):
+    """What a storm left behind."""
+
+    herd: Herd
+    reckoner: Reckoner
+    promised: list[Key]
 
 
 def site(place: Path, number: int, main: Home, proxy: FaultProxy) -> Home:
@@ -56,7 +66,7 @@ def site(place: Path, number: int, main: Home, proxy: FaultProxy) -> Home:
     return home
 
 
-async def blow(
+async def trouble_all(
     proxies: list[FaultProxy], weather: Weather, chance: random.Random, moods: Counter[str]
 ) -> None:
     """One fault after the other on each site, never on all of them at once."""
@@ -77,11 +87,46 @@ async def blow(
             tasks.create_task(trouble(proxy))
 
 
-async def blow_over(
-    place: Path, weather: Weather, moods: Counter[str]
-) -> tuple[Herd, Reckoner, list[Key]]:
-    """The whole storm, and what is left behind it."""
+async def ride_out(
+    home: Home,
+    orders: Sequence[Orders],
+    weather: Weather,
+    faults: Counter[str],
+    blow: Callable[[], Coroutine[None, None, None]],
+) -> Outcome:
+    """Call jobs while the weather is bad, and see what is left behind it.
+
+    Whoever calls and the node that takes care of overdue jobs are outside of it.
+    """
     chance = random.Random(weather.seed)
+    async with AsyncExitStack() as stack:
+        caller = await stack.enter_async_context(assembly.join(home, "client"))
+        await caller.peer.sync_control()
+        keeper = await stack.enter_async_context(assembly.join(home, "node"))
+        replica = await stack.enter_async_context(
+            assembly.owned_replica(home.replica, home, keeper.peer.mesh)
+        )
+        await stack.enter_async_context(assembly.replicating(keeper, replica, caretaking=True))
+        herd = await stack.enter_async_context(Herd(orders, weather.workers, chance))
+        await herd.all_up()
+        async with asyncio.TaskGroup() as tasks:
+            calling = tasks.create_task(
+                call_all(
+                    caller.peer,
+                    weather.jobs,
+                    lambda: (faults.total() + 1) / weather.faults,
+                    chance,
+                )
+            )
+            tasks.create_task(blow())
+        say(f"calm again after {faults.total()} faults")
+        await calm_down(replica, weather.jobs)
+        reckoner = await reckon(home)
+    return Outcome(herd, reckoner, calling.result())
+
+
+async def blow_over(place: Path, weather: Weather, moods: Counter[str]) -> Outcome:
+    """The whole storm, each site behind a proxy."""
     home, logs = Home(place / "home"), place / "logs"
     logs.mkdir()
     async with AsyncExitStack() as stack:
@@ -92,41 +137,22 @@ async def blow_over(
             for _ in range(SITES)
         ]
         homes = [site(place, number, home, proxy) for number, proxy in enumerate(proxies)]
-        caller = await stack.enter_async_context(assembly.join(home, "client"))
-        await caller.peer.sync_control()
-        keeper = await stack.enter_async_context(assembly.join(home, "node"))
-        replica = await stack.enter_async_context(
-            assembly.owned_replica(home.replica, home, keeper.peer.mesh)
-        )
-        await stack.enter_async_context(assembly.replicating(keeper, replica, caretaking=True))
         orders = [Orders(home=one.path, witness=place / "witness", log=logs) for one in homes]
-        herd = await stack.enter_async_context(Herd(orders, weather.workers, chance))
-        await herd.all_up()
-        async with asyncio.TaskGroup() as tasks:
-            calling = tasks.create_task(
-                call_all(
-                    caller.peer,
-                    weather.jobs,
-                    lambda: (moods.total() + 1) / weather.faults,
-                    chance,
-                )
-            )
-            tasks.create_task(blow(proxies, weather, chance, moods))
-        say(f"calm again after {moods.total()} faults")
-        await calm_down(replica, weather.jobs)
-        reckoner = await reckon(home)
-    return herd, reckoner, calling.result()
+        chance = random.Random(weather.seed)
+        return await ride_out(
+            home, orders, weather, moods, lambda: trouble_all(proxies, weather, chance, moods)
+        )
 
 
-async def run(weather: Weather) -> int:
-    begun = time.monotonic()
-    moods: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory(prefix="antiphon-chaos-") as place:
-        herd, reckoner, promised = await blow_over(Path(place), weather, moods)
+def tell(
+    outcome: Outcome, weather: Weather, faults: dict[str, int], begun: float, **more: object
+) -> int:
+    """The report as the last line, and whether it holds."""
     told: dict[str, object] = {
-        **counted(herd, reckoner, promised),
-        "faults": moods.total(),
-        **{mood: moods[mood] for mood in MOODS},
+        **counted(outcome.herd, outcome.reckoner, outcome.promised),
+        "faults": sum(faults.values()),
+        **faults,
+        **more,
         "workers": weather.workers,
         "seed": weather.seed,
         "seconds": round(time.monotonic() - begun, 1),
@@ -135,17 +161,38 @@ async def run(weather: Weather) -> int:
     return 0 if holds(told) else 1
 
 
+async def run(weather: Weather) -> int:
+    begun = time.monotonic()
+    moods: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory(prefix="antiphon-chaos-") as place:
+        outcome = await blow_over(Path(place), weather, moods)
+    return tell(outcome, weather, {mood: moods[mood] for mood in MOODS}, begun)
+
+
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="chaos partition")
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="under 45 s")
+    parser.add_argument("--how", choices=("proxy", "namespaces"), default="proxy")
     parser.add_argument("--faults", type=int)
     parser.add_argument("--jobs", type=int)
     parser.add_argument("--workers", type=int, default=6)
+    parser.add_argument("--replicas", type=int, choices=(1, 3), default=1)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args(argv)
-    faults = args.faults or (15 if args.quick else 150)
+    if args.replicas != 1 and args.how == "proxy":
+        parser.error("--replicas needs --how namespaces: proxies stand before one server only")
+    quick = 15 if args.replicas == 1 else 8  # a cluster takes its time to come back
+    faults = args.faults or (quick if args.quick else 150)
     weather = Weather(
-        workers=args.workers, jobs=args.jobs or faults * 20, faults=faults, seed=args.seed
+        workers=args.workers,
+        jobs=args.jobs or faults * 20,
+        faults=faults,
+        replicas=args.replicas,
+        seed=args.seed,
     )
     telemetry.configure("error", "text")
+    if args.how == "namespaces":
+        from chaos import namespaces_storm
+
+        return namespaces_storm.main(weather)
     return asyncio.run(run(weather))

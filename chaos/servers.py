@@ -28,6 +28,8 @@ from antiphon.runtime.host import SystemClock, SystemEntropy
 
 FOUNDED_WITHIN_S: Final = 60.0
 """A new cluster elects its first leaders meanwhile."""
+SETTLES_S: Final = 2.0
+"""A cluster that is asked for a stream before its servers know each other is silent for 10 s."""
 
 
 class ClusterServer(LocalServer):
@@ -74,15 +76,26 @@ async def running_servers(directory: Path, replicas: int) -> AsyncIterator[list[
         yield servers
 
 
-async def found(home: Home, servers: Sequence[LocalServer], rules: Rules) -> MeshFile:
-    """An open mesh with as many copies of its log as there are servers."""
+async def found(
+    home: Home,
+    servers: Sequence[LocalServer],
+    rules: Rules,
+    *,
+    access: Access | None = None,
+    ca: str = "",
+) -> MeshFile:
+    """An open mesh with as many copies of its log as there are servers.
+
+    By the servers' user and password, unless there is another login, and a certificate to trust.
+    """
     described = MeshFile(
         mesh="",
         name="chaos",
         engine=",".join(server.url for server in servers),
         replicas=len(servers),
+        ca=ca,
     )
-    access = Access(user=servers[0].user, password=servers[0].password)
+    access = access or Access(user=servers[0].user, password=servers[0].password)
     owner = home.key("owner", SystemEntropy())
     recovery = home.key("recovery", SystemEntropy())
     try:
@@ -94,6 +107,8 @@ async def found(home: Home, servers: Sequence[LocalServer], rules: Rules) -> Mes
         owner.release()
     described = msgspec.structs.replace(described, mesh=foundation.mesh)
     deadline = time.monotonic() + FOUNDED_WITHIN_S
+    if len(servers) > 1:
+        await asyncio.sleep(SETTLES_S)
     while True:
         try:
             engine = await connect(described, access, name="founder", create=True)

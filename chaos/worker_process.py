@@ -13,6 +13,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,7 @@ from antiphon.errors import AntiphonError, Unavailable
 from antiphon.runtime.handlers import Handlers
 from antiphon.runtime.home import Home
 from antiphon.runtime.worker import WorkerSettings
+from chaos import namespaces
 from chaos.witness import Witness
 
 AWAITING: Final = "chaos.await"
@@ -44,6 +46,8 @@ class Orders(Struct, frozen=True, kw_only=True):
     log: Path
     slots: int = 2
     drain_s: float = 2.0
+    network: Path | None = None
+    """The network namespace to work in (`namespaces.py`); None for the starter's own."""
 
 
 def die_with_parent() -> None:
@@ -62,7 +66,8 @@ def handlers_of(witness: Witness) -> Handlers:
 
     def blocking(_number: int, work_ms: int, *, ctx: JobContext) -> str:
         with witness.running(ctx.job, ctx.fence):
-            time.sleep(work_ms / 1000)
+            # Not `time.sleep`: under libfaketime that is an error (`clock_faking.py`).
+            threading.Event().wait(work_ms / 1000)
         return ctx.fence
 
     handlers = Handlers()
@@ -104,6 +109,9 @@ def _is_about_the_engine(problem: Exception) -> bool:
 def main(orders: Orders) -> None:
     """The process's whole life: what `multiprocessing` calls after the fork."""
     die_with_parent()
+    if orders.network is not None:
+        namespaces.enter(orders.network)
+        namespaces.end_with_keeper(orders.network)
     handle = os.open(orders.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.dup2(handle, 1)
     os.dup2(handle, 2)

@@ -138,10 +138,12 @@ class OpLog(Protocol):
         shorter than `limit`: `more` says whether there is another.
         """
 
-    async def read_subjects(self, filters: Sequence[str], *, limit: int = 4096) -> list[Record]:
-        """Every record on the given subjects (`*` allowed), oldest first: one lane.
+    def read_lane(self, filters: Sequence[str], *, after: int = 0) -> AsyncIterator[list[Record]]:
+        """Every record above `after` on the given subjects (`*` allowed), oldest first.
 
-        Raises `Rejected(reason="too_large")` beyond `limit`.
+        The records as they stood at one moment, in pages of a bounded weight, none of them
+        empty: a lane may be as long as somebody hostile made it. `Unavailable` where a copy of
+        the log cannot show all of that moment.
         """
 
     async def confirm(self, subject: str, *, after: int, upto: int) -> list[Record]:

@@ -1,14 +1,18 @@
 """A terminal for tests: the real `antiphon` in real processes, in a directory of its own."""
 
+import fcntl
 import json
 import os
+import pty
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Empty, Queue
 from typing import Any, NamedTuple
@@ -106,6 +110,34 @@ class Shell:
             check=False,
         )
         return Answer(done.returncode, done.stdout, done.stderr, time.monotonic() - began)
+
+    def on_screen(self, *words: str, columns: int = 80) -> str:
+        """What a person sees who types it in a terminal of that width, and waits for its end."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        process = subprocess.Popen(
+            [ANTIPHON, *words],
+            cwd=self.directory,
+            env=self.env | {"TERM": "xterm"},
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        seen = bytearray()
+        try:
+            # Linux ends a terminal that nobody holds any more with an error.
+            with suppress(OSError):
+                while piece := os.read(ours, 65536):
+                    seen += piece
+            process.wait(PATIENCE_S)
+        finally:
+            os.close(ours)
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        return seen.decode()
 
     @contextmanager
     def start(self, *words: str, **env: str) -> Iterator[Running]:

@@ -14,6 +14,7 @@ from antiphon.errors import (
     Outdated,
     Rejected,
 )
+from antiphon.interfaces.cli.application import run
 from antiphon.interfaces.cli.exits import EPILOG, Exit, WrongUsage, code_of, complain
 from antiphon.interfaces.cli.jobs import StateName
 from antiphon.interfaces.cli.submit import parse_value
@@ -42,6 +43,18 @@ from antiphon.interfaces.cli.terminal import GLYPHS, STYLES, ago, counted, out, 
 def test_an_argument_is_json_or_a_word(text, value):
     assert parse_value(text) == value
     assert type(parse_value(text)) is type(value)
+
+
+@pytest.mark.parametrize("reason, is_told", [("policy", True), ("kind", False), ("", False)])
+def test_only_words_of_the_rules_are_given_as_the_reason(capsys, reason, is_told):
+    complain(Rejected("it is refused", reason=reason), as_json=False)
+    assert (f"why: {reason}" in capsys.readouterr().err) == is_told
+
+
+def test_a_complaint_about_an_option_names_its_command(capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["antiphon", "worker", "tasks", "--label"])
+    assert run() == Exit.USAGE
+    assert "antiphon worker --help" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["{1", '{"a": }', "[1,", '"open'])

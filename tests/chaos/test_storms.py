@@ -27,6 +27,15 @@ async def test_killed_workers_and_a_killed_server_lose_nothing_and_nothing_count
     assert said["executions"] >= 40
 
 
+async def test_a_cluster_that_loses_servers_in_turn_loses_no_job(capsys):
+    storm = Storm(workers=3, jobs=40, kills=8, server_kills=2, replicas=3, seed=5)
+    code = await workers.run(storm)
+    said = told(capsys)
+    assert code == 0, said
+    assert (said["jobs"], said["replicas"], said["server_kills"]) == (40, 3, 2)
+    assert (said["succeeded"], said["lost"], said["accepted_twice"]) == (40, 0, 0)
+
+
 @pytest.mark.timeout(600)
 async def test_a_long_storm_over_twelve_workers(capsys):
     """2,000 jobs of 20 to 200 ms, 300 strikes against workers, 20 against the server."""

@@ -12,7 +12,8 @@ from antiphon.engines.memory import FaultRates, MemoryEngine, MemoryServer, Rand
 from antiphon.engines.memory.filters import SubjectFilter
 from antiphon.engines.memory.log import LogStore
 from antiphon.errors import Unavailable
-from antiphon.testing.virtual_time import SeededEntropy, VirtualLoop
+from antiphon.testing.host_clock import SeededEntropy
+from antiphon.testing.virtual_time import VirtualLoop
 
 MESH = "m"
 CALLS = "ap.m.call.1.render.*"

@@ -16,6 +16,7 @@ from antiphon.runtime.node import FullNode
 from antiphon.runtime.peer import commit_control
 from antiphon.runtime.replica import Replica
 from antiphon.runtime.worker import Worker, WorkerSettings
+from antiphon.testing.engine_suite.harness import whole_lane
 from tests.runtime.meshes import call
 from tests.runtime.timeless import TimelessMesh
 
@@ -91,7 +92,7 @@ class DrawingMesh:
 
     async def need(self, job: str, kind: str = KIND) -> Need:
         peer = self.owner.peer
-        (record,) = await peer.log.read_subjects([subjects.call(peer.mesh, 1, kind, job)])
+        (record,) = await whole_lane(peer.log, [subjects.call(peer.mesh, 1, kind, job)])
         return Need(kind=kind, job=job, seed=selection.seed_of(record.payload))
 
     async def order(self, job: str, workers: list[Worker]) -> list[str]:

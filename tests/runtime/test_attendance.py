@@ -12,6 +12,7 @@ from antiphon.interfaces.cli.doctor import coordinator_finding
 from antiphon.runtime.attendance import Attendance, News, Standing, ask_once
 from antiphon.runtime.peer import commit_control
 from antiphon.runtime.services import beside
+from antiphon.testing.engine_suite.harness import whole_lane
 from tests.runtime.meshes import a_mesh, call, eventually
 from tests.runtime.timeless import answering, following, in_no_time
 
@@ -86,7 +87,7 @@ def test_an_accepted_op_is_a_sign_of_life_and_a_replayed_one_is_none():
             wrote_ms = mesh.wall.now_ms() - int(LIMIT_S * 900)
             old = await owner.peer.log.fetch(called.seq)
             for number in range(10):
-                end = (await owner.peer.log.read_subjects([old.subject]))[-1].seq
+                end = (await whole_lane(owner.peer.log, [old.subject]))[-1].seq
                 await owner.peer.log.append(
                     old.subject, old.payload, message_id=f"again-{number}", expected_last=end
                 )

@@ -178,7 +178,7 @@ def test_a_restarted_author_never_reuses_a_timestamp(tmp_path):
         wall.ms += step
         author = Author("m" * 16, key, wall, max_drift_ms=2000, mark=FileMark(tmp_path / "mark"))
         issued += [author.tick() for _ in range(3)]
-    assert issued == sorted(set(issued)), "strictly rising over restarts and clock steps"
+    assert len(issued) == len(set(issued)), "none twice, over restarts and clock steps"
 
 
 async def test_a_blocks_own_error_comes_out_as_it_is():

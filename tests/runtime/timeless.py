@@ -17,7 +17,8 @@ from antiphon.runtime.peer import Peer, commit_control
 from antiphon.runtime.presence import Card, Presence
 from antiphon.runtime.replica import Replica
 from antiphon.runtime.services import beside
-from antiphon.testing.virtual_time import HostClock, SeededEntropy, new_loop
+from antiphon.testing.host_clock import HostClock, SeededEntropy
+from antiphon.testing.virtual_time import new_loop
 
 EPOCH_MS = 1_700_000_000_000
 

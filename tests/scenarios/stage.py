@@ -28,6 +28,7 @@ from antiphon.runtime.node import FullNode
 from antiphon.runtime.peer import Peer
 from antiphon.runtime.replica import Replica
 from antiphon.runtime.services import beside
+from antiphon.testing.engine_suite.harness import whole_lane
 from antiphon.testing.local_server import shared_server
 
 LONGEST_WAIT_MS = 6_000
@@ -135,7 +136,7 @@ class Stage:
 
     async def tail(self, subject: str) -> int:
         """The last sequence on a subject."""
-        found = await self._hands.log.read_subjects([subject])
+        found = await whole_lane(self._hands.log, [subject])
         return found[-1].seq if found else 0
 
     async def put(self, subject: str, payload: bytes) -> int:

@@ -37,7 +37,7 @@ class History:
     def add(self, kind, at_ms, *, by="w", ok=True, honest=False, **fields):
         """Commit one op at `at_ms`; `fields` beside the body's own are those in `GIVEN`."""
         given = {name: fields.pop(name) for name in list(fields) if name in GIVEN}
-        manifest = {"args": [], "command": ["@x"], "timeout": 0}
+        manifest = {"args": [], "command": ["@x"], "timeout": 0, **fields.pop("manifest", {})}
         body = {"kind": KIND, **fields}
         body |= {"manifest": manifest} if kind == "schedule" else {"job": JOB}
         home = facts._home(MESH, f"job.{kind}", body)

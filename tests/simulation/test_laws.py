@@ -164,6 +164,37 @@ def test_a_claim_within_a_retry_pause_or_a_cooldown():
     assert cooling.laws_broken == {"patient"}
 
 
+def test_a_claim_after_the_time_to_begin():
+    for at_ms, broken in ((4_999, set()), (5_001, {"begun_in_time"})):
+        history = History()
+        history.add("schedule", 0, by="s", start_by=AT_MS + 5_000)
+        history.add("claim", at_ms, lease_ms=LEASE_MS)
+        assert history.laws_broken == broken
+
+
+@pytest.mark.parametrize("lease_ms", [4_999, 120_001])
+def test_a_lease_that_is_too_short_or_too_long(lease_ms):
+    history = called()
+    history.add("claim", 10, lease_ms=lease_ms)
+    assert history.laws_broken == {"bounded"}
+    renewed, fence = held()
+    renewed.add("claim", 20, lease_ms=lease_ms, fence=fence)
+    assert renewed.laws_broken == {"bounded"}
+
+
+def test_a_renewal_beyond_what_a_tenure_may_last():
+    for protocol, broken in ((1, set()), (2, {"bounded"})):
+        history = History()
+        history.ledger.rules |= {"protocol": protocol, "lease_max_ms": 20_000}
+        history.add("schedule", 0, by="s", manifest={"timeout": 1})
+        fence = history.add("claim", 10, lease_ms=LEASE_MS)
+        for at_ms in (8_000, 16_000):
+            history.add("claim", at_ms, lease_ms=LEASE_MS, fence=fence)
+        assert not history.laws_broken
+        history.add("claim", 21_011, lease_ms=LEASE_MS, fence=fence)
+        assert history.laws_broken == broken
+
+
 def test_an_op_on_a_strange_subject():
     history = called()
     history.add("cancel", 20, subject=SUBJECT.replace("fast", "slow"))

@@ -1,17 +1,27 @@
 """The simulator would notice: each deliberate bug is caught, and the system without it is not."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from antiphon.core import authority, lanes, records, seals, transitions
 from antiphon.core.grants import Grants
-from antiphon.core.ops import JobExpire
+from antiphon.core.ops import JobClaim, JobExpire, JobYield
+from antiphon.core.rules import PROTOCOL
 from antiphon.core.ucan import Chain, chain, signatures
 from antiphon.engines.memory.log import LogStore
+from antiphon.engines.memory.oplog import MemoryLog
 from antiphon.runtime import worker
+from antiphon.runtime.caretaker import Caretaker
+from antiphon.runtime.crediting import Credits
 from antiphon.runtime.serving import Server
 from antiphon.testing import mutants
+from antiphon.testing.simulation.adversary import CHAINED_MENU
+from antiphon.testing.simulation.deeds import DEEDS
+from antiphon.testing.simulation.forgeries import FORGERIES
+from antiphon.testing.simulation.greed import GREED
+from antiphon.testing.simulation.world import run
 
 CAUGHT_BY = {
     "no_fence_check": {"one_result", "final"},
@@ -23,6 +33,14 @@ CAUGHT_BY = {
     "proofs_unread": {"proved"},
     "seals_unread": {"seals_are_true"},
     "second_life": {"one_run_per_fence"},
+    "cooldown_skipped": {"patient"},
+    "start_by_ignored": {"begun_in_time"},
+    "leases_without_bound": {"bounded"},
+    "tenures_without_end": {"bounded"},
+    "attempts_uncounted": {"final"},
+    "slots_uncounted": {"within_slots"},
+    "stolen_calls_unheeded": {"every_job_ends"},
+    "first_page_only": {"light_equals_full"},
 }
 ON_CHAINED_WORLDS = {
     "revocation_ignored": {"leases_end", "truly_held"},
@@ -35,6 +53,7 @@ ON_CHAINED_WORLDS = {
     "any_kind": {"authorised"},
     "anyone_revokes": {"authorised", "fences_rise"},
     "forged_delegations": {"by_right"},
+    "anyone_expires": {"authorised"},
 }
 
 
@@ -48,7 +67,11 @@ def patchable():
         Server._write,
         LogStore.append,
         lanes._judge,
-        dict(transitions.TRANSITIONS[JobExpire]),
+        *(dict(transitions.TRANSITIONS[op]) for op in (JobExpire, JobClaim, JobYield)),
+        Credits.admit,
+        Caretaker._point_to,
+        MemoryLog.read_lane,
+        authority.fault,
         records.open_record,
         authority.has_ended,
         Grants.revoked,
@@ -62,12 +85,28 @@ def patchable():
 
 
 @pytest.mark.parametrize("name", mutants.MUTANTS)
-def test_a_mutant_is_caught_and_its_seed_passes_without_it(name):
-    is_chained = name in ON_CHAINED_WORLDS
-    catch = mutants.hunt(name, range(is_chained, mutants.SEEDS, 1 + is_chained))
-    assert catch is not None, f"{name} survived {mutants.SEEDS} seeds"
+def test_a_mutant_is_caught_and_its_world_passes_without_it(name):
+    plans = mutants.at_once(name, range(mutants.SEEDS))
+    catch = mutants.hunt(name, plans)
+    assert catch is not None, f"{name} survived {len(plans)} seeds"
     assert catch.law in (CAUGHT_BY | ON_CHAINED_WORLDS)[name], catch
-    assert mutants.unmutated([catch.seed], name) == []
+    assert not run(catch.plan).violations
+
+
+def test_a_quick_hunt_goes_where_a_mutant_can_do_harm_and_provokes_it():
+    assert set(ON_CHAINED_WORLDS) == mutants.ABOUT_CHAINS
+    assert [one.seed for one in mutants.at_once("any_root", range(4))] == [1, 3]
+    assert [one.seed for one in mutants.at_once("early_ack", range(4))] == [0, 1, 2, 3]
+    assert [one.seed for one in mutants.anywhere("any_root", range(4))] == [0, 1, 2, 3]
+    assert mutants.at_once("proofs_unread", [0])[0].rules.protocol == PROTOCOL
+    assert mutants.at_once("any_root", [1])[0].stress == ("self_made",)
+    assert mutants.anywhere("any_root", [1])[0].stress == ()
+
+
+def test_what_provokes_a_mutant_is_something_that_happens():
+    happens = {*CHAINED_MENU, *DEEDS, *GREED, *FORGERIES, "unquenchable"}
+    assert {name for names in mutants.PROVOKED_BY.values() for name in names} <= happens
+    assert set(mutants.PROVOKED_BY) <= set(mutants.MUTANTS)
 
 
 @pytest.mark.parametrize("name", mutants.MUTANTS)
@@ -78,11 +117,57 @@ def test_a_mutant_leaves_nothing_behind(name):
     assert patchable() == before
 
 
-def test_a_survivor_fails_the_command(capsys, monkeypatch):
-    harmless = {"harmless": mutants.MUTANTS["early_ack"]}
-    monkeypatch.setattr(mutants, "MUTANTS", harmless)
-    monkeypatch.setattr(mutants, "hunt", lambda *_: None)
-    monkeypatch.setattr(mutants, "unmutated", lambda *_: [])
-    assert mutants.main(["--seeds", "2"]) == 1
-    report = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert (report["mutants"], report["caught"], report["seeds_max"]) == (1, 0, 2)
+@pytest.fixture
+def told(monkeypatch, capsys):
+    """Runs the command on three mutants of which nothing is really run; what it told and did."""
+    checked = []
+
+    def command(*arguments, caught, broken=()):
+        catches = {
+            name: mutants.Catch(name, mutants.at_once(name, [seed])[0], "law", "what")
+            for name, seed in caught.items()
+        }
+        monkeypatch.setattr(
+            mutants, "MUTANTS", dict.fromkeys(("early_ack", "any_root", "seals_unread"))
+        )
+        monkeypatch.setattr(mutants, "hunt", lambda name, _: catches.get(name))
+
+        def run(plan):
+            key = (plan.seed, plan.rules.protocol)
+            checked.append((*key, *plan.stress))
+            found = ["a law"] if key in broken else []
+            return SimpleNamespace(seed=plan.seed, broken=len(found), violations=found)
+
+        monkeypatch.setattr(mutants, "run", run)
+        checked.clear()
+        code = mutants.main(["--processes", "1", *arguments])
+        return code, json.loads(capsys.readouterr().out.splitlines()[-1]), checked
+
+    return command
+
+
+ALL = {"early_ack": 0, "any_root": 3, "seals_unread": 1}
+
+
+def test_a_survivor_fails_the_command(told):
+    code, report, _ = told("--seeds", "2", caught={"early_ack": 0, "seals_unread": 1})
+    assert code == 1
+    assert (report["mutants"], report["caught"], report["seeds_max"]) == (3, 2, 2)
+    assert told("--quick", caught={"early_ack": 0})[0] == 1
+
+
+def test_without_mutants_every_seed_is_checked_that_was_needed_and_quickly_those_that_caught(told):
+    code, report, checked = told(caught=ALL)
+    assert code == 0
+    assert checked == [(seed, protocol) for protocol in (1, 2) for seed in range(4)]
+    assert (report["seeds_max"], report["unmutated_worlds"]) == (4, 8)
+    code, report, checked = told("--quick", caught=ALL)
+    assert code == 0
+    assert checked == [(0, 1, "crash"), (3, 1, "self_made"), (1, 2, "false_seal")]
+    assert (report["seeds_max"], report["unmutated_worlds"]) == (4, 3)
+
+
+@pytest.mark.parametrize("how", [(), ("--quick",)])
+def test_a_law_that_breaks_without_a_mutant_fails_the_command(told, how):
+    code, report, _ = told(*how, caught=ALL, broken={(1, 2)})
+    assert (code, report["unmutated_violations"]) == (1, 1)

@@ -5,14 +5,8 @@ import time
 
 import pytest
 
-from antiphon.testing.virtual_time import (
-    Host,
-    HostClock,
-    SeededEntropy,
-    Stalled,
-    current_host,
-    new_loop,
-)
+from antiphon.testing.host_clock import HostClock, SeededEntropy
+from antiphon.testing.virtual_time import Host, Stalled, current_host, new_loop
 
 
 def run(main, **options):
@@ -239,3 +233,24 @@ def test_entropy_is_its_label():
     one, same, other = SeededEntropy("1/a"), SeededEntropy("1/a"), SeededEntropy("1/b")
     assert [one.random(), one.token(8)] == [same.random(), same.token(8)]
     assert one.token(8) != other.token(8)
+
+
+def test_a_clock_whose_rate_changes_does_not_jump_and_is_set_right_again():
+    loop = new_loop()
+    clock = HostClock(loop, epoch_ms=1_000_000)
+
+    async def story():
+        await asyncio.sleep(10)
+        before = (clock.now_ms(), clock.boot_s())
+        clock.run_at(0.2)
+        assert (clock.now_ms(), clock.boot_s()) == before
+        await asyncio.sleep(10)
+        assert clock.boot_s() == pytest.approx(22)
+        assert clock.error_ms == pytest.approx(2_000)
+        clock.run_at(0.0)
+        clock.correct()
+        await asyncio.sleep(10)
+        assert clock.error_ms == pytest.approx(0)
+        assert clock.boot_s() == pytest.approx(32)
+
+    loop.run_until_complete(story())

@@ -10,10 +10,15 @@ cannot move anybody (the reducer rejects such ops anyway; the clock must not rem
 The high-water mark keeps timestamps unique across restarts, restores and clock steps: `reserve`
 says up to which wall time the clock may go without a further promise on disk, and `tick` raises
 if the promise is missing. The runtime persists the mark first, then calls `reserve`.
+
+A clock that was set far ahead by mistake has used up a stretch of the future, no more: it may
+`resume` before it, and steps over it when its time has come (`first_free`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from antiphon.errors import Malformed, Rejected
@@ -59,6 +64,53 @@ def successor(at: tuple[int, int]) -> Hlc:
     return Hlc(at[0], at[1] + 1)
 
 
+def rising(last_ms: int, now_ms: int, *, bearable_ms: int) -> int:
+    """The next of the times that somebody dates words with: now, or just after the last one.
+
+    A last one beyond what listeners bear was said with a clock that was far ahead, and taken in
+    by nobody whose own is right: it binds no longer.
+    """
+    return now_ms if last_ms > now_ms + bearable_ms else max(now_ms, last_ms + 1)
+
+
+class Stretch(NamedTuple):
+    """Wall times, both ends included, under which timestamps may have been issued."""
+
+    from_ms: int
+    to_ms: int
+
+
+STRETCHES_KEPT = 256
+
+
+def first_free(wall_ms: int, spent: Sequence[Stretch]) -> int:
+    """The first wall time from `wall_ms` on that lies in none of the stretches, given in order."""
+    if not spent or wall_ms > spent[-1].to_ms:
+        return wall_ms
+    for stretch in spent:
+        if stretch.from_ms <= wall_ms <= stretch.to_ms:
+            wall_ms = stretch.to_ms + 1
+    return wall_ms
+
+
+def gathered(spent: Iterable[Stretch], *, most: int = STRETCHES_KEPT) -> tuple[Stretch, ...]:
+    """The same stretches, in order, at most so many: what lies nearest together is joined.
+
+    Joining gives up what lies between. It never frees anything.
+    """
+    found: list[Stretch] = []
+    for stretch in sorted(spent):
+        if found and stretch.from_ms <= found[-1].to_ms + 1:
+            found[-1] = Stretch(found[-1].from_ms, max(found[-1].to_ms, stretch.to_ms))
+        else:
+            found.append(stretch)
+    while len(found) > most:
+        gaps = [after.from_ms - before.to_ms for before, after in pairwise(found)]
+        at = gaps.index(min(gaps))
+        found[at : at + 2] = [Stretch(found[at].from_ms, found[at + 1].to_ms)]
+    return tuple(found)
+
+
 class MarkExceeded(Rejected):
     """The clock stands at its high-water mark: persist a higher one and `reserve` it first."""
 
@@ -90,6 +142,14 @@ class Clock:
     def reserve(self, limit_ms: int) -> None:
         """Allow timestamps up to and including `limit_ms`, now that this is on disk."""
         self._limit_ms = max(self._limit_ms, limit_ms)
+
+    def resume(self, wall_ms: int) -> None:
+        """Go on from `wall_ms`, wherever the clock stood; nothing there is promised yet.
+
+        The caller knows that no timestamp was ever issued there: see `first_free`.
+        """
+        self._last = Hlc(wall_ms - 1, MAX_LOGICAL)
+        self._limit_ms = wall_ms - 1
 
     def next(self, now_ms: int) -> Hlc:
         """What `tick` would issue, without issuing it."""

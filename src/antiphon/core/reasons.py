@@ -101,6 +101,8 @@ LACKS_AUTHORITY = frozenset(
     }
 )
 """What another grant could mend."""
+ABOUT_TIME = frozenset({Reason.DRIFT, Reason.STALE, Reason.TOO_OLD})
+"""What the author's clock may be to blame for."""
 _ACCEPTED = frozenset({Reason.OK, Reason.EXISTS, Reason.ALREADY})
 
 _WORDS = {

@@ -3,6 +3,11 @@
 The clock's high-water mark is persisted ahead of use. A timestamp beyond the mark is not issued
 until a higher mark is on disk, so neither a crash, a restored backup nor a stepped clock can make
 this key sign one timestamp twice (SPEC §4.2).
+
+A machine's clock that is wrong by an hour must not cost its key an hour: stretches of time that
+were used up too early are kept beside the mark. The author goes back before them when the clock
+is right again, and steps over them later. While it knows that the clock is ahead of the mesh's it
+signs nothing.
 """
 
 from __future__ import annotations
@@ -12,8 +17,18 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from antiphon.core import codec, ops, signing
-from antiphon.core.clock import MAX_LOGICAL, ZERO, Clock, Hlc
+from antiphon.core.clock import (
+    MAX_LOGICAL,
+    ZERO,
+    Clock,
+    Hlc,
+    Stretch,
+    first_free,
+    gathered,
+)
 from antiphon.core.ids import digest
+from antiphon.errors import Unavailable
+from antiphon.runtime.mesh_time import HINT, MeshTime, ahead_words, in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +45,10 @@ class Mark(Protocol):
     def load(self) -> int:
         """The persisted wall time, 0 if there is none."""
 
-    def store(self, wall_ms: int) -> None:
+    def load_spent(self) -> tuple[Stretch, ...]:
+        """The stretches that were stored with it; none is: everything up to it."""
+
+    def store(self, wall_ms: int, spent: tuple[Stretch, ...] = ()) -> None:
         """Persist before returning."""
 
 
@@ -41,7 +59,11 @@ class NoMark:
         """Nothing was ever promised."""
         return 0
 
-    def store(self, wall_ms: int) -> None:
+    def load_spent(self) -> tuple[Stretch, ...]:
+        """Nothing was ever used."""
+        return ()
+
+    def store(self, wall_ms: int, spent: tuple[Stretch, ...] = ()) -> None:
         """Nothing to keep."""
 
 
@@ -73,23 +95,71 @@ class Author:
         self._mark = mark
         self.choose_auth: Callable[[object, Struct], tuple[str, ...]] = no_authority
         """Finds the delegations, from root to leaf, that an op of this author should name."""
+        self.mesh_time = MeshTime(wall)
         # Any timestamp up to the mark may have been issued: begin behind the last of them.
         promised = mark.load()
         behind = Hlc(promised, MAX_LOGICAL) if promised else ZERO
         self.clock = Clock(start=behind, limit_ms=promised, max_drift_ms=max_drift_ms)
+        whole = (Stretch(0, promised),) if promised else ()
+        self._aside = gathered(mark.load_spent()) or whole
+        self._from_ms: int | None = None
+        """Where the stretch that is being used begins; None before its first timestamp."""
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether this machine's clock is known to be too far ahead to sign anything."""
+        return self.mesh_time.is_ahead(self.clock.max_drift_ms)
 
     def now(self) -> Hlc:
         """The timestamp that the next op would carry."""
-        return self.clock.next(self._wall.now_ms())
+        return self.clock.next(self._place_clock())
 
     def tick(self) -> Hlc:
         """A fresh timestamp, covered by a persisted mark."""
-        now_ms = self._wall.now_ms()
+        now_ms = self._place_clock()
         ahead = self.clock.next(now_ms).wall_ms
+        latest_ms = self.mesh_time.most_ms() + self.clock.max_drift_ms
+        if now_ms > latest_ms:
+            raise Unavailable(ahead_words(now_ms - self.mesh_time.most_ms()), hint=HINT)
+        if ahead > latest_ms:
+            words = (
+                f"all time up to {in_words(ahead - now_ms)} from now was used up by a wrong clock"
+            )
+            raise Unavailable(words, hint="wait for it, or use another key")
         if ahead > self.clock.limit_ms:
-            self._mark.store(ahead + MARK_AHEAD_MS)
-            self.clock.reserve(ahead + MARK_AHEAD_MS)
+            if self._from_ms is None or ahead > self.clock.limit_ms + self.clock.max_drift_ms:
+                self._aside = self._spent()
+                self._from_ms = ahead
+            promised = ahead + MARK_AHEAD_MS
+            self._mark.store(promised, self._spent(up_to_ms=promised))
+            self.clock.reserve(promised)
         return self.clock.tick(now_ms)
+
+    def _spent(self, up_to_ms: int | None = None) -> tuple[Stretch, ...]:
+        if self._from_ms is None:
+            return self._aside
+        limit_ms = self.clock.limit_ms if up_to_ms is None else up_to_ms
+        return gathered((*self._aside, Stretch(self._from_ms, limit_ms)))
+
+    def _place_clock(self) -> int:
+        """The wall time, once the clock stands where it may go on from.
+
+        That is before what was used up too early, if the clock ran ahead of its own machine's and
+        the log does not show that it is the machine's which is behind.
+        """
+        now_ms = self._wall.now_ms()
+        wall_ms = self.clock.next(now_ms).wall_ms
+        drift_ms = self.clock.max_drift_ms
+        is_behind = self.mesh_time.least_ms() > now_ms + drift_ms
+        if not is_behind and wall_ms > self.mesh_time.latest_ms(now_ms) + drift_ms:
+            free_ms = min(first_free(now_ms, self._spent()), wall_ms)
+        else:
+            free_ms = first_free(wall_ms, self._aside)
+        if free_ms != wall_ms:
+            self._aside = self._spent()
+            self._from_ms = None
+            self.clock.resume(free_ms)
+        return now_ms
 
     def settle(self) -> None:
         """Take back the part of the mark that was not used; nothing may be stamped afterwards.
@@ -98,8 +168,8 @@ class Author:
         wall clock, until a shell loop is refused for drift.
         """
         used_ms = min(self.clock.last.wall_ms, self.clock.limit_ms)
-        if used_ms < self.clock.limit_ms:
-            self._mark.store(used_ms)
+        if self._from_ms is not None and used_ms < self.clock.limit_ms:
+            self._mark.store(used_ms, self._spent(up_to_ms=used_ms))
 
     def observe(self, hlc: tuple[int, int]) -> None:
         """Merge the timestamp of a verified op."""

@@ -12,8 +12,8 @@ from antiphon.core import ops, selection, subjects
 from antiphon.core.selection import Need
 
 if TYPE_CHECKING:
-    from antiphon.core.lanes import Lane
     from antiphon.ports import Record
+    from antiphon.runtime.lane_reading import LaneView
     from antiphon.runtime.peer import Peer
 
 CATCH_UP: Final = 10_000
@@ -172,22 +172,15 @@ async def _between(peer: Peer, subject: str, after: int, upto: int) -> AsyncIter
         after = page.records[-1].seq
 
 
-def need_of(found: list[Record], lane: Lane) -> Need | None:
+def need_of(view: LaneView) -> Need | None:
     """What a judged lane says about who should claim its job; None if it has none."""
-    job = lane.job
-    if job is None:
+    job, called_with, call = view.lane.job, view.called_with, view.call
+    if job is None or called_with is None or call is None:
         return None
-    for record in found:
-        if record.seq == job.scheduled_seq:
-            op_bytes = record.payload.partition(b"\n")[0]
-            op = ops.decoder.decode(op_bytes)
-            if not isinstance(op, ops.JobSchedule):
-                return None
-            return Need(
-                kind=job.kind,
-                job=job.job,
-                seed=selection.seed_of(record.payload),
-                requires=op.body.requires,
-                cooling=job.cooling,
-            )
-    return None
+    return Need(
+        kind=job.kind,
+        job=job.job,
+        seed=selection.seed_of(call.payload),
+        requires=called_with.requires,
+        cooling=job.cooling,
+    )

@@ -9,13 +9,16 @@ from msgspec import Struct
 from antiphon.core import lanes, ops, subjects
 from antiphon.core.jobs import Job
 from antiphon.core.manifest import job_id
-from antiphon.core.reasons import LACKS_AUTHORITY, Reason
+from antiphon.core.reasons import ABOUT_TIME, LACKS_AUTHORITY, Reason
 from antiphon.core.rules import EVICTIONS_SINCE
 from antiphon.errors import Conflict, JobFailed, LostRace, Rejected, Unavailable
+from antiphon.runtime.mesh_time import HINT
 
 if TYPE_CHECKING:
-    from antiphon.runtime.peer import LaneView, Peer
+    from antiphon.runtime.lane_reading import LaneView
+    from antiphon.runtime.peer import Peer
 
+CALL_TRIES: Final = 8
 CANCEL_TRIES: Final = 8
 
 
@@ -41,14 +44,27 @@ class Ended(Struct, frozen=True):
 async def call(
     peer: Peer, body: ops.ScheduleBody, *, deps: tuple[tuple[int, str], ...] = ()
 ) -> Called:
-    """Schedule a job. The same (kind, manifest) again finds the first: nothing runs twice."""
-    job = job_id(body.manifest)
+    """Schedule a job. The same (kind, manifest) again finds the first: nothing runs twice.
+
+    Records that were refused may lie where the call belongs, an earlier try of our own with a
+    wrong clock among them: it goes behind them.
+    """
+    job, prev = job_id(body.manifest), 0
     await _require_permission(peer, body)
-    draft = peer.author.draft(ops.JobSchedule, body, prev=0, deps=deps)
-    try:
-        seq = await peer.commit(draft)
-    except LostRace:
-        return await _find(peer, body.kind, job)
+    for attempt in range(CALL_TRIES):
+        if attempt > 1:
+            await peer.pause(attempt)
+        draft = peer.author.draft(ops.JobSchedule, body, prev=prev, deps=deps)
+        try:
+            seq = await peer.commit(draft)
+            break
+        except LostRace:
+            view = await peer.read_lane(body.kind, job)
+            if view.lane.job is not None:
+                return Called(body.kind, job, view.lane.job.scheduled_seq, is_new=False)
+            prev = view.lane.tails[lanes.slot_of(draft.subject) or 0]
+    else:
+        raise Unavailable(f"lost {CALL_TRIES} races in a row on job {job}")
     view = await peer.read_lane(body.kind, job, at_least=seq)
     verdict = view.verdict_of(draft.op_id)
     if verdict is Reason.OK:
@@ -56,7 +72,7 @@ async def call(
     if verdict is Reason.EXISTS and view.lane.job is not None:
         return Called(body.kind, job, view.lane.job.scheduled_seq, is_new=False)
     reason = verdict or Reason.MALFORMED
-    raise Rejected(f"the call was rejected: {reason.in_words}", reason=reason.value)
+    raise _refused(peer, "the call was rejected", reason)
 
 
 async def _require_permission(peer: Peer, body: ops.ScheduleBody) -> None:
@@ -70,22 +86,18 @@ async def _require_permission(peer: Peer, body: ops.ScheduleBody) -> None:
         verdict = peer.foresee(ops.JobSchedule, body, lanes.EMPTY, prev=0)
     if verdict is Reason.OK:
         return
-    raise Rejected(
-        f"the call would be rejected: {verdict.in_words}",
-        reason=verdict.value,
-        hint="'antiphon who' shows who may do what" if verdict in LACKS_AUTHORITY else "",
-    )
+    raise _refused(peer, "the call would be rejected", verdict)
 
 
-async def _find(peer: Peer, kind: str, job: str) -> Called:
-    view = await peer.read_lane(kind, job)
-    if view.lane.job is None:
-        raise Rejected(
-            f"records that are no valid call already lie where job {job} belongs",
-            reason=Reason.PREV.value,
-            hint="call it again with a nonce",
-        )
-    return Called(kind, job, view.lane.job.scheduled_seq, is_new=False)
+def _refused(peer: Peer, what: str, verdict: Reason) -> Rejected:
+    """Why, and what to do about it; where it is about time, whether our own clock is wrong."""
+    why = hint = ""
+    if verdict in ABOUT_TIME:
+        why = peer.author.mesh_time.fault(peer.author.clock.max_drift_ms)
+        hint = HINT if why else "'antiphon doctor' compares the clocks"
+    elif verdict in LACKS_AUTHORITY:
+        hint = "'antiphon who' shows who may do what"
+    return Rejected(f"{what}: {why or verdict.in_words}", reason=verdict.value, hint=hint)
 
 
 async def wait_for_end(peer: Peer, kind: str, job: str) -> Ended:

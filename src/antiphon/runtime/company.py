@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from antiphon.core import selection, signing
+from antiphon.core import clock, selection, signing
 from antiphon.core.bodies import Count, JobId
 from antiphon.core.ops import Did
 from antiphon.core.selection import Candidate, Labels, Need, Weight
@@ -252,7 +252,7 @@ class Company:
         self, *, is_new: bool = False, is_away: bool = False, calls: tuple[Mention, ...] = ()
     ) -> None:
         taken = {how: dict(_first(jobs)) for how, jobs in self._unsaid.items()}
-        self._said_ms = max(self.peer.wall.now_ms(), self._said_ms + 1)
+        self._said_ms = clock.rising(self._said_ms, self.peer.wall.now_ms(), bearable_ms=AGE_MS)
         self._said_free = free = 0 if is_away else max(self.free(), 0)
         word = Word(
             mesh=self.peer.mesh,

@@ -26,6 +26,8 @@ PATIENCE_S: Final = 0.02
 PATIENCE_MOST_S: Final = 1.0
 ROUND_TRIPS: Final = 3
 """Silence for as many round trips to the engine is an answer, within the two bounds above."""
+HINDERED_S: Final = 1.0
+"""How long until a worker that could not use its slots looks again whether it can."""
 _SMOOTHING: Final = 0.1
 _HAIR_S: Final = 0.001
 
@@ -42,11 +44,14 @@ class _Asked(Struct, eq=False):
 class Credits:
     """Asks the queues of one worker for work."""
 
-    def __init__(self, free: Callable[[], int], rates: Mapping[str, Rate]) -> None:
-        """`free` tells how many slots are free at any time."""
+    def __init__(
+        self, free: Callable[[], int], rates: Mapping[str, Rate], is_hindered: Callable[[], bool]
+    ) -> None:
+        """`free` tells how many slots are free, `is_hindered` whether none can be used now."""
         self.surplus = 0
         """Deliveries that came with no slot free for them, or beyond a rate."""
         self._free = free
+        self._is_hindered = is_hindered
         self._buckets = {kind: Bucket(rate) for kind, rate in rates.items()}
         self._asked: list[_Asked] = []
         self._hot: _Asked | None = None
@@ -96,6 +101,9 @@ class Credits:
         if self._is_over:
             return
         now_s = asyncio.get_running_loop().time()
+        if self._is_hindered():
+            self._think_again(now_s + HINDERED_S)
+            return
         self._look_at(now_s)
         patience_s = self.patience_s
         sources = [one.source for one in self._asked]

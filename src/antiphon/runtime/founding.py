@@ -52,6 +52,6 @@ async def lay(log: OpLog, foundation: Foundation) -> None:
     try:
         await log.append(subject, foundation.payload, message_id=foundation.op_id, expected_last=0)
     except LostRace:
-        records = await log.read_subjects([subject])
-        if not records or records[0].payload != foundation.payload:
+        first = (await log.read(0, limit=1, subject=subject)).records
+        if not first or first[0].payload != foundation.payload:
             raise

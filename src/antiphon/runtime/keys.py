@@ -14,6 +14,7 @@ from typing import Final
 from nacl import bindings
 
 from antiphon.core import signing
+from antiphon.core.clock import Stretch
 from antiphon.core.ids import did_of
 from antiphon.core.ucan import Delegation, Payload, issue
 from antiphon.errors import Corrupt, Held, Misconfigured
@@ -55,23 +56,35 @@ class FileMark:
 
     def load(self) -> int:
         """The persisted wall time; 0 if there is none."""
+        found = self._read()
+        return found[0][0] if found else 0
+
+    def load_spent(self) -> tuple[Stretch, ...]:
+        """The stretches below the first line; a file of one line has none."""
+        return tuple(Stretch(*pair) for pair in self._read()[1:])
+
+    def _read(self) -> list[tuple[int, int]]:
+        """One number, then pairs; the first one is given as a pair, too."""
         try:
-            text = self._path.read_text().strip()
+            lines = self._path.read_text().splitlines()
         except FileNotFoundError:
-            return 0
+            return []
         try:
-            return int(text)
-        except ValueError as problem:
+            (mark,) = lines[0].split()
+            pairs = [tuple(map(int, line.split())) for line in lines[1:]]
+            return [(int(mark), 0), *((first, last) for first, last in pairs)]
+        except (ValueError, IndexError) as problem:
             raise Corrupt(
                 f"the clock mark {self._path} is not a number",
                 hint="write the current Unix time in milliseconds into it",
             ) from problem
 
-    def store(self, wall_ms: int) -> None:
+    def store(self, wall_ms: int, spent: tuple[Stretch, ...] = ()) -> None:
         """Write, sync, rename: a crash leaves the old mark or the new one, never half."""
         fresh = self._path.with_suffix(".new")
         with fresh.open("w") as out:
             out.write(f"{wall_ms}\n")
+            out.writelines(f"{first} {last}\n" for first, last in spent)
             out.flush()
             os.fsync(out.fileno())
         fresh.replace(self._path)

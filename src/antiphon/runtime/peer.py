@@ -19,11 +19,12 @@ from antiphon.core.control import Control, ControlHistory
 from antiphon.core.deps import Dep
 from antiphon.core.ids import digest
 from antiphon.core.lanes import Lane
-from antiphon.core.reasons import Reason
+from antiphon.core.reasons import ABOUT_TIME, Reason
 from antiphon.core.records import Entry
 from antiphon.core.wallet import Wallet
 from antiphon.errors import Corrupt, LostRace, Malformed, OutcomeUnknown, Rejected, Unavailable
 from antiphon.runtime.author import Draft
+from antiphon.runtime.lane_reading import LaneReader, LaneView
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,48 +33,12 @@ if TYPE_CHECKING:
     from antiphon.runtime.author import Author
 
 APPEND_TRIES: Final = 6
-LANE_TRIES: Final = 6
-"""How often a lane is read while the copy that answers lacks a record known to be there."""
 RETRY_BASE_MS: Final = 50
 RETRY_CAP_MS: Final = 2_000
 OPENED_KEPT: Final = 4096
 """Verified records that are remembered for their second meeting."""
-
-
-class Judged(Struct, frozen=True, gc=False):
-    """A record of a lane, opened, with its verdict."""
-
-    entry: Entry
-    verdict: Reason
-
-
-class LaneView(Struct, frozen=True):
-    """A lane as it was read: its records with their verdicts, and the state they lead to."""
-
-    history: list[Judged]
-    lane: Lane
-
-    def verdict_of(self, op_id: str) -> Reason | None:
-        """The verdict on an op of this lane, or None if it is not there."""
-        for judged in reversed(self.history):
-            if judged.entry.op_id == op_id:
-                return judged.verdict
-        return None
-
-    def entry_at(self, seq: int) -> Entry | None:
-        """The record with that sequence, or None."""
-        for judged in self.history:
-            if judged.entry.seq == seq:
-                return judged.entry
-        return None
-
-    @property
-    def called_with(self) -> ops.ScheduleBody | None:
-        """What the job was called with; None where no call was accepted."""
-        job = self.lane.job
-        entry = self.entry_at(job.scheduled_seq) if job is not None else None
-        op = entry.op if entry is not None else None
-        return op.body if isinstance(op, ops.JobSchedule) else None
+SENT_KEPT: Final = 64
+"""Records of our own whose stamps tell the time when they come back."""
 
 
 def open_entry(mesh: str, record: Record) -> Entry:
@@ -115,6 +80,8 @@ class Peer:
         self.control_verdicts: dict[int, Reason] = {}
         """Verdicts on all control records: a replica that is made anew asks for each."""
         self._opened: dict[int, Draft] = {}
+        self._sent: dict[bytes, tuple[int, float]] = {}
+        self.lanes = LaneReader(self, author.did)
         self._wallet = Wallet(author.did)
         author.choose_auth = self._choose_auth
 
@@ -132,6 +99,7 @@ class Peer:
         Bytes that this process signed, or opened a moment ago, are not verified again: a light
         worker meets each schedule twice and each record of its own once.
         """
+        self._tell_time(record)
         known = self._opened.get(record.seq)
         if (
             known is not None
@@ -143,6 +111,15 @@ class Peer:
         if entry.op is not None:
             self._know(record.seq, Draft(record.subject, record.payload, entry.op, entry.op_id))
         return entry
+
+    def _tell_time(self, record: Record) -> None:
+        """Every stamp is the engine's time; that of a record just sent is so on both sides."""
+        time, drift_ms = self.author.mesh_time, self.author.clock.max_drift_ms
+        time.saw(record.commit_ms, max_drift_ms=drift_ms)
+        sent = self._sent.pop(record.payload, None)
+        if sent is not None:
+            stamp_ms, boot_s = sent
+            time.told(record.commit_ms, stamp_ms, sent_boot_s=boot_s, max_drift_ms=drift_ms)
 
     def _know(self, seq: int, draft: Draft) -> None:
         self._opened[seq] = draft
@@ -172,6 +149,7 @@ class Peer:
         """Read all control ops that are on the log now."""
         newest = await self.log.last()
         if newest is not None:
+            self._tell_time(newest)
             await self.confirm(newest.seq)
         return self.control
 
@@ -218,9 +196,15 @@ class Peer:
     # --- lanes --------------------------------------------------------------------------------
 
     def merge(self, entry: Entry) -> None:
-        """Let the clock see a verified op."""
-        if entry.op is not None and entry.op.author != self.author.did:
-            self.author.observe(entry.op.hlc)
+        """Let the clock see a verified op, unless it lies too far ahead of its own commit.
+
+        Such an op is refused as `drift`. Where our clock is a little fast it could still seem
+        bearable, and whoever wrote it would have our next ops refused as well. Ops of our own
+        count too: another process may have signed them, or we before our clock went back.
+        """
+        op = entry.op
+        if op is not None and op.hlc[0] <= entry.commit_ms + self.author.clock.max_drift_ms:
+            self.author.observe(op.hlc)
 
     async def load_deps(self, entry: Entry) -> dict[int, Dep]:
         """What the log holds at the sequences that an op names."""
@@ -246,41 +230,22 @@ class Peer:
         while the lane is being read, and a copy of the log that lacks it is not believed.
         """
         self.confirm_soon(at_least)
-        filters = subjects.lane_filters(self.mesh, kind, job)
-        for attempt in range(LANE_TRIES):
-            if attempt:
-                await self.pause(attempt - 1)
-            found = await self.log.read_subjects(filters)
-            if at_least == 0 or (found and found[-1].seq >= at_least):
-                return await self.judge_lane(found)
-        raise Unavailable(f"this copy of the log does not hold {at_least} yet")
-
-    async def judge_lane(self, found: list[Record]) -> LaneView:
-        """Judge the records of one complete lane from its beginning."""
-        if found:
-            await self.confirm(found[-1].seq)
-        history: list[Judged] = []
-        lane = lanes.EMPTY
-        for record in found:
-            entry = self.open(record)
-            if entry.op is not None and entry.op.deps:
-                outcome = await self.judge(entry, lane)
-            else:
-                outcome = lanes.apply(self.history.at(entry.seq), lane, entry)
-                self.merge(entry)
-            lane = outcome.lane
-            history.append(Judged(entry, outcome.verdict))
-        return LaneView(history, lane)
+        return await self.lanes.read(kind, job, at_least=at_least)
 
     def foresee(self, kind: type[ops.JobOp], body: Struct, lane: Lane, *, prev: int) -> Reason:
         """The verdict that an op would get if it were drafted and committed right now.
 
-        Nothing is signed for it. A clock that ran ahead of its own machine's shows as `drift`.
+        Nothing is signed for it. A clock that ran ahead of its own machine's shows as `drift`, and
+        so does a machine's that is known to be ahead of the mesh's.
         """
         op = self.author.compose(kind, body, prev=prev, hlc=self.author.now())
         newest = max(*lane.tails, self.history.applied) + 1
-        entry = Entry(newest, self.wall.now_ms(), ops.subject_of(op), op, "", None)
-        return lanes.apply(self.control, lane, entry).verdict
+        commit_ms = int(min(self.wall.now_ms(), self.author.mesh_time.most_ms()))
+        entry = Entry(newest, commit_ms, ops.subject_of(op), op, "", None)
+        verdict = lanes.apply(self.control, lane, entry).verdict
+        if verdict in ABOUT_TIME:
+            self.author.mesh_time.complain(self.author.clock.max_drift_ms)
+        return verdict
 
     # --- committing ---------------------------------------------------------------------------
 
@@ -290,6 +255,9 @@ class Peer:
         A write whose outcome is unknown is looked for on the log before it is sent again; the
         signed compare-and-set and the message id make sending it again safe (SPEC §3).
         """
+        self._sent[draft.payload] = (draft.op.hlc[0], self.wall.boot_s())
+        if len(self._sent) > SENT_KEPT:
+            del self._sent[next(iter(self._sent))]
         seq = await self._append(draft, timeout_s)
         self._know(seq, draft)
         return seq
@@ -324,10 +292,12 @@ class Peer:
         )
 
     async def _find(self, draft: Draft) -> int | None:
-        """The sequence at which this very record is stored, or None."""
-        for record in await self.log.read_subjects([draft.subject]):
-            if record.payload == draft.payload:
-                return record.seq
+        """The sequence at which this very record is stored, or None.
+
+        Its compare-and-set puts it right behind its predecessor, or nowhere.
+        """
+        async for page in self.log.read_lane([draft.subject], after=draft.op.prev):
+            return page[0].seq if page[0].payload == draft.payload else None
         return None
 
     async def pause(self, attempt: int) -> None:

@@ -2,7 +2,8 @@
 
 Nothing about presence is stored. Whoever asks publishes a call; every node that hears it answers
 once, with a signed card, after a short random pause so that thousands of answers do not arrive
-in one burst. The asker collects for a moment and verifies each card.
+in one burst. The asker collects for a moment and verifies each card. A card repeats what the call
+said, so an old one answers nothing, whatever anybody's clock shows.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ CALL: Final = "roll"
 CARD_TYPE: Final = "application/vnd.antiphon.card+json"
 ANSWER_WITHIN_S: Final = 0.1
 MAX_CARDS: Final = 10_000
-AGE_MS: Final = 10_000
+MAX_QUESTION: Final = 64
 
 
 class Card(Struct, frozen=True, kw_only=True):
@@ -37,6 +38,9 @@ class Card(Struct, frozen=True, kw_only=True):
     role: Literal["worker", "node", "dev"]
     version: str
     at_ms: int
+    """What the node's own clock showed."""
+    asked: str = ""
+    """What the call said."""
     kinds: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     weight: int = 1
@@ -70,9 +74,11 @@ class Presence:
         async with bus.subscribe(CALL, max_pending=16) as calls:
             async for call in calls:
                 await asyncio.sleep(self._peer.entropy.random() * ANSWER_WITHIN_S)
-                if not call.reply:
+                if not call.reply or len(call.payload) > MAX_QUESTION:
                     continue
-                text = msgspec.json.encode(self._describe())
+                asked = call.payload.decode("ascii", "replace")
+                card = msgspec.structs.replace(self._describe(), asked=asked)
+                text = msgspec.json.encode(card)
                 sig = self._keyring.sign(CARD_TYPE, text).hex()
                 signed = msgspec.json.encode(_Signed(text.decode(), sig))
                 try:
@@ -84,14 +90,14 @@ class Presence:
 async def roll_call(peer: Peer, *, wait_s: float = 0.4) -> list[Card]:
     """Ask who is there; the verified cards that arrived in time, one per node."""
     bus = peer.engine.bus
-    inbox = bus.new_inbox()
+    inbox, question = bus.new_inbox(), peer.entropy.token(16).hex()
     cards: dict[str, Card] = {}
     async with bus.subscribe(inbox, max_pending=MAX_CARDS) as answers:
-        await bus.publish(CALL, b"", reply=inbox)
+        await bus.publish(CALL, question.encode(), reply=inbox)
         try:
             async with asyncio.timeout(wait_s):
                 async for answer in answers:
-                    card = _verified(peer, answer.payload)
+                    card = _verified(peer, question, answer.payload)
                     if card is not None and len(cards) < MAX_CARDS:
                         cards[card.node] = card
         except TimeoutError:
@@ -99,7 +105,7 @@ async def roll_call(peer: Peer, *, wait_s: float = 0.4) -> list[Card]:
     return sorted(cards.values(), key=lambda card: (card.role, card.alias, card.node))
 
 
-def _verified(peer: Peer, payload: bytes) -> Card | None:
+def _verified(peer: Peer, question: str, payload: bytes) -> Card | None:
     try:
         signed = _decode_signed(payload)
         text = signed.card.encode()
@@ -107,5 +113,5 @@ def _verified(peer: Peer, payload: bytes) -> Card | None:
         is_signed = signing.is_signed(card.node, CARD_TYPE, text, bytes.fromhex(signed.sig))
     except (msgspec.MsgspecError, ValueError, AntiphonError):
         return None
-    is_fresh = abs(peer.wall.now_ms() - card.at_ms) < AGE_MS
-    return card if is_signed and is_fresh and card.mesh == peer.mesh else None
+    is_answer = card.asked == question and card.mesh == peer.mesh
+    return card if is_signed and is_answer else None

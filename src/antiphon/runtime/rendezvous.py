@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from antiphon.core import ops, selection, subjects
+from antiphon.core import ops, selection
 from antiphon.core.jobs import HELD, State
 from antiphon.core.selection import Need
 from antiphon.core.standoff import LONGEST_S
@@ -299,9 +299,8 @@ class RendezvousQueue:
             self._wait(Call(record, need, since_s=self._now_s(), is_repeated=False))
 
     async def _consider_again(self, record: Record, job_id: str) -> None:
-        kind, peer = self.company.kind, self._peer
-        found = await peer.log.read_subjects(subjects.lane_filters(peer.mesh, kind, job_id))
-        view = await peer.judge_lane(found)
+        peer = self._peer
+        view = await peer.read_lane(self.company.kind, job_id)
         if job_id in self._out:
             return
         self._take_out(job_id)
@@ -309,7 +308,7 @@ class RendezvousQueue:
         job = view.lane.job
         if job is None or job.is_terminal or job.state is State.WAITING:
             return
-        need = need_of(found, view.lane)
+        need = need_of(view)
         if need is None or selection.missing(need.requires, self.company.traits.labels):
             return
         now_ms = peer.wall.now_ms()

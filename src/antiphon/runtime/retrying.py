@@ -13,7 +13,8 @@ from antiphon.runtime import client
 if TYPE_CHECKING:
     from antiphon.core import ops
     from antiphon.runtime.client import Called
-    from antiphon.runtime.peer import LaneView, Peer
+    from antiphon.runtime.lane_reading import LaneView
+    from antiphon.runtime.peer import Peer
 
 LONGEST_CHAIN: Final = 256
 """Retries of retries that are followed to find the last one."""

@@ -293,13 +293,9 @@ class SiftedQueue:
         """Whether the job is pending, and requires labels."""
         if isinstance(op, ops.JobSchedule) and op.prev == 0 and delivery.deliveries == 1:
             return True
-        filters = subjects.lane_filters(
-            self._peer.mesh, self._company.kind, delivery.record.subject[-64:]
-        )
-        found = await self._peer.log.read_subjects(filters)
-        lane = (await self._peer.judge_lane(found)).lane
-        need = need_of(found, lane)
-        is_pending = lane.job is not None and lane.job.state is State.PENDING
+        view = await self._peer.read_lane(self._company.kind, delivery.record.subject[-64:])
+        need, job = need_of(view), view.lane.job
+        is_pending = job is not None and job.state is State.PENDING
         return is_pending and need is not None and bool(need.requires)
 
     async def _pass_on(self, delivery: Delivery) -> None:

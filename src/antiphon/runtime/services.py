@@ -11,8 +11,10 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from antiphon.errors import AntiphonError, Unavailable
+
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 
 
 @asynccontextmanager
@@ -50,10 +52,29 @@ async def beside(
             await asyncio.wait(tasks[:1])
     except asyncio.CancelledError:
         if failures and block.uncancel() == 0:
-            raise failures[0] from None
+            raise _told(failures[0]) from None
         raise
     finally:
         for task in tasks:
             task.remove_done_callback(ended)
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _told(failure: BaseException) -> BaseException:
+    """What a service failed of: its own task group may have wrapped it.
+
+    A group with anything in it that is not ours stays whole: nothing may hide a bug.
+    """
+    causes = list(_leaves(failure))
+    if not all(isinstance(cause, AntiphonError) for cause in causes):
+        return failure
+    return next((cause for cause in causes if not isinstance(cause, Unavailable)), causes[0])
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:
+            yield from _leaves(part)
+    else:
+        yield error

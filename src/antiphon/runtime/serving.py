@@ -72,7 +72,9 @@ class Server:
                 await self._write(tenure, ops.JobYield, endings.giving_back(tenure.held))
                 return
             else:
-                log.warning("tenure_lost", job=job.job, verdict=tenure.lost.verdict.value)
+                # Somebody who cancels a job is no trouble of the worker's.
+                tell = log.info if tenure.job.outcome == "cancelled" else log.warning
+                tell("tenure_lost", job=job.job, verdict=tenure.lost.verdict.value)
                 self.stay_away(tenure.delivery, tenure.job, Reason.HELD)
                 return
         except Exception as error:

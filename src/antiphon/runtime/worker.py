@@ -29,7 +29,8 @@ from antiphon.errors import AntiphonError, Conflict, EngineDenied, LostRace, Una
 from antiphon.runtime.company import Traits
 from antiphon.runtime.crediting import Credits
 from antiphon.runtime.keeper import Keeper
-from antiphon.runtime.peer import LaneView, Peer
+from antiphon.runtime.lane_reading import LaneView
+from antiphon.runtime.peer import Peer
 from antiphon.runtime.selecting import selecting
 from antiphon.runtime.serving import Server
 from antiphon.runtime.tenure import Tenure
@@ -73,9 +74,10 @@ class Worker:
         self.settings = settings
         self.ready = asyncio.Event()
         self._draining = asyncio.Event()
-        self._credits = Credits(self._free, settings.rates)
+        self._credits = Credits(self._free, settings.rates, lambda: peer.author.is_ahead)
         self._running: set[asyncio.Task[None]] = set()
         self._in_hand: set[tuple[str, str]] = set()
+        self._taken_away: set[str] = set()
         self._tasks: asyncio.TaskGroup | None = None
         self._stopping = False
         self._keeper = Keeper()
@@ -120,7 +122,10 @@ class Worker:
             follower.cancel()
 
     def _free(self) -> int:
-        return 0 if self._draining.is_set() else self.settings.slots - self.busy
+        """None while its clock is ahead: it could only take what others would do."""
+        if self._draining.is_set() or self.peer.author.is_ahead:
+            return 0
+        return self.settings.slots - self.busy
 
     def drain(self) -> None:
         """Take no more work; finish or give back what is in hand; then `run` returns."""
@@ -159,7 +164,9 @@ class Worker:
                 self._credits.remove(queue)
                 if self._credits.is_empty:
                     raise
-                log.warning("queue_taken_away", problem=denied.message, kind=kind)
+                if kind not in self._taken_away:  # a kind has a queue for each class
+                    self._taken_away.add(kind)
+                    log.warning("queue_taken_away", problem=denied.message, kind=kind)
                 return
             if not self._credits.admit(queue, kind):
                 # Granted while there was room for it, which another delivery took meanwhile.

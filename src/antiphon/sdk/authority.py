@@ -26,7 +26,7 @@ from antiphon.core.terms import RIGHTS, Terms
 from antiphon.core.ucan import Verdict
 from antiphon.core.wallet import chains_to
 from antiphon.core.worth import Grant, State
-from antiphon.errors import AntiphonError, Rejected
+from antiphon.errors import AntiphonError, Conflict, Rejected
 from antiphon.runtime.replica import Replica
 from antiphon.sdk.holdings import (
     COORDINATOR,
@@ -198,7 +198,10 @@ class Revoked(Struct, frozen=True, kw_only=True):
 
 
 async def revoke(mesh: Mesh, *targets: str) -> Revoked:
-    """Take rights back: grants by id, or everything that a node holds (from this key)."""
+    """Take rights back: grants by id, or everything that a node holds (from this key).
+
+    One that others hold up does not save the rest: `Conflict` comes at the end, and names it.
+    """
     held, control = await who(mesh), mesh.peer.control
     require_standing(held)
     named: dict[str, Grant] = {}
@@ -207,8 +210,18 @@ async def revoke(mesh: Mesh, *targets: str) -> Revoked:
     for one in named.values():
         _check_revocable(held, control, one)
     jobs = await _jobs_under(mesh, set(named))
+    held_up: list[str] = []
     for cid in named:
-        await write(mesh, ops.UcanRevoke, ops.RevokeBody(cid=cid))
+        try:
+            await write(mesh, ops.UcanRevoke, ops.RevokeBody(cid=cid))
+        except Conflict:
+            held_up.append(cid[-8:])
+    if held_up:
+        raise Conflict(
+            f"{len(held_up)} of {len(named)} grants are not taken back, since others keep writing"
+            f" there: {', '.join(held_up)}; the rest is",
+            hint=f"antiphon revoke {' '.join(held_up)}",
+        )
     below = _live_now(held, but=_live_cids(await who(mesh)) | set(named))
     return Revoked(grants=tuple(named.values()), below=below, jobs=tuple(jobs))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from antiphon.core import lanes, subjects
+from antiphon.core import lanes
 from antiphon.core.explaining import Explanation, Lot, Tenure, Wait, Waits, explain
 from antiphon.core.selection import Candidate
 from antiphon.errors import Rejected
@@ -19,23 +19,18 @@ async def explain_job(
     peer: Peer, kind: str, job_id: str, *, wait_s: float = 0.4
 ) -> tuple[Explanation, list[Card]]:
     """The explanation, and the cards of those who answered within `wait_s`."""
-    filters = subjects.lane_filters(peer.mesh, kind, job_id)
     async with asyncio.TaskGroup() as tasks:
         asking = tasks.create_task(roll_call(peer, wait_s=wait_s))
-        found = await peer.log.read_subjects(filters)
-        view = await peer.judge_lane(found)
+        view = await peer.read_lane(kind, job_id)
         control = await peer.sync_control()
     cards = asking.result()
     job = lanes.effective(control, view.lane.job, peer.confirmed + 1)
-    schedule = next(
-        (record for record in found if job is not None and record.seq == job.scheduled_seq), None
-    )
-    if job is None or schedule is None:
+    if job is None or view.call is None:
         raise Rejected(f"there is no job {job_id} of kind {kind}", reason="no_job")
     known = [candidate_of(card) for card in cards if card.role == "worker"]
     history = [(judged.entry, judged.verdict) for judged in view.history]
     now_ms = peer.wall.now_ms()
-    return explain(control, job, schedule.payload, history, known, now_ms=now_ms), cards
+    return explain(control, job, view.call.payload, history, known, now_ms=now_ms), cards
 
 
 def candidate_of(card: Card) -> Candidate:

@@ -16,7 +16,8 @@ from antiphon.runtime.handlers import JSON, RESULT
 from antiphon.runtime.retrying import Links, links_of
 
 if TYPE_CHECKING:
-    from antiphon.runtime.peer import LaneView, Peer
+    from antiphon.runtime.lane_reading import LaneView
+    from antiphon.runtime.peer import Peer
 
 R = TypeVar("R")
 

@@ -95,8 +95,7 @@ async def _judged(peer: Peer, record: Record, kept: dict[tuple[str, str], Lane])
         return _event(entry, peer.control_verdicts.get(record.seq, Reason.MALFORMED), None)
     lane = kept.pop(key, None)
     if lane is None:
-        found = await peer.log.read_subjects(subjects.lane_filters(peer.mesh, *key))
-        lane = (await peer.judge_lane([past for past in found if past.seq < record.seq])).lane
+        lane = await peer.lanes.before(*key, record.seq)
     outcome = await peer.judge(entry, lane)
     kept[key] = outcome.lane
     return _event(entry, outcome.verdict, outcome.lane.job)

@@ -10,14 +10,13 @@ tasks start, carries it in its context. Freezing a host stops all of it at once,
 as SIGSTOP does; thawing lets what became due meanwhile run in its order. Callbacks of the
 packages named as `outside` (network and server) go on while a host is frozen.
 
-`HostClock` is what such a machine believes about time; it may be wrong, run fast and be stepped.
+What a machine believes about time is in `host_clock.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-import random
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from heapq import heapify, heappop, heappush
@@ -338,58 +337,3 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 def new_loop(*, outside: tuple[str, ...] = ()) -> VirtualLoop:
     """A virtual loop; the methods that it lacks on purpose look abstract to a type checker."""
     return VirtualLoop(outside=outside)  # type: ignore[abstract]
-
-
-class HostClock:
-    """`ports.WallClock` of one machine: `skew_ms` off, and `rate` parts too fast."""
-
-    def __init__(
-        self, loop: VirtualLoop, *, epoch_ms: int, skew_ms: float = 0.0, rate: float = 0.0
-    ) -> None:
-        """`rate` 0.0001 gains a tenth of a millisecond each second, on both clocks."""
-        self._loop = loop
-        self._epoch_ms = epoch_ms
-        self._skew_ms = skew_ms
-        self._pace = 1.0 + rate
-
-    def now_ms(self) -> int:
-        """Wall time, as this machine believes it to be."""
-        return int(self._epoch_ms + self._skew_ms + self._loop.time() * self._pace * 1000)
-
-    def now_ns(self) -> int:
-        """The same in nanoseconds, for an engine that stamps with them."""
-        fraction_ms = self._skew_ms + self.boot_s() * 1000
-        return self._epoch_ms * 1_000_000 + int(fraction_ms * 1_000_000)
-
-    def boot_s(self) -> float:
-        """Seconds that no step touches; a fast crystal is fast here too."""
-        return self._loop.time() * self._pace
-
-    def step(self, by_ms: float) -> None:
-        """Set the wall clock forward or back."""
-        self._skew_ms += by_ms
-
-    def correct(self) -> None:
-        """Set the wall clock right, as of now."""
-        self._skew_ms = (self._loop.time() - self.boot_s()) * 1000
-
-    @property
-    def error_ms(self) -> float:
-        """How far ahead of true time this clock is."""
-        return self._skew_ms + (self.boot_s() - self._loop.time()) * 1000
-
-
-class SeededEntropy:
-    """`ports.Entropy` from a label: the same label is the same chance."""
-
-    def __init__(self, label: str) -> None:
-        """Text seeds go through a hash, so similar labels give unrelated streams."""
-        self._random = random.Random(label)
-
-    def random(self) -> float:
-        """Uniform in [0, 1)."""
-        return self._random.random()
-
-    def token(self, size: int) -> bytes:
-        """Bytes that only the seed decides."""
-        return self._random.randbytes(size)

@@ -9,7 +9,7 @@ import pytest
 from antiphon.engines.nats import LocalServer, NatsEngine
 from antiphon.engines.nats.streams import Streams, log_name
 from antiphon.errors import AntiphonError, IdTaken, LostRace
-from antiphon.testing.engine_suite.harness import collect, new_mesh, persist, seqs, soon
+from antiphon.testing.engine_suite.harness import collect, new_mesh, persist, seqs, soon, whole_lane
 from tests.engines.nats.harness import until
 
 pytestmark = [pytest.mark.nats, pytest.mark.slow, pytest.mark.timeout(120)]
@@ -158,6 +158,6 @@ async def test_a_stream_that_lost_its_majority_answers_with_errors_and_comes_bac
             60,
         )
         assert seq == 2
-        lane = await persist(lambda: engine.log.read_subjects([f"ap.{mesh}.seal"]), 30)
+        lane = await persist(lambda: whole_lane(engine.log, [f"ap.{mesh}.seal"]), 30)
         assert [record.payload for record in lane] == [b"1", b"2"]
         await engine.close()

@@ -17,7 +17,7 @@ from antiphon.engines.nats.permissions import Permissions, below, of_door, of_me
 from antiphon.engines.nats.sight import sight_of
 from antiphon.engines.nats.streams import log_name
 from antiphon.errors import EngineDenied, LostRace, Malformed, Misconfigured
-from antiphon.testing.engine_suite.harness import new_mesh
+from antiphon.testing.engine_suite.harness import new_mesh, whole_lane
 from tests.engines.nats.harness import connect, until
 from tests.engines.nats.operated import RENDER, operated
 
@@ -61,7 +61,7 @@ async def test_a_member_without_the_stream_api_works():
         assert await engine.log.append(
             f"ap.{mesh}.job.k.1", b"claim", message_id="c", expected_last=0
         )
-        assert len(await engine.log.read_subjects([f"ap.{mesh}.job.k.1"])) == 1
+        assert len(await whole_lane(engine.log, [f"ap.{mesh}.job.k.1"])) == 1
         async with engine.log.follow(0, subject=f"ap.{mesh}.ctl.>") as batches:
             assert [record.seq for record in await anext(batches)] == [1]
         async with owner.log.work(f"ap.{mesh}.call.1.k.*", name="k-1"):
@@ -264,7 +264,7 @@ async def test_a_member_works_within_its_kinds_over_tls(tmp_path):
                     assert await member.log.append(job, b"claim", message_id="j", expected_last=0)
                     delivery.ack()
                 assert [record.subject for record in await anext(batches)] == [job]
-            lane = await member.log.read_subjects([job, call])
+            lane = await whole_lane(member.log, [job, call])
             assert [record.payload for record in lane] == [b"call", b"claim"]
             assert (await member.log.fetch(1)).payload == b"g"
             with pytest.raises(LostRace):

@@ -12,7 +12,7 @@ from antiphon.engines.nats.keypairs import UserKey
 from antiphon.engines.nats.permissions import of_member
 from antiphon.engines.nats.sight import Sight
 from antiphon.errors import EngineDenied, Misconfigured, Unavailable
-from antiphon.testing.engine_suite.harness import collect, job_id, new_mesh, seqs, soon
+from antiphon.testing.engine_suite.harness import collect, job_id, new_mesh, seqs, soon, whole_lane
 from tests.engines.nats.harness import sever, until
 from tests.engines.nats.scoped_mesh import IN_RENDER, MEMBER, scoped_mesh, scoped_reader
 
@@ -47,11 +47,11 @@ async def test_pages_hold_what_is_in_scope_and_nothing_else():
 async def test_a_kind_named_exactly_admits_neither_what_is_above_nor_below():
     async with scoped_reader("render.video", "render.audio.mix") as (here, reader):
         assert seqs(await whole(reader.log)) == [1, 2, 4, 6, 7, 8, 9, 11]
-        assert seqs(await reader.log.read_subjects(here.lane("render.video", 1))) == [2, 4, 6]
+        assert seqs(await whole_lane(reader.log, here.lane("render.video", 1))) == [2, 4, 6]
         assert (await reader.log.fetch(6, newest_on=f"ap.{here.mesh}.job.render.video.1")).seq == 6
         for kind, number in (("render", 4), ("render.video.deep", 5)):
             with pytest.raises(EngineDenied):
-                await reader.log.read_subjects(here.lane(kind, number))
+                await whole_lane(reader.log, here.lane(kind, number))
 
 
 async def test_lanes_are_complete_and_in_order():
@@ -60,26 +60,24 @@ async def test_lanes_are_complete_and_in_order():
             here.lane("render.video", 1),
             subjects.lane(here.mesh, "render.video", job_id(1)),
         ):
-            assert seqs(await reader.log.read_subjects(one)) == [2, 4, 6]
-        assert seqs(await reader.log.read_subjects(here.lane("render.audio.mix", 3))) == [8, 9]
-        assert await reader.log.read_subjects(here.lane("render.video", 9)) == []
+            assert seqs(await whole_lane(reader.log, one)) == [2, 4, 6]
+        assert seqs(await whole_lane(reader.log, here.lane("render.audio.mix", 3))) == [8, 9]
+        assert await whole_lane(reader.log, here.lane("render.video", 9)) == []
         last = 0
         for _ in range(12):  # more than are walked back one by one
             last = await here.put("job.render.long.1", after=last)
-            found = await reader.log.read_subjects([f"ap.{here.mesh}.job.render.long.1"])
-            assert found == await here.owner.log.read_subjects(
-                [f"ap.{here.mesh}.job.render.long.1"]
-            )
+            found = await whole_lane(reader.log, [f"ap.{here.mesh}.job.render.long.1"])
+            assert found == await whole_lane(here.owner.log, [f"ap.{here.mesh}.job.render.long.1"])
             assert found[-1].seq == last
         await here.owner.log.purge(f"ap.{here.mesh}.job.render.long.1", upto=found[3].seq)
-        assert await reader.log.read_subjects([f"ap.{here.mesh}.*.render.long.1"]) == found[4:]
+        assert await whole_lane(reader.log, [f"ap.{here.mesh}.*.render.long.1"]) == found[4:]
 
 
 async def test_a_lane_with_unproven_headers_is_read_whole():
     async with scoped_reader("render.>") as (here, reader):
         subject = f"ap.{here.mesh}.job.render.video.{job_id(1)}"
         await here.owner._pipeline.request(subject.encode(), b"hostile", timeout_s=5)
-        found = await reader.log.read_subjects(here.lane("render.video", 1))
+        found = await whole_lane(reader.log, here.lane("render.video", 1))
         assert seqs(found) == [2, 4, 6, 14]
 
 
@@ -100,7 +98,7 @@ async def test_a_lane_is_one_snapshot_although_it_is_read_in_pieces(monkeypatch)
             return found
 
         monkeypatch.setattr(reader.log.records, "_newest", torn)
-        found = await reader.log.read_subjects(here.lane("render.video", 1))
+        found = await whole_lane(reader.log, here.lane("render.video", 1))
         assert seqs(found) == [2, 4, 6, 14, 15]
 
 
@@ -117,7 +115,7 @@ async def test_single_records_and_the_last_one():
             subject = f"ap.{here.mesh}.{hidden}.{job_id(2)}"
             assert await reader.log.fetch(13, newest_on=subject) is None
             with pytest.raises(EngineDenied):
-                await reader.log.read_subjects([subject])
+                await whole_lane(reader.log, [subject])
             with pytest.raises(EngineDenied):
                 await reader.log.read(0, limit=9, subject=subject)
             with pytest.raises(EngineDenied):
@@ -220,7 +218,7 @@ async def test_a_change_of_scope_takes_effect_on_the_next_read():
         assert seqs(await whole(reader.log)) == [1, 7, 8, 9, 11, 15]
         assert await reader.log.fetch(4) is None
         # The server gives the newest record until the login ends; its history is gone.
-        assert await reader.log.read_subjects(here.lane("render.video", 1)) == []
+        assert await whole_lane(reader.log, here.lane("render.video", 1)) == []
         here.scopes[MEMBER] = Scope()
         with pytest.raises(EngineDenied) as caught:
             await reader.log.read(0, limit=9)

@@ -12,7 +12,7 @@ from antiphon.core import ops
 from antiphon.core.grants import token_of
 from antiphon.core.rules import PROTOCOL, Rules
 from antiphon.core.terms import RIGHTS, passing_on
-from antiphon.errors import Malformed, Rejected
+from antiphon.errors import Conflict, Malformed, Rejected
 from antiphon.interfaces.cli.delegate import Right
 from antiphon.interfaces.cli.rules import MEANINGS, parse_value
 from antiphon.runtime.keys import SeedKeyring
@@ -58,6 +58,25 @@ def soon(seconds=3600):
 
 
 # --- granting and revoking -------------------------------------------------------------------
+
+
+async def test_a_grant_that_others_hold_up_does_not_save_the_rest(monkeypatch):
+    async with Mesh.open(engine="memory") as mesh:
+        first, _ = [
+            (await grant(mesh, GPU.did, Terms(can=("claim",), kinds=(kind,)))).cids
+            for kind in ("render.a", "render.b")
+        ]
+
+        async def held_up(mesh, kind, body):
+            if body.cid == first[0]:
+                raise Conflict("others keep writing where this belongs")
+            return await write(mesh, kind, body)
+
+        monkeypatch.setattr("antiphon.sdk.authority.write", held_up)
+        with pytest.raises(Conflict, match=first[0][-8:]) as told:
+            await revoke(mesh, GPU.did)
+        assert first[0][-8:] in told.value.hint
+        assert {one.cid for one in (await who(mesh)).tree.live_to(GPU.did)} == {first[0]}
 
 
 async def test_what_is_granted_is_held_and_what_is_revoked_is_not():

@@ -107,7 +107,7 @@ class FaultRates:
     """A connection comes back after a uniform wait in [0, this]."""
 
 
-READS = frozenset({"read", "read_subjects", "fetch", "last", "confirm"})
+READS = frozenset({"read", "read_lane", "fetch", "last", "confirm"})
 
 
 @dataclass(slots=True)

@@ -11,8 +11,11 @@ from antiphon.engines.memory.filters import SubjectFilter
 from antiphon.engines.memory.follow import Follow
 from antiphon.engines.memory.server import MeshState
 from antiphon.engines.memory.work import MemoryQueue
-from antiphon.errors import Rejected, Unavailable
+from antiphon.errors import Unavailable
 from antiphon.ports import Page, Record
+
+PAGE_RECORDS = 256
+"""Of one page of a lane: few, so that tests meet lanes of several pages."""
 
 
 class MemoryLog:
@@ -48,21 +51,31 @@ class MemoryLog:
 
         return await self._connection.read_lagging("read", work)
 
-    async def read_subjects(self, filters: Sequence[str], *, limit: int = 4096) -> list[Record]:
-        """Every record on the given subjects, oldest first."""
+    async def read_lane(
+        self, filters: Sequence[str], *, after: int = 0
+    ) -> AsyncIterator[list[Record]]:
+        """Every record above `after` on the given subjects, oldest first."""
         wanted = [SubjectFilter(pattern) for pattern in filters]
+        moment: int | None = None
 
-        def work(lag: int) -> list[Record]:
-            upto = self._store.last_seq - lag
-            found: dict[int, Record] = {}
-            for one in wanted:
-                page = self._store.page(one, 0, upto, limit)
-                found.update((record.seq, record) for record in page.records)
-                if page.more or len(found) > limit:
-                    raise Rejected(f"more than {limit} records", reason="too_large")
-            return [found[seq] for seq in sorted(found)]
+        def work(lag: int) -> tuple[list[Record], int | None]:
+            """A page of the moment that the first request met, and where the next begins."""
+            nonlocal moment
+            if moment is None:
+                moment = self._store.last_seq - lag
+            pages = [self._store.page(one, after, moment, PAGE_RECORDS) for one in wanted]
+            cut = min((page.records[-1].seq for page in pages if page.more), default=None)
+            found = {record.seq: record for page in pages for record in page.records}
+            upto = moment if cut is None else cut
+            return [found[seq] for seq in sorted(found) if seq <= upto], cut
 
-        return await self._connection.read_lagging("read_subjects", work)
+        while True:
+            records, reached = await self._connection.read_lagging("read_lane", work)
+            if records:
+                yield records
+            if reached is None:
+                return
+            after = reached
 
     async def confirm(self, subject: str, *, after: int, upto: int) -> list[Record]:
         """Every matching record in (after, upto], never from a lagging copy."""

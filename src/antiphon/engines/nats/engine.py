@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import ssl
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from antiphon.engines.nats.work import LOAN_S
 from antiphon.errors import Malformed, Misconfigured, Unavailable
 from antiphon.ports import Blobs, EngineInfo
 
+_log = logging.getLogger(__name__)
 _MESH = re.compile(r"[a-z0-9]{1,32}", re.ASCII)
 
 
@@ -42,6 +44,7 @@ class NatsEngine:
         reader: Reader | None = None,
     ) -> None:
         self._connection = connection
+        self._fall_silent: Callable[[], None] = lambda: None
         self._pipeline = Pipeline(connection)
         self._mesh = mesh
         self._replicas = replicas
@@ -126,6 +129,7 @@ class NatsEngine:
         except BaseException:
             await connection.close()
             raise
+        self._fall_silent = connection.watch_state(_telling(without_secrets(url)))
         return self
 
     async def _require_log(self, url: str) -> None:
@@ -199,6 +203,7 @@ class NatsEngine:
 
     async def close(self) -> None:
         """See `ports.Engine.close`."""
+        self._fall_silent()
         self._pipeline.close()
         await self._connection.close()
 
@@ -207,3 +212,17 @@ class NatsEngine:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def _telling(url: str) -> Callable[[bool], None]:
+    """Says once that the server is away, and once that it is back: nothing else shows it."""
+    was_up = True
+
+    def tell(is_up: bool) -> None:  # noqa: FBT001 - as state watchers are called
+        nonlocal was_up
+        if is_up != was_up:
+            was_up = is_up
+            news = "answers again" if is_up else "is away; trying to reach it again"
+            _log.warning("the NATS server at %s %s", url, news)
+
+    return tell

@@ -61,6 +61,9 @@ class Readable(Protocol):
     async def next_certain(self, after: int, subject: str) -> Record | None:
         """The first matching record above `after`, from a copy that does not lag."""
 
+    async def reaches(self, seq: int) -> bool:
+        """Whether a copy that does not lag holds that sequence or a later one."""
+
 
 class Follower:
     """The context manager and the iterator of one `follow`."""
@@ -317,7 +320,11 @@ class Follower:
                 break
             await asyncio.sleep(RETRY_S)
             newest = max(newest, await self._log.newest_seq())
-        if newest < known:
+        # A server that was cut off lags for as long as that lasts: only the leader's word counts.
+        is_shorter = newest < known
+        if is_shorter and self._log.is_replicated:
+            is_shorter = not await self._log.reaches(known)
+        if is_shorter:
             raise Corrupt(
                 f"the log ends at {newest}, but {known} was read from it before: "
                 "it was restored from an older copy",

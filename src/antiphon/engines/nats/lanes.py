@@ -7,39 +7,70 @@ therefore reads a lane in which each subject has one record, and each further re
 more. The heads are one snapshot and what lies behind them never changes, so the result is one
 snapshot too.
 
-A publisher chooses its own headers. A record whose headers do not prove what came before it,
-because the compare-and-set is missing, written twice, or about another subject, makes the whole
-lane be counted and scanned by the server instead.
+A publisher chooses its own headers, and may write as much as it likes. A lane that is long, or
+that holds a record whose headers do not prove what came before it (the compare-and-set is missing,
+written twice, or about another subject), is read forwards instead, a page of each subject at a
+time, up to what was the newest record of the log when the reading began.
 """
 
 from __future__ import annotations
 
-from antiphon.core import subjects
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final, Protocol
+
+from msgspec import Struct
+
 from antiphon.engines.nats import wire
 from antiphon.engines.nats.heads import Held
-from antiphon.engines.nats.records import MAX_BATCH, Records
-from antiphon.errors import Rejected, Unavailable
-from antiphon.ports import Record
+from antiphon.engines.nats.records import Records
+from antiphon.ports import Page, Record
 
-MAX_HOPS = 8
-"""Beyond this many single steps, counting and one scan take fewer round trips."""
-_ATTEMPTS = 4
+MAX_HOPS: Final = 8
+"""Beyond this many single steps, reading forwards takes fewer round trips."""
+PAGE_RECORDS: Final = 1024
 
 
-async def read_lane(
-    records: Records, filters: tuple[str, ...], *, limit: int, is_replicated: bool
-) -> list[Record]:
-    """All records that match any of `filters`, oldest first."""
-    found = await _walk_back(records, filters, is_replicated=is_replicated)
+class Readable(Protocol):
+    """What a lane is read from."""
+
+    @property
+    def records(self) -> Records:
+        """Single records."""
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether a copy that answers may lag behind."""
+
+    async def read(self, after: int, *, limit: int, subject: str = ">") -> Page:
+        """See `ports.OpLog.read`."""
+
+    async def newest_seq(self) -> int:
+        """The newest sequence of all."""
+
+    async def next_certain(self, after: int, subject: str) -> Record | None:
+        """The first matching record above `after`, from a copy that lacks nothing."""
+
+
+async def lane_pages(
+    log: Readable, filters: tuple[str, ...], *, after: int, links_may_hide: bool
+) -> AsyncIterator[list[Record]]:
+    """All records above `after` that match any of `filters`, oldest first, page by page.
+
+    `links_may_hide` says that a link to nothing can mean something other than a purge.
+    """
+    if not filters:
+        return
+    found = await _walk_back(log.records, filters, after=after, links_may_hide=links_may_hide)
     if found is None:
-        return await _count_and_scan(records, filters, limit=limit)
-    if len(found) > limit:
-        raise _too_large(filters, len(found), limit)
-    return [found[seq] for seq in sorted(found)]
+        async for page in _forwards(log, filters, after):
+            yield page
+    elif found:
+        yield [found[seq] for seq in sorted(found)]
 
 
 async def _walk_back(
-    records: Records, filters: tuple[str, ...], *, is_replicated: bool
+    records: Records, filters: tuple[str, ...], *, after: int, links_may_hide: bool
 ) -> dict[int, Record] | None:
     """The lane by its own links, or None if they are too many or prove nothing."""
     heads = await records.newest_of_each(filters)
@@ -49,19 +80,19 @@ async def _walk_back(
     hops = 0
     for head in heads:
         held: Held | None = head
-        while held is not None:
+        while held is not None and held.record.seq > after:
             found[held.record.seq] = held.record
             before = wire.expected_last(held.header)
             if before is None:
                 return None
-            if before == 0:
+            if before <= after:
                 break
             hops += 1
             if hops > MAX_HOPS:
                 return None
             previous = await records.held_at(before)
             if previous is None:
-                if is_replicated:
+                if links_may_hide:
                     return None  # purged, or the copy that answered lags behind
                 break  # purged, and with it whatever came before
             if previous.record.subject != held.record.subject:
@@ -70,41 +101,48 @@ async def _walk_back(
     return found
 
 
-async def _count_and_scan(
-    records: Records, filters: tuple[str, ...], *, limit: int
-) -> list[Record]:
-    """The lane as the server finds it, complete by its own count."""
-    for _ in range(_ATTEMPTS):
-        counts = dict(zip(filters, await records.count(filters), strict=True))
-        total = sum(counts.values())
-        if total > limit:
-            raise _too_large(filters, total, limit)
-        found: dict[int, Record] = {}
-        for pattern, count in counts.items():
-            await _scan(records, pattern, count, found)
-        if all(_matching(found, pattern) >= count for pattern, count in counts.items()):
-            return [found[seq] for seq in sorted(found)]
-        # Purged under our hands, or another copy answered: look again.
-    raise Unavailable(f"{', '.join(filters)} changes faster than it can be read")
+class _Part(Struct):
+    """What was read of one subject filter and not handed out yet."""
+
+    pattern: str
+    at: int
+    waiting: list[Record]
+    is_whole: bool = False
+    """Nothing more of the moment that is being read will come."""
 
 
-async def _scan(records: Records, pattern: str, count: int, found: dict[int, Record]) -> None:
-    first, left = 1, count
-    while left > 0:
-        batch = await records.batch(first, limit=min(left, MAX_BATCH), subject=pattern)
-        if not batch.records:
-            return
-        for record in batch.records:
-            found[record.seq] = record
-        left -= len(batch.records)
-        first = batch.records[-1].seq + 1
+async def _forwards(
+    log: Readable, filters: tuple[str, ...], after: int
+) -> AsyncIterator[list[Record]]:
+    """The parts of a lane side by side, merged as far as all of them are known."""
+    moment = await log.newest_seq()
+    parts = [_Part(pattern, after, []) for pattern in filters]
+    while not all(part.is_whole and not part.waiting for part in parts):
+        hungry = [part for part in parts if not part.waiting and not part.is_whole]
+        await asyncio.gather(*(_read_on(log, part, moment) for part in hungry))
+        known = min((part.at for part in parts if not part.is_whole), default=moment)
+        page: dict[int, Record] = {}
+        for part in parts:
+            for record in part.waiting:
+                if record.seq <= known:
+                    page[record.seq] = record
+            part.waiting = [record for record in part.waiting if record.seq > known]
+        if page:
+            yield [page[seq] for seq in sorted(page)]
 
 
-def _matching(found: dict[int, Record], pattern: str) -> int:
-    return sum(subjects.matches(pattern, record.subject) for record in found.values())
-
-
-def _too_large(filters: tuple[str, ...], count: int, limit: int) -> Rejected:
-    return Rejected(
-        f"{count} records lie on {', '.join(filters)}, more than {limit}", reason="too_large"
-    )
+async def _read_on(log: Readable, part: _Part, moment: int) -> None:
+    """One more page of a part. Its end is believed of a copy that is known to hold the moment."""
+    page = await log.read(part.at, limit=PAGE_RECORDS, subject=part.pattern)
+    part.waiting = page.records
+    is_last = not page.more
+    if is_last and log.is_replicated:
+        reached = page.records[-1].seq if page.records else part.at
+        missing = await log.next_certain(reached, part.pattern) if reached < moment else None
+        if missing is not None:
+            part.waiting = [*page.records, missing]
+            is_last = False
+    if part.waiting:
+        part.at = part.waiting[-1].seq
+    part.is_whole = is_last or part.at >= moment
+    part.waiting = [record for record in part.waiting if record.seq <= moment]

@@ -18,7 +18,7 @@ from antiphon.core import subjects
 from antiphon.engines.nats import wire
 from antiphon.engines.nats.connection import Connection
 from antiphon.engines.nats.follow import Follower
-from antiphon.engines.nats.lanes import read_lane
+from antiphon.engines.nats.lanes import lane_pages
 from antiphon.engines.nats.pipeline import Pipeline
 from antiphon.engines.nats.records import MAX_BATCH, Records
 from antiphon.engines.nats.streams import MAX_RECORD_BYTES, ApiError, Streams, log_name
@@ -211,12 +211,10 @@ class NatsLog:
         rest = await self.records.batch(first.records[0].seq + 1, limit=wanted, subject=subject)
         return self._page(first.records + rest.records, rest.pending)
 
-    async def read_subjects(self, filters: Sequence[str], *, limit: int = 4096) -> list[Record]:
-        """See `ports.OpLog.read_subjects`."""
+    def read_lane(self, filters: Sequence[str], *, after: int = 0) -> AsyncIterator[list[Record]]:
+        """See `ports.OpLog.read_lane`."""
         checked = tuple(dict.fromkeys(wire.check_filter(one) for one in filters))
-        if not checked:
-            return []
-        return await read_lane(self.records, checked, limit=limit, is_replicated=self.is_replicated)
+        return lane_pages(self, checked, after=after, links_may_hide=self.is_replicated)
 
     async def confirm(self, subject: str, *, after: int, upto: int) -> list[Record]:
         """See `ports.OpLog.confirm`."""
@@ -337,6 +335,10 @@ class NatsLog:
         if self.is_replicated:
             return await self.records.leader_after(after, subject)
         return await self.records.after(after, subject)
+
+    async def reaches(self, seq: int) -> bool:
+        """Whether the one copy, or the leader, holds that sequence or a later one."""
+        return await self.next_certain(seq - 1, self._everything) is not None
 
     async def _certain_at(self, seq: int) -> Record | None:
         if self.is_replicated:

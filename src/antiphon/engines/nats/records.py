@@ -27,7 +27,8 @@ from antiphon.ports import Record
 
 READ_TIMEOUT_S = 10.0
 MAX_BATCH = 4096
-MAX_BATCH_BYTES = 16 * 1024 * 1024
+MAX_BATCH_BYTES = 4 * 1024 * 1024
+"""Far above what ordinary records weigh together; a hostile page of large ones is cut here."""
 NO_RESPONDERS = 503
 _OK, _NOT_FOUND, _TOO_MANY = 204, 404, 413
 _NO_MESSAGE = 10037
@@ -109,7 +110,9 @@ class Records:
         return await self._heads.of(filters)
 
     async def _multi_last(self, filters: tuple[str, ...]) -> list[Held] | None:
-        batch = await self._collect({"multi_last": filters}, keep_headers=True)
+        batch = await self._collect(
+            {"multi_last": filters, "max_bytes": MAX_BATCH_BYTES}, keep_headers=True
+        )
         if batch.status == _TOO_MANY or batch.pending:
             return None
         return [Held(*pair) for pair in zip(batch.records, batch.headers, strict=True)]

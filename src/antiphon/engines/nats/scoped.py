@@ -24,7 +24,7 @@ from antiphon.engines.nats import letters, wire
 from antiphon.engines.nats.connection import Connection
 from antiphon.engines.nats.follow import Follower
 from antiphon.engines.nats.heads import Held
-from antiphon.engines.nats.lanes import read_lane
+from antiphon.engines.nats.lanes import lane_pages
 from antiphon.engines.nats.log import NatsLog
 from antiphon.engines.nats.pipeline import Batch, Pipeline, Reply
 from antiphon.engines.nats.records import MAX_BATCH, NO_RESPONDERS, READ_TIMEOUT_S, Records
@@ -254,18 +254,15 @@ class ScopedLog(NatsLog):
         batch = await self.records.batch(after + 1, limit=limit, subject=wanted)
         return self._page(batch.records, batch.pending)
 
-    async def read_subjects(self, filters: Sequence[str], *, limit: int = 4096) -> list[Record]:
-        """See `ports.OpLog.read_subjects`."""
+    def read_lane(self, filters: Sequence[str], *, after: int = 0) -> AsyncIterator[list[Record]]:
+        """See `ports.OpLog.read_lane`."""
         wanted = dict.fromkeys(
             name for one in filters for name in lane_subjects(self._mesh, wire.check_filter(one))
         )
         seen = tuple(one for one in wanted if self._sight.parts(one))
         if wanted and not seen:
             raise _outside(", ".join(filters))
-        if not seen:
-            return []
-        # As on a replicated log, a missing link may mean something other than a purge.
-        return await read_lane(self.records, seen, limit=limit, is_replicated=True)
+        return lane_pages(self, seen, after=after, links_may_hide=True)
 
     async def append(
         self,
@@ -317,6 +314,10 @@ class ScopedLog(NatsLog):
         newest = await self.records.newest_seq(self._genesis)
         self._saw(newest)
         return newest
+
+    async def reaches(self, seq: int) -> bool:
+        """Whether the leader holds that sequence or a later one, in scope or not."""
+        return await self._scoped.leader_reaches(seq)
 
     def follow(
         self, after: int, *, subject: str = ">", max_batch: int = 512

@@ -150,11 +150,17 @@ def _complain_of_others(error: Exception, *, as_json: bool) -> Exit:
     if context is not None and not words():
         print(context.get_help(), file=sys.stderr)  # no command was given
         return Exit.USAGE
-    path = context.command_path if context is not None else "antiphon"
+    path = context.command_path if context is not None else _typed_command()
     hint = f"{path} --help"
     if re.search(r"No such option: -\d", words()):
         hint = f"put -- before negative numbers: {path} … -- -1"
     return complain(WrongUsage(words(), hint=hint), as_json=as_json)
+
+
+def _typed_command() -> str:
+    """The command that was typed, for complaints that do not say where they come from."""
+    named = {command.name for command in app.registered_commands}
+    return " ".join(["antiphon", *(word for word in sys.argv[1:2] if word in named)])
 
 
 def _wants_json(arguments: list[str]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from antiphon.errors import AntiphonError, JobFailed, Unavailable
@@ -14,7 +14,7 @@ from antiphon.interfaces.cli.options import print_json, short
 from antiphon.interfaces.cli.terminal import Piece, counted, err, out, span, state_piece
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from antiphon.sdk.handles import JobHandle
     from antiphon.sdk.listening import Words
@@ -26,6 +26,8 @@ CLOSE: Final = 0.8
 """How alike two kinds must be for one to be a misspelling of the other."""
 PROGRESS_AFTER_S: Final = 0.3
 PROGRESS_EVERY_S: Final = 0.25
+SILENCE_S: Final = 2.0
+"""How long the engine may leave a question open before the person is told."""
 
 
 class Wish(NamedTuple):
@@ -55,8 +57,7 @@ async def answer(mesh: Mesh, handle: JobHandle[Any], wish: Wish) -> int:
         result = await _wait(mesh, handle, wish)
     except asyncio.CancelledError:
         if not wish.as_json:
-            err.erase()
-            err.say("the job goes on: ", f"antiphon show {short(handle.id)}")
+            say_it_goes_on(handle)
         raise
     except JobFailed as failed:
         if before is not None and before.is_terminal:
@@ -130,34 +131,42 @@ def print_result(result: Any) -> None:
     """A result for people and pipes: text as it is, line by line; anything else as JSON."""
     if isinstance(result, str):
         for line in result.split("\n"):
-            out.say(line)
+            out.verbatim(line)
     else:
-        out.say(json.dumps(result, ensure_ascii=False))
+        out.verbatim(json.dumps(result, ensure_ascii=False))
 
 
 async def _wait(mesh: Mesh, handle: JobHandle[Any], wish: Wish) -> Any:
-    """The result. Its failure is raised outside the task group, which would wrap it."""
-    result: Any = None
-    problem: AntiphonError | None = None
-    async with asyncio.TaskGroup() as tasks:
-        beside: list[asyncio.Task[None]] = []
-        if not wish.as_json:
-            said: list[str] = [""]
-            beside.append(tasks.create_task(narrate(mesh, handle, progress=lambda: said[0])))
-            if err.can_rewrite:
-                beside.append(tasks.create_task(_hear_progress(mesh, handle, said)))
+    async with narrated(mesh, handle, silent=wish.as_json):
         try:
-            result = await handle.result(timeout_s=wish.timeout_s)
+            return await handle.result(timeout_s=wish.timeout_s)
         except TimeoutError:
-            problem = still_going(handle, wish)
-        except AntiphonError as error:
-            problem = error
-        finally:
-            for task in beside:
-                task.cancel()
-    if problem is not None:
-        raise problem
-    return result
+            raise still_going(handle, wish) from None
+
+
+@asynccontextmanager
+async def narrated(mesh: Mesh, handle: JobHandle[Any], *, silent: bool) -> AsyncIterator[None]:
+    """Say what a job is doing, and how far it is, while the block waits for it."""
+    said: list[str] = [""]
+    beside: list[asyncio.Task[None]] = []
+    if not silent:
+        beside.append(asyncio.ensure_future(narrate(mesh, handle, progress=lambda: said[0])))
+        if err.can_rewrite:
+            beside.append(asyncio.ensure_future(_hear_progress(mesh, handle, said)))
+    try:
+        yield
+    finally:
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
+
+
+def say_it_goes_on(handle: JobHandle[Any]) -> None:
+    """What somebody who stops waiting should know."""
+    err.erase()
+    err.say("")
+    err.say("the job goes on: ", f"antiphon show {short(handle.id)}")
+    err.say("  to end it: ", f"antiphon cancel {short(handle.id)}")
 
 
 def still_going(handle: JobHandle[Any], wish: Wish) -> Unavailable:
@@ -195,23 +204,38 @@ async def narrate(
 
     While `is_quiet` the screen is somebody else's; `progress` is what the job says of itself.
     """
-    began = time.monotonic()
+    began = heard = time.monotonic()
     has_asked = False
     await asyncio.sleep(PROGRESS_AFTER_S)
+    asking = asyncio.ensure_future(handle.state())
     try:
         while True:
+            await asyncio.wait({asking}, timeout=SILENCE_S)
+            now = time.monotonic()
             with suppress(Unavailable):
-                job = await handle.state()
-                waited = time.monotonic() - began
-                if not is_quiet():
-                    err.fading(*_progress(job, waited, progress()))
-                if not has_asked and job.state == "pending" and waited > PATIENCE_S:
-                    has_asked = True
-                    _say_diagnosis(job, await mesh.nodes(), is_command=is_command)
-            await asyncio.sleep(PROGRESS_EVERY_S)
+                if asking.done():
+                    job, heard = asking.result(), now
+                    if not is_quiet():
+                        err.fading(*_progress(job, now - began, progress()))
+                    if not has_asked and job.state == "pending" and now - began > PATIENCE_S:
+                        has_asked = True
+                        _say_diagnosis(job, await mesh.nodes(), is_command=is_command)
+            if now - heard >= SILENCE_S and not is_quiet():
+                err.fading(*_silence(handle, now - heard))
+            if asking.done():
+                await asyncio.sleep(PROGRESS_EVERY_S)
+                asking = asyncio.ensure_future(handle.state())
     finally:
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
         if not is_quiet():
             err.erase()
+
+
+def _silence(handle: JobHandle[Any], since_s: float) -> list[Piece]:
+    """While the engine is away nothing is known, and the person should know that much."""
+    words = f"  {handle.kind} {short(handle.id)}; it stays on the log, and is waited for"
+    return [(f"no answer from the engine for {span(since_s)}", "failed"), (words, "quiet")]
 
 
 def _progress(job: Job, waited_s: float, said: str) -> list[Piece]:

@@ -13,8 +13,10 @@ from antiphon.interfaces.cli.options import HomeOption, JsonOption, print_json, 
 from antiphon.interfaces.cli.terminal import ago, counted, out, span
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from antiphon.sdk.bundles import SealStanding
-    from antiphon.sdk.mesh import Home, Mesh, Standing
+    from antiphon.sdk.mesh import Card, Home, Mesh, Standing
 
 CLOCK_LIMIT_MS: Final = 2_000
 Level = Literal["ok", "warning", "wrong"]
@@ -59,7 +61,7 @@ async def _doctor(home: Path | None, *, as_json: bool) -> int:
                 [(f"{mark} ", style), (f"{finding.check:11} ", "strong")], [(finding.sentence, "")]
             )
             if finding.hint:
-                out.say("              try: ", finding.hint)
+                out.hanging([("              try: ", "")], [(finding.hint, "")])
     return Exit.OK if is_well else Exit.FAILED
 
 
@@ -233,9 +235,9 @@ def seals_finding(told: SealStanding) -> Finding:
 
 async def _roll_call(mesh: Mesh) -> list[Finding]:
     cards = await mesh.nodes()
+    findings = clock_findings(cards, now_ms=time.time() * 1000)
     workers = [card for card in cards if card.role == "worker"]
     full = [card for card in cards if card.role != "worker"]
-    findings: list[Finding] = []
     if workers:
         kinds = sorted({kind for card in workers for kind in card.kinds})
         words = f"{counted(len(workers), 'worker')} for {', '.join(kinds)}"
@@ -256,6 +258,28 @@ async def _roll_call(mesh: Mesh) -> list[Finding]:
             )
         )
     return findings
+
+
+def clock_findings(cards: Sequence[Card], *, now_ms: float) -> list[Finding]:
+    """Whose clock shows another time than this machine's; where most do, it is this one's."""
+    off = [(card, now_ms - card.at_ms) for card in cards]
+    off = [(card, ahead_ms) for card, ahead_ms in off if abs(ahead_ms) > CLOCK_LIMIT_MS]
+    if not off:
+        return []
+    if 2 * len(off) <= len(cards):
+        names = ", ".join(f"{card.alias} ({_away(-ahead_ms)})" for card, ahead_ms in off)
+        sentence = f"{counted(len(off), 'clock')} of other nodes show another time: {names}"
+        return [Finding("warning", "clocks", sentence, "set the clocks of those machines")]
+    middle = sorted(ahead_ms for _, ahead_ms in off)[len(off) // 2]
+    sentence = (
+        f"this machine's clock is {_away(middle)}, by the clocks of {len(off)} of the {len(cards)}"
+        " nodes that answer: what it signs may be refused"
+    )
+    return [Finding("wrong", "clocks", sentence, "timedatectl set-ntp true")]
+
+
+def _away(ahead_ms: float) -> str:
+    return f"{span(abs(ahead_ms) / 1000)} {'ahead' if ahead_ms > 0 else 'behind'}"
 
 
 async def _coordinator(mesh: Mesh) -> list[Finding]:

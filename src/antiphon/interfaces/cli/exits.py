@@ -92,11 +92,18 @@ def complain(error: BaseException, *, as_json: bool) -> Exit:
     from antiphon.interfaces.cli.terminal import err
 
     err.hanging([("✗ ", "failed")], [(message, "failed")])
-    if reason and code is Exit.REJECTED:
+    if code is Exit.REJECTED and reason and _is_verdict(reason):
         err.hanging([("  why: ", "")], [(reason, "")])
     if hint:
         err.hanging([("  try: ", "")], [(hint, "")])
     return code
+
+
+def _is_verdict(reason: str) -> bool:
+    """Whether it is a word of the mesh's rules; any other only says the sentence once more."""
+    from antiphon.sdk.mesh import Reason
+
+    return reason in {verdict.value for verdict in Reason}
 
 
 def _ours(error: BaseException) -> Iterator[AntiphonError]:

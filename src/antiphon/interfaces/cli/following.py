@@ -17,6 +17,7 @@ from antiphon.interfaces.cli.awaiting import (
     called,
     narrate,
     progress_words,
+    say_it_goes_on,
     say_known,
     still_going,
 )
@@ -142,10 +143,7 @@ async def _await_end(
                     task.cancel()
     except asyncio.CancelledError:
         if not wish.as_json:
-            err.erase()
-            err.say("")
-            err.say("the job goes on: ", f"antiphon show {short(handle.id)}")
-            err.say("  to end it: ", f"antiphon cancel {short(handle.id)}")
+            say_it_goes_on(handle)
         raise
     if ended is None:
         raise problem or Unavailable("the log ended before the job did")
@@ -209,7 +207,8 @@ def _without_last_words(failed: JobFailed, ended: Ended) -> str:
     if error is None or ended.exit is None:
         return failed.message
     news = error.message.partition(": ")[0] if ended.exit else error.message
-    return failed.message.replace(f"it failed: {error.name}: {error.message}", f"it {news}")
+    news = news if news.startswith("it ") else f"it {news}"
+    return failed.message.replace(f"it failed: {error.name}: {error.message}", news)
 
 
 def _print_end(

@@ -58,7 +58,7 @@ def init(
 
         called = name or place.parent.name or "antiphon"
         async with found_and_host(place, name=called, listen=where) as hosting:
-            _tell(hosting, as_json=as_json)
+            _tell(hosting, stays=stay, as_json=as_json)
             return await keep_up(hosting, stop, as_json=as_json) if stay else Exit.OK
 
     return life.run_service(serve)
@@ -81,7 +81,7 @@ def parse_listen(text: str, reach: list[str]) -> Listen:
     return Listen(host=host, port=int(port), names=tuple(dict.fromkeys([*reach, *names])))
 
 
-def _tell(hosting: Hosting, *, as_json: bool) -> None:
+def _tell(hosting: Hosting, *, stays: bool, as_json: bool) -> None:
     """What was made, and what must be kept."""
     recovery = recovery_text(hosting.hosted.recovery_seed)
     owner = hosting.home.signer("owner").did
@@ -103,12 +103,17 @@ def _tell(hosting: Hosting, *, as_json: bool) -> None:
     )
     out.say(f"  state    {hosting.home.path}")
     say_engine(hosting)
-    out.say(f"  owner    {short_node(owner)}, whose key is in {_shown(hosting.home.path)}")
+    whose = f"{short_node(owner)}, whose key is in {_shown(hosting.home.path)}"
+    out.hanging([("  owner    ", "")], [(whose, "")])
     out.say("")
-    out.say("Recovery key: write it down now. It is shown this once and stored nowhere; with it")
-    out.say("'antiphon recover' replaces a lost or stolen owner key.")
+    out.say("Recovery key: write it down now. It is shown this once and stored nowhere;")
+    out.say("with it 'antiphon recover' replaces a lost or stolen owner key.")
     out.say(f"  {recovery}")
     out.say("")
+    if not stays:
+        out.say("It is not hosted now. Host it, from this directory:")
+        out.say("  antiphon up")
+        out.say("")
     out.say("Let a machine in, from another terminal in this directory:")
     out.say("  antiphon invite --can claim --kind 'example.*' --until 2d --alias gpu-box")
     out.say("")

@@ -71,5 +71,5 @@ def invite(
     err.say(f"Good once, within {within}. On the other machine:")
     err.say("  antiphon join TICKET")
     err.say("")
-    out.say(text)
+    out.verbatim(text)
     return Exit.OK

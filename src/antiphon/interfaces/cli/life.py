@@ -8,6 +8,7 @@ thread when everything else is over is left behind.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -18,16 +19,46 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Self
 
 from antiphon.interfaces.cli.exits import Exit
+from antiphon.interfaces.cli.terminal import err
+from antiphon.telemetry import LEVELS
 
 THREADS: Final = 64
 """Plain functions that can run at the same time."""
 LAST_CHANCE_S: Final = 0.5
+REPEATED_S: Final = 5.0
+"""The same sentence within this is the same news."""
 
 
 def run(work: Coroutine[Any, Any, int]) -> int:
     """Run one command to its end, on uvloop where it is installed."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(work)
+    ours, notices = logging.getLogger("antiphon"), Notices()
+    ours.addHandler(notices)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(work)
+    finally:
+        ours.removeHandler(notices)
+
+
+class Notices(logging.Handler):
+    """What the engine has to say meanwhile: sentences for people, such as that it is away.
+
+    Each connection of a process says it; the person reads it once.
+    """
+
+    def __init__(self) -> None:
+        wanted = LEVELS.get(os.environ.get("ANTIPHON_LOG_LEVEL", "").lower(), logging.WARNING)
+        super().__init__(max(wanted, logging.WARNING))
+        self._last = ("", -REPEATED_S)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say it above the line that is being rewritten, if there is one."""
+        text, now = record.getMessage(), time.monotonic()
+        if text == self._last[0] and now - self._last[1] < REPEATED_S:
+            return
+        self._last = (text, now)
+        err.erase()
+        err.hanging([("! ", "running")], [(text, "")])
 
 
 def run_service(serve: Callable[[Stop], Coroutine[Any, Any, int]]) -> int:

@@ -38,7 +38,10 @@ def find_mesh(target: str) -> Mesh:
     if name:
         mesh = getattr(module, name, None)
         if not isinstance(mesh, Mesh):
-            raise Misconfigured(f"{name!r} in {where} is not a Mesh")
+            raise Misconfigured(
+                f"{name!r} in {where} is not a Mesh",
+                hint=f"leave it out: {where} alone finds the one mesh that is there",
+            )
         return _usable(mesh, where)
     found = {id(value): key for key, value in vars(module).items() if isinstance(value, Mesh)}
     if not found:
@@ -86,13 +89,21 @@ def _import(where: str) -> ModuleType:
                 hint="give a dotted name as in 'import', or a path that ends in .py",
             ) from missing
         raise _failed(where, missing) from missing
+    except SystemExit as ended:
+        raise Misconfigured(
+            f"importing {where} ended the program (exit code {ended.code})",
+            hint="put what a script does under: if __name__ == '__main__':",
+        ) from ended
     except Exception as error:
         raise _failed(where, error) from error
 
 
 def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise Misconfigured(f"there is no file {path}")
+        raise Misconfigured(
+            f"there is no file {path}",
+            hint="give a path from here, or a dotted name as in 'import'",
+        )
     folder = str(path.parent.resolve())
     if folder not in sys.path:
         sys.path.insert(0, folder)
@@ -108,9 +119,11 @@ def _import_file(path: Path) -> ModuleType:
 def _failed(where: str, error: Exception) -> Misconfigured:
     """What went wrong inside the person's own module, and in which line."""
     frames = traceback.extract_tb(error.__traceback__)
-    last = frames[-1] if frames else None
-    place = f", at {last.filename}:{last.lineno}" if last else ""
+    if isinstance(error, SyntaxError):
+        what, place = error.msg, f", at {error.filename}:{error.lineno}"
+    else:
+        what, place = str(error), f", at {frames[-1].filename}:{frames[-1].lineno}"
     return Misconfigured(
-        f"importing {where} failed: {type(error).__name__}: {error}{place}",
+        f"importing {where} failed: {type(error).__name__}: {what}{place}",
         hint="ANTIPHON_LOG_LEVEL=debug shows the whole traceback",
     )

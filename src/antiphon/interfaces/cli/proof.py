@@ -79,9 +79,10 @@ def _tell(statement: Statement) -> None:
         f"  runner     {said.runner.name}, version {said.runner.version}, {said.runner.platform}"
     )
     held = f" ({', '.join(said.isolation.held)})" if said.isolation.held else ""
-    out.say(f"  isolation  {_ISOLATION[said.isolation.level]}{held}")
+    out.hanging([("  isolation  ", "")], [(f"{_ISOLATION[said.isolation.level]}{held}", "")])
     for subject in statement.subject:
-        out.say(f"  output     {subject.name}  blake3:{subject.digest.blake3}")
+        digest = f"blake3:{subject.digest.blake3}"
+        out.hanging([("  output     ", "")], [(f"{subject.name}  {digest}", "")])
     out.say("")
     out.say("That shows who vouches for the result, not that the machine told the truth.")
 

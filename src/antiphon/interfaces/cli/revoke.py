@@ -70,17 +70,20 @@ def _tell(ended: Revoked, held: Holdings) -> None:
     for node, grants in by_node.items():
         what = in_words(grants)
         ids = " ".join(short_cid(one.cid) for one in grants)
-        out.pieces(
-            ("✓ ", "succeeded"),
-            (held.called(node), "strong"),
-            (f" no longer holds: {what}", ""),
-            (f"  {ids}", "quiet"),
+        out.hanging(
+            [("✓ ", "succeeded")],
+            [
+                (held.called(node), "strong"),
+                (f" no longer holds: {what}", ""),
+                (f"  {ids}", "quiet"),
+            ],
         )
     if ended.below:
         names = list(dict.fromkeys(held.called(one.audience) for one in ended.below))
         more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
         what = counted(len(ended.below), "grant")
-        out.say(f"  {what} below ended with it: {', '.join(names[:LISTED])}{more}")
+        listed = f"{', '.join(names[:LISTED])}{more}"
+        out.hanging([(f"  {what} below ended with it: ", "")], [(listed, "")])
     for job in ended.jobs[:LISTED]:
         out.say(f"  {job.kind} {short(job.job)} loses its lease here, and others may claim it")
     if len(ended.jobs) > LISTED:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from antiphon.errors import JobFailed
 from antiphon.interfaces.cli import life
+from antiphon.interfaces.cli.awaiting import narrated, say_it_goes_on
 from antiphon.interfaces.cli.exits import Exit
 from antiphon.interfaces.cli.jobs import job_object, tries
 from antiphon.interfaces.cli.lookup import JobArgument, find_job
@@ -24,23 +27,34 @@ from antiphon.interfaces.cli.terminal import Piece, ago, clock, moment, out, spa
 
 if TYPE_CHECKING:
     from antiphon.sdk.dead_letters import Links
-    from antiphon.sdk.mesh import Job, Line
+    from antiphon.sdk.mesh import Job, Line, Mesh
 
 ROLL_CALL_S = 0.25
 """Only to put names to node ids: whoever is slower stays a number."""
 
 
-def show(job: JobArgument, home: HomeOption = None, *, as_json: JsonOption = False) -> int:
+def show(
+    job: JobArgument,
+    *,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", help="Stay until it ends, and show how far it is."),
+    ] = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
     """Tell a job's story.
 
     Who did what, when, and what the rules said to it.
     """
-    return life.run(_show(job, home, as_json=as_json))
+    return life.run(_show(job, home, follow=follow, as_json=as_json))
 
 
-async def _show(prefix: str, home: Path | None, *, as_json: bool) -> int:
+async def _show(prefix: str, home: Path | None, *, follow: bool, as_json: bool) -> int:
     mesh = open_mesh(home)
     async with mesh:
+        if follow:
+            await _stay(mesh, prefix, as_json=as_json)
         async with asyncio.TaskGroup() as tasks:
             asking = tasks.create_task(mesh.nodes(wait_s=0.0 if as_json else ROLL_CALL_S))
             found = await find_job(mesh, prefix)
@@ -68,6 +82,19 @@ async def _show(prefix: str, home: Path | None, *, as_json: bool) -> int:
     return Exit.OK
 
 
+async def _stay(mesh: Mesh, prefix: str, *, as_json: bool) -> None:
+    """Until the job has ended."""
+    found = await find_job(mesh, prefix)
+    handle = mesh.job(found.kind, found.job)
+    try:
+        async with narrated(mesh, handle, silent=as_json):
+            await handle.end()
+    except asyncio.CancelledError:
+        if not as_json:
+            say_it_goes_on(handle)
+        raise
+
+
 def _line_object(line: Line) -> dict[str, Any]:
     return {
         "seq": line.seq,
@@ -82,7 +109,7 @@ def _line_object(line: Line) -> dict[str, Any]:
 
 def _tell(job: Job, story: list[Line], end: dict[str, Any], names: dict[str, str]) -> None:
     out.pieces(state_piece(job.state.value), (f"  {job.kind} {short(job.job)}", "strong"))
-    for words in _standing(job):
+    for words in _standing(job, story):
         out.pieces((f"  {words}", "quiet"))
     out.say("")
     out.table((), [_row(line, job) for line in story], flexible=3, wraps=True)
@@ -107,6 +134,8 @@ def _tell(job: Job, story: list[Line], end: dict[str, Any], names: dict[str, str
         if did in names
     )
     if who:
+        if not end:
+            out.say("")
         out.hanging([("who     ", "quiet")], [(who, "")])
 
 
@@ -117,7 +146,7 @@ def _tell_links(links: Links) -> None:
         out.hanging([("retried ", "quiet")], [(f"as {short(links.retried_as)}", "")])
 
 
-def _standing(job: Job) -> list[str]:
+def _standing(job: Job, story: list[Line]) -> list[str]:
     """The present state in a sentence or two."""
     words = [f"called {ago(job.scheduled_ms)}, on {moment(job.scheduled_ms)}"]
     if job.is_terminal:
@@ -127,7 +156,9 @@ def _standing(job: Job) -> list[str]:
         case "pending" if job.attempts:
             words.append(f"{used}; anyone may claim it again from {clock(job.retry_after_ms)}")
         case "pending":
-            words.append(f"nobody has claimed it yet; it must start by {moment(job.start_by_ms)}")
+            was_held = any(line.op == "job.claim" and line.verdict.is_accepted for line in story)
+            now = "nobody holds it now" if was_held else "nobody has claimed it yet"
+            words.append(f"{now}; it must start by {moment(job.start_by_ms)}")
         case "waiting":
             words.append("it waits for the coordinator's offer")
         case "claimed" | "running":

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rich.console import Console
+    from rich.table import Table
     from rich.text import Text
 
 STYLES: Final = {
@@ -117,7 +118,14 @@ class Voice:
         grid.add_column(no_wrap=True)
         grid.add_column(overflow="fold")
         grid.add_row(joined(head), joined(body))
-        self.console.print(grid)
+        self._print_unpadded(grid)
+
+    def verbatim(self, text: str) -> None:
+        """Text that people copy: wrapped by the terminal alone, which gives it back in one piece.
+
+        A line break of ours inside it would be copied along.
+        """
+        print(printable(text), file=self.stream, flush=True)
 
     def fading(self, *pieces: Piece) -> None:
         """A line that the next one replaces; only where lines can be replaced."""
@@ -168,6 +176,10 @@ class Voice:
             )
         for row in rows:
             grid.add_row(*(joined([piece]) for piece in row))
+        self._print_unpadded(grid)
+
+    def _print_unpadded(self, grid: Table) -> None:
+        """Rich fills the last column with blanks; whoever copies a line should not get them."""
         with self.console.capture() as captured:
             self.console.print(grid)
         lines = (line.rstrip() for line in captured.get().splitlines())

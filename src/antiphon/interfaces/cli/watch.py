@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def watch(home: HomeOption = None, *, as_json: JsonOption = False) -> int:
     """Follow the mesh live.
 
-    One line for each record: what happened, to which job, and what the rules say to it.
+    One line for each record: what happened, to which job, and what the rules say to it. On a
+    terminal the last line says how far running jobs are, where they say so themselves.
     """
 
     async def serve(stop: life.Stop) -> int:
@@ -44,15 +45,21 @@ async def _end_with(stop: life.Stop, following: asyncio.Task[None]) -> None:
 
 
 async def _follow(mesh: Mesh, *, as_json: bool) -> None:
-    async with mesh.watching() as batches:
+    from antiphon.interfaces.cli.progressing import Progressing
+
+    async with mesh.watching() as batches, Progressing(mesh) as progress:
         if not as_json:
             err.pieces((f"watching mesh {mesh.id}; Ctrl-C ends it", "quiet"))
         async for batch in batches:
-            for event in batch:
-                if as_json:
+            if as_json:
+                for event in batch:
                     print_json(event_object(event))
-                else:
-                    say_event(event)
+                continue
+            err.erase()
+            for event in batch:
+                say_event(event)
+                progress.note(event)
+            progress.show()
 
 
 def say_event(event: Event) -> None:

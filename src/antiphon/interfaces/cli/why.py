@@ -21,6 +21,8 @@ from antiphon.interfaces.cli.options import (
 from antiphon.interfaces.cli.terminal import Piece, clock, out, span, state_piece
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from antiphon.sdk.explaining import Explanation, Lot, Tenure, Wait
 
 DRAW_DIGITS = 12
@@ -81,15 +83,23 @@ def _tell(told: Explanation, names: dict[str, str]) -> None:
         out.say(f"  {_wait_words(wait, names)}")
     if told.lots:
         out.say("")
-        heads = ("RANK", "DRAW", "WORKER", "FREE", "LABELS", "")
-        rows = [_lot_row(lot, names) for lot in told.lots]
-        out.table(heads, rows, flexible=5, wraps=True)
+        heads, rows = _filled(
+            ("RANK", "DRAW", "WORKER", "FREE", "LABELS", ""),
+            [_lot_row(lot, names) for lot in told.lots],
+        )
+        out.table(heads, rows, wraps=True)
     if told.tenures:
         out.say("")
         held = [_tenure_row(tenure, names) for tenure in told.tenures]
         out.table(("HELD BY", "FROM", "FOR", "THEN"), held, flexible=3)
     for node, until_ms in told.cooling:
         out.say(f"  {_name(node, names)} lost its lease; it may claim again at {clock(until_ms)}")
+
+
+def _filled(heads: Sequence[str], rows: list[list[Piece]]) -> tuple[list[str], list[list[Piece]]]:
+    """A table without the columns in which nothing stands: a queue draws no lots."""
+    kept = [at for at in range(len(heads)) if any(row[at][0] for row in rows)]
+    return [heads[at] for at in kept], [[row[at] for at in kept] for row in rows]
 
 
 def _name(node: str, names: dict[str, str]) -> str:

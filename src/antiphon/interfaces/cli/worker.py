@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, Self
 
 import typer
 
@@ -29,6 +32,8 @@ from antiphon.interfaces.cli.options import (
     short_node,
 )
 from antiphon.interfaces.cli.terminal import counted, err, out
+
+COUNT_EVERY_S: Final = 0.5
 
 
 def worker(  # noqa: PLR0913 - one parameter per option
@@ -115,7 +120,9 @@ async def _work(
 ) -> int:
     settings = load_settings()
     mesh = find_mesh(module) if module else open_mesh(None)
+    _check_rated({*mesh.kinds, *offer.kinds}, traits["rates"])
     async with AsyncExitStack() as stack:
+        countdown = stack.enter_context(Countdown())
         await stack.enter_async_context(mesh)
         answers = mesh.worker(slots=slots, **traits, **offer.for_worker)
         working = await stack.enter_async_context(answers)
@@ -130,11 +137,50 @@ async def _work(
             )
         await stop.wait()
         say_draining(working.busy, settings.drain_s, as_json=as_json)
+        due = working.done + working.busy
+        if not as_json:
+            countdown.begin(lambda: working.busy, settings.drain_s)
     if as_json:
         print_json({"event": "stopped", "done": working.done})
     else:
-        out.say(f"stopped after {counted(working.done, 'job')}")
+        left = due - working.done
+        rest = f"; {counted(left, 'job')} not finished, for others to take over" if left else ""
+        out.say(f"stopped after {counted(working.done, 'job')}{rest}")
     return Exit.OK
+
+
+def _check_rated(kinds: set[str], rates: dict[str, str]) -> None:
+    """A rate for something that is not answered here limits nothing: it is a slip of the pen."""
+    for kind in sorted(rates.keys() - kinds):
+        raise WrongUsage(
+            f"--rate {kind}={rates[kind]} limits nothing: this worker does not answer {kind}",
+            hint=f"it answers {', '.join(sorted(kinds))}",
+        )
+
+
+class Countdown:
+    """While a worker winds down: how many jobs it still waits for, and for how long."""
+
+    def __init__(self) -> None:
+        self._counting: asyncio.Task[None] | None = None
+
+    def begin(self, busy: Callable[[], int], drain_s: float) -> None:
+        """Count until the block ends."""
+        self._counting = asyncio.ensure_future(self._count(busy, time.monotonic() + drain_s))
+
+    async def _count(self, busy: Callable[[], int], until_s: float) -> None:
+        while busy():
+            left_s = max(until_s - time.monotonic(), 0.0)
+            err.fading((f"{counted(busy(), 'job')} in hand, {left_s:.0f} s left", "quiet"))
+            await asyncio.sleep(COUNT_EVERY_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._counting is not None:
+            self._counting.cancel()
+            err.erase()
 
 
 def say_draining(busy: int, drain_s: float, *, as_json: bool) -> None:

@@ -10,7 +10,7 @@ import time
 
 from antiphon.errors import IdTaken, LostRace, OutcomeUnknown, Rejected
 from antiphon.ports import Engine
-from antiphon.testing.engine_suite.harness import EngineSuite, persist, refused, seqs
+from antiphon.testing.engine_suite.harness import EngineSuite, persist, refused, seqs, whole_lane
 
 EVERY_BYTE = bytes(range(256))
 CLOCK_SLACK_MS = 60_000
@@ -90,7 +90,7 @@ class AppendSuite(EngineSuite):
                 outcomes = await asyncio.gather(*runs)
                 winners = [name for name, seq in enumerate(outcomes) if seq is not None]
                 assert len(winners) == 1, outcomes
-                lane = await engines[number % racers].log.read_subjects([site.job(number)])
+                lane = await whole_lane(engines[number % racers].log, [site.job(number)])
                 assert [record.payload for record in lane] == [f"racer {winners[0]}".encode()]
             last = await engines[0].log.last()
             assert last is not None
@@ -212,6 +212,6 @@ class MessageIdSuite(EngineSuite):
                     await append(site.job(1), b"x", message_id="m", expected_last=0, timeout_s=0.3)
             seq = await persist(lambda: append(site.job(1), b"x", message_id="m", expected_last=0))
             assert seq == 1
-            lane = await persist(lambda: engine.log.read_subjects([site.job(1)]))
+            lane = await persist(lambda: whole_lane(engine.log, [site.job(1)]))
             assert [record.payload for record in lane] == [b"x"]
             assert seqs(lane) == [seq]

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import ClassVar, Protocol, TypeVar
 
 from antiphon.core import subjects
 from antiphon.errors import AntiphonError, Unavailable
-from antiphon.ports import Delivery, Engine, Record, WorkQueue
+from antiphon.ports import Delivery, Engine, OpLog, Record, WorkQueue
 
 T = TypeVar("T")
 
@@ -229,6 +229,11 @@ async def take(queue: WorkQueue, count: int, within_s: float = WITHIN_S) -> list
     """The next `count` deliveries, in the order they came."""
     async with asyncio.timeout(within_s):
         return [await queue.next() for _ in range(count)]
+
+
+async def whole_lane(log: OpLog, filters: Sequence[str], *, after: int = 0) -> list[Record]:
+    """All pages of a lane as one list."""
+    return [record async for page in log.read_lane(filters, after=after) for record in page]
 
 
 def seqs(records: list[Record]) -> list[int]:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable
 from antiphon.errors import LostRace, Misconfigured, Unavailable
 from antiphon.ports import Engine, LeaseEntry
 from antiphon.testing.engine_suite.artifacts import chunks_of, digest_of, fetch
-from antiphon.testing.engine_suite.harness import EngineSuite, refused, seqs, soon
+from antiphon.testing.engine_suite.harness import EngineSuite, refused, seqs, soon, whole_lane
 
 CROWD = 20
 
@@ -50,7 +50,7 @@ class LifeSuite(EngineSuite):
                 await leaving.close()
                 left = [engine for engine in engines if engine.connected]
                 for engine in left:
-                    lane = await engine.log.read_subjects([site.job(1)])
+                    lane = await whole_lane(engine.log, [site.job(1)])
                     assert [record.payload for record in lane][:18] == [
                         b"%d" % n for n in range(18)
                     ]
@@ -140,7 +140,7 @@ def _everything(engine: Engine, subject: str, entry: LeaseEntry) -> dict[str, Aw
     return {
         "append": log.append(subject, b"", message_id="m", expected_last=0),
         "read": log.read(0, limit=1),
-        "read_subjects": log.read_subjects([subject]),
+        "read_lane": whole_lane(log, [subject]),
         "confirm": log.confirm(subject, after=0, upto=0),
         "fetch": log.fetch(1),
         "last": log.last(),

@@ -8,8 +8,17 @@ from __future__ import annotations
 import asyncio
 
 from antiphon.core import subjects
-from antiphon.errors import LostRace, Rejected, Unavailable
-from antiphon.testing.engine_suite.harness import EngineSuite, Site, job_id, refused, seqs
+from antiphon.errors import LostRace, Unavailable
+from antiphon.testing.engine_suite.harness import (
+    EngineSuite,
+    Site,
+    job_id,
+    refused,
+    seqs,
+    whole_lane,
+)
+
+LONG_LANE = 1_100
 
 
 class ReadSuite(EngineSuite):
@@ -23,7 +32,7 @@ class ReadSuite(EngineSuite):
             assert not page.more
             assert await engine.log.last() is None
             assert await engine.log.fetch(1) is None
-            assert await engine.log.read_subjects([site.job(1)]) == []
+            assert await whole_lane(engine.log, [site.job(1)]) == []
 
     async def test_pages_hold_every_record_once(self) -> None:
         count, limit = 25, 10
@@ -115,16 +124,15 @@ class LaneSuite(EngineSuite):
         async with self.site() as site:
             await self._fill(site)
             engine = await site.connect()
-            lane = await engine.log.read_subjects(
-                subjects.lane_filters(site.mesh, "render", job_id(1))
-            )
+            filters = subjects.lane_filters(site.mesh, "render", job_id(1))
+            lane = await whole_lane(engine.log, filters)
             assert seqs(lane) == [1, 2, 4, 6, 8]
 
     async def test_a_lane_is_read_by_its_literal_subjects(self) -> None:
         async with self.site() as site:
             await self._fill(site)
             engine = await site.connect()
-            lane = await engine.log.read_subjects(subjects.lane(site.mesh, "render", job_id(1)))
+            lane = await whole_lane(engine.log, subjects.lane(site.mesh, "render", job_id(1)))
             assert seqs(lane) == [1, 2, 4, 6, 8]
 
     async def test_kinds_below_are_other_lanes(self) -> None:
@@ -132,25 +140,56 @@ class LaneSuite(EngineSuite):
             await self._fill(site)
             engine = await site.connect()
             filters = subjects.lane_filters(site.mesh, "render.video", job_id(1))
-            assert seqs(await engine.log.read_subjects(filters)) == [5]
+            assert seqs(await whole_lane(engine.log, filters)) == [5]
 
     async def test_an_unknown_lane_is_empty(self) -> None:
         async with self.site() as site:
             await self._fill(site)
             engine = await site.connect()
             filters = subjects.lane_filters(site.mesh, "render", job_id(9))
-            assert await engine.log.read_subjects(filters) == []
+            assert await whole_lane(engine.log, filters) == []
 
-    async def test_a_lane_beyond_the_limit_is_refused(self) -> None:
+    async def _bury(self, site: Site) -> list[int]:
+        """A lane that is longer than a page: three calls among hundreds of other records."""
+        engine = await site.connect()
+        call, job = site.call(1), site.job(1)
+        ends, last = {call: 0, job: 0}, 0
+        for n in range(LONG_LANE):
+            subject = call if n in {0, LONG_LANE // 2, LONG_LANE - 1} else job
+            last = ends[subject] = await site.append(
+                engine, subject, b"%d" % n, after=ends[subject]
+            )
+        return list(range(last - LONG_LANE + 1, last + 1))
+
+    async def test_a_long_lane_comes_in_pages_that_join(self) -> None:
         async with self.site() as site:
-            await self._fill(site)
+            expected = await self._bury(site)
             engine = await site.connect()
-            filters = subjects.lane_filters(site.mesh, "render", job_id(1))
-            assert len(await engine.log.read_subjects(filters, limit=5)) == 5
-            with refused(Rejected) as caught:
-                await engine.log.read_subjects(filters, limit=4)
-            assert isinstance(caught.error, Rejected)
-            assert caught.error.reason == "too_large"
+            filters = [site.call(1), site.job(1)]
+            pages = [seqs(page) async for page in engine.log.read_lane(filters)]
+            assert len(pages) > 1
+            assert all(pages)
+            assert [seq for page in pages for seq in page] == expected
+
+    async def test_a_lane_goes_on_where_it_was_left(self) -> None:
+        async with self.site() as site:
+            expected = await self._bury(site)
+            engine = await site.connect()
+            filters = [site.call(1), site.job(1)]
+            for at in (0, 1, 2, 40, LONG_LANE - 3, LONG_LANE - 1, LONG_LANE):
+                after = expected[at - 1] if at else 0
+                assert seqs(await whole_lane(engine.log, filters, after=after)) == expected[at:]
+
+    async def test_all_pages_of_a_lane_show_one_moment(self) -> None:
+        async with self.site() as site:
+            expected = await self._bury(site)
+            engine, writer = await site.connect_many(2)
+            found: list[int] = []
+            async for page in engine.log.read_lane([site.call(1), site.job(1)]):
+                found += seqs(page)
+                if len(found) == len(page):
+                    await site.append(writer, site.call(1), b"later", after=expected[-1])
+            assert found == expected
 
     async def test_a_writer_reads_its_own_lane(self) -> None:
         async with self.site() as site:
@@ -158,7 +197,7 @@ class LaneSuite(EngineSuite):
             last = 0
             for n in range(20):
                 last = await site.append(engine, site.job(1), b"%d" % n, after=last)
-                lane = await other.log.read_subjects([site.job(1)])
+                lane = await whole_lane(other.log, [site.job(1)])
                 assert lane[-1].seq == last
 
 

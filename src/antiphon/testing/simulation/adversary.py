@@ -8,33 +8,25 @@ weights. `stop` undoes everything that is still broken: then the cluster has to 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import random
-from collections import Counter
-from collections.abc import Callable
 from typing import Final
 
 from antiphon.testing.simulation.charter import Charter
+from antiphon.testing.simulation.clock_faults import ClockFaults
 from antiphon.testing.simulation.deeds import DEEDS
 from antiphon.testing.simulation.forgeries import FORGERIES
+from antiphon.testing.simulation.greed import GREED
 from antiphon.testing.simulation.ground import Ground
 from antiphon.testing.simulation.hostile import Mallory
-from antiphon.testing.simulation.machines import FullMachine, Machine, WorkerMachine
+from antiphon.testing.simulation.line_faults import LineFaults
+from antiphon.testing.simulation.machines import Machine, WorkerMachine
+from antiphon.testing.simulation.network import HalfOpen
 from antiphon.testing.simulation.owner import Scribe
 from antiphon.testing.simulation.workload import KINDS
 from antiphon.testing.virtual_time import Host
 
-DRIFT_MS: Final = 1_300
-"""How wrong a clock may be set that it still lies within the drift, whatever the engine's own
-clock (`ENGINE_MS`) and the crystals (`world.CRYSTAL`) add in an hour."""
-ENGINE_MS: Final = 300.0
-BACK_MS: Final = 600_000
-AHEAD_MS: Final = 45_000
-"""Steps beyond the drift. A clock that was ahead keeps its machine silent for as long."""
 FRESH_KEY: Final = 0.3
 """Workers that come back as strangers."""
-AT_WORST: Final = 0.4
-"""Faults that look for a worker in the middle of something."""
 ROUTED: Final = 0.7
 """Changes by the owner that are routes; the others are rules."""
 
@@ -54,26 +46,36 @@ AMBUSHED: Final = (
     "job.schedule",
 )
 
+STRESS: Final = 10
+"""How much likelier something is that a plan puts to the test."""
+REBORN: Final = ("job.claim", "job.claim", "job.complete", "job.yield", "job.schedule")
+
 MENU: Final[dict[str, int]] = {
     "crash": 18,
     "pause": 12,
     "ambush": 20,
     "cut_off": 12,
     "split": 3,
+    "half_open": 10,
     "outage": 5,
     "failover": 5,
+    "restart": 4,
     "step": 9,
+    "jump": 4,
+    "race": 2,
+    "engine_jump": 1,
+    "second_life": 8,
     "drain": 4,
     "storm": 8,
-    "hostile": 40,
+    "hostile": 52,
     "control": 4,
     "quarantine": 3,
 }
-CHAINED_MENU: Final[dict[str, int]] = MENU | {"hostile": 46, "revocation": 12, "new_grant": 3}
+CHAINED_MENU: Final[dict[str, int]] = MENU | {"hostile": 66, "revocation": 12, "new_grant": 3}
 """Where every op needs a chain, chains break too."""
 
 
-class Adversary:
+class Adversary(LineFaults, ClockFaults):
     """Breaks one cluster."""
 
     def __init__(
@@ -84,20 +86,16 @@ class Adversary:
         machines: list[Machine],
         charter: Charter,
         mallory: Mallory,
+        stress: tuple[str, ...] = (),
     ) -> None:
-        """`machines` are the honest ones that it may break."""
-        self.ground = ground
-        self.counts: Counter[str] = Counter()
-        self._chance = chance
-        self._machines = machines
-        self._workers = [one for one in machines if isinstance(one, WorkerMachine)]
+        """`machines` are the honest ones that it may break; `stress`, what it does most."""
+        super().__init__(ground, chance, machines)
         self._charter = charter
         self._mallory = mallory
-        self._menu = CHAINED_MENU if charter.is_chained else MENU
-        self._deeds = DEEDS | FORGERIES if charter.is_chained else DEEDS
-        self._undo: dict[int, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
-        self._undone = 0
-        self._context = contextvars.copy_context()
+        self._deeds = DEEDS | GREED | (FORGERIES if charter.is_chained else {})
+        self._weights = [STRESS if name in stress else 1 for name in self._deeds]
+        menu = CHAINED_MENU if charter.is_chained else MENU
+        self._menu = {name: menu[name] * (STRESS if name in stress else 1) for name in menu}
 
     async def run(self, *, span_s: float, per_hour: float) -> None:
         """Break things at random moments for so long."""
@@ -112,10 +110,7 @@ class Adversary:
 
     def stop(self) -> None:
         """Undo whatever is still broken; set every clock right."""
-        for timer, undo in list(self._undo.values()):
-            timer.cancel()
-            undo()
-        self._undo.clear()
+        self.mend()
         self.ground.referee.traps.clear()
         self.ground.weather.clear()
         if not self.ground.server.is_up:
@@ -125,23 +120,6 @@ class Adversary:
             machine.clock.correct()
             machine.boot()
         self._mallory.kill()
-
-    def _later(self, after_s: float, undo: Callable[[], None]) -> None:
-        self._undone += 1
-        number = self._undone
-
-        def now() -> None:
-            del self._undo[number]
-            undo()
-
-        # In its own context: set from within a machine, a frozen one would hold its own thaw.
-        timer = asyncio.get_running_loop().call_later(after_s, now, context=self._context)
-        self._undo[number] = (timer, undo)
-
-    def _one(self) -> Machine:
-        draw = self._chance.random()
-        busy = [one for one in self._workers if one.worker is not None and one.worker.busy]
-        return self._chance.choice(busy if busy and draw < AT_WORST else self._machines)
 
     # --- faults -----------------------------------------------------------------------------
 
@@ -199,52 +177,34 @@ class Adversary:
 
         self.ground.referee.traps.append(trap)
 
-    def cut_off(self) -> None:
-        """One machine loses its line."""
-        self._sever([self._one()], "cut off")
+    def second_life(self) -> None:
+        """A process dies in the middle of a write and is back at once, with its key and its home.
 
-    def split(self) -> None:
-        """Several machines lose their lines together."""
-        count = self._chance.randint(2, len(self._machines) - 1)
-        self._sever(self._chance.sample(self._machines, count), "split")
+        What it sent may arrive when its next life has begun: nobody knows the outcome.
+        """
+        wanted = self._chance.choice(REBORN)
+        wait_s = self._chance.choice((0.0, 0.0005, 0.002, 0.02))
+        late_s = self._chance.choice((0.0, self._chance.uniform(0.0, 6.0)))
+        weather = self.ground.weather
 
-    def _sever(self, machines: list[Machine], name: str) -> None:
-        away_s = self._chance.uniform(0.5, 40.0)
-        for machine in machines:
-            engine = machine.engine
-            if engine is not None:
-                self._count(name, machine)
-                engine.sever()
-                self._later(away_s, engine.heal)
+        def strike(machine: Machine) -> None:
+            weather.half_open.pop(machine.name, None)
+            if machine.is_up:
+                self._count("second life", machine)
+                machine.kill()
+                machine.boot()
 
-    def outage(self) -> None:
-        """The engine is away for a while."""
-        self._down(self._chance.uniform(1.0, 30.0), "outage")
+        def trap(kind_of_op: str, host: Host | None) -> bool:
+            struck = [one for one in self._machines if one.host is host]
+            if host is None or not struck or kind_of_op != wanted:
+                return False
+            if late_s and struck[0].name not in weather.half_open:
+                until_s = self.ground.loop.time() + late_s
+                weather.half_open[struck[0].name] = HalfOpen(is_mute=True, until_s=until_s)
+            self._later(wait_s, lambda: strike(struck[0]))
+            return True
 
-    def failover(self) -> None:
-        """Another server takes over, and its clock is not quite the old one's."""
-        self._down(self._chance.uniform(0.1, 3.0), "failover")
-        wrong_ms = self._chance.uniform(-ENGINE_MS, ENGINE_MS)
-        self.ground.clock.step(wrong_ms - self.ground.clock.error_ms)
-
-    def _down(self, away_s: float, name: str) -> None:
-        if self.ground.server.is_up:
-            self.counts[name] += 1
-            self.ground.server.kill()
-            self._later(away_s, self.ground.server.start)
-
-    def step(self) -> None:
-        """A clock is set wrong: mostly by less than the drift, sometimes by far."""
-        machine, draw = self._one(), self._chance.random()
-        spread_ms = self._chance.uniform(-1.0, 1.0) * DRIFT_MS
-        far_ms = self._chance.random()
-        if draw < 0.6:  # noqa: PLR2004
-            self._count("small step", machine)
-            machine.clock.step(spread_ms - machine.clock.error_ms)
-            return
-        self._count("large step", machine)
-        machine.clock.step(-far_ms * BACK_MS if draw < 0.8 else far_ms * AHEAD_MS)  # noqa: PLR2004
-        self._later(self._chance.uniform(5.0, 90.0), machine.clock.correct)
+        self.ground.referee.traps.append(trap)
 
     def drain(self) -> None:
         """A worker is asked to stop, and comes back."""
@@ -254,23 +214,9 @@ class Adversary:
             worker.drain()
         self._later(self._chance.uniform(6.0, 30.0), worker.boot)
 
-    def storm(self) -> None:
-        """Messages are lost, late, doubled: everywhere, or around one machine."""
-        weather, level = self.ground.weather, self._chance.uniform(0.02, 0.35)
-        last_s = self._chance.uniform(5.0, 90.0)
-        if self._chance.random() < 0.5:  # noqa: PLR2004
-            self.counts["storm"] += 1
-            weather.everywhere = level
-            self._later(last_s, weather.calm)
-            return
-        machine = self._one()
-        self._count("local storm", machine)
-        weather.around[machine.name] = min(0.8, 2 * level)
-        self._later(last_s, lambda: weather.spare(machine.name))
-
     def hostile(self) -> None:
         """The hostile member does one of its deeds."""
-        name = self._chance.choice(tuple(self._deeds))
+        name = self._chance.choices(tuple(self._deeds), weights=self._weights)[0]
         if self._mallory.act(self._deeds[name]):
             self.counts[f"hostile {name}"] += 1
 
@@ -313,7 +259,3 @@ class Adversary:
         machine = self._one()
         self._count("new grant", machine)
         self._charter.endow(machine)
-
-    def _count(self, name: str, machine: Machine) -> None:
-        where = "full node" if isinstance(machine, FullMachine) else type(machine).__name__
-        self.counts[f"{name} of {where.removesuffix('Machine').lower()}"] += 1

@@ -1,12 +1,10 @@
 """What the hostile member does: one function a deed, `DEEDS` the list; the adversary says when.
 
-Some of it is within a member's rights (who is let in may claim, offer and cancel); the rest must
-bounce off the rules.
+All of it must bounce off the rules. What it keeps from others by its own rights is in `greed.py`.
 """
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Final
 
 from antiphon.core import codec, ops, subjects
@@ -14,14 +12,10 @@ from antiphon.core.ids import digest
 from antiphon.core.jobs import HELD, State
 from antiphon.core.manifest import author as author_manifest
 from antiphon.core.rules import Rules
-from antiphon.runtime.worker import queue_name
+from antiphon.testing.simulation.greed import call_lonely
 from antiphon.testing.simulation.hostile import Deed, Mallory
 from antiphon.testing.simulation.workload import KINDS
 
-FLOOD: Final = 12
-"""Offers in one flood."""
-STOLEN: Final = 3
-"""Announcements that one act acknowledges for good."""
 NO_FENCE: Final = "0" * 16
 
 
@@ -123,24 +117,6 @@ async def stale_fence(m: Mallory) -> None:
         await m.put(subject, m.op(ops.JobYield, back, prev=m.tail(subject)))
 
 
-async def hog(m: Mallory) -> None:
-    """Claim a job with the longest lease and let it lie, or give it back with a long pause."""
-    found = await m.next_job(State.PENDING)
-    if found is None:
-        return
-    key, lane, job = found
-    subject = m.lane_subject(key)
-    claim = ops.ClaimBody(kind=key[0], job=key[1], lease_ms=job.lease_ms_max)
-    await m.put(subject, m.op(ops.JobClaim, claim, prev=lane.job_tail))
-    mine = m.referee.lanes[key].job
-    if mine is None or mine.claimer != m.keyring.did or m.chance.random() < 0.5:  # noqa: PLR2004
-        return
-    body = ops.YieldBody(
-        kind=key[0], job=key[1], fence=mine.fence, reason="other", retry_after_ms=2**40
-    )
-    await m.put(subject, m.op(ops.JobYield, body, prev=m.tail(subject)))
-
-
 async def forged_author(m: Mallory) -> None:
     """An end in the holder's name, with its fence, signed by the wrong key."""
     found = await m.next_job(*HELD)
@@ -205,35 +181,6 @@ async def double_schedule(m: Mallory) -> None:
     await m.put(subject, m.op(ops.JobSchedule, body, prev=m.tail(subject)))
 
 
-async def steal_announcements(m: Mallory) -> None:
-    """Acknowledge other people's announcements, so that nobody is handed them again."""
-    if m.engine is None:
-        return
-    kind, urgency = m.chance.choice(KINDS), m.chance.choice(subjects.CLASSES)
-    filter_ = subjects.calls_of(m.mesh, urgency, kind, below=False)
-    async with m.engine.log.work(filter_, name=queue_name(kind, urgency)) as queue:
-        queue.grant(STOLEN)
-        try:
-            async with asyncio.timeout(m.chance.uniform(1.0, 60.0)):
-                for _ in range(STOLEN):
-                    (await queue.next()).ack()
-        except TimeoutError:
-            return
-
-
-async def flood(m: Mallory) -> None:
-    """Announce one job over and over."""
-    found = await m.next_job(State.PENDING)
-    if found is None:
-        return
-    key, _, job = found
-    urgency: Any = job.urgency
-    subject = subjects.call(m.mesh, urgency, *key)
-    body = ops.OfferBody(kind=key[0], job=key[1], urgency=urgency)
-    for _ in range(FLOOD):
-        await m.put(subject, m.op(ops.JobOffer, body, prev=m.tail(subject)))
-
-
 async def usurp(m: Mallory) -> None:
     """Control ops that only the owner may write, and a second genesis."""
     root, did = m.mesh, m.keyring.did
@@ -274,6 +221,19 @@ async def plant(m: Mallory) -> None:
         await m.put(lane, m.op(ops.JobComplete, end, prev=m.tail(lane)))
 
 
+async def false_witness(m: Mallory) -> None:
+    """The end of a job that it holds by right, with a proof that may be of something else."""
+    found = m.some_job(State.PENDING)
+    key, lane = found[:2] if found else await call_lonely(m)
+    claim = ops.ClaimBody(kind=key[0], job=key[1], lease_ms=5_000, begin=True)
+    subject = m.lane_subject(key)
+    await m.put(subject, m.op(ops.JobClaim, claim, prev=lane.job_tail, is_plain=True))
+    mine = m.referee.lanes[key].job
+    if mine is not None and mine.claimer == m.keyring.did:
+        end = ops.CompleteBody(kind=key[0], job=key[1], fence=mine.fence, status="succeeded")
+        await m.put(subject, m.op(ops.JobComplete, end, prev=m.tail(subject), is_plain=True))
+
+
 async def false_seal(m: Mallory) -> None:
     """A seal over what is not there, or out of turn, or that is simply not its own to write."""
     last = m.referee.log.last_seq
@@ -292,16 +252,14 @@ DEEDS: Final[dict[str, Deed]] = {
         other_kind,
         not_the_claimer,
         stale_fence,
-        hog,
         forged_author,
         replay,
         future,
         early_expire,
         double_schedule,
-        steal_announcements,
-        flood,
         usurp,
         plant,
+        false_witness,
         false_seal,
     )
 }

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from antiphon.engines.memory import MemoryServer
+from antiphon.testing.host_clock import HostClock
 from antiphon.testing.simulation.network import Weather
 from antiphon.testing.simulation.referee import Referee
-from antiphon.testing.virtual_time import Host, HostClock, VirtualLoop
+from antiphon.testing.virtual_time import Host, VirtualLoop
 
 EPOCH_MS: Final = 1_763_000_000_000
 """True wall time at virtual time 0."""

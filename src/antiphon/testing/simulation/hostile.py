@@ -20,12 +20,12 @@ from antiphon.core.lanes import Lane
 from antiphon.core.wallet import Wallet
 from antiphon.errors import AntiphonError
 from antiphon.runtime.peer import Peer, dep_of
+from antiphon.testing.host_clock import HostClock
 from antiphon.testing.simulation.facts import Key
 from antiphon.testing.simulation.false_proofs import vouched
 from antiphon.testing.simulation.ground import Ground
 from antiphon.testing.simulation.machines import Machine, WatchedKeyring
 from antiphon.testing.simulation.referee import Referee
-from antiphon.testing.virtual_time import HostClock
 
 PATIENCE_S: Final = 60.0
 """How long a deed waits for its chance."""
@@ -33,6 +33,14 @@ PATIENCE_S: Final = 60.0
 DEPS_SHARE: Final = 0.25
 TRUE_SHARE: Final = 0.8
 """Of its ops, those that name another record; of these, those that name it rightly."""
+
+Found = tuple[Key, Lane, Job]
+Where = Callable[[Job], bool]
+
+
+def anything(_: Job) -> bool:
+    """Any job will do."""
+    return True
 
 
 class Mallory(Machine):
@@ -46,6 +54,8 @@ class Mallory(Machine):
         self.peer: Peer | None = None
         self.chance = random.Random(f"{ground.seed}/{name}/acts")
         self._serial = 0
+        self.swallowed = self.buried = 0
+        """Announcements that it acknowledged for nobody, and junk that it put on lanes, in bulk."""
 
     async def run(self) -> None:
         """Connect, then wait to be told."""
@@ -63,8 +73,8 @@ class Mallory(Machine):
     async def _carry_out(self, deed: Deed) -> None:
         try:
             await deed(self)
-        except AntiphonError:
-            return  # it lost a race or the engine is away: a hostile node bears it
+        except* (AntiphonError, TimeoutError):
+            pass  # it lost a race, or has had enough, or the engine is away: it bears it
 
     @property
     def mesh(self) -> str:
@@ -78,28 +88,29 @@ class Mallory(Machine):
 
     # --- tools ------------------------------------------------------------------------------
 
-    def some_job(self, *states: State) -> tuple[Key, Lane, Job] | None:
+    def some_job(self, *states: State, where: Where = anything) -> Found | None:
         """A lane to do harm to."""
         found = [
             (key, lane, lane.job)
             for key, lane in self.ground.referee.lanes.items()
-            if lane.job is not None and (not states or lane.job.state in states)
+            if lane.job is not None and (not states or lane.job.state in states) and where(lane.job)
         ]
         return self.chance.choice(found[-40:]) if found else None
 
-    async def next_job(self, *states: State) -> tuple[Key, Lane, Job] | None:
+    async def next_job(self, *states: State, where: Where = anything) -> Found | None:
         """A job that stands in one of these states, or comes to within a while."""
-        found = self.some_job(*states) or await self._await_job(states)
+        found = self.some_job(*states, where=where) or await self._await_job(states, where)
         if found is not None and self.peer is not None:
             self.peer.author.observe(found[2].hlc)  # or its ops would only be stale
         return found
 
-    async def _await_job(self, states: tuple[State, ...]) -> tuple[Key, Lane, Job] | None:
-        found: asyncio.Future[tuple[Key, Lane, Job]] = asyncio.get_running_loop().create_future()
+    async def _await_job(self, states: tuple[State, ...], where: Where) -> Found | None:
+        found: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
 
         def look(key: Key, lane: Lane) -> None:
-            if lane.job is not None and lane.job.state in states and not found.done():
-                found.set_result((key, lane, lane.job))
+            job = lane.job
+            if job is not None and job.state in states and where(job) and not found.done():
+                found.set_result((key, lane, job))
 
         self.referee.onlookers.append(look)
         try:
@@ -123,10 +134,12 @@ class Mallory(Machine):
         wall_ms: int = 0,
         author: str = "",
         auth: tuple[str, ...] | None = None,
+        is_plain: bool = False,
     ) -> bytes:
         """A signed record, as honest or as false as its arguments.
 
-        Unless told what to name as `auth`, it names the best chain that it has.
+        Unless told what to name as `auth`, it names the best chain that it has; unless it is
+        plain, it may name other records, rightly or not.
         """
         if isinstance(body, ops.CompleteBody):
             body = vouched(body, self.referee, self.keyring, self.chance)
@@ -137,7 +150,7 @@ class Mallory(Machine):
             author=author or self.keyring.did,
             hlc=(wall_ms, self._serial % 60_000) if wall_ms else at,
             prev=prev,
-            deps=self._some_deps(),
+            deps=() if is_plain else self._some_deps(),
             auth=self._best_chain(kind, body) if auth is None else auth,
             body=body,  # type: ignore[arg-type] # each op class names its body
         )

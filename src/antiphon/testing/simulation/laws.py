@@ -129,6 +129,27 @@ def patient(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[
         yield "claimed by a worker that had to wait one lease after its expiry"
 
 
+def begun_in_time(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+    """No tenure begins after the time by which the job had to be begun."""
+    if fact.type != "job.claim" or not now.took_effect or lane.held is not None:
+        return
+    if fact.wall_ms > lane.start_by_ms:
+        yield f"claimed {fact.wall_ms - lane.start_by_ms} ms after it had to be begun"
+
+
+def bounded(ledger: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+    """A lease is as long as the rules and the job let it be, and a tenure ends with its timeout."""
+    if fact.type != "job.claim" or not now.took_effect:
+        return
+    lease_ms, least_ms = int(fact.body["lease_ms"]), ledger.rules["lease_min_ms"]
+    if not least_ms <= lease_ms <= lane.lease_ms_max:
+        yield f"a lease of {lease_ms} ms was accepted, not {least_ms} to {lane.lease_ms_max}"
+    if lane.held is not None and lane.tenure_ms_max:
+        held_ms = fact.wall_ms - (int(lane.held.fence, 16) >> 16)
+        if held_ms > lane.tenure_ms_max:
+            yield f"renewed after {held_ms} ms, and a tenure may last {lane.tenure_ms_max}"
+
+
 def own_subject(_: Ledger, __: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
     """Nothing is accepted on a subject that is not its own."""
     if now.is_accepted and fact.home != now.record.subject:
@@ -244,6 +265,8 @@ LAWS: Final[tuple[Law, ...]] = (
     fences_rise,
     not_early,
     patient,
+    begun_in_time,
+    bounded,
     own_subject,
     chained,
     in_order,

@@ -22,10 +22,16 @@ WORD_DEFAULTS: Final = {
     "start_by_ms": 7 * 24 * 3_600_000,
     "horizon_ms": 30 * 24 * 3_600_000,
     "retry_after_max_ms": 3_600_000,
+    "lease_min_ms": 5_000,
+    "lease_ms": 30_000,
+    "lease_ms_max": 120_000,
+    "lease_max_ms": 3_600_000,
     "attempts": 3,
     "yields_max": 32,
 }
 """Rule values that the laws need, where the mesh does not say otherwise."""
+
+TENURES_END_SINCE: Final = 2
 
 
 class Committed(Struct, frozen=True):
@@ -76,6 +82,9 @@ class LaneFacts(Struct):
     newest: tuple[int, int] = (0, 0)
     start_by_ms: int = 0
     start_window_ms: int = 0
+    lease_ms_max: int = 0
+    tenure_ms_max: int = 0
+    """How long after its beginning a tenure can still be renewed; 0: as long as it likes."""
     retry_after_ms: int = 0
     cooling: dict[str, int] = field(default_factory=dict)
     attempts_left: int = 0
@@ -104,6 +113,8 @@ class Ledger:
         if held is not None and self.mandates.has_ended(held.claimer, held.auth, held.auth_seq):
             lane.cut_off.append(held.fence)
             lane.held = None
+            again_ms = held.deadline_ms + lane.start_window_ms
+            lane.start_by_ms = max(lane.start_by_ms, again_ms)
         return lane
 
     def move(self, now: Committed) -> None:
@@ -132,6 +143,12 @@ def _schedule(ledger: Ledger, lane: LaneFacts, _: Committed, fact: Fact) -> None
     start_by_ms = fact.body.get("start_by", fact.wall_ms + ledger.rules["start_by_ms"])
     lane.start_by_ms = min(start_by_ms, fact.wall_ms + ledger.rules["horizon_ms"])
     lane.start_window_ms = lane.start_by_ms - fact.wall_ms
+    rules = ledger.rules
+    lease_ms = fact.body.get("lease_ms") or rules["lease_ms"]
+    lane.lease_ms_max = fact.body.get("lease_ms_max") or max(lease_ms, rules["lease_ms_max"])
+    timeout_ms = fact.body["manifest"].get("timeout", 0) * 1000
+    if timeout_ms and rules["protocol"] >= TENURES_END_SINCE:
+        lane.tenure_ms_max = timeout_ms + rules["lease_max_ms"]
     lane.attempts_left = fact.body.get("retry", {}).get("attempts") or ledger.rules["attempts"]
 
 

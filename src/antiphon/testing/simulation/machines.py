@@ -40,10 +40,12 @@ from antiphon.runtime.peer import Peer, commit_control
 from antiphon.runtime.replica import Replica
 from antiphon.runtime.sealer import Sealer
 from antiphon.runtime.worker import Worker, WorkerSettings
+from antiphon.testing.host_clock import HostClock, SeededEntropy
 from antiphon.testing.simulation.ground import Ground
+from antiphon.testing.simulation.marks import DiskMark, ProcessMark
 from antiphon.testing.simulation.network import Network
 from antiphon.testing.simulation.referee import Referee
-from antiphon.testing.virtual_time import Host, HostClock, SeededEntropy
+from antiphon.testing.virtual_time import Host
 
 LOAN_S: Final = 10.0
 ROUND_S: Final = 5.0
@@ -55,35 +57,6 @@ PAPER_S: Final = 5.0
 """Between two tries of a process to put its own delegation on the log."""
 
 OnAck = Callable[[Record], None]
-
-
-class DiskMark:
-    """The clock mark on a machine's disk; a dead process no longer reaches it."""
-
-    def __init__(self) -> None:
-        """Nothing was ever promised."""
-        self.wall_ms = 0
-
-
-class ProcessMark:
-    """`Mark` of one process."""
-
-    def __init__(self, disk: DiskMark) -> None:
-        """Alive until `cut`."""
-        self._disk: DiskMark | None = disk
-
-    def load(self) -> int:
-        """What the disk holds."""
-        return self._disk.wall_ms if self._disk else 0
-
-    def store(self, wall_ms: int) -> None:
-        """Write through."""
-        if self._disk is not None:
-            self._disk.wall_ms = wall_ms
-
-    def cut(self) -> None:
-        """The process died."""
-        self._disk = None
 
 
 class WatchedKeyring:

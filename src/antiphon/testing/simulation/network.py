@@ -7,9 +7,12 @@ is counted.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter
 from typing import Final
+
+from msgspec import Struct
 
 from antiphon.engines.memory.faults import FINE, Fate
 
@@ -26,7 +29,28 @@ RECONNECT_S: Final = 2.0
 USUAL: Final = 0.004
 """Messages that go wrong on any day."""
 
-READS: Final = frozenset({"read", "read_subjects", "fetch", "last", "confirm"})
+READS: Final = frozenset({"read", "read_lane", "fetch", "last", "confirm"})
+
+
+class HalfOpen(Struct, frozen=True):
+    """A line of which one direction carries nothing, and both ends believe that it does."""
+
+    is_mute: bool
+    """Whether nothing reaches the server; otherwise nothing comes back from it."""
+    until_s: float | None
+    """When what was held back is passed on, as a pipe does that was only stuck; or never."""
+
+    def held_up(self, now_s: float) -> Fate:
+        """What becomes of a message on the side that carries nothing."""
+        if self.until_s is None:
+            return Fate(lost=True)
+        return Fate(delay_s=max(self.until_s - now_s, 0.0))
+
+    def unanswered(self, now_s: float) -> Fate:
+        """What becomes of a request that arrives, and whose answer does not."""
+        if self.until_s is None:
+            return Fate(answer_lost=True)
+        return Fate(answer_delay_s=max(self.until_s - now_s, 0.0))
 
 
 class Weather:
@@ -36,6 +60,7 @@ class Weather:
         """As usual."""
         self.everywhere = USUAL
         self.around: dict[str, float] = {}
+        self.half_open: dict[str, HalfOpen] = {}
         self.counts: Counter[str] = Counter()
 
     def calm(self) -> None:
@@ -50,6 +75,7 @@ class Weather:
         """Nothing goes wrong any more, anywhere."""
         self.everywhere = 0.0
         self.around.clear()
+        self.half_open.clear()
 
     def chance(self, name: str) -> float:
         """The share of this machine's messages that go wrong."""
@@ -67,6 +93,9 @@ class Network:
 
     def request(self, what: str) -> Fate:
         """Fine, slow, late, lost, answered to nobody, doubled, or served by a lagging copy."""
+        half = self._weather.half_open.get(self._name)
+        if half is not None:
+            return self._half(half, what)
         if what == "grant":
             # A pull request that is lost is renewed by a real engine; this one counts on it.
             return FINE
@@ -78,6 +107,14 @@ class Network:
             share = rest / LATENCY_SHARE
             return Fate(delay_s=share * LATENCY_S, answer_delay_s=(1.0 - share) * LATENCY_S)
         return self._fault(what)
+
+    def _half(self, half: HalfOpen, what: str) -> Fate:
+        now_s = asyncio.get_running_loop().time()
+        self._weather.counts["request unheard" if half.is_mute else "answer unheard"] += 1
+        if what == "grant":
+            # Asked for again by a real client for as long as nothing comes (see `request`).
+            return FINE if not half.is_mute else Fate(lost=True)
+        return half.held_up(now_s) if half.is_mute else half.unanswered(now_s)
 
     def _fault(self, what: str) -> Fate:
         kind = int(self._random() * 6)
@@ -119,6 +156,10 @@ class Network:
         return Fate(delay_s=self._random() * RECONNECT_S)
 
     def _one_way(self, what: str) -> Fate:
+        half = self._weather.half_open.get(self._name)
+        if half is not None and not half.is_mute:
+            self._weather.counts[f"{what} unheard"] += 1
+            return half.held_up(asyncio.get_running_loop().time())
         chance, draw = self._weather.chance(self._name), self._random()
         if draw >= chance:
             return FINE

@@ -19,15 +19,16 @@ from antiphon.core.rules import Rules
 from antiphon.core.ucan import Delegation
 from antiphon.errors import Conflict, Rejected, Unavailable
 from antiphon.runtime.peer import Peer, commit_control
+from antiphon.testing.host_clock import HostClock
 from antiphon.testing.simulation.ground import Ground
 from antiphon.testing.simulation.machines import Machine
 from antiphon.testing.simulation.workload import KINDS
-from antiphon.testing.virtual_time import HostClock
 
 RULES: Final = Rules(
     authority="open",
     lease_ms=10_000,
     lease_ms_max=40_000,
+    lease_max_ms=40_000,
     attempts=4,
     retry_after_max_ms=60_000,
     offer_after_ms=5_000,

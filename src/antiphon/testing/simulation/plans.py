@@ -23,6 +23,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """What an op needs; unless it is said, odd seeds are chained."""
     protocol: int | None = None
     """The reading of the log; unless it is said, one seed in four has the first."""
+    stress: tuple[str, ...] = ()
+    """Faults and deeds that come far more often than usual."""
     stop_at_first: bool = False
     """End as soon as a law is broken: nobody wants the rest of a mutant's run."""
 

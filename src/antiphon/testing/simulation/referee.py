@@ -9,7 +9,8 @@ acknowledgement, each run of a handler.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from blake3 import blake3
@@ -62,6 +63,7 @@ class Referee:
         self._tails: dict[str, int] = {}
         self._signed_at: dict[tuple[str, int, int], bytes] = {}
         self._ran: dict[tuple[Key, str], str] = {}
+        self._running: dict[Host | None, int] = {}
         self._digest = blake3()
         self._announce = log.announce
         log.announce = self.committed
@@ -195,6 +197,19 @@ class Referee:
             what = f"{name} runs it under {fence}, under which {other} did"
             self.accuse("one_run_per_fence", what, key)
         self._ran[key, fence] = name
+
+    @contextmanager
+    def running(self, name: str, key: Key, fence: str, *, slots: int) -> Iterator[None]:
+        """A handler runs: in its own right, and with no more beside it than its worker has room."""
+        self.ran(name, key, fence)
+        host = current_host()
+        beside = self._running[host] = self._running.get(host, 0) + 1
+        if beside > slots:
+            self.accuse("within_slots", f"{name} runs {beside} jobs at once, not {slots}", key)
+        try:
+            yield
+        finally:
+            self._running[host] -= 1
 
     # --- what it knows ----------------------------------------------------------------------
 

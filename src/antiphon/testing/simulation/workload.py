@@ -21,10 +21,10 @@ from antiphon.core.reasons import Reason
 from antiphon.errors import Conflict, LostRace, Unavailable
 from antiphon.runtime.handlers import Handlers, JobContext, call_text
 from antiphon.runtime.peer import Peer
+from antiphon.testing.host_clock import HostClock
 from antiphon.testing.simulation.ground import Ground
-from antiphon.testing.simulation.machines import Machine
+from antiphon.testing.simulation.machines import SLOTS, Machine
 from antiphon.testing.simulation.referee import Referee
-from antiphon.testing.virtual_time import HostClock
 
 KINDS: Final = ("build.fast", "render.slow", "fetch.flaky", "doomed")
 ALWAYS: Final = 1_000
@@ -102,8 +102,8 @@ class Workload:
 
         async def work(number: int, duration_ms: int, fails: int, ctx: JobContext) -> object:
             self.runs += 1
-            referee.ran(name, (kind, ctx.job), ctx.fence)
-            await asyncio.sleep(duration_ms / 1000)
+            with referee.running(name, (kind, ctx.job), ctx.fence, slots=SLOTS):
+                await asyncio.sleep(duration_ms / 1000)
             if ctx.attempt <= fails:
                 raise RuntimeError(f"attempt {ctx.attempt} of {number} fails")
             return {"number": number}

@@ -24,12 +24,14 @@ from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.errors import Unavailable
 from antiphon.runtime import founding
 from antiphon.runtime.keys import SeedKeyring
+from antiphon.testing.host_clock import HostClock
 from antiphon.testing.simulation import story
 from antiphon.testing.simulation.adversary import Adversary
 from antiphon.testing.simulation.audit import Auditor, unfinished
 from antiphon.testing.simulation.charter import Charter
 from antiphon.testing.simulation.deeds import false_seal
 from antiphon.testing.simulation.facts import Key
+from antiphon.testing.simulation.greed import unquenchable
 from antiphon.testing.simulation.ground import EPOCH_MS, Ground
 from antiphon.testing.simulation.hostile import Mallory
 from antiphon.testing.simulation.machines import FullMachine, Machine, WorkerMachine
@@ -39,7 +41,7 @@ from antiphon.testing.simulation.plans import Outcome, Plan
 from antiphon.testing.simulation.referee import Referee
 from antiphon.testing.simulation.shortcuts import no_collector, quiet_and_quick
 from antiphon.testing.simulation.workload import KINDS, SubmitterMachine, Workload
-from antiphon.testing.virtual_time import HostClock, new_loop
+from antiphon.testing.virtual_time import new_loop
 
 OUTSIDE: Final = ("antiphon.engines.memory",)
 LOOK_S: Final = 5.0
@@ -59,6 +61,8 @@ MISPLACED: Final = 0.3
 """Worlds in which the hostile member is the coordinator for a while."""
 MISPLACED_S: Final = 400.0
 FALSE_SEALS_AT: Final = (0.3, 0.5, 0.7)
+THIRSTY: Final = 0.25
+"""Worlds in which, when all else is mended, somebody still swallows every announcement."""
 CRYSTAL: Final = 1e-4
 """How much faster or slower than true time a machine's clocks run at most."""
 REPERTOIRES: Final = (KINDS, KINDS, KINDS, (KINDS[0], KINDS[2]), (KINDS[1], KINDS[3]))
@@ -156,6 +160,7 @@ class World:
             machines=[*common, *self.brokers],
             charter=self.charter,
             mallory=self.mallory,
+            stress=self.plan.stress,
         )
         self._healing_s = 0.0
 
@@ -206,6 +211,9 @@ class World:
         if not self._is_over:
             await auditor.restart_equals_replay(self.full)
         self.adversary.stop()
+        is_thirsty = self._chance("thirst").random() < THIRSTY
+        if is_thirsty or unquenchable.__name__ in self.plan.stress:
+            self._let_drink(loop)
         await self._until(lambda: not self.charter.is_recovering, within_s=SUCCESSION_S)
         self.charter.restore()
         self._name_coordinator(self.full[0])
@@ -225,12 +233,18 @@ class World:
             loop.call_later(lost_at_s, self.adversary.recovery, self.vault, heir)
         if self.plan.is_chained and chance.random() < FORBIDDEN:
             loop.call_later(FORBIDDEN_AT * span_s, self.charter.forbid, kind)
-        if chance.random() < MISPLACED:
-            begins_s, term_s = chance.uniform(0.2, 0.6) * span_s, MISPLACED_S
+        if chance.random() < MISPLACED or false_seal.__name__ in self.plan.stress:
+            begins_s, term_s = chance.uniform(0.2, 0.6) * span_s, min(MISPLACED_S, span_s / 3)
             loop.call_later(begins_s, self._name_coordinator, self.mallory)
             for part in FALSE_SEALS_AT:
                 loop.call_later(begins_s + part * term_s, self.mallory.act, false_seal)
             loop.call_later(begins_s + term_s, self._name_coordinator, self.full[1])
+
+    def _let_drink(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have the hostile member back: what was called must end all the same."""
+        self.adversary.counts["hostile unquenchable"] += 1
+        self.mallory.boot()
+        loop.call_later(1.0, self.mallory.act, unquenchable)
 
     def _name_coordinator(self, machine: Machine) -> None:
         if self.plan.rules.protocol >= SEALS_SINCE:
@@ -289,6 +303,11 @@ class World:
         referee = self.ground.referee
         faults = Counter(self.adversary.counts)
         faults.update(self.ground.weather.counts)
+        in_bulk = {
+            "announcement swallowed": self.mallory.swallowed,
+            "junk record": self.mallory.buried,
+        }
+        faults.update({name: count for name, count in in_bulk.items() if count})
         told: dict[Key, int] = {}
         for violation in referee.violations:
             if violation.key is not None and len(told) < 3:  # noqa: PLR2004 - enough to begin with

@@ -1,0 +1,106 @@
+"""A process of `chaos clock`: a worker, a caller or a full node, under a clock that is set wrong.
+
+Each is what it always is; only the clock of its machine is somebody else's to set. A caller writes
+down every job whose call was acknowledged, and says in its log why one was refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from antiphon import assembly, telemetry
+from antiphon.core import manifest, ops
+from antiphon.errors import AntiphonError
+from antiphon.runtime import client
+from antiphon.runtime.handlers import call_text
+from antiphon.runtime.home import Home
+from antiphon.runtime.peer import Peer
+from chaos.clock_faking import SuspendableLoop
+from chaos.witness import Witness, boot_ns
+from chaos.worker_process import KINDS, Orders, die_with_parent, work
+
+ROLES: Final = ("worker", "caller", "node")
+FIRST_NUMBER: Final = 1_000_000
+"""Jobs are told apart by their number; the conductor's own begin at 0."""
+CALL_EVERY_S: Final = 0.3
+AGAIN_S: Final = 0.2
+CALLED_WORK_MS: Final = 50
+
+
+class Acked(msgspec.Struct, frozen=True, array_like=True):
+    """A call that was acknowledged."""
+
+    at_ns: int
+    kind: str
+    job: str
+
+
+async def call_on(peer: Peer, acks: int, number: int) -> None:
+    """One job, tried until it is called: the same call again is the same job."""
+    kind = KINDS[number % len(KINDS)]
+    content = manifest.author(
+        {"command": [f"@{kind}"], "args": [call_text((number, CALLED_WORK_MS), {})], "timeout": 60}
+    )
+    while True:
+        try:
+            called = await client.call(peer, ops.ScheduleBody(kind=kind, manifest=content))
+        except AntiphonError as problem:
+            print(f"call {number} refused: {problem}", file=sys.stderr, flush=True)
+            await asyncio.sleep(AGAIN_S)
+        else:
+            mark = Acked(boot_ns(), called.kind, called.job)
+            os.write(acks, msgspec.json.encode(mark) + b"\n")
+            return
+
+
+async def call_for_ever(orders: Orders, acks_file: Path) -> None:
+    acks = os.open(acks_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    number = FIRST_NUMBER
+    async with assembly.join(Home(orders.home), "client") as station:
+        await station.peer.sync_control()
+        Witness(orders.witness).note("ready")
+        while True:
+            await call_on(station.peer, acks, number)
+            number += 1
+            await asyncio.sleep(CALL_EVERY_S)
+
+
+async def keep_for_ever(orders: Orders, replica_file: Path) -> None:
+    home = Home(orders.home)
+    async with (
+        assembly.join(home, "node") as station,
+        assembly.owned_replica(replica_file, None, station.peer.mesh) as replica,
+        assembly.replicating(station, replica, caretaking=True),
+    ):
+        Witness(orders.witness).note("ready")
+        await asyncio.get_running_loop().create_future()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="chaos.clock_process")
+    parser.add_argument("role", choices=ROLES)
+    for name in ("home", "witness", "log", "own", "suspended"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    args = parser.parse_args()
+    die_with_parent()
+    orders = Orders(home=args.home, witness=args.witness, log=args.log)
+    telemetry.configure("warning", "text")
+    lives: dict[str, Callable[[], Coroutine[None, None, None]]] = {
+        "worker": lambda: work(orders),
+        "caller": lambda: call_for_ever(orders, args.own),
+        "node": lambda: keep_for_ever(orders, args.own),
+    }
+    with asyncio.Runner(loop_factory=lambda: SuspendableLoop(args.suspended)) as runner:
+        runner.run(lives[args.role]())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""A job's lane, read page by page and judged as the pages come.
+
+Anybody who may work on a kind may write on its lanes, and nothing limits how much. So a reader
+holds a page at a time, keeps what the rules accepted and the newest of what they refused, and
+remembers of long lanes how far it judged them: hostile records cost each reader their reading
+once.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+from antiphon.core import lanes, ops, subjects
+from antiphon.core.lanes import Lane
+from antiphon.core.reasons import Reason
+from antiphon.core.records import Entry
+from antiphon.errors import Unavailable
+from antiphon.ports import OpLog, Record
+
+TRIES: Final = 6
+"""How often a lane is read while the copy that answers lacks a record known to be there."""
+REFUSED_KEPT: Final = 64
+"""Of the records of a lane that the rules refused, the newest; those before are forgotten."""
+LONG: Final = 64
+"""Records beyond which a lane is continued where it was left, and not read anew."""
+PLACES_KEPT: Final = 64
+
+
+class Judged(Struct, frozen=True, gc=False):
+    """A record of a lane, opened, with its verdict."""
+
+    entry: Entry
+    verdict: Reason
+
+
+class LaneView(Struct, frozen=True):
+    """A lane as it was read: what its records came to, and the state they lead to."""
+
+    history: list[Judged]
+    """Every record that took effect, and the newest of the others, oldest first."""
+    lane: Lane
+    call: Record | None = None
+    """The record by which the job was scheduled."""
+    own_refused: dict[str, Reason] = {}
+    """What became of the reader's own ops that were refused, the newest of them."""
+
+    def verdict_of(self, op_id: str) -> Reason | None:
+        """The verdict on an op of this lane, or None if it is not there.
+
+        Anybody can write a copy of somebody's record, which is refused: that says nothing
+        about the first.
+        """
+        found = self.own_refused.get(op_id)
+        for judged in self.history:
+            if judged.entry.op_id == op_id:
+                if judged.verdict.is_accepted:
+                    return judged.verdict
+                found = judged.verdict
+        return found
+
+    def entry_at(self, seq: int) -> Entry | None:
+        """The record with that sequence, or None."""
+        for judged in self.history:
+            if judged.entry.seq == seq:
+                return judged.entry
+        return None
+
+    @property
+    def called_with(self) -> ops.ScheduleBody | None:
+        """What the job was called with; None where no call was accepted."""
+        job = self.lane.job
+        entry = self.entry_at(job.scheduled_seq) if job is not None else None
+        op = entry.op if entry is not None else None
+        return op.body if isinstance(op, ops.JobSchedule) else None
+
+
+class _Place(Struct):
+    """How far a lane was judged."""
+
+    reach: int = 0
+    """The sequence of the last record that was judged."""
+    length: int = 0
+    """How many records that took, in all."""
+    lane: Lane = lanes.EMPTY
+    accepted: list[Judged] = []
+    refused: list[Judged] = []
+    own_refused: dict[str, Reason] = {}
+    call: Record | None = None
+
+    def continued(self) -> _Place:
+        """A copy to go on with: several readers may do so at the same time."""
+        return _Place(
+            reach=self.reach,
+            length=self.length,
+            lane=self.lane,
+            accepted=list(self.accepted),
+            refused=list(self.refused),
+            own_refused=dict(self.own_refused),
+            call=self.call,
+        )
+
+    def take(self, record: Record, entry: Entry, outcome: lanes.Outcome, reader: str) -> None:
+        """Go on by one record."""
+        self.reach = record.seq
+        self.length += 1
+        self.lane = outcome.lane
+        judged = Judged(entry, outcome.verdict)
+        if outcome.changed:
+            self.accepted.append(judged)
+            job = outcome.lane.job
+            if job is not None and job.scheduled_seq == record.seq:
+                self.call = record
+            return
+        self.refused.append(judged)
+        if len(self.refused) > 2 * REFUSED_KEPT:
+            del self.refused[:-REFUSED_KEPT]
+        if entry.op is not None and entry.op.author == reader:
+            self.own_refused[entry.op_id] = outcome.verdict
+            if len(self.own_refused) > REFUSED_KEPT:
+                del self.own_refused[next(iter(self.own_refused))]
+
+    def view(self) -> LaneView:
+        """What a reader gets."""
+        history = self.accepted
+        if self.refused:
+            kept = self.refused[-REFUSED_KEPT:]
+            history = sorted([*self.accepted, *kept], key=lambda judged: judged.entry.seq)
+        return LaneView(history, self.lane, self.call, self.own_refused)
+
+
+class Judge(Protocol):
+    """Whoever knows the control state: a `Peer`."""
+
+    mesh: str
+    log: OpLog
+
+    def open(self, record: Record) -> Entry:
+        """A record of the log, opened."""
+
+    async def confirm(self, upto: int) -> None:
+        """Make sure that every control op up to `upto` was seen."""
+
+    async def judge(self, entry: Entry, lane: Lane) -> lanes.Outcome:
+        """The verdict on one record."""
+
+    async def pause(self, attempt: int) -> None:
+        """Wait before trying again."""
+
+
+class LaneReader:
+    """Reads lanes for one peer, whose own ops are by `reader`."""
+
+    def __init__(self, judge: Judge, reader: str) -> None:
+        """Nothing is read yet."""
+        self._by = judge
+        self._reader = reader
+        self._places: dict[tuple[str, str], _Place] = {}
+
+    async def read(self, kind: str, job: str, *, at_least: int = 0) -> LaneView:
+        """A job's whole lane, judged; see `Peer.read_lane`."""
+        for attempt in range(TRIES):
+            if attempt:
+                await self._by.pause(attempt - 1)
+            place = await self._judged(kind, job)
+            if place.reach >= at_least:
+                return place.view()
+        raise Unavailable(f"this copy of the log does not hold {at_least} yet")
+
+    async def before(self, kind: str, job: str, seq: int) -> Lane:
+        """The lane as it was before the record with that sequence."""
+        return (await self._judged(kind, job, before=seq)).lane
+
+    async def _judged(self, kind: str, job: str, *, before: int | None = None) -> _Place:
+        known = self._places.get((kind, job))
+        if known is None or (before is not None and known.reach >= before):
+            place = _Place()
+        else:
+            place = known.continued()
+        filters = subjects.lane_filters(self._by.mesh, kind, job)
+        async for page in self._by.log.read_lane(filters, after=place.reach):
+            if before is not None and page[-1].seq >= before:
+                await self._judge(place, [one for one in page if one.seq < before])
+                break
+            await self._judge(place, page)
+        if place.length > LONG:
+            self._remember((kind, job), place)
+        return place
+
+    async def _judge(self, place: _Place, page: list[Record]) -> None:
+        if page:
+            await self._by.confirm(page[-1].seq)
+        for record in page:
+            entry = self._by.open(record)
+            place.take(record, entry, await self._by.judge(entry, place.lane), self._reader)
+
+    def _remember(self, key: tuple[str, str], place: _Place) -> None:
+        """Without what was refused, which weighs as much as somebody hostile likes."""
+        kept = place.continued()
+        kept.refused.clear()
+        self._places.pop(key, None)
+        self._places[key] = kept
+        if len(self._places) > PLACES_KEPT:
+            del self._places[next(iter(self._places))]

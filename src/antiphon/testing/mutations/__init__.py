@@ -1,0 +1,60 @@
+"""Deliberate bugs, each a patch that is switched on around a run and off again.
+
+    of_rules      of what may happen to a job, and of the log beneath it
+    of_authority  of who may do what
+    of_runtime    of what workers and full nodes do, whatever the rules say
+
+`MUTANTS` is the whole list; `antiphon.testing.mutants` hunts them. They live here and nowhere
+else: production code has no hooks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Final
+
+from antiphon.testing.mutations import of_authority, of_rules, of_runtime
+
+Mutant = Callable[[], AbstractContextManager[None]]
+
+MUTANTS: Final[dict[str, Mutant]] = {
+    mutant.__name__: mutant
+    for mutant in (*of_rules.MUTANTS, *of_authority.MUTANTS, *of_runtime.MUTANTS)
+}
+ABOUT_CHAINS: Final = frozenset(mutant.__name__ for mutant in of_authority.MUTANTS)
+"""Mutants of what only chained worlds have."""
+NEWEST: Final = frozenset(mutant.__name__ for mutant in of_rules.OF_THE_NEWEST_PROTOCOL)
+"""Mutants of what only the newest protocol has. The others are hunted under the first, where less
+is signed and a result needs no proof: a run takes half the time, and more comes through."""
+PROVOKED_BY: Final[dict[str, tuple[str, ...]]] = {
+    "no_fence_check": ("stale_fence",),
+    "subject_unchecked": ("wrong_subject",),
+    "expiry_by_local_time": ("early_expire",),
+    "routes_unread": ("control",),
+    "cooldown_skipped": ("ambush", "pause"),
+    "start_by_ignored": ("claim_late",),
+    "leases_without_bound": ("overreach",),
+    "tenures_without_end": ("cling",),
+    "proofs_unread": ("false_witness",),
+    "seals_unread": ("false_seal",),
+    "revocation_ignored": ("revocation",),
+    "quarantine_ends_no_lease": ("quarantine",),
+    "authors_clock_only": ("back_date",),
+    "commit_clock_only": ("second_by_second",),
+    "expiry_a_second_late": ("second_by_second",),
+    "any_audience": ("borrow",),
+    "any_root": ("self_made",),
+    "any_kind": ("trespass",),
+    "anyone_revokes": ("revoke_others",),
+    "forged_delegations": ("forge",),
+    "anyone_expires": ("early_expire",),
+    "early_ack": ("crash",),
+    "no_compare_and_set": ("replay",),
+    "attempts_uncounted": ("crash",),
+    "slots_uncounted": ("outage",),
+    "second_life": ("second_life",),
+    "stolen_calls_unheeded": ("unquenchable",),
+    "first_page_only": ("bury",),
+}
+"""What puts the very rule to the test that a mutant breaks: in a quick hunt it comes often."""

@@ -1,0 +1,86 @@
+"""The command line in a terminal, as its first user meets it."""
+
+import json
+import os
+import re
+import signal
+
+import pytest
+
+from tests.acceptance.shell import Shell, until
+
+pytestmark = pytest.mark.nats
+
+TASKS = """
+import asyncio
+from antiphon import JobContext, Mesh
+mesh = Mesh.open()
+
+@mesh.task("walk.slow")
+async def slow(seconds: float, ctx: JobContext) -> str:
+    for step in range(20):
+        ctx.progress(step / 20, f"step {step} of 20")
+        await asyncio.sleep(seconds / 20)
+    return "done"
+"""
+STYLED = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.fixture
+def shell(tmp_path):
+    (tmp_path / "tasks.py").write_text(TASKS)
+    return Shell(tmp_path)
+
+
+def call(shell, *words):
+    return shell.run("submit", "--no-wait", *words).out.strip()
+
+
+def runs(shell, job):
+    return lambda: shell.run("show", job, "--json").json["state"] == "running"
+
+
+def test_a_job_is_followed_a_cancelled_one_is_no_trouble_and_a_drained_one_is_told(shell):
+    with shell.dev(), shell.start("worker", "tasks.py", ANTIPHON_DRAIN_S="0.2") as worker:
+        worker.line("answers")
+        job = call(shell, "walk.slow", "5")
+        seen = STYLED.sub("", shell.on_screen("show", job, "--follow"))
+        assert re.search(rf"▶ running  walk.slow {job[:8]}, .* \d+% step \d+ of 20", seen)
+        assert "completed it, succeeded" in seen
+        assert "result  done" in seen
+        cancelled, left = call(shell, "walk.slow", "600"), call(shell, "walk.slow", "600")
+        until(runs(shell, left))
+        until(runs(shell, cancelled))
+        assert shell.run("cancel", cancelled).code == 0
+        until(lambda: shell.run("nodes", "--json").json["nodes"][-1]["busy"] == 1)
+        assert worker.stop(signal.SIGINT) == 0
+        assert "1 job not finished, for others to take over" in worker.line("stopped after")
+        assert "tenure_lost" not in worker.err
+        assert "nobody holds it now" in shell.run("show", left).out
+
+
+def test_a_worker_tells_that_its_server_is_away_and_back(shell):
+    with shell.start("dev", "--json") as first:
+        server = json.loads(first.line())["server_pid"]
+        with shell.start("worker", "tasks.py") as worker:
+            worker.line("answers")
+            os.kill(server, signal.SIGKILL)
+            assert first.wait() == 4
+            with shell.dev():
+                until(lambda: len(shell.run("nodes", "--json").json["nodes"]) == 3)
+                assert worker.stop(signal.SIGINT) == 0
+            told = worker.err
+    assert told.count("is away; trying to reach it again") == 1, told
+    assert told.count("answers again") == 1, told
+
+
+def test_a_ticket_can_be_copied_from_a_terminal_in_one_piece(shell):
+    with shell.init():
+        seen = shell.on_screen("invite", "--can", "claim", "--kind", "walk.*", columns=80)
+    (line,) = [line for line in seen.splitlines() if line.startswith("antiphon-ticket-")]
+    assert len(line) > 80
+    assert seen.splitlines()[-1] == line, "nothing of it is on another line"
+
+
+def test_a_mesh_that_is_founded_and_not_hosted_says_how_to_host_it(shell):
+    assert "  antiphon up\n" in shell.run("init", "--no-up").out
