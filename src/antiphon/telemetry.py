@@ -44,6 +44,7 @@ def configure(level: str, style: str) -> None:
     """Send events of at least this level to standard error."""
     import structlog  # a fifth of a second that a command without events need not spend
 
+    logging.getLogger("antiphon").setLevel(LEVELS[level])
     renderer: Any
     if style == "json":
         renderer = structlog.processors.JSONRenderer()

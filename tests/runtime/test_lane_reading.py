@@ -1,5 +1,7 @@
 """Lanes that somebody hostile made long: read page by page, once, and never refused."""
 
+import tracemalloc
+
 import pytest
 
 from antiphon.core import ops, subjects
@@ -12,6 +14,7 @@ from tests.runtime.meshes import KIND, a_mesh, call, on_both_engines
 
 OPEN = Rules(protocol=PROTOCOL, authority="open")
 SEVERAL_PAGES = 1_200
+MB = 1024 * 1024
 
 
 async def bury(peer, job, payloads):
@@ -101,6 +104,30 @@ async def test_of_what_was_refused_only_the_newest_is_kept():
         verdicts = [judged.verdict for judged in view.history]
         assert verdicts == [Reason.OK, *[Reason.PREV] * REFUSED_KEPT, Reason.OK]
         assert [judged.entry.seq for judged in view.history][-2:] == [last, held]
+
+
+async def test_a_heavy_lane_weighs_little_on_its_reader():
+    async with a_mesh("memory", OPEN) as mesh:
+        reader, stranger = (await mesh.station()).peer, (await mesh.station()).peer
+        called = await call(reader)
+        text = "x" * 100_000
+        outputs = tuple(
+            ops.Output(name=f"out-{number}", hash="blake3:" + "0" * 64, size=len(text), text=text)
+            for number in range(2)
+        )
+        body = ops.CompleteBody(
+            kind=KIND, job=called.job, fence="0" * 16, status="succeeded", outputs=outputs
+        )
+        heavy = [stranger.author.draft(ops.JobComplete, body, prev=1).payload for _ in range(600)]
+        assert sum(map(len, heavy)) > 100 * MB
+        await bury(stranger, called.job, heavy)
+        tracemalloc.start()
+        try:
+            await reader.read_lane(KIND, called.job)
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert held < 60 * MB
 
 
 async def test_a_copy_of_an_accepted_record_says_nothing_about_it():

@@ -36,7 +36,8 @@ APPEND_TRIES: Final = 6
 RETRY_BASE_MS: Final = 50
 RETRY_CAP_MS: Final = 2_000
 OPENED_KEPT: Final = 4096
-"""Verified records that are remembered for their second meeting."""
+OPENED_KEPT_BYTES: Final = 8 * 1024 * 1024
+"""Verified records that are remembered for their second meeting, and what they may weigh."""
 SENT_KEPT: Final = 64
 """Records of our own whose stamps tell the time when they come back."""
 
@@ -80,6 +81,7 @@ class Peer:
         self.control_verdicts: dict[int, Reason] = {}
         """Verdicts on all control records: a replica that is made anew asks for each."""
         self._opened: dict[int, Draft] = {}
+        self._opened_bytes = 0
         self._sent: dict[bytes, tuple[int, float]] = {}
         self.lanes = LaneReader(self, author.did)
         self._wallet = Wallet(author.did)
@@ -116,16 +118,18 @@ class Peer:
         """Every stamp is the engine's time; that of a record just sent is so on both sides."""
         time, drift_ms = self.author.mesh_time, self.author.clock.max_drift_ms
         time.saw(record.commit_ms, max_drift_ms=drift_ms)
-        sent = self._sent.pop(record.payload, None)
+        sent = self._sent.pop(record.payload, None) if self._sent else None
         if sent is not None:
             stamp_ms, boot_s = sent
             time.told(record.commit_ms, stamp_ms, sent_boot_s=boot_s, max_drift_ms=drift_ms)
 
     def _know(self, seq: int, draft: Draft) -> None:
+        before = self._opened.pop(seq, None)
         self._opened[seq] = draft
-        if len(self._opened) > OPENED_KEPT:
-            for oldest in list(islice(self._opened, OPENED_KEPT // 2)):
-                del self._opened[oldest]
+        self._opened_bytes += len(draft.payload) - (len(before.payload) if before else 0)
+        if len(self._opened) > OPENED_KEPT or self._opened_bytes > OPENED_KEPT_BYTES:
+            for oldest in list(islice(self._opened, (len(self._opened) + 1) // 2)):
+                self._opened_bytes -= len(self._opened.pop(oldest).payload)
 
     # --- control ------------------------------------------------------------------------------
 
