@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from antiphon.core.rules import PROTOCOL, Rules
-from antiphon.runtime.company import WORD_TYPE, Company, Traits, Word, subject_of
+from antiphon.runtime.company import Company, Traits
+from antiphon.runtime.words import WORD_TYPE, Word, subject_of
 from tests.runtime.drawing import DRAWN, KIND, QUEUED, WINDOW_S, drawing
 from tests.runtime.meshes import a_mesh, eventually, on_both_engines
 from tests.runtime.meshes import call as call_on

@@ -4,9 +4,9 @@ Each worker of a kind says every few seconds, and soon after something changed, 
 many slots it has free; the jobs that it took, ended or gave back since ride along. So one message
 is a heartbeat and a claim broadcast at once, and whoever claims becomes known by it (G6).
 
-A word is signed by the node it speaks of, for one kind, and counts once: nobody can invent
-another worker, or repeat what one said. It is still only a word. Nothing on the log follows from
-it; whoever believes a false one waits a little, and reads.
+A word (`words.py`) is signed and counts once: nobody can invent another worker, or repeat what one
+said. It is still only a word. Nothing on the log follows from it; whoever believes a false one
+waits a little, and reads.
 
 Everything is bounded: how many are known, how much one word may mention, how often one speaks.
 """
@@ -17,19 +17,24 @@ import asyncio
 import math
 from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from antiphon.core import clock, selection, signing
-from antiphon.core.bodies import Count, JobId
-from antiphon.core.ops import Did
+from antiphon.core import clock, selection
 from antiphon.core.selection import Candidate, Labels, Need, Weight
-from antiphon.core.subjects import MAX_KIND_LENGTH
 from antiphon.core.wallet import Wallet
-from antiphon.errors import AntiphonError, Rejected, Unavailable
+from antiphon.errors import Rejected, Unavailable
 from antiphon.runtime.services import beside
+from antiphon.runtime.words import (
+    MAX_MENTIONED,
+    Mention,
+    Returned,
+    Word,
+    opened,
+    signed,
+    subject_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -37,7 +42,6 @@ if TYPE_CHECKING:
     from antiphon.core.reasons import Reason
     from antiphon.runtime.peer import Peer
 
-WORD_TYPE: Final = "application/vnd.antiphon.word+json"
 BEAT_S: Final = 3.0
 """Between two words of a node that has nothing to tell, give or take a quarter."""
 ALIVE_S: Final = 10.0
@@ -47,65 +51,10 @@ SOONEST_S: Final = 0.1
 ANSWER_WITHIN_S: Final = 0.2
 """How soon a newcomer's greeting is answered, at most."""
 MAX_KNOWN: Final = 1_024
-MAX_MENTIONED: Final = 256
-"""Jobs of each sort in one word; what is beyond waits for the next one."""
 MAX_UNSAID: Final = 4_096
 MAX_HEARD: Final = 4_096
 AGE_MS: Final = 10_000
 _FAULT_FOR_S: Final = 5.0
-
-Mention = tuple[JobId, Count]
-"""A job, and the sequence of the call that is meant."""
-_Many = Annotated[tuple[Mention, ...], Meta(max_length=MAX_MENTIONED)]
-
-
-def subject_of(kind: str) -> str:
-    """Where the workers of a kind talk, relative to the mesh."""
-    return f"work.{kind}" if kind else CARE
-
-
-CARE: Final = "care"
-"""Where the full nodes talk that look after a mesh."""
-
-
-class Returned(Struct, frozen=True, array_like=True):
-    """A job given back, and how long nobody should look at it."""
-
-    job: JobId
-    call: Count
-    after_ms: Count
-
-
-class Word(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a worker says about itself and its jobs. Signed over the bytes as sent; not an op."""
-
-    mesh: str
-    kind: Annotated[str, Meta(max_length=MAX_KIND_LENGTH)]
-    """Empty in the words of those who look after all kinds."""
-    node: Did
-    at_ms: Count
-    """Every word of a node is later than the one before."""
-    labels: Labels = ()
-    weight: Weight = 1
-    free: Count = 0
-    is_new: bool = False
-    """Asks the others to answer soon."""
-    is_away: bool = False
-    """Not to be counted on, or no longer."""
-    took: _Many = ()
-    ended: _Many = ()
-    returned: Annotated[tuple[Returned, ...], Meta(max_length=MAX_MENTIONED)] = ()
-    calls: _Many = ()
-    """Calls that somebody should look at: who has the right labels, or simply anybody."""
-
-
-class _Signed(Struct, frozen=True):
-    word: str
-    sig: str
-
-
-_decode_signed = msgspec.json.Decoder(_Signed).decode
-_decode_word = msgspec.json.Decoder(Word).decode
 
 
 class Traits(Struct, frozen=True, kw_only=True):
@@ -269,12 +218,8 @@ class Company:
             returned=tuple(Returned(job, *back) for job, back in taken["back"].items()),
             calls=calls,
         )
-        text = msgspec.json.encode(word)
-        sig = self.peer.author.vouch(WORD_TYPE, text).hex()
         try:
-            await self.peer.engine.bus.publish(
-                self._subject, msgspec.json.encode(_Signed(text.decode(), sig))
-            )
+            await self.peer.engine.bus.publish(self._subject, signed(word, self.peer.author))
         except (Unavailable, Rejected):
             return  # what was to be mentioned waits for the next word
         for how, jobs in taken.items():
@@ -287,8 +232,10 @@ class Company:
     # --- hearing ------------------------------------------------------------------------------
 
     def _note(self, payload: bytes) -> None:
-        word = self._verified(payload)
+        word = opened(payload, mesh=self.peer.mesh, kind=self.kind)
         if word is None or word.node == self.peer.author.did:
+            return
+        if abs(self.peer.wall.now_ms() - word.at_ms) > AGE_MS:
             return
         known = self._known.get(word.node)
         if known is not None and word.at_ms <= known.at_ms:
@@ -312,21 +259,6 @@ class Company:
             self._speak_within(self.peer.entropy.random() * ANSWER_WITHIN_S)
         for listener in self.listeners:
             listener(word)
-
-    def _verified(self, payload: bytes) -> Word | None:
-        try:
-            signed = _decode_signed(payload)
-            text = signed.word.encode()
-            word = _decode_word(text)
-            if word.mesh != self.peer.mesh or word.kind != self.kind:
-                return None
-            if abs(self.peer.wall.now_ms() - word.at_ms) > AGE_MS:
-                return None
-            if not signing.is_signed(word.node, WORD_TYPE, text, bytes.fromhex(signed.sig)):
-                return None
-        except (msgspec.MsgspecError, ValueError, AntiphonError):
-            return None
-        return word
 
     def _forget_silent(self) -> bool:
         now_s = self.peer.wall.boot_s()

@@ -33,8 +33,9 @@ from antiphon.runtime.calls import Aside, Call, CallDelivery, Touched, need_of
 
 if TYPE_CHECKING:
     from antiphon.ports import Record
-    from antiphon.runtime.company import Company, Word
+    from antiphon.runtime.company import Company
     from antiphon.runtime.peer import Peer
+    from antiphon.runtime.words import Word
 
 LOAN_S: Final = 30.0
 """How long others believe that a job is in good hands after they last heard so."""
