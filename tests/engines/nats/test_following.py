@@ -160,6 +160,18 @@ async def test_a_lane_of_any_length_is_complete_and_in_order(length):
             assert await whole_lane(engine.log, [lane]) == found[4:]
 
 
+async def test_lanes_whose_newest_records_are_heavy_are_whole_and_come_in_light_pages():
+    mesh, heavy = new_mesh(), bytes(200_000)
+    async with await connect(shared_server(), mesh) as engine:
+        for n in range(40):
+            await engine.log.append(
+                f"ap.{mesh}.job.k.{n}", heavy, message_id=f"{n}", expected_last=0
+            )
+        pages = [page async for page in engine.log.read_lane([f"ap.{mesh}.job.k.*"])]
+        assert [record.seq for page in pages for record in page] == list(range(1, 41))
+        assert max(sum(len(record.payload) for record in page) for page in pages) < 5_000_000
+
+
 async def test_an_append_is_recognised_as_our_own_beyond_the_duplicate_window():
     mesh = new_mesh()
     async with await connect(shared_server(), mesh) as engine:
