@@ -24,6 +24,8 @@ AHEAD_S: Final = 60
 """A login is renewed this long before its end."""
 AGAIN_S: Final = 15.0
 """After a renewal that failed."""
+LOOK_S: Final = 60.0
+"""How often the wall clock is looked at meanwhile: it may be set, and machines sleep."""
 
 
 async def connect(
@@ -197,7 +199,9 @@ async def _renew(home: Home, kinds: Sequence[str]) -> None:
         until_s = access.scope.until_s if access.scope is not None else None
         if until_s is None:
             return
-        await asyncio.sleep(max(until_s - time.time() - AHEAD_S, AGAIN_S))
+        await asyncio.sleep(AGAIN_S)
+        while (left_s := until_s - AHEAD_S - time.time()) > 0:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(min(left_s, LOOK_S))
         try:
             await log_in(home, access, kinds)
         except AntiphonError as problem:
