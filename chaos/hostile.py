@@ -30,6 +30,7 @@ from msgspec import Struct
 
 from antiphon import telemetry
 from antiphon.core import ops, subjects
+from antiphon.core.reasons import Reason
 from antiphon.core.standoff import LONGEST_S
 from antiphon.core.subjects import queue_name
 from antiphon.errors import AntiphonError
@@ -106,9 +107,24 @@ async def _hold(peer: Peer, job: str) -> Draft | None:
     with suppress(AntiphonError):
         view = await peer.read_lane(KIND, job)
         draft = peer.author.draft(ops.JobClaim, body, prev=view.lane.job_tail)
-        await peer.commit(draft, timeout_s=1)
-        return draft
+        seq = await peer.commit(draft, timeout_s=1)
+        view = await peer.read_lane(KIND, job, at_least=seq)
+        return draft if view.verdict_of(draft.op_id) is Reason.OK else None
     return None
+
+
+async def _hold_any(on: Scene) -> tuple[str, Draft]:
+    """Take announcements until one of their jobs could be claimed."""
+    calls, name = _calls(on)
+    async with on.hostile.peer.log.work(calls, name=name) as queue:
+        queue.grant(GREED)
+        while True:
+            delivery = await queue.next()
+            job = delivery.record.subject[-64:]
+            claim = await _hold(on.hostile.peer, job)
+            if claim is not None:
+                return job, claim
+            delivery.nak()
 
 
 async def flood_lanes(on: Scene, called: list[Key]) -> None:
@@ -131,17 +147,11 @@ async def _junk(line: Line, on: Scene, job: str, first: int, count: int) -> None
     await line.send(*(frame(subject, b"junk %d" % (first + n)) for n in range(count)))
 
 
-async def bury_lanes(on: Scene, called: list[Key]) -> None:
+async def bury_lanes(on: Scene, _called: list[Key]) -> None:
     """Hold a job for as long as it takes to write more on its lane than anybody likes to read."""
     line = await Line.open(on.hostile_home)
-    tried, claim = 0, None
     try:
-        while claim is None:
-            await asyncio.sleep(0.001)
-            if tried < len(called):
-                claim = await _hold(on.hostile.peer, called[tried][1])
-                tried += claim is None
-        job = called[tried][1]
+        job, claim = await _hold_any(on)
         for first in range(0, BURIED_UNDER, 100):
             await _junk(line, on, job, first, 100)
         for _ in range(0, COPIES, 100):

@@ -72,6 +72,9 @@ async def test_a_hostile_worker_delays_and_loses_nothing(mode):
     said = await hostile.trial(structs.replace(mode, stays_s=mode.stays_s / 4), 3)
     assert hostile.holds(said), said
     assert said["jobs"] == 3
+    if mode.name == "buries":
+        assert said["records"] > hostile.BURIED_UNDER
+        assert said["expiries"] >= 1, "the buried job was claimed by an honest one afterwards"
 
 
 HELD_OFF = {"jobs": 3, "lost": 0, "accepted_twice": 0, "delayed_max_s": 9.0, "bound_s": 9.0}
