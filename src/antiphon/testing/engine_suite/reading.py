@@ -189,6 +189,7 @@ class LaneSuite(EngineSuite):
                 found += seqs(page)
                 if len(found) == len(page):
                     await site.append(writer, site.call(1), b"later", after=expected[-1])
+                    await site.append(writer, site.job(1), b"later", after=expected[-2])
             assert found == expected
 
     async def test_a_writer_reads_its_own_lane(self) -> None:
