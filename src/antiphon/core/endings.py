@@ -75,5 +75,6 @@ def giving_back(job: Job) -> Ending:
 
 def lost(job: Job) -> ops.YieldBody:
     """The process that held it is gone, and its key is back: as an expiry, but at once."""
-    gone = ops.Failure(name="WorkerLost", message="the worker ended in the middle of it")
+    words = "its worker ended in the middle of it, or was cut off"
+    gone = ops.Failure(name="WorkerLost", message=words)
     return ops.YieldBody(kind=job.kind, job=job.job, fence=job.fence, reason="error", error=gone)
