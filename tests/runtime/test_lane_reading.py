@@ -141,6 +141,22 @@ async def test_a_copy_of_an_accepted_record_says_nothing_about_it():
         assert view.verdict_of(draft.op_id) is Reason.OK
 
 
+async def test_copies_of_a_refused_record_do_not_change_why_it_was_refused():
+    async with a_mesh("memory", OPEN) as mesh:
+        peer, winner = (await mesh.station()).peer, (await mesh.station()).peer
+        called = await call(peer)
+        await winner.read_lane(KIND, called.job)
+        won = await winner.commit(claim(winner, called.job, 0))
+        await peer.read_lane(KIND, called.job)
+        late = claim(peer, called.job, won)
+        await peer.commit(late)
+        await bury(winner, called.job, [late.payload] * 3)
+        for copies in (0, 3 * REFUSED_KEPT):
+            await bury(winner, called.job, [late.payload] * copies)
+            view = await peer.read_lane(KIND, called.job)
+            assert view.verdict_of(late.op_id) is Reason.HELD
+
+
 async def test_the_verdict_on_an_own_op_outlasts_the_op():
     async with a_mesh("memory", OPEN) as mesh:
         peer, winner = (await mesh.station()).peer, (await mesh.station()).peer

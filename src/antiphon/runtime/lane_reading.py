@@ -1,9 +1,10 @@
 """A job's lane, read page by page and judged as the pages come.
 
 Anybody who may work on a kind may write on its lanes, and nothing limits how much. So a reader
-holds a page at a time, keeps what the rules accepted and the newest of what they refused, and
-remembers of long lanes how far it judged them: hostile records cost each reader their reading
-once.
+holds a page at a time, keeps what took effect and the newest of the rest, and remembers of long
+lanes how far it judged them: hostile records cost each reader their reading once.
+
+Invariant: what was judged stays judged. The log only loses what an archiver took, which had ended.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from antiphon.ports import OpLog, Record
 TRIES: Final = 6
 """How often a lane is read while the copy that answers lacks a record known to be there."""
 REFUSED_KEPT: Final = 64
-"""Of the records of a lane that the rules refused, the newest; those before are forgotten."""
+"""Of the records of a lane that took no effect, the newest; those before are forgotten."""
 LONG: Final = 64
 """Records beyond which a lane is continued where it was left, and not read anew."""
 PLACES_KEPT: Final = 64
@@ -57,7 +58,7 @@ class LaneView(Struct, frozen=True):
             if judged.entry.op_id == op_id:
                 if judged.verdict.is_accepted:
                     return judged.verdict
-                found = judged.verdict
+                found = found or judged.verdict
         return found
 
     def entry_at(self, seq: int) -> Entry | None:
@@ -84,7 +85,7 @@ class _Place(Struct):
     length: int = 0
     """How many records that took, in all."""
     lane: Lane = lanes.EMPTY
-    accepted: list[Judged] = []
+    effective: list[Judged] = []
     refused: list[Judged] = []
     own_refused: dict[str, Reason] = {}
     call: Record | None = None
@@ -95,7 +96,7 @@ class _Place(Struct):
             reach=self.reach,
             length=self.length,
             lane=self.lane,
-            accepted=list(self.accepted),
+            effective=list(self.effective),
             refused=list(self.refused),
             own_refused=dict(self.own_refused),
             call=self.call,
@@ -108,7 +109,7 @@ class _Place(Struct):
         self.lane = outcome.lane
         judged = Judged(entry, outcome.verdict)
         if outcome.changed:
-            self.accepted.append(judged)
+            self.effective.append(judged)
             job = outcome.lane.job
             if job is not None and job.scheduled_seq == record.seq:
                 self.call = record
@@ -117,16 +118,16 @@ class _Place(Struct):
         if len(self.refused) > 2 * REFUSED_KEPT:
             del self.refused[:-REFUSED_KEPT]
         if entry.op is not None and entry.op.author == reader:
-            self.own_refused[entry.op_id] = outcome.verdict
+            self.own_refused.setdefault(entry.op_id, outcome.verdict)
             if len(self.own_refused) > REFUSED_KEPT:
                 del self.own_refused[next(iter(self.own_refused))]
 
     def view(self) -> LaneView:
         """What a reader gets."""
-        history = self.accepted
+        history = self.effective
         if self.refused:
             kept = self.refused[-REFUSED_KEPT:]
-            history = sorted([*self.accepted, *kept], key=lambda judged: judged.entry.seq)
+            history = sorted([*self.effective, *kept], key=lambda judged: judged.entry.seq)
         return LaneView(history, self.lane, self.call, self.own_refused)
 
 
