@@ -1,9 +1,4 @@
-"""What a node knows about the mesh's time, which is the engine's: whether its own clock is wrong.
-
-Every record bears the engine's stamp. Reading one shows that it is now at least as late; the
-stamp of a record that we have just written shows also how late it is at most. Between records the
-time is carried on by a clock that nobody sets. Nothing is decided by this: it saves a node from
-signing what could only be refused, and lets it say in words what is wrong (SPEC §4.2).
+"""Whether this machine's clock is wrong: `core.mesh_time` with its clocks, and in words.
 
 Events are loaded where they are told: most nodes never have one to tell.
 """
@@ -14,13 +9,11 @@ import math
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+from antiphon.core.mesh_time import Bounds
+
 if TYPE_CHECKING:
     from antiphon.ports import WallClock
 
-BELIEVED_S: Final = 20.0
-"""How long a stamp of our own is believed: the engine's clock may be set as well."""
-BELIEVED_MAX_S: Final = 600.0
-"""Each refusal in a row is believed twice as long as the one before, up to this."""
 SAID_EVERY_S: Final = 60.0
 HINT: Final = "set this machine's clock (timedatectl set-ntp true); it goes on by itself then"
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -41,10 +34,7 @@ class MeshTime:
     def __init__(self, wall: WallClock) -> None:
         """Nothing is known before the first record."""
         self._wall = wall
-        self._least_ms = -math.inf
-        self._most_ms = math.inf
-        self._believed_s = BELIEVED_S
-        self._believed_until_s = -math.inf
+        self._bounds = Bounds()
         self._said_s = -math.inf
 
     def _boot_ms(self) -> float:
@@ -52,34 +42,30 @@ class MeshTime:
 
     def saw(self, commit_ms: int, *, max_drift_ms: int) -> None:
         """A record was read: it is not earlier than its stamp."""
-        self._least_ms = max(self._least_ms, commit_ms - self._boot_ms())
-        self._most_ms = max(self._most_ms, self._least_ms)
+        self._bounds.saw(commit_ms, boot_ms=self._boot_ms())
         behind_ms = commit_ms - self._wall.now_ms()
         if behind_ms > max_drift_ms:
             self._say(f"this machine's clock is {in_words(behind_ms)} behind the mesh's")
 
     def told(self, commit_ms: int, stamp_ms: int, *, sent_boot_s: float, max_drift_ms: int) -> None:
         """A record of our own, stamped `stamp_ms` by us, was stored as of `commit_ms`."""
-        self._most_ms = commit_ms - sent_boot_s * 1000
-        self._least_ms = commit_ms - self._boot_ms()
-        if stamp_ms > commit_ms + max_drift_ms:
-            self._believed_until_s = self._wall.boot_s() + self._believed_s
-            self._believed_s = min(self._believed_s * 2, BELIEVED_MAX_S)
-            ahead_ms = self._wall.now_ms() - commit_ms
-            if ahead_ms > max_drift_ms:
-                self._say(ahead_words(ahead_ms))
-        else:
-            self._believed_s = BELIEVED_S
-            self._believed_until_s = self._wall.boot_s() + self._believed_s
-            if self._said_s > -math.inf:
-                self._said_s = -math.inf
-                _log().warning("clock_right")  # at the same level: who saw the one sees the other
+        was_refused = stamp_ms > commit_ms + max_drift_ms
+        self._bounds.told(
+            commit_ms,
+            sent_boot_ms=sent_boot_s * 1000,
+            boot_ms=self._boot_ms(),
+            was_refused=was_refused,
+        )
+        ahead_ms = self._wall.now_ms() - commit_ms
+        if was_refused and ahead_ms > max_drift_ms:
+            self._say(ahead_words(ahead_ms))
+        elif not was_refused and self._said_s > -math.inf:
+            self._said_s = -math.inf
+            _log().warning("clock_right")  # at the same level: who saw the one sees the other
 
     def most_ms(self) -> float:
         """How late it is at most; infinite where that is not known, or was known too long ago."""
-        if self._wall.boot_s() > self._believed_until_s:
-            return math.inf
-        return self._most_ms + self._boot_ms()
+        return self._bounds.most_ms(self._boot_ms())
 
     def latest_ms(self, now_ms: int) -> float:
         """The later of `now_ms` and how late it is at most, if that is known."""
@@ -88,7 +74,7 @@ class MeshTime:
 
     def least_ms(self) -> float:
         """How late it is at least."""
-        return self._least_ms + self._boot_ms()
+        return self._bounds.least_ms(self._boot_ms())
 
     def is_ahead(self, max_drift_ms: int) -> bool:
         """Whether this machine's clock is known to be so far ahead that nothing can be signed."""
