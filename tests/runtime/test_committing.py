@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from antiphon.core import ops
 from antiphon.core.backoff import backoff_ms
+from antiphon.core.ids import digest
 from antiphon.core.rules import PROTOCOL
 from antiphon.errors import Corrupt, LostRace, Misconfigured, OutcomeUnknown, Outdated, Rejected
 from antiphon.ports import Record
@@ -47,6 +48,23 @@ async def test_an_unanswered_write_is_found_or_repeated_but_never_stored_twice(e
         assert called.is_new
         view = await peer.read_lane(KIND, called.job)
         assert len(view.history) == 1
+
+
+@on_both_engines
+@pytest.mark.parametrize("foretold", [True, False])
+async def test_nobody_keeps_an_op_off_the_log_by_taking_its_message_id(engine, foretold):
+    """An op's id can be foretold; the digest of the signed record cannot, and is not needed."""
+    async with a_mesh(engine) as mesh:
+        rogue, peer = (await mesh.station()).peer, (await mesh.station()).peer
+        await peer.sync_control()
+        body = ops.CancelBody(kind=KIND, job="0" * 64)
+        draft = peer.author.draft(ops.JobCancel, body, prev=0)
+        taken = draft.op_id if foretold else digest(draft.payload)
+        junk = f"ap.{mesh.mesh}.job.{KIND}.{'1' * 64}"
+        await rogue.log.append(junk, b"junk", message_id=taken, expected_last=0)
+        seq = await peer.commit(draft)
+        assert (await peer.log.fetch(seq)).payload == draft.payload
+        assert await peer.commit(draft) == seq, "and once only"
 
 
 @on_both_engines

@@ -6,6 +6,7 @@ import pytest
 
 from antiphon.core import codec, ops, signing, subjects
 from antiphon.core.grants import token_of
+from antiphon.core.ids import message_id
 from antiphon.core.rules import Rules
 from antiphon.core.terms import Terms, payloads
 from antiphon.errors import LostRace, Rejected
@@ -66,7 +67,7 @@ async def test_the_issuer_and_those_above_take_back_once(tmp_path):
         accepted = await at.letters.accept("U1", draft.payload)
         assert accepted == (
             subjects.control(at.mesh.mesh, f"revoke.{to_carol}"),
-            draft.op_id,
+            message_id(draft.payload),
             0,
         )
         seq = await commit_control(bob.peer, draft)

@@ -33,6 +33,15 @@ def digest(data: bytes) -> str:
     return DIGEST_PREFIX + blake3(data).hexdigest()
 
 
+def message_id(record: bytes, attempt: int = 0) -> str:
+    """Under which id a record goes to the engine, which stores no two records under one.
+
+    The digest of the whole record, signature included: an op's own id can be foretold, and whoever
+    took it first would keep the op off the log. `attempt` gives another id where one is taken.
+    """
+    return digest(record if not attempt else b"%b\n%d" % (record, attempt))
+
+
 def is_digest(text: str) -> bool:
     """Whether `text` is a prefixed BLAKE3 digest."""
     return _DIGEST.fullmatch(text) is not None

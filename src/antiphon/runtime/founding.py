@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from antiphon.core import codec, ops, signing, subjects
 from antiphon.core.clock import Hlc
-from antiphon.core.ids import digest, mesh_id
+from antiphon.core.ids import mesh_id, message_id
 from antiphon.core.rules import Rules, contradiction
 from antiphon.errors import LostRace, Misconfigured
 
@@ -21,7 +21,6 @@ class Foundation(Struct, frozen=True):
 
     mesh: str
     payload: bytes
-    op_id: str
 
 
 def found(
@@ -43,14 +42,15 @@ def found(
     )
     op_bytes = codec.encode(op)
     block = signing.Block(sig=keyring.sign(signing.OP_TYPE, op_bytes).hex())
-    return Foundation(mesh_id(op_bytes), signing.frame(op_bytes, block), digest(op_bytes))
+    return Foundation(mesh_id(op_bytes), signing.frame(op_bytes, block))
 
 
 async def lay(log: OpLog, foundation: Foundation) -> None:
     """Write the genesis; safe when many nodes of one mesh do it at once (S3)."""
     subject = subjects.control(foundation.mesh, "genesis")
     try:
-        await log.append(subject, foundation.payload, message_id=foundation.op_id, expected_last=0)
+        name = message_id(foundation.payload)
+        await log.append(subject, foundation.payload, message_id=name, expected_last=0)
     except LostRace:
         first = (await log.read(0, limit=1, subject=subject)).records
         if not first or first[0].payload != foundation.payload:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from antiphon.core import ops
+from antiphon.core.ids import message_id
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry, open_anywhere
 from antiphon.core.wallet import chains_to
@@ -48,7 +49,7 @@ class Letters:
             raise Rejected(f"{op.TYPE} would be rejected: {verdict.in_words}", reason=verdict.value)
         if isinstance(op, ops.UcanRevoke):
             _check_effect(peer.control, op.body.cid, op.author)
-        return shown.subject, shown.op_id, op.prev
+        return shown.subject, message_id(payload), op.prev
 
 
 def _check_effect(control: Control, cid: str, author: str) -> None:

@@ -17,12 +17,20 @@ from antiphon.core import lanes, ops, records, signing, subjects
 from antiphon.core.backoff import backoff_ms
 from antiphon.core.control import Control, ControlHistory
 from antiphon.core.deps import Dep
-from antiphon.core.ids import digest
+from antiphon.core.ids import digest, message_id
 from antiphon.core.lanes import Lane
 from antiphon.core.reasons import ABOUT_TIME, Reason
 from antiphon.core.records import Entry
 from antiphon.core.wallet import Wallet
-from antiphon.errors import Corrupt, LostRace, Malformed, OutcomeUnknown, Rejected, Unavailable
+from antiphon.errors import (
+    Corrupt,
+    IdTaken,
+    LostRace,
+    Malformed,
+    OutcomeUnknown,
+    Rejected,
+    Unavailable,
+)
 from antiphon.runtime.author import Draft
 from antiphon.runtime.lane_reading import LaneReader, LaneView
 
@@ -267,6 +275,7 @@ class Peer:
         return seq
 
     async def _append(self, draft: Draft, timeout_s: float) -> int:
+        taken = 0
         for attempt in range(APPEND_TRIES):
             if attempt:
                 await self.pause(attempt - 1)
@@ -274,7 +283,7 @@ class Peer:
                 return await self.log.append(
                     draft.subject,
                     draft.payload,
-                    message_id=draft.op_id,
+                    message_id=message_id(draft.payload, taken),
                     expected_last=draft.op.prev,
                     timeout_s=timeout_s,
                 )
@@ -283,6 +292,8 @@ class Peer:
                 if found is None:
                     raise
                 return found
+            except IdTaken:
+                taken += 1  # nothing was stored, and the compare-and-set needs no id
             except (OutcomeUnknown, Unavailable):
                 try:
                     found = await self._find(draft)
