@@ -45,7 +45,9 @@ def pure(mesh: str, signed: list[Signed]) -> float:
     begun = time.perf_counter()
     for key, entry in zip(keys[1:], entries[1:], strict=True):
         assert key is not None
-        outcome = lanes.apply(history.at(entry.seq), known.get(key, lanes.EMPTY), entry)
+        outcome = lanes.apply(
+            history.at(entry.seq, entry.commit_ms), known.get(key, lanes.EMPTY), entry
+        )
         known[key] = outcome.lane
     took = time.perf_counter() - begun
     assert all(lane.job is not None for lane in known.values())

@@ -18,6 +18,7 @@ from antiphon.core.control import Control
 from antiphon.core.grants import Grants
 from antiphon.core.ids import did_of
 from antiphon.core.records import Entry
+from antiphon.core.register import Register
 from antiphon.core.rules import Rules
 from antiphon.core.ucan import Payload, Policy, issue, open_envelope
 from bench.lives import KIND
@@ -60,10 +61,11 @@ def on_the_log(envelopes: list[bytes]) -> tuple[Control, tuple[str, ...]]:
         recovery=DIDS[0],
         coordinator=DIDS[0],
         rules=Rules(),
-        routes={},
         owner_hlc=(0, 0),
         grants=grants,
-        quarantined={},
+        targets=Register(),
+        standings=Register(),
+        op_ids={},
     )
     return control, tuple(delegation.cid for delegation in opened)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from antiphon.core import clock, codec, manifest, ops, signing
-from antiphon.core.ids import digest
+from antiphon.core.ids import digest, message_id
 from antiphon.core.rules import Rules
 from antiphon.runtime import founding
 from antiphon.runtime.keys import SeedKeyring
@@ -67,7 +67,7 @@ class Lives:
             self._start_ms,
             f"ap.{self.mesh}.ctl.genesis",
             self.genesis.payload,
-            self.genesis.op_id,
+            message_id(self.genesis.payload),
             0,
         )
         claimed: dict[int, tuple[str, int, str]] = {}

@@ -160,6 +160,12 @@ class OpLog(Protocol):
         answer many such questions with one read.
         """
 
+    async def fetch_many(self, seqs: Sequence[int]) -> list[Record]:
+        """What the log holds at sequences that were given out: one read, however many they are.
+
+        Certain, like `confirm`: a record that is not among them is gone, or out of scope.
+        """
+
     async def last(self) -> Record | None:
         """The newest record, or None on an empty log."""
 

@@ -185,7 +185,7 @@ class Stage:
         for reader, peer in {"light": await self.light(), "live": self.live.peer}.items():
             turns[reader] = []
             for seq in range(2, self.newest + 2):
-                control = peer.history.at(seq)
+                control = peer.history.at(seq, peer.wall.now_ms())
                 assert control is not None, "from genesis on there is always one"
                 if control.coordinator not in turns[reader][-1:]:
                     turns[reader].append(control.coordinator)

@@ -33,6 +33,8 @@ on_both_engines = pytest.mark.parametrize(
         "quarantine",
         "lease-after-readmission",
         "lease-after-recovery",
+        pytest.param("thief", marks=pytest.mark.req("M3")),
+        "revoked-caller",
         pytest.param("owner", marks=pytest.mark.req("M2", "M14")),
         pytest.param("coordinator", marks=pytest.mark.req("M2", "M3", "M15", "M16")),
     ],

@@ -6,7 +6,7 @@ import pytest
 
 from antiphon.core.reasons import Reason
 from antiphon.testing.simulation.mandates import Mandates
-from tests.simulation.histories import AT_MS, KIND, LEASE_MS, MESH, History
+from tests.simulation.histories import AT_MS, JOB, KIND, LEASE_MS, MESH, History
 from tests.unit.ucan.principals import ALICE, BOB, CAROL, DAN, ERIN, MALLORY
 
 OWNER, RECOVERY, CALLER, WORKER = ALICE, ERIN, BOB, CAROL
@@ -250,6 +250,7 @@ def not_concerned(history, verdict):
 
 
 def unproven(history, verdict):
+    history.delegate(OWNER, WORKER, about=OWNER)
     show(history, WORKER, verdict=verdict, signed=False)
 
 
@@ -258,6 +259,8 @@ def against_the_owner(history, verdict):
 
 
 def quarantined(history, verdict):
+    history.delegate(OWNER, WORKER, about=OWNER)
+    history.delegate(OWNER, DAN, about=OWNER)
     show(history, OWNER, verdict=Reason.PROOF)
     show(history, WORKER)
     show(history, DAN, by=WORKER, verdict=verdict)
@@ -297,6 +300,7 @@ def test_a_delegation_that_its_issuer_never_signed_or_that_is_for_another_mesh()
 
 def test_evidence_that_was_shown_before_counts_once():
     history = founded()
+    history.delegate(OWNER, WORKER, about=OWNER)
     show(history, WORKER, at=(5, 0))
     history.control("mesh.readmit", 31, OWNER.did, node=WORKER.did)
     show(history, WORKER, at=(6, 0))
@@ -304,6 +308,25 @@ def test_evidence_that_was_shown_before_counts_once():
     history.control("mesh.readmit", 32, OWNER.did, node=WORKER.did)
     show(history, WORKER, at=(6, 0))
     assert history.laws_broken == {"by_right"}
+
+
+def test_evidence_against_a_key_that_holds_nothing_or_dated_ahead():
+    history = founded()
+    history.control("mesh.evidence", 30, DAN.did, Reason.OK, **shown(history, MALLORY))
+    assert history.laws_broken == {"by_right"}
+    history = founded()
+    history.delegate(OWNER, WORKER, about=OWNER)
+    show(history, WORKER, at=(2**48 - 1, 0))
+    assert history.laws_broken == {"by_right"}
+
+
+def test_a_caller_cancels_until_its_chain_is_taken_back():
+    for verdict in (Reason.OK, Reason.NO_CHAIN):
+        history = founded()
+        (calling,) = history.ledger.lane((KIND, JOB)).called.auth
+        history.control("ucan.revoke", 13, OWNER.did, cid=calling)
+        history.add("cancel", 14, by=CALLER.did, verdict=verdict)
+        assert history.laws_broken == ({"authorised"} if verdict is Reason.OK else set())
 
 
 # --- what could be done ----------------------------------------------------------------------

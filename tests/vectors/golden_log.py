@@ -153,11 +153,10 @@ def waiting_story(ledger: Ledger) -> None:
     """Waits, routes and windows."""
     first = Story(ledger, word="first", kind="a.b")
     first.schedule(how={"at": 30_000})
-    call = ledger.dep(len(ledger.log))
     first.claim(ALICE, at=30_010)  # not_routed
     first.claim(BOB, at=30_020)
     then = Story(ledger, word="then", kind="a")
-    then.schedule(not_before=T0 + 30_055, how={"at": 30_040, "deps": (call,)})
+    then.schedule(not_before=T0 + 30_055, how={"at": 30_040, "deps": (ledger.dep(1),)})
     then.claim(ALICE, at=30_050)  # waiting
     then.offer(OWNER, at=30_060)  # not_coordinator
     then.offer(CAROL, at=30_070)

@@ -55,7 +55,7 @@ async def recover(home: Home, seed: bytes) -> Recovered:
         prev = peer.history.tail(subjects.control(peer.mesh, "recover"))
         await commit_control(peer, peer.author.draft(ops.MeshRecover, body, prev=prev))
         home.put_in_place(OWNER)
-        ended = sum(link.payload.iss == control.owner for _, link in control.grants.everything())
+        ended = sum(link.issuer == control.owner for link in control.grants.everything())
     finally:
         await engine.close()
     return Recovered(fresh.did, control.owner, next_recovery, ended)

@@ -53,13 +53,15 @@ _REASONS: Final = {
 def fault(control: Control, op: ops.JobOp, entry: Entry, job: Job | None) -> Reason | None:
     """Why the author may not author this op here, or None."""
     author = op.author
-    if author in control.quarantined and author != control.owner:
+    if control.is_quarantined(author):
         return Reason.QUARANTINED
     if control.rules.authority == "open" or author == control.owner:
         return None
     if isinstance(op, ops.JobOffer) and author == control.coordinator:
         return None
-    if isinstance(op, ops.JobCancel | ops.JobEvict) and _may_cancel(control, author, job):
+    if isinstance(op, ops.JobCancel | ops.JobEvict) and _may_cancel(
+        control, author, job, entry.seq
+    ):
         return None
     if not op.auth:
         return Reason.NO_CHAIN
@@ -77,8 +79,13 @@ def fault(control: Control, op: ops.JobOp, entry: Entry, job: Job | None) -> Rea
     return None if outcome.ok else _REASONS[outcome.verdict]
 
 
-def _may_cancel(control: Control, author: str, job: Job | None) -> bool:
-    return author == control.coordinator or (job is not None and job.scheduler == author)
+def _may_cancel(control: Control, author: str, job: Job | None, seq: int) -> bool:
+    """The coordinator may, and the caller while nobody has taken back what it called by."""
+    if author == control.coordinator:
+        return True
+    if job is None or job.scheduler != author:
+        return False
+    return not _is_taken_back(control, author, job.call_auth, since=job.scheduled_seq, seq=seq)
 
 
 def stands_for(control: Control, op: ops.JobOp, seq: int, node: str) -> bool:
@@ -102,15 +109,22 @@ def stands_for(control: Control, op: ops.JobOp, seq: int, node: str) -> bool:
 
 def has_ended(control: Control, job: Job, seq: int) -> bool:
     """Whether the authority under which the present tenure was begun has ended since."""
-    fall = control.fallen.get(job.claimer)
-    if fall is not None and fall[0] > job.auth_seq:
+    shown = control.standing_of(job.claimer)
+    if shown is not None and shown.shown_seq > job.auth_seq:
         return True
     if control.rules.authority == "open":
         return False
-    if not job.auth:
-        return job.claimer != control.owner  # another owner's tenure, or one of an open mesh
-    chain = control.grants.chain(control.owner, job.auth, before=seq)
+    return _is_taken_back(control, job.claimer, job.auth, since=job.auth_seq, seq=seq)
+
+
+def _is_taken_back(
+    control: Control, who: str, auth: tuple[str, ...], *, since: int, seq: int
+) -> bool:
+    """Whether the chain that an op named at `since` has been revoked, or its root replaced."""
+    if not auth:
+        return who != control.owner  # another owner's op, or one of an open mesh
+    chain = control.grants.chain(control.owner, auth, before=seq)
     if chain is None or chain.fault is not None:
         return True
-    revoked = control.grants.revoked(job.auth, before=seq, after=job.auth_seq)
-    return any(chain.may_revoke(did, cid) for cid, who in revoked.items() for did in who)
+    revoked = control.grants.revoked(auth, before=seq, after=since)
+    return any(chain.may_revoke(did, cid) for cid, by in revoked.items() for did in by)

@@ -1,8 +1,10 @@
 """What an op may name as its reasons, and whether that is there (SPEC §5).
 
-Everyone who reads an op must come to the same verdict, and not everyone reads everything. So from
-protocol 2 on an op names control records, or records about jobs of its own kind: whoever reads
-the op reads those (decision 0014).
+Everyone who reads an op must come to the same verdict, and not everyone reads everything. So an op
+names control records or, if it is about a job, records about jobs of its own kind: whoever reads
+the op reads those (decision 0014). Control records are at hand, since everybody follows control.
+The others have to be looked up, and that is done last: whoever may not author an op must not make
+everybody read by it.
 """
 
 from __future__ import annotations
@@ -15,10 +17,8 @@ from msgspec import Struct
 from antiphon.core import subjects
 
 if TYPE_CHECKING:
+    from antiphon.core.control import Control
     from antiphon.core.records import Entry
-
-SIGHT_SINCE: Final = 2
-"""From this protocol on, an op names only what its own readers can read."""
 
 
 class Dep(Struct, frozen=True, gc=False):
@@ -31,26 +31,35 @@ class Dep(Struct, frozen=True, gc=False):
 NO_DEPS: Final[Mapping[int, Dep]] = {}
 
 
-def are_present(protocol: int, entry: Entry, deps: Mapping[int, Dep]) -> bool:
-    """Whether every record that the op names was committed before it, with that very id.
+def to_look_up(control: Control, entry: Entry) -> tuple[int, ...]:
+    """The sequences that an op names and that hold no control record; each once.
 
-    The bound on sequences matters: a reader who comes later finds records at sequences that had
-    not been given out yet when the op was committed, and must not count them.
+    Sequences that had not been given out yet when the op was committed are none of them: a
+    reader who comes later finds records there, and must not count them.
     """
     named = entry.op.deps if entry.op is not None else ()
-    for at, op_id in named:
-        found = deps.get(at)
-        if at >= entry.seq or found is None or found.op_id != op_id:
-            return False
-        if protocol >= SIGHT_SINCE and not _is_in_sight(entry.subject, found.subject):
-            return False
-    return True
+    return tuple(
+        dict.fromkeys(at for at, _ in named if 0 < at < entry.seq and at not in control.op_ids)
+    )
+
+
+def are_present(control: Control, entry: Entry, deps: Mapping[int, Dep] = NO_DEPS) -> bool:
+    """Whether every record that the op names was committed before it, with that very id.
+
+    `deps` is what was found at the sequences `to_look_up`; control ops name none of those.
+    """
+    named = entry.op.deps if entry.op is not None else ()
+    return all(at < entry.seq and _is(control, entry, deps, at, op_id) for at, op_id in named)
+
+
+def _is(control: Control, entry: Entry, deps: Mapping[int, Dep], at: int, op_id: str) -> bool:
+    if at in control.op_ids:
+        return control.op_ids[at] == op_id
+    found = deps.get(at)
+    return found is not None and found.op_id == op_id and _is_in_sight(entry.subject, found.subject)
 
 
 def _is_in_sight(of: str, other: str) -> bool:
-    """Whether whoever reads one subject reads the other."""
-    mesh = of.split(".", 2)[1]
-    if subjects.matches(subjects.all_control(mesh), other):
-        return True
+    """Whether whoever reads one lane reads the other."""
     here, there = subjects.lane_of(of), subjects.lane_of(other)
     return here is not None and there is not None and here[0] == there[0]

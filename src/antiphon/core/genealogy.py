@@ -152,7 +152,7 @@ def _tree(control: Control, grants: list[Grant], names: dict[str, str]) -> tuple
                 grants=tuple(held),
                 children=below(did) if place[did] == giver else (),
                 is_elsewhere=place[did] != giver and did in pairs,
-                is_quarantined=did in control.quarantined,
+                is_quarantined=control.is_quarantined(did),
             )
             for did, held in pairs.get(giver, {}).items()
         )

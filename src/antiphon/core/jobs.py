@@ -57,6 +57,8 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     attempts: int = 0
     """Tenures that ended in expiry or an `error` yield."""
     yields: int = 0
+    call_auth: tuple[str, ...] = ()
+    """The delegations under which it was called."""
     claimer: str = ""
     fence: str = ""
     """The current tenure's fence; after the end, the last tenure's."""

@@ -1,12 +1,13 @@
 """Verdicts on a job's lane (SPEC §5): the one function that decides.
 
 `apply(control, lane, entry)` is a pure function of a small read-set: the control state at the
-entry's sequence, the lane so far, and whether the records named in `deps` are on the log. A full
+entry's place, the lane so far, and what the log holds at the sequences that the op names. A full
 node, a node that sees a few kinds and a light worker that read one lane call the same function
 with the same arguments, so they reach the same verdict; its cost does not depend on the mesh.
 
 The order of the checks is part of the protocol, since it decides which reason is recorded:
-bytes, time, predecessor, deps, authority, existence, order, transition.
+bytes, time, predecessor, authority, deps, existence, order, transition. `to_look_up` says what the
+reader has to fetch for the deps, and asks for nothing until the checks before them have passed.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from typing import TYPE_CHECKING, Final, cast
 from msgspec import Struct
 
 from antiphon.core import authority, ops, subjects
+from antiphon.core import deps as named_records
 from antiphon.core.control import Control, protocol_of, time_fault
-from antiphon.core.deps import NO_DEPS, Dep, are_present
+from antiphon.core.deps import NO_DEPS, Dep
 from antiphon.core.jobs import HELD, Job
 from antiphon.core.reasons import Reason
 from antiphon.core.transitions import TRANSITIONS, Moment, scheduled, without_authority
@@ -81,15 +83,28 @@ def slot_of(subject: str) -> int | None:
     return _WAIT if where == "wait" else None
 
 
+def to_look_up(control: Control | None, lane: Lane, entry: Entry) -> tuple[int, ...]:
+    """The sequences at which a verdict on this record needs to know what the log holds."""
+    slot = slot_of(entry.subject)
+    if control is None or slot is None or entry.op is None or not entry.op.deps:
+        return ()
+    job = effective(control, lane.job, entry.seq)
+    if isinstance(_checked(control, job, lane.tails[slot], entry), Reason):
+        return ()
+    return named_records.to_look_up(control, entry)
+
+
 def apply(
     control: Control | None, lane: Lane, entry: Entry, deps: Mapping[int, Dep] = NO_DEPS
 ) -> Outcome:
-    """Judge one record of a lane. `deps` holds what the log has at the sequences it names."""
+    """Judge one record of a lane. `deps` is what the log holds at the sequences `to_look_up`."""
     slot = slot_of(entry.subject)
     if slot is None:
         return Outcome(entry.fault_under(protocol_of(control)) or Reason.SUBJECT, lane)
     tails = lane.tails
     moved = cast("Tails", (*tails[:slot], entry.seq, *tails[slot + 1 :]))
+    if control is None:
+        return Outcome(entry.fault_under(0) or Reason.GENESIS, Lane(moved, None))
     job = effective(control, lane.job, entry.seq)
     verdict = _judge(control, job, tails[slot], entry, deps)
     if isinstance(verdict, Job):
@@ -101,45 +116,49 @@ def effective(control: Control | None, job: Job | None, seq: int) -> Job | None:
     """The job as it stands at a sequence: a tenure ends where its authority did."""
     if job is None or control is None or job.state not in HELD:
         return job
-    if control.rules.authority == "open" and not control.fallen:
+    if control.rules.authority == "open" and not control.standings:
         return job
     return without_authority(job) if authority.has_ended(control, job, seq) else job
 
 
+def _checked(control: Control, job: Job | None, before: int, entry: Entry) -> ops.JobOp | Reason:
+    """The op, if nothing at hand speaks against it: bytes, time, predecessor, authority."""
+    if entry.fault is not None or entry.fault_first is not None:
+        found = entry.fault_under(control.rules.protocol)
+        if found is not None:
+            return found
+    op = entry.op
+    if op is None or not isinstance(op, ops.JOB_TYPES):
+        return Reason.GENESIS
+    fault = time_fault(control, entry, op.hlc)
+    if fault is not None:
+        return fault
+    if op.prev != before:
+        return Reason.PREV
+    return authority.fault(control, op, entry, job) or op
+
+
 def _judge(
-    control: Control | None,
+    control: Control,
     job: Job | None,
     before: int,
     entry: Entry,
     deps: Mapping[int, Dep],
 ) -> Job | Reason:
-    if entry.fault is not None or entry.fault_first is not None:
-        found = entry.fault_under(protocol_of(control))
-        if found is not None:
-            return found
-    op = entry.op
-    if control is None or op is None or not isinstance(op, ops.JOB_TYPES):
-        return Reason.GENESIS
-    hlc = op.hlc
-    fault = time_fault(control, entry, hlc)
-    if fault is not None:
-        return fault
-    if op.prev != before:
-        return Reason.PREV
-    if op.deps and not are_present(control.rules.protocol, entry, deps):
+    op = _checked(control, job, before, entry)
+    if isinstance(op, Reason):
+        return op
+    if op.deps and not named_records.are_present(control, entry, deps):
         return Reason.MISSING_DEP
-    fault = authority.fault(control, op, entry, job)
-    if fault is not None:
-        return fault
     at = Moment(entry.seq, entry.commit_ms, control)
     if job is None:
         if not isinstance(op, ops.JobSchedule):
             return Reason.NO_JOB
         return scheduled(op, entry.subject[-64:], at)
-    if hlc <= job.hlc:
+    if op.hlc <= job.hlc:
         if isinstance(op, ops.JobSchedule):
             return Reason.EXISTS
-        same = hlc == job.hlc and op.author == job.hlc_author
+        same = op.hlc == job.hlc and op.author == job.hlc_author
         return Reason.EQUIVOCATION if same else Reason.STALE
     cell = TRANSITIONS[type(op)][job.state]
     return cell if isinstance(cell, Reason) else cell(job, op, at)

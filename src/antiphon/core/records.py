@@ -29,6 +29,7 @@ class Activation(Struct, frozen=True):
     mesh: str
     hlc: tuple[int, int]
     prev: int
+    deps: list[Any]
     type: str
     body: dict[str, Any]
 

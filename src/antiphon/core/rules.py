@@ -26,6 +26,12 @@ TENURES_END_SINCE: Final = 2
 """From this protocol on, no renewal carries a tenure beyond what one attempt may take."""
 
 _DAY_MS: Final = 24 * 3600 * 1000
+NOTICE_MS: Final = 7 * _DAY_MS
+"""How long after its announcement a higher protocol comes into force: time to upgrade, and for
+the recovery key to take it back where a stolen owner key announced it."""
+HORIZON_LEAST_MS: Final = 3600 * 1000
+DRIFT_LEAST_MS: Final = 100
+"""Floors that no owner can go below, or a recovery could not be committed in time."""
 _YEAR_MS: Final = 366 * _DAY_MS
 ARTIFACT_TTL_MS: Final = 30 * _DAY_MS
 
@@ -79,6 +85,10 @@ class Rules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
 
 def contradiction(rules: Rules) -> str | None:
     """Why these rules cannot hold together, or None."""
+    if rules.horizon_ms < HORIZON_LEAST_MS:
+        return f"horizon_ms is below {HORIZON_LEAST_MS}, which no mesh can go below"
+    if rules.max_drift_ms < DRIFT_LEAST_MS:
+        return f"max_drift_ms is below {DRIFT_LEAST_MS}, which no mesh can go below"
     if rules.lease_min_ms < 2 * rules.max_drift_ms:
         return "lease_min_ms must be at least twice max_drift_ms"
     if rules.lease_min_ms > rules.lease_max_ms:

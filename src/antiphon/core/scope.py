@@ -90,7 +90,7 @@ def filter_of(glob: str) -> str | None:
 
 def scope_of(control: Control, did: str, now_s: int, asked: tuple[str, ...] = ()) -> Scope:
     """What a node may read and write now; `asked` are the kinds that it asked to work on."""
-    if did in control.quarantined and did != control.owner:
+    if control.is_quarantined(did):
         return NOTHING
     if control.rules.authority == "open" or did == control.owner:
         return EVERYTHING

@@ -11,7 +11,7 @@ itself makes of the log. A node that does not see every record can judge all but
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from antiphon.core import codec, ops
 from antiphon.core.control import Control, protocol_of, time_fault
-from antiphon.core.deps import NO_DEPS, Dep, are_present
+from antiphon.core.deps import are_present
 from antiphon.core.ids import digest
 from antiphon.core.reasons import Reason
 
@@ -84,13 +84,12 @@ def judge(
     seals: Seals,
     entry: Entry,
     own: OwnMark | None,
-    deps: Mapping[int, Dep] = NO_DEPS,
 ) -> Outcome:
     """Judge one record of the seal subject.
 
     `own` tells what this node has up to a sequence, and is asked last; None if it cannot know.
     """
-    verdict = _verdict(control, seals, entry, own, deps)
+    verdict = _verdict(control, seals, entry, own)
     if verdict is Reason.OK:
         return Outcome(verdict, accepted(entry.seq, entry))
     return Outcome(verdict, replace(seals, tail=entry.seq))
@@ -101,7 +100,6 @@ def _verdict(
     seals: Seals,
     entry: Entry,
     own: OwnMark | None,
-    deps: Mapping[int, Dep],
 ) -> Reason:
     fault = entry.fault_under(protocol_of(control))
     if fault is not None:
@@ -114,12 +112,12 @@ def _verdict(
         return fault
     if op.prev != seals.tail:
         return Reason.PREV
-    if op.deps and not are_present(control.rules.protocol, entry, deps):
-        return Reason.MISSING_DEP
-    if op.author in control.quarantined and op.author != control.owner:
+    if control.is_quarantined(op.author):
         return Reason.QUARANTINED
     if op.author != control.coordinator:
         return Reason.NOT_COORDINATOR
+    if op.deps and not are_present(control, entry):
+        return Reason.MISSING_DEP
     return _judge_order(seals, op) or _judge_content(entry.seq, op.body, own)
 
 

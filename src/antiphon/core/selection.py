@@ -254,8 +254,7 @@ def claim_fault(
     """
     route = control.route_for(kind)
     if control.rules.authority == "open" and route is None:
-        is_out = did in control.quarantined and did != control.owner
-        return Reason.QUARANTINED if is_out else None
+        return Reason.QUARANTINED if control.is_quarantined(did) else None
     body = ops.ClaimBody(kind=kind, job=job, lease_ms=control.rules.lease_ms, begin=True)
     op = ops.JobClaim(
         v=1,

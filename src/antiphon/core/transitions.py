@@ -71,6 +71,7 @@ def scheduled(op: ops.JobSchedule, job: str, at: Moment) -> Job | Reason:
         job=job,
         state=State.WAITING if body.waits else State.PENDING,
         scheduler=op.author,
+        call_auth=op.auth,
         scheduled_seq=at.seq,
         scheduled_ms=at.commit_ms,
         hlc=op.hlc,

@@ -148,7 +148,7 @@ def check(bundle: Bundle, *, owner: str | None = None) -> Report:
     seal = _sealed(bundle)
     _check_leaves(bundle, seal.body)
     history, lane, judged = _replayed(bundle, entries)
-    control = history.at(seal.body.upto + 1)
+    control = history.at(seal.body.upto + 1, seal.hlc[0])
     _check_seal(control, seal, bundle.seal.payload())
     if control is None or lane.job is None:
         _refuse("it does not show that the job was ever called")
@@ -233,9 +233,9 @@ def _replayed(
     for shown, entry in zip(bundle.records, entries, strict=True):
         named = entry.op.deps if entry.op is not None else ()
         if subjects.matches(control_subjects, entry.subject):
-            verdict = history.apply(entry, deps)
+            verdict = history.apply(entry)
         elif subjects.lane_of(entry.subject) == own_lane:
-            outcome = lanes.apply(history.at(entry.seq), lane, entry, deps)
+            outcome = lanes.apply(history.at(entry.seq, entry.commit_ms), lane, entry, deps)
             lane, verdict = outcome.lane, outcome.verdict
             judged.append((entry, verdict))
         else:

@@ -15,8 +15,8 @@ from antiphon.core.ucan import MAX_LINKS, Verdict
 
 if TYPE_CHECKING:
     from antiphon.core.control import Control
-    from antiphon.core.grants import Grants
-    from antiphon.core.ucan import Chain, Delegation
+    from antiphon.core.grants import Grants, Link
+    from antiphon.core.ucan import Chain
 
 MAX_CHAINS: Final = 64
 """How many ways from the owner to one author are looked at."""
@@ -27,15 +27,21 @@ _NO_END: Final = 2**63
 
 
 def chains_to(grants: Grants, owner: str, did: str, *, before: int) -> list[Chain]:
-    """The chains from the owner to `did` whose links fit together: shortest first."""
-    rooted = grants.holders_from(owner, before=before)
+    """The chains from the owner to `did` whose links fit together: shortest first.
+
+    Anybody may delegate to anybody: what a stranger gives must not push out what counts.
+    """
     found: list[tuple[str, ...]] = []
     level: list[tuple[str, tuple[str, ...], frozenset[str]]] = [(did, (), frozenset({did}))]
     for _ in range(MAX_LINKS):
         above: list[tuple[str, tuple[str, ...], frozenset[str]]] = []
         for holder, cids, seen in level:
-            for link in _worth_a_look(grants.given_to(holder, before=before), rooted):
-                giver, longer = link.payload.iss, (link.cid, *cids)
+            given = grants.given_to(holder, before=before)
+            counts = [
+                one for one in given if grants.is_held_by(one.issuer, root=owner, before=before)
+            ]
+            for link in _newest_of_each_giver(counts):
+                giver, longer = link.issuer, (link.cid, *cids)
                 if giver == owner:
                     found.append(longer)
                 elif giver not in seen:
@@ -47,15 +53,11 @@ def chains_to(grants: Grants, owner: str, did: str, *, before: int) -> list[Chai
     return [chain for chain in chains if chain is not None and chain.fault is None]
 
 
-def _worth_a_look(links: list[Delegation], rooted: frozenset[str]) -> list[Delegation]:
-    """The newest few of each giver who holds anything, givers in the order they came.
-
-    Anybody may write delegations to anybody: what a stranger gives must not push out what counts.
-    """
-    by_giver: dict[str, list[Delegation]] = {}
+def _newest_of_each_giver(links: list[Link]) -> list[Link]:
+    """A few of each, givers in the order they came."""
+    by_giver: dict[str, list[Link]] = {}
     for link in links:
-        if link.payload.iss in rooted:
-            by_giver.setdefault(link.payload.iss, []).append(link)
+        by_giver.setdefault(link.issuer, []).append(link)
     return [link for given in by_giver.values() for link in reversed(given[-PER_GIVER:])]
 
 
@@ -64,10 +66,10 @@ def acts_for(grants: Grants, did: str, *, before: int) -> frozenset[str]:
     found, frontier = {did}, {did}
     for _ in range(MAX_LINKS):
         frontier = {
-            link.payload.iss
+            link.issuer
             for holder in frontier
             for link in grants.given_to(holder, before=before)
-            if link.payload.subject is None
+            if link.is_powerline
         } - found
         if not frontier:
             break

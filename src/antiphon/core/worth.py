@@ -188,9 +188,10 @@ def _links(control: Control, now_s: int) -> list[_Link]:
     grants, owner = control.grants, control.owner
     links: list[_Link] = []
     worked_out: dict[str, tuple[str, ...]] = {}
-    for seq, delegation in grants.everything():
-        cid, claims = delegation.cid, delegation.payload
-        policy = repr(claims.pol.source) if len(delegation.raw) <= MAX_POLICY_BYTES else ""
+    for given in grants.everything():
+        seq, cid, delegation = given.seq, given.cid, given.delegation
+        claims = delegation.payload
+        policy = repr(claims.pol.source) if len(given.raw) <= MAX_POLICY_BYTES else ""
         if policy not in worked_out:
             worked_out[policy] = kinds_of(claims.pol.source)[:MAX_KINDS] if policy else ()
         revokers = frozenset(grants.revoked((cid,), before=_NO_END).get(cid, ()))

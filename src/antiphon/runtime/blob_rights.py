@@ -41,7 +41,7 @@ class BlobRights:
             op, seq = judged.entry.op, judged.entry.seq
             if judged.verdict is not Reason.OK or not names(op, digest):
                 continue
-            control = self._peer.history.at(seq)
+            control = self._peer.history.at(seq, judged.entry.commit_ms)
             is_own = (
                 control is not None
                 and isinstance(op, ops.JOB_TYPES)

@@ -68,14 +68,14 @@ class Evictor:
     async def look(self) -> None:
         """One round: first what is due, then what was evicted a while ago."""
         node = self.node
-        control = node.peer.history.current
+        now_ms = node.peer.wall.now_ms()
+        control = node.peer.history.newest(now_ms)
         if (
             control is None
             or protocol_of(control) < EVICTIONS_SINCE
             or control.coordinator != node.peer.author.did
         ):
             return
-        now_ms = node.peer.wall.now_ms()
         due_ms = now_ms - control.rules.artifact_ttl_ms
         for job in node.replica.kept_before(due_ms, limit=JOBS_PER_ROUND):
             await self._evict(job)

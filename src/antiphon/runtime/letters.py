@@ -64,9 +64,9 @@ def _check_effect(control: Control, cid: str, author: str) -> None:
         raise Rejected(f"there is no delegation {cid[-8:]}", reason=Reason.NO_CHAIN.value)
     if author in grants.revoked((cid,), before=before).get(cid, ()):
         raise Rejected(f"{cid[-8:]} is revoked already", reason=Reason.ALREADY.value)
-    if author in {control.owner, link.payload.iss}:
+    if author in {control.owner, link.issuer}:
         return
-    chains = chains_to(grants, control.owner, link.payload.aud, before=before)
+    chains = chains_to(grants, control.owner, link.audience, before=before)
     if not any(chain.may_revoke(author, cid) for chain in chains):
         raise Rejected(
             f"{cid[-8:]} can be taken back by its issuer, and by those above it",

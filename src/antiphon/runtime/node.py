@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from antiphon.core import lanes, ops, seals, subjects
 from antiphon.core.control import protocol_of
-from antiphon.core.deps import Dep
+from antiphon.core.deps import NO_DEPS, Dep
 from antiphon.core.ids import digest
 from antiphon.core.jobs import HELD, Job, State
 from antiphon.core.lanes import Lane
@@ -147,8 +147,10 @@ class FullNode:
             return
         entry = self.peer.open(record)
         before = self.replica.lane(key)
-        control = self.peer.history.at(record.seq)
-        outcome = lanes.apply(control, before, entry, self._deps(entry))
+        control = self.peer.history.at(record.seq, record.commit_ms)
+        wanted = lanes.to_look_up(control, before, entry)
+        deps = self._look_up(wanted) if wanted else NO_DEPS
+        outcome = lanes.apply(control, before, entry, deps)
         if outcome.changed:
             self.peer.merge(entry)
             self._note_passage(before, outcome.lane)
@@ -164,7 +166,7 @@ class FullNode:
         ops beyond it already, and would take it for an old one.
         """
         if not subjects.matches(subjects.all_control(self.peer.mesh), record.subject):
-            protocol = protocol_of(self.peer.history.at(record.seq))
+            protocol = protocol_of(self.peer.history.at(record.seq, record.commit_ms))
             return entry.fault_under(protocol) or Reason.SUBJECT
         for attempt in count():
             try:
@@ -185,11 +187,10 @@ class FullNode:
     def _judge_seal(self, entry: Entry) -> Reason:
         """The verdict on a record of the seal subject; one that does not match is told loudly."""
         outcome = seals.judge(
-            self.peer.history.at(entry.seq),
+            self.peer.history.at(entry.seq, entry.commit_ms),
             self.seals,
             entry,
             self._own_mark if self.replica.tree.is_kept else None,
-            self._deps(entry),
         )
         self.seals = outcome.seals
         if outcome.verdict is Reason.OK:
@@ -220,11 +221,9 @@ class FullNode:
             reached = max(after.call_tail, self.passed.get(queue, (0, 0))[0])
             self.passed[queue] = (reached, self.peer.wall.now_ms())
 
-    def _deps(self, entry: Entry) -> dict[int, Dep]:
-        if entry.op is None or not entry.op.deps:
-            return {}
+    def _look_up(self, wanted: tuple[int, ...]) -> dict[int, Dep]:
         self.replica.flush()
-        stored = {seq: self.replica.record(seq) for seq, _ in entry.op.deps}
+        stored = {seq: self.replica.record(seq) for seq in wanted}
         return {seq: dep_of(found.record) for seq, found in stored.items() if found is not None}
 
     def _tell(

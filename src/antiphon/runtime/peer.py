@@ -15,8 +15,9 @@ from msgspec import Struct
 
 from antiphon.core import lanes, ops, records, signing, subjects
 from antiphon.core.backoff import backoff_ms
+from antiphon.core.bounded_cache import BoundedCache
 from antiphon.core.control import Control, ControlHistory
-from antiphon.core.deps import Dep
+from antiphon.core.deps import NO_DEPS, Dep
 from antiphon.core.ids import digest, message_id
 from antiphon.core.lanes import Lane
 from antiphon.core.reasons import ABOUT_TIME, Reason
@@ -46,6 +47,9 @@ RETRY_CAP_MS: Final = 2_000
 OPENED_KEPT: Final = 4096
 OPENED_KEPT_BYTES: Final = 8 * 1024 * 1024
 """Verified records that are remembered for their second meeting, and what they may weigh."""
+DEPS_KEPT: Final = 4096
+DEPS_KEPT_BYTES: Final = 1024 * 1024
+"""Records that ops named, and what their subjects may weigh: naming one again costs no read."""
 SENT_KEPT: Final = 64
 """Records of our own whose stamps tell the time when they come back."""
 
@@ -90,13 +94,14 @@ class Peer:
         """Verdicts on all control records: a replica that is made anew asks for each."""
         self._opened: dict[int, Draft] = {}
         self._opened_bytes = 0
+        self._deps = BoundedCache[int, Dep](most=DEPS_KEPT, most_bytes=DEPS_KEPT_BYTES)
         self._sent: dict[bytes, tuple[int, float]] = {}
         self.lanes = LaneReader(self, author.did)
         self._wallet = Wallet(author.did)
         author.choose_auth = self._choose_auth
 
     def _choose_auth(self, kind: object, body: Struct) -> tuple[str, ...]:
-        control = self.history.current
+        control = self.history.newest(self.wall.now_ms())
         if control is None:
             return ()
         return self._wallet.choose(control, kind, body, self.wall.now_ms())
@@ -144,7 +149,7 @@ class Peer:
     @property
     def control(self) -> Control:
         """The newest control state; `Unavailable` before genesis was read."""
-        current = self.history.current
+        current = self.history.newest(self.wall.now_ms())
         if current is None:
             raise Unavailable(
                 f"mesh {self.mesh} has no genesis yet",
@@ -198,7 +203,7 @@ class Peer:
                 if record.seq <= self.history.applied:
                     continue
                 entry = self.open(record)
-                verdict = self.history.apply(entry, await self.load_deps(entry))
+                verdict = self.history.apply(entry)
                 self.control_verdicts[record.seq] = verdict
                 if verdict.is_accepted:
                     self.merge(entry)
@@ -218,22 +223,23 @@ class Peer:
         if op is not None and op.hlc[0] <= entry.commit_ms + self.author.clock.max_drift_ms:
             self.author.observe(op.hlc)
 
-    async def load_deps(self, entry: Entry) -> dict[int, Dep]:
-        """What the log holds at the sequences that an op names."""
-        named = entry.op.deps if entry.op is not None else ()
-        found: dict[int, Dep] = {}
-        for seq, _ in named:
-            record = await self.record_at(seq) if seq < entry.seq else None
-            if record is not None:
-                found[seq] = dep_of(record)
-        return found
-
     async def judge(self, entry: Entry, lane: Lane) -> lanes.Outcome:
         """The verdict on one record; its control state must be confirmed."""
-        deps = await self.load_deps(entry) if entry.op is not None and entry.op.deps else {}
-        outcome = lanes.apply(self.history.at(entry.seq), lane, entry, deps)
+        control = self.history.at(entry.seq, entry.commit_ms)
+        wanted = lanes.to_look_up(control, lane, entry)
+        deps = await self._look_up(wanted) if wanted else NO_DEPS
+        outcome = lanes.apply(control, lane, entry, deps)
         self.merge(entry)
         return outcome
+
+    async def _look_up(self, wanted: tuple[int, ...]) -> dict[int, Dep]:
+        """What the log holds at some sequences, by at most one read."""
+        known = {seq: dep for seq in wanted if (dep := self._deps.get(seq)) is not None}
+        unknown = [seq for seq in wanted if seq not in known]
+        for record in await self.log.fetch_many(unknown) if unknown else ():
+            dep = known[record.seq] = dep_of(record)
+            self._deps.put(record.seq, dep, len(dep.subject))
+        return known
 
     async def read_lane(self, kind: str, job: str, *, at_least: int = 0) -> LaneView:
         """Load a job's whole lane with the control state it needs, and judge every record.
@@ -328,11 +334,8 @@ class Peer:
         A copy that lags holds nothing there either, and a verdict must not depend on which copy
         answered: nothing is believed only of a copy that is known to reach so far.
         """
-        record = await self.log.fetch(seq)
-        if record is None:
-            found = await self.log.confirm(">", after=seq - 1, upto=seq)
-            record = found[0] if found else None
-        return record
+        found = await self.log.fetch_many([seq])
+        return found[0] if found else None
 
     async def fetch_entry(self, seq: int, *, newest_on: str = "") -> Entry:
         """The record that was just committed at `seq`, with its stamp."""

@@ -49,7 +49,8 @@ class Sealer:
 
     def is_due(self) -> bool:
         """Whether it is this node's office, and something other than seals is not sealed yet."""
-        node, control = self.node, self.node.peer.history.current
+        node = self.node
+        control = node.peer.history.newest(node.peer.wall.now_ms())
         return (
             control is not None
             and protocol_of(control) >= SEALS_SINCE

@@ -104,4 +104,4 @@ async def _judged(peer: Peer, record: Record, kept: dict[tuple[str, str], Lane])
 def _seal_verdict(peer: Peer, entry: Entry) -> Reason:
     """Who watches holds no log to compare a seal with: only its author's office is judged."""
     before = seals.Seals(tail=entry.op.prev if entry.op is not None else 0)
-    return seals.judge(peer.history.at(entry.seq), before, entry, None).verdict
+    return seals.judge(peer.history.at(entry.seq, entry.commit_ms), before, entry, None).verdict

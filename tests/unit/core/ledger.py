@@ -17,7 +17,7 @@ from antiphon.core.jobs import Job
 from antiphon.core.manifest import Manifest, job_id
 from antiphon.core.merkle import Frontier
 from antiphon.core.reasons import Reason
-from antiphon.core.rules import Rules
+from antiphon.core.rules import NOTICE_MS, Rules
 from antiphon.errors import Malformed
 from tests.unit.core.authors import ALICE, BOB, OWNER, RECOVERY, Author, Signed, signed
 
@@ -78,11 +78,11 @@ class Reader:
         named = entry.op.deps if entry.op is not None else ()
         deps = {seq: dep_of(self.log[seq - 1]) for seq, _ in named if 0 < seq <= len(self.log)}
         if subjects.matches(subjects.all_control(self.mesh), record.subject):
-            return self.history.apply(entry, deps)
+            return self.history.apply(entry)
         if record.subject == subjects.seal(self.mesh):
             own = self.mark_at if len(self.verdicts) == record.seq - 1 else None
-            control = self.history.at(record.seq)
-            told = seals.judge(control, self.seals, entry, own, deps)
+            control = self.history.at(record.seq, record.commit_ms)
+            told = seals.judge(control, self.seals, entry, own)
             self.seals = told.seals
             return told.verdict
         pair = subjects.lane_of(record.subject)
@@ -90,7 +90,7 @@ class Reader:
             assert entry.fault is not None
             return entry.fault
         lane = self.lanes.get(pair, lanes.EMPTY)
-        outcome = lanes.apply(self.history.at(record.seq), lane, entry, deps)
+        outcome = lanes.apply(self.history.at(record.seq, record.commit_ms), lane, entry, deps)
         self.lanes[pair] = outcome.lane
         return outcome.verdict
 
@@ -173,6 +173,12 @@ class Ledger:
     def rules(self, by: Author = OWNER, /, *, how=None, **values) -> Reason:
         body = ops.RulesBody(rules=Rules(**{"authority": "open", **values}))
         return self.put(ops.MeshRules, body, by, **(how or {}))
+
+    def rise(self, protocol: int, by: Author = OWNER, /, **values) -> Reason:
+        """Announce a protocol, and let the notice pass."""
+        verdict = self.rules(by, protocol=protocol, **values)
+        self.now += NOTICE_MS
+        return verdict
 
     def route(self, kind: str, target: Author | None, by: Author = OWNER, **how) -> Reason:
         body = ops.RouteBody(kind=kind, target=target.did if target else None)

@@ -128,7 +128,7 @@ def test_one_coordinator_holds_at_every_point_of_the_log():
     ledger.coordinator(BOB)
     ledger.coordinator(CAROL, ALICE)
     ledger.coordinator(OWNER)
-    names = [ledger.history.at(seq).coordinator for seq in range(2, 8)]
+    names = [ledger.history.at(seq, T0).coordinator for seq in range(2, 8)]
     #         before 2   3          4          5        6        7
     assert names == [OWNER.did, ALICE.did, ALICE.did, BOB.did, BOB.did, OWNER.did]
 
@@ -189,7 +189,7 @@ def test_a_control_op_needs_what_it_depends_on(seq, wrong, verdict):
 def test_rules_replace_the_earlier_ones_as_a_whole():
     ledger = Ledger(attempts=9, max_drift_ms=1_000)
     assert ledger.rules(attempts_max=50) is OK
-    assert ledger.history.at(2).rules == Rules(authority="open", attempts=9, max_drift_ms=1_000)
+    assert ledger.history.at(2, T0).rules == Rules(authority="open", attempts=9, max_drift_ms=1_000)
     assert ledger.history.current.rules == Rules(authority="open", attempts_max=50)
 
 
@@ -205,6 +205,8 @@ CONTRADICTIONS = [
     {"lease_ms_max": 3_600_001},
     {"attempts": 101},
     {"attempts_max": 2},
+    {"horizon_ms": 3_599_999, "start_by_ms": 1_000},
+    {"max_drift_ms": 99},
     {"start_by_ms": 30 * 86_400_000 + 1},
     {"horizon_ms": 7 * 86_400_000 - 1},
 ]
@@ -218,6 +220,8 @@ AGREEMENTS = [
     {"lease_ms_max": 30_000},
     {"attempts": 100},
     {"attempts_max": 3},
+    {"horizon_ms": 3_600_000, "start_by_ms": 1_000},
+    {"max_drift_ms": 100},
     {"horizon_ms": 7 * 86_400_000},
 ]
 
@@ -318,10 +322,10 @@ def test_a_record_is_judged_by_the_control_ops_before_it():
     ledger.coordinator(ALICE)
     ledger.append("ap.nothing", b"")
     ledger.coordinator(BOB)
-    since = [ledger.history.at(seq).since if seq > 1 else 0 for seq in range(1, 8)]
+    since = [ledger.history.at(seq, T0).since if seq > 1 else 0 for seq in range(1, 8)]
     assert since == [0, 1, 2, 2, 4, 4, 4]
-    assert ledger.history.at(0) is None
-    assert ledger.history.at(1) is None
+    assert ledger.history.at(0, T0) is None
+    assert ledger.history.at(1, T0) is None
 
 
 def test_records_are_fed_in_order():
@@ -358,4 +362,20 @@ def test_what_comes_later_never_changes_an_earlier_interval(script, cut):
     verdicts = [early.judge(record) for record in ledger.log[:cut]]
     assert verdicts == ledger.verdicts[:cut]
     for seq in range(min(cut, len(ledger.log)) + 1):
-        assert early.history.at(seq) == whole.at(seq)
+        assert told(early.history.at(seq, T0)) == told(whole.at(seq, T0))
+
+
+def told(control):
+    """Everything that an interval answers without being asked about anybody."""
+    if control is None:
+        return None
+    return (
+        control.since,
+        control.owner,
+        control.coordinator,
+        control.rules,
+        control.rise,
+        control.owner_hlc,
+        control.routes,
+        control.quarantined,
+    )

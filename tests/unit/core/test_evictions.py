@@ -9,9 +9,10 @@ from antiphon.core.jobs import State
 from antiphon.core.manifest import author, blobs_read, job_id
 from antiphon.core.reasons import Reason
 from antiphon.core.records import open_record
+from antiphon.core.rules import NOTICE_MS
 from antiphon.core.story import tell
 from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER
-from tests.unit.core.ledger import Ledger, Story
+from tests.unit.core.ledger import T0, Ledger, Story
 from tests.unit.core.test_authority import delegation
 
 ONE, TWO, INLINE = digest(b"one"), digest(b"two"), digest(b"text")
@@ -31,7 +32,7 @@ def ended(status="succeeded", **rules):
     assert story.claim(claimer, begin=True) is Reason.OK
     assert story.complete(claimer, outputs=OUTPUTS, status=status) is Reason.OK
     values = {"authority": "chain"} if rules else {}
-    assert story.ledger.rules(protocol=2, **values) is Reason.OK
+    assert story.ledger.rise(2, **values) is Reason.OK
     return story
 
 
@@ -75,8 +76,8 @@ def test_before_its_protocol_an_eviction_is_no_op():
 def test_rules_of_protocol_one_have_no_time_to_keep_artifacts():
     ledger = Ledger()
     assert ledger.rules(artifact_ttl_ms=1000) is Reason.MALFORMED
-    assert ledger.rules(protocol=2, artifact_ttl_ms=1000) is Reason.OK
-    assert ledger.history.current.rules.artifact_ttl_ms == 1000
+    assert ledger.rise(2, artifact_ttl_ms=1000) is Reason.OK
+    assert ledger.history.newest(T0 + ledger.now).rules.artifact_ttl_ms == 1000
     assert Ledger(protocol=2, artifact_ttl_ms=7).history.current.rules.artifact_ttl_ms == 7
     with pytest.raises(AssertionError):  # a founding that is refused founds nothing
         Ledger(artifact_ttl_ms=7)
@@ -105,7 +106,8 @@ def test_so_may_a_holder_of_artifact_write_for_the_kind():
     story = ended(authority="chain")
 
     def granted(to, command, kind):
-        given = delegation(OWNER, to, cmd=command, pol=[["==", ".kind", kind]])
+        terms = {"pol": [["==", ".kind", kind]], "until_ms": 2 * NOTICE_MS}
+        given = delegation(OWNER, to, cmd=command, **terms)
         body = ops.DelegateBody(token=token_of(given.raw))
         assert story.ledger.put(ops.UcanDelegate, body, OWNER) is Reason.OK
         return (given.cid,)

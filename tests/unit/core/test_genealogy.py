@@ -6,8 +6,10 @@ from itertools import count, pairwise
 import pytest
 from msgspec import structs
 
+from antiphon.core.control import Standing
 from antiphon.core.genealogy import trace
 from antiphon.core.grants import Grants
+from antiphon.core.register import Register
 from antiphon.core.ucan import MAX_LINKS, Chain, Delegation
 from antiphon.core.worth import MAX_KINDS, State
 from tests.unit.core.ledger import Ledger
@@ -46,11 +48,15 @@ class Book:
         return self
 
     def control(self, owner=OWNER):
+        standings = Register()
+        for who in self.quarantined:
+            standings.say(1, who.did, Standing(1, (0, 0)))
         return structs.replace(
             FOUNDED,
             owner=owner.did,
             grants=self.grants,
-            quarantined={who.did: 1 for who in self.quarantined},
+            since=next(self.seq),
+            standings=standings,
         )
 
     def trace(self, now_s=NOW, owner=OWNER):
@@ -305,7 +311,7 @@ def test_ten_thousand_delegations_take_less_than_half_a_second(plan, record_prop
     for n, (giver, holder) in enumerate(plan()):
         payload = structs.replace(one, iss=dids[giver], aud=dids[holder])
         book.grants.grant(n + 1, Delegation(raw=b"%d" % n, cid=f"cid {n}", payload=payload))
-    for n, (_, link) in enumerate(book.grants.everything()[::97]):
+    for n, link in enumerate(book.grants.everything()[::97]):
         book.grants.revoke(MANY + n, link.cid, dids[n])
     control = book.control()
     took = []

@@ -59,7 +59,7 @@ def books(draw):
 
 def every_chain(book):
     """Every chain from the owner that holds together and uses no delegation twice."""
-    links = [link for _, link in book.grants.everything()]
+    links = [link.delegation for link in book.grants.everything()]
     left = [()]
     while left:
         so_far = left.pop()
@@ -85,7 +85,7 @@ BEST = [State.LIVE, State.NOT_YET, State.EXPIRED, State.REVOKED]
 
 def worth_by_every_chain(book):
     """For each delegation: the best that any chain makes of it, for which kinds, until when."""
-    found = {link.cid: {} for _, link in book.grants.everything()}
+    found = {link.cid: {} for link in book.grants.everything()}
     for chain in every_chain(book):
         cids = tuple(link.cid for link in chain.links)
         revoked = book.grants.revoked(cids, before=10**9)
@@ -135,5 +135,5 @@ def test_every_delegation_stands_once_below_the_one_who_issued_it(book):
             whole.add(holder.did)
         left += [(holder.did, child, is_live) for child in holder.children]
     void = [one.cid for one in tree.void]
-    everything = [link.cid for _, link in book.grants.everything()]
+    everything = [link.cid for link in book.grants.everything()]
     assert sorted(seen + void) == sorted(everything)

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core import codec
+from antiphon.core import codec, ops
 from antiphon.core.control import ControlHistory
 from antiphon.core.ids import mesh_id
 from antiphon.core.reasons import Reason
 from antiphon.core.records import open_record
-from antiphon.core.rules import PROTOCOL
+from antiphon.core.rules import NOTICE_MS, PROTOCOL
 from antiphon.errors import Misconfigured, Outdated
-from tests.unit.core.authors import ALICE, BOB, OWNER, sign_bytes
+from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER, RECOVERY, sign_bytes
 from tests.unit.core.ledger import T0, Ledger, Reader
 from tests.unit.core.strategies import BRISK, plain_values
 
@@ -42,15 +42,64 @@ def put(ledger, op_bytes, *, by=OWNER, subject=None):
     return ledger.append(subject, sign_bytes(by, op_bytes), stamp=1_000)
 
 
-def test_readable_rules_of_a_newer_protocol_stop_this_code():
+def past(ledger):
+    """Any record that is committed when the notice of what was announced at 1,000 has passed."""
+    body = ops.RouteBody(kind="a", target=BOB.did)
+    return ledger.put(ops.MeshRoute, body, OWNER, at=1_000 + NOTICE_MS)
+
+
+def test_readable_rules_of_a_newer_protocol_stop_this_code_when_the_notice_has_passed():
     ledger = Ledger()
-    before = ledger.history.current
+    before = ledger.history.current.rules
+    assert ledger.rules(protocol=NEWER, attempts=7, how={"at": 1_000}) is Reason.OK
+    current = ledger.history.current
+    assert (current.rules, current.rise.protocol) == (before, NEWER), (
+        "the old one judges everything"
+    )
+    assert ledger.coordinator(BOB, at=999 + NOTICE_MS) is Reason.OK
     with pytest.raises(Outdated) as stop:
-        ledger.rules(protocol=NEWER)
+        past(ledger)
     assert f"protocol {NEWER}" in stop.value.message
     assert "upgrade" in stop.value.hint
     assert isinstance(stop.value, Misconfigured)
-    assert ledger.history.current is before
+
+
+def test_a_recovery_takes_back_what_a_stolen_key_announced():
+    ledger = Ledger()
+    assert ledger.rules(protocol=65_535, how={"at": 1_000}) is Reason.OK
+    body = ops.RecoverBody(owner=BOB.did, recovery=CAROL.did)
+    assert ledger.put(ops.MeshRecover, body, RECOVERY, at=NOTICE_MS) is Reason.OK
+    assert ledger.history.current.rise is None
+    assert ledger.coordinator(BOB, BOB, at=1_000 + NOTICE_MS) is Reason.OK
+
+
+def test_the_owner_takes_it_back_with_other_rules():
+    ledger = Ledger()
+    assert ledger.rules(protocol=NEWER, how={"at": 1_000}) is Reason.OK
+    assert ledger.rules(attempts=5, how={"at": 2_000}) is Reason.OK
+    assert past(ledger) is Reason.OK
+    assert ledger.history.current.rules.attempts == 5
+
+
+def test_a_known_protocol_comes_into_force_by_the_commit_stamp_alone():
+    ledger = Ledger()
+    assert ledger.rules(protocol=PROTOCOL, attempts=7, how={"at": 1_000}) is Reason.OK
+    rules = [ledger.history.at(3, T0 + ms).rules for ms in (999 + NOTICE_MS, 1_000 + NOTICE_MS)]
+    assert [(one.protocol, one.attempts) for one in rules] == [(1, 3), (PROTOCOL, 7)]
+    assert past(ledger) is Reason.OK
+    current = ledger.history.current
+    assert (current.rules.protocol, current.rules.attempts, current.rise) == (PROTOCOL, 7, None)
+    assert ledger.rules(protocol=1) is Reason.PROTOCOL
+
+
+def test_values_that_contradict_one_another_do_not_come_with_a_protocol():
+    ledger = Ledger(attempts=5)
+    assert ledger.rules(
+        protocol=PROTOCOL, attempts=50, attempts_max=1, how={"at": 1_000}
+    ).is_accepted
+    assert past(ledger) is Reason.OK
+    rules = ledger.history.current.rules
+    assert (rules.protocol, rules.attempts, rules.attempts_max) == (PROTOCOL, 5, 100)
 
 
 @pytest.mark.parametrize(
@@ -88,13 +137,10 @@ def test_a_mesh_that_was_founded_with_a_newer_protocol_stops_this_code():
 )
 def test_unreadable_rules_of_a_newer_protocol_by_the_owner_stop_this_code(rules):
     ledger = Ledger()
+    assert put(ledger, rules_bytes(ledger, rules=rules)) is Reason.OK
+    assert ledger.coordinator(BOB, at=999 + NOTICE_MS) is Reason.OK
     with pytest.raises(Outdated):
-        put(ledger, rules_bytes(ledger, rules=rules))
-
-
-def test_newer_rules_that_contradict_themselves_by_our_reading_stop_it_too():
-    with pytest.raises(Outdated):
-        Ledger().rules(protocol=NEWER, attempts=50, attempts_max=1)
+        past(ledger)
 
 
 def test_an_unreadable_genesis_of_a_newer_protocol_stops_this_code():
@@ -122,14 +168,16 @@ def test_an_unreadable_genesis_of_a_newer_protocol_stops_this_code():
 def test_newer_rules_may_have_further_fields_outside_the_rules_too():
     ledger = Ledger()
     body = {"rules": {"protocol": 3}, "why": "progress"}
-    with pytest.raises(Outdated):
-        put(ledger, rules_bytes(ledger, body=body, extra=[1]))
+    assert put(ledger, rules_bytes(ledger, body=body, extra=[1])) is Reason.OK
+    assert ledger.history.current.rise.protocol == NEWER
 
 
 ONLY_REJECTED = {
     "not the owner's": {"author": ALICE.did},
     "not the newest": {"hlc": [T0, 0]},
     "before the newest": {"hlc": [T0 - 1, 0]},
+    "ahead of its commit": {"hlc": [T0 + 3_001, 0]},
+    "with a reason": {"deps": [[1, "blake3:" + "0" * 64]]},
     "another predecessor": {"prev": 1},
     "this protocol": {"rules": {"protocol": 1, "tempo": "adagio"}},
     "no protocol": {"rules": {"tempo": "adagio"}},

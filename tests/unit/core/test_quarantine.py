@@ -1,12 +1,17 @@
 """Equivocation shown on the log, quarantine, readmission; and an owner key that was lost."""
 
+import tracemalloc
+
 import pytest
 
 from antiphon.core import ops
+from antiphon.core.grants import token_of
 from antiphon.core.reasons import Reason
+from antiphon.core.records import open_record
 from antiphon.core.rules import Rules
-from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER, RECOVERY, signed
+from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER, RECOVERY, Author, signed
 from tests.unit.core.ledger import T0, Ledger, Story
+from tests.unit.core.test_authority import delegation
 
 OK = Reason.OK
 
@@ -81,7 +86,7 @@ def test_what_proves_nothing_quarantines_nobody(case):
         case "the owner":
             pair, node = two_faces(ledger, OWNER), OWNER
     assert show(ledger, pair, node=node, at=100) is Reason.PROOF
-    assert ledger.history.current.quarantined == {}
+    assert ledger.history.current.quarantined == []
 
 
 def test_evidence_from_another_mesh_proves_nothing_here():
@@ -108,9 +113,57 @@ def test_old_evidence_says_nothing_after_a_readmission_and_new_evidence_does():
     readmit = ops.ReadmitBody(node=ALICE.did)
     assert ledger.put(ops.MeshReadmit, readmit, OWNER, at=200) is OK
     assert show(ledger, old, at=300) is Reason.ALREADY
-    assert ledger.history.current.quarantined == {}
+    assert ledger.history.current.quarantined == []
     assert show(ledger, two_faces(ledger, at=350, other_at=350), at=400) is OK
     assert ALICE.did in ledger.history.current.quarantined
+
+
+def test_evidence_dated_ahead_of_its_commit_proves_nothing():
+    """Or it would outdate whatever is shown after a readmission."""
+    ledger = Ledger()
+    assert show(ledger, two_faces(ledger, at=2_101, other_at=2_101), at=100) is Reason.PROOF
+    assert show(ledger, two_faces(ledger, at=2_100, other_at=2_100), at=100) is OK
+
+
+def test_evidence_counts_against_keys_that_hold_something():
+    ledger = Ledger(authority="chain")
+
+    def give(by, to, nonce):
+        token = token_of(delegation(by, to, nonce=nonce).raw)
+        assert ledger.put(ops.UcanDelegate, ops.DelegateBody(token=token), by) is OK
+
+    assert show(ledger, two_faces(ledger)) is Reason.ALREADY, "nothing of it counts anyway"
+    give(CAROL, ALICE, b"a stranger's")
+    assert show(ledger, two_faces(ledger)) is Reason.ALREADY
+    give(OWNER, CAROL, b"the owner's!")
+    assert show(ledger, two_faces(ledger)) is OK
+    assert ledger.coordinator(BOB) is OK
+    assert show(ledger, two_faces(ledger, BOB), node=BOB, by=CAROL) is OK
+
+
+def test_what_is_shown_against_many_weighs_as_much_as_it_did_against_few():
+    ledger = Ledger()
+    pairs = []
+    for n in range(400):
+        who = Author(f"key {n}")
+        pairs.append((who, two_faces(ledger, who, at=n, other_at=n)))
+    weights = []
+    for half in (pairs[:200], pairs[200:]):
+        tracemalloc.start()
+        for who, pair in half:
+            body = ops.EvidenceBody(node=who.did, first=pair[0], second=pair[1])
+            draft = ledger.draft(ops.MeshEvidence, body, BOB)
+            entry = open_record(
+                ledger.mesh,
+                ledger.history.applied + 1,
+                T0 + ledger.now,
+                draft.subject,
+                draft.payload,
+            )
+            assert ledger.history.apply(entry) is OK
+        weights.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+    assert weights[1] < 1.5 * weights[0]
 
 
 def test_the_recovery_key_replaces_a_lost_owner_from_its_place_on():
@@ -123,7 +176,7 @@ def test_the_recovery_key_replaces_a_lost_owner_from_its_place_on():
     assert ledger.route("a", ALICE, BOB, at=50) is OK
     current = ledger.history.current
     assert (current.owner, current.recovery, current.coordinator) == (BOB.did, CAROL.did, BOB.did)
-    assert ledger.history.at(2).owner == OWNER.did, "what came before is judged as before"
+    assert ledger.history.at(2, T0).owner == OWNER.did, "what came before is judged as before"
     assert ledger.put(ops.MeshRecover, body, RECOVERY, at=60) is Reason.NOT_OWNER
 
 

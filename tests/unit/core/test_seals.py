@@ -109,7 +109,7 @@ def test_a_node_that_sees_some_records_only_judges_all_but_the_root():
     for by, verdict in ((CAROL, Reason.OK), (ALICE, Reason.NOT_COORDINATOR)):
         draft = ledger.draft(ops.MeshSeal, body, by)
         entry = open_record(ledger.mesh, 6, T0 + ledger.now, draft.subject, draft.payload)
-        told = seals.judge(ledger.history.at(6), seals.NONE, entry, None)
+        told = seals.judge(ledger.history.at(6, T0), seals.NONE, entry, None)
         assert told.verdict is verdict
 
 
@@ -119,8 +119,8 @@ def test_before_protocol_two_a_seal_is_no_op_wherever_it_lies():
     lane = subjects.call(ledger.mesh, 1, "render", Story(ledger).id)
     for subject in (draft.subject, lane, subjects.control(ledger.mesh, "rules")):
         assert ledger.append(subject, draft.payload, stamp=10) is Reason.TYPE
-    assert ledger.rules(protocol=2) is Reason.OK
-    assert ledger.append(lane, draft.payload, stamp=20) is Reason.SUBJECT
+    assert ledger.rise(2) is Reason.OK
+    assert ledger.append(lane, draft.payload, stamp=ledger.now) is Reason.SUBJECT
     assert seal(ledger, OWNER) is Reason.OK
 
 

@@ -96,6 +96,16 @@ class MemoryLog:
 
         return await self._connection.read_lagging("fetch", work)
 
+    async def fetch_many(self, seqs: Sequence[int]) -> list[Record]:
+        """What the log holds at those sequences, never from a lagging copy."""
+
+        def work(lag: int) -> list[Record]:
+            if self._store.last_seq - lag < max(seqs, default=0):
+                raise Unavailable(f"this copy of the log does not hold {max(seqs)} yet")
+            return [record for seq in seqs if (record := self._store.at(seq)) is not None]
+
+        return await self._connection.read_lagging("fetch_many", work)
+
     async def last(self) -> Record | None:
         """The newest record."""
 

@@ -7,6 +7,7 @@ in `follow`, queues in `work`, lanes in `lanes`.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -240,6 +241,12 @@ class NatsLog:
                     return held.record
         return await self.records.at(seq) if seq > 0 else None
 
+    async def fetch_many(self, seqs: Sequence[int]) -> list[Record]:
+        """See `ports.OpLog.fetch_many`."""
+        self._connection.require_up()
+        found = await asyncio.gather(*map(self._certain_at, seqs))
+        return [record for record in found if record is not None]
+
     async def last(self) -> Record | None:
         """See `ports.OpLog.last`."""
         newest = await self.newest_seq()
@@ -341,9 +348,10 @@ class NatsLog:
         return await self.next_certain(seq - 1, self._everything) is not None
 
     async def _certain_at(self, seq: int) -> Record | None:
-        if self.is_replicated:
+        record = await self.records.at(seq)
+        if record is None and self.is_replicated:
             return await self.records.leader_at(seq)
-        return await self.records.at(seq)
+        return record
 
     async def _require_held(self, upto: int) -> None:
         """`Unavailable` unless the copy that will answer is known to hold `upto`."""

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
+from antiphon.core.ops import MAX_DEPS
 from antiphon.engines.nats import wire
 from antiphon.engines.nats.heads import Held
 from antiphon.engines.nats.log import NatsLog
@@ -36,7 +37,8 @@ MAX_PARTS = 1024
 MAX_FILTERS = 512
 """Of one question: dozens of lanes at once, five subjects each."""
 _NO_BOUND = 2**63
-_OK, _NOT_FOUND, _TOO_MANY = 204, 404, 413
+SEQS_AT_ONCE = 8
+_OK, _NOT_FOUND, _TOO_MANY, _BUSY = 204, 404, 413, 503
 _NO_MESSAGE = 10037
 _NOTHING = (
     b'{"type":"io.nats.jetstream.api.v1.stream_msg_get_response",'
@@ -49,6 +51,8 @@ class Question(Struct, frozen=True, forbid_unknown_fields=True):
     """The body of a read, as far as the gate knows it."""
 
     seq: _Count = 0
+    seqs: tuple[_Count, ...] = ()
+    """Not the server's: several records by their sequences."""
     next_by_subj: str = ""
     last_by_subj: str = ""
     multi_last: tuple[str, ...] = ()
@@ -58,7 +62,7 @@ class Question(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def is_large(self) -> bool:
         """Whether the answer may be many records."""
-        return self.batch > 1 or bool(self.multi_last)
+        return self.batch > 1 or bool(self.multi_last or self.seqs)
 
 
 class BadQuestion(AntiphonError):
@@ -110,10 +114,10 @@ def parse(body: bytes) -> Question:
         asked = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadQuestion("Malformed Request") from error
-    if len(asked.multi_last) > MAX_FILTERS:
+    if len(asked.multi_last) > MAX_FILTERS or len(asked.seqs) > MAX_DEPS:
         raise BadQuestion("Bad Request")  # before each of them is looked at
     is_run = bool(asked.seq or asked.next_by_subj)
-    ways = is_run + bool(asked.last_by_subj) + bool(asked.multi_last)
+    ways = is_run + bool(asked.last_by_subj) + bool(asked.multi_last) + bool(asked.seqs)
     if not ways:
         raise BadQuestion("Empty Request")
     named = (asked.next_by_subj, asked.last_by_subj, *asked.multi_last)
@@ -140,6 +144,8 @@ class Readings:
         """What a direct get would answer."""
         if asked.multi_last:
             return await self._newest(sight, asked.multi_last)
+        if asked.seqs:
+            return await self._at_each(sight, asked.seqs)
         if asked.batch:
             return await self._page(sight, asked)
         found = await self._one(self._ask_server, sight, asked)
@@ -151,7 +157,7 @@ class Readings:
         Where it would have shown something that is out of sight, `Nats-Last-Sequence` says how
         far the log reaches: a reader must be able to know that nothing was left to come.
         """
-        if asked.multi_last or asked.batch:
+        if asked.multi_last or asked.batch or asked.seqs:
             raise BadQuestion("Bad Request")
         found = await self._one(self._ask_leader, sight, asked)
         if found is not None:
@@ -236,6 +242,27 @@ class Readings:
                 return _run_of(seen, batch.pending, upto=batch.last_seq)
         upto = await self._log.newest_seq()
         return [Reply(b"", b"NATS/1.0 404 No Results\r\nNats-UpTo-Sequence: %d\r\n\r\n" % upto)]
+
+    async def _at_each(self, sight: Sight, seqs: Sequence[int]) -> list[Reply]:
+        """What is visible at these sequences, up to a weight; the rest is not looked at."""
+        shown: list[Held] = []
+        looked = weight = 0
+        while looked < len(seqs) and weight < ANSWER_BYTES:
+            part = seqs[looked : looked + SEQS_AT_ONCE]
+            looked += len(part)
+            for seq, held in zip(part, await self._held_at(part), strict=True):
+                if held is not None and sight.sees(held.record.subject):
+                    shown.append(held)
+                    weight += len(held.header) + len(held.record.payload)
+                elif held is None and await self._lags_at(seq):
+                    return [status(_BUSY, "this copy of the log lags behind")]
+        return _run_of(shown, len(seqs) - looked)
+
+    async def _held_at(self, seqs: Sequence[int]) -> list[Held | None]:
+        return await asyncio.gather(*map(self._log.records.held_at, seqs))
+
+    async def _lags_at(self, seq: int) -> bool:
+        return self._log.is_replicated and await self._log.records.leader_at(seq) is not None
 
     async def _page(self, sight: Sight, asked: Question) -> list[Reply]:
         first = max(asked.seq, 1)

@@ -124,6 +124,10 @@ class ScopedRecords(Records):
         batches = await asyncio.gather(*map(self._collect, asked))
         return [len(batch.records) + batch.pending for batch in batches]
 
+    async def at_each(self, seqs: Sequence[int]) -> Batch:
+        """What lies at these sequences; `pending` of them, the last, were not looked at."""
+        return await self._collect({"seqs": seqs})
+
     async def leader_reaches(self, seq: int) -> bool:
         """Whether the stream's leader holds anything at `seq` or above."""
         request = {"seq": seq, "next_by_subj": self.sight.everything}
@@ -307,6 +311,16 @@ class ScopedLog(NatsLog):
             page = await self.read(found[-1].seq if found else after, limit=512, subject=subject)
             found += [record for record in page.records if record.seq <= upto]
             more = page.more and page.records[-1].seq < upto
+        return found
+
+    async def fetch_many(self, seqs: Sequence[int]) -> list[Record]:
+        """See `ports.OpLog.fetch_many`; very heavy records take a question more."""
+        found: list[Record] = []
+        left = list(seqs)
+        while left:
+            batch = await self._scoped.at_each(left)
+            found += batch.records
+            left = left[len(left) - batch.pending :] if batch.pending else []
         return found
 
     async def newest_seq(self) -> int:

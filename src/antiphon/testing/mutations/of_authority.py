@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from antiphon.core import authority, ops
 from antiphon.core.grants import Grants
 from antiphon.core.jobs import Job
+from antiphon.core.register import Register
 from antiphon.core.ucan import Chain, signatures
 from antiphon.core.ucan import chain as chain_rules
 from antiphon.testing.mutations.patching import patched
@@ -35,7 +36,7 @@ def quarantine_ends_no_lease() -> Iterator[None]:
     really_ended = authority.has_ended
 
     def has_ended(control: Any, job: Job, seq: int) -> bool:
-        return really_ended(replace(control, fallen={}), job, seq)
+        return really_ended(replace(control, standings=Register()), job, seq)
 
     with patched(authority, "has_ended", has_ended):
         yield

@@ -42,7 +42,7 @@ ABOUT_AUTHORITY: Final = frozenset(
     {"no_chain", "chain_expired", "revoked", "command", "policy", "not_owner", "quarantined"}
 )
 BEFORE_AUTHORITY: Final = frozenset(
-    {*(reason.value for reason in NEVER_HONEST), "drift", "too_old", "missing_dep", "genesis"}
+    {*(reason.value for reason in NEVER_HONEST), "drift", "too_old", "genesis"}
 )
 """Verdicts on what is looked at before the author's authority is."""
 
@@ -216,7 +216,7 @@ def authorised(ledger: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> I
     if now.key is None or now.verdict.value in BEFORE_AUTHORITY:
         return
     commit_ms = now.record.commit_ms
-    expected = ledger.mandates.fault(fact, scheduler=lane.scheduler, commit_ms=commit_ms)
+    expected = ledger.mandates.fault(fact, lane.called, commit_ms=commit_ms)
     said = now.verdict.value
     if said != expected and (expected or said in ABOUT_AUTHORITY):
         yield f"{fact.type} got {said}; by the delegations on the log it is {expected or 'allowed'}"
@@ -228,7 +228,9 @@ def by_right(ledger: Ledger, _: LaneFacts, now: Committed, fact: Fact) -> Iterat
     if now.key is not None or not (now.took_effect or said in {*ABOUT_AUTHORITY, "proof"}):
         return
     expected = ledger.mandates.control_fault(
-        fact, lambda did, raw: raw in ledger.signed.get(did, ())
+        fact,
+        lambda did, raw: raw in ledger.signed.get(did, ()),
+        latest_ms=now.record.commit_ms + ledger.rules["max_drift_ms"],
     )
     if (expected or "ok") != said:
         yield f"{fact.type} got {said}; by the log so far it is {expected or 'allowed'}"

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from antiphon.core.reasons import Reason
 from antiphon.ports import Record
 from antiphon.testing.simulation.facts import Fact, Key
-from antiphon.testing.simulation.mandates import Mandates
+from antiphon.testing.simulation.mandates import Call, Mandates
 
 WORD_DEFAULTS: Final = {
     "protocol": 1,
@@ -74,7 +74,7 @@ class LaneFacts(Struct):
 
     is_scheduled: bool = False
     is_waiting: bool = False
-    scheduler: str = ""
+    called: Call = Call()
     held: Tenure | None = None
     fences: list[str] = field(default_factory=list)
     cut_off: list[str] = field(default_factory=list)
@@ -135,10 +135,10 @@ class Ledger:
 # --- how a lane moves ------------------------------------------------------------------------
 
 
-def _schedule(ledger: Ledger, lane: LaneFacts, _: Committed, fact: Fact) -> None:
+def _schedule(ledger: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> None:
     lane.is_scheduled = True
     lane.is_waiting = "not_before" in fact.body or "concurrency" in fact.body
-    lane.scheduler = fact.author
+    lane.called = Call(fact.author, fact.auth, now.record.seq)
     lane.newest = (fact.wall_ms, fact.logical)
     start_by_ms = fact.body.get("start_by", fact.wall_ms + ledger.rules["start_by_ms"])
     lane.start_by_ms = min(start_by_ms, fact.wall_ms + ledger.rules["horizon_ms"])

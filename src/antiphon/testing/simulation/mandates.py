@@ -35,6 +35,14 @@ class Grant(Struct, frozen=True):
     claims: Claims
 
 
+class Call(Struct, frozen=True):
+    """Who called a job, under which delegations, and where."""
+
+    author: str = ""
+    auth: tuple[str, ...] = ()
+    seq: int = 0
+
+
 class Mandates:
     """The authority of one mesh, as of the newest record."""
 
@@ -71,9 +79,8 @@ class Mandates:
             case "mesh.route":
                 self.routes[body["kind"]] = body.get("target") or ""
             case "mesh.recover":
-                if self.coordinator == self.owner:
-                    self.coordinator = body["owner"]
-                self.owner, self.recovery = body["owner"], body["recovery"]
+                self.owner = self.coordinator = body["owner"]
+                self.recovery = body["recovery"]
             case "mesh.evidence":
                 self.quarantined[body["node"]] = seq
                 self._shown.setdefault(body["node"], []).append(seq)
@@ -96,7 +103,7 @@ class Mandates:
 
     # --- job ops ----------------------------------------------------------------------------
 
-    def fault(self, fact: Fact, *, scheduler: str, commit_ms: int) -> str:
+    def fault(self, fact: Fact, called: Call, *, commit_ms: int) -> str:
         """Why the author may not write this op on a job here, in one word; empty if it may."""
         author = fact.author
         if author in self.quarantined and author != self.owner:
@@ -106,7 +113,9 @@ class Mandates:
         if fact.type == "job.offer" and author == self.coordinator:
             return ""
         ends = fact.type in {"job.cancel", "job.evict"}
-        if ends and author in {self.coordinator, scheduler or None}:
+        if ends and author == self.coordinator:
+            return ""
+        if ends and author == called.author and not self._is_taken_back(called):
             return ""
         command = COMMANDS.get(fact.type, COMPLETING)
         times_s = (fact.wall_ms // 1000, commit_ms // 1000)
@@ -187,19 +196,26 @@ class Mandates:
         """
         if any(seq > since for seq in self._shown.get(holder, ())):
             return True
-        if self.is_open:
-            return False
-        if not auth:
-            return holder != self.owner
-        chain = [self.grants[cid].claims for cid in auth if cid in self.grants]
+        return not self.is_open and self._is_taken_back(Call(holder, auth, since))
+
+    def _is_taken_back(self, op: Call) -> bool:
+        """Whether what an op named where it stands has been revoked since, or has no root now."""
+        if not op.auth:
+            return op.author != self.owner
+        chain = [self.grants[cid].claims for cid in op.auth if cid in self.grants]
         if not self._handed_down(chain).startswith("/"):
             return True
-        return any(seq > since for seq in self._revocations(chain))
+        return any(seq > op.seq for seq in self._revocations(chain))
 
     # --- control ops ------------------------------------------------------------------------
 
-    def control_fault(self, fact: Fact, really_signed: Callable[[str, bytes], bool]) -> str:
-        """Why the author may not write this control op here; empty if it may."""
+    def control_fault(
+        self, fact: Fact, really_signed: Callable[[str, bytes], bool], *, latest_ms: int
+    ) -> str:
+        """Why the author may not write this control op here; empty if it may.
+
+        Nothing that is shown may be dated later than `latest_ms`.
+        """
         author, body = fact.author, fact.body
         if author in self.quarantined and author != self.owner:
             return "quarantined"
@@ -211,7 +227,10 @@ class Mandates:
             case "mesh.seal":
                 return "" if author == self.coordinator else "not_coordinator"
             case "mesh.evidence":
-                return "" if self._is_proven(body, really_signed) else "proof"
+                if not self._holds_something(body["node"]):
+                    return "already"
+                is_dated = stamp_of(body["first"])[0] <= latest_ms
+                return "" if is_dated and self._is_proven(body, really_signed) else "proof"
             case "ucan.delegate":
                 claims = read_claims(body["token"])
                 if author not in {claims.issuer, claims.audience, self.owner}:
@@ -237,6 +256,11 @@ class Mandates:
             and self._newest_shown.get(node, (-1, 0)) < first == second
             and all(really_signed(node, op_bytes) for op_bytes in pair)
         )
+
+    def _holds_something(self, did: str) -> bool:
+        """Whether anything of a key could count: a quarantine would change something."""
+        above = {did, *(i for cid in self._to.get(did, ()) for i in self._issuers_above(cid))}
+        return self.is_open or did == self.coordinator or self.owner in above
 
     def _issuers_above(self, cid: str) -> set[str]:
         """Its issuer, whoever delegated anything to that one, and so on upwards."""

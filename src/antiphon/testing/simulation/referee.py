@@ -109,18 +109,19 @@ class Referee:
         self._announce(record, head)
 
     def _judge(self, entry: Entry, key: Key | None) -> Reason:
-        named = entry.op.deps if entry.op is not None else ()
-        stored = {seq: self.log.at(seq) for seq, _ in named}
-        deps = {seq: dep_of(found) for seq, found in stored.items() if found is not None}
+        control = self.history.at(entry.seq, entry.commit_ms)
         if entry.subject == self._seal_subject:
-            told = seals.judge(self.history.current, self.seals, entry, self._mark_at, deps)
+            told = seals.judge(control, self.seals, entry, self._mark_at)
             self.seals = told.seals
             self.sealed += told.verdict is Reason.OK
             return told.verdict
         if key is None:
-            return self.history.apply(entry, deps)
+            return self.history.apply(entry)
         lane = self.lanes.get(key, lanes.EMPTY)
-        outcome = lanes.apply(self.history.at(entry.seq), lane, entry, deps)
+        named = entry.op.deps if entry.op is not None else ()
+        stored = {seq: self.log.at(seq) for seq, _ in named}
+        deps = {seq: dep_of(found) for seq, found in stored.items() if found is not None}
+        outcome = lanes.apply(control, lane, entry, deps)
         self.lanes[key] = outcome.lane
         return outcome.verdict
 

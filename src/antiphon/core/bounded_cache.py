@@ -1,0 +1,49 @@
+"""A cache that is bounded by what its values weigh, not only by how many there are.
+
+Most of what is remembered here comes from records that others wrote, and they choose how large
+those are. The oldest entries go first.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class BoundedCache(Generic[K, V]):
+    """Values by key, up to a number and a weight in all."""
+
+    __slots__ = ("_held", "_most", "_most_bytes", "_weight")
+
+    def __init__(self, *, most: int, most_bytes: int) -> None:
+        """Nothing is held yet."""
+        self._most = most
+        self._most_bytes = most_bytes
+        self._held: dict[K, tuple[V, int]] = {}
+        self._weight = 0
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def weight(self) -> int:
+        """What all values weigh together."""
+        return self._weight
+
+    def get(self, key: K) -> V | None:
+        """What is held for a key, or None."""
+        found = self._held.get(key)
+        return None if found is None else found[0]
+
+    def put(self, key: K, value: V, weight: int) -> None:
+        """Hold a value; the oldest ones make room for it."""
+        before = self._held.pop(key, None)
+        if before is not None:
+            self._weight -= before[1]
+        self._held[key] = (value, weight)
+        self._weight += weight
+        while self._held and (len(self._held) > self._most or self._weight > self._most_bytes):
+            _, gone = self._held.pop(next(iter(self._held)))
+            self._weight -= gone
