@@ -47,7 +47,7 @@ def now_ms() -> int:
 def grants_of(scene: Scene, did: str) -> dict[str, str]:
     """The ids of the delegations to somebody, by command; they are everybody's to read."""
     book = scene.host.node.peer.control.grants
-    return {link.delegation.payload.cmd: link.cid for link in book.given_to(did, before=_ANY_TIME)}
+    return {link.payload.cmd: link.cid for link in book.given_to(did, before=_ANY_TIME)}
 
 
 async def tail_of(scene: Scene, subject: str) -> int:

@@ -1,15 +1,16 @@
-"""Which revocations and evidence of members the gate stores: what the rules accept, once."""
+"""Which control records of members the gate stores: what the rules accept, once, so many."""
 
 from contextlib import asynccontextmanager
 
 import pytest
 
 from antiphon.core import codec, ops, signing, subjects
-from antiphon.core.grants import token_of
+from antiphon.core.grants import open_token, token_of
 from antiphon.core.ids import message_id
 from antiphon.core.rules import Rules
 from antiphon.core.terms import Terms, payloads
 from antiphon.errors import LostRace, Rejected
+from antiphon.runtime import letters
 from antiphon.runtime.keys import SeedKeyring
 from antiphon.runtime.letters import Letters
 from antiphon.runtime.members import Member, MemberBook
@@ -26,17 +27,21 @@ class Desk:
     def __init__(self, mesh, tmp_path, gate, owner):
         self.mesh, self.gate, self.owner = mesh, gate, owner
         members = MemberBook(tmp_path)
-        members.keep(Member(node="n", user="U1", door="D1", alias="", joined_s=0))
+        for n in "12":
+            members.keep(Member(node=f"n{n}", user=f"U{n}", door=f"D{n}", alias="", joined_s=0))
         self.letters = Letters(gate.peer, members)
 
     async def grant(self, giver, to: str) -> str:
         """A delegation on the log; its id."""
+        draft = self.delegation(giver, to)
+        await self.bring(giver, ops.UcanDelegate, draft.op.body)
+        return open_token(draft.op.body.token).cid
+
+    def delegation(self, giver, to: str):
         owner, token = self.gate.peer.control.owner, self.mesh.entropy.token
         (payload,) = payloads(ALL, issuer=giver.keyring.did, audience=to, owner=owner, nonce=token)
-        delegation = giver.keyring.delegate(payload)
-        body = ops.DelegateBody(token=token_of(delegation.raw))
-        await self.bring(giver, ops.UcanDelegate, body)
-        return delegation.cid
+        body = ops.DelegateBody(token=token_of(giver.keyring.delegate(payload).raw))
+        return giver.peer.author.draft(ops.UcanDelegate, body, prev=0)
 
     async def bring(self, by, kind, body) -> None:
         await by.peer.sync_control()
@@ -112,6 +117,7 @@ async def test_what_the_rules_would_reject_is_not_stored(tmp_path):
 async def test_evidence_is_stored_where_it_proves_something(tmp_path):
     async with a_desk(tmp_path) as at:
         liar, witness = await at.mesh.station(), await at.mesh.station()
+        await at.grant(at.owner, liar.keyring.did)
         claim = ops.ClaimBody(kind="a", job="1" * 64, lease_ms=5000)
         first = liar.peer.author.draft(ops.JobClaim, claim, prev=0)
         second = resigned(liar.keyring, first.op, prev=1)
@@ -127,6 +133,76 @@ async def test_evidence_is_stored_where_it_proves_something(tmp_path):
         seq = await commit_control(witness.peer, true)
         again = resigned(witness.keyring, true.op, prev=seq)
         assert await at.refusal(again) == "already"
+
+
+async def test_a_member_delegates_what_leads_from_the_owner_and_nothing_else(tmp_path):
+    async with a_desk(tmp_path) as at:
+        alice, bob = await at.mesh.station(), await at.mesh.station()
+        draft = at.delegation(alice, bob.keyring.did)
+        assert await at.refusal(draft.payload) == "no_chain", "nothing leads to Alice"
+        await at.grant(at.owner, alice.keyring.did)
+        assert await at.letters.accept("U1", draft.payload) == (
+            draft.subject,
+            message_id(draft.payload),
+            0,
+        )
+        seq = await commit_control(alice.peer, draft)
+        with pytest.raises(LostRace):
+            await at.letters.accept("U1", draft.payload)
+        assert await at.refusal(resigned(alice.keyring, draft.op, prev=seq)) == "already"
+        nowhere = ((2, "blake3:" + "0" * 64),)
+        hostile = resigned(alice.keyring, at.delegation(alice, bob.keyring.did).op, deps=nowhere)
+        assert await at.refusal(hostile) == "missing_dep"
+
+
+async def test_so_many_records_of_a_member_and_type_reach_the_log_in_an_hour(tmp_path, monkeypatch):
+    monkeypatch.setattr(letters, "RECORDS_AN_HOUR", 3)
+    async with a_desk(tmp_path) as at:
+        alice, bob = await at.mesh.station(), await at.mesh.station()
+        cid = await at.grant(at.owner, alice.keyring.did)
+        given = await at.grant(alice, bob.keyring.did)
+        clock = at.gate.peer.wall = Later(at.gate.peer.wall)
+
+        def one_more() -> bytes:
+            return at.delegation(alice, bob.keyring.did).payload
+
+        for _ in range(3):
+            assert await at.letters.accept("U1", one_more())
+        assert await at.refusal(one_more()) == "quota"
+        assert await at.letters.accept("U2", one_more()), "each machine has its own"
+        assert await at.letters.accept("U1", at.revocation(alice, given).payload)
+        clock.boot_later_s = 3599.0
+        assert await at.refusal(one_more()) == "quota"
+        clock.boot_later_s = 3601.0
+        assert await at.letters.accept("U1", one_more())
+        assert cid
+
+
+async def test_so_many_bytes_of_a_member_and_type_reach_the_log_in_an_hour(tmp_path, monkeypatch):
+    monkeypatch.setattr(letters, "BYTES_AN_HOUR", 2_000)
+    async with a_desk(tmp_path) as at:
+        alice, bob = await at.mesh.station(), await at.mesh.station()
+        await at.grant(at.owner, alice.keyring.did)
+        drafts = [at.delegation(alice, bob.keyring.did).payload for _ in range(4)]
+        fit = 2_000 // len(drafts[0])
+        for draft in drafts[:fit]:
+            assert await at.letters.accept("U1", draft)
+        with pytest.raises(Rejected, match="within the hour") as caught:
+            await at.letters.accept("U1", drafts[fit])
+        assert "try again in" in caught.value.hint
+
+
+class Later:
+    """A machine's clock, some time on."""
+
+    def __init__(self, wall) -> None:
+        self._wall, self.boot_later_s = wall, 0.0
+
+    def now_ms(self) -> int:
+        return self._wall.now_ms()
+
+    def boot_s(self) -> float:
+        return self._wall.boot_s() + self.boot_later_s
 
 
 def resigned(key: SeedKeyring, op, **changes) -> bytes:

@@ -76,7 +76,7 @@ def network_refusal(control: Control, auth: Sequence[str], *, node_allows: bool)
         return ""
     for cid in auth:
         link = control.grants.find(cid, before=_ANY_TIME)
-        meta = link.delegation.payload.meta if link is not None else UNSET
+        meta = link.payload.meta if link is not None else UNSET
         if not isinstance(meta, dict) or meta.get(NETWORK) is not True:
             return f"the delegation {cid[-8:]}, under which it was claimed, does not grant it"
     return ""

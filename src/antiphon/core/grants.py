@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from antiphon.core.bounded_cache import BoundedCache
-from antiphon.core.ucan import MAX_LINKS, Chain, Delegation, SignatureCache, open_envelope
+from antiphon.core.ucan import (
+    MAX_LINKS,
+    Chain,
+    Delegation,
+    Payload,
+    SignatureCache,
+    open_envelope,
+)
 from antiphon.errors import Malformed
 
 if TYPE_CHECKING:
@@ -91,6 +98,11 @@ class Link(Struct, frozen=True, gc=False):
     def delegation(self) -> Delegation:
         """The whole of it."""
         return _open(self.raw)
+
+    @property
+    def payload(self) -> Payload:
+        """What it says."""
+        return self.delegation.payload
 
 
 class Grants:

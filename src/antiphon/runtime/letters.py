@@ -1,14 +1,18 @@
-"""Which revocations and evidence of members the gate puts on the log: those that the rules accept.
+"""Which control records of members the gate puts on the log: those that the rules accept.
 
-It keeps a subject free on which others must be able to write, and decides nothing by it: what is
-refused here would be rejected, or without effect, on the log.
+Every node reads all of control, for good. So the gate stores what has an effect and nothing else,
+and of one member no more than a number of records and bytes in an hour. It decides nothing by that:
+what is refused for its content would be rejected, or without effect, on the log.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from antiphon.core import ops
+from antiphon.core.grants import open_token
 from antiphon.core.ids import message_id
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry, open_anywhere
@@ -20,7 +24,19 @@ if TYPE_CHECKING:
     from antiphon.runtime.members import MemberBook
     from antiphon.runtime.peer import Peer
 
+RECORDS_AN_HOUR: Final = 240
+BYTES_AN_HOUR: Final = 512 * 1024
+"""Of one member and one type of op: whoever gave all that it may can still take back."""
+_HOUR_S: Final = 3600.0
 _ANY_TIME: Final = 2**63
+
+
+class _Hour(Struct):
+    """What a member wrote since some time."""
+
+    began_s: float
+    records: int = 0
+    size: int = 0
 
 
 class Letters:
@@ -29,17 +45,22 @@ class Letters:
     def __init__(self, peer: Peer, members: MemberBook) -> None:
         self._peer = peer
         self._members = members
+        self._hours: dict[tuple[str, str], _Hour] = {}
 
     async def accept(self, user: str, payload: bytes) -> tuple[str, str, int]:
         """A record's subject, message id and predecessor; `Rejected` if it is not worth storing."""
-        if self._members.by_user(user) is None:
+        member = self._members.by_user(user)
+        if member is None:
             raise Rejected("the gate does not know this machine", reason="member")
         peer = self._peer
         await peer.sync_control()
         shown = open_anywhere(peer.mesh, payload)
         op = shown.op
-        if not isinstance(op, ops.UcanRevoke | ops.MeshEvidence):
-            raise Rejected("the gate takes revocations and evidence, and nothing else", reason="op")
+        if not isinstance(op, ops.UcanDelegate | ops.UcanRevoke | ops.MeshEvidence):
+            raise Rejected(
+                "the gate takes delegations, revocations and evidence, and nothing else",
+                reason="op",
+            )
         seq = peer.history.applied + 1
         entry = Entry(seq, peer.wall.now_ms(), shown.subject, op, shown.op_id, None)
         verdict = peer.history.foresee(entry)
@@ -49,7 +70,41 @@ class Letters:
             raise Rejected(f"{op.TYPE} would be rejected: {verdict.in_words}", reason=verdict.value)
         if isinstance(op, ops.UcanRevoke):
             _check_effect(peer.control, op.body.cid, op.author)
+        if isinstance(op, ops.UcanDelegate):
+            _check_giver(peer.control, open_token(op.body.token).payload.iss)
+        self._count(member.node, op.TYPE, len(payload))
         return shown.subject, message_id(payload), op.prev
+
+    def _count(self, node: str, what: str, size: int) -> None:
+        """`Rejected` where a member has used up its hour. There are no more hours than members."""
+        now_s = self._peer.wall.boot_s()
+        hour = self._hours.get((node, what))
+        if hour is None or now_s - hour.began_s >= _HOUR_S:
+            hour = self._hours[node, what] = _Hour(now_s)
+        if hour.records >= RECORDS_AN_HOUR or hour.size + size > BYTES_AN_HOUR:
+            minutes = int((hour.began_s + _HOUR_S - now_s) / 60) + 1
+            raise Rejected(
+                f"this machine has had {hour.records} records of type {what}, {hour.size} bytes,"
+                f" put on the log within the hour; the gate takes {RECORDS_AN_HOUR} and"
+                f" {BYTES_AN_HOUR} bytes",
+                reason="quota",
+                hint=f"try again in {minutes} min, or ask the owner to write it",
+            )
+        hour.records += 1
+        hour.size += size
+
+
+def _check_giver(control: Control, issuer: str) -> None:
+    """`Rejected` unless something leads from the owner to whoever delegates.
+
+    What a stranger gives is worth nothing, and weighs on everybody.
+    """
+    if not control.grants.is_held_by(issuer, root=control.owner, before=_ANY_TIME):
+        raise Rejected(
+            "nothing that its issuer could pass on leads from the owner to it",
+            reason=Reason.NO_CHAIN.value,
+            hint="'antiphon who' shows who may do what",
+        )
 
 
 def _check_effect(control: Control, cid: str, author: str) -> None:

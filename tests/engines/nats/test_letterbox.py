@@ -80,7 +80,10 @@ async def test_nobody_writes_there_past_the_gate(tmp_path):
 
     async with a_box(tmp_path, accepts) as (place, member):
         log = super(type(member.log), member.log)
-        for subject in (where(place), f"ap.{place.mesh}.ctl.evidence.x"):
+        for subject in (
+            where(place),
+            *(f"ap.{place.mesh}.ctl.{one}.x" for one in ("evidence", "ucan")),
+        ):
             with pytest.raises(EngineDenied):
                 await log.append(subject, b"", message_id="x", expected_last=0)
 

@@ -163,7 +163,6 @@ def test_a_scope_becomes_subjects():
         "ap.m.job.render.*.>",
         "ap.m.call.*.test.unit.*",
         "ap.m.wait.test.unit.*",
-        "ap.m.ctl.ucan.*",
         "$JS.API.DIRECT.GET.AP_m_LOG.ap.m.ctl.>",
         "$JS.API.DIRECT.GET.AP_m_LOG.ap.m.seal",
         "$JS.API.DIRECT.GET.AP_m_LOG.ap.m.job.render.*.>",

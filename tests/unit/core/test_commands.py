@@ -41,8 +41,7 @@ def test_a_message_ends_with_the_last_lines_and_stays_short():
 
 def control(authority, **links):
     metas = {
-        cid: SimpleNamespace(delegation=SimpleNamespace(payload=SimpleNamespace(meta=meta)))
-        for cid, meta in links.items()
+        cid: SimpleNamespace(payload=SimpleNamespace(meta=meta)) for cid, meta in links.items()
     }
     grants = SimpleNamespace(find=lambda cid, before: metas.get(cid))
     return SimpleNamespace(rules=SimpleNamespace(authority=authority), grants=grants)

@@ -1,8 +1,9 @@
-"""Records that members hand to the gate, which puts them on the log: revocations and evidence.
+"""Control records that members hand to the gate, which puts them on the log.
 
-Where these belong is known beforehand, and a compare-and-set decides there who comes first. A
-member that could publish there could keep everybody else from it: the owner who revokes it, or
-whoever shows that it signed twice. The letter is the signed record, which nobody can alter.
+Every node reads all of control, so nobody may fill it. And where revocations and evidence belong
+is known beforehand: a compare-and-set decides there who comes first, and a member that could
+publish there could keep everybody else from it: the owner who revokes it, or whoever shows that it
+signed twice. The letter is the signed record, which nobody can alter.
 """
 
 from __future__ import annotations
@@ -33,9 +34,7 @@ _decode = msgspec.json.Decoder(Answer).decode
 
 def is_letter(mesh: str, subject: str) -> bool:
     """Whether a record on this subject goes through the gate."""
-    return subject.startswith(
-        (subjects.control(mesh, "revoke."), subjects.control(mesh, "evidence."))
-    )
+    return subject.startswith(subjects.control(mesh, ""))
 
 
 def told(error: Exception) -> bytes:

@@ -1,9 +1,10 @@
 """What a scope means in subjects: the second wall's own table (docs/decisions/0010).
 
 A member may publish what its kinds need, read the newest record of the subjects it may read, pull
-from the queues that were made for it, and ask the gate for the rest. Revocations and evidence go
-through the gate as well (`letters`). A member reaches no stream, makes no consumer, and asks no
-question whose body the server would obey without looking at permissions.
+from the queues that were made for it, and ask the gate for the rest. It publishes no control ops:
+delegations, revocations and evidence go through the gate (`letters`). A member reaches no stream,
+makes no consumer, and asks no question whose body the server would obey without looking at
+permissions.
 
 Refuses nothing by itself: the server does. Lists are never empty, which a server takes to mean
 everything. To a server the wildcard in a subscription, or at the end of a read, is an ordinary
@@ -46,7 +47,6 @@ def of_member(mesh: str, user: str, scope: Scope, queues: Sequence[str]) -> Perm
     publish = [
         *_each(log, ("job",), scope.works),
         *_each(log, ("call.*", "wait"), scope.calls),
-        subjects.control(mesh, "ucan.*"),
         f"{newest}.{subjects.all_control(mesh)}",
         f"{newest}.{subjects.seal(mesh)}",
         *(f"{newest}.{one}" for one in _each(log, ("job", "wait", "call.*"), at_hand)),
