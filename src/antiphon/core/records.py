@@ -7,6 +7,7 @@ every reader gives it the same verdict.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -63,13 +64,32 @@ class Entry(Struct, frozen=True, gc=False):
         return self.fault
 
 
+class Place(Struct, frozen=True, gc=False):
+    """Where a record lies on the log."""
+
+    seq: int
+    commit_ms: int
+    subject: str
+
+
+_IsSigned = Callable[[str, str, bytes, signing.Block], bool]
 _activation_decoder = msgspec.json.Decoder(Activation)
 _peek_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
 def open_record(mesh: str, seq: int, commit_ms: int, subject: str, payload: bytes) -> Entry:
     """Check framing, canonical form, schema, mesh, subject and signature, in that order."""
+    return _opened(mesh, Place(seq, commit_ms, subject), payload, signing.is_block_valid)
+
+
+def open_own(mesh: str, subject: str, payload: bytes) -> Entry:
+    """A record that this process signed just now: the same checks, but for the signature."""
+    return _opened(mesh, Place(0, 0, subject), payload, lambda *_: True)
+
+
+def _opened(mesh: str, at: Place, payload: bytes, is_signed: _IsSigned) -> Entry:
     op_bytes, is_framed, first = payload, False, None
+    seq, commit_ms, subject = at.seq, at.commit_ms, at.subject
     try:
         op_bytes, block = signing.unframe(payload)
         is_framed = True
@@ -80,7 +100,7 @@ def open_record(mesh: str, seq: int, commit_ms: int, subject: str, payload: byte
             fault: Reason | None = Reason.MESH
         elif ops.subject_of(op, op_bytes) != subject:
             fault = Reason.SUBJECT
-        elif not signing.is_block_valid(op.author, mesh, op_bytes, block):
+        elif not is_signed(op.author, mesh, op_bytes, block):
             fault = Reason.SIGNATURE
         else:
             return Entry(seq, commit_ms, subject, op, digest(op_bytes), None, None, first)

@@ -26,8 +26,9 @@ from antiphon.core.clock import (
     first_free,
     gathered,
 )
-from antiphon.core.ids import digest
-from antiphon.errors import Unavailable
+from antiphon.core.reasons import Reason
+from antiphon.core.records import Entry, open_own
+from antiphon.errors import Rejected, Unavailable
 from antiphon.runtime.mesh_time import HINT, MeshTime, ahead_words, in_words
 
 if TYPE_CHECKING:
@@ -78,7 +79,13 @@ class Draft(Struct, frozen=True, gc=False):
     subject: str
     payload: bytes
     op: ops.AnyOp
-    op_id: str
+    entry: Entry
+    """As any reader will open it; its place is not known yet."""
+
+    @property
+    def op_id(self) -> str:
+        """The digest of the op's bytes."""
+        return self.entry.op_id
 
 
 class Author:
@@ -208,9 +215,25 @@ class Author:
         prev: int,
         deps: tuple[tuple[int, str], ...] = (),
     ) -> Draft:
-        """Stamp, encode and sign one op."""
+        """Stamp, encode and sign one op; `Rejected` if every reader would refuse its bytes."""
         op = self.compose(kind, body, prev=prev, hlc=self.tick(), deps=deps)
         op_bytes = codec.encode(op)
         block = signing.Block(sig=self._keyring.sign(signing.OP_TYPE, op_bytes).hex())
         payload = signing.frame(op_bytes, block)
-        return Draft(ops.subject_of(op, op_bytes), payload, op, digest(op_bytes))
+        subject = ops.subject_of(op, op_bytes)
+        entry = open_own(self.mesh, subject, payload)
+        if entry.fault is not None:
+            raise _unreadable(op, len(op_bytes), entry.fault)
+        return Draft(subject, payload, op, entry)
+
+
+def _unreadable(op: ops.AnyOp, size: int, fault: Reason) -> Rejected:
+    """Why nobody would accept these bytes, and what to do about it."""
+    if fault is not Reason.SIZE:
+        return Rejected(f"{op.TYPE} would be rejected: {fault.in_words}", reason=fault.value)
+    what = "the call" if isinstance(op, ops.JobSchedule) else op.TYPE
+    return Rejected(
+        f"{what} has {size:,} bytes with its arguments; a record holds {codec.MAX_OP_BYTES:,}",
+        reason=fault.value,
+        hint="keep large data as an artifact (mesh.keep) and pass its hash: docs/artifacts.md",
+    )

@@ -74,9 +74,9 @@ def result_text(value: object) -> str:
     size = len(text.encode())
     if size > MAX_RESULT_BYTES:
         raise Malformed(
-            f"the result has {size} bytes as JSON; at most {MAX_RESULT_BYTES} travel inline",
+            f"the result has {size:,} bytes as JSON; a record holds {MAX_RESULT_BYTES:,}",
             reason="result_size",
-            hint="return a reference to where the data lies",
+            hint="keep large data as an artifact (mesh.keep) and return its hash",
         )
     return text
 

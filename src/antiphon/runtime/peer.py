@@ -8,15 +8,16 @@ merged. It decides nothing: verdicts come from `antiphon.core`.
 from __future__ import annotations
 
 import asyncio
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.core import lanes, ops, records, signing, subjects
 from antiphon.core.backoff import backoff_ms
 from antiphon.core.bounded_cache import BoundedCache
-from antiphon.core.control import Control, ControlHistory
+from antiphon.core.control import Control
+from antiphon.core.control_history import ControlHistory
 from antiphon.core.deps import NO_DEPS, Dep
 from antiphon.core.ids import digest, message_id
 from antiphon.core.lanes import Lane
@@ -32,14 +33,13 @@ from antiphon.errors import (
     Rejected,
     Unavailable,
 )
-from antiphon.runtime.author import Draft
 from antiphon.runtime.lane_reading import LaneReader, LaneView
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from antiphon.ports import Engine, Entropy, Record, WallClock
-    from antiphon.runtime.author import Author
+    from antiphon.runtime.author import Author, Draft
 
 APPEND_TRIES: Final = 6
 RETRY_BASE_MS: Final = 50
@@ -92,8 +92,9 @@ class Peer:
         self._feeding = asyncio.Lock()
         self.control_verdicts: dict[int, Reason] = {}
         """Verdicts on all control records: a replica that is made anew asks for each."""
-        self._opened: dict[int, Draft] = {}
-        self._opened_bytes = 0
+        self._opened = BoundedCache[int, tuple[bytes, Entry]](
+            most=OPENED_KEPT, most_bytes=OPENED_KEPT_BYTES
+        )
         self._deps = BoundedCache[int, Dep](most=DEPS_KEPT, most_bytes=DEPS_KEPT_BYTES)
         self._sent: dict[bytes, tuple[int, float]] = {}
         self.lanes = LaneReader(self, author.did)
@@ -116,15 +117,11 @@ class Peer:
         """
         self._tell_time(record)
         known = self._opened.get(record.seq)
-        if (
-            known is not None
-            and known.payload == record.payload
-            and known.subject == record.subject
-        ):
-            return Entry(record.seq, record.commit_ms, record.subject, known.op, known.op_id, None)
+        if known is not None and known[0] == record.payload and known[1].subject == record.subject:
+            return replace(known[1], seq=record.seq, commit_ms=record.commit_ms)
         entry = open_entry(self.mesh, record)
         if entry.op is not None:
-            self._know(record.seq, Draft(record.subject, record.payload, entry.op, entry.op_id))
+            self._opened.put(record.seq, (record.payload, entry), len(record.payload))
         return entry
 
     def _tell_time(self, record: Record) -> None:
@@ -135,14 +132,6 @@ class Peer:
         if sent is not None:
             stamp_ms, boot_s = sent
             time.told(record.commit_ms, stamp_ms, sent_boot_s=boot_s, max_drift_ms=drift_ms)
-
-    def _know(self, seq: int, draft: Draft) -> None:
-        before = self._opened.pop(seq, None)
-        self._opened[seq] = draft
-        self._opened_bytes += len(draft.payload) - (len(before.payload) if before else 0)
-        if len(self._opened) > OPENED_KEPT or self._opened_bytes > OPENED_KEPT_BYTES:
-            for oldest in list(islice(self._opened, (len(self._opened) + 1) // 2)):
-                self._opened_bytes -= len(self._opened.pop(oldest).payload)
 
     # --- control ------------------------------------------------------------------------------
 
@@ -277,7 +266,7 @@ class Peer:
         if len(self._sent) > SENT_KEPT:
             del self._sent[next(iter(self._sent))]
         seq = await self._append(draft, timeout_s)
-        self._know(seq, draft)
+        self._opened.put(seq, (draft.payload, draft.entry), len(draft.payload))
         return seq
 
     async def _append(self, draft: Draft, timeout_s: float) -> int:
