@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from antiphon.core import lanes, records, subjects
-from antiphon.core.control import ControlHistory
+from antiphon.core.control_history import ControlHistory
 from antiphon.core.lanes import Lane
 from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.ports import Record

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core import ops
+from antiphon.core import control_history, ops
 from antiphon.core.backoff import backoff_ms
 from antiphon.core.ids import digest
+from antiphon.core.reasons import Reason
 from antiphon.core.rules import PROTOCOL
 from antiphon.errors import Corrupt, LostRace, Misconfigured, OutcomeUnknown, Outdated, Rejected
 from antiphon.ports import Record
@@ -157,7 +158,8 @@ async def test_owner_ops_are_accepted_in_place_and_others_are_told_why_not(engin
 
 
 @on_both_engines
-async def test_a_node_stops_at_a_protocol_that_it_does_not_have(engine):
+async def test_a_node_stops_at_a_protocol_that_it_does_not_have(engine, monkeypatch):
+    monkeypatch.setattr(control_history, "NOTICE_MS", 300)
     async with a_mesh(engine) as mesh:
         owner = (await mesh.station(mesh.owner)).peer
         replica = Replica(":memory:", mesh=mesh.mesh)
@@ -168,10 +170,15 @@ async def test_a_node_stops_at_a_protocol_that_it_does_not_have(engine):
             async with beside(node.run(), ready=node.ready):
                 seq = await owner.commit(owner.author.draft(ops.MeshRules, newer, prev=0))
                 await node.reached(seq)
+                assert node.replica.record(seq).verdict is Reason.OK, "it is announced"
+                await asyncio.sleep(0.4)  # the notice itself is what is waited for
+                junk = f"ap.{mesh.mesh}.job.{KIND}.{'0' * 64}"
+                later = await owner.log.append(junk, b"", message_id="x", expected_last=0)
+                await node.reached(later)
 
         with pytest.raises(Outdated, match=f"protocol {PROTOCOL + 1}"):
             await raise_the_protocol()
-        assert replica.cursor.seq == 1, "nothing was applied from there on"
+        assert replica.cursor.seq == 2, "nothing was applied from there on"
         with pytest.raises(Outdated):
             await owner.sync_control()
         replica.close()

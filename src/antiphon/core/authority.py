@@ -12,9 +12,11 @@ waiting jobs, and whoever called a job, or coordinates, may cancel it and evict 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import to_builtins
+from msgspec import UNSET, Struct, to_builtins
+from msgspec.structs import fields
 
 from antiphon.core import ops
 from antiphon.core.reasons import Reason
@@ -72,11 +74,37 @@ def fault(control: Control, op: ops.JobOp, entry: Entry, job: Job | None) -> Rea
     outcome = chain.judge(
         author,
         COMMANDS[type(op)],
-        to_builtins(op.body) if chain.policies else {},
+        arguments_of(op.body) if chain.policies else {},
         (op.hlc[0] // 1000, entry.commit_ms // 1000),
         grants.revoked(op.auth, before=entry.seq),
     )
     return None if outcome.ok else _REASONS[outcome.verdict]
+
+
+def arguments_of(body: Struct) -> dict[str, Any]:
+    """What a policy is held against: the op's body, with fields at their default written out.
+
+    A record leaves them out, and a policy that speaks of one must not be blind to it.
+    """
+    return {
+        written: _plain(value)
+        for name, written in _fields(type(body))
+        if (value := getattr(body, name)) is not UNSET
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Struct):
+        return arguments_of(value)
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return to_builtins(value)
+
+
+@lru_cache(maxsize=64)
+def _fields(kind: type[Struct]) -> tuple[tuple[str, str], ...]:
+    """The fields of a body, and how each is written."""
+    return tuple((field.name, field.encode_name) for field in fields(kind))
 
 
 def _may_cancel(control: Control, author: str, job: Job | None, seq: int) -> bool:

@@ -17,7 +17,6 @@ from msgspec import Struct
 from antiphon.core import subjects
 
 if TYPE_CHECKING:
-    from antiphon.core.control import Control
     from antiphon.core.records import Entry
 
 
@@ -31,7 +30,7 @@ class Dep(Struct, frozen=True, gc=False):
 NO_DEPS: Final[Mapping[int, Dep]] = {}
 
 
-def to_look_up(control: Control, entry: Entry) -> tuple[int, ...]:
+def to_look_up(entry: Entry, control_ids: Mapping[int, str]) -> tuple[int, ...]:
     """The sequences that an op names and that hold no control record; each once.
 
     Sequences that had not been given out yet when the op was committed are none of them: a
@@ -39,24 +38,31 @@ def to_look_up(control: Control, entry: Entry) -> tuple[int, ...]:
     """
     named = entry.op.deps if entry.op is not None else ()
     return tuple(
-        dict.fromkeys(at for at, _ in named if 0 < at < entry.seq and at not in control.op_ids)
+        dict.fromkeys(at for at, _ in named if 0 < at < entry.seq and at not in control_ids)
     )
 
 
-def are_present(control: Control, entry: Entry, deps: Mapping[int, Dep] = NO_DEPS) -> bool:
+def are_present(
+    entry: Entry, control_ids: Mapping[int, str], deps: Mapping[int, Dep] = NO_DEPS
+) -> bool:
     """Whether every record that the op names was committed before it, with that very id.
 
-    `deps` is what was found at the sequences `to_look_up`; control ops name none of those.
+    `control_ids` are the ids of all control records by their sequences, and `deps` is what was
+    found at the sequences `to_look_up`; control ops name none of those.
     """
-    named = entry.op.deps if entry.op is not None else ()
-    return all(at < entry.seq and _is(control, entry, deps, at, op_id) for at, op_id in named)
-
-
-def _is(control: Control, entry: Entry, deps: Mapping[int, Dep], at: int, op_id: str) -> bool:
-    if at in control.op_ids:
-        return control.op_ids[at] == op_id
-    found = deps.get(at)
-    return found is not None and found.op_id == op_id and _is_in_sight(entry.subject, found.subject)
+    for at, op_id in entry.op.deps if entry.op is not None else ():
+        if at >= entry.seq:
+            return False
+        if at in control_ids:
+            if control_ids[at] != op_id:
+                return False
+            continue
+        found = deps.get(at)
+        if found is None or found.op_id != op_id:
+            return False
+        if not _is_in_sight(entry.subject, found.subject):
+            return False
+    return True
 
 
 def _is_in_sight(of: str, other: str) -> bool:

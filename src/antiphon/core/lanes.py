@@ -91,7 +91,7 @@ def to_look_up(control: Control | None, lane: Lane, entry: Entry) -> tuple[int, 
     job = effective(control, lane.job, entry.seq)
     if isinstance(_checked(control, job, lane.tails[slot], entry), Reason):
         return ()
-    return named_records.to_look_up(control, entry)
+    return named_records.to_look_up(entry, control.op_ids)
 
 
 def apply(
@@ -148,7 +148,7 @@ def _judge(
     op = _checked(control, job, before, entry)
     if isinstance(op, Reason):
         return op
-    if op.deps and not named_records.are_present(control, entry, deps):
+    if op.deps and not named_records.are_present(entry, control.op_ids, deps):
         return Reason.MISSING_DEP
     at = Moment(entry.seq, entry.commit_ms, control)
     if job is None:

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from antiphon.core import subjects
-from antiphon.core.ucan import Chain, covers
+from antiphon.core.ucan import Chain, Selector, covers
 from antiphon.core.wallet import chains_to
+from antiphon.errors import Malformed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -38,7 +39,6 @@ MAX_FILTERS: Final = 64
 And no more are taken from others than the owner."""
 REMEMBERED: Final = 8192
 """Delegations whose kinds are known."""
-_ABOUT_ALL: Final = (".", ".[]")
 _NO_END: Final = 2**63
 
 
@@ -221,12 +221,18 @@ def _speaks_of_kind(statement: Any) -> bool:
     """Whether a statement that subjects cannot express could be about the kind."""
     match statement:
         case [str(), str() as selector, _] if selector[:1] == ".":
-            named = selector.startswith((".kind", '.["kind"', ".[")) or selector in _ABOUT_ALL
-            return named or selector.startswith("..")
+            return _first_field(selector) in {None, "kind"}
         case ["not", [str(), str(), _] as inner]:
             return _speaks_of_kind(inner)
         case _:
             return True
+
+
+def _first_field(selector: str) -> str | None:
+    try:
+        return Selector(selector).first_field
+    except Malformed:
+        return None
 
 
 def _meet(each: Iterable[tuple[str, ...]]) -> tuple[str, ...]:

@@ -116,7 +116,7 @@ def _verdict(
         return Reason.QUARANTINED
     if op.author != control.coordinator:
         return Reason.NOT_COORDINATOR
-    if op.deps and not are_present(control, entry):
+    if op.deps and not are_present(entry, control.op_ids):
         return Reason.MISSING_DEP
     return _judge_order(seals, op) or _judge_content(entry.seq, op.body, own)
 

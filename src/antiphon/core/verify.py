@@ -25,7 +25,8 @@ from msgspec import Meta, Struct
 
 from antiphon.core import codec, lanes, merkle, ops, records, seals, signing, subjects
 from antiphon.core.bodies import JobId, Kind
-from antiphon.core.control import Control, ControlHistory
+from antiphon.core.control import Control
+from antiphon.core.control_history import ControlHistory
 from antiphon.core.deps import Dep
 from antiphon.core.ids import digest, mesh_id
 from antiphon.core.jobs import Job

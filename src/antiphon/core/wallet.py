@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 
 from antiphon.core import authority
 from antiphon.core.ucan import MAX_LINKS, Verdict
@@ -121,7 +121,7 @@ class Wallet:
         wrong with it: expired, revoked, another command, another kind.
         """
         grants = control.grants
-        arguments = to_builtins(body)
+        arguments = authority.arguments_of(body)
         nearest: tuple[int, tuple[str, ...]] = (len(_NEARNESS), ())
         for chain in chains_to(grants, control.owner, self._did, before=_NO_END):
             cids = tuple(link.cid for link in chain.links)

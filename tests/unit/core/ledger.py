@@ -10,7 +10,7 @@ which is `at` too unless a test says otherwise. `prev` is what the subject's tai
 from dataclasses import dataclass
 
 from antiphon.core import codec, lanes, ops, records, seals, signing, subjects
-from antiphon.core.control import ControlHistory
+from antiphon.core.control_history import ControlHistory
 from antiphon.core.deps import Dep
 from antiphon.core.ids import digest, mesh_id
 from antiphon.core.jobs import Job

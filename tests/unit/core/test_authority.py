@@ -1,14 +1,17 @@
 """Who may do what: chains of delegations on the log, and what each missing link is called."""
 
+import json
+
 import pytest
 from nacl import bindings
 
 from antiphon.core import codec, ops, subjects
+from antiphon.core.authority import arguments_of
 from antiphon.core.grants import token_of
 from antiphon.core.reasons import Reason
 from antiphon.core.ucan import Payload, Policy, issue
 from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER, Author, sign_bytes
-from tests.unit.core.ledger import T0, Ledger, Reader, Story
+from tests.unit.core.ledger import T0, Ledger, Reader, Story, manifest
 
 OK = Reason.OK
 DAY_MS = 86_400_000
@@ -77,6 +80,38 @@ def test_a_chain_admits_what_it_covers_and_nothing_else():
     assert render.complete(ALICE, auth=chain) is Reason.COMMAND
     wider = (court.grant(OWNER, ALICE, cmd="/job/complete", pol=RENDER, nonce=b"another nonce"),)
     assert render.complete(ALICE, auth=wider) is OK
+
+
+@pytest.mark.parametrize(
+    "statement, is_admitted",
+    [
+        (["==", ".class", 1], True),
+        (["!=", ".class", 1], False),
+        (["not", ["==", ".class", 1]], False),
+        (["<=", ".retry.base_ms", 1_000], True),
+        ([">", ".retry.base_ms", 1_000], False),
+        (["==", ".retry.attempts", None], True),
+        (["==", ".requires", []], True),
+        (["==", ".manifest.timeout", 30], True),
+    ],
+)
+def test_policies_see_fields_that_are_at_their_default(statement, is_admitted):
+    """A record leaves them out, and what is left out must not slip through."""
+    court = Court()
+    chain = (court.grant(OWNER, ALICE, cmd="/job/schedule", pol=[statement]),)
+    story = Story(court.ledger, kind="render.frame")
+    verdict = story.schedule(ALICE, how={"auth": chain})
+    assert verdict is (OK if is_admitted else Reason.POLICY)
+
+
+def test_what_a_policy_sees_is_what_would_be_written_and_the_defaults():
+    body = ops.ScheduleBody(kind="a", manifest=manifest(), urgency=2, retry=ops.Retry(attempts=7))
+    seen = arguments_of(body)
+    written = json.loads(codec.encode(body))
+    del written["retry"]
+    assert {name: seen[name] for name in written} == written
+    assert seen["retry"] == {"attempts": 7, "base_ms": 1_000, "cap_ms": 60_000, "give_up_on": []}
+    assert (seen["class"], seen["start_by"]) == (2, None)
 
 
 def test_a_delegation_counts_from_its_place_on_the_log():

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core import ops, records
-from antiphon.core.control import ControlHistory
+from antiphon.core.control_history import ControlHistory
 from antiphon.core.ids import mesh_id
 from antiphon.core.reasons import Reason
 from antiphon.core.rules import Rules, contradiction

@@ -63,6 +63,12 @@ leaves = st.one_of(
     st.builds(lambda k: ["==", ".kind", k], st.sampled_from(KINDS)),
     st.builds(lambda k: ["!=", ".kind", k], st.sampled_from(KINDS)),
     st.just(["like", '.["kind"]', "render.*"]),
+    st.builds(
+        lambda over, where, kind: [over, where, ["==", ".", kind]],
+        st.sampled_from(["any", "all"]),
+        st.sampled_from([".", ".?", ".??", ".[]", ".[]?", ".kind", ".kind?"]),
+        st.sampled_from(KINDS),
+    ),
 )
 statements = st.recursive(
     leaves,
@@ -88,6 +94,12 @@ def test_what_a_policy_says_of_other_things_is_the_logs_to_judge():
     assert kinds_of([short]) == (">",)
     assert kinds_of([short, ["like", ".kind", "render.*"]]) == ("render.>",)
     assert kinds_of([["not", ["==", ".", {"kind": "build"}]]]) == ()
+    assert kinds_of([["any", ".requires?", ["==", ".", "gpu"]]]) == (">",)
+
+
+@pytest.mark.parametrize("where", [".", ".?", ".??", ".[]", ".[]?", ".kind?", '.["kind"]', "!"])
+def test_whatever_looks_at_everything_looks_at_the_kind(where):
+    assert kinds_of([["any", where, ["==", ".", "render.video"]]]) == ()
 
 
 @pytest.mark.req("M29")

@@ -142,6 +142,12 @@ class Selector:
         # By far the most common selector is one field of the arguments.
         self._only_field = only.name if isinstance(only, Field) and not only.optional else None
 
+    @property
+    def first_field(self) -> str | None:
+        """The field of the arguments that it looks into; None if it looks at all of them."""
+        first = self.steps[0] if self.steps else None
+        return first.name if isinstance(first, Field) else None
+
     def select(self, value: Any, budget: Budget) -> Any:
         """What lies there in `value`, or `UNRESOLVED`."""
         if self._only_field is not None:

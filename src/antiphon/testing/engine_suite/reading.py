@@ -50,6 +50,16 @@ class ReadSuite(EngineSuite):
             assert found == list(range(1, count + 1))
             assert sizes == [10, 10, 5]
 
+    async def test_several_records_by_their_sequences_are_one_read(self) -> None:
+        async with self.site() as site:
+            engine = await site.connect()
+            await site.announce(engine, range(5))
+            await engine.log.purge(site.call(2), upto=3)
+            found = await engine.log.fetch_many([5, 1, 3, 2])
+            assert sorted(seqs(found)) == [1, 2, 5]
+            assert found[0] == await engine.log.fetch(found[0].seq)
+            assert await engine.log.fetch_many([]) == []
+
     async def test_a_page_that_ends_with_the_log_has_no_more(self) -> None:
         async with self.site() as site:
             engine = await site.connect()

@@ -16,7 +16,8 @@ from typing import Final
 from blake3 import blake3
 
 from antiphon.core import lanes, seals, subjects
-from antiphon.core.control import ControlHistory, protocol_of
+from antiphon.core.control import protocol_of
+from antiphon.core.control_history import ControlHistory
 from antiphon.core.merkle import Frontier
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry
