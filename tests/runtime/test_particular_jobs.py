@@ -48,7 +48,8 @@ def test_several_able_workers_draw_for_a_particular_job():
     async def story(timeless):
         async with drawing(timeless, QUEUED) as mesh:
             await mesh.worker()
-            able = [await mesh.worker(labels=("gpu",)) for _ in range(3)]
+            # As many slots as jobs: a worker without a free one is no candidate, whatever it drew.
+            able = [await mesh.worker(labels=("gpu",), slots=12) for _ in range(3)]
             await asyncio.sleep(5)
             jobs = [await mesh.call(n, requires=("gpu",)) for n in range(12)]
             await asyncio.sleep(30)

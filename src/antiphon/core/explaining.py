@@ -109,6 +109,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     prefix: str
     """The rule's kind prefix, if a rule decided."""
     seed: str
+    """The draw's 32 bytes, as 64 hexadecimal digits."""
     requires: tuple[str, ...]
     route: str | None
     claim_window_ms: int
@@ -162,7 +163,7 @@ def explain(
         selection=method,
         because=because,
         prefix=prefix,
-        seed=need.seed,
+        seed=need.seed.hex(),
         requires=requires,
         route=control.route_for(job.kind),
         claim_window_ms=control.rules.claim_window_ms,

@@ -4,11 +4,11 @@ Nothing here decides who *has* a job: the claim's compare-and-set does. Selectio
 spreads work, and leaves workers no choice of their jobs. Under `rendezvous` each worker computes
 for itself where it stands:
 
-    draw  = SHA-256(job id ‖ seed ‖ worker id)      as texts, one after the other; lowest first
+    draw  = SHA-256(job id ‖ seed ‖ worker id)      ids as UTF-8, 32 bytes of seed; lowest first
     u     = 1 - draw / 2^256
     score = -ln(u) / weight                         lowest first; the same order at equal weights
 
-The seed is the beginning of the signature under the accepted schedule, so nobody can know a draw
+The seed is the first half of the signature under the accepted schedule, so nobody can know a draw
 before the job is called. Scores are decimals, correctly rounded at a fixed precision, so that they
 are the same digits on every machine.
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from antiphon.core.control import Control
     from antiphon.core.wallet import Wallet
 
-SEED_DIGITS: Final = 64
+SEED_BYTES: Final = 32
 MAX_WEIGHT: Final = 1_000
 MAX_LABELS: Final = 64
 MAX_REQUIRED: Final = 32
@@ -93,7 +93,7 @@ class Need(Struct, frozen=True, kw_only=True):
 
     kind: str
     job: str
-    seed: str
+    seed: bytes
     requires: tuple[str, ...] = ()
     cooling: tuple[tuple[str, int], ...] = ()
     """Workers whose tenure expired, and until when they may not claim it."""
@@ -116,22 +116,22 @@ def method(control: Control, kind: str, requires: Sequence[str] = ()) -> Method:
 # --- lots -------------------------------------------------------------------------------------
 
 
-def seed_of(payload: bytes) -> str:
+def seed_of(payload: bytes) -> bytes:
     """The seed of the job that this schedule record calls; `Malformed` if it is no record.
 
     A batch signature is shared by many ops: there the op's id is hashed in, or all of them would
     go to the same worker.
     """
     op_bytes, block = signing.unframe(payload)
-    head = block.sig[:SEED_DIGITS]
+    head = bytes.fromhex(block.sig)[:SEED_BYTES]
     if block.of == 0:
         return head
-    return sha256((head + digest(op_bytes)).encode()).hexdigest()
+    return sha256(head + digest(op_bytes).encode()).digest()
 
 
-def draw(job: str, seed: str, worker: str) -> bytes:
+def draw(job: str, seed: bytes, worker: str) -> bytes:
     """A worker's lot for a job: 32 bytes, the lowest wins."""
-    return sha256(f"{job}{seed}{worker}".encode()).digest()
+    return sha256(job.encode() + seed + worker.encode()).digest()
 
 
 def score(lot: bytes, weight: int) -> Decimal:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core import codec, ops, selection, signing
+from antiphon.core import manifest as manifest_ids
 from antiphon.core.ids import digest
 from antiphon.core.reasons import Reason
 from antiphon.core.rules import Rules
@@ -19,11 +20,14 @@ from tests.unit.core.ledger import T0, Ledger, manifest
 from tests.unit.core.strategies import BRISK, hexes
 from tests.unit.core.test_authority import RENDER, Court
 
-JOB, SEED = "0f" * 32, "a1" * 32
+JOB, SEED = "0f" * 32, bytes([0xA1]) * 32
 DID = "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK"
+DRAW = "80878644d7610f2a3fe417e84584e18e7a5ac64997b82704b28186d2f61afa18"
+"""Of the three above, by `sha256sum`."""
 LOT = "714cf8181bbaf46e5ac8bab9aae57e93cb6e05bcd570dcad5e326ea4c49bf25d"
 NEED = Need(kind="render", job=JOB, seed=SEED)
 
+seeds = st.binary(min_size=32, max_size=32)
 dids = st.integers(0, 10**6).map("did:key:z6Mk{:044d}".format)
 companies = st.dictionaries(dids, st.integers(1, 4), min_size=1, max_size=8).map(
     lambda weights: [worker(did, weight=weight) for did, weight in weights.items()]
@@ -43,8 +47,8 @@ def winners(jobs: int, company: list[Candidate]) -> Counter:
 
 
 @pytest.mark.req("G1")
-def test_a_draw_is_the_sha256_of_the_three_texts_in_a_row():
-    assert selection.draw(JOB, SEED, DID).hex() == LOT
+def test_a_draw_is_the_sha256_of_the_job_id_the_seeds_bytes_and_the_worker_id_in_a_row():
+    assert selection.draw(JOB, SEED, DID).hex() == DRAW
 
 
 @pytest.mark.req("G9")
@@ -78,7 +82,8 @@ def a_schedule(word: str = "1") -> ops.JobSchedule:
 @pytest.mark.req("G2")
 def test_the_seed_is_the_first_half_of_the_schedules_signature():
     record = signed(ALICE, a_schedule())
-    assert selection.seed_of(record.payload) == ALICE.sign(record.op_bytes).sig[:64]
+    digits = ALICE.sign(record.op_bytes).sig[:64]
+    assert selection.seed_of(record.payload) == bytes.fromhex(digits)
 
 
 def test_under_a_batch_signature_each_op_has_a_seed_of_its_own():
@@ -89,12 +94,44 @@ def test_under_a_batch_signature_each_op_has_a_seed_of_its_own():
         selection.seed_of(signing.frame(op_bytes, block))
         for op_bytes, block in zip(many, blocks, strict=True)
     )
-    text = (blocks[0].sig[:64] + digest(many[0])).encode()
-    assert one == sha256(text).hexdigest()
+    shared = bytes.fromhex(blocks[0].sig[:64])
+    assert one == sha256(shared + digest(many[0]).encode()).digest()
     assert one != two
 
 
-@given(hexes, hexes, companies)
+def grid_claims(job: str, signature: str, me: str, known: set[str]) -> bool:
+    """Whether this worker should take the job, as the grid asks it; restated from its description.
+
+    The first 64 digits of the job's signature spell 32 bytes. They stand between the two ids;
+    whoever has the smallest SHA-256 of the whole takes the job.
+    """
+    spelt = signature[:64]
+    salt = bytes(int(spelt[at : at + 2], 16) for at in range(0, 64, 2))
+
+    def number(worker: str) -> int:
+        hashed = sha256(b"".join((bytes(job, "utf-8"), salt, bytes(worker, "utf-8"))))
+        return int(hashed.hexdigest(), 16)
+
+    return all(number(me) <= number(other) for other in known)
+
+
+@given(st.text("abcdef", min_size=1, max_size=4), st.sets(dids, min_size=1, max_size=8))
+@BRISK
+@pytest.mark.req("G1", "G2")
+def test_the_grids_own_function_on_the_same_signature_gives_the_same_order(word, company):
+    record = signed(ALICE, a_schedule(word))
+    signature, job = ALICE.sign(record.op_bytes).sig, manifest_ids.job_id(manifest(word))
+    need = Need(kind="render", job=job, seed=selection.seed_of(record.payload))
+    ours = [drawn.candidate.did for drawn in selection.ranked(need, map(worker, company))]
+    grids = []
+    while company:
+        (first,) = (one for one in company if grid_claims(job, signature, one, company))
+        grids.append(first)
+        company = company - {first}
+    assert ours == grids
+
+
+@given(hexes, seeds, companies)
 @BRISK
 @pytest.mark.req("G1")
 def test_everyone_computes_the_same_order_whatever_order_they_know_the_others_in(
@@ -108,7 +145,7 @@ def test_everyone_computes_the_same_order_whatever_order_they_know_the_others_in
         assert order[selection.rank_of(need, me, others)] == me.did
 
 
-@given(hexes, hexes, st.sets(dids, min_size=1, max_size=8))
+@given(hexes, seeds, st.sets(dids, min_size=1, max_size=8))
 @BRISK
 def test_with_equal_weights_the_lowest_draw_wins(job, seed, company):
     need = Need(kind="render", job=job, seed=seed)
@@ -116,7 +153,7 @@ def test_with_equal_weights_the_lowest_draw_wins(job, seed, company):
     assert winner.draw == min(selection.draw(job, seed, did) for did in company)
 
 
-@given(hexes, companies)
+@given(seeds, companies)
 @BRISK
 @pytest.mark.req("G10")
 def test_when_one_vanishes_the_others_keep_their_order(seed, company):
