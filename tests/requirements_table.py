@@ -4,6 +4,7 @@ M: mesh coordination. S: write safety. G: claim resolution. P: job plane. B: bea
 
 A row is *tested* by any test that carries its mark, `@pytest.mark.req("M12")`; *explained* when
 the project answers it differently, with the reason in `EXPLAINED`; *pending* while it is neither.
+A row may be both: tests show what holds here, and the reason says why it is not what was asked for.
 `scripts/conformance` holds the three apart and writes docs/conformance.md. `PENDING` only
 shrinks: `scripts/conformance --write` strikes out rows that have gained a test and lowers the
 ceiling with them.
@@ -12,7 +13,7 @@ ceiling with them.
 from typing import Final
 
 TITLES: Final[dict[str, str]] = {
-    "M1": "Roles can be combined, and a peer follows the log with no worker part present",
+    "M1": "Roles can be combined; a peer reads what its grant covers, with no worker part present",
     "M2": "Coordinator and route ops count only from the owner",
     "M3": "The log names one coordinator at any point, by designation alone",
     "M4": "The five transitions of a job's life happen and no others",
@@ -26,18 +27,18 @@ TITLES: Final[dict[str, str]] = {
     "M12": "A refused claimer stays back until the job is free again",
     "M13": "A route in force admits its target alone",
     "M14": "The newest route wins, and an empty one lifts it",
-    "M15": "Derivations from anyone but the coordinator are refused",
+    "M15": "Only the coordinator derives, and any full node derives again and names a difference",
     "M16": "A coordinator can be named again, from that place on",
     "M17": "A silent coordinator is reported and never replaced by itself",
     "M18": "An op waits for what it depends on before it is committed",
-    "M19": "Dependencies between jobs cannot form a loop",
+    "M19": "A loop among jobs is never offered",
     "M20": "The roster answers for one job, for claimable jobs and for overdue ones",
     "M21": "A worker takes no more than it can finish in its lease",
     "M22": "A worker that cannot finish gives the job back, with its reason",
     "M23": "A claimed job is left alone by the other workers",
     "M24": "Claim attempts are spread by jitter",
-    "M25": "Kinds are dotted names, matched by prefix; strange ones are passed over",
-    "M26": "Inference snapshots hang on their job and its completion",
+    "M25": "Kinds are dotted names, routed by prefix; unknown ones are never claimed",
+    "M26": "Inference snapshots hang on their job, and its completion lists them as outputs",
     "M27": "Under audit, a completion lacking its snapshot is refused",
     "M28": "A snapshot records the whole model call, from prompt to telemetry",
     "M29": "The right to claim a kind carries the right to read that kind, and ends there",
@@ -51,16 +52,16 @@ TITLES: Final[dict[str, str]] = {
     "S7": "Dead locks disappear by themselves, with the documented lifetimes",
     "S8": "The log only grows, is chained, and rebuilds a crashed node",
     "S9": "Messages wait in a durable inbox and cross over HTTP, or by polling",
-    "S10": "Three delivery tries, then the message stays to be fetched",
+    "S10": "Stored first, one delivery try and three more, then the message stays to be fetched",
     "S11": "Live nodes can be listed by how recently they were heard",
     "S12": "What is append-only is never written over",
-    "S13": "Rival edits are compared first, and settled by a chosen strategy",
+    "S13": "Rival edits are compared first, settled by a strategy, or listed until somebody does",
     "S14": "Reads are local and quick; writes go out and come back",
     "S15": "One backoff formula for engine and HTTP alike",
-    "S16": "A breaker opens, waits, probes, and keeps writes meanwhile",
-    "S17": "Everything is set by documented environment variables",
-    "G1": "The lowest draw wins, and everybody computes the same one",
-    "G2": "The draw's seed comes from the job's signature",
+    "S16": "A breaker with its own switch opens, waits, probes, and keeps writes meanwhile",
+    "S17": "Nine things and more are set by documented environment variables",
+    "G1": "The lowest draw wins, the same for everybody and by the grid's own function",
+    "G2": "The draw's seed is 32 bytes of the job's signature",
     "G3": "A worker that knows no other claims",
     "G4": "Equal workers win equally often",
     "G5": "Draws can be neither foreseen nor steered",
@@ -71,20 +72,20 @@ TITLES: Final[dict[str, str]] = {
     "G10": "Any worker may vanish and the work still ends",
     "G11": "Deciding costs a hash per candidate, or nothing with a queue",
     "P1": "An accepted job announces itself",
-    "P2": "The manifest has a closed set of fields with exact meanings",
+    "P2": "The manifest has a closed set of fields with exact meanings; two are recommended",
     "P3": "YAML in, canonical JSON hashed: spelling does not change the id",
     "P4": "The content id is the job's name; a ULID is only an alias",
     "P5": "A first claim is a compare-and-set against an empty lane",
     "P6": "Losing a race leads to growing, jittered pauses",
     "P7": "A result names its job, points to its artifacts and carries a proof",
-    "P8": "A proof signs the job's id and can attest the runner",
-    "P9": "Results carry the trailers in their exact encodings",
-    "P10": "The six states of a job and the ways between them",
-    "P11": "A job's life can be read as Git objects",
+    "P8": "A proof signs the job's id, can attest the runner, and has a published schema",
+    "P9": "Results carry the trailers in exact encodings, which are documented",
+    "P10": "The states of a job and the ways between them",
+    "P11": "A job's whole life can be read as Git objects, named by its id",
     "P12": "Jobs written offline arrive later",
     "P13": "A change of state can start a checkable job",
     "B1": "A BeatFrame holds the relative fields, complete",
-    "B2": "A StatusClaim says what an agent does, waits for and has left",
+    "B2": "A StatusClaim says what an agent does, waits for and has left, at every beat and change",
     "B3": "A HelpPromise ends its thread by itself",
     "B4": "A BarReport sums up what happened between two downbeats",
     "B5": "No absolute bar travels; the old form is mapped",
@@ -93,19 +94,19 @@ TITLES: Final[dict[str, str]] = {
     "B8": "Without a leader: the median, then one's own clock, at a frozen tempo",
     "B9": "Both sides of a partition count on, and agree again by HLC",
     "B10": "Tempo moves on downbeats, under a policy all can compare",
-    "B11": "A score plans phases, waits, retries and escalations",
+    "B11": "A score plans phases, waits, shrinking retries, escalations, under the original keys",
     "B12": "Phases and help budgets end in time, with an honest result",
-    "B13": "A wait ends at its budget, and the escalation runs",
-    "B14": "Locks and leases end with the bar or phase unless renewed",
+    "B13": "A wait ends at its budget, a promise with its bar, and the escalation runs",
+    "B14": "Locks and leases end with the bar or phase unless renewed, beat by beat",
     "B15": "A checkpoint on the downbeat makes resuming safe",
-    "B16": "Tempo adapts slowly, between bars, and not during incidents",
+    "B16": "Tempo and phases adapt slowly, between bars, and not during incidents",
     "B17": "Policy bounds the tempo, whatever a score hints",
     "B18": "Events and artifacts carry their beat and HLC",
     "B19": "Three alarms tell of missed promises, overruns and silence",
-    "B20": "Keys turn on downbeats, and old tokens are refused",
-    "B21": "Budgets and cost over beats and measured resources",
+    "B20": "Keys turn on downbeats, by project and role; old tokens are refused",
+    "B21": "Budgets under the original keys; cost over beats and measured resources, by class",
     "B22": "Seven key figures, each with its definition",
-    "B23": "Addresses carry beats and phase",
+    "B23": "Addresses carry beats and phase; the old form is mapped, with a warning",
     "B24": "Metrics, health and readiness; a pulse that hardly drifts",
     "B25": "One tempo policy file, known by its hash",
     "B26": "Named topics for beats, status and promises",
@@ -113,7 +114,99 @@ TITLES: Final[dict[str, str]] = {
     "B28": "An HLC in a frame reads as time and counter, without loss",
 }
 
-EXPLAINED: Final[dict[str, str]] = {}
+EXPLAINED: Final[dict[str, str]] = {
+    "M5": (
+        "Any holder of `/job/complete` for the kind may expire, not any node: otherwise somebody "
+        "without any right could end everybody's leases."
+    ),
+    "M7": (
+        "Late means strictly past the deadline on two clocks, the author's HLC and the engine's "
+        "commit stamp: one future-dated node could otherwise end everybody's leases."
+    ),
+    "M10": (
+        "Of two committed claims the first on the log wins, whatever their HLCs say: a claim that "
+        "arrives late with an older timestamp would otherwise take back a finished job. Among "
+        "claims that are not committed the smaller HLC wins. Decision 0022."
+    ),
+    "M11": (
+        "The node is part of the HLC, so only one author can collide with itself. Of two that are "
+        "not committed both are dropped; a committed first stands, since rejecting it afterwards "
+        "would rewrite history. The second is rejected, and the pair is evidence that quarantines "
+        "its author."
+    ),
+    "M14": (
+        "The last route on the log rules. An owner's op that is not newer than the one before is "
+        "`stale`, so the log's order and the HLC's agree, and no verdict changes when a back- "
+        "dated op arrives."
+    ),
+    "M15": (
+        "Derivations that nodes write today are seals, which every full node computes again; it "
+        "rejects a wrong one and says so. Offers are refused from anybody but the coordinator; "
+        "auditing what they offer comes with dependencies between jobs."
+    ),
+    "M16": (
+        "A designation holds from its place on the log, where `stale` makes both orders agree: "
+        "verdicts on records in between must not change when a back-dated op arrives."
+    ),
+    "M18": (
+        "A committed record whose deps are missing is rejected and not deferred: it needs one "
+        "verdict for ever. Waiting happens before it is committed, with its author; the outbox in "
+        "which it waits comes with offline work."
+    ),
+    "M22": (
+        "A worker hears of a shutdown, of sleep and of a low battery in one way: it is told to "
+        "stop, by a signal, and gives back what it cannot finish. Watching the battery is the "
+        "machine's business; `sleep` and `battery` are words that a yield may carry."
+    ),
+    "M25": (
+        "Kinds are dotted lower-case names and not any text: they are tokens of subjects, on "
+        "which permissions and filters rest. Reverse-DNS names fit."
+    ),
+    "S8": (
+        "BLAKE3 throughout, as everywhere else here. A lane is chained by its signed "
+        "predecessors; across lanes seals chain everything in a Merkle tree, which also covers "
+        "verdicts, times and omissions. A link from each record to the one before it would have "
+        "writers wait for each other."
+    ),
+    "S14": (
+        "Full nodes have the replica. Light workers do without: their cost must not grow with the "
+        "mesh."
+    ),
+    "S17": (
+        "Mesh and breaker are on by default: founding or joining is what opts in, and nobody is "
+        "helped by waiting for an engine that is silent. `ANTIPHON_CONTROL` and "
+        "`ANTIPHON_HTTP_TOKEN` are checked, and read by nothing until the control API is built."
+    ),
+    "G1": (
+        "The draw is one of two selections. The default is `queue`: one delivery per job instead "
+        "of every worker reading every call. A rule switches, by kind, and the claim's compare- "
+        "and-set decides either way."
+    ),
+    "G5": (
+        "A caller can sign again until it likes who is first, with its own jobs only. It gains "
+        "nothing by it: who is first only tries first, needs the same right and labels as all "
+        "others, and the claim decides."
+    ),
+    "G6": (
+        "Under `rendezvous` workers announce what they took. Under `queue` nobody has to be told: "
+        "nobody else was handed the job, and the committed claim is there for all to read."
+    ),
+    "G8": (
+        "Claims that workers only heard of are compared so. Between committed claims the log's "
+        "order decides: a claim with an earlier timestamp that arrives later would take back a "
+        "finished job. Decision 0022."
+    ),
+    "P2": (
+        "Inputs are a closed set (bytes by digest, nonces) and not opaque pointers: a worker must "
+        "be able to check what it reads. `outputs`, `secrets` and `network` are ours: what a "
+        "command asks for belongs to what is hashed. That `policy_root` and `inputs` are "
+        "recommended is said in the manual and in the published schema, where editors show it."
+    ),
+    "P10": (
+        "Beside the six there is `waiting`, for jobs that wait for something, and yield and "
+        "expire lead back to `pending`: leases and waits need ways back."
+    ),
+}
 
 PENDING_CEILING: Final = 46
 

@@ -50,6 +50,11 @@ def test_the_rows_are_those_that_were_asked_for():
         pytest.skip("the source of the requirements is not beside this clone")
     ids = re.findall(r"^\| ([MSGPB]\d+) \|", asked.read_text(encoding="utf-8"), re.MULTILINE)
     assert set(ids) == set(TITLES)
+    rows = re.findall(
+        r"^\| ([MSGPB]\d+) \| (.+) \|$", asked.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    to_explain = {row for row, demand in rows if "explained" in demand}
+    assert to_explain <= EXPLAINED.keys() | PENDING, "answered differently, and no reason given"
 
 
 # --- the script on small trees ---------------------------------------------------------------
@@ -128,6 +133,16 @@ def test_a_pending_row_with_a_test_must_leave_the_list(tmp_path):
 def test_an_explanation_answers_a_row_but_not_an_empty_one(tmp_path):
     found = tree(tmp_path, "", explained={"M1": "because", "M2": " "}, pending=["M3"])
     assert [fault[:3] for fault in found.faults] == ["M2:"]
+
+
+def test_a_row_may_be_tested_and_answered_differently(tmp_path):
+    found = tree(tmp_path, ALL + "def test_a(): ...\n", explained={"M2": "because"})
+    assert found.faults == []
+    assert found.counts()["tested"] == 3
+    rows = conformance.page(found).splitlines()
+    assert "| M1 | a title | tested | `tests/test_story.py::test_a` |" in rows
+    told = "| M2 | a title | tested, explained | because<br>`tests/test_story.py::test_a` |"
+    assert told in rows
 
 
 def test_the_pending_list_cannot_grow_past_its_ceiling(tmp_path):

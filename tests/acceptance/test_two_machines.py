@@ -106,6 +106,7 @@ def test_a_peer_that_may_only_read_replicates_verifies_and_answers_without_worke
         shown = box.run("jobs", "--json").json
         assert {one["kind"] for one in shown["jobs"]} <= {"example.echo", "example.add"}
         assert box.run("show", job, "--json").json["story"][0]["verdict"] == "ok"
+        assert "peer" in box.run("who").out, "it sees for itself who holds what"
         node.stop()
     program = (
         "import asyncio, sys\n"

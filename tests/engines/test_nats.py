@@ -222,6 +222,10 @@ class TestFollow(suite.FollowSuite):
 class TestQueues(suite.QueueSuite):
     harness = staticmethod(nats)
 
+    @pytest.mark.req("G11")
+    async def test_each_announcement_goes_to_one_member(self) -> None:
+        await super().test_each_announcement_goes_to_one_member()
+
 
 class TestSettling(suite.SettleSuite):
     harness = staticmethod(nats)

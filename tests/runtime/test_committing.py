@@ -40,6 +40,7 @@ class Unreliable:
 
 
 @on_both_engines
+@pytest.mark.req("P5")
 @pytest.mark.parametrize("stored", [True, False])
 async def test_an_unanswered_write_is_found_or_repeated_but_never_stored_twice(engine, stored):
     async with a_mesh(engine) as mesh:

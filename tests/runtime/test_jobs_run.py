@@ -50,6 +50,21 @@ async def test_the_same_manifest_again_is_the_same_job_and_other_kinds_are_other
         assert planted.job == first.job
 
 
+@on_both_engines
+@pytest.mark.req("M25")
+async def test_a_kind_that_a_worker_does_not_know_is_never_claimed(engine):
+    async with a_mesh(engine) as mesh:
+        caller = (await mesh.station()).peer
+        await mesh.worker(double)
+        strange = [await call(caller, 1, kind=kind) for kind in ("test.strange", f"{KIND}.deeper")]
+        known = await call(caller, 2)
+        ended = await client.wait_for_end(caller, KIND, known.job)
+        assert ended.job.outcome == "succeeded"
+        for called in strange:
+            view = await _lane(caller, called)
+            assert [type(judged.entry.op) for judged in view.history] == [ops.JobSchedule]
+
+
 async def _lane(peer, called):
     return await peer.read_lane(called.kind, called.job)
 

@@ -101,6 +101,7 @@ async def test_a_bar_has_one_seal_and_silence_none(engine):
         assert len(verdicts_on_seals(node)) == count
 
 
+@pytest.mark.req("M15")
 @on_both_engines
 async def test_a_wrong_seal_is_refused_and_shouted_about(engine):
     async with a_mesh(engine) as mesh:

@@ -43,6 +43,23 @@ def test_the_page_lists_every_setting_with_its_default():
     assert len(rows) == len(Settings.model_fields), "each once"
 
 
+NINE = (
+    *("MESH", "NODE", "CONTROL", "SCOPE", "ENGINE", "ENGINE_TOKEN", "REPLICA"),
+    *("BREAKER_FAILURES", "HTTP_TOKEN"),
+)
+"""What was asked for by name: the switch, the node, the addresses, the tokens, the breaker."""
+FOR_THE_CONTROL_API = {"CONTROL", "HTTP_TOKEN"}
+"""Checked when they are set. What reads them is not built yet."""
+
+
+@pytest.mark.req("S17")
+@pytest.mark.parametrize("name", NINE)
+def test_each_of_the_nine_is_read_by_something_or_the_page_says_that_nothing_does(name):
+    (row,) = re.findall(rf"^\| `{PREFIX}{name}` \| .+ \| (.+?) \|$", PAGE.read_text(), re.MULTILINE)
+    assert (PREFIX + name in VARIABLES) == (name not in FOR_THE_CONTROL_API)
+    assert ("planned" in row) == (name in FOR_THE_CONTROL_API)
+
+
 GIVEN_TO_JOBS = {"ANTIPHON_SECRETS"}
 """What a job's own environment holds: written by the sandbox, read by nobody here."""
 

@@ -107,7 +107,10 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     inputs: (
         Annotated[
             tuple[Input, ...],
-            Meta(max_length=MAX_INPUTS, description="What the job reads, by content."),
+            Meta(
+                max_length=MAX_INPUTS,
+                description="Recommended: what the job reads, by content.",
+            ),
         ]
         | UnsetType
     ) = UNSET
@@ -140,7 +143,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             str,
             Meta(
                 pattern=r"^sha256:[0-9a-f]{64}\Z",
-                description="Digest of the policy that the job is meant to run under.",
+                description="Recommended: digest of the policy that the job is meant to run under.",
             ),
         ]
         | UnsetType

@@ -70,6 +70,17 @@ def test_without_a_chain_nobody_but_the_owner_has_any_effect():
     assert story.state == "pending"
 
 
+@pytest.mark.req("M1")
+def test_one_key_may_be_owner_coordinator_caller_and_worker_at_once():
+    court = Court()
+    assert court.ledger.coordinator(OWNER) is OK
+    story = Story(court.ledger, kind="render.frame")
+    assert story.schedule(OWNER, not_before=T0) is OK
+    assert story.offer(OWNER) is OK
+    assert story.claim(OWNER) is OK
+    assert story.complete(OWNER) is OK
+
+
 def test_a_chain_admits_what_it_covers_and_nothing_else():
     court = Court()
     chain = (court.grant(OWNER, ALICE, cmd="/job/claim", pol=RENDER),)

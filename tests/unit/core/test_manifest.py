@@ -329,6 +329,16 @@ def test_the_published_schema_is_current_and_says_which_dialect_it_is():
 
 
 @pytest.mark.req("P2")
+def test_policy_and_inputs_are_recommended_where_a_manifest_is_written_and_never_missed():
+    fields = SCHEMA["properties"]
+    recommended = {name for name in fields if fields[name]["description"].startswith("Recommended")}
+    assert recommended == {"policy_root", "inputs"}
+    bare = {"command": ["true"], "timeout": 1}
+    assert fits(bare, SCHEMA)
+    assert not recommended & json.loads(core_bytes(author(bare))).keys()
+
+
+@pytest.mark.req("P2")
 @pytest.mark.parametrize(
     "fields",
     [
