@@ -13,6 +13,7 @@ from antiphon.errors import Misconfigured
 from antiphon.runtime import client
 from antiphon.sandbox import Abilities
 from tests.runtime.sandboxed import a_mesh_with_commands, ran, require_sandbox, shell, stored, texts
+from tests.unit.core.published_schemas import fits, published
 
 
 @pytest.fixture(autouse=True)
@@ -95,6 +96,7 @@ async def test_the_proof_says_what_ran_and_what_held():
         ended = await shell(mesh, "exit 0", env={"GREETING": "hello"})
         said, body = await predicate_of(mesh, ended)
     program = Path("/bin/sh").resolve()
+    assert fits(proof.to_json(body.proof), published("proof"))
     assert said.job == ended.job.job
     assert (said.exit, body.exit) == (0, 0)
     assert said.runner.name == str(program)

@@ -14,6 +14,7 @@ from antiphon.core.jobs import State
 from antiphon.sdk.handles import JobHandle
 from antiphon.sdk.proofs import proof_of
 from tests.runtime.meshes import KIND, a_mesh, call, on_both_engines
+from tests.unit.core.published_schemas import fits, published
 
 
 async def double(number: int) -> int:
@@ -38,7 +39,9 @@ async def test_every_result_carries_a_proof_of_its_job_by_its_worker(engine):
         caller = await mesh.station()
         worker = await mesh.worker(double)
         handle = await ended(mesh, caller, 21)
-        said = proof.open_proof(await proof_of(handle))
+        envelope = await proof_of(handle)
+        assert fits(proof.to_json(envelope), published("proof"))
+        said = proof.open_proof(envelope)
         assert said.predicate.job == handle.id
         assert said.predicate.worker == worker.peer.author.did
         assert said.predicate.isolation.level == "none"

@@ -15,6 +15,7 @@ from blake3 import blake3
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from antiphon.core import codec
+from antiphon.core.json_schema import published
 from antiphon.errors import Malformed
 
 if TYPE_CHECKING:
@@ -244,7 +245,6 @@ def _with_prefix(item: object) -> object:
     return {**item, "hash": f"blake3:{value.lower()}"}
 
 
-SCHEMA_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 SCHEMA_ID: Final = "urn:antiphon:manifest:1"
 
 
@@ -271,22 +271,4 @@ def json_schema() -> dict[str, Any]:
         r"^(?:blake3:[0-9a-f]{64}|[0-9a-fA-F]{64})\Z"
     )
     fields["inputs"]["items"].pop("discriminator")  # OpenAPI's word, not JSON Schema's
-    head = {"$schema": SCHEMA_DIALECT, "$id": SCHEMA_ID}
-    plain: dict[str, Any] = _for_ecmascript({**head, **top, "$defs": parts})
-    return plain
-
-
-def _for_ecmascript(value: Any) -> Any:
-    r"""The same with patterns as JSON Schema reads them, where `$` is what `\Z` is to Python."""
-    match value:
-        case dict():
-            return {
-                key: item.replace(r"\Z", "$")
-                if key == "pattern" and isinstance(item, str)
-                else _for_ecmascript(item)
-                for key, item in value.items()
-            }
-        case list():
-            return [_for_ecmascript(item) for item in value]
-        case _:
-            return value
+    return published(SCHEMA_ID, {**top, "$defs": parts})

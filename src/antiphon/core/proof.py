@@ -23,11 +23,13 @@ from msgspec import Meta, Struct
 from antiphon.core import codec, manifest, signing
 from antiphon.core.bodies import CompleteBody, DsseEnvelope, DsseSignature, Output
 from antiphon.core.ids import DIGEST_PREFIX, digest, public_key_of
+from antiphon.core.json_schema import published
 from antiphon.errors import Malformed
 
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE: Final = "urn:antiphon:proof-of-execution:v1"
+SCHEMA_ID: Final = "urn:antiphon:proof:1"
 MAX_PAYLOAD_BYTES: Final = 128 * 1024
 _OWN_KEPT: Final = 1024
 
@@ -60,18 +62,32 @@ class Runner(_Part, frozen=True, kw_only=True):
     name: Word
     version: Word
     platform: Word
-    digest: Digests | None = None
-    """Of the program that was executed, where there is one file to name."""
+    digest: (
+        Annotated[
+            Digests,
+            Meta(description="Of the program that was executed, where there is one file to name."),
+        ]
+        | None
+    ) = None
 
 
 class Isolation(_Part, frozen=True, kw_only=True):
     """What really kept the job from the rest of the machine."""
 
-    level: Literal["none", "process", "sandbox"]
-    """`none`: in the worker's own process. `process`: another process, nothing more. `sandbox`:
-    its own namespaces, system calls filtered, only declared files in sight."""
-    held: Annotated[tuple[Word, ...], Meta(max_length=64)] = ()
-    """The measures one by one, such as `network:none`, `seccomp`, `uid:61000`."""
+    level: Annotated[
+        Literal["none", "process", "sandbox"],
+        Meta(
+            description="none: in the worker's own process. process: another process, nothing more."
+            " sandbox: its own namespaces, system calls filtered, only declared files in sight."
+        ),
+    ]
+    held: Annotated[
+        tuple[Word, ...],
+        Meta(
+            max_length=64,
+            description="The measures one by one, such as network:none, seccomp, uid:61000.",
+        ),
+    ] = ()
 
 
 class Usage(_Part, frozen=True, kw_only=True):
@@ -87,20 +103,24 @@ class Predicate(_Part, frozen=True, kw_only=True):
 
     mesh: Word
     kind: Word
-    job: Hex64
+    job: Annotated[Hex64, Meta(description="The job's content id: BLAKE3 of its manifest.")]
     manifest: Digests
     inputs: Annotated[tuple[Subject, ...], Meta(max_length=manifest.MAX_INPUTS)] = ()
-    worker: Word
-    fence: Word
-    started: Word
-    """HLC, as 16 hex digits."""
-    ended: Word
+    worker: Annotated[Word, Meta(description="The did:key of whoever signed.")]
+    fence: Annotated[Word, Meta(description="Of the tenure: the HLC of its claim.")]
+    started: Annotated[Word, Meta(description="HLC, as 16 hexadecimal digits.")]
+    ended: Annotated[Word, Meta(description="HLC, as 16 hexadecimal digits.")]
     status: Literal["succeeded", "failed"]
     exit: Annotated[int, Meta(ge=-255, le=255)] | None = None
     runner: Runner
     isolation: Isolation
-    environment: Hex64 | None = None
-    """SHA-256 of the environment that the job saw, as canonical JSON."""
+    environment: (
+        Annotated[
+            Hex64,
+            Meta(description="SHA-256 of the environment that the job saw, as canonical JSON."),
+        ]
+        | None
+    ) = None
     policy_root: Word | None = None
     usage: Usage
 
@@ -250,3 +270,45 @@ def to_json(envelope: DsseEnvelope) -> dict[str, Any]:
     """The envelope as any DSSE tool reads it."""
     built: dict[str, Any] = msgspec.to_builtins(envelope)
     return built
+
+
+# --- the published schema ---------------------------------------------------------------------
+
+_BASE64: Final = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
+
+
+def json_schema() -> dict[str, Any]:
+    """The envelope and the statement inside it, as JSON Schema 2020-12, for other programs.
+
+    It follows from the closed types. A schema cannot say everything: that the payload is in
+    canonical form, or that the signature holds.
+    """
+    _, parts = msgspec.json.schema_components([DsseEnvelope, Statement])
+    top, signature = parts.pop("DsseEnvelope"), parts["DsseSignature"]["properties"]
+    top["title"] = "Proof of execution"
+    fields = top["properties"]
+    fields["payload"] |= {
+        "pattern": rf"^{_BASE64}\Z",
+        "contentEncoding": "base64",
+        "contentMediaType": PAYLOAD_TYPE,
+        "contentSchema": {"$ref": "#/$defs/Statement"},
+    }
+    fields["payloadType"] = {"enum": [PAYLOAD_TYPE]}
+    fields["signatures"]["maxItems"] = 1
+    signature["keyid"] |= {"pattern": r"^did:key:z[1-9A-HJ-NP-Za-km-z]+\Z"}
+    signature["sig"] |= {"pattern": r"^[A-Za-z0-9+/]{86}==\Z"}
+    for part in parts.values():
+        for name, field in part["properties"].items():
+            part["properties"][name] = _written(field)
+    return published(SCHEMA_ID, {**top, "$defs": parts})
+
+
+def _written(field: dict[str, Any]) -> dict[str, Any]:
+    """A field as it stands in a statement: what is at its default is not written at all."""
+    match field:
+        case {"anyOf": [kept, {"type": "null"}]}:
+            return dict(kept)
+        case {"default": [], **rest}:
+            return {**rest, "minItems": 1}
+        case _:
+            return field

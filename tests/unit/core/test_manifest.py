@@ -2,8 +2,6 @@
 
 import json
 import random
-import re
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,6 +12,7 @@ from hypothesis import strategies as st
 from antiphon.core import codec, manifest, ops
 from antiphon.core.manifest import author, core_bytes, job_id, seconds
 from antiphon.errors import Malformed
+from tests.unit.core.published_schemas import fits, published
 from tests.unit.core.strategies import BRISK, manifests
 
 SEED = {
@@ -264,63 +263,12 @@ def test_the_id_is_the_blake3_of_the_bytes_without_the_ulid(plain):
 
 # --- the published schema ---------------------------------------------------------------------
 
-SCHEMA = json.loads(
-    (Path(__file__).resolve().parents[3] / "docs/schemas/manifest.schema.json").read_text()
-)
-TYPES = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool}
-SAYS_NOTHING = {"$schema", "$id", "$defs", "title", "description", "default"}
-
-
-def fits(value, schema):
-    """JSON Schema, as much of it as the file uses. An unknown keyword is a KeyError."""
-    return all(
-        not isinstance(value, ABOUT.get(word, object)) or CHECKS[word](value, rule, schema)
-        for word, rule in schema.items()
-        if word not in SAYS_NOTHING
-    )
-
-
-def is_of(value, name):
-    if isinstance(value, bool):
-        return name == "boolean"
-    whole = name == "integer" and isinstance(value, float) and value.is_integer()
-    return whole or isinstance(value, TYPES[name])
-
-
-ABOUT = {
-    **dict.fromkeys(("required", "properties", "additionalProperties", "propertyNames"), dict),
-    **dict.fromkeys(("items", "minItems", "maxItems"), list),
-    **dict.fromkeys(("minLength", "maxLength", "pattern"), str),
-    **dict.fromkeys(("minimum", "maximum"), int | float),
-}
-CHECKS = {
-    "$ref": lambda v, rule, _: fits(v, SCHEMA["$defs"][rule.removeprefix("#/$defs/")]),
-    "anyOf": lambda v, rule, _: any(fits(v, option) for option in rule),
-    "type": lambda v, rule, _: is_of(v, rule),
-    "enum": lambda v, rule, _: v in rule,
-    "required": lambda v, rule, _: set(rule) <= set(v),
-    "properties": lambda v, rule, _: all(fits(v[key], rule[key]) for key in v if key in rule),
-    "additionalProperties": lambda v, rule, schema: all(
-        rule is not False and fits(item, rule)
-        for key, item in v.items()
-        if key not in schema.get("properties", {})
-    ),
-    "propertyNames": lambda v, rule, _: all(fits(key, rule) for key in v),
-    "items": lambda v, rule, _: all(fits(item, rule) for item in v),
-    "minItems": lambda v, rule, _: len(v) >= rule,
-    "maxItems": lambda v, rule, _: len(v) <= rule,
-    "minLength": lambda v, rule, _: len(v) >= rule,
-    "maxLength": lambda v, rule, _: len(v) <= rule,
-    "minimum": lambda v, rule, _: v >= rule,
-    "maximum": lambda v, rule, _: v <= rule,
-    # ECMAScript's $ is the very end; Python's lets a line break pass.
-    "pattern": lambda v, rule, _: re.search(rule[:-1] + r"\Z", v) is not None,
-}
+SCHEMA = published("manifest")
 
 
 @pytest.mark.req("P2")
 def test_the_published_schema_is_current_and_says_which_dialect_it_is():
-    assert manifest.json_schema() == SCHEMA, "run scripts/manifest-schema --write"
+    assert manifest.json_schema() == SCHEMA, "run scripts/schemas --write"
     assert SCHEMA["$schema"].endswith("draft/2020-12/schema")
     assert SCHEMA["additionalProperties"] is False
     assert set(SCHEMA["properties"]) == set(manifest.Manifest.__struct_fields__)

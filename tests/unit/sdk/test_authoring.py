@@ -369,10 +369,10 @@ def test_the_examples_of_the_page_can_be_read():
     assert SEED_BYTES.decode() in page
 
 
-def test_the_script_says_whether_the_schema_is_current(tmp_path):
-    copied = tmp_path / "scripts" / "manifest-schema"
+def test_the_script_says_whether_the_schemas_are_current(tmp_path):
+    copied = tmp_path / "scripts" / "schemas"
     copied.parent.mkdir()
-    copied.write_bytes((ROOT / "scripts/manifest-schema").read_bytes())
+    copied.write_bytes((ROOT / "scripts/schemas").read_bytes())
 
     def run(*arguments):
         return subprocess.run(
@@ -382,6 +382,8 @@ def test_the_script_says_whether_the_schema_is_current(tmp_path):
     assert run().returncode == 1
     assert "--write" in run().stderr
     assert run("--write").returncode == run().returncode == 0
-    made = (tmp_path / "docs/schemas/manifest.schema.json").read_text()
-    assert made == (ROOT / "docs/schemas/manifest.schema.json").read_text()
+    made = {path.name: path.read_text() for path in (tmp_path / "docs/schemas").iterdir()}
+    assert made == {path.name: path.read_text() for path in (ROOT / "docs/schemas").iterdir()}
+    (tmp_path / "docs/schemas/proof.schema.json").write_text("{}")
+    assert "proof.schema.json is out of date" in run().stderr
     assert run("--wrong").returncode == 2
