@@ -41,7 +41,7 @@ class Record(Struct, frozen=True, gc=False):
 
     @property
     def commit_ms(self) -> int:
-        """The commit stamp in whole milliseconds, floored (SPEC §4.2)."""
+        """The commit stamp in whole milliseconds, floored (spec §4.2)."""
         return self.stamp_ns // NANOSECONDS_PER_MS
 
 
@@ -55,7 +55,7 @@ class Page(Struct, frozen=True, gc=False):
 class Delivery(Protocol):
     """One job announcement, lent to this worker until it is settled or its time is up.
 
-    Settling proves nothing to anyone (SPEC §8): the engine fences no acknowledgement, so a late
+    Settling proves nothing to anyone (spec §8): the engine fences no acknowledgement, so a late
     one takes the announcement from its present holder. All three calls are fire-and-forget,
     safe twice and safe after a disconnect.
     """
@@ -312,7 +312,7 @@ class Engine(Protocol):
 
 
 class Wall(Protocol):
-    """The engine's own permissions: the second wall, in the hands of the gate (SPEC §6).
+    """The engine's own permissions: the second wall, in the hands of the gate (spec §6).
 
     Users are named by the public half of an engine key that never leaves its machine. A login is
     a text that only the holder of that key can use.

@@ -1,4 +1,4 @@
-"""Bundles: what they show offline, and that nobody can change one unnoticed (SPEC §9)."""
+"""Bundles: what they show offline, and that nobody can change one unnoticed (spec §9)."""
 
 import asyncio
 import json

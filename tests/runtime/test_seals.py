@@ -1,4 +1,4 @@
-"""Seals on both engines: who makes them, who finds them wrong, and what they find (SPEC §7.5)."""
+"""Seals on both engines: who makes them, who finds them wrong, and what they find (spec §7.5)."""
 
 import asyncio
 from contextlib import AsyncExitStack

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.worker import Worker, WorkerSettings
 
 BAR_S: Final = 32.0
-"""A bar at the default tempo: eight beats of four seconds (SPEC §7.5)."""
+"""A bar at the default tempo: eight beats of four seconds (spec §7.5)."""
 
 Role = Literal["worker", "node", "dev"]
 

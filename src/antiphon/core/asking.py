@@ -1,4 +1,4 @@
-"""Which queues a worker asks for work, and for how much (SPEC §8: highest class first).
+"""Which queues a worker asks for work, and for how much (spec §8: highest class first).
 
 An engine says when there is work and never that there is none. So a worker asks the most urgent
 queues first, and takes silence for an answer: a credit that lay unused for longer than an answer

@@ -1,4 +1,4 @@
-"""Whether the coordinator is there (SPEC §7.4).
+"""Whether the coordinator is there (spec §7.4).
 
 It is present while it shows itself: by an op of its own that the rules accepted, or by a signed
 answer to a roll call. Nobody takes its place by itself: all that follows from its silence is that

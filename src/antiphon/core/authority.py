@@ -1,4 +1,4 @@
-"""Who may author what (SPEC §6).
+"""Who may author what (spec §6).
 
 Under `authority: open` whoever the engine lets in holds every command that is not the mesh's own.
 Under `authority: chain`, the default, an op names the delegations that lead from the owner to its

@@ -1,4 +1,4 @@
-"""How long to wait before trying again: exponential, jittered, capped (SPEC §10)."""
+"""How long to wait before trying again: exponential, jittered, capped (spec §10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ops say: the bodies, each closed, a field at its default never written (SPEC §7)."""
+"""What ops say: the bodies, each closed, a field at its default never written (spec §7)."""
 
 from __future__ import annotations
 

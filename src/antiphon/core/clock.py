@@ -1,4 +1,4 @@
-"""The hybrid logical clock (SPEC §4.2).
+"""The hybrid logical clock (spec §4.2).
 
 A timestamp is `(wall_ms, logical)`; the node's id breaks ties where two nodes are compared. Both
 parts pack into 64 bits, written as 16 hex digits: that is a fence.

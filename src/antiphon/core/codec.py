@@ -1,4 +1,4 @@
-"""Canonical bytes: the one way to write a value down (SPEC §4).
+"""Canonical bytes: the one way to write a value down (spec §4).
 
 Everything that is signed or hashed is RFC 8785 JSON within a narrow profile: no floats, integers
 below 2^53, ASCII keys, bounded size and depth. Inside the profile msgspec's sorted encoder gives

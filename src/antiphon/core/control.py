@@ -1,4 +1,4 @@
-"""What holds for the whole mesh from one control op to the next (SPEC §5, §7.4).
+"""What holds for the whole mesh from one control op to the next (spec §5, §7.4).
 
 An interval is small whatever came before it. What grows (delegations, routes, quarantines, the ids
 of control records) stands in append-only books that all intervals share and ask by sequence.

@@ -1,4 +1,4 @@
-"""All control states of a mesh, and which of them rules a record (SPEC §5).
+"""All control states of a mesh, and which of them rules a record (spec §5).
 
 Control ops are few; jobs are many. So control state is kept as intervals: one immutable
 `Control` from each accepted control op to the next, found by bisection. A verdict on any op

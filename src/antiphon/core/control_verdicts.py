@@ -1,4 +1,4 @@
-"""Verdicts on control ops (SPEC §5, §6, §7.4): rules, routes, offices, delegations, evidence.
+"""Verdicts on control ops (spec §5, §6, §7.4): rules, routes, offices, delegations, evidence.
 
 The order of the checks is that of every op: time, predecessor, authority, deps, then content.
 """

@@ -1,4 +1,4 @@
-"""What an op may name as its reasons, and whether that is there (SPEC §5).
+"""What an op may name as its reasons, and whether that is there (spec §5).
 
 Everyone who reads an op must come to the same verdict, and not everyone reads everything. So an op
 names control records or, if it is about a job, records about jobs of its own kind: whoever reads

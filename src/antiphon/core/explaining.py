@@ -1,4 +1,4 @@
-"""Why a job went to whom it went to, and what it waits for (SPEC §8: everyone can explain).
+"""Why a job went to whom it went to, and what it waits for (spec §8: everyone can explain).
 
 Everything about a job that is on the log is the same for everybody. Who else is there is not on
 the log: candidates are those that somebody knows *now*, and an explanation says no more than that.

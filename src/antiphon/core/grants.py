@@ -1,4 +1,4 @@
-"""The book of delegations: what was granted where on the log, and what was revoked (SPEC §6).
+"""The book of delegations: what was granted where on the log, and what was revoked (spec §6).
 
 Append-only, like the log it follows. Every question names the sequence at which it is asked and
 sees what stood before it, so a node that knows more gives the same answer as one that does not.

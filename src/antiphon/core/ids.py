@@ -1,4 +1,4 @@
-"""Names that cannot be chosen: digests, node ids and mesh ids (SPEC §4).
+"""Names that cannot be chosen: digests, node ids and mesh ids (spec §4).
 
 A node is its Ed25519 public key, written as `did:key`. A mesh is its genesis op. Digests are
 BLAKE3-256 and always carry their prefix.

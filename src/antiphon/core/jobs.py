@@ -1,4 +1,4 @@
-"""A job's derived state, and the questions that can be asked of it (SPEC §7.2).
+"""A job's derived state, and the questions that can be asked of it (spec §7.2).
 
 How one state follows from another is in `antiphon.core.transitions`.
 """

@@ -1,4 +1,4 @@
-"""Verdicts on a job's lane (SPEC §5): the one function that decides.
+"""Verdicts on a job's lane (spec §5): the one function that decides.
 
 `apply(control, lane, entry)` is a pure function of a small read-set: the control state at the
 entry's place, the lane so far, and what the log holds at the sequences that the op names. A full

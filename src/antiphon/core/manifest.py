@@ -1,4 +1,4 @@
-"""What to run, and the id that follows from it (SPEC §7.1).
+"""What to run, and the id that follows from it (spec §7.1).
 
 A manifest is a closed schema; the job id is the BLAKE3 of its canonical bytes without `ulid`,
 which is an alias and never a key. The same manifest is the same job: running it twice on purpose

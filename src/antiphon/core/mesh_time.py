@@ -1,4 +1,4 @@
-"""What stamps show about the mesh's time, which is the engine's (SPEC §4.2).
+"""What stamps show about the mesh's time, which is the engine's (spec §4.2).
 
 Reading a record shows that it is now at least as late as its stamp; the stamp of a record that we
 have just written shows also how late it is at most. Between records the time is carried on by a

@@ -1,4 +1,4 @@
-"""The ops: a closed union, and nothing else is ever an op (SPEC §4.1, §7.2, §7.4).
+"""The ops: a closed union, and nothing else is ever an op (spec §4.1, §7.2, §7.4).
 
 Every envelope field is always written; in bodies a field at its default is not. With the strict
 reading of `codec.decode` each op therefore has exactly one spelling.

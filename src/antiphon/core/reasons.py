@@ -1,4 +1,4 @@
-"""Every verdict there is (SPEC §5). One list; a verdict is one word of it.
+"""Every verdict there is (spec §5). One list; a verdict is one word of it.
 
 Words are part of the recorded log (seals cover them), so none is ever renamed or reused.
 """

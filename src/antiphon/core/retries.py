@@ -1,4 +1,4 @@
-"""A retry by a person: a new job, linked to the one that ended without a result (SPEC §7.2).
+"""A retry by a person: a new job, linked to the one that ended without a result (spec §7.2).
 
 A finished job is never reopened. The nonce that makes the retry another job is derived from the
 first job's id, so the link can be followed both ways without an index: the retry names the job

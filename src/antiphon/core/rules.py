@@ -1,4 +1,4 @@
-"""The numbers a mesh lives by (SPEC §7.4).
+"""The numbers a mesh lives by (spec §7.4).
 
 Genesis names them and `mesh.rules` replaces them as a whole from its place on. A rule that is at
 its default is not written. `protocol` says which reading of the log is in force: code that does

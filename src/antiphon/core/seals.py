@@ -1,4 +1,4 @@
-"""Seals: the coordinator's word for everything on the log so far (SPEC §7.5).
+"""Seals: the coordinator's word for everything on the log so far (spec §7.5).
 
 A seal names the root of a Merkle tree (`core/merkle.py`) with one leaf for every record up to some
 sequence, in sequence order, rejected ones and earlier seals included. A leaf holds the record's

@@ -1,4 +1,4 @@
-"""Who should claim a job first: draws, ranks, and who counts at all (SPEC §8).
+"""Who should claim a job first: draws, ranks, and who counts at all (spec §8).
 
 Nothing here decides who *has* a job: the claim's compare-and-set does. Selection avoids races,
 spreads work, and leaves workers no choice of their jobs. Under `rendezvous` each worker computes

@@ -1,4 +1,4 @@
-"""Signatures: DSSE's pre-authentication encoding, Ed25519, and two forms of block (SPEC §4).
+"""Signatures: DSSE's pre-authentication encoding, Ed25519, and two forms of block (spec §4).
 
 A record is two lines: the op's canonical bytes, a line feed, and its signature block, itself
 canonical JSON. Canonical JSON holds no raw line feed, so the cut is unambiguous, the op's bytes

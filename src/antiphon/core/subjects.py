@@ -1,4 +1,4 @@
-"""Where a record belongs: kinds, subjects and lanes (SPEC §8).
+"""Where a record belongs: kinds, subjects and lanes (spec §8).
 
 A mesh's log lives under `ap.<mesh>`:
 

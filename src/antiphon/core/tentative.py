@@ -1,4 +1,4 @@
-"""Ops that nobody has committed yet (SPEC §5).
+"""Ops that nobody has committed yet (spec §5).
 
 Among tentative ops for one job the smaller timestamp wins, ties going to the lower node id. Two
 different ops by one author with one timestamp are an integrity failure: both are dropped, since

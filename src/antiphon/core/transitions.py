@@ -1,4 +1,4 @@
-"""The life of a job, as a table (SPEC §7.2).
+"""The life of a job, as a table (spec §7.2).
 
     waiting ─offer→ pending ─claim→ claimed ─start→ running ─complete→ succeeded | failed
                        ▲               │               │
@@ -239,7 +239,7 @@ def _expire_held(job: Job, op: ops.JobExpire, at: Moment) -> Job | Reason:
     wall_ms = op.hlc[0]
     if op.body.fence != job.fence:
         return _repeated_expiry(job, op) or Reason.FENCE
-    # The author's clock alone is no evidence, and neither is the engine's (SPEC §7.2).
+    # The author's clock alone is no evidence, and neither is the engine's (spec §7.2).
     if wall_ms <= job.deadline_ms or at.commit_ms <= job.deadline_ms:
         return Reason.EARLY
     attempts = job.attempts + 1

@@ -1,4 +1,4 @@
-"""Checking a bundle with nothing but the bundle: no server, no home, no clock (SPEC §9).
+"""Checking a bundle with nothing but the bundle: no server, no home, no clock (spec §9).
 
 A bundle holds a job's lane, the control records that its verdicts need, and one seal; each record
 with its place, its verdict and its path to the seal's root. What is checked:

@@ -1,4 +1,4 @@
-"""Artifacts: files that jobs read and write, by content (SPEC §9).
+"""Artifacts: files that jobs read and write, by content (spec §9).
 
 Content is named by its BLAKE3, with SHA-256 beside it for tools outside. It streams both ways and
 is never whole in memory. Small text travels inside the record that names it and is stored nowhere

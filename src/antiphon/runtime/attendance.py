@@ -1,6 +1,6 @@
 """Is the coordinator there? Full nodes keep an ear open; `ask_once` answers it on the spot.
 
-A coordinator that falls silent is surfaced, never replaced (SPEC §7.4): everything here reads,
+A coordinator that falls silent is surfaced, never replaced (spec §7.4): everything here reads,
 and nothing writes to the log. The rule is in `antiphon.core.attendance`.
 
 Events are loaded where they are told: commands that only ask should not have to.

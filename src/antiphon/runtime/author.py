@@ -2,7 +2,7 @@
 
 The clock's high-water mark is persisted ahead of use. A timestamp beyond the mark is not issued
 until a higher mark is on disk, so neither a crash, a restored backup nor a stepped clock can make
-this key sign one timestamp twice (SPEC §4.2).
+this key sign one timestamp twice (spec §4.2).
 
 A machine's clock that is wrong by an hour must not cost its key an hour: stretches of time that
 were used up too early are kept beside the mark. The author goes back before them when the clock

@@ -1,6 +1,6 @@
 """The full node's chores: expire what outlasted its time, call again what nobody answered.
 
-Announcements can be lost for good (an acknowledgement is not fenced, SPEC §8), and holders can
+Announcements can be lost for good (an acknowledgement is not fenced, spec §8), and holders can
 die. Any full node repairs both from its replica. Several of them take turns, by a draw of their
 own for each job, so that not all of them write at once; where they differ about who is there it
 does no harm, since every write is a compare-and-set. Calls are repeated with doubling

@@ -1,4 +1,4 @@
-"""Who else works on a kind: signed words on the bus (SPEC §8, §10).
+"""Who else works on a kind: signed words on the bus (spec §8, §10).
 
 Each worker of a kind says every few seconds, and soon after something changed, who it is and how
 many slots it has free; the jobs that it took, ended or gave back since ride along. So one message

@@ -1,4 +1,4 @@
-"""Lets artifacts go: what a finished job wrote is kept for as long as a rule says (SPEC §12).
+"""Lets artifacts go: what a finished job wrote is kept for as long as a rule says (spec §12).
 
 Runs beside every full node and acts only where the node's own key is the coordinator. It writes
 an eviction for each output whose time is over, and removes the bytes of every output that was

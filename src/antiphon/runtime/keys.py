@@ -1,7 +1,7 @@
 """Private keys on disk: one file each, readable by its owner only, used by one process at a time.
 
 A key file holds 32 bytes of seed in hex. Beside it lie its lock and its high-water mark. Taking
-the lock is what makes "one process per key" true: a second process gets another key (SPEC §4.2).
+the lock is what makes "one process per key" true: a second process gets another key (spec §4.2).
 """
 
 from __future__ import annotations

@@ -260,7 +260,7 @@ class Peer:
         """Bring a draft to the log; its sequence, or `LostRace` if another record came first.
 
         A write whose outcome is unknown is looked for on the log before it is sent again; the
-        signed compare-and-set and the message id make sending it again safe (SPEC §3).
+        signed compare-and-set and the message id make sending it again safe (spec §3).
         """
         self._sent[draft.payload] = (draft.op.hlc[0], self.wall.boot_s())
         if len(self._sent) > SENT_KEPT:

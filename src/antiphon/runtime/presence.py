@@ -1,4 +1,4 @@
-"""Who is there: a roll call on the bus (SPEC §10).
+"""Who is there: a roll call on the bus (spec §10).
 
 Nothing about presence is stored. Whoever asks publishes a call; every node that hears it answers
 once, with a signed card, after a short random pause so that thousands of answers do not arrive

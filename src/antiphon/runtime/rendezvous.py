@@ -1,4 +1,4 @@
-"""Rendezvous: workers come to a job in the order of their draws (SPEC §8).
+"""Rendezvous: workers come to a job in the order of their draws (spec §8).
 
 `RendezvousQueue` is a `ports.WorkQueue` like an engine's own, so a worker cannot tell which one
 it has. It follows the calls of one kind and class, works out for each where this worker stands

@@ -1,4 +1,4 @@
-"""The embedded replica: the log and what follows from it, in SQLite beside the node (SPEC §3).
+"""The embedded replica: the log and what follows from it, in SQLite beside the node (spec §3).
 
 Reads never leave the machine. The replica is a cache of the log and can be thrown away; what may
 never happen is that it disagrees with the log unnoticed, so records, derived lanes and the cursor

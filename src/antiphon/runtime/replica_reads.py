@@ -1,4 +1,4 @@
-"""Questions to the replica: everything here is answered on this machine (SPEC §3, M20).
+"""Questions to the replica: everything here is answered on this machine (spec §3, M20).
 
 The tables and who writes them are in `antiphon.runtime.replica`.
 """

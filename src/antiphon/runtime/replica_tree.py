@@ -1,4 +1,4 @@
-"""The replica's Merkle tree: what a seal is compared with, and where paths come from (SPEC §7.5).
+"""The replica's Merkle tree: what a seal is compared with, and where paths come from (spec §7.5).
 
 One leaf per record, in sequence order. Of the tree the file keeps the full subtrees of 16 leaves
 and more, a tenth of a row per record; what lies below is hashed again from the records when it is

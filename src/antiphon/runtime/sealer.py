@@ -1,4 +1,4 @@
-"""The coordinator's seals: at most one in a bar, and none while nothing happens (SPEC §7.5).
+"""The coordinator's seals: at most one in a bar, and none while nothing happens (spec §7.5).
 
 Runs beside every full node and writes only where the node's own key is the coordinator. It waits
 for a short calm, so that a burst is covered as a whole, and for its seal to be applied before it

@@ -1,7 +1,7 @@
 """Opens the queues of a worker's kinds by the mesh's rules, and changes over when those change.
 
 To the worker a queue is a queue. Under `queue` it is the engine's own, with the jobs sifted out
-that not everybody can do; under `rendezvous` it is the company's (SPEC §8).
+that not everybody can do; under `rendezvous` it is the company's (spec §8).
 
 A job with `requires` is drawn for whatever its kind's rule is. The engine hands its call to
 anybody, so whoever gets it points those with labels to it, on the bus, and hands it back for a

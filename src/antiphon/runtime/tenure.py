@@ -1,7 +1,7 @@
 """One held lease: kept alive while the work runs, given up in time, ended once.
 
 A tenure renews at a third of its lease and stops its own work at two thirds without an
-acknowledged renewal, measured on a clock that keeps running in suspend (SPEC §7.2). Whatever it
+acknowledged renewal, measured on a clock that keeps running in suspend (spec §7.2). Whatever it
 writes names the last record it saw on the job's subject; when it loses that race it reads the
 lane again and goes on only if the lease is still its own.
 """

@@ -1,4 +1,4 @@
-"""What workers say to each other on the bus: one signed word at a time (SPEC §8, §10).
+"""What workers say to each other on the bus: one signed word at a time (spec §8, §10).
 
 A word is signed by the node it speaks of, for one kind, over the bytes as sent. It is no op, and
 nothing on the log follows from it.

@@ -3,7 +3,7 @@
 One announcement at a time per free slot: open it, claim the job with compare-and-set, read the
 lane back, confirm every control op up to the claim, run the handler, complete, read the accepted
 end, acknowledge. What is not certain to have ended is handed back, never acknowledged
-(SPEC §8): an acknowledgement proves nothing and cannot be taken back.
+(spec §8): an acknowledgement proves nothing and cannot be taken back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Manifests that people write: YAML or JSON in, the closed manifest out (SPEC §7.1).
+"""Manifests that people write: YAML or JSON in, the closed manifest out (spec §7.1).
 
 However it is spelt, the same content is the same job: order, quotes, comments and line ends leave
 no trace. What could be read in two ways is refused instead, with its place and what to write.
@@ -72,7 +72,7 @@ def alias_of(manifest: Manifest) -> str | None:
 def require_handler_call(manifest: Manifest) -> None:
     """`Malformed` for a manifest that names a handler and calls it in a way that none can answer.
 
-    A handler's arguments are one canonical JSON text (SPEC §7.1); another spelling of the same
+    A handler's arguments are one canonical JSON text (spec §7.1); another spelling of the same
     arguments would be another job.
     """
     from antiphon.runtime.handlers import call_of, call_text

@@ -1,4 +1,4 @@
-"""Bundles: a job's records, sealed, in one file that anybody can check offline (SPEC §9)."""
+"""Bundles: a job's records, sealed, in one file that anybody can check offline (spec §9)."""
 
 from __future__ import annotations
 

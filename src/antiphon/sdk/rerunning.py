@@ -1,4 +1,4 @@
-"""Running a checked job again, here, and comparing what comes out (SPEC §9).
+"""Running a checked job again, here, and comparing what comes out (spec §9).
 
 That the bytes are the same shows that the worker's result is what the command gives on this
 machine, too. That they differ shows no lie: a command may look at the clock, at chance, or at a

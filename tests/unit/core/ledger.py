@@ -1,4 +1,4 @@
-"""A log in a list, and a mesh that judges it: the smallest reader of SPEC §5.
+"""A log in a list, and a mesh that judges it: the smallest reader of spec §5.
 
 There is no compare-and-set here: whatever is put lands at the next sequence, as it would if the
 engine's own check failed. The rules alone have to hold.

@@ -1,4 +1,4 @@
-"""The hybrid clock: never twice, never back, never dragged ahead (SPEC §4.2)."""
+"""The hybrid clock: never twice, never back, never dragged ahead (spec §4.2)."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Canonical bytes: one spelling for each value, and no other accepted (SPEC §4)."""
+"""Canonical bytes: one spelling for each value, and no other accepted (spec §4)."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What holds for the whole mesh, and from where on (SPEC §7.4)."""
+"""What holds for the whole mesh, and from where on (spec §7.4)."""
 
 import pytest
 from hypothesis import given

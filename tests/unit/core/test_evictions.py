@@ -1,4 +1,4 @@
-"""Evictions: an ended job's output is kept no longer, and nothing else changes (SPEC §12)."""
+"""Evictions: an ended job's output is kept no longer, and nothing else changes (spec §12)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Names that cannot be chosen (SPEC §4)."""
+"""Names that cannot be chosen (spec §4)."""
 
 import re
 

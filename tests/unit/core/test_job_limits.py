@@ -1,4 +1,4 @@
-"""Bounds: attempts, yields, pauses, windows, leases and what a completion may say (SPEC §7.2)."""
+"""Bounds: attempts, yields, pauses, windows, leases and what a completion may say (spec §7.2)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The life of a job, told (SPEC §5, §7.2). Times are milliseconds after the beginning."""
+"""The life of a job, told (spec §5, §7.2). Times are milliseconds after the beginning."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every op in every state: what it does, or the exact reason why it does nothing (SPEC §7.2).
+"""Every op in every state: what it does, or the exact reason why it does nothing (spec §7.2).
 
 A row is one op as one node would author it; a column is a job in one state, reached as its setup
 says. A cell is the verdict, and the next state where the op takes effect.

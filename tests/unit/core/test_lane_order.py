@@ -1,4 +1,4 @@
-"""What every op on a lane must satisfy before its own rule is asked (SPEC §4.2, §5, §7.3).
+"""What every op on a lane must satisfy before its own rule is asked (spec §4.2, §5, §7.3).
 
 Time, predecessor, deps, authority, existence, order: in that sequence.
 """

@@ -1,4 +1,4 @@
-"""Any interleaving of honest, stale and hostile ops keeps the guarantees of SPEC §15.
+"""Any interleaving of honest, stale and hostile ops keeps the guarantees of spec §15.
 
 The ledger has no compare-and-set, stamps need not be honest, and authors may do anything that a
 key lets them. After every record: what was rejected changed nothing but its tail, and what was

@@ -1,4 +1,4 @@
-"""What to run, and the id that follows from nothing else (SPEC §7.1)."""
+"""What to run, and the id that follows from nothing else (spec §7.1)."""
 
 import json
 import random

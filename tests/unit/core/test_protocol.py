@@ -1,4 +1,4 @@
-"""A protocol that this code does not have stops it; nothing less does (SPEC §4.1)."""
+"""A protocol that this code does not have stops it; nothing less does (spec §4.1)."""
 
 import json
 

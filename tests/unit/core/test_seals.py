@@ -1,4 +1,4 @@
-"""Seals: what is accepted, what is refused and why, and what a leaf holds (SPEC §7.5)."""
+"""Seals: what is accepted, what is refused and why, and what a leaf holds (spec §7.5)."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Signatures: DSSE's encoding, strict Ed25519, and both forms of the block (SPEC §4)."""
+"""Signatures: DSSE's encoding, strict Ed25519, and both forms of the block (spec §4)."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Ops that are not committed yet (SPEC §5)."""
+"""Ops that are not committed yet (spec §5)."""
 
 from itertools import permutations
 

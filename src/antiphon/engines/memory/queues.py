@@ -3,7 +3,7 @@
 As JetStream does it: the queue walks the log once and lends each matching record to one member
 that has room. A loan ends by an ack (for good), by a nak or by its time, and then the record is
 lent again before anything newer. **Nothing is fenced**: an ack, nak or sign of life counts for
-the record, whoever's delivery it came from and however stale that is (SPEC §8).
+the record, whoever's delivery it came from and however stale that is (spec §8).
 
 One timer per queue, and none while nothing is lent: an idle queue costs nothing.
 """

@@ -1,4 +1,4 @@
-"""The engine that survives a power cut: every port on NATS JetStream (SPEC §3).
+"""The engine that survives a power cut: every port on NATS JetStream (spec §3).
 
 Holds what speaks NATS and nothing that decides anything about jobs. The map:
 

@@ -8,7 +8,7 @@ gaps are normal there: order and completeness come from the reads.
 
 Owns the cursor: each matching record is yielded once and in order, over lost notifications,
 reconnects and restarts of the engine. Purged ranges are skipped. A log that is shorter than the
-cursor, or that shows another record at it, is `Corrupt` (SPEC §3).
+cursor, or that shows another record at it, is `Corrupt` (spec §3).
 """
 
 from __future__ import annotations

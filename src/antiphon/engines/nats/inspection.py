@@ -2,7 +2,7 @@
 
 Owns one short-lived connection with system credentials. Only the system account tells whether
 JetStream syncs before it acknowledges, which is the difference between a log that survives a
-power cut and one that may lose two minutes (SPEC §3).
+power cut and one that may lose two minutes (spec §3).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ expiry nor after a release. Every change is a compare-and-set on the key's own s
 expired key is simply gone; a released one leaves a marker for a second.
 
 The bucket's age comes from a first record in it, which every member can read, instead of from
-the stream's administration, which members cannot (SPEC §3).
+the stream's administration, which members cannot (spec §3).
 
 Ends are whole seconds at the engine and at least one: `ttl_ms` is rounded up.
 """

@@ -2,7 +2,7 @@
 
 `Nats-Time-Stamp` headers are RFC 3339 with none to nine fraction digits (Go drops trailing
 zeros); `$JS.ACK` reply subjects carry plain nanoseconds. Both must give one integer for one
-record, on every node (SPEC §4.2), so no float and no `datetime` comes near them.
+record, on every node (spec §4.2), so no float and no `datetime` comes near them.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Owns every call to `$JS.API.STREAM…`. nats-py's dataclasses do not know the newest fields and
 drop what they do not know, so requests are written here field by field and read back field by
-field (SPEC §3).
+field (spec §3).
 
 Invariant: creating is idempotent and safe from many nodes at once; a stream that exists with
 settings that matter set otherwise is `Misconfigured`, never silently changed.

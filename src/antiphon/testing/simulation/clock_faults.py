@@ -19,7 +19,7 @@ RATES: Final = (-0.2, -0.02, 0.02, 0.2)
 """How much too fast a broken clock runs."""
 ENGINE_AHEAD_MS: Final = 600_000
 ENGINE_BACK_MS: Final = HOUR_MS
-"""What is accepted under an engine that is ahead holds everybody up for as long (SPEC §4.2)."""
+"""What is accepted under an engine that is ahead holds everybody up for as long (spec §4.2)."""
 ENGINE_JUMPED_S: Final = (2.0, 60.0)
 
 

@@ -75,7 +75,7 @@ class LineFaults(Breaker):
     def restart(self) -> None:
         """The server is killed and back at once, with an older memory of what was acknowledged.
 
-        The log is whole: it was synced before anybody was told (SPEC §3). How far the queues were
+        The log is whole: it was synced before anybody was told (spec §3). How far the queues were
         settled was not, so they hand out again what they had handed out before.
         """
         server, ground = self.ground.server, self.ground
