@@ -189,7 +189,46 @@ def undocumented(root: Path) -> list[str]:
     ]
 
 
+SPECIFICATION = Path("docs/specification.md")
+SECTION = re.compile(r"§(\d+(?:\.\d+)*)")
+CITED = re.compile(
+    r"\bspec(?:ification)? (§\d+(?:\.\d+)*(?:(?:, | and )§\d+(?:\.\d+)*)*)", re.IGNORECASE
+)
+
+
+def miscited(root: Path) -> list[str]:
+    """Sections of the specification that are cited and do not exist."""
+    page = read(root / SPECIFICATION)
+    known = set(re.findall(r"^##+ (\d+(?:\.\d+)*)\.? ", page, re.MULTILINE))
+
+    def sections(path: Path, line: str) -> Iterator[str]:
+        own = path == root / SPECIFICATION
+        for cited in [line] if own else CITED.findall(line):
+            yield from SECTION.findall(cited)
+
+    return [
+        f"{path.relative_to(root)}:{number}: {SPECIFICATION} has no section {section}"
+        for path in files(root)
+        if path.suffix in TEXT
+        for number, line in enumerate(read(path).splitlines(), 1)
+        for section in sections(path, line)
+        if section not in known
+    ]
+
+
+def cited_by_another_name(root: Path) -> list[str]:
+    """The specification in capitals was a file that no reader of this tree has."""
+    return [
+        f"{path.relative_to(root)}:{number}: cite {SPECIFICATION} as 'spec §7.2'"
+        for path in files(root)
+        if path.suffix in TEXT
+        for number, line in enumerate(read(path).splitlines(), 1)
+        if re.search(r"\bSPEC(?:\.md)?\b", line)
+    ]
+
+
 RULES = [too_long, badly_named, unfinished, printing, dead, strays, looking_up, undocumented]
+RULES += [miscited, cited_by_another_name]
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -208,6 +247,8 @@ HOUSE = {
     "src/antiphon/errors.py": DOC,
     "src/antiphon/interfaces/__init__.py": DOC,
     "src/antiphon/interfaces/cli.py": DOC + "print('hello')\n",
+    "docs/specification.md": "## 1. Who\n## 2. What\n### 2.1 Which\nSee §1 and §2.1.\n",
+    "docs/notes.md": "Spec" + " §2.1 and §1 say so; RFC 9162 §7 is another matter.\n",
 }
 
 
@@ -240,6 +281,11 @@ BREACHES = [
     (looking_up, "src/antiphon/runtime/node.py", DOC + "from .. import Mesh\n"),
     (looking_up, "src/antiphon/node.py", DOC + "import antiphon\n"),
     (undocumented, "src/antiphon/core/jobs.py", "x = 1\n"),
+    (miscited, "src/antiphon/core/jobs.py", '"""A job (spec' + ' §3)."""\n'),
+    (miscited, "src/antiphon/core/jobs.py", '"""A job (spec' + ' §1, §2.2)."""\n'),
+    (miscited, "docs/other.md", "as specification" + " §2 and §12 say\n"),
+    (miscited, "docs/specification.md", "## 1. Who\nSee §2.\n"),
+    (cited_by_another_name, "src/antiphon/core/jobs.py", '"""A job (SP' + 'EC §1)."""\n'),
     (undocumented, "chaos/stale.py", ""),
 ]
 
