@@ -28,7 +28,7 @@ CAUGHT_BY = {
     "early_ack": {"acks_are_true"},
     "no_compare_and_set": {"chained"},
     "expiry_by_local_time": {"not_early"},
-    "subject_unchecked": {"own_subject"},
+    "subject_unchecked": {"own_subject", "routed"},
     "routes_unread": {"routed"},
     "proofs_unread": {"proved"},
     "seals_unread": {"seals_are_true"},

@@ -273,7 +273,7 @@ def test_a_full_node_that_restarts_on_a_copy_that_lags_does_not_call_the_log_cut
 
 
 def test_what_an_op_depends_on_is_never_decided_by_a_copy_that_lags(tmp_path, monkeypatch):
-    monkeypatch.setattr(Network, "request", lagging("fetch", "confirm"))
+    monkeypatch.setattr(Network, "request", lagging("fetch", "fetch_many", "confirm"))
 
     async def story(world):
         peer = world.submitters[0].connect()
