@@ -10,7 +10,7 @@ from antiphon.errors import AntiphonError, Misconfigured
 from antiphon.interfaces.cli import life
 from antiphon.interfaces.cli.exits import Exit
 from antiphon.interfaces.cli.options import HomeOption, JsonOption, print_json, short_node
-from antiphon.interfaces.cli.terminal import ago, counted, out, span
+from antiphon.interfaces.cli.terminal import ago, counted, moment, out, span
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -165,6 +165,17 @@ async def _rules(mesh: Mesh) -> list[Finding]:
             f" clocks within {rules.max_drift_ms / 1000:g} s",
         )
     ]
+    rise = control.rise
+    if rise is not None:
+        findings.append(
+            Finding(
+                "warning",
+                "protocol",
+                f"{rise.protocol} is announced and holds from {moment(rise.from_ms)} on: upgrade"
+                " what does not read it; if the owner did not announce it, its key is stolen, and"
+                " 'antiphon recover' takes it back",
+            )
+        )
     if rules.authority == "open":
         findings.append(
             Finding(

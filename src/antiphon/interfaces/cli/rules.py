@@ -13,16 +13,16 @@ from antiphon.interfaces.cli.delegate import acting
 from antiphon.interfaces.cli.durations import span_ms, span_words
 from antiphon.interfaces.cli.exits import Exit, WrongUsage
 from antiphon.interfaces.cli.options import HomeOption, JsonOption, open_mesh, print_json
-from antiphon.interfaces.cli.terminal import Piece, err, out
+from antiphon.interfaces.cli.terminal import Piece, err, moment, out
 
 if TYPE_CHECKING:
     from antiphon.sdk.authority import RulesChanged
 
 MEANINGS: Final = {
-    "protocol": "Which reading of the log is in force; never lowered.",
+    "protocol": "Which reading of the log is in force; never lowered, raised with a week's notice.",
     "authority": "chain: everything needs a grant from the owner. open: for development.",
-    "max_drift_ms": "How far ahead of the engine's clock an author's may be.",
-    "horizon_ms": "Older ops are refused; ids are remembered for as long.",
+    "max_drift_ms": "How far ahead of the engine's clock an author's may be; at least 100 ms.",
+    "horizon_ms": "Older ops are refused; ids are remembered for as long; at least an hour.",
     "lease_min_ms": "No lease is shorter.",
     "lease_max_ms": "No lease is longer, whatever a job asks for.",
     "lease_ms": "What a claim begins with, unless the job says otherwise.",
@@ -127,17 +127,20 @@ async def _list(home: Path | None, *, as_json: bool) -> int:
     from antiphon.sdk.authority import rule_values
 
     async with open_mesh(home) as mesh:
-        values = rule_values((await mesh.peer.sync_control()).rules)
-    defaults = rule_values()
+        control = await mesh.peer.sync_control()
+    values, rise, defaults = rule_values(control.rules), control.rise, rule_values()
     if as_json:
         told = {
             name: {"value": value, "default": defaults[name], "meaning": MEANINGS.get(name, "")}
             for name, value in values.items()
         }
-        print_json({"rules": told})
+        announced = rise and {"protocol": rise.protocol, "from_ms": rise.from_ms}
+        print_json({"rules": told, "announced": announced})
         return Exit.OK
     rows = [_row(name, value, defaults[name]) for name, value in values.items()]
     out.table(("RULE", "VALUE", "DEFAULT", "MEANING"), rows, flexible=3, wraps=True)
+    if rise is not None:
+        out.say(f"protocol {rise.protocol} is announced and holds from {moment(rise.from_ms)} on")
     return Exit.OK
 
 
@@ -175,9 +178,12 @@ def _tell(changed: RulesChanged, wanted: dict[str, Any], differs: list[str]) -> 
             out.pieces(("✓ ", "succeeded"), (name, "strong"), (f"  {was} → {now}", ""))
         else:
             out.say(f"  {name} is {now} already")
-    if changed.seq:
-        err.pieces((f"  in force from record {changed.seq:,} on", "quiet"))
     if "protocol" in differs:
-        err.say("  nodes whose version does not read it stop here until they are upgraded")
+        err.say(
+            "  announced: it holds for what is committed from seven days on, and with it whatever"
+            " else was changed here; upgrade all nodes by then"
+        )
+    elif changed.seq:
+        err.pieces((f"  in force from record {changed.seq:,} on", "quiet"))
     if "authority" in differs:
         err.say(f"  {WARNINGS[changed.after['authority']]}")
