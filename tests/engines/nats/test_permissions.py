@@ -152,6 +152,15 @@ async def test_a_refusal_that_got_lost_in_a_reset_is_asked_for_again():
     assert logins == 2
 
 
+@pytest.mark.nats
+async def test_an_encrypted_connection_that_is_gone_has_room(tmp_path):
+    async with operated(tmp_path) as place:
+        connection = place.owner._connection
+        for _ in range(2):  # as the client does when the server ends a connection
+            connection._client._transport._io_writer.transport.close()
+        await connection.have_room()
+
+
 # --- permissions that come from a scope -------------------------------------------------------
 
 

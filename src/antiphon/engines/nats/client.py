@@ -54,7 +54,9 @@ class ReconnectingClient(Client):
     def unwritten_bytes(self) -> int:
         """What the socket has not taken yet."""
         writer = getattr(self._transport, "_io_writer", None)
-        return 0 if writer is None else int(writer.transport.get_write_buffer_size())
+        if writer is None or writer.transport.is_closing():
+            return 0  # a TLS transport that is gone cannot even be asked
+        return int(writer.transport.get_write_buffer_size())
 
     def write(self, frames: bytes) -> None:
         """Straight to the socket: ordering against nats-py's own few commands never matters."""
