@@ -53,14 +53,18 @@ class ReconnectingClient(Client):
     @property
     def unwritten_bytes(self) -> int:
         """What the socket has not taken yet."""
+        writer = self._writer
+        return 0 if writer is None else int(writer.transport.get_write_buffer_size())
+
+    @property
+    def _writer(self) -> Any:
+        """The socket's, unless it is closing: a TLS transport that is gone cannot even be asked."""
         writer = getattr(self._transport, "_io_writer", None)
-        if writer is None or writer.transport.is_closing():
-            return 0  # a TLS transport that is gone cannot even be asked
-        return int(writer.transport.get_write_buffer_size())
+        return None if writer is None or writer.transport.is_closing() else writer
 
     def write(self, frames: bytes) -> None:
         """Straight to the socket: ordering against nats-py's own few commands never matters."""
-        if self._transport is not None:
+        if self._transport is not None and self._writer is not None:
             self._transport.write(frames)
 
     async def drained(self) -> None:
