@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from antiphon.core import subjects
+from antiphon.core.bounded_cache import BoundedCache
 from antiphon.core.ucan import Chain, Selector, covers
 from antiphon.core.wallet import chains_to
 from antiphon.errors import Malformed
@@ -38,7 +39,8 @@ MAX_FILTERS: Final = 64
 """A delegation that says its kinds in more filters admits none here: a login could not name them.
 And no more are taken from others than the owner."""
 REMEMBERED: Final = 8192
-"""Delegations whose kinds are known."""
+REMEMBERED_BYTES: Final = 4 * 1024 * 1024
+"""Delegations whose kinds are known, and what their names may weigh."""
 _NO_END: Final = 2**63
 
 
@@ -178,7 +180,9 @@ def _end(chain: Chain) -> int:
     return _NO_END if chain.expires is None else chain.expires
 
 
-_known_kinds: dict[str, tuple[str, ...]] = {}
+_known_kinds: Final = BoundedCache[str, tuple[str, ...]](
+    most=REMEMBERED, most_bytes=REMEMBERED_BYTES
+)
 
 
 def _kinds_of_chain(chain: Chain) -> tuple[str, ...]:
@@ -191,9 +195,7 @@ def _kinds_of_link(link: Delegation) -> tuple[str, ...]:
     if known is None:
         found = kinds_of(link.payload.pol.source)
         known = found if len(found) <= MAX_FILTERS else ()
-        if len(_known_kinds) >= REMEMBERED:
-            del _known_kinds[next(iter(_known_kinds))]
-        _known_kinds[link.cid] = known
+        _known_kinds.put(link.cid, known, sum(map(len, known)))
     return known
 
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 APPLY_SLICE: Final = 64
 """Records that are applied before other tasks get a turn."""
+QUEUES_KEPT: Final = 4096
+"""Kinds and classes of which it is known how far their jobs were answered; the last that were."""
 LOOKS_FOR_CURSOR: Final = 6
 """How often the log is asked for what the replica has last, before it counts as cut off."""
 LONGEST_PAUSE: Final = 6
@@ -219,7 +221,10 @@ class FullNode:
         if after.job.state in HELD:
             queue = (after.job.kind, after.job.urgency)
             reached = max(after.call_tail, self.passed.get(queue, (0, 0))[0])
+            self.passed.pop(queue, None)
             self.passed[queue] = (reached, self.peer.wall.now_ms())
+            if len(self.passed) > QUEUES_KEPT:
+                del self.passed[next(iter(self.passed))]
 
     def _look_up(self, wanted: tuple[int, ...]) -> dict[int, Dep]:
         self.replica.flush()
