@@ -136,8 +136,17 @@ def test_a_revoked_machine_is_shown_out_with_a_sentence(host, machine):
     told = join(host, box, "--can", "claim", "--kind", "example.*", alias="contractor")
     with box.start("worker", "example") as worker:
         worker.line("answers")
+        job = host.run("submit", "--no-wait", "example.sleep", "600").out.strip()
+        until(lambda: host.run("show", job, "--json").json["state"] == "running")
         answer = host.run("revoke", "contractor")
         assert answer.code == 0, answer.err
+        story = host.run("show", job, "--json").json["story"]
+        (revocation,) = [line for line in story if line["op"] == "ucan.revoke"]
+        assert "the lease of" in revocation["words"]
+        assert revocation["words"] in host.run("show", job).out
+        (tenure,) = host.run("why", job, "--json").json["tenures"]
+        assert (tenure["how"], tenure["until_ms"]) == ("revoked", revocation["at_ms"])
+        assert tenure["since_ms"] < tenure["until_ms"]
         refused = box.run("jobs")
         until(lambda: box.run("doctor").code != 0, within_s=20)
     assert told["node"].startswith("did:key:")

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.core import ops, selection
 from antiphon.core.clock import pack
@@ -130,7 +131,10 @@ def explain(
     *,
     now_ms: int,
 ) -> Explanation:
-    """Explain a job from its lane (`schedule` is the accepted record) and the workers known."""
+    """Explain a job from its lane (`schedule` is the accepted record) and the workers known.
+
+    In `history` the control records that ended a tenure stand in their places (`core.lapses`).
+    """
     requires = _requires(history, job)
     need = Need(
         kind=job.kind,
@@ -141,7 +145,7 @@ def explain(
     )
     method = selection.method(control, job.kind, requires)
     because, prefix = _because(control, job.kind, requires)
-    tenures = _tenures(history, job)
+    tenures = _tenures(history)
     workers = {one.did: one for one in known}
     for tenure in tenures:
         gone = Candidate(did=tenure.node, kinds=(job.kind,), is_alive=False, free=0)
@@ -219,40 +223,40 @@ def _lots(
     return tuple(sorted(lots, key=lambda lot: lot.unfit != ""))
 
 
-def _tenures(history: Sequence[tuple[Entry, Reason]], job: Job) -> tuple[Tenure, ...]:
+def _tenures(history: Sequence[tuple[Entry, Reason]]) -> tuple[Tenure, ...]:
     """Who held the job when; what the log accepted, in its order."""
     found: list[Tenure] = []
-
-    def end(how: str, at_ms: int) -> None:
-        if found and not found[-1].how:
-            last = found[-1]
-            found[-1] = Tenure(
-                node=last.node, fence=last.fence, since_ms=last.since_ms, until_ms=at_ms, how=how
-            )
-
     for entry, verdict in history:
-        if verdict is not Reason.OK:
+        op = entry.op
+        if verdict is not Reason.OK or op is None:
             continue
-        match entry.op:
-            case ops.JobClaim(body=ops.ClaimBody(fence=None)) as claim if (
-                not found or found[-1].how or found[-1].node != claim.author
-            ):
-                end("revoked", entry.commit_ms)
-                fence = pack(claim.hlc)
-                found.append(Tenure(node=claim.author, fence=fence, since_ms=entry.commit_ms))
-            case ops.JobExpire():
-                end("expired", entry.commit_ms)
-            case ops.JobYield(body=body):
-                end(f"gave back ({body.reason})", entry.commit_ms)
-            case ops.JobComplete(body=done):
-                end(done.status, entry.commit_ms)
-            case ops.JobCancel():
-                end("cancelled", entry.commit_ms)
-            case _:
-                pass
-    if job.state is State.PENDING:
-        end("revoked", job.hlc[0])
+        is_held = bool(found) and not found[-1].how
+        if isinstance(op, ops.JobClaim):
+            if not is_held:
+                since_ms = entry.commit_ms
+                found.append(Tenure(node=op.author, fence=pack(op.hlc), since_ms=since_ms))
+        elif is_held and (how := _ending(op)):
+            found[-1] = replace(found[-1], until_ms=entry.commit_ms, how=how)
     return tuple(found)
+
+
+def _ending(op: ops.AnyOp) -> str:
+    """How an op ends a tenure, in a word or two; empty if it does not."""
+    match op:
+        case ops.JobExpire():
+            return "expired"
+        case ops.JobYield(body=body):
+            return f"gave back ({body.reason})"
+        case ops.JobComplete(body=done):
+            return done.status
+        case ops.JobCancel():
+            return "cancelled"
+        case ops.UcanRevoke():
+            return "revoked"
+        case ops.MeshEvidence():
+            return "quarantined"
+        case _:
+            return "lost its rights" if isinstance(op, ops.CONTROL_TYPES) else ""
 
 
 def _waits(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.core import ops, terms
 from antiphon.core.grants import open_token
@@ -33,8 +34,20 @@ class Line(Struct, frozen=True, kw_only=True):
 
 
 def tell(judged: Iterable[tuple[Entry, Reason]]) -> list[Line]:
-    """The story of a lane, one line per record, oldest first."""
-    return [_line(entry, verdict) for entry, verdict in judged]
+    """The story of a lane, one line per record, oldest first.
+
+    A control record among those of a lane is one that ended a tenure (`core.lapses`).
+    """
+    lines: list[Line] = []
+    holder = ""
+    for entry, verdict in judged:
+        line, op = _line(entry, verdict), entry.op
+        if verdict is Reason.OK and isinstance(op, ops.JobClaim):
+            holder = op.author
+        elif holder and isinstance(op, ops.CONTROL_TYPES):
+            line = replace(line, words=f"{line.words}: the lease of {short_node(holder)} ended")
+        lines.append(line)
+    return lines
 
 
 def _line(entry: Entry, verdict: Reason) -> Line:

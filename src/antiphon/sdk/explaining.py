@@ -10,6 +10,7 @@ from antiphon.core.explaining import Explanation, Lot, Tenure, Wait, Waits, expl
 from antiphon.core.selection import Candidate
 from antiphon.errors import Rejected
 from antiphon.runtime.presence import Card, roll_call
+from antiphon.sdk.histories import history_of
 
 if TYPE_CHECKING:
     from antiphon.runtime.peer import Peer
@@ -28,7 +29,7 @@ async def explain_job(
     if job is None or view.call is None:
         raise Rejected(f"there is no job {job_id} of kind {kind}", reason="no_job")
     known = [candidate_of(card) for card in cards if card.role == "worker"]
-    history = [(judged.entry, judged.verdict) for judged in view.history]
+    history = await history_of(peer, view)
     now_ms = peer.wall.now_ms()
     return explain(control, job, view.call.payload, history, known, now_ms=now_ms), cards
 

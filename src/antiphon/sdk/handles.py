@@ -14,6 +14,7 @@ from antiphon.runtime import client, retrying
 from antiphon.runtime.client import Ended, failure
 from antiphon.runtime.handlers import JSON, RESULT
 from antiphon.runtime.retrying import Links, links_of
+from antiphon.sdk.histories import history_of
 
 if TYPE_CHECKING:
     from antiphon.runtime.lane_reading import LaneView
@@ -71,9 +72,10 @@ class JobHandle(Generic[R]):
         return job
 
     async def story(self) -> list[Line]:
-        """Everything on the job's lane, in words, with the verdicts."""
+        """Everything on the job's lane, in words, with the verdicts, and what ended its leases."""
         view = await self.lane()
-        return tell((judged.entry, judged.verdict) for judged in view.history)
+        await self._peer.sync_control()
+        return tell(await history_of(self._peer, view))
 
     async def outputs(self) -> tuple[Output, ...]:
         """What the job wrote, by content; nothing if no run of it was completed.

@@ -4,13 +4,18 @@ from hashlib import sha256
 
 import pytest
 
-from antiphon.core import lanes
+from antiphon.core import lanes, ops
 from antiphon.core.explaining import Because, Explanation, Waits, explain
-from antiphon.core.records import open_record
+from antiphon.core.ids import short_node
+from antiphon.core.lapses import lapses
+from antiphon.core.reasons import Reason
+from antiphon.core.records import Entry, open_record
 from antiphon.core.selection import Candidate
-from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER, Author
+from antiphon.core.story import tell
+from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER, RECOVERY, Author
 from tests.unit.core.ledger import T0, Ledger, Story
 from tests.unit.core.test_authority import RENDER, Court
+from tests.unit.core.test_quarantine import show, two_faces
 
 DRAWN = {"selection": (("render", "rendezvous"),)}
 
@@ -19,18 +24,23 @@ def worker(who: Author, **fields) -> Candidate:
     return Candidate(did=who.did, **{"kinds": ("render",), **fields})
 
 
+def told_history(story: Story) -> list[tuple[Entry, Reason]]:
+    """The job's lane, and the control records that ended a tenure on it."""
+    ledger = story.ledger
+    everything = [
+        (open_record(ledger.mesh, one.seq, one.commit_ms, one.subject, one.payload), verdict)
+        for one, verdict in zip(ledger.log, ledger.verdicts, strict=True)
+    ]
+    lane = [one for one in everything if one[0].subject.endswith(story.id)]
+    ended = lapses(ledger.history, story.job, lane, before=len(ledger.log) + 1)
+    return [one for one in everything if one in lane or one[0].seq in ended]
+
+
 def explained(story: Story, *known: Candidate, at: int = 1_000) -> Explanation:
     ledger = story.ledger
     control = ledger.history.current
     job = lanes.effective(control, story.job, len(ledger.log) + 1)
-    history = [
-        (
-            open_record(ledger.mesh, record.seq, record.commit_ms, record.subject, record.payload),
-            verdict,
-        )
-        for record, verdict in zip(ledger.log, ledger.verdicts, strict=True)
-        if record.subject.endswith(story.id)
-    ]
+    history = told_history(story)
     schedule = ledger.log[job.scheduled_seq - 1].payload
     return explain(control, job, schedule, history, known, now_ms=T0 + at)
 
@@ -150,3 +160,57 @@ def test_a_sole_worker_whose_tenure_expired_is_waited_for():
     story.expire(at=7_000)
     (wait,) = explained(story, worker(ALICE), at=8_000).waits_for
     assert (wait.what, wait.until_ms) == (Waits.COOLDOWN, T0 + 12_000)
+
+
+def test_a_tenure_lasts_until_the_revocation_that_ended_it_and_the_story_tells_it():
+    court = Court()
+    first = (court.grant(OWNER, ALICE),)
+    story = court.job()
+    assert story.claim(ALICE, at=1_000, stamp=1_005, auth=first) is Reason.OK
+    court.job(word="another")
+    assert court.revoke(first[0], OWNER, at=4_000) is Reason.OK
+    revoked_at = len(court.ledger.log)
+    (tenure,) = explained(story, at=5_000).tenures
+    assert (tenure.since_ms - T0, tenure.until_ms - T0, tenure.how) == (1_005, 4_000, "revoked")
+    told = tell(told_history(story))
+    assert [line.op for line in told] == ["job.schedule", "job.claim", "ucan.revoke"]
+    assert told[-1].seq == revoked_at
+    assert told[-1].words.endswith(f"the lease of {short_node(ALICE.did)} ended")
+    # Given the right again it claims again: that is another tenure.
+    again = (court.grant(OWNER, ALICE, nonce=b"another nonce"),)
+    assert story.claim(ALICE, at=6_000, auth=again) is Reason.OK
+    assert story.claim(ALICE, at=7_000, auth=again, fence=story.fence) is Reason.OK
+    told = explained(story, at=8_000)
+    assert [(one.until_ms or T0) - T0 for one in told.tenures] == [4_000, 0]
+    assert [one.how for one in told.tenures] == ["revoked", ""]
+
+
+def test_a_revocation_of_something_else_is_no_part_of_a_jobs_story():
+    court = Court()
+    mine, other = court.grant(OWNER, ALICE), court.grant(OWNER, BOB)
+    story = court.job()
+    assert court.revoke(other, OWNER) is Reason.OK
+    assert story.claim(ALICE, auth=(mine,)) is Reason.OK
+    assert court.revoke(court.grant(OWNER, BOB, nonce=b"another nonce"), OWNER) is Reason.OK
+    complete = story.complete(ALICE, auth=(mine,))
+    assert complete is Reason.OK
+    assert court.revoke(mine, OWNER) is Reason.OK
+    assert {line.op for line in tell(told_history(story))} == {
+        "job.schedule", "job.claim", "job.complete",
+    }  # fmt: skip
+    assert [one.how for one in explained(story).tenures] == ["succeeded"]
+
+
+@pytest.mark.parametrize("how", ["quarantined", "lost its rights"])
+def test_a_tenure_also_ends_with_a_quarantine_and_with_another_owner(how):
+    court = Court()
+    chain = (court.grant(OWNER, ALICE),)
+    story = court.job()
+    assert story.claim(ALICE, at=1_000, auth=chain) is Reason.OK
+    if how == "quarantined":
+        assert show(court.ledger, two_faces(court.ledger), at=2_000) is Reason.OK
+    else:
+        body = ops.RecoverBody(owner=BOB.did, recovery=CAROL.did)
+        assert court.ledger.put(ops.MeshRecover, body, RECOVERY, at=2_000) is Reason.OK
+    (tenure,) = explained(story, at=5_000).tenures
+    assert (tenure.until_ms - T0, tenure.how) == (2_000, how)
