@@ -36,6 +36,7 @@ def test_a_failed_job_is_listed_with_its_error_and_retried_by_its_id(shell):
     assert f"repeats {job[:8]}" in shell.run("show", new).out
     told = shell.run("show", job, "--json").json
     assert told["retried_as"] == new
+    assert (told["attempts"], told["attempts_max"]) == (1, 1)
     assert shell.run("show", new, "--json").json["retry_of"] == job
 
 

@@ -101,6 +101,7 @@ def test_a_failed_job_for_programs(shell):
     assert answer.code == 1
     assert answer.json["state"] == "failed"
     assert answer.json["error"]["reason"] == "failed"
+    assert answer.json["attempts"] == 1, "as 'antiphon jobs' counts them"
     assert set(answer.json["error"]) == {"kind", "message", "reason", "hint"}
 
 

@@ -88,6 +88,12 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
         """Whether nothing can change this job any more."""
         return self.state in TERMINAL
 
+    @property
+    def tries(self) -> int:
+        """Attempts begun: those that failed, and the one that goes on or ended the job."""
+        # The tenure that exhausts a job is among its attempts already.
+        return self.attempts + (self.claimer != "" and self.outcome != "exhausted")
+
     def is_overdue(self, now_ms: int) -> bool:
         """Whether anyone may expire it at this time: strictly past its deadline."""
         if self.state in HELD:

@@ -134,8 +134,10 @@ def failure(ended: Ended) -> JobFailed:
     """The error that a caller who wanted a result gets."""
     job = ended.job
     match job.outcome:
+        case "exhausted" if job.attempts < job.attempts_max:
+            why = "gave up: workers gave it back too often"
         case "exhausted":
-            why = f"gave up after {job.attempts} attempts"
+            why = f"gave up after {job.attempts} attempt{'s' if job.attempts > 1 else ''}"
         case "expired":
             why = "nobody claimed it in time"
         case "cancelled":

@@ -48,6 +48,31 @@ def test_expiries_and_errors_use_up_the_attempts(by_rule, attempts):
     assert story.claim(BOB, at=at + 200_000) is Reason.FINISHED
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda story: story.complete(BOB),
+        lambda story: story.complete(BOB, status="failed"),
+        lambda story: story.cancel(),
+        lambda story: story.expire(at=99_000),
+        lambda story: story.give_back(BOB, reason="error"),
+    ],
+    ids=["succeeded", "failed", "cancelled", "expired", "yielded"],
+)
+def test_the_attempt_that_ends_a_job_is_a_try_as_those_before_it_are(end):
+    story = called(retry=ops.Retry(attempts=2))
+    assert story.job.tries == 0
+    assert story.claim(ALICE) is OK
+    assert story.job.tries == 1
+    assert story.give_back(ALICE, reason="error") is OK
+    assert story.claim(ALICE) is OK
+    assert story.give_back(ALICE, reason="drain") is OK
+    assert story.job.tries == 1, "giving back is no failure"
+    assert story.claim(BOB) is OK
+    assert end(story) is OK
+    assert (story.job.is_terminal, story.job.tries) == (True, 2)
+
+
 @pytest.mark.parametrize("cap", [0, 1, 3])
 def test_other_yields_have_a_cap_of_their_own_and_cost_no_attempt(cap):
     story = called(rules={"yields_max": cap}, retry=ops.Retry(attempts=1))

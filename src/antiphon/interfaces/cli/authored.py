@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from antiphon.errors import Rejected
 from antiphon.interfaces.cli.exits import WrongUsage
 from antiphon.interfaces.cli.run_command import Uploads
+from antiphon.interfaces.cli.terminal import counted
 
 if TYPE_CHECKING:
     from antiphon.interfaces.cli.awaiting import Wish
@@ -130,6 +131,6 @@ def bounds(reason: str, mesh: Mesh) -> str:
             low, high = rules.lease_min_ms / 1000, rules.lease_max_ms / 1000
             return f"a lease between {low:g} and {high:g} s"
         case "attempts":
-            return f"at most {rules.attempts_max} attempts"
+            return f"at most {counted(rules.attempts_max, 'attempt')}"
         case _:
             return ""

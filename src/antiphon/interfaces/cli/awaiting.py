@@ -112,7 +112,7 @@ def _print_end(
         "kind": job.kind,
         "state": job.state.value,
         "outcome": job.outcome,
-        "attempts": job.attempts,
+        "attempts": job.tries,
         "seconds": (job.ended_ms - job.scheduled_ms) / 1000,
         "is_new": is_new,
         **more,
@@ -243,7 +243,7 @@ def _progress(job: Job, waited_s: float, said: str) -> list[Piece]:
     if said:
         words += f", {said}"
     if job.attempts:
-        words += f", {job.attempts} of {job.attempts_max} attempts failed"
+        words += f", {job.attempts} of {counted(job.attempts_max, 'attempt')} failed"
     return [state_piece(job.state.value), (words, "quiet")]
 
 

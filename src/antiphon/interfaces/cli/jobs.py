@@ -124,7 +124,7 @@ def _letter_row(letter: DeadLetter) -> list[Piece]:
         state_piece(job.state.value),
         (job.kind, ""),
         (ago(job.ended_ms), "quiet"),
-        (f"{tries(job)}/{job.attempts_max}", "quiet"),
+        (f"{job.tries}/{job.attempts_max}", "quiet"),
         (why, ""),
     ]
 
@@ -152,15 +152,9 @@ def _row(job: Job) -> list[Piece]:
         (job.kind, ""),
         (ago(job.scheduled_ms), "quiet"),
         (took, "quiet"),
-        (f"{tries(job)}/{job.attempts_max}", "quiet"),
+        (f"{job.tries}/{job.attempts_max}", "quiet"),
         (short_node(job.claimer), "quiet"),
     ]
-
-
-def tries(job: Job) -> int:
-    """Attempts begun: those that failed, and the one that goes on or went well."""
-    is_begun = job.state in {"claimed", "running", "succeeded"} or job.outcome == "failed"
-    return job.attempts + is_begun
 
 
 def job_object(job: Job) -> dict[str, Any]:
@@ -173,7 +167,7 @@ def job_object(job: Job) -> dict[str, Any]:
         "class": job.urgency,
         "called_ms": job.scheduled_ms,
         "ended_ms": job.ended_ms or None,
-        "attempts": job.attempts,
+        "attempts": job.tries,
         "attempts_max": job.attempts_max,
         "scheduler": job.scheduler,
         "claimer": job.claimer or None,

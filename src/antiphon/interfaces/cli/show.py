@@ -13,7 +13,7 @@ from antiphon.errors import JobFailed
 from antiphon.interfaces.cli import life
 from antiphon.interfaces.cli.awaiting import narrated, say_it_goes_on
 from antiphon.interfaces.cli.exits import Exit
-from antiphon.interfaces.cli.jobs import job_object, tries
+from antiphon.interfaces.cli.jobs import job_object
 from antiphon.interfaces.cli.lookup import JobArgument, find_job
 from antiphon.interfaces.cli.options import (
     HomeOption,
@@ -23,7 +23,16 @@ from antiphon.interfaces.cli.options import (
     short,
     short_node,
 )
-from antiphon.interfaces.cli.terminal import Piece, ago, clock, moment, out, span, state_piece
+from antiphon.interfaces.cli.terminal import (
+    Piece,
+    ago,
+    clock,
+    counted,
+    moment,
+    out,
+    span,
+    state_piece,
+)
 
 if TYPE_CHECKING:
     from antiphon.sdk.dead_letters import Links
@@ -151,7 +160,7 @@ def _standing(job: Job, story: list[Line]) -> list[str]:
     words = [f"called {ago(job.scheduled_ms)}, on {moment(job.scheduled_ms)}"]
     if job.is_terminal:
         words[0] += f"; ended {span((job.ended_ms - job.scheduled_ms) / 1000)} later"
-    used = f"{tries(job)} of {job.attempts_max} attempts used"
+    used = f"{job.tries} of {counted(job.attempts_max, 'attempt')} used"
     match job.state.value:
         case "pending" if job.attempts:
             words.append(f"{used}; anyone may claim it again from {clock(job.retry_after_ms)}")

@@ -1,0 +1,26 @@
+"""What a caller who wanted a result is told instead."""
+
+import pytest
+
+from antiphon.core import ops
+from antiphon.core.reasons import Reason
+from antiphon.runtime.client import Ended, failure
+from tests.unit.core.authors import ALICE
+from tests.unit.core.ledger import Story
+
+
+@pytest.mark.parametrize(
+    "attempts, yields_max, reason, said",
+    [
+        (1, 10, "error", "gave up after 1 attempt"),
+        (2, 10, "error", "gave up after 2 attempts"),
+        (3, 1, "drain", "gave up: workers gave it back too often"),
+    ],
+)
+def test_giving_up_says_after_what(attempts, yields_max, reason, said):
+    story = Story(yields_max=yields_max)
+    assert story.schedule(retry=ops.Retry(attempts=attempts)) is Reason.OK
+    while not story.job.is_terminal:
+        assert story.claim(ALICE) is Reason.OK
+        assert story.give_back(ALICE, reason=reason) is Reason.OK
+    assert failure(Ended(story.job, (), None)).message.endswith(f": {said}")
