@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from antiphon.assembly import (
     MemoryMesh,
@@ -45,7 +45,7 @@ from antiphon.sdk.calling import call_through
 from antiphon.sdk.environment import read_environment
 from antiphon.sdk.handles import JobHandle
 from antiphon.sdk.recent import recent_jobs
-from antiphon.sdk.tasks import CallOptions, Task, split_options
+from antiphon.sdk.tasks import CallOptions, Registration, Task, kind_of, split_options
 from antiphon.sdk.watching import Event, watching
 
 if TYPE_CHECKING:
@@ -65,16 +65,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 EngineName = Literal["nats", "memory"]
-
-
-class Registration(Protocol):
-    """What `Mesh.task` returns: a decorator that knows what the function gives in the end."""
-
-    @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
-
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
 
 class Mesh:
@@ -211,16 +201,29 @@ class Mesh:
 
     # --- calling ------------------------------------------------------------------------------
 
-    def task(self, kind: str, **options: Any) -> Registration:
-        """Register a function as the handler for `kind`; its options: docs/tasks.md."""
-        check_kind(kind)
+    @overload
+    def task(self, kind: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+
+    @overload
+    def task(self, kind: Callable[P, R], /) -> Task[P, R]: ...
+
+    @overload
+    def task(self, kind: str = "", **options: Any) -> Registration: ...
+
+    def task(self, kind: str | Callable[..., Any] = "", **options: Any) -> Any:
+        """Register a function as the handler for `kind`, or for its own name: docs/tasks.md."""
+        if not isinstance(kind, str):
+            return self.task()(kind)
+        if kind:
+            check_kind(kind)
         chosen, how = split_options(options)
 
         def register(function: Callable[..., Any]) -> Task[..., Any]:
-            self._handlers.register(kind, function, how)
-            return Task(kind, function, chosen, lambda: self.peer, self._call)
+            name = kind or kind_of(function)
+            self._handlers.register(name, function, how)
+            return Task(name, function, chosen, lambda: self.peer, self._call)
 
-        return cast("Registration", register)
+        return register
 
     def use(self, hook: Hook) -> None:
         """Wrap every run of this process's workers in a hook; the first is the outermost."""

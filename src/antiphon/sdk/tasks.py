@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 from msgspec import Struct
@@ -12,12 +12,13 @@ from msgspec.structs import replace
 from antiphon.core import manifest, ops
 from antiphon.core.pacing import parse_rate
 from antiphon.core.selection import MAX_REQUIRED, check_labels
+from antiphon.core.subjects import is_kind
 from antiphon.errors import Misconfigured
 from antiphon.runtime.handlers import Handling, call_text
 from antiphon.sdk.handles import JobHandle
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from antiphon.runtime.peer import Peer
 
@@ -112,6 +113,27 @@ def split_options(options: dict[str, Any]) -> tuple[CallOptions, Handling]:
         raise Misconfigured(
             f"a task has no such option: {wrong}", hint=f"options are {', '.join(known)}"
         ) from wrong
+
+
+def kind_of(function: Callable[..., Any]) -> str:
+    """The kind of a task that was given none: its function's name."""
+    name = getattr(function, "__name__", type(function).__name__)
+    if not is_kind(name):
+        raise Misconfigured(
+            f"{name!r} is no kind, and the task was given none",
+            hint='name it: @mesh.task("report.render")',
+        )
+    return name
+
+
+class Registration(Protocol):
+    """What `Mesh.task` returns: a decorator that knows what the function gives in the end."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
 
 class Task(Generic[P, R]):

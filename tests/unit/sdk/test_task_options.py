@@ -17,6 +17,31 @@ async def test_a_task_may_run_in_a_process_of_its_own():
         assert ended.job.outcome == "succeeded"
 
 
+async def test_a_task_without_a_kind_goes_by_its_functions_name():
+    mesh = Mesh.open(engine="memory")
+
+    @mesh.task
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    @mesh.task(timeout_s=60)
+    def double(a: int) -> int:
+        return 2 * a
+
+    assert mesh.kinds == ["add", "double"]
+    assert double.options.timeout_s == 60
+    async with mesh, mesh.worker():
+        assert await (await add.submit(2, 3)).result(timeout_s=20) == 5
+        assert await (await mesh.submit("double", 4)).result(timeout_s=20) == 8
+
+
+def test_a_function_whose_name_is_no_kind_says_what_to_write():
+    mesh = Mesh.open(engine="memory")
+    with pytest.raises(Misconfigured, match="'<lambda>' is no kind") as refused:
+        mesh.task(lambda: None)
+    assert '@mesh.task("' in refused.value.hint
+
+
 async def test_a_tasks_rate_holds_and_the_workers_word_wins_over_it():
     for rates, at_least_s in ((None, 0.9), ({"example.tick": "1000/s"}, 0.0)):
         times: list[float] = []
