@@ -203,7 +203,7 @@ def test_watch_sees_what_other_processes_do(shell):
 
 
 def test_a_job_that_nobody_answers_says_what_could_be_wrong(shell):
-    answer = shell.run("submit", "example.ad", "2", "3", "--wait-timeout", "4.5")
+    answer = shell.run("submit", "example.ad", "2", "3", "--wait-timeout", "4500ms")
     assert answer.code == 4
     assert "nobody who answers the roll call runs example.ad" in answer.err
     assert "did you mean example.add?" in answer.err

@@ -11,9 +11,11 @@ from antiphon.interfaces.cli.durations import (
     beginning_in_words,
     duration_s,
     in_words,
+    seconds,
     span_ms,
     span_words,
     until_s,
+    whole_seconds,
 )
 from antiphon.interfaces.cli.exits import WrongUsage
 
@@ -164,3 +166,24 @@ def test_an_end_is_told_by_the_clock_and_by_its_distance(ahead_s, words):
 
 def test_a_beginning_is_told_likewise():
     assert beginning_in_words(int(WEDNESDAY) + DAY, WEDNESDAY) == "from Thu 12:00, in 24 hours"
+
+
+@pytest.mark.parametrize(
+    "text, length_s",
+    [("15m", 900), ("90", 90), ("1.5", 1.5), ("500ms", 0.5), ("2h", 7200), (" 0 ", 0), (0.4, 0.4)],
+)
+def test_a_length_may_have_its_unit_and_is_in_seconds_without(text, length_s):
+    assert seconds(text) == length_s
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-1", "nan", "inf", "1e9", "15 x", "999999999999"])
+def test_what_is_no_length_is_refused_with_examples(text):
+    with pytest.raises(WrongUsage, match="no length of time") as refused:
+        seconds(text)
+    assert "15m" in refused.value.hint
+
+
+def test_where_whole_seconds_count_a_part_is_one():
+    assert [whole_seconds(text) for text in ("15m", "1", "500ms", "1.2")] == [900, 1, 1, 2]
+    with pytest.raises(WrongUsage, match="no time at all"):
+        whole_seconds("0s")

@@ -6,6 +6,7 @@ works on Friday too. A weekday is never today's: on a Friday, `friday` is a week
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from datetime import UTC, date, datetime, timedelta
@@ -32,6 +33,9 @@ _TIME: Final = re.compile(
     r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2})?(Z|[+-]\d{2}:?\d{2})?", re.ASCII
 )
 _SHORT_WEEKDAY: Final = 3
+_NUMBER: Final = re.compile(r"\d{1,12}(\.\d{1,9})?", re.ASCII)
+_LEAST_S: Final = 0.001
+_LENGTHS: Final = "write 90s, 15m, 12h or 2d"
 _HOW: Final = "write 2d, 12h, 90m, friday, 2026-11-20, 2026-11-20T18:00Z or never"
 
 
@@ -56,8 +60,34 @@ def duration_s(text: str) -> int:
     """A length of time that a person named, in whole seconds."""
     length_ms = span_ms(text)
     if length_ms is None or not 1 <= length_ms // 1000 <= MAX_S:
-        raise WrongUsage(f"{text!r} is no length of time", hint="write 90s, 15m, 12h or 2d")
+        raise WrongUsage(f"{text!r} is no length of time", hint=_LENGTHS)
     return length_ms // 1000
+
+
+def seconds(given: str | float) -> float:
+    """A length of time that a person named, in seconds; a number without a unit is seconds."""
+    text = str(given)
+    length_ms = span_ms(text)
+    if length_ms is not None:
+        length_s = length_ms / 1000
+    else:
+        length_s = float(text) if _NUMBER.fullmatch(text.strip()) else -1.0
+    if not 0 <= length_s <= MAX_S:
+        raise WrongUsage(f"{text!r} is no length of time", hint=_LENGTHS)
+    return length_s
+
+
+def some_seconds(given: str | float) -> float:
+    """The same where none at all means nothing: at least a millisecond."""
+    length_s = seconds(given)
+    if length_s < _LEAST_S:
+        raise WrongUsage(f"{str(given)!r} is no time at all", hint=_LENGTHS)
+    return length_s
+
+
+def whole_seconds(given: str | float) -> int:
+    """The same in whole seconds, rounded up."""
+    return math.ceil(some_seconds(given))
 
 
 def _until(word: str, now_s: float) -> int | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from antiphon.interfaces.cli import life
+from antiphon.interfaces.cli.durations import some_seconds
 from antiphon.interfaces.cli.exits import Exit
 from antiphon.interfaces.cli.options import (
     HomeOption,
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 def nodes(
     *,
     wait: Annotated[
-        float, typer.Option("--wait", min=0.1, metavar="SECONDS", help="How long to listen.")
+        float,
+        typer.Option("--wait", parser=some_seconds, metavar="TIME", help="How long to listen."),
     ] = 0.4,
     home: HomeOption = None,
     as_json: JsonOption = False,

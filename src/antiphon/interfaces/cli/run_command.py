@@ -11,7 +11,7 @@ import typer
 from antiphon.interfaces.cli import life
 from antiphon.interfaces.cli.awaiting import Wish
 from antiphon.interfaces.cli.completion import complete_kind
-from antiphon.interfaces.cli.durations import duration_s
+from antiphon.interfaces.cli.durations import whole_seconds
 from antiphon.interfaces.cli.exits import WrongUsage
 from antiphon.interfaces.cli.offers import USUAL_KIND
 from antiphon.interfaces.cli.options import HomeOption, JsonOption, open_mesh
@@ -119,7 +119,7 @@ def run(  # noqa: PLR0913 - each option is one argument
         network=network,
         env=dict(_parse_variable(text) for text in env or ()),
         cwd=cwd,
-        timeout=timeout if timeout.startswith("P") else _seconds(timeout),
+        timeout=timeout if timeout.startswith("P") else whole_seconds(timeout),
     )
     files = [parse_input(text) for text in inputs or ()]
     anew = "antiphon run --again, with the rest as it was, runs it as a new job"
@@ -197,7 +197,3 @@ def _parse_variable(text: str) -> tuple[str, str]:
     if not equals or not name:
         raise WrongUsage(f"{text!r} is not NAME=VALUE", hint="such as --env GREETING=hello")
     return name, value
-
-
-def _seconds(text: str) -> int:
-    return int(text) if text.isdecimal() and text != "0" else duration_s(text)

@@ -28,6 +28,7 @@ from antiphon.interfaces.cli.authored import (
 )
 from antiphon.interfaces.cli.awaiting import Wish, answer
 from antiphon.interfaces.cli.completion import complete_kind
+from antiphon.interfaces.cli.durations import seconds, some_seconds, whole_seconds
 from antiphon.interfaces.cli.exits import WrongUsage
 from antiphon.interfaces.cli.options import HomeOption, JsonOption, open_mesh
 from antiphon.interfaces.cli.run_command import (
@@ -110,9 +111,9 @@ def submit(  # noqa: PLR0913 - each option is one argument
     timeout: Annotated[
         int | None,
         typer.Option(
-            min=1,
-            metavar="SECONDS",
-            help=f"How long one attempt may run. Default: {TIMEOUT_S}; a manifest has its own.",
+            parser=whole_seconds,
+            metavar="TIME",
+            help="How long one attempt may run: 90s, 15m, 2h. Default: 1h; a manifest has its own.",
         ),
     ] = None,
     attempts: Annotated[
@@ -122,15 +123,17 @@ def submit(  # noqa: PLR0913 - each option is one argument
     retry_base: Annotated[
         float,
         typer.Option(
-            min=0,
-            max=3600,
-            metavar="SECONDS",
+            parser=seconds,
+            metavar="TIME",
+            show_default="1s",
             help="Pause before the second try; doubled before each further one.",
         ),
     ] = 1.0,
     retry_cap: Annotated[
         float,
-        typer.Option(min=0, max=3600, metavar="SECONDS", help="The longest such pause."),
+        typer.Option(
+            parser=seconds, metavar="TIME", show_default="1m", help="The longest such pause."
+        ),
     ] = 60.0,
     give_up_on: Annotated[
         list[str] | None,
@@ -142,8 +145,8 @@ def submit(  # noqa: PLR0913 - each option is one argument
     lease: Annotated[
         float | None,
         typer.Option(
-            min=0.001,
-            metavar="SECONDS",
+            parser=some_seconds,
+            metavar="TIME",
             help="How long a silent worker keeps the job. Default: the mesh's rule.",
         ),
     ] = None,
@@ -161,7 +164,7 @@ def submit(  # noqa: PLR0913 - each option is one argument
     wait_timeout: Annotated[
         float | None,
         typer.Option(
-            min=0, metavar="SECONDS", help="Stop waiting after this long; the job goes on."
+            parser=seconds, metavar="TIME", help="Stop waiting after this long; the job goes on."
         ),
     ] = None,
     inputs: InputsOption = None,

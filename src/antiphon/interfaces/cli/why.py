@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from antiphon.interfaces.cli import life
+from antiphon.interfaces.cli.durations import some_seconds
 from antiphon.interfaces.cli.exits import Exit
 from antiphon.interfaces.cli.lookup import JobArgument, find_job
 from antiphon.interfaces.cli.options import (
@@ -32,7 +33,8 @@ def why(
     job: JobArgument,
     *,
     wait: Annotated[
-        float, typer.Option("--wait", min=0.1, metavar="SECONDS", help="How long to listen.")
+        float,
+        typer.Option("--wait", parser=some_seconds, metavar="TIME", help="How long to listen."),
     ] = 0.4,
     home: HomeOption = None,
     as_json: JsonOption = False,
