@@ -10,6 +10,7 @@ The branches are cut by what a caller can do about it, not by where it happened:
     │   ├── LostRace        the compare-and-set saw another last sequence
     │   ├── IdTaken         the engine holds other bytes under this message id
     │   └── Held            a key, a lease or a state directory is in use
+    │       └── PortTaken   another program listens where our server was to
     ├── Unavailable         try again later
     │   ├── OutcomeUnknown  the write may or may not be stored: read before deciding
     │   └── EngineDenied    the engine's own permissions said no
@@ -42,6 +43,7 @@ __all__ = [
     "Misconfigured",
     "OutcomeUnknown",
     "Outdated",
+    "PortTaken",
     "Rejected",
     "RetryLater",
     "Unavailable",
@@ -90,6 +92,10 @@ class IdTaken(Conflict):
 
 class Held(Conflict):
     """A lease, a lock file or a key is in someone else's hands."""
+
+
+class PortTaken(Held):
+    """Another program listens at the address that a server of ours was given."""
 
 
 class Unavailable(AntiphonError):

