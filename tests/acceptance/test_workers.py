@@ -97,6 +97,24 @@ def test_a_second_full_node_in_one_directory_is_explained(shell):
 @pytest.mark.req("S2")
 @pytest.mark.slow
 @pytest.mark.timeout(180)
+def test_a_coroutine_that_blocks_the_loop_loses_its_lease_with_a_hint(tmp_path):
+    shell = Shell(tmp_path)
+    (tmp_path / "tasks.py").write_text(
+        "import time\nfrom antiphon import Mesh\nmesh = Mesh.open()\n"
+        "@mesh.task('blocks.it')\nasync def block(seconds):\n    time.sleep(seconds)\n"
+    )
+    with shell.dev(), shell.start("worker", "tasks") as worker:
+        worker.line("answers")
+        answer = shell.run("submit", "blocks.it", "9", "--lease", "5s", "--attempts", "1")
+        assert answer.code == 1
+        assert "let its lease run out" in answer.err
+        assert worker.stop() == 0
+        told = worker.err
+    assert "end_refused" in told
+    assert "the worker's event loop stood still" in told
+    assert "asyncio.to_thread" in told
+
+
 def test_processes_share_one_state_and_none_is_special(tmp_path):
     """Two full nodes and two workers; one process of each is killed, and the work goes on.
 

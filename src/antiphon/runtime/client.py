@@ -138,6 +138,8 @@ def failure(ended: Ended) -> JobFailed:
             why = "gave up: workers gave it back too often"
         case "exhausted":
             why = f"gave up after {job.attempts} attempt{'s' if job.attempts > 1 else ''}"
+            if job.expired_fence == job.fence:
+                why += ", the last of which let its lease run out; its worker's log may say why"
         case "expired":
             why = "nobody claimed it in time"
         case "cancelled":

@@ -74,7 +74,8 @@ class Server:
             else:
                 # Somebody who cancels a job is no trouble of the worker's.
                 tell = log.info if tenure.job.outcome == "cancelled" else log.warning
-                tell("tenure_lost", job=job.job, verdict=tenure.lost.verdict.value)
+                verdict = tenure.lost.verdict.value
+                tell("tenure_lost", job=job.job, verdict=verdict, **_standstill(tenure))
                 self.stay_away(tenure.delivery, tenure.job, Reason.HELD)
                 return
         except Exception as error:
@@ -129,13 +130,13 @@ class Server:
         try:
             verdict = await self._written(tenure, kind, end, until_s)
         except TenureLost as lost:
-            log.warning("end_refused", job=tenure.job.job, op=kind.TYPE, verdict=lost.verdict.value)
+            _tell_refusal(tenure, kind, lost.verdict)
             self.stay_away(tenure.delivery, tenure.job, Reason.HELD)
             return
         except LostRace as lost_race:
             raise Unavailable(lost_race.message) from lost_race
         if not verdict.is_accepted:
-            log.warning("end_refused", job=tenure.job.job, op=kind.TYPE, verdict=verdict.value)
+            _tell_refusal(tenure, kind, verdict)
         if tenure.job.is_terminal:
             self.done += 1
             tenure.delivery.ack()
@@ -173,6 +174,23 @@ class Server:
 
     def _chance(self) -> float:
         return self.peer.entropy.random()
+
+
+def _tell_refusal(tenure: Tenure, kind: type[ops.JobOp], verdict: Reason) -> None:
+    fields = _standstill(tenure)
+    log.warning("end_refused", job=tenure.job.job, op=kind.TYPE, verdict=verdict.value, **fields)
+
+
+def _standstill(tenure: Tenure) -> dict[str, str]:
+    """Why the lease may have been lost, if nothing could renew it for so long."""
+    if not tenure.stood_still_s:
+        return {}
+    return {
+        "why": f"the worker's event loop stood still for {tenure.stood_still_s:.1f} s, so the"
+        " lease was not renewed: a coroutine blocked it, or the process was stopped",
+        "hint": "make the handler a plain 'def', which runs in a thread, or await"
+        " asyncio.to_thread(...) around what blocks",
+    }
 
 
 async def _end_of(work: asyncio.Future[Ran]) -> Ran:

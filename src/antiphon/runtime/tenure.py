@@ -71,6 +71,7 @@ class Tenure:
         self.lost: TenureLost | None = None
         self.is_out_of_time = False
         """Whether the work was stopped because it took longer than it may."""
+        self._late_s = 0.0
         self._renewed_boot_s = self._claimed_boot_s = claimed_boot_s
         self._lease_ms = job.tenure_lease_ms
         self._loan_s = loan_s
@@ -91,6 +92,11 @@ class Tenure:
     def held_ms(self) -> int:
         """How long the job has been held by now."""
         return max(round((self.peer.wall.boot_s() - self._claimed_boot_s) * 1000), 0)
+
+    @property
+    def stood_still_s(self) -> float:
+        """For how long the loop could not renew; 0 unless that was long enough to lose a lease."""
+        return self._late_s if self._late_s >= self._period_s else 0.0
 
     # --- keeping ------------------------------------------------------------------------------
 
@@ -115,6 +121,7 @@ class Tenure:
 
     def release(self) -> None:
         """Stop keeping."""
+        self._notice_lateness()
         self._work = None
         self._keeper.drop(self)
         if self._following is not None:
@@ -124,12 +131,21 @@ class Tenure:
     def _move_on(self, now_s: float) -> None:
         # Half a period: a renewal that failed is tried once more before it is time to stop.
         if now_s >= self._next_s or self._next_s == math.inf:
-            pause_s = min(self._lease_ms / 1000 * RENEW_AT / 2, self._loan_s / 3)
-            self._next_s = now_s + pause_s
+            self._next_s = now_s + min(self._period_s, self._loan_s / 3)
         self.due_s = min(self._next_s, self._limit_s, self._follow_s)
+
+    @property
+    def _period_s(self) -> float:
+        return self._lease_ms / 1000 * RENEW_AT / 2
+
+    def _notice_lateness(self) -> None:
+        """A look that comes late was kept waiting by something in the loop."""
+        late_s = asyncio.get_running_loop().time() - self.due_s
+        self._late_s = max(self._late_s, late_s)
 
     def look(self) -> None:
         """Stop, follow, renew or prolong, whichever is due."""
+        self._notice_lateness()
         work = self._work
         if work is None or work.done():
             self._keeper.drop(self)

@@ -24,3 +24,11 @@ def test_giving_up_says_after_what(attempts, yields_max, reason, said):
         assert story.claim(ALICE) is Reason.OK
         assert story.give_back(ALICE, reason=reason) is Reason.OK
     assert failure(Ended(story.job, (), None)).message.endswith(f": {said}")
+
+
+def test_a_lease_that_ran_out_is_named_as_the_cause():
+    story = Story()
+    assert story.schedule(retry=ops.Retry(attempts=1)) is Reason.OK
+    assert story.claim(ALICE) is Reason.OK
+    assert story.expire(at=60_000) is Reason.OK
+    assert "let its lease run out" in failure(Ended(story.job, (), None)).message
