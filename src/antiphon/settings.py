@@ -24,6 +24,8 @@ from antiphon.core.selection import MAX_WEIGHT, check_labels, split_labels
 from antiphon.errors import Misconfigured
 
 PREFIX: Final = "ANTIPHON_"
+MEMORY: Final = "memory"
+"""In place of an address: the mesh is inside the process that opens it."""
 KEYS_OF_PEOPLE: Final = frozenset({"owner", "recovery", "machine"})
 """Keys that a service must not sit on: commands take them for a moment."""
 
@@ -65,7 +67,8 @@ class Settings(BaseSettings):
         description="Id of the only mesh that this machine may open. Unset: any.",
     )
     engine: str | None = Field(
-        default=None, description="Engine URL. Unset: the state directory's."
+        default=None,
+        description="Engine URL, or `memory`: inside the process. Unset: the state directory's.",
     )
     engine_token: SecretStr | None = Field(
         default=None, description="Token to log in to the engine with."
@@ -163,10 +166,12 @@ class Settings(BaseSettings):
     @field_validator("engine")
     @classmethod
     def _check_engine(cls, value: str | None) -> str | None:
+        if value == MEMORY:
+            return value
         for url in value.split(",") if value is not None else ():
             parts = urlsplit(url.strip())
             if parts.scheme not in {"nats", "tls"} or not parts.hostname:
-                raise ValueError("an engine's address looks like nats://host:4222")
+                raise ValueError("an engine is an address like nats://host:4222, or 'memory'")
             if parts.username is not None or parts.password is not None:
                 raise ValueError("an address is shown to people: credentials do not belong in it")
         return value

@@ -51,6 +51,14 @@ def test_a_machine_that_is_for_another_mesh_does_not_open_this_one(shell):
     assert shell.mesh in answer.err
 
 
+@pytest.mark.parametrize("words", ["submit example.add 1 2", "jobs", "who", "worker example"])
+def test_no_command_runs_on_a_mesh_in_its_own_memory(shell, words):
+    answer = shell.run(*words.split(), ANTIPHON_ENGINE="memory")
+    assert answer.code == 3
+    assert "memory" in answer.err
+    assert "unset ANTIPHON_ENGINE" in answer.err
+
+
 @pytest.mark.req("M17")
 def test_the_doctor_says_who_coordinates_and_that_it_answers(shell):
     told = shell.run("doctor", "--json").json

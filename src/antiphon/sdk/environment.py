@@ -46,8 +46,19 @@ class Environment(Struct, frozen=True, kw_only=True):
         """The key that the process's worker or full node uses; None for a free one."""
         return f"{self.node}-{role}" if self.node else None
 
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether a mesh that nothing else is said about lives in the process that opens it."""
+        return self.engine == "memory"
+
     def home(self, explicit: Path | None) -> Home:
         """The state directory that applies here, with its engine and replica as set."""
+        if self.is_in_memory:
+            raise Misconfigured(
+                "ANTIPHON_ENGINE is memory: such a mesh lives inside one program, and this one"
+                " needs a server",
+                hint="unset ANTIPHON_ENGINE",
+            )
         found = Home.find(explicit)
         if self.engine is None and self.replica is None:
             return found

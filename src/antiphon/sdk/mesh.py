@@ -37,7 +37,7 @@ from antiphon.core.story import Line
 from antiphon.core.subjects import check_kind
 from antiphon.errors import Held, Misconfigured
 from antiphon.runtime.attendance import Standing, ask_once
-from antiphon.runtime.handlers import Handlers, call_text
+from antiphon.runtime.handlers import Handlers
 from antiphon.runtime.home import Home
 from antiphon.runtime.presence import Card, roll_call
 from antiphon.runtime.replica import Replica
@@ -88,17 +88,19 @@ class Mesh:
     def open(
         cls,
         *,
-        engine: EngineName = "nats",
+        engine: EngineName | None = None,
         home: Path | str | None = None,
         role: str = "client",
         key: str | None = None,
     ) -> Self:
         """Describe which mesh; `async with` connects to it.
 
-        `home` is the state directory (default: `ANTIPHON_HOME`, or the nearest `.antiphon`).
-        `role` names the keys that this process may use; `key` names exactly one, and so does
-        `ANTIPHON_NODE`.
+        `engine` is `nats`, unless `ANTIPHON_ENGINE` says `memory` and no `home` is given. `home`
+        is the state directory (default: `ANTIPHON_HOME`, or the nearest `.antiphon`). `role` names
+        the keys that this process may use; `key` names exactly one, and so does `ANTIPHON_NODE`.
         """
+        if engine is None:
+            engine = "memory" if home is None and read_environment().is_in_memory else "nats"
         if home is None:
             from antiphon.settings import load
 
@@ -249,15 +251,7 @@ class Mesh:
     ) -> JobHandle[Any]:
         """The same with the arguments as values, so that no name among them is taken."""
         chosen = options or CallOptions()
-        job = manifests.author(
-            {
-                "command": [f"@{check_kind(kind)}"],
-                "args": [call_text(tuple(args), dict(kwargs))],
-                "timeout": chosen.timeout_s,
-            }
-        )
-        if not chosen.once:
-            job = manifests.with_nonce(job, self.peer.entropy.token(16).hex())
+        job = chosen.manifest(check_kind(kind), tuple(args), dict(kwargs), self.peer.entropy)
         return await self.submit_manifest(kind, job, options=chosen)
 
     async def submit_manifest(

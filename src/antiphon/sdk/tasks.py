@@ -9,7 +9,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core import manifest, ops
+from antiphon.core import manifest as manifests
+from antiphon.core import ops
 from antiphon.core.pacing import parse_rate
 from antiphon.core.selection import MAX_REQUIRED, check_labels
 from antiphon.core.subjects import is_kind
@@ -20,6 +21,8 @@ from antiphon.sdk.handles import JobHandle
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
+    from antiphon.core.manifest import Manifest
+    from antiphon.ports import Entropy
     from antiphon.runtime.peer import Peer
 
 P = ParamSpec("P")
@@ -77,7 +80,20 @@ class CallOptions(Struct, frozen=True, kw_only=True):
     requires: tuple[str, ...] = ()
     """Labels that a worker must have: `"gpu=a100"`, or `"gpu"` for any (docs/selection.md)."""
 
-    def schedule(self, kind: str, job: manifest.Manifest) -> ops.ScheduleBody:
+    def manifest(
+        self, kind: str, args: tuple[Any, ...], kwargs: dict[str, Any], entropy: Entropy
+    ) -> Manifest:
+        """What one call of a handler runs: another job each time, unless it is `once`."""
+        job = manifests.author(
+            {
+                "command": [f"@{kind}"],
+                "args": [call_text(args, kwargs)],
+                "timeout": self.timeout_s,
+            }
+        )
+        return job if self.once else manifests.with_nonce(job, entropy.token(16).hex())
+
+    def schedule(self, kind: str, job: Manifest) -> ops.ScheduleBody:
         """The body of the op that calls this job."""
         retry = self.retry
         if self.attempts is not None:
@@ -161,14 +177,5 @@ class Task(Generic[P, R]):
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Call the task on the mesh; returns once the call is committed."""
-        peer = self._peer()
-        job = manifest.author(
-            {
-                "command": [f"@{self.kind}"],
-                "args": [call_text(args, kwargs)],
-                "timeout": self.options.timeout_s,
-            }
-        )
-        if not self.options.once:
-            job = manifest.with_nonce(job, peer.entropy.token(16).hex())
+        job = self.options.manifest(self.kind, args, kwargs, self._peer().entropy)
         return await self._call(self.options.schedule(self.kind, job))

@@ -63,6 +63,23 @@ async def test_a_state_directory_of_another_mesh_than_expected_is_refused(monkey
 
 
 @pytest.mark.req("S17")
+async def test_a_program_runs_in_memory_where_the_environment_says_so(monkeypatch, home):
+    monkeypatch.setenv("ANTIPHON_ENGINE", "memory")
+    mesh = Mesh.open()
+
+    @mesh.task
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    async with mesh, mesh.worker():
+        assert await (await add.submit(2, 3)).result(timeout_s=20) == 5
+    assert mesh.engine == "memory"
+    with pytest.raises(Misconfigured, match="lives inside one program") as refused:
+        await enter(Mesh.open(home=home.path))
+    assert refused.value.hint == "unset ANTIPHON_ENGINE"
+
+
+@pytest.mark.req("S17")
 async def test_a_process_uses_the_key_that_it_is_named_after(monkeypatch, home):
     monkeypatch.setenv("ANTIPHON_NODE", "gpu-box")
     for mesh in (Mesh.open(home=home.path), Mesh.open(home=home.path, key="by-hand")):

@@ -32,7 +32,7 @@ def find_mesh(target: str) -> Mesh:
 
         ours = Mesh.open()
         add_tasks(ours)
-        return ours
+        return _usable(ours, target)
     where, _, name = target.partition(":")
     module = _import(where)
     if name:
@@ -62,7 +62,7 @@ def _usable(mesh: Mesh, where: str) -> Mesh:
     if mesh.engine == "memory":
         raise Misconfigured(
             f"the mesh in {where} lives in memory: no other process could call it",
-            hint="write Mesh.open() without engine='memory'",
+            hint="write Mesh.open() without engine='memory', and unset ANTIPHON_ENGINE",
         )
     if not mesh.kinds:
         raise Misconfigured(
