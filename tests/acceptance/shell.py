@@ -88,7 +88,8 @@ class Shell:
     def __init__(self, directory: Path, **env: str) -> None:
         self.directory = directory
         self.env = {key: value for key, value in os.environ.items() if "ANTIPHON" not in key}
-        self.env |= {"NO_COLOR": "1", **env}
+        # A terminal in another locale is told everything in ASCII.
+        self.env |= {"NO_COLOR": "1", "LC_ALL": "C.UTF-8", **env}
 
     @property
     def home(self) -> Path:

@@ -84,3 +84,12 @@ def test_a_ticket_can_be_copied_from_a_terminal_in_one_piece(shell):
 
 def test_a_mesh_that_is_founded_and_not_hosted_says_how_to_host_it(shell):
     assert "  antiphon up\n" in shell.run("init", "--no-up").out
+
+
+def test_in_the_c_locale_everything_is_ascii(tmp_path):
+    shell = Shell(tmp_path, LC_ALL="C")
+    seen = shell.on_screen("verify", "nothing")
+    assert seen.startswith("x nothing cannot be read")
+    assert shell.on_screen("run", "--help").isascii()
+    piped = shell.run("verify", "nothing", PYTHONIOENCODING="ascii")
+    assert piped.err.startswith("x nothing cannot be read")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import sys
@@ -44,6 +43,7 @@ from antiphon.interfaces.cli import (
     worker,
 )
 from antiphon.interfaces.cli.exits import EPILOG, Exit, WrongUsage, complain
+from antiphon.interfaces.cli.plain import make_readable
 
 app = typer.Typer(
     name="antiphon",
@@ -114,8 +114,7 @@ def run() -> int:
     """Run the command that was typed; whatever goes wrong ends in a sentence and a code."""
     as_json = _wants_json(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+        make_readable(stream)
     try:
         code = app(standalone_mode=False)
         sys.stdout.flush()

@@ -24,7 +24,7 @@ def revoke(
     targets: Annotated[
         list[str],
         typer.Argument(
-            metavar="GRANT|NODE…",
+            metavar="GRANT|NODE...",
             help="Grants by the end of their id, or nodes by name: 'antiphon who' shows both.",
             show_default=False,
         ),

@@ -50,7 +50,7 @@ def rules(
     changes: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME=VALUE]…",
+            metavar="[NAME=VALUE]...",
             help="Rules to change: lease_ms=30s. Without: list them all.",
             show_default=False,
         ),

@@ -107,7 +107,7 @@ def run(  # noqa: PLR0913 - each option is one argument
     \b
     Examples:
       antiphon run -- sh -c 'echo hello'
-      antiphon run --input data.csv --output 'out/*' -- python3 -c '…'
+      antiphon run --input data.csv --output 'out/*' -- ./convert.py data.csv
       antiphon run --secret token --network --timeout 15m -- ./deploy.sh
     """  # noqa: D301 - \b keeps the lines apart
     from antiphon.sdk.commands import command

@@ -132,7 +132,8 @@ class Voice:
         if not self.can_rewrite:
             return
         line = joined(pieces)
-        line.truncate(max(self.console.width - 1, 1), overflow="ellipsis")
+        # In ASCII the ellipsis is three columns wide.
+        line.truncate(max(self.console.width - 3, 1), overflow="ellipsis")
         self.erase()
         self.console.print(line, end="", no_wrap=True)
 
