@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    __version__: str
+
     from antiphon.core.jobs import Job, State
     from antiphon.core.manifest import Manifest
     from antiphon.core.reasons import Reason
@@ -88,6 +90,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from antiphon.runtime.host import installed_version
+
+        return installed_version()
     where = _WHERE.get(name)
     if where is None:
         raise AttributeError(f"module 'antiphon' has no attribute {name!r}")
@@ -95,4 +101,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, "__version__"]

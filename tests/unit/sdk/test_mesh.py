@@ -1,6 +1,7 @@
 """The SDK in one process: what a program that imports `antiphon` sees."""
 
 import asyncio
+from importlib import metadata
 
 import pytest
 
@@ -14,6 +15,11 @@ def test_every_public_name_can_be_imported():
         assert getattr(antiphon, name).__name__ == name
     with pytest.raises(AttributeError):
         antiphon.no_such_name  # noqa: B018
+
+
+def test_the_package_knows_its_version():
+    assert antiphon.__version__ == metadata.version("antiphon")
+    assert "__version__" in dir(antiphon)
 
 
 async def test_a_task_submitted_is_answered_by_the_worker():
