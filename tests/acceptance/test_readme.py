@@ -92,7 +92,7 @@ def test_two_machines_work_as_typed(tmp_path):
         given = [ticket if word == "TICKET" else word for word in join]
         with there.start(*given) as worker:
             worker.line("joined mesh 'farm'")
-            worker.line("works on example.*; reads example.*")
+            worker.line("may      claim example.*; until")
             worker.line("answers example.add")
             assert here.run("submit", "example.add", "2", "3").out == "5\n"
             assert worker.stop() == 0

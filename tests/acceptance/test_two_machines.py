@@ -48,7 +48,7 @@ def test_three_commands_to_a_second_machines_first_job(host, machine):
     box = machine("box")
     with box.start("join", ticket, "--work", "example") as worker:
         worker.line("joined mesh 'farm'")
-        assert "works on example.*; reads example.*" in worker.line("works on")
+        worker.line("may      claim example.*; until ")
         worker.line("answers example.add")
         answer = host.run("submit", "example.add", "2", "3")
         assert answer.out == "5\n"
@@ -62,6 +62,25 @@ def test_three_commands_to_a_second_machines_first_job(host, machine):
         assert "command" in refused.err
         assert "antiphon who" in refused.err
         assert worker.stop() == 0
+
+
+@pytest.mark.parametrize(
+    "right, may, to_type",
+    [
+        ("claim", "claim example.*", ["antiphon worker MODULE"]),
+        ("schedule", "schedule example.*", ["antiphon submit KIND"]),
+        ("read", "read example.*", ["antiphon jobs"]),
+        ("all", "everything with example.*", ["worker", "submit"]),
+    ],
+)
+def test_a_machine_that_joins_is_told_what_it_may_do(host, machine, right, may, to_type):
+    ticket = ticket_for(host, "--can", right, "--kind", "example.*", "--until", "2d")
+    answer = machine("told").run("join", ticket)
+    assert answer.code == 0, answer.err
+    assert f"  may      {may}; until " in answer.out
+    typed = [line for line in answer.out.splitlines() if line.startswith("  antiphon ")]
+    assert len(typed) == len(to_type)
+    assert all(word in line for word, line in zip(to_type, typed, strict=True))
 
 
 def test_state_directories_are_private_and_no_secret_is_in_an_argument_list(host, machine):

@@ -22,7 +22,7 @@ from antiphon.core.grants import token_of
 from antiphon.core.ids import short_node
 from antiphon.core.jobs import HELD, Job
 from antiphon.core.scope import admits, filter_of, kinds_of
-from antiphon.core.terms import RIGHTS, Terms
+from antiphon.core.terms import RIGHTS, Terms, rights_of
 from antiphon.core.ucan import Verdict
 from antiphon.core.wallet import chains_to
 from antiphon.core.worth import Grant, State
@@ -34,6 +34,7 @@ from antiphon.sdk.holdings import (
     Holdings,
     find_node,
     in_words,
+    own_grants,
     require_standing,
     rights_in_words,
     who,
@@ -310,8 +311,10 @@ __all__ = [
     "grant",
     "in_words",
     "may_claim",
+    "own_grants",
     "revoke",
     "rights_in_words",
+    "rights_of",
     "route",
     "rule_values",
     "rules",

@@ -17,14 +17,13 @@ from antiphon.core import ops
 from antiphon.core.genealogy import Genealogy, trace
 from antiphon.core.ids import public_key_of, short_node
 from antiphon.core.terms import rights_of
+from antiphon.core.worth import Grant, State
 from antiphon.errors import Conflict, Held, LostRace, Rejected
 from antiphon.runtime.peer import commit_control
 from antiphon.sdk.mesh import Mesh
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
-
-    from antiphon.core.worth import Grant
 
 OWNER_KEY: Final = "owner"
 MACHINE_KEY: Final = "machine"
@@ -95,6 +94,14 @@ async def who(mesh: Mesh) -> Holdings:
         tree=trace(control, now_s),
         now_s=now_s,
     )
+
+
+async def own_grants(home: Path) -> tuple[Grant, ...]:
+    """What the machine of a state directory holds now, by everything that is on the log."""
+    async with with_authority(home) as mesh:
+        held = await who(mesh)
+    live = (one for one in held.tree.grants() if one.state is State.LIVE)
+    return tuple(one for one in live if one.audience == held.me)
 
 
 # Rights that another one carries with it, and so go without saying.

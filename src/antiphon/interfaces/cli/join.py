@@ -7,10 +7,11 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from antiphon.errors import AntiphonError
 from antiphon.interfaces.cli import life, worker
 from antiphon.interfaces.cli.durations import in_words
 from antiphon.interfaces.cli.exits import Exit
@@ -20,7 +21,18 @@ from antiphon.interfaces.cli.terminal import err, out
 from antiphon.interfaces.cli.up import place_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from antiphon.sdk.authority import Grant
     from antiphon.sdk.hosting import Access, Ticket
+
+NEXT: Final = (
+    ("claim", "Answer calls", "antiphon worker MODULE, or antiphon worker --commands KIND"),
+    ("schedule", "Call jobs", "antiphon submit KIND ARGS"),
+)
+"""What a machine with some right can do, and what to type."""
+READERS: Final = ("Look at jobs", "antiphon jobs")
+"""The same for one that has neither of these."""
 
 
 def join(
@@ -62,7 +74,11 @@ def join(
 
     async def knock() -> int:
         access = await redeem(Home(place), opened, alias=alias or socket.gethostname()[:64])
-        _tell(opened, access, place, is_working=is_working, as_json=as_json)
+        grants = await _granted(place)
+        if as_json:
+            _tell_program(opened, access, place, grants)
+        else:
+            _tell(opened, place, grants, is_working=is_working)
         return Exit.OK
 
     code = life.run(knock())
@@ -92,37 +108,62 @@ def _text(ticket: str) -> str:
     return ticket
 
 
-def _tell(ticket: Ticket, access: Access, place: Path, *, is_working: bool, as_json: bool) -> None:
-    from antiphon.sdk.mesh import Home
+async def _granted(place: Path) -> tuple[Grant, ...]:
+    """What this machine may do; nothing if the mesh cannot be asked now."""
+    from antiphon.sdk.authority import own_grants
 
-    node = Home(place).signer("machine").did
+    try:
+        return await own_grants(place)
+    except AntiphonError:
+        return ()  # the ticket is spent and this machine a member: joining did not fail
+
+
+def _tell_program(ticket: Ticket, access: Access, place: Path, grants: Sequence[Grant]) -> None:
+    from antiphon.sdk.authority import rights_of
+
     scope = access.scope
-    if as_json:
-        told = None if scope is None else {"reads": scope.reads, "works": scope.works}
-        print_json(
-            {
-                "event": "joined",
-                "mesh": ticket.mesh,
-                "name": ticket.name,
-                "node": node,
-                "owner": ticket.owner,
-                "scope": told,
-                "home": str(place),
-            }
-        )
-        return
-    out.say(f"joined mesh {ticket.name!r} ({ticket.mesh}) as {short_node(node)}")
+    told = None if scope is None else {"reads": scope.reads, "works": scope.works}
+    print_json(
+        {
+            "event": "joined",
+            "mesh": ticket.mesh,
+            "name": ticket.name,
+            "node": _machine(place),
+            "owner": ticket.owner,
+            "scope": told,
+            "may": [
+                {"right": rights_of(one.command), "kinds": one.kinds, "until_s": one.ends_s}
+                for one in grants
+            ],
+            "home": str(place),
+        }
+    )
+
+
+def _tell(ticket: Ticket, place: Path, grants: Sequence[Grant], *, is_working: bool) -> None:
+    from antiphon.sdk.authority import in_words as rights
+    from antiphon.sdk.authority import rights_of
+
+    out.say(f"joined mesh {ticket.name!r} ({ticket.mesh}) as {short_node(_machine(place))}")
     out.say(f"  state    {place}")
     out.say(f"  engine   {ticket.engine}")
-    if scope is not None:
-        may = ", ".join(_plain(one) for one in scope.works) or "nothing"
-        reads = ", ".join(_plain(one) for one in scope.reads) or "nothing"
-        out.say(f"  works on {may}; reads {reads}; {in_words(scope.until_s, int(time.time()))}")
-    if not is_working:
+    if not grants:
+        out.say("  may      antiphon who shows what")
+        return
+    ends = [one.ends_s for one in grants if one.ends_s is not None]
+    until = in_words(min(ends, default=None), int(time.time()))
+    out.hanging([("  may      ", "")], [(f"{rights(grants)}; {until}", "")])
+    if is_working:
+        return
+    held = {rights_of(one.command) for one in grants}
+    fitting = [(what, how) for right, what, how in NEXT if held & {right, "all", "all jobs"}]
+    for what, how in fitting or [READERS]:
         out.say("")
-        out.say("Answer calls from here:")
-        out.say("  antiphon worker MODULE, or antiphon worker --commands KIND")
+        out.say(f"{what} from here:")
+        out.say(f"  {how}")
 
 
-def _plain(kind_filter: str) -> str:
-    return kind_filter[:-1] + "*" if kind_filter.endswith(">") else kind_filter
+def _machine(place: Path) -> str:
+    from antiphon.sdk.mesh import Home
+
+    return Home(place).signer("machine").did
