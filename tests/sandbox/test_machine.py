@@ -1,6 +1,7 @@
 """What the machine offers: cgroups, uids for jobs, and what `probe` makes of it."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from antiphon.errors import Misconfigured, Unavailable
 from antiphon.sandbox import abilities, cgroups, job_uids, probe
 from antiphon.sandbox.cgroups import Group, Parent
+from antiphon.sandbox.programs import find_bwrap
 
 # --- cgroups ---------------------------------------------------------------------------------
 
@@ -148,6 +150,7 @@ def programs(folder: Path, **scripts: str) -> str:
 
 def test_a_machine_without_bubblewrap_is_told_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(abilities, "_PATH", programs(tmp_path))
+    monkeypatch.setenv("PATH", "")
     found = probe()
     assert not found.can_shut_in
     assert "not installed" in found.problems[0]
@@ -176,6 +179,60 @@ def test_a_trial_that_fails_is_quoted(tmp_path, monkeypatch):
     assert found.problems == ("a trial failed: bwrap: No permissions",)
     assert found.remedies
     assert not found.can_shut_in
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch, able):
+    """A folder with bubblewrap in it, on PATH, on a machine that has it nowhere else."""
+    folder = tmp_path / "bin"
+    folder.mkdir(mode=0o755)
+    shutil.copy(able.tools.bwrap, folder / "bwrap")
+    monkeypatch.setenv("PATH", f"{folder}:/nonexistent")
+    monkeypatch.setattr(abilities, "find_bwrap", lambda _: find_bwrap("/nonexistent"))
+    return folder
+
+
+def test_bubblewrap_may_lie_elsewhere_on_the_path(elsewhere):
+    found = probe()
+    assert found.can_shut_in, found.problems
+    assert found.tools.bwrap == str(elsewhere / "bwrap")
+
+
+def test_a_link_to_it_is_as_good(elsewhere, tmp_path, monkeypatch):
+    links = tmp_path / "links"
+    links.mkdir(mode=0o755)
+    (links / "bwrap").symlink_to(elsewhere / "bwrap")
+    monkeypatch.setenv("PATH", str(links))
+    assert probe().can_shut_in
+    elsewhere.chmod(0o777)
+    assert f"others could change {elsewhere}" in probe().problems[0]
+
+
+@pytest.mark.parametrize("what", ["file", "folder", "above", "owner"])
+def test_one_that_others_could_change_is_not_used(elsewhere, what):
+    path = {"folder": elsewhere, "above": elsewhere.parent}.get(what, elsewhere / "bwrap")
+    if what == "owner":
+        if os.geteuid() != 0:
+            pytest.skip("only root can give a file away")
+        os.chown(path, 12345, 12345)
+    else:
+        path.chmod(0o757 if path.is_dir() else 0o775)
+    found = probe()
+    assert not found.can_shut_in
+    assert f"is not used, since others could change {path}" in found.problems[0]
+    assert found.remedies == (abilities.INSTALL,)
+
+
+def test_a_sticky_directory_above_it_is_no_danger(elsewhere):
+    elsewhere.parent.chmod(0o1777)
+    assert probe().can_shut_in
+
+
+def test_no_relative_folder_is_looked_into(elsewhere, monkeypatch):
+    monkeypatch.chdir(elsewhere)
+    for path in ("", ".", "../bin", ":"):
+        monkeypatch.setenv("PATH", path)
+        assert "not installed" in probe().problems[0]
 
 
 def test_this_machine(able):

@@ -23,10 +23,11 @@ from antiphon.errors import AntiphonError, Misconfigured
 from antiphon.sandbox import bubblewrap, cgroups, job_uids, seccomp
 from antiphon.sandbox.commands import MIB, Command, Limits
 from antiphon.sandbox.open_files import OpenFiles
+from antiphon.sandbox.programs import USUAL, find_bwrap
 
 INSTALL: Final = "install it: apt-get install bubblewrap (or dnf, pacman, apk: the same name)"
 _NEEDED: Final = ("--args", "--clearenv", "--perms", "--size", "--file")
-_PATH: Final = "/usr/bin:/bin:/usr/local/bin:/usr/sbin:/sbin"
+_PATH: Final = USUAL
 _TRIAL_S: Final = 10.0
 _TRIAL: Final = Command(
     argv=("true",),
@@ -97,9 +98,9 @@ def probe() -> Abilities:
 
 def _tools() -> tuple[bubblewrap.Tools | None, str, str]:
     """The programs, or what is wrong and what to do about it."""
-    bwrap = shutil.which("bwrap", path=_PATH)
+    bwrap, why = find_bwrap(_PATH)
     if bwrap is None:
-        return None, "bubblewrap (bwrap) is not installed", INSTALL
+        return None, why or "bubblewrap (bwrap) is not installed", INSTALL
     version, manual = _said(bwrap, "--version"), _said(bwrap, "--help")
     known = re.fullmatch(r"bubblewrap ([0-9.]+)", version.strip())
     absent = [option for option in _NEEDED if f"{option} " not in manual]
@@ -123,7 +124,7 @@ def _tools() -> tuple[bubblewrap.Tools | None, str, str]:
 
 def _said(program: str, option: str) -> str:
     try:
-        done = subprocess.run(  # noqa: S603 - a program found on a fixed path
+        done = subprocess.run(  # noqa: S603 - a program that nobody else can change
             [program, option],
             capture_output=True,
             text=True,
