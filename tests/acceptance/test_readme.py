@@ -6,10 +6,12 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from antiphon.interfaces.cli.application import app
 from tests.acceptance.shell import Shell
 from tests.runtime.sandboxed import require_sandbox
 
@@ -19,10 +21,14 @@ README = (ROOT / "README.md").read_text()
 pytestmark = pytest.mark.nats
 
 
-def typed_in(section: str) -> list[list[str]]:
+def section(title: str, text: str = README) -> str:
+    """What stands below a heading."""
+    return re.search(rf"^## {re.escape(title)}$(.*?)^## ", text, re.DOTALL | re.MULTILINE)[1]
+
+
+def typed_in(title: str) -> list[list[str]]:
     """The antiphon commands that stand in a section, as a shell splits them."""
-    text = re.search(rf"^## {section}$(.*?)^## ", README, re.DOTALL | re.MULTILINE)[1]
-    blocks = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
+    blocks = re.findall(r"```console\n(.*?)```", section(title), re.DOTALL)
     lines = [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
     return [shlex.split(line)[1:] for line in lines if line.startswith("antiphon ")]
 
@@ -112,6 +118,35 @@ def test_the_readmes_program_is_the_quickstart_and_prints_its_result(tmp_path):
         check=True,
     )
     assert done.stdout == "5\n"
+
+
+def test_what_needs_something_installed_first_says_so():
+    chaos, command = section("When a worker dies, or only seems to"), section("Run a command")
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    assert packages["targets"]["wheel"]["packages"] == ["src/antiphon"], "chaos is not in it"
+    assert "checkout" in chaos.partition("```console")[0]
+    assert "bubblewrap" in command.partition("```console")[0]
+
+
+def test_nothing_that_is_built_is_listed_as_missing():
+    """A page of its own, or a command, is the sign of it."""
+    missing = section("What is not built yet", (ROOT / "SECURITY.md").read_text())
+    listed = " ".join(re.findall(r"^- (.*(?:\n  .*)*)", missing, re.MULTILINE))
+    words = set(re.findall(r"[a-z]+", listed.lower()))
+    built = {page.stem for page in (ROOT / "docs").glob("*.md")}
+    built |= {command.name for command in app.registered_commands}
+    assert words
+    assert not words & built
+
+
+def test_the_same_call_is_the_same_job_exactly_where_the_readme_says_so(tmp_path):
+    shell = Shell(tmp_path)
+    with shell.dev():
+        for more, is_new in (((), True), (("--once",), False)):
+            words = ("submit", "example.add", "2", "3", *more, "--json")
+            assert shell.run(*words).json["is_new"]
+            assert shell.run(*words).json["is_new"] == is_new
+    assert "so is the same call with `--once`" in section("Five ideas")
 
 
 def test_the_readmes_chaos_is_refused_with_the_fence():
