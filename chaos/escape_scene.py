@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -67,6 +68,7 @@ class Scene:
         (self.place / "home" / f"{self.canary}.txt").write_text("at home")
         (self.place / "keys").chmod(0o700)
         (self.place / "home").chmod(0o700)
+        self._state()
         self.shared_memory = Path(f"/dev/shm/antiphon-probe-{secrets.token_hex(4)}")  # noqa: S108
         self.shared_memory.write_text(self.canary)
         self.shared_memory.chmod(0o600)
@@ -78,6 +80,27 @@ class Scene:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def _state(self) -> None:
+        """A worker's state among tools that commands may see; nothing but its place hides it.
+
+        Below /usr as well, and mounted a second time, where this user can do that.
+        """
+        self.tools = self.place / "tools"
+        self.states = [self.tools / "state"]
+        if os.geteuid() == 0:
+            below_usr = Path("/usr/src", f"antiphon-probe-{secrets.token_hex(4)}")
+            self.states.append(below_usr / "state")
+            self._stack.callback(shutil.rmtree, below_usr)
+        for state in self.states:
+            state.mkdir(parents=True)
+            (state / "worker-1.key").write_text(self.canary)
+        if os.geteuid() == 0:
+            again = self.tools / "volume"
+            again.mkdir()
+            mount = subprocess.run(["mount", "--bind", self.states[1], again], check=False)
+            if mount.returncode == 0:
+                self._stack.callback(lambda: subprocess.run(["umount", again], check=True))
 
     def _listen(self) -> None:
         self.tcp = self._stack.enter_context(socket.create_server(("127.0.0.1", 0)))
@@ -126,6 +149,8 @@ class Scene:
         known: dict[str, Any] = {
             "calls": calls(),
             "key": str(self.key),
+            "tools": str(self.tools),
+            "state_keys": [str(state / "worker-1.key") for state in self.states],
             "home": str(self.place / "home"),
             "outside": str(self.place / "outside"),
             "mount_point": str(self.place / "mnt"),

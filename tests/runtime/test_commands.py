@@ -11,8 +11,19 @@ import pytest
 from antiphon.core import proof
 from antiphon.errors import Misconfigured
 from antiphon.runtime import client
+from antiphon.runtime.home import Home
 from antiphon.sandbox import Abilities
-from tests.runtime.sandboxed import a_mesh_with_commands, ran, require_sandbox, shell, stored, texts
+from antiphon.sdk.answering import offer_of
+from antiphon.sdk.commands import sandbox_standing
+from tests.runtime.sandboxed import (
+    KIND,
+    a_mesh_with_commands,
+    ran,
+    require_sandbox,
+    shell,
+    stored,
+    texts,
+)
 from tests.unit.core.published_schemas import fits, published
 
 
@@ -226,6 +237,7 @@ async def test_a_secret_is_a_file_and_no_variable(secrets):
     script = "cmp -s /run/secrets/token $ANTIPHON_SECRETS/token && wc -c < /run/secrets/token; env"
     async with a_mesh_with_commands() as mesh:
         ended = await shell(mesh, script, secrets=["token"])
+    assert ended.error is None, ended.error
     assert texts(ended)["stdout"].startswith("4\n")
     assert "hush" not in texts(ended)["stdout"]
 
@@ -252,13 +264,43 @@ async def test_a_directory_of_secrets_that_others_can_enter_stops_the_worker(sec
             pass
 
 
+# --- what is the worker's own -----------------------------------------------------------------
+
+
+async def test_the_workers_own_folders_are_hidden_and_the_proof_says_so():
+    async with a_mesh_with_commands() as mesh:
+        said, _ = await predicate_of(mesh, await shell(mesh, "true"))
+    assert "files:hidden" in said.isolation.held
+
+
+async def test_where_the_secrets_cannot_be_hidden_commands_are_not_offered(monkeypatch):
+    monkeypatch.setenv("ANTIPHON_SECRETS", "/usr/share/antiphon-secrets-that-are-not-there")
+    with pytest.raises(Misconfigured, match="cannot be hidden from commands: it does not exist"):
+        async with a_mesh_with_commands():
+            pass
+
+
+def test_doctor_says_where_state_cannot_be_hidden():
+    able, why, remedy = sandbox_standing(Home(Path("/usr")))
+    assert not able
+    assert why == "/usr cannot be hidden from commands: /usr lies in it"
+    assert "ANTIPHON_HOME" in remedy
+
+
+def test_the_state_directory_and_secrets_kept_elsewhere_are_hidden(tmp_path, monkeypatch):
+    home = Home(tmp_path / ".antiphon")
+    assert offer_of([KIND], home).hidden == (home.path,)
+    monkeypatch.setenv("ANTIPHON_SECRETS", str(tmp_path / "elsewhere"))
+    assert offer_of([KIND], home).hidden == (home.path, tmp_path / "elsewhere")
+
+
 # --- without a sandbox ------------------------------------------------------------------------
 
 
 async def test_without_a_sandbox_commands_are_not_offered(monkeypatch):
     from antiphon.assembly import commanding
 
-    monkeypatch.setattr(commanding, "probe", lambda: Abilities(problems=("no bwrap",)))
+    monkeypatch.setattr(commanding, "probe", lambda **_: Abilities(problems=("no bwrap",)))
     with pytest.raises(Misconfigured, match="no bwrap") as refused:
         async with a_mesh_with_commands():
             pass

@@ -25,7 +25,17 @@ async def test_it_gets_nothing(able, tmp_path, probe):
     assert ended.isolation.level == "sandbox"
 
 
-@pytest.mark.parametrize("name", ["read the key", "env leak", "signal the worker", "network UDP"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "read the key",
+        "state among the tools",
+        "lift the mask",
+        "env leak",
+        "signal the worker",
+        "network UDP",
+    ],
+)
 async def test_without_a_room_it_would_have(able, tmp_path, name):
     (probe,) = (probe for probe in PROBES if probe.name == name)
     with scene(tmp_path) as built:

@@ -72,6 +72,8 @@ class Offer(Struct, frozen=True, kw_only=True):
     """Run them as plain processes, with everything that the worker itself may do."""
     secrets: Path | None = None
     """The directory of secrets that commands may ask for."""
+    hidden: tuple[Path, ...] = ()
+    """Directories of this machine's own that no command may see: the state, with its keys."""
     limits: Limits = Limits()
 
 
@@ -93,13 +95,14 @@ async def offering(
     `control` gives the mesh's control state as it is; `place` is where runs have their
     directories: of this process alone.
     """
-    abilities = None
-    if not offer.unsafe:
-        abilities = await asyncio.to_thread(probe)
-        require_sandbox(abilities)
     secrets = SecretFiles(offer.secrets)
     secrets.check()
     async with run_folders(place) as folders:
+        abilities = None
+        if not offer.unsafe:
+            offer = replace(offer, hidden=(*offer.hidden, folders.place))
+            abilities = await asyncio.to_thread(probe, hidden=offer.hidden)
+            require_sandbox(abilities)
         yield Commands(
             offer.kinds, Commander(control, artifacts, offer, abilities, folders, secrets)
         )
@@ -205,6 +208,7 @@ class Commander:
             secrets=secrets,
             outputs=() if content.outputs is UNSET else tuple(content.outputs),
             cwd=cwd,
+            hidden=self._offer.hidden,
             network=content.network is True,
             limits=replace(self._offer.limits, timeout_s=content.timeout or None),
         )

@@ -22,12 +22,12 @@ class RunFolders:
     """Makes directories for runs."""
 
     def __init__(self, place: Path) -> None:
-        self._place = place
+        self.place = place
 
     @asynccontextmanager
     async def one(self, name: str) -> AsyncIterator[Path]:
         """A fresh directory, for this user only, while the block runs."""
-        folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self._place))
+        folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.place))
         try:
             yield folder
         finally:

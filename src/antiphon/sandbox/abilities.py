@@ -70,8 +70,11 @@ class Abilities(Struct, frozen=True, kw_only=True):
         return self.tools
 
 
-def probe() -> Abilities:
-    """Look, and try. Takes some ten milliseconds; ask once and hand the answer on."""
+def probe(*, hidden: tuple[Path, ...] = ()) -> Abilities:
+    """Look, and try. Takes some ten milliseconds; ask once and hand the answer on.
+
+    `hidden` are the folders that commands must not see: where that cannot be, none is run.
+    """
     if sys.platform != "linux":
         return Abilities(problems=(f"bubblewrap needs Linux, this is {sys.platform}",))
     if not seccomp.is_known() or not Path("/proc/sys/kernel/seccomp/actions_avail").exists():
@@ -82,10 +85,15 @@ def probe() -> Abilities:
     tools, problem, remedy = _tools()
     if tools is None:
         return Abilities(problems=(problem,), remedies=(remedy,))
-    failure = _trial(tools)
+    try:
+        bubblewrap.check_hidden(hidden)
+    except Misconfigured as problem:
+        return Abilities(tools=tools, problems=(problem.message,), remedies=(problem.hint,))
+    trial = replace(_TRIAL, hidden=hidden)
+    failure = _trial(tools, trial)
     if failure and tools.ends_userns:
         tools = replace(tools, ends_userns=False)
-        failure = _trial(tools)
+        failure = _trial(tools, trial)
     if failure:
         remedies = tuple(_userns_remedies()) or ("a container needs the right to make namespaces",)
         return Abilities(tools=tools, problems=(failure,), remedies=remedies)
@@ -137,14 +145,14 @@ def _said(program: str, option: str) -> str:
     return done.stdout + done.stderr
 
 
-def _trial(tools: bubblewrap.Tools) -> str:
+def _trial(tools: bubblewrap.Tools, trial: Command) -> str:
     """What went wrong in a room with nothing to do, or nothing."""
     with ExitStack() as stack:
         files = stack.enter_context(OpenFiles())
         try:
             is_root = tools.setpriv is not None
             uid = stack.enter_context(job_uids.borrowed()) if is_root else os.getuid()
-            line = bubblewrap.words(tools, _TRIAL, uid, files.holding, seccomp.program())
+            line = bubblewrap.words(tools, trial, uid, files.holding, seccomp.program())
             done = subprocess.run(  # noqa: S603 - as above
                 line,
                 input=bubblewrap.GO,

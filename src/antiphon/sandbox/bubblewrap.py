@@ -2,8 +2,10 @@
 
 It has the machine's programs and libraries, read-only; almost nothing of /etc; a /dev with five
 harmless devices; its own /proc, read-only; three sized file systems in memory; and what the
-command declared. A worker that is root makes the room as root and then becomes a uid that owns
-nothing; any other makes it in a user namespace, as itself, in which no further one can be made.
+command declared. The worker's own folders are masked where they would be in sight: what lies
+below /usr is the worker's to read, and so the command's. A worker that is root makes the room as
+root and then becomes a uid that owns nothing; any other makes it in a user namespace, as itself,
+in which no further one can be made.
 
 The gate is a shell in the room that says it is ready, waits to be let go, and then runs the
 command as its child; limits are set and everything is verified while it waits. Process 1 of the
@@ -16,14 +18,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 
 from antiphon.errors import Misconfigured, Rejected
-from antiphon.sandbox import rlimits
+from antiphon.sandbox import mounts, rlimits
 from antiphon.sandbox.commands import (
     MAX_SECRET_BYTES,
     SCRATCH,
@@ -87,11 +89,14 @@ def words(tools: Tools, command: Command, uid: int, data: Data, seccomp: bytes) 
 
 def room(tools: Tools, command: Command, uid: int, data: Data, seccomp: bytes) -> list[str]:
     """Every option, in the order in which the room is built."""
+    machine, visible = _machine(network=command.network), tuple(_visible(command))
     return [
         *_apart(tools, network=command.network),
-        *_machine(network=command.network),
+        *machine,
         *_names(uid, uid if tools.setpriv else os.getgid(), data, network=command.network),
         *_writable(command),
+        *visible,
+        *_masks(command.hidden, machine + visible),
         *_declared(command, data, is_root=tools.setpriv is not None),
         *("--remount-ro", "/proc", "--remount-ro", "/"),
         *("--chdir", f"{WORK}/{command.cwd}" if command.cwd else WORK),
@@ -189,12 +194,69 @@ def _writable(command: Command) -> Iterator[str]:
         yield from ("--perms", mode, "--size", str(size), "--tmpfs", place)
 
 
-def _declared(command: Command, data: Data, *, is_root: bool) -> Iterator[str]:
+def _visible(command: Command) -> Iterator[str]:
     for folder in command.visible:
         if not folder.is_absolute() or folder == Path("/") or not folder.is_dir():
             raise Misconfigured(f"{folder} cannot be shown to jobs: it is no directory of its own")
         yield from _folders([folder], "/", "0755")
         yield from ("--ro-bind", str(folder), str(folder))
+
+
+def _masks(hidden: tuple[Path, ...], in_sight: tuple[str, ...]) -> Iterator[str]:
+    """Something empty and closed in front of every hidden folder that would be in sight."""
+    masked: list[Path] = []
+    for place in sorted(_to_mask(hidden, in_sight)):
+        if masked and place.is_relative_to(masked[-1]):
+            continue
+        masked.append(place)
+        yield from ("--perms", "0000", "--size", "4096", "--tmpfs", str(place))
+        yield from ("--remount-ro", str(place))
+
+
+def check_hidden(hidden: tuple[Path, ...]) -> None:
+    """`Misconfigured` if one of these folders cannot be hidden from commands on this machine."""
+    _to_mask(hidden, _machine(network=True))
+
+
+@lru_cache(maxsize=16)
+def _shown(in_sight: tuple[str, ...]) -> tuple[tuple[Path, Path], ...]:
+    """What of the machine is shown, and where in the room."""
+    return tuple(
+        (Path(in_sight[at + 1]).resolve(), Path(in_sight[at + 2]))
+        for at, word in enumerate(in_sight)
+        if word == "--ro-bind"
+    )
+
+
+def _to_mask(hidden: tuple[Path, ...], in_sight: tuple[str, ...]) -> set[Path]:
+    """The places in the room at which these folders would be seen, or a part of one."""
+    if not hidden:
+        return set()
+    shown, own = _shown(in_sight), mounts.own_table()
+    found: set[Path] = set()
+    for folder in (folder.resolve() for folder in hidden):
+        where = mounts.position(folder, own)
+        if where is None and any(folder.is_relative_to(source) for source, _ in shown):
+            raise _not_to_hide(folder, "it does not exist yet", f"mkdir -m 700 {folder}")
+        for one in mounts.sightings(folder, where, own) if where is not None else ():
+            for source, place in shown:
+                if source.is_relative_to(one.place):
+                    raise _not_to_hide(folder, f"{source} lies in it")
+                if one.place.is_relative_to(source) and one.place.exists():
+                    if not one.place.is_dir():
+                        raise _not_to_hide(folder, f"a file of it is mounted at {one.place}")
+                    found.add(place / one.place.relative_to(source))
+    return found
+
+
+def _not_to_hide(folder: Path, why: str, remedy: str = "") -> Misconfigured:
+    return Misconfigured(
+        f"{folder} cannot be hidden from commands: {why}",
+        hint=remedy or "keep it elsewhere: ANTIPHON_HOME and ANTIPHON_SECRETS say where",
+    )
+
+
+def _declared(command: Command, data: Data, *, is_root: bool) -> Iterator[str]:
     inside = [Path(name) for name, _ in command.inputs]
     yield from _folders([*inside, Path(command.cwd or ".", "-")], f"{WORK}/", "0777")
     for name, path in command.inputs:

@@ -83,6 +83,8 @@ class Command(Struct, frozen=True, kw_only=True):
     """Where it starts, inside the work directory."""
     visible: tuple[Path, ...] = ()
     """Directories of this machine that it may read beside /usr, where they are: toolchains."""
+    hidden: tuple[Path, ...] = ()
+    """Directories of this machine that it must not see, wherever they lie: the worker's own."""
     network: bool = False
     """The machine's own network, its loopback included, or none at all."""
     limits: Limits = Limits()

@@ -11,11 +11,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 from antiphon.core.proof import Isolation
 from antiphon.errors import Misconfigured
-from antiphon.sandbox import proc, rlimits
+from antiphon.sandbox import mounts, proc, rlimits
 from antiphon.sandbox.bubblewrap import DEVICES, Tools
 from antiphon.sandbox.cgroups import Group
 from antiphon.sandbox.commands import SCRATCH, SHARED_MEMORY, WORK, Command
@@ -95,6 +96,8 @@ class Room:
         else:
             yield "network:none", self._is_apart("net")
         yield "files:read-only", self._is_read_only()
+        if self.command.hidden:
+            yield "files:hidden", self._are_hidden()
         yield "files:none-inherited", proc.open_files(self.pid) <= streams
         yield f"work:{limits.work_bytes}", self._is_sized(WORK, limits.work_bytes)
         yield (
@@ -126,6 +129,24 @@ class Room:
             if "rw" in options and place not in _WRITABLE | _DEVICE_FILES:
                 return False
         return True
+
+    def _are_hidden(self) -> bool:
+        """Whether no mount of the room shows a hidden folder, or more of one than an input."""
+        own, room = mounts.own_table(), mounts.table(self.pid)
+        inputs = {Path(WORK, name) for name, _ in self.command.inputs}
+        for folder in (folder.resolve() for folder in self.command.hidden):
+            where = mounts.position(folder, own)
+            for one in mounts.sightings(folder, where, room) if where is not None else ():
+                if one.place not in inputs and self._shows(one):
+                    return False
+        return True
+
+    def _shows(self, one: mounts.Sighting) -> bool:
+        try:
+            found = Path(f"/proc/{self.pid}/root{one.place}").stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return os.path.samestat(found, one.original.stat())
 
     def _is_sized(self, place: str, size: int) -> bool:
         """Whether the kernel keeps it to that size, in whole pages."""

@@ -44,12 +44,19 @@ def offer_of(
         network=network,
         unsafe=unsafe,
         secrets=Path(secrets) if secrets is not None else None,
+        hidden=hidden_from_commands(home),
         limits=Limits(
             memory_bytes=chosen.command_memory_mb * MEBIBYTE,
             work_bytes=work_bytes,
             file_bytes=work_bytes,
         ),
     )
+
+
+def hidden_from_commands(home: Home | None) -> tuple[Path, ...]:
+    """What this machine keeps to itself: its state, keys included, and secrets kept elsewhere."""
+    places = (home.path if home is not None else None, load().secrets)
+    return tuple(place for place in places if place is not None)
 
 
 def _traits(labels: Sequence[str], weight: int) -> Traits:
@@ -98,4 +105,4 @@ async def answering(
         yield await stack.enter_async_context(working(station, repertoire, settings))
 
 
-__all__ = ["answering", "offer_of"]
+__all__ = ["answering", "hidden_from_commands", "offer_of"]

@@ -22,6 +22,7 @@ from antiphon.errors import Malformed
 if TYPE_CHECKING:
     from antiphon.core.ops import Output
     from antiphon.runtime.artifacts import OnProgress
+    from antiphon.runtime.home import Home
     from antiphon.sdk.mesh import Mesh
 
 DEFAULT_TIMEOUT_S: Final = 3600
@@ -95,11 +96,12 @@ async def _stored(mesh: Mesh, path: Path, name: str, telling: Telling | None) ->
     )
 
 
-def sandbox_standing() -> tuple[bool, str, str]:
+def sandbox_standing(home: Home | None) -> tuple[bool, str, str]:
     """Whether this machine can shut commands in; that in words, and what to do. Blocks."""
     from antiphon.assembly.commanding import probe
+    from antiphon.sdk.answering import hidden_from_commands
 
-    found = probe()
+    found = probe(hidden=hidden_from_commands(home))
     if not found.can_shut_in or found.tools is None:
         return False, "; ".join(found.problems), "; ".join(found.remedies)
     words = f"commands can be shut in with bubblewrap {found.tools.version}"

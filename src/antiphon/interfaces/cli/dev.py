@@ -32,7 +32,7 @@ from antiphon.interfaces.cli.worker import chosen_home, say_draining
 
 if TYPE_CHECKING:
     from antiphon.sdk.development import Development
-    from antiphon.sdk.mesh import Mesh
+    from antiphon.sdk.mesh import Home, Mesh
 
 
 def dev(
@@ -80,8 +80,6 @@ async def _develop(
     slots, tasks, offer = work
     settings = load_settings()
     missing = ""
-    if not offer.kinds:
-        offer, missing = await _usual_offer()
     async with AsyncExitStack() as stack:
         from antiphon.sdk.development import development
         from antiphon.sdk.watching import event_of
@@ -90,6 +88,8 @@ async def _develop(
         mesh = _mesh_with_tasks(where, tasks)
         running = await stack.enter_async_context(development(where, name=known_as))
         stop.last_acts.append(running.kill_server)
+        if not offer.kinds:
+            offer, missing = await _usual_offer(running.home)
         await stack.enter_async_context(mesh)
         node = await stack.enter_async_context(mesh.node())
         await running.coordinate(node.peer)
@@ -130,11 +130,11 @@ def _mesh_with_tasks(where: Path, tasks: str) -> Mesh:
     return mesh
 
 
-async def _usual_offer() -> tuple[Offered, str]:
+async def _usual_offer(home: Home) -> tuple[Offered, str]:
     """Commands, if they can be shut in here; and why not, if they cannot."""
     from antiphon.sdk.commands import sandbox_standing
 
-    able, why, remedy = await asyncio.to_thread(sandbox_standing)
+    able, why, remedy = await asyncio.to_thread(sandbox_standing, home)
     if able:
         return Offered((USUAL_KIND,)), ""
     return Offered(), f"{why}; {remedy}" if remedy else why

@@ -77,7 +77,7 @@ async def examine(home: Path | None) -> list[Finding]:
     findings = [
         Finding("ok", "state", f"{found.path} belongs to mesh {described.name!r}"),
         *_privacy(found),
-        await _sandbox(),
+        await _sandbox(found),
     ]
     try:
         mesh = Mesh.open(home=found.path)
@@ -130,13 +130,13 @@ def _privacy(home: Home) -> list[Finding]:
     return findings
 
 
-async def _sandbox() -> Finding:
+async def _sandbox(home: Home) -> Finding:
     """Whether this machine could run commands for others."""
     import asyncio
 
     from antiphon.sdk.commands import sandbox_standing
 
-    able, sentence, remedy = await asyncio.to_thread(sandbox_standing)
+    able, sentence, remedy = await asyncio.to_thread(sandbox_standing, home)
     if able:
         return Finding("ok", "sandbox", sentence)
     return Finding("warning", "sandbox", f"no commands can be run here: {sentence}", remedy)
