@@ -1,15 +1,23 @@
 """Artifacts of members: on a mesh as people host it, over its gate, by its log's word."""
 
+import os
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
 from antiphon import Mesh
+from antiphon.assembly.stations import place
+from antiphon.core import ops
+from antiphon.core.grants import token_of
 from antiphon.core.terms import Terms
+from antiphon.core.ucan import Payload, Policy
 from antiphon.errors import EngineDenied, Rejected
 from antiphon.runtime.artifacts import Artifacts
+from antiphon.runtime.author import NoMark
 from antiphon.runtime.blob_rights import BlobRights
 from antiphon.runtime.home import Home
+from antiphon.runtime.keys import SeedKeyring
+from antiphon.runtime.peer import commit_control
 from antiphon.sdk import hosting
 from tests.runtime.by_hand import called, completed
 from tests.runtime.meshes import KIND, a_mesh
@@ -78,21 +86,95 @@ async def test_a_blob_of_another_kind_is_not_had_by_naming_it_oneself(tmp_path):
         assert (tmp_path / "x").read_bytes() == BIG[1:]
 
 
+async def passed_on(owner, giver, audience, *commands, kind=KIND):
+    """A key gives these rights to another, on the log; without commands, all that it has."""
+    writer = await writing(owner, giver)
+    for command in commands or ("/",):
+        given = giver.delegate(
+            Payload(
+                iss=giver.did,
+                aud=audience.did,
+                sub=owner.peer.control.owner if commands else None,
+                cmd=command,
+                pol=Policy([["==", ".kind", kind]] if commands else []),
+                nonce=os.urandom(12),
+                exp=None,
+            )
+        )
+        body = ops.DelegateBody(token=token_of(given.raw))
+        await commit_control(writer, writer.author.draft(ops.UcanDelegate, body, prev=0))
+
+
+async def writing(mesh, keyring):
+    """A node that writes over another's connection, with a key of its own."""
+    peer = place(mesh.peer.engine, mesh.peer.mesh, keyring, "another", NoMark()).peer
+    await peer.sync_control()
+    return peer
+
+
+RIGHTS = ("/job/schedule", "/job/claim", "/job/complete")
+BOTH = Terms(can=("claim", "schedule"), kinds=("render.*",), alias="gpu")
+
+
+@pytest.mark.nats
+async def test_a_second_key_of_ones_own_is_ones_own_word(tmp_path):
+    """Whoever may pass a right on makes as many keys as it likes: none of them is another."""
+    kind = "render.video"
+    async with hosted(tmp_path, gpu=BOTH) as (owner, member):
+        secret = await owner.keep(output_file(tmp_path, BIG), "secret.bin")
+        second, third = (SeedKeyring(os.urandom(32)) for _ in range(2))
+        await passed_on(owner, member.home.signer("machine"), second, *RIGHTS, kind=kind)
+        await passed_on(owner, second, third, "/job/schedule", kind=kind)
+        two, three = await writing(member, second), await writing(member, third)
+        jobs = [
+            await called(two, kind, inputs=(secret,)),
+            await completed(two, two, kind, secret),
+            await called(three, kind, inputs=(secret,)),
+        ]
+        for job in jobs:
+            with pytest.raises(Rejected):
+                await member.fetch(secret, tmp_path / "x", of=member.job(kind, job.job))
+        own = await member.keep(output_file(tmp_path, BIG[1:]), "own.bin")
+        job = await called(three, kind, inputs=(own,))
+        await member.fetch(own, tmp_path / "x", of=member.job(kind, job.job))
+        assert (tmp_path / "x").read_bytes() == BIG[1:]
+
+
+@pytest.mark.nats
+async def test_what_was_stored_by_a_machine_under_ones_own_grant_can_be_had(tmp_path):
+    kind = "render.video"
+    few = Terms(can=("claim",), kinds=("render.still",), alias="helper")
+    async with hosted(tmp_path, gpu=BOTH, helper=few) as (owner, member, helper):
+        secret = await owner.keep(output_file(tmp_path, BIG), "secret.bin")
+        theirs, process = helper.home.signer("machine"), SeedKeyring(os.urandom(32))
+        await passed_on(owner, member.home.signer("machine"), theirs, *RIGHTS[1:], kind=kind)
+        await passed_on(owner, theirs, process)
+        worker = await writing(member, process)
+        made = await helper.keep(output_file(tmp_path, BIG[::-1]), "out.bin")
+        job = await completed(member.peer, worker, kind, made)
+        await member.fetch(made, tmp_path / "out", of=member.job(kind, job.job))
+        assert (tmp_path / "out").read_bytes() == BIG[::-1]
+        job = await completed(member.peer, worker, kind, secret)
+        with pytest.raises(Rejected):
+            await member.fetch(secret, tmp_path / "x", of=member.job(kind, job.job))
+
+
 async def test_only_accepted_records_name_a_blob(tmp_path):
     async with a_mesh("memory") as mesh:
         one, two, keeper = [(await mesh.station()).peer for _ in range(3)]
-        rights = BlobRights(keeper, {"U1": one.author.did, "U2": two.author.did}.get)
+        nodes = {"U1": one.author.did, "U2": two.author.did}
+        rights = BlobRights(keeper, nodes.get, lambda who: [u for u in nodes if nodes[u] in who])
         made = await Artifacts(one.engine.blobs).keep(output_file(tmp_path, BIG), "x")
         read = await called(one, KIND, inputs=(made,))
         wrote = await completed(one, two, KIND, made)
         asked = [(user, job.job) for job in (read, wrote) for user in ("U1", "U2")]
         said = [await rights.vouches(user, KIND, job, made.hash) for user, job in asked]
-        assert said == ["own", "others", "others", "own"]
+        assert said == [{"U1"}, "others", "others", {"U2"}]
         for user, kind, job in (
             ("U3", KIND, read.job),
             ("U1", "test.other", read.job),
             ("U1", KIND, "0" * 64),
             ("U1", "", ""),
         ):
-            assert await rights.vouches(user, kind, job, made.hash) == "nobody"
-        assert await rights.vouches("U2", KIND, read.job, "blake3:" + "0" * 64) == "nobody"
+            assert await rights.vouches(user, kind, job, made.hash) == frozenset()
+        assert await rights.vouches("U2", KIND, read.job, "blake3:" + "0" * 64) == frozenset()

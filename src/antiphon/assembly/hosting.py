@@ -206,7 +206,7 @@ async def gatekeeping(home: Home, peer: Peer) -> AsyncIterator[Gate]:
         lambda: owner_of(home, peer),
     )
     house = Gatehouse(engine, gate.scope_of)
-    rights = BlobRights(peer, lambda user: _node_of(members, user))
+    rights = BlobRights(peer, lambda user: _node_of(members, user), members.users_of)
     storeroom = BlobGate(engine, gate.scope_of, rights.vouches)
     box = Letterbox(engine, Letters(peer, members).accept)
     services = (gate.run(), house.run(), storeroom.run(), box.run())

@@ -135,6 +135,19 @@ def stands_for(control: Control, op: ops.JobOp, seq: int, node: str) -> bool:
     return False
 
 
+def by_the_word_of(control: Control, op: ops.JobOp, seq: int, node: str) -> tuple[str, ...]:
+    """Through whom `node` wrote this op: from itself down to the author; empty if it did not.
+
+    Whoever passes a right on can pass it on to keys of its own making, and nobody can tell those
+    from another's. So an op is also the word of everybody who issued a link of its chain.
+    """
+    if op.author == node:
+        return (node,)
+    chain = control.grants.chain(control.owner, op.auth, before=seq) if op.auth else None
+    issuers = [link.payload.iss for link in chain.links] if chain is not None else []
+    return (*issuers[issuers.index(node) :], op.author) if node in issuers else ()
+
+
 def has_ended(control: Control, job: Job, seq: int) -> bool:
     """Whether the authority under which the present tenure was begun has ended since."""
     shown = control.standing_of(job.claimer)

@@ -1,56 +1,66 @@
 """Who may have a blob: whoever may read a job whose accepted records name it.
 
 A member must not get a blob by its own word, or it could have any by calling or completing a job
-of its own with that digest in it. So it matters who wrote the record.
+of its own with that digest in it. So it matters who wrote the record. A record under a right that
+the member passed on counts as its own: it may have passed it on to a key of its own making. By such
+records it gets what was stored by itself, or by a machine that the right was passed on to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import UNSET
 
 from antiphon.core import ops
-from antiphon.core.authority import stands_for
+from antiphon.core.authority import by_the_word_of
 from antiphon.core.manifest import BlobInput
 from antiphon.core.reasons import Reason
 
 if TYPE_CHECKING:
     from antiphon.runtime.peer import Peer
 
-Vouching = Literal["others", "own", "nobody"]
+Vouching = Literal["others"] | frozenset[str]
+"""`others`: somebody else's records name the blob. Otherwise the users whose own it must be."""
 
 
 class BlobRights:
     """Looks at lanes for whoever keeps the gate."""
 
-    def __init__(self, peer: Peer, node_of: Callable[[str], str]) -> None:
-        """`node_of` gives the machine behind an engine user; empty if there is none."""
+    def __init__(
+        self,
+        peer: Peer,
+        node_of: Callable[[str], str],
+        users_of: Callable[[Iterable[str]], Iterable[str]],
+    ) -> None:
+        """`node_of` gives the machine behind an engine user, empty if there is none.
+
+        `users_of` gives the engine users of those among some nodes that are machines.
+        """
         self._peer = peer
         self._node_of = node_of
+        self._users_of = users_of
 
     async def vouches(self, user: str, kind: str, job: str, digest: str) -> Vouching:
         """Whose accepted records on a lane name the blob, as seen from this user."""
         node = self._node_of(user)
         if not node or not kind or not job:
-            return "nobody"
+            return frozenset()
         view = await self._peer.read_lane(kind, job)
-        found: Vouching = "nobody"
+        through: set[str] = set()
         for judged in view.history:
             op, seq = judged.entry.op, judged.entry.seq
             if judged.verdict is not Reason.OK or not names(op, digest):
                 continue
             control = self._peer.history.at(seq, judged.entry.commit_ms)
-            is_own = (
-                control is not None
-                and isinstance(op, ops.JOB_TYPES)
-                and stands_for(control, op, seq, node)
-            )
-            if not is_own:
+            own: tuple[str, ...] = ()
+            if control is not None and isinstance(op, ops.JOB_TYPES):
+                own = by_the_word_of(control, op, seq, node)
+            if not own:
                 return "others"
-            found = "own"
-        return found
+            through.update(own)
+        return frozenset((user, *self._users_of(through))) if through else frozenset()
 
 
 def names(op: ops.AnyOp | None, digest: str) -> bool:

@@ -13,6 +13,7 @@ from antiphon.errors import Corrupt
 from antiphon.files import replace_file
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 MAX_MEMBERS: Final = 100_000
@@ -39,6 +40,7 @@ class MemberBook:
         self._directory = directory
         self._by_user: dict[str, Member] = {}
         self._by_door: dict[str, Member] = {}
+        self._by_node: dict[str, set[str]] = {}
         if directory.is_dir():
             for path in sorted(directory.glob("*.json")):
                 self._index(_read(path))
@@ -46,6 +48,7 @@ class MemberBook:
     def _index(self, member: Member) -> None:
         self._by_user[member.user] = member
         self._by_door[member.door] = member
+        self._by_node.setdefault(member.node, set()).add(member.user)
 
     def keep(self, member: Member) -> None:
         """Remember a member, on disk first."""
@@ -60,6 +63,10 @@ class MemberBook:
     def by_door(self, door: str) -> Member | None:
         """The member with this door key."""
         return self._by_door.get(door)
+
+    def users_of(self, nodes: Iterable[str]) -> set[str]:
+        """The engine users of those among some nodes that are members."""
+        return {user for node in nodes for user in self._by_node.get(node, ())}
 
     def everyone(self) -> list[Member]:
         """All of them."""

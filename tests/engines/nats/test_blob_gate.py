@@ -42,7 +42,7 @@ class Storeroom(ScopedMesh):
         self.word = {}
 
     async def vouches(self, user, kind, job, digest):
-        return self.word.get((user, kind, job, digest), "nobody")
+        return self.word.get((user, kind, job, digest), frozenset())
 
     def let(self, blob, *, user=MEMBER, job=JOB, word="others"):
         self.word[(user, *job, digest_of(blob))] = word
@@ -121,11 +121,11 @@ async def test_a_job_out_of_scope_admits_nothing():
 async def test_ones_own_word_admits_only_what_one_stored_oneself():
     async with storeroom() as here, await here.log_in() as member:
         await put(here.owner, BIG)
-        here.let(BIG, word="own")
+        here.let(BIG, word=frozenset({MEMBER}))
         with pytest.raises(Rejected):
             await get(member, BIG)
         await put(member, b"mine")
-        here.let(b"mine", word="own")
+        here.let(b"mine", word=frozenset({MEMBER}))
         assert await get(member, b"mine") == b"mine"
 
 

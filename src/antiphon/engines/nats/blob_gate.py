@@ -2,7 +2,7 @@
 
 Only the gate writes: chunks as they come, and the index last, when the whole has the digest that
 was promised. A member reads a blob by naming a job: one that it may read, and whose records name
-the blob. That must be somebody else's word; by its own word alone it gets what it stored itself.
+the blob. That must be somebody else's word; by its own, or under its grants, only what they stored.
 Otherwise whoever may call or complete a job could have any blob of the mesh by naming it there.
 
 A member is never told whether a blob that it offers is there already: it sends the bytes anyway.
@@ -40,9 +40,9 @@ MAX_ERRAND_BYTES: Final = 1024
 MAX_REFUSALS: Final = 1024
 """Refusals that wait to be sent; beyond it the oldest are dropped."""
 
-Vouching: TypeAlias = Literal["others", "own", "nobody"]
-Vouches: TypeAlias = Callable[[str, str, str, str], Awaitable[Vouching]]
-"""Given user, kind, job and digest: whose accepted records on the job's lane name the blob."""
+Vouching: TypeAlias = Literal["others"] | frozenset[str]
+"""`others`: somebody else's records name the blob. Otherwise the users one of whom stored it."""
+Vouches: TypeAlias = Callable[[str, str, str, str], Awaitable[Vouching]]  # user, kind, job, digest
 
 _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
@@ -208,8 +208,8 @@ class BlobGate:
         """Where the blob is, if this user may have it. Absent and not admitted look alike."""
         self._require_reading(user, errand.kind)
         vouching = await self._vouches(user, errand.kind, errand.job, errand.digest)
-        index = await self._blobs.find(errand.digest) if vouching != "nobody" else None
-        if vouching == "own" and index is not None and index.by != user:
+        index = await self._blobs.find(errand.digest) if vouching else None
+        if index is not None and vouching != "others" and index.by not in vouching:
             index = None
         if index is None:
             raise _Refused(words.ABSENT, "no such blob for this job")
