@@ -214,9 +214,8 @@ async def _knock_with(scene: Scene, ticket: hosting.Ticket, **named: str) -> dic
         ticket=ticket.id,
         secret=ticket.secret,
         node=node.did,
-        alias="second",
         at_ms=time.time_ns() // 1_000_000,
-        **{"user": user.public, "door": door.public, **named},
+        **{"alias": "second", "user": user.public, "door": door.public, **named},
     )
     line = await scene.enter(held=Pass(ticket.jwt, ticket.user_seed))
     signed = knocking.sign_join(request, node, user.sign, door.sign)
@@ -232,6 +231,15 @@ async def _use_a_ticket_twice(scene: Scene) -> Held:
         raise Breach("one ticket let several machines in, or none")
     told = [one["refusal"]["message"] for one in answers if one.get("refusal")]
     return Held("gate", told[0] if told else "no answer")
+
+
+async def _take_a_name(scene: Scene) -> Held:
+    """With a ticket that leaves the name to its holder."""
+    ticket = hosting.invite(scene.owner_home, msgspec.structs.replace(_TERMS, alias=""))
+    answer = await _knock_with(scene, ticket, alias="victim")
+    if answer.get("login") or not answer.get("refusal"):
+        raise Breach("two machines have one name: whom a revocation means is open")
+    return Held("gate", answer["refusal"]["message"])
 
 
 def _join_as(whose: str) -> Attempt:
@@ -265,6 +273,7 @@ LOGINS: Final = [
     *_AT_THE_GATE,
     Attempt("use its ticket again", _use_the_ticket_again),
     Attempt("use one ticket for several machines", _use_a_ticket_twice),
+    Attempt("take another machine's name", _take_a_name),
     _join_as("victim"),
     _join_as("owner"),
 ]

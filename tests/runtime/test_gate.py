@@ -194,6 +194,40 @@ async def test_nobody_joins_under_anothers_engine_keys(tmp_path):
         assert gate.scope_of("U1").reads == ("render.>",)
 
 
+async def test_a_name_that_another_machine_has_is_refused_and_the_ticket_still_good(tmp_path):
+    unnamed = Terms(can=("claim",), kinds=("render.*",))
+    async with a_gate(tmp_path) as at, at.running():
+        honest, guest = a_key(), SeedKeyring(bytes(32))
+        assert (await at.join(honest, at.invite())).alias == "gpu-box"
+        ticket = at.invite(2, unnamed)
+        for alias in ("gpu-box", "owner", "coordinator", "did:key:z6Mk", honest.did[-8:]):
+            with pytest.raises(Rejected, match="cannot be called") as caught:
+                await at.join(guest, ticket, "T2", user="U2", door="D2", alias=alias)
+            assert caught.value.reason == "alias"
+            assert caught.value.hint == "antiphon join TICKET --alias ANOTHER-NAME"
+        assert (await at.join(guest, ticket, "T2", user="U2", door="D2")).alias == "box"
+
+
+async def test_a_ticket_for_a_name_in_use_waits_until_that_is_free(tmp_path):
+    async with a_gate(tmp_path) as at, at.running():
+        old, new = a_key(), SeedKeyring(bytes(32))
+        await at.join(old, at.invite())
+        ticket = at.invite(2)
+        with pytest.raises(Rejected, match=f"'gpu-box': that is node {old.did[-8:]}") as caught:
+            await at.join(new, ticket, "T2", user="U2", door="D2")
+        assert "antiphon revoke gpu-box" in caught.value.hint
+        await at.revoke_all(old.did)
+        assert (await at.join(new, ticket, "T2", user="U2", door="D2")).alias == "gpu-box"
+
+
+async def test_a_machine_joins_again_under_its_own_name(tmp_path):
+    async with a_gate(tmp_path) as at, at.running():
+        key = a_key()
+        await at.join(key, at.invite())
+        again = await at.join(key, at.invite(2, Terms(can=("read",))), "T2", alias="gpu-box")
+        assert again.alias == "gpu-box"
+
+
 async def test_wrong_requests_get_a_sentence(tmp_path):
     async with a_gate(tmp_path) as at, at.running():
         ticket = at.invite()
@@ -233,7 +267,8 @@ async def test_a_member_without_the_right_to_read_gets_no_queue(tmp_path):
 async def test_one_caller_cannot_keep_the_gate_from_others(tmp_path):
     async with a_gate(tmp_path) as at, at.running():
         await at.join(a_key(), at.invite())
-        await at.join(SeedKeyring(bytes(32)), at.invite(2), "T2", user="U2", door="D2")
+        other = msgspec.structs.replace(RENDER, alias="other")
+        await at.join(SeedKeyring(bytes(32)), at.invite(2, other), "T2", user="U2", door="D2")
         at.wall.may_go_on.clear()
         bus = (await at.mesh.station()).engine.bus
         payload = msgspec.json.encode(knocking.LoginRequest(kinds=("render.frame",)))

@@ -15,12 +15,13 @@ from msgspec import Struct
 from antiphon.core.worth import Grant, State, appraise
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from antiphon.core.control import Control
 
 MIN_FRAGMENT: Final = 4
 """Fewer letters of an id name nobody."""
+_RESERVED: Final = frozenset({"owner", "coordinator"})
 
 
 class Holder(Struct, frozen=True, kw_only=True):
@@ -111,6 +112,26 @@ def trace(control: Control, now_s: int) -> Genealogy:
         names=names,
         said=said,
     )
+
+
+def is_reserved(alias: str) -> bool:
+    """Whether a name always means something else where people name nodes."""
+    return alias in _RESERVED or alias.startswith("did:")
+
+
+def bearers(control: Control, alias: str, now_s: int, *, namers: Collection[str]) -> set[str]:
+    """Whom a name means already: by a live grant of one of these, or as the end of an id."""
+    links, text = control.grants.everything(), alias.encode()
+    is_fragment = len(alias) >= MIN_FRAGMENT
+    by_id = {one.audience for one in links if is_fragment and one.audience.endswith(alias)}
+    # What every grant is worth takes a while to find out; most names are new.
+    if not any(one.issuer in namers and text in one.raw for one in links):
+        return by_id
+    return by_id | {
+        name.audience
+        for name in trace(control, now_s).said
+        if name.alias == alias and name.is_live and name.issuer in namers
+    }
 
 
 def _names(owner: str, said: tuple[Name, ...]) -> dict[str, str]:

@@ -20,7 +20,9 @@ import msgspec
 import structlog
 
 from antiphon.core import ops, terms
+from antiphon.core.genealogy import bearers, is_reserved
 from antiphon.core.grants import token_of
+from antiphon.core.ids import short_node
 from antiphon.core.scope import NOTHING, Scope, narrower, scope_of
 from antiphon.core.subjects import is_kind
 from antiphon.errors import AntiphonError, Rejected, Unavailable
@@ -235,12 +237,12 @@ class Gate:
             raise Rejected(f"the mesh has {MAX_MEMBERS} members already", reason="members")
         now_s = self._now_s()
         async with self._joining:
-            invitation = self._tickets.redeem(
-                request.ticket, request.secret, node=request.node, now_s=now_s
-            )
+            invitation = self._tickets.find(request.ticket, request.secret, now_s=now_s)
             if invitation.user != ticket_user:
                 raise Rejected("this ticket belongs to another login", reason="ticket")
             alias = invitation.terms.alias or request.alias
+            self._check_alias(alias, request.node, by_owner=bool(invitation.terms.alias))
+            self._tickets.redeem(request.ticket, request.secret, node=request.node, now_s=now_s)
             granted = msgspec.structs.replace(invitation.terms, alias=alias)
             await self._delegate(granted, request.node)
             member = Member(
@@ -254,6 +256,18 @@ class Gate:
             self._members.keep(member)
         log.info("member_joined", node=member.node, alias=alias)
         return self._give(member, (), (), with_door=True)
+
+    def _check_alias(self, alias: str, node: str, *, by_owner: bool) -> None:
+        """A name by which another machine is known would make commands mean the wrong one."""
+        control = self._peer.control
+        others = bearers(control, alias, self._now_s(), namers={control.owner}) - {node}
+        if not others and not is_reserved(alias):
+            return
+        taken = f": that is node {short_node(min(others))}" if others else ""
+        hint = "antiphon join TICKET --alias ANOTHER-NAME"
+        if by_owner:
+            hint = f"ask the owner: 'antiphon revoke {alias}' frees the name, and this ticket stays"
+        raise Rejected(f"this machine cannot be called {alias!r}{taken}", reason="alias", hint=hint)
 
     async def _delegate(self, granted: terms.Terms, node: str) -> None:
         async with self._owner() as (author, keyring):

@@ -116,13 +116,12 @@ class TicketBook:
         live = [one for one in found if one is not None and one.expires_s >= now_s]
         return sorted(live, key=lambda one: one.expires_s)
 
-    def redeem(self, ticket: str, secret: str, *, node: str, now_s: int) -> Invitation:
-        """Use a ticket up and say what it grants; `Rejected` if it is not good (any more)."""
+    def find(self, ticket: str, secret: str, *, now_s: int) -> Invitation:
+        """What a ticket grants; `Rejected` if it is not good (any more)."""
         self._prune(now_s)
         if not _is_id(ticket):
             raise _refused("there is no such ticket")
-        path = self._open / ticket
-        known = _read(path)
+        known = _read(self._open / ticket)
         if known is None:
             used = _read(self._used / ticket)
             if used is not None:
@@ -132,6 +131,11 @@ class TicketBook:
             raise _refused("there is no such ticket")
         if known.expires_s < now_s:
             raise _refused("this ticket has expired")
+        return known
+
+    def redeem(self, ticket: str, secret: str, *, node: str, now_s: int) -> Invitation:
+        """Use a ticket up and say what it grants; `Rejected` if it is not good (any more)."""
+        known, path = self.find(ticket, secret, now_s=now_s), self._open / ticket
         spent = msgspec.structs.replace(known, used_by=node, used_s=now_s)
         self._used.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIRECTORY)
         try:

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.core import ops, terms
-from antiphon.core.genealogy import Holder
+from antiphon.core.genealogy import Holder, bearers, is_reserved
 from antiphon.core.grants import token_of
 from antiphon.core.ids import short_node
 from antiphon.core.jobs import HELD, Job
@@ -29,8 +29,6 @@ from antiphon.core.worth import Grant, State
 from antiphon.errors import AntiphonError, Conflict, Rejected
 from antiphon.runtime.replica import Replica
 from antiphon.sdk.holdings import (
-    COORDINATOR,
-    OWNER_KEY,
     Holdings,
     find_node,
     in_words,
@@ -85,7 +83,7 @@ async def grant(mesh: Mesh, to: str, wanted: Terms) -> Granted:
     require_standing(held)
     _check_audience(held, node)
     if wanted.alias:
-        _check_alias(held, node, wanted.alias)
+        _check_alias(held, control, node, wanted.alias)
     else:
         wanted = msgspec.structs.replace(wanted, alias=_known_as(held, node))
     payloads = terms.payloads(
@@ -136,14 +134,10 @@ def _known_as(held: Holdings, node: str) -> str:
     return names[-1] if names else ""
 
 
-def _check_alias(held: Holdings, node: str, alias: str) -> None:
+def _check_alias(held: Holdings, control: Control, node: str, alias: str) -> None:
     """A name by which somebody else is known already would make commands mean the wrong one."""
-    others = {
-        name.audience
-        for name in held.tree.said
-        if name.alias == alias and name.is_live and name.issuer in {held.owner, held.me}
-    } - {node}
-    if others or alias in {OWNER_KEY, COORDINATOR} or alias.startswith("did:"):
+    others = bearers(control, alias, held.now_s, namers={held.owner, held.me}) - {node}
+    if others or is_reserved(alias):
         taken = f": that is {held.called(others.pop())}" if others else ""
         raise Rejected(
             f"{alias!r} cannot be a name for {short_node(node)}{taken}",
