@@ -1,61 +1,217 @@
-"""Recovery: a new owner, by the key that was shown once and kept elsewhere."""
+"""Recovery: a new owner, by the key that was shown once and kept elsewhere.
+
+The new recovery key must not be lost between its making and its showing: from the commit on, the
+old one counts no more. So both new keys lie in the state directory before anything is written, the
+new recovery key is shown before it is in force, and its file goes when it is. A recovery that
+ended anywhere in between goes on when it is run again.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from antiphon.assembly.logins import connect, fresh_access
 from antiphon.assembly.stations import OWNER, place
 from antiphon.core import ops, subjects
-from antiphon.errors import Rejected
+from antiphon.core.genealogy import trace
+from antiphon.errors import LostRace, OutcomeUnknown, Rejected
 from antiphon.runtime import keys
 from antiphon.runtime.author import NoMark
 from antiphon.runtime.host import SystemEntropy
 from antiphon.runtime.peer import commit_control
 
 if TYPE_CHECKING:
+    from antiphon.core.control import Control
+    from antiphon.core.control_history import ControlHistory
     from antiphon.runtime.home import Home
+    from antiphon.runtime.peer import Peer
+
+RECOVERY: Final = "recovery"
+
+Show = Callable[[bytes], None]
+"""Given the seed of the new recovery key; returns when a person, or a program, has it."""
 
 
-class Recovered(Struct, frozen=True):
+class Setting(Struct, frozen=True, kw_only=True):
+    """Something that an owner's key set, and that is in force."""
+
+    name: str
+    """The kind of a route, or the name of a rule."""
+    before: Any
+    now: Any
+    seq: int
+    """Where it was set; 0 if it was there from the beginning."""
+    by: str
+    """The owner's key that set it."""
+    commit_ms: int = 0
+
+
+class Review(Struct, frozen=True, kw_only=True):
+    """What the keys before left behind: whoever stole one may have set any of it."""
+
+    coordinator: Setting
+    """`before`: who coordinated until the recovery, `now`: who does since."""
+    routes: tuple[Setting, ...]
+    rules: tuple[Setting, ...]
+    """Those that are not as the mesh began with them."""
+    names: dict[str, str]
+    """What nodes were called until the recovery."""
+
+
+class Recovered(Struct, frozen=True, kw_only=True):
     """What holds now."""
 
     owner: str
     replaced: str
     recovery_seed: bytes
-    """Of the new recovery key: to be shown once, and kept nowhere."""
+    """Of the new recovery key, which was shown before it was put in force."""
     grants_ended: int
+    review: Review
 
     def __repr__(self) -> str:
         return f"Recovered(owner={self.owner})"
 
 
-async def recover(home: Home, seed: bytes) -> Recovered:
+async def recover(home: Home, seed: bytes, *, show: Show) -> Recovered:
     """Replace the owner's key and the recovery key, from here on the log.
 
     What the old owner had granted ends there: whoever stole its key may have granted anything.
     """
-    entropy = SystemEntropy()
     keyring = keys.SeedKeyring(seed)
     described = home.mesh()
-    engine = await connect(described, await fresh_access(home, ()), name="recovery", home=home)
+    engine = await connect(described, await fresh_access(home, ()), name=RECOVERY, home=home)
     try:
-        peer = place(engine, described.mesh, keyring, "recovery", NoMark()).peer
+        peer = place(engine, described.mesh, keyring, RECOVERY, NoMark()).peer
         control = await peer.sync_control()
-        if control.recovery != keyring.did:
-            raise Rejected(
-                f"this is not the recovery key of the mesh {described.name!r}",
-                reason="not_owner",
-                hint="each recovery makes a new one: look for the newest that was written down",
-            )
-        fresh, next_recovery = home.next_key(OWNER, entropy), entropy.token(keys.SEED_BYTES)
-        body = ops.RecoverBody(owner=fresh.did, recovery=keys.SeedKeyring(next_recovery).did)
-        prev = peer.history.tail(subjects.control(peer.mesh, "recover"))
-        await commit_control(peer, peer.author.draft(ops.MeshRecover, body, prev=prev))
-        home.put_in_place(OWNER)
-        ended = sum(link.issuer == control.owner for link in control.grants.everything())
+        if not _is_in_force(home, control):
+            if control.recovery != keyring.did:
+                raise Rejected(
+                    f"this is not the recovery key of the mesh {described.name!r}",
+                    reason="not_owner",
+                    hint="each recovery makes a new one: look for the newest that was written down",
+                )
+            await _put_in_force(home, peer, show)
+        else:
+            show(keys.load_seed(home.next_path(RECOVERY)))
+        return await _finish(home, peer)
     finally:
         await engine.close()
-    return Recovered(fresh.did, control.owner, next_recovery, ended)
+
+
+def _is_in_force(home: Home, control: Control) -> bool:
+    """Whether the keys that lie ready here are the mesh's already: the answer was lost."""
+    path = home.next_path(RECOVERY)
+    return path.exists() and keys.load(path).did == control.recovery
+
+
+async def _put_in_force(home: Home, peer: Peer, show: Show) -> None:
+    entropy = SystemEntropy()
+    owner, seed = home.next_key(OWNER, entropy), home.next_seed(RECOVERY, entropy)
+    show(seed)
+    body = ops.RecoverBody(owner=owner.did, recovery=keys.SeedKeyring(seed).did)
+    prev = peer.history.tail(subjects.control(peer.mesh, "recover"))
+    try:
+        await commit_control(peer, peer.author.draft(ops.MeshRecover, body, prev=prev))
+    except LostRace:
+        # An earlier attempt of our own may have arrived late.
+        if not _is_in_force(home, await peer.sync_control()):
+            raise
+    except OutcomeUnknown as unknown:
+        raise OutcomeUnknown(
+            f"whether the new keys are in force is not known: {unknown.message}",
+            hint="run 'antiphon recover' again with the same recovery key: it goes on from here."
+            f" Until then the new one is kept in {home.next_path(RECOVERY)}",
+        ) from unknown
+
+
+async def _finish(home: Home, peer: Peer) -> Recovered:
+    """Take the new owner's key into use, and forget the recovery key: it was shown."""
+    control, path = peer.control, home.next_path(RECOVERY)
+    seed = keys.load_seed(path)
+    if home.next_path(OWNER).exists():
+        home.put_in_place(OWNER)
+    path.unlink()
+    replaced = _before_recovery(peer.history).owner
+    ended = sum(link.issuer == replaced for link in control.grants.everything())
+    return Recovered(
+        owner=control.owner,
+        replaced=replaced,
+        recovery_seed=seed,
+        grants_ended=ended,
+        review=await review(peer),
+    )
+
+
+# --- what was left behind ---------------------------------------------------------------------
+
+
+def _states(history: ControlHistory) -> Iterator[Control]:
+    """Every control state, the newest first."""
+    state = history.current
+    while state is not None:
+        yield state
+        state = history.at(state.since, 0)  # as it was said, whatever came into force later
+
+
+def _before_recovery(history: ControlHistory) -> Control:
+    """The state that the newest change of owner ended; the first one if there was none."""
+    newest = history.current
+    last = newest
+    for last in _states(history):
+        if newest is not None and last.owner != newest.owner:
+            break
+    if last is None:
+        raise Rejected("this mesh has no genesis", reason="genesis")
+    return last
+
+
+async def review(peer: Peer) -> Review:
+    """What is in force that a key before the newest owner's set, and where on the log."""
+    before, now = _before_recovery(peer.history), peer.control
+    states = list(_states(peer.history))[::-1]
+    first = asdict(states[0].rules)
+    office = _last_set(states, "", lambda state, _: state.coordinator, upto=before)
+    routes = [
+        _last_set(states, kind, lambda state, kind: state.routes.get(kind))
+        for kind in sorted(now.routes)
+    ]
+    rules = [
+        _last_set(states, name, lambda state, name: getattr(state.rules, name))
+        for name, value in asdict(now.rules).items()
+        if value != first[name]
+    ]
+    rules = [replace(one, before=first[one.name]) for one in rules]
+    office = replace(office, before=before.coordinator, now=now.coordinator)
+    return Review(
+        coordinator=await _dated(peer, office),
+        routes=tuple([await _dated(peer, one) for one in routes]),
+        rules=tuple([await _dated(peer, one) for one in rules]),
+        names=trace(before, peer.wall.now_ms() // 1000).names,
+    )
+
+
+def _last_set(
+    states: list[Control],
+    name: str,
+    value: Callable[[Control, str], Any],
+    *,
+    upto: Control | None = None,
+) -> Setting:
+    """Where a value came to be what it is in the last of these states."""
+    first = states[0]
+    found = Setting(name=name, before=None, now=value(first, name), seq=0, by=first.owner)
+    for state in states[1:]:
+        if upto is not None and state.since > upto.since:
+            break
+        if (now := value(state, name)) != found.now:
+            found = Setting(name=name, before=found.now, now=now, seq=state.since, by=state.owner)
+    return found
+
+
+async def _dated(peer: Peer, one: Setting) -> Setting:
+    record = await peer.record_at(one.seq) if one.seq else None
+    return one if record is None else replace(one, commit_ms=record.commit_ms)

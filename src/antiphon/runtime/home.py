@@ -182,10 +182,19 @@ class Home:
 
     def next_key(self, name: str, entropy: Entropy) -> keys.SeedKeyring:
         """A new key that will take the place of the named one; the same again if asked again."""
-        path = self.path / "keys" / f"{name}-next.key"
+        path = self.next_path(name)
         if not path.exists():
             keys.create(path, entropy.token(keys.SEED_BYTES))
         return keys.load(path)
+
+    def next_seed(self, name: str, entropy: Entropy) -> bytes:
+        """The same for a key that is shown to a person and then forgotten here."""
+        self.next_key(name, entropy)
+        return keys.load_seed(self.next_path(name))
+
+    def next_path(self, name: str) -> Path:
+        """Where the key lies that will take the place of the named one."""
+        return self.path / "keys" / f"{name}-next.key"
 
     def put_in_place(self, name: str) -> None:
         """Let the next key be the named one; the one before is kept beside it."""
@@ -193,7 +202,7 @@ class Home:
         (folder / f"{name}.mark").unlink(missing_ok=True)
         if self.has_key(name):
             (folder / f"{name}.key").replace(folder / f"{name}-replaced.key")
-        (folder / f"{name}-next.key").replace(folder / f"{name}.key")
+        self.next_path(name).replace(folder / f"{name}.key")
 
     def free_key(self, role: str, entropy: Entropy) -> keys.HeldKey:
         """The first key of a role that no other process uses, made if all are in use."""

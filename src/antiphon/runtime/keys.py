@@ -160,6 +160,11 @@ def _check_mode(path: Path) -> None:
 
 def load(path: Path) -> SeedKeyring:
     """The key in a file, without taking it into use."""
+    return SeedKeyring(load_seed(path))
+
+
+def load_seed(path: Path) -> bytes:
+    """The seed in a key file: for one that is to be shown to a person."""
     _check_mode(path)
     try:
         seed = bytes.fromhex(path.read_text().strip())
@@ -167,4 +172,4 @@ def load(path: Path) -> SeedKeyring:
         raise Corrupt(f"{path} is not a key file") from problem
     if len(seed) != SEED_BYTES:
         raise Corrupt(f"{path} is not a key file")
-    return SeedKeyring(seed)
+    return seed

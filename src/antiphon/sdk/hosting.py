@@ -18,7 +18,7 @@ from antiphon.assembly.hosting import (
     secured_server,
 )
 from antiphon.assembly.joining import invite, redeem
-from antiphon.assembly.recovery import Recovered, recover
+from antiphon.assembly.recovery import Recovered, Review, Setting, recover
 from antiphon.core.rules import PROTOCOL, Rules
 from antiphon.core.terms import Terms
 from antiphon.errors import Held, Misconfigured, PortTaken
@@ -118,6 +118,8 @@ __all__ = [
     "Hosting",
     "Listen",
     "Recovered",
+    "Review",
+    "Setting",
     "Terms",
     "Ticket",
     "found_and_host",

@@ -371,10 +371,10 @@ def test_the_command_line_knows_every_rule_and_every_right():
 
 @pytest.mark.parametrize("name", rule_values())
 def test_every_rule_can_be_typed_as_it_is_shown(name):
-    from antiphon.interfaces.cli.rules import _in_words
+    from antiphon.interfaces.cli.rules import in_words
 
     for value in (rule_values()[name], [("render", "rendezvous")] if name == "selection" else 2):
         if isinstance(value, int):
-            assert parse_value(name, _in_words(name, value)) == value
+            assert parse_value(name, in_words(name, value)) == value
         else:
-            assert tuple(parse_value(name, _in_words(name, value))) == tuple(value)
+            assert tuple(parse_value(name, in_words(name, value))) == tuple(value)

@@ -115,7 +115,8 @@ def _parse_selection(text: str) -> list[tuple[str, str]]:
     return chosen
 
 
-def _in_words(name: str, value: Any) -> str:
+def in_words(name: str, value: Any) -> str:
+    """A rule's value as people write it."""
     if _is_duration(name):
         return span_words(value)
     if name == "selection":
@@ -148,8 +149,8 @@ def _row(name: str, value: Any, default: Any) -> list[Piece]:
     is_default = value == default
     return [
         (name, ""),
-        (_in_words(name, value), "" if is_default else "strong"),
-        ("✓" if is_default else _in_words(name, default), "quiet"),
+        (in_words(name, value), "" if is_default else "strong"),
+        ("✓" if is_default else in_words(name, default), "quiet"),
         (MEANINGS.get(name, ""), "quiet"),
     ]
 
@@ -172,9 +173,9 @@ async def _change(wanted: dict[str, Any], home: Path | None, *, as_json: bool) -
 
 def _tell(changed: RulesChanged, wanted: dict[str, Any], differs: list[str]) -> None:
     for name in wanted:
-        now = _in_words(name, changed.after[name])
+        now = in_words(name, changed.after[name])
         if name in differs:
-            was = _in_words(name, changed.before[name])
+            was = in_words(name, changed.before[name])
             out.pieces(("✓ ", "succeeded"), (name, "strong"), (f"  {was} → {now}", ""))
         else:
             out.say(f"  {name} is {now} already")

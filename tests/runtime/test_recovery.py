@@ -1,0 +1,136 @@
+"""Recovery: the new recovery key is in somebody's hands before the old one stops counting."""
+
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+
+from antiphon.assembly import recovery
+from antiphon.core import ops
+from antiphon.errors import OutcomeUnknown, Rejected
+from antiphon.runtime.home import Home
+from antiphon.runtime.keys import SeedKeyring
+from antiphon.sdk import authority, hosting
+from antiphon.sdk.mesh import Mesh
+
+pytestmark = pytest.mark.nats
+
+
+class Place:
+    """A hosted mesh, and what its recoveries have shown."""
+
+    def __init__(self, home: Home, seed: bytes, owner: Mesh) -> None:
+        self.home, self.seed, self.owner = home, seed, owner
+        self.shown: list[bytes] = []
+
+    async def control(self):
+        return await self.owner.peer.sync_control()
+
+    async def recover(self, seed: bytes | None = None, show=None) -> hosting.Recovered:
+        return await hosting.recover(self.home, seed or self.seed, show=show or self.shown.append)
+
+    def kept(self) -> set[str]:
+        return {path.name for path in (self.home.path / "keys").glob("*-next.key")}
+
+
+@asynccontextmanager
+async def a_place(tmp_path):
+    listen = hosting.Listen(host="127.0.0.1", port=0, names=("127.0.0.1",))
+    async with AsyncExitStack() as stack:
+        hosted = await stack.enter_async_context(
+            hosting.found_and_host(tmp_path / "owner", name="lost", listen=listen)
+        )
+        owner = await stack.enter_async_context(Mesh.open(home=tmp_path / "owner"))
+        yield Place(Home(tmp_path / "owner"), hosted.hosted.recovery_seed, owner)
+
+
+@pytest.mark.parametrize("given", ["the old key", "the new key"])
+async def test_a_recovery_whose_answer_is_lost_goes_on_when_run_again(tmp_path, monkeypatch, given):
+    commit = recovery.commit_control
+
+    async def unheard(peer, draft):
+        await commit(peer, draft)
+        raise OutcomeUnknown("no answer came")
+
+    async with a_place(tmp_path) as at:
+        old = (await at.control()).owner
+        monkeypatch.setattr(recovery, "commit_control", unheard)
+        with pytest.raises(OutcomeUnknown) as caught:
+            await at.recover()
+        assert "antiphon recover" in caught.value.hint
+        assert at.kept() == {"owner-next.key", "recovery-next.key"}
+        monkeypatch.setattr(recovery, "commit_control", commit)
+        done = await at.recover(at.seed if given == "the old key" else at.shown[0])
+        control = await at.control()
+        assert at.shown == [done.recovery_seed] * 2
+        assert (done.owner, done.replaced) == (control.owner, old)
+        assert control.recovery == SeedKeyring(done.recovery_seed).did
+        assert at.home.signer("owner").did == control.owner
+        assert at.kept() == set()
+        again = await at.recover(done.recovery_seed)
+        assert again.replaced == done.owner
+        assert (await at.control()).owner == again.owner
+
+
+async def test_a_recovery_that_ended_before_its_commit_begins_again_with_the_same_keys(tmp_path):
+    async with a_place(tmp_path) as at:
+        before = await at.control()
+
+        def ends(seed):
+            at.shown.append(seed)
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            await at.recover(show=ends)
+        assert (await at.control()).owner == before.owner
+        done = await at.recover()
+        assert at.shown == [done.recovery_seed] * 2
+
+
+async def test_the_new_key_is_shown_while_the_old_one_still_counts(tmp_path):
+    async with a_place(tmp_path) as at:
+        seqs = []
+
+        def show(seed):
+            assert "recovery-next.key" in at.kept()
+            assert at.owner.peer.control.recovery != SeedKeyring(seed).did
+            seqs.append(at.owner.peer.history.applied)
+
+        await at.control()
+        await at.recover(show=show)
+        assert at.owner.peer.history.applied == seqs[0]
+        assert (await at.control()).since > seqs[0]
+
+
+async def test_a_wrong_key_makes_nothing(tmp_path):
+    async with a_place(tmp_path) as at:
+        with pytest.raises(Rejected, match="not the recovery key"):
+            await at.recover(bytes(32))
+        assert at.shown == []
+        assert at.kept() == set()
+
+
+async def test_what_the_old_key_left_in_force_is_listed(tmp_path):
+    thief = SeedKeyring(b"\x07" * 32).did
+    async with a_place(tmp_path) as at:
+        old = (await at.control()).owner
+        async with authority.with_authority(at.home.path) as mesh:
+            await authority.coordinator(mesh, thief)
+            await authority.route(mesh, "render.video", thief)
+            await authority.route(mesh, "render.still", thief)
+            await authority.route(mesh, "render.still", None)
+            await authority.rules(mesh, {"attempts": 7})
+            await authority.rules(mesh, {"attempts": 8, "yields_max": 4})
+            await authority.rules(mesh, {"yields_max": 32})
+        review = (await at.recover()).review
+        control = await at.control()
+        assert (review.coordinator.before, review.coordinator.by) == (thief, old)
+        assert review.coordinator.now == control.coordinator
+        (route,) = review.routes
+        assert (route.name, route.now, route.by) == ("render.video", thief, old)
+        (rule,) = review.rules
+        assert (rule.name, rule.before, rule.now, rule.by) == ("attempts", 3, 8, old)
+        kinds = [ops.MeshCoordinator, ops.MeshRoute, ops.MeshRules]
+        for one, kind in zip((review.coordinator, route, rule), kinds, strict=True):
+            entry = await at.owner.peer.fetch_entry(one.seq)
+            assert isinstance(entry.op, kind)
+            assert one.commit_ms == entry.commit_ms
