@@ -148,7 +148,7 @@ class BlobGate:
     # --- beginnings -------------------------------------------------------------------------
 
     def _on_errand(self, subject: bytes, reply: bytes, payload: bytes, _header: bytes) -> None:
-        user = subject.decode().split(".")[2]
+        user = wire.read_subject(subject).split(".")[2]
         if not self._is_own(user, reply):
             return
         if self._asking.get(user, 0) >= self._limits.errands_per_member:
@@ -239,7 +239,7 @@ class BlobGate:
     # --- steps ------------------------------------------------------------------------------
 
     def _on_step(self, subject: bytes, reply: bytes, payload: bytes, _header: bytes) -> None:
-        _, _, user, _, _, name, step = subject.decode().split(".")
+        _, _, user, _, _, name, step = wire.read_subject(subject).split(".")
         errand = self._errands.get(name)
         if errand is None or errand.user != user:
             if self._is_own(user, reply):

@@ -122,7 +122,7 @@ class BusSubscription:
 
     def _on_message(self, subject: bytes, _reply: bytes, payload: bytes, header: bytes) -> None:
         reply = _reply_in(header) if header else ""
-        self._pending.append(BusMessage(subject[self._strip :].decode(), payload, reply))
+        self._pending.append(BusMessage(wire.read_subject(subject[self._strip :]), payload, reply))
         self._wake.set()
 
     def _fail(self, error: AntiphonError) -> None:

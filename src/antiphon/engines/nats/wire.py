@@ -36,6 +36,7 @@ _H = _MESSAGES[0]
 _SUBJECT = re.compile(r"[!-)+-=?-~]+", re.ASCII)  # no blank, no `*`, no `>`
 _FILTER = re.compile(r"[!-~]+", re.ASCII)
 _TOKEN = re.compile(r"[!-~]+", re.ASCII)
+_NO_CHARACTER = re.compile("[\udc80-\udcff]")
 _STATUS_AT = len(b"NATS/1.0 ")
 _TRAILER = re.compile(
     rb"\r\nNats-Subject: ([^\r]+)\r\nNats-Sequence: (\d+)\r\nNats-Time-Stamp: ([^\r]+)\r\n"
@@ -144,7 +145,7 @@ def read_trailer(header: bytes) -> Trailer:
         raise Corrupt(f"the engine sent a record without its place in the log: {header!r}")
     subject, seq, stamp, pending, previous = found.groups()
     return Trailer(
-        subject=_readable(subject),
+        subject=read_subject(subject),
         seq=int(seq),
         stamp_ns=parse_rfc3339_ns(stamp),
         pending=int(pending or 0),
@@ -152,9 +153,16 @@ def read_trailer(header: bytes) -> Trailer:
     )
 
 
-def _readable(subject: bytes) -> str:
-    """The subject as text; the server lets a publisher put any bytes into one."""
-    return subject.decode("utf-8", "backslashreplace")
+def read_subject(raw: bytes) -> str:
+    """A subject as text; the server lets a publisher put any bytes into one.
+
+    In the leader's answers subjects are JSON, where the server writes U+FFFD for each byte that is
+    part of no character. So it must be here: a record's subject is the same however it was read.
+    """
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return _NO_CHARACTER.sub("\ufffd", raw.decode("utf-8", "surrogateescape"))
 
 
 def read_record(header: bytes, payload: bytes) -> Record:
@@ -164,7 +172,7 @@ def read_record(header: bytes, payload: bytes) -> Record:
     if found is None:
         raise Corrupt(f"the engine sent a record without its place in the log: {header!r}")
     subject, seq, stamp, _, _ = found.groups()
-    return Record(int(seq), parse_rfc3339_ns(stamp), _readable(subject), payload)
+    return Record(int(seq), parse_rfc3339_ns(stamp), read_subject(subject), payload)
 
 
 def read_republished(subject: bytes, reply: bytes, header: bytes, payload: bytes) -> Record | None:
@@ -177,7 +185,7 @@ def read_republished(subject: bytes, reply: bytes, header: bytes, payload: bytes
     if reply or header.rfind(_TRAILER_START) < 0:
         return None
     record = read_record(header, payload)
-    return record if _readable(subject) == f"apr{record.subject[2:]}" else None
+    return record if read_subject(subject) == f"apr{record.subject[2:]}" else None
 
 
 def expected_last(header: bytes) -> int | None:
@@ -257,7 +265,7 @@ class Parser:
                 await self._control(data[at:end])
                 at = end + 2
                 continue
-            words = data[at:end].split()
+            words = data[at:end].split(b" ")  # a subject may hold other blanks
             try:
                 stop = end + 2 + int(words[-1])
                 start = end + 2 + (int(words[-2]) if kind == _H else 0)

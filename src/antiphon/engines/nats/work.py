@@ -313,7 +313,7 @@ class PullQueue:
             self._on_status(slot, subject, header)
             return
         info = parse_ack_subject(reply)
-        record = Record(info.seq, info.stamp_ns, subject.decode(), payload)
+        record = Record(info.seq, info.stamp_ns, wire.read_subject(subject), payload)
         delivery = PulledDelivery(self._connection, reply, record, info.deliveries)
         if self._closed:
             delivery.nak()
