@@ -13,7 +13,6 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from hashlib import sha256
 from typing import Annotated, Any, Final, Literal
 
@@ -22,6 +21,7 @@ from msgspec import Meta, Struct
 
 from antiphon.core import codec, manifest, signing
 from antiphon.core.bodies import CompleteBody, DsseEnvelope, DsseSignature, Output
+from antiphon.core.bounded_cache import BoundedCache
 from antiphon.core.ids import DIGEST_PREFIX, digest, public_key_of
 from antiphon.core.json_schema import published
 from antiphon.errors import Malformed
@@ -31,6 +31,12 @@ STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE: Final = "urn:antiphon:proof-of-execution:v1"
 SCHEMA_ID: Final = "urn:antiphon:proof:1"
 MAX_PAYLOAD_BYTES: Final = 128 * 1024
+OPENED_KEPT: Final = 1024
+OPENED_KEPT_BYTES: Final = 8 * 1024 * 1024
+"""Opened proofs that are remembered for their second meeting, and what they may weigh together:
+a worker chooses how large its own are, and everybody who reads its jobs opens them."""
+_WEIGHT: Final = 3
+"""Times its text, which is kept with it: what an opened proof takes, as measured."""
 _OWN_KEPT: Final = 1024
 
 Hex64 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
@@ -179,15 +185,18 @@ def seal_in(payload: bytes, keyid: str, sign: Callable[[str, bytes], bytes]) -> 
     )
 
 
-_own: dict[str, tuple[str, DsseEnvelope]] = {}
-"""What this process signed itself a moment ago, by signature."""
+_opened: BoundedCache[str, Statement] = BoundedCache(most=OPENED_KEPT, most_bytes=OPENED_KEPT_BYTES)
+_own: dict[str, tuple[str, str]] = {}
+"""What this process signed itself a moment ago: by signature, whose it is, and of which bytes."""
 
 
-@lru_cache(maxsize=1024)
 def open_proof(envelope: DsseEnvelope) -> Statement:
     """The statement in an envelope, whoever signed it; `Malformed` if it is not in its one form."""
     if envelope.payload_type != PAYLOAD_TYPE:
         raise Malformed("the proof is of another type", reason="proof")
+    known = _opened.get(envelope.payload)
+    if known is not None:
+        return known
     payload = _unpacked(envelope.payload)
     try:
         found = _decoder.decode(payload)
@@ -195,6 +204,7 @@ def open_proof(envelope: DsseEnvelope) -> Statement:
         raise Malformed(f"the proof cannot be read: {problem}", reason="proof") from problem
     if codec.encode(found) != payload:
         raise Malformed("the proof is not in canonical form", reason="proof")
+    _opened.put(envelope.payload, found, _WEIGHT * len(envelope.payload))
     return found
 
 
@@ -202,7 +212,7 @@ def remember_own(envelope: DsseEnvelope, did: str) -> None:
     """Spare this process the verification of what its own key has just signed."""
     if len(_own) >= _OWN_KEPT:
         del _own[next(iter(_own))]
-    _own[envelope.signatures[0].sig] = (did, envelope)
+    _own[envelope.signatures[0].sig] = (did, digest(codec.encode(envelope)))
 
 
 def is_signed_by(envelope: DsseEnvelope, did: str) -> bool:
@@ -210,7 +220,7 @@ def is_signed_by(envelope: DsseEnvelope, did: str) -> bool:
     if len(envelope.signatures) != 1:
         return False
     (signature,) = envelope.signatures
-    if _own.get(signature.sig) == (did, envelope):
+    if signature.sig in _own and _own[signature.sig] == (did, digest(codec.encode(envelope))):
         return True
     try:
         raw, payload = _unpacked(signature.sig), _unpacked(envelope.payload)

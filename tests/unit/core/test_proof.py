@@ -2,6 +2,7 @@
 
 import base64
 import json
+import tracemalloc
 from hashlib import sha256
 
 import msgspec
@@ -195,3 +196,38 @@ def test_the_jobs_id_is_the_manifests_digest():
     digests = proof.manifest_digests(job, MANIFEST)
     assert digests.blake3 == job
     assert digests.sha256 == sha256(b'{"args":[],"command":["true"],"timeout":30}').hexdigest()
+
+
+def with_outputs(number: int, count: int) -> ops.DsseEnvelope:
+    outputs = [output(f"{number}"), *(output(name=f"file-{at}") for at in range(1, count))]
+    body = ops.CompleteBody(kind="k", job="0" * 64, fence="0" * 16, status="succeeded")
+    return envelope(predicate(body, "mesh", ALICE.did), outputs, ALICE)
+
+
+@pytest.mark.parametrize("rounds, count", [(600, 24), (100, 600)])
+def test_proofs_that_others_made_large_fill_no_memory(rounds, count):
+    """A worker chooses how large its proofs are, and everybody who reads its jobs opens them."""
+    tracemalloc.start()
+    try:
+        for number in range(rounds):
+            made = with_outputs(number, count)
+            proof.open_proof(made)
+            proof.remember_own(made, ALICE.did)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 2 * proof.OPENED_KEPT_BYTES
+
+
+def test_an_ordinary_proof_is_opened_once():
+    made = with_outputs(1, 1)
+    assert proof.open_proof(made) is proof.open_proof(made)
+
+
+def test_what_this_process_signed_is_believed_in_no_other_form():
+    made = with_outputs(2, 1)
+    proof.remember_own(made, ALICE.did)
+    assert proof.is_signed_by(made, ALICE.did)
+    assert not proof.is_signed_by(made, BOB.did)
+    other = msgspec.structs.replace(made, payload=with_outputs(3, 1).payload)
+    assert not proof.is_signed_by(other, ALICE.did)
