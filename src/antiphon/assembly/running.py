@@ -93,6 +93,9 @@ async def replicating(
         from antiphon.runtime.caretaker import Caretaker
         from antiphon.runtime.evictor import Evictor
         from antiphon.runtime.sealer import Sealer
+        from antiphon.runtime.volume_watch import VolumeWatch
+
+        node.watchers.append(VolumeWatch(node).applied)
 
         services += [
             Attendance(node).run(),

@@ -101,6 +101,21 @@ LACKS_AUTHORITY = frozenset(
     }
 )
 """What another grant could mend."""
+ABOUT_BYTES = frozenset(
+    {
+        Reason.FRAME,
+        Reason.SIZE,
+        Reason.MALFORMED,
+        Reason.CANONICAL,
+        Reason.VERSION,
+        Reason.TYPE,
+        Reason.AUTHOR,
+        Reason.SIGNATURE,
+        Reason.MESH,
+        Reason.SUBJECT,
+    }
+)
+"""What is said of bytes alone: nobody is known to have signed them for this place."""
 ABOUT_TIME = frozenset({Reason.DRIFT, Reason.STALE, Reason.TOO_OLD})
 """What the author's clock may be to blame for."""
 _ACCEPTED = frozenset({Reason.OK, Reason.EXISTS, Reason.ALREADY})

@@ -17,6 +17,7 @@ from antiphon.core.lanes import Lane
 from antiphon.core.reasons import Reason
 from antiphon.ports import Record
 
+_HEAD_BYTES: Final = 2048
 WITHOUT_RESULT: Final = frozenset({State.FAILED.value, State.ABORTED.value})
 
 decode_lane = msgspec.msgpack.Decoder(Lane).decode
@@ -47,6 +48,18 @@ class ReplicaReads:
             "select seq, stamp_ns, subject, payload, verdict from records where seq = ?", (seq,)
         ).fetchone()
         return StoredRecord(Record(*row[:4]), Reason(row[4])) if row else None
+
+    def newest(self, since_ns: int, *, limit: int) -> Iterator[tuple[int, str, Reason, int, bytes]]:
+        """Of the newest records, newest first: stamp in ms, subject, verdict, size, first bytes."""
+        rows = self._db.execute(
+            "select stamp_ns, subject, verdict, length(payload), substr(payload, 1, ?)"
+            " from records order by seq desc limit ?",
+            (_HEAD_BYTES, limit),
+        )
+        for stamp_ns, subject, verdict, size, head in rows:
+            if stamp_ns < since_ns:
+                return
+            yield stamp_ns // 1_000_000, subject, Reason(verdict), size, head
 
     def newest_on(self, subject: str, *, verdict: Reason | None = None) -> StoredRecord | None:
         """The newest record on a subject outside the lanes, of any verdict or of this one."""

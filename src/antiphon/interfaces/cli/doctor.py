@@ -10,6 +10,7 @@ from antiphon.errors import AntiphonError, Misconfigured
 from antiphon.interfaces.cli import life
 from antiphon.interfaces.cli.exits import Exit
 from antiphon.interfaces.cli.options import HomeOption, JsonOption, print_json, short_node
+from antiphon.interfaces.cli.progress import size_words
 from antiphon.interfaces.cli.terminal import ago, counted, moment, out, span
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from antiphon.sdk.bundles import SealStanding
     from antiphon.sdk.mesh import Card, Home, Mesh, Standing
+    from antiphon.sdk.volumes import Written
 
 CLOCK_LIMIT_MS: Final = 2_000
 Level = Literal["ok", "warning", "wrong"]
@@ -84,7 +86,7 @@ async def examine(home: Path | None) -> list[Finding]:
         async with mesh:
             where = mesh.home.mesh().engine
             findings.append(Finding("ok", "reach", f"the engine answers at {where}"))
-            for check in (_engine, _rules, _clock, _replica, _seals, _roll_call, _coordinator):
+            for check in CHECKS:
                 try:
                     findings += await check(mesh)
                 except AntiphonError as problem:
@@ -218,6 +220,31 @@ async def _replica(mesh: Mesh) -> list[Finding]:
     ]
 
 
+async def _writes(mesh: Mesh) -> list[Finding]:
+    from antiphon.sdk.volumes import written_lately
+
+    return writes_findings(await written_lately(mesh))
+
+
+def writes_findings(told: Written) -> list[Finding]:
+    """Who writes more than is usual: no server limits that, and a disk does."""
+    total = f"{size_words(told.bytes)} in {counted(told.records, 'record')} in the last hour"
+    if not told.much:
+        return [Finding("ok", "writes", total)]
+    findings = []
+    for one in told.much:
+        refused = f", {size_words(one.refused_bytes)} of it refused" if one.refused_bytes else ""
+        if one.kind:
+            where = "about the mesh itself" if one.is_control else f"on kinds of {one.kind!r}"
+            words = f"{size_words(one.bytes)} {where} in the last hour{refused}; may write there: "
+            words += one.by
+        else:
+            words = f"{size_words(one.bytes)} by {one.by} in the last hour{refused}"
+        hint = "if that is not meant: antiphon revoke NODE, which ends its connection at once"
+        findings.append(Finding("warning", "writes", words, hint))
+    return findings
+
+
 async def _seals(mesh: Mesh) -> list[Finding]:
     from antiphon.sdk.bundles import seal_standing
 
@@ -322,3 +349,6 @@ def coordinator_finding(told: Standing) -> Finding:
     else:
         words = f"{name} coordinates; it does not answer, but {wrote}"
     return Finding(level, "coordinator", words, hint)
+
+
+CHECKS: Final = (_engine, _rules, _clock, _replica, _writes, _seals, _roll_call, _coordinator)
