@@ -100,14 +100,20 @@ def test_deaths_for_want_of_memory_are_counted(tmp_path):
 def test_groups_of_dead_workers_are_swept(tmp_path):
     parent = Parent(version="v2", memory=tmp_path, pids=tmp_path)
     left, other = tmp_path / f"{cgroups.PREFIX}1-1", tmp_path / "somebody"
-    left.mkdir()
-    other.mkdir()
-    with cgroups.group(parent) as made:
-        cgroups.sweep(Parent(version="v2", memory=tmp_path / "x", pids=tmp_path / "x"))
-        assert all(folder.is_dir() for folder in made.folders)
+    for folder in (left, other):
+        folder.mkdir()
+        os.utime(folder, (0, 0))
     cgroups.sweep(parent)
     assert not left.exists()
     assert other.exists()
+
+
+def test_a_group_that_another_worker_has_just_made_is_left_alone(tmp_path):
+    """It is empty until its job enters it, and a sweep takes empty ones."""
+    parent = Parent(version="v2", memory=tmp_path, pids=tmp_path)
+    with cgroups.group(parent) as made:
+        cgroups.sweep(parent)
+        assert all(folder.is_dir() for folder in made.folders)
 
 
 # --- uids ------------------------------------------------------------------------------------

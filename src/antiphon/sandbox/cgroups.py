@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -21,6 +22,8 @@ from msgspec import Struct
 from antiphon.sandbox import proc
 
 PREFIX: Final = "antiphon-job-"
+ENTERED_WITHIN_S: Final = 60.0
+"""A group that is empty for longer belongs to nobody any more."""
 _CONTROLLERS: Final = ("memory", "pids")
 _number = count()
 
@@ -118,11 +121,15 @@ def group(parent: Parent) -> Iterator[Group]:
 
 
 def sweep(parent: Parent) -> None:
-    """Remove the empty groups of workers that were killed; those in use refuse."""
+    """Remove the empty groups of workers that were killed; those in use refuse.
+
+    One that another worker has just made is empty, too, until its job enters it.
+    """
     for folder in parent.folders:
         for left in folder.glob(f"{PREFIX}*"):
             with contextlib.suppress(OSError):
-                left.rmdir()
+                if time.time() - left.stat().st_mtime > ENTERED_WITHIN_S:
+                    left.rmdir()
 
 
 def find(
