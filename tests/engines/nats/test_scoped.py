@@ -73,6 +73,36 @@ async def test_lanes_are_complete_and_in_order():
         assert await whole_lane(reader.log, [f"ap.{here.mesh}.*.render.long.1"]) == found[4:]
 
 
+async def test_several_records_by_their_sequences_show_what_is_in_scope():
+    async with scoped_reader("render.>") as (here, reader):
+        found = await reader.log.fetch_many([12, 3, 4, 99, 5, 1])
+        assert sorted(seqs(found)) == [1, 4, 12]
+        assert found[0] == await here.owner.log.fetch(found[0].seq)
+        assert await reader.log.fetch_many([3, 5]) == []
+
+
+async def test_heavy_records_by_their_sequences_take_a_question_more(monkeypatch):
+    monkeypatch.setattr(readings, "ANSWER_BYTES", 20_000)
+    async with scoped_reader("render.>") as (here, reader):
+        heavy = [
+            await here.put(f"job.render.heavy.{job_id(n)}", bytes([n]) * 9_000) for n in range(24)
+        ]
+        found = await reader.log.fetch_many(heavy)
+        assert sorted(seqs(found)) == heavy
+        assert {len(record.payload) for record in found} == {9_000}
+
+
+async def test_a_record_that_bears_the_servers_own_fields_is_read_as_it_is():
+    async with scoped_reader("render.>") as (here, reader):
+        subject = f"ap.{here.mesh}.job.render.video.{job_id(1)}"
+        header = b"NATS/1.0\r\nNats-Num-Pending: 7\r\nNats-Sequence: 1\r\n\r\n"
+        await here.owner._pipeline.write(subject.encode(), b"hostile", header, timeout_s=5)
+        newest = await here.owner.log.newest_seq()
+        (found,) = await reader.log.fetch_many([newest])
+        assert found == await here.owner.log.fetch(newest)
+        assert (await whole(reader.log))[-1] == found
+
+
 async def test_a_lane_with_unproven_headers_is_read_whole():
     async with scoped_reader("render.>") as (here, reader):
         subject = f"ap.{here.mesh}.job.render.video.{job_id(1)}"

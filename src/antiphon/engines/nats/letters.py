@@ -15,6 +15,8 @@ from antiphon.core import subjects
 from antiphon.errors import LostRace, OutcomeUnknown, Rejected, Unavailable
 
 VERB = "post"
+CARRIED = ("ucan", "revoke", "evidence")
+"""Whatever else lies below `ctl` is the owner's."""
 
 
 class Answer(Struct, frozen=True, omit_defaults=True):
@@ -34,7 +36,7 @@ _decode = msgspec.json.Decoder(Answer).decode
 
 def is_letter(mesh: str, subject: str) -> bool:
     """Whether a record on this subject goes through the gate."""
-    return subject.startswith(subjects.control(mesh, ""))
+    return subject.startswith(tuple(subjects.control(mesh, f"{one}.") for one in CARRIED))
 
 
 def told(error: Exception) -> bytes:

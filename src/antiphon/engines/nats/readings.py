@@ -383,8 +383,7 @@ def _run_of(shown: list[Held], behind: int, *, upto: int | None = None) -> list[
     for held in shown:
         left -= 1
         counts = b"\r\nNats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n" % (left, previous)
-        own = held.header[: held.header.rfind(b"\r\nNats-Num-Pending: ")]
-        replies.append(Reply(held.record.payload, own + counts + b"\r\n"))
+        replies.append(Reply(held.record.payload, _uncounted(held.header) + counts + b"\r\n"))
         previous = held.record.seq
     end = b"NATS/1.0 204 EOB\r\nNats-Num-Pending: %d\r\nNats-Last-Sequence: %d\r\n" % (
         behind,
@@ -393,6 +392,17 @@ def _run_of(shown: list[Held], behind: int, *, upto: int | None = None) -> list[
     if upto is not None:
         end += b"Nats-UpTo-Sequence: %d\r\n" % upto
     return [*replies, Reply(b"", end + b"\r\n")]
+
+
+def _uncounted(header: bytes) -> bytes:
+    """A record's header block, open at its end, without the counts that a batch puts there.
+
+    The server's own fields come last, whatever names a publisher gave to its own.
+    """
+    counts = header.rfind(b"\r\nNats-Num-Pending: ")
+    if counts > header.rfind(b"\r\nNats-Sequence: "):
+        return header[:counts]
+    return header.removesuffix(b"\r\n\r\n")
 
 
 def _unread(words: str) -> Unavailable:
