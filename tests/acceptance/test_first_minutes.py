@@ -208,6 +208,7 @@ def test_a_job_that_nobody_answers_says_what_could_be_wrong(shell):
     assert "nobody who answers the roll call runs example.ad" in answer.err
     assert "did you mean example.add?" in answer.err
     assert "it goes on" in answer.err
+    assert "antiphon why " in answer.err
 
 
 def test_cancel_ends_what_has_not_ended(shell):

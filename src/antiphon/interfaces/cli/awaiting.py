@@ -173,7 +173,7 @@ def still_going(handle: JobHandle[Any], wish: Wish) -> Unavailable:
     """What to say when the person's patience ended before the job did."""
     return Unavailable(
         f"job {short(handle.id)} did not end within {wish.timeout_s:g} s; it goes on",
-        hint=f"antiphon show {short(handle.id)}",
+        hint=f"antiphon why {short(handle.id)}, which says who has it or what it waits for",
     )
 
 
