@@ -83,6 +83,22 @@ def test_a_machine_that_joins_is_told_what_it_may_do(host, machine, right, may, 
     assert all(word in line for word, line in zip(to_type, typed, strict=True))
 
 
+def test_a_worker_that_may_not_claim_says_so_and_begins_when_it_may(host, machine):
+    box = machine("caller")
+    told = join(host, box, "--can", "schedule", "--kind", "example.*", alias="caller")
+    assert {one["right"] for one in told["may"]} == {"schedule", "read"}
+    with box.start("worker", "example") as worker:
+        worker.line("answers nothing yet")
+        job = box.run("submit", "--no-wait", "example.add", "2", "3").out.strip()
+        granted = host.run("delegate", "caller", "--can", "claim", "--kind", "example.*")
+        assert granted.code == 0, granted.err
+        until(lambda: box.run("show", job, "--json").json["state"] == "succeeded")
+        assert worker.stop() == 0
+        said = worker.err
+    assert "this machine may not claim example.add" in said
+    assert "antiphon who" in said
+
+
 def test_state_directories_are_private_and_no_secret_is_in_an_argument_list(host, machine):
     box = machine("box")
     join(host, box, "--can", "read")

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Final
 from antiphon.assembly import Station, working
 from antiphon.assembly.keeping import artifacts_of
 from antiphon.core.pacing import parse_rate
-from antiphon.core.selection import MAX_WEIGHT, check_labels, split_labels
+from antiphon.core.reasons import LACKS_AUTHORITY, Reason
+from antiphon.core.selection import MAX_WEIGHT, check_labels, claim_fault, split_labels
 from antiphon.core.subjects import check_kind
+from antiphon.core.wallet import Wallet
 from antiphon.errors import Misconfigured
 from antiphon.runtime.company import Traits
 from antiphon.runtime.executing import Repertoire, Together
@@ -105,4 +107,17 @@ async def answering(
         yield await stack.enter_async_context(working(station, repertoire, settings))
 
 
-__all__ = ["answering", "hidden_from_commands", "offer_of"]
+def claimable(worker: Worker) -> list[str]:
+    """Of the kinds that a worker answers, those that it may claim by what is on the log now."""
+    peer = worker.peer
+    did, wallet = peer.author.did, Wallet(peer.author.did)
+
+    def fault(kind: str) -> Reason | None:
+        return claim_fault(
+            peer.control, wallet, did=did, kind=kind, job="0" * 64, now_ms=peer.wall.now_ms()
+        )
+
+    return [kind for kind in worker.repertoire.kinds if fault(kind) not in LACKS_AUTHORITY]
+
+
+__all__ = ["answering", "claimable", "hidden_from_commands", "offer_of"]

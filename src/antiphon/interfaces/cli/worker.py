@@ -118,6 +118,8 @@ async def _work(
     *,
     as_json: bool,
 ) -> int:
+    from antiphon.sdk.answering import claimable
+
     settings = load_settings()
     mesh = find_mesh(module) if module else open_mesh(None)
     _check_rated({*mesh.kinds, *offer.kinds}, traits["rates"])
@@ -128,13 +130,17 @@ async def _work(
         working = await stack.enter_async_context(answers)
         did = working.peer.author.did
         kinds = working.repertoire.kinds
+        allowed = claimable(working)
         if as_json:
-            print_json({"event": "ready", "node": did, "kinds": kinds, "pid": os.getpid()})
+            told = {"event": "ready", "node": did, "kinds": kinds, "may_claim": allowed}
+            print_json({**told, "pid": os.getpid()})
         else:
             out.say(
-                f"worker {short_node(did)} on mesh {mesh.id} answers {', '.join(kinds)}"
+                f"worker {short_node(did)} on mesh {mesh.id} answers"
+                f" {', '.join(allowed) or 'nothing yet'}"
                 f" ({counted(slots or settings.slots, 'slot')}{offer.in_words}); Ctrl-C stops it"
             )
+            _say_forbidden([kind for kind in kinds if kind not in allowed])
         await stop.wait()
         say_draining(working.busy, settings.drain_s, as_json=as_json)
         due = working.done + working.busy
@@ -147,6 +153,13 @@ async def _work(
         rest = f"; {counted(left, 'job')} not finished, for others to take over" if left else ""
         out.say(f"stopped after {counted(working.done, 'job')}{rest}")
     return Exit.OK
+
+
+def _say_forbidden(kinds: list[str]) -> None:
+    """What it has tasks for, and may not claim."""
+    if kinds:
+        err.say(f"! this machine may not claim {', '.join(kinds)}, until the owner allows it")
+        err.say("  try: ", "antiphon who, which shows what it may do")
 
 
 def _check_rated(kinds: set[str], rates: dict[str, str]) -> None:
