@@ -75,7 +75,7 @@ def test_three_commands_to_a_second_machines_first_job(host, machine):
 )
 def test_a_machine_that_joins_is_told_what_it_may_do(host, machine, right, may, to_type):
     ticket = ticket_for(host, "--can", right, "--kind", "example.*", "--until", "2d")
-    answer = machine("told").run("join", ticket)
+    answer = machine("told").run("join", ticket, "--alias", f"may-{right}")
     assert answer.code == 0, answer.err
     assert f"  may      {may}; until " in answer.out
     typed = [line for line in answer.out.splitlines() if line.startswith("  antiphon ")]

@@ -94,9 +94,6 @@ def test_a_second_full_node_in_one_directory_is_explained(shell):
     assert "antiphon nodes" in answer.err
 
 
-@pytest.mark.req("S2")
-@pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_a_coroutine_that_blocks_the_loop_loses_its_lease_with_a_hint(tmp_path):
     shell = Shell(tmp_path)
     (tmp_path / "tasks.py").write_text(
@@ -115,6 +112,9 @@ def test_a_coroutine_that_blocks_the_loop_loses_its_lease_with_a_hint(tmp_path):
     assert "asyncio.to_thread" in told
 
 
+@pytest.mark.req("S2")
+@pytest.mark.slow
+@pytest.mark.timeout(180)
 def test_processes_share_one_state_and_none_is_special(tmp_path):
     """Two full nodes and two workers; one process of each is killed, and the work goes on.
 
