@@ -49,6 +49,8 @@ LATE_S: Final = (10.0, 120.0)
 SOON: Final = 0.4
 FOR_GOOD: Final = 0.15
 """After a revocation: when new grants come, and of workers, how many never do."""
+READMITTED_EVERY_S: Final = 30.0
+"""In the end, how often those are readmitted of whom something was shown late."""
 NONCE_BYTES: Final = 12
 
 Wish = list[tuple[str, tuple[str, ...]]]
@@ -279,9 +281,7 @@ class Charter:
         for name in list(self._timers):
             self._drop(name)
         owner = self.owner
-        for did in sorted(self.mandates.quarantined):
-            if did != self._mallory.keyring.did:
-                owner.readmit(did)
+        self._readmit_everybody()
         owner.clear_routes()
         if not self.is_chained:
             return
@@ -292,6 +292,13 @@ class Charter:
                 self._take_all(machine)
             giver = self._giver(machine)
             self.give(giver, machine.holder, "/job", rest if is_bound else EVERY_KIND)
+
+    def _readmit_everybody(self) -> None:
+        """Now, and again: what somebody was about to show may reach the log later."""
+        for did in sorted(self.mandates.quarantined):
+            if did != self._mallory.keyring.did:
+                self.owner.readmit(did)
+        self._after("readmission", READMITTED_EVERY_S, self._readmit_everybody)
 
     @property
     def is_idle(self) -> bool:
