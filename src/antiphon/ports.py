@@ -24,7 +24,7 @@ from antiphon.core.scope import Scope
 from antiphon.core.ucan import Delegation, Payload
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
     from contextlib import AbstractAsyncContextManager
 
 NANOSECONDS_PER_MS = 1_000_000
@@ -92,10 +92,20 @@ class WorkQueue(Protocol):
 
     @property
     def credits(self) -> int:
-        """Granted and not yet used."""
+        """Granted and not yet used: `next` has not returned as many."""
+
+    @property
+    def is_dry(self) -> bool:
+        """Whether the engine said that it has nothing, and delivered nothing since."""
+
+    def watch(self, told: Callable[[], None]) -> None:
+        """Call `told` whenever `is_dry` may have become true. One watcher; it must not wait."""
 
     def grant(self, count: int) -> None:
-        """Allow `count` more deliveries."""
+        """Allow `count` more deliveries, and ask for them."""
+
+    def ask(self) -> None:
+        """Have the engine deliver, or say that it has nothing. It may deliver one too many."""
 
     def revoke_credits(self) -> None:
         """Ask for nothing more (drain). Deliveries already on their way may still arrive."""

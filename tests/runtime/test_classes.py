@@ -1,80 +1,154 @@
-"""Urgent jobs come before normal ones, and those before the rest, whatever the engine."""
+"""Urgent jobs come before normal ones, and those before the rest, whatever the engine.
+
+Nothing here depends on speed. Jobs run until the test ends them, one at a time; the next one to
+begin is the most urgent.
+"""
 
 import asyncio
 
+import msgspec
 import pytest
 
-from tests.runtime.meshes import a_mesh, call, eventually, on_both_engines
+from antiphon.runtime.worker import Worker
+from tests.runtime.meshes import QUICK, a_mesh, call, eventually, on_both_engines, ops_on_lane
+
+PATIENT = msgspec.structs.replace(QUICK, lease_ms=20_000, lease_ms_max=30_000, claim_window_ms=100)
+"""Calls are repeated soon, and a machine that is busy elsewhere loses no lease."""
 
 
-class Bench:
-    """A handler that is held up by its first job, and notes the order of all others."""
+class Desk:
+    """A handler whose jobs run until they are told to end; notes the order in which they began."""
 
     def __init__(self) -> None:
-        self.order: list[int] = []
-        self.is_blocked = asyncio.Event()
-        self.release = asyncio.Event()
+        self.begun: list[int] = []
+        self._ends: list[asyncio.Event] = []
 
     async def handle(self, urgency: int, _number: int) -> None:
-        if urgency < 0:
-            self.is_blocked.set()
-            await self.release.wait()
-            return
-        self.order.append(urgency)
-        await asyncio.sleep(0.005)
+        self.begun.append(urgency)
+        end = asyncio.Event()
+        self._ends.append(end)
+        await end.wait()
+
+    async def has_begun(self, count: int) -> None:
+        await eventually(lambda: len(self.begun) >= count)
+
+    def end_one(self) -> None:
+        self._ends.pop(0).set()
+
+    async def work_off(self, count: int) -> None:
+        """End one job after the other, each when another one has begun in the slot before."""
+        while len(self.begun) < count:
+            self.end_one()
+            await self.has_begun(len(self.begun) + 1)
+        while self._ends:
+            self.end_one()
+
+
+def has_asked_everywhere(worker: Worker) -> bool:
+    return all(one.queue.credits for one in worker._credits._asked)
 
 
 @on_both_engines
 @pytest.mark.parametrize("slots", [1, 3])
 async def test_a_backlog_is_worked_off_class_by_class(engine, slots):
-    bench = Bench()
-    async with a_mesh(engine) as mesh:
+    desk = Desk()
+    async with a_mesh(engine, PATIENT) as mesh:
         caller = (await mesh.station()).peer
-        worker = await mesh.worker(bench.handle, slots=slots)
+        worker = await mesh.worker(desk.handle, slots=slots)
         for number in range(slots):
             await call(caller, -1, number)
-        await eventually(lambda: worker.busy == slots)
+        await desk.has_begun(slots)
         for number in range(6):
             for urgency in (2, 1, 0):
                 await call(caller, urgency, number, urgency=urgency)
         before = worker.surplus
-        bench.release.set()
-        await eventually(lambda: len(bench.order) == 18)
-        assert bench.order == sorted(bench.order)
-        # What lay on silent queues may come once; nothing is handed out to be given back.
+        await desk.work_off(slots + 18)
+        assert desk.begun == sorted(desk.begun)
+        # What lay on queues without work may come once; nothing is handed out to be given back.
         assert worker.surplus - before <= 3
 
 
 @on_both_engines
-async def test_an_urgent_job_overtakes_a_backlog_that_is_being_worked_off(engine):
-    bench = Bench()
-    bench.release.set()
-    async with a_mesh(engine) as mesh:
+@pytest.mark.parametrize("slots", [1, 3])
+async def test_what_full_nodes_call_again_keeps_its_class(engine, slots):
+    desk = Desk()
+    async with a_mesh(engine, PATIENT) as mesh:
         caller = (await mesh.station()).peer
+        node = await mesh.node()
+        await mesh.worker(desk.handle, slots=slots)
+        for number in range(slots):
+            await call(caller, 1, number)
+        await desk.has_begun(slots)
+        lazy = await call(caller, 2, 0, urgency=2)
+        for number in range(slots, slots + 8):
+            await call(caller, 1, number)
+        # The second time around, the worker has looked at what the first pointed to.
+        await eventually(lambda: ops_on_lane(node, lazy.job).count(("job.offer", "ok")) == 2)
+        await desk.work_off(slots + 9)
+        assert desk.begun == [1] * (slots + 8) + [2]
+
+
+@on_both_engines
+@pytest.mark.parametrize("slots, workers", [(1, 1), (3, 1), (1, 3)])
+async def test_what_can_wait_overtakes_nobody_while_slots_come_and_go(engine, slots, workers):
+    """It is called while jobs end and begin, to workers that have asked for its class before."""
+    begun: list[int] = []
+    is_open, all_called = asyncio.Event(), asyncio.Event()
+
+    async def handle(urgency: int, number: int) -> None:
+        if urgency >= 0:
+            begun.append(urgency)
+        # Some run at once, and the rest is a backlog until everything was called.
+        await (is_open if urgency < 0 or number < 20 else all_called).wait()
+
+    async with a_mesh(engine, PATIENT) as mesh:
+        caller = (await mesh.station()).peer
+        crew = [await mesh.worker(handle, slots=slots) for _ in range(workers)]
+        at_once = slots * workers
+        for worker in crew:
+            await eventually(lambda worker=worker: has_asked_everywhere(worker))
+        for number in range(at_once):
+            await call(caller, -1, number)
+        await eventually(lambda: sum(worker.busy for worker in crew) == at_once)
         for number in range(30):
+            await call(caller, 1, number)
+        is_open.set()
+        for number in range(10):
             await call(caller, 2, number, urgency=2)
-        await mesh.worker(bench.handle, slots=1)
-        await eventually(lambda: len(bench.order) >= 5)
-        begun = len(bench.order)
+        all_called.set()
+        await eventually(lambda: len(begun) == 40)
+        # Those that were taken together begin in any order.
+        assert begun[: 31 - at_once] == [1] * (31 - at_once)
+
+
+@on_both_engines
+async def test_an_urgent_job_is_next_whatever_is_being_worked_off(engine):
+    desk = Desk()
+    async with a_mesh(engine, PATIENT) as mesh:
+        caller = (await mesh.station()).peer
+        for number in range(6):
+            await call(caller, 2, number, urgency=2)
+        await mesh.worker(desk.handle, slots=1)
+        await desk.has_begun(1)
+        desk.end_one()
+        await desk.has_begun(2)
         await call(caller, 0, 0, urgency=0)
-        await eventually(lambda: 0 in bench.order)
-        # The one that runs, and one that was asked for before the urgent one was there.
-        assert bench.order.index(0) <= begun + 2
-        await eventually(lambda: len(bench.order) == 31)
+        await desk.work_off(7)
+        assert desk.begun == [2, 2, 0, 2, 2, 2, 2]
 
 
 @on_both_engines
 async def test_a_full_worker_keeps_no_urgent_job_from_one_that_is_free(engine):
-    busy, free = Bench(), Bench()
-    free.release.set()
-    async with a_mesh(engine) as mesh:
+    busy, free = Desk(), Desk()
+    async with a_mesh(engine, PATIENT) as mesh:
         caller = (await mesh.station()).peer
         full = await mesh.worker(busy.handle, slots=1)
-        await call(caller, -1, 0)
-        await busy.is_blocked.wait()
+        await call(caller, 1, 0)
+        await busy.has_begun(1)
         await mesh.worker(free.handle, slots=1)
         for number in range(5):
             await call(caller, 0, number, urgency=0)
-        await eventually(lambda: len(free.order) == 5, within_s=5)
+        await free.has_begun(1)
+        await free.work_off(5)
         assert full.busy == 1
-        busy.release.set()
+        busy.end_one()

@@ -1,22 +1,24 @@
 """Which queues a worker asks for work, and for how much (spec §8: highest class first).
 
-An engine says when there is work and never that there is none. So a worker asks the most urgent
-queues first, and takes silence for an answer: a credit that lay unused for longer than an answer
-takes is *quiet*, and shows that its queue is empty at present. Only when a class is quiet is the
-next one asked.
+A queue that was asked either delivers or says that it has nothing: then it is *dry*, and what was
+asked for stays there, so that whatever comes is delivered at once. Only when every more urgent
+queue is dry is the next class asked, and only then does a job of it begin.
 
-    fresh   asked just now; counts against the free slots
-    quiet   asked before, and nothing came: stays, so that whatever comes is taken at once
+    fresh   asked, and not answered yet; counts against the free slots
+    quiet   dry, or unanswered for longer than an engine that is there takes
 
-There are never more fresh credits than free slots. What can arrive beyond the slots is therefore
-what comes on a quiet queue while the slots are filled from elsewhere: as many as it has credits,
-once, since nothing is asked while no slot is free.
+A job that arrives from a quiet queue while a more urgent one is fresh waits for that answer: if
+the more urgent jobs need all slots it is returned. Of each class no more is asked than the slots
+that more urgent credits leave. What arrives beyond the slots is therefore at most what was asked
+of less urgent classes before, once, since nothing is asked while no slot is free.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from enum import Enum
+from itertools import groupby
 
 from msgspec import Struct
 
@@ -30,17 +32,19 @@ class Source(Struct, kw_only=True):
     """Granted and not yet used."""
     asked_s: float = -math.inf
     """When it was last asked, or last gave something."""
+    is_dry: bool = False
+    """Whether it said that it has nothing, and gave nothing since."""
     is_hot: bool = False
     """Whether work came from here last: there may be more."""
     allowance: float = math.inf
     """How many more may begin under its kind's rate."""
 
     def is_quiet(self, now_s: float, patience_s: float) -> bool:
-        """Whether it was asked long enough ago to know that it has nothing.
+        """Whether nothing is to be expected from it at present.
 
         Compared as the time to look again is worked out: by a rounding less it would be now again.
         """
-        return self.credits > 0 and now_s >= self.asked_s + patience_s
+        return self.is_dry or (self.credits > 0 and now_s >= self.asked_s + patience_s)
 
 
 class Plan(Struct, frozen=True):
@@ -48,8 +52,20 @@ class Plan(Struct, frozen=True):
 
     grants: tuple[int, ...]
     """By how much to raise each source's credits."""
+    level: float
+    """The least urgent level that may still answer; infinite if none may."""
     look_s: float
     """When to think again, if nothing happens before."""
+
+
+class Admission(Enum):
+    """What to do with a delivery."""
+
+    TAKE = "take"
+    WAIT = "wait"
+    """Somebody more urgent was asked, and may still answer."""
+    RETURN = "return"
+    """There is no slot for it."""
 
 
 def plan(sources: Sequence[Source], *, free: int, now_s: float, patience_s: float) -> Plan:
@@ -57,23 +73,35 @@ def plan(sources: Sequence[Source], *, free: int, now_s: float, patience_s: floa
     grants = [0] * len(sources)
     look_s = math.inf
     if free <= 0:
-        return Plan(tuple(grants), look_s)
-    fresh = [0 if one.is_quiet(now_s, patience_s) else one.credits for one in sources]
-    room = free - sum(fresh)
-    asked_level = math.inf
+        return Plan(tuple(grants), math.inf, look_s)
+    room = free
     # Whoever was asked longest ago comes first, so that equals take turns.
-    for at in sorted(range(len(sources)), key=lambda at: (sources[at].level, sources[at].asked_s)):
-        source = sources[at]
-        if source.level > asked_level:
-            break  # somebody more urgent was asked and may still answer
-        if source.is_quiet(now_s, patience_s):
-            continue
-        wanted = room if source.is_hot else min(room, 1 - source.credits)
-        grants[at] = int(max(min(wanted, source.allowance - source.credits), 0))
-        room -= grants[at]
-        # Without either its kind is at its rate, or every slot is spoken for.
-        if grants[at] or fresh[at]:
-            asked_level = source.level
-            since_s = now_s if grants[at] else source.asked_s
-            look_s = min(look_s, since_s + patience_s)
-    return Plan(tuple(grants), look_s)
+    order = sorted(range(len(sources)), key=lambda at: (sources[at].level, sources[at].asked_s))
+    for level, equals in groupby(order, key=lambda at: sources[at].level):
+        asked = [at for at in equals if not sources[at].is_quiet(now_s, patience_s)]
+        room -= sum(sources[at].credits for at in asked)
+        for at in asked:
+            source = sources[at]
+            wanted = room if source.is_hot else min(room, 1 - source.credits)
+            grants[at] = int(max(min(wanted, source.allowance - source.credits), 0))
+            room -= grants[at]
+            # Without either its kind is at its rate, or every slot is spoken for.
+            if grants[at] or source.credits:
+                since_s = now_s if grants[at] else source.asked_s
+                look_s = min(look_s, since_s + patience_s)
+        if look_s < math.inf:
+            return Plan(tuple(grants), level, look_s)  # they may still answer
+    return Plan(tuple(grants), math.inf, look_s)
+
+
+def admit(
+    sources: Sequence[Source], level: int, *, free: int, now_s: float, patience_s: float
+) -> Admission:
+    """What to do with a delivery of this level."""
+    if free <= 0:
+        return Admission.RETURN
+    for one in sources:
+        is_awaited = one.credits > 0 or one.allowance >= 1
+        if one.level < level and is_awaited and not one.is_quiet(now_s, patience_s):
+            return Admission.WAIT
+    return Admission.TAKE

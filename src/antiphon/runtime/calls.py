@@ -35,12 +35,16 @@ class Call:
         "rank",
         "record",
         "since_s",
+        "urgency",
         "was_put_off",
     )
 
-    def __init__(self, record: Record, need: Need, *, since_s: float, is_repeated: bool) -> None:
+    def __init__(
+        self, record: Record, need: Need, urgency: int, *, since_s: float, is_repeated: bool
+    ) -> None:
         self.record = record
         self.need = need
+        self.urgency = urgency
         self.since_s = since_s
         self.is_repeated = is_repeated
         self.was_put_off = False

@@ -1,7 +1,8 @@
 """A worker's credits: what `core.asking` decides, carried out on its queues.
 
-It remembers when each queue was asked, has one timer for the next thought, and keeps to the rates
-of its kinds: a kind that is at its rate is not asked for, so nothing of it is claimed to wait.
+It remembers when each queue was asked, looks again whenever one says that it has nothing, and
+keeps to the rates of its kinds: a kind that is at its rate is not asked for, so nothing of it is
+claimed to wait.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from antiphon.core import asking
-from antiphon.core.asking import Source
+from antiphon.core.asking import Admission, Source
 from antiphon.core.pacing import Bucket
 
 if TYPE_CHECKING:
@@ -22,13 +23,10 @@ if TYPE_CHECKING:
     from antiphon.core.pacing import Rate
     from antiphon.ports import WorkQueue
 
-PATIENCE_S: Final = 0.02
-PATIENCE_MOST_S: Final = 1.0
-ROUND_TRIPS: Final = 3
-"""Silence for as many round trips to the engine is an answer, within the two bounds above."""
+PATIENCE_S: Final = 5.0
+"""How long a queue that does not answer holds up less urgent ones, at most."""
 HINDERED_S: Final = 1.0
 """How long until a worker that could not use its slots looks again whether it can."""
-_SMOOTHING: Final = 0.1
 _HAIR_S: Final = 0.001
 
 
@@ -36,9 +34,8 @@ class _Asked(Struct, eq=False):
     queue: WorkQueue
     kind: str
     source: Source
-    owed: int = 0
-    """Asked for and not seen yet. The queue counts a delivery as soon as it arrives, we only when
-    it is taken: in between it is neither a credit nor a slot in use."""
+    held: int = 0
+    """Deliveries that wait for the answer of somebody more urgent."""
 
 
 class Credits:
@@ -56,7 +53,9 @@ class Credits:
         self._asked: list[_Asked] = []
         self._hot: _Asked | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._round_trip_s = 0.0
+        self._soon: asyncio.Handle | None = None
+        self._thought: asyncio.Future[None] | None = None
+        """Ends with the next thought, for those who wait for one."""
         self._is_over = False
 
     @property
@@ -64,40 +63,62 @@ class Credits:
         """Whether there is no queue left to ask."""
         return not self._asked
 
-    @property
-    def patience_s(self) -> float:
-        """How long silence must last to be an answer."""
-        return min(max(self._round_trip_s * ROUND_TRIPS, PATIENCE_S), PATIENCE_MOST_S)
-
     def add(self, queue: WorkQueue, kind: str, *, level: int) -> None:
         """Ask this one, too, once everything of a lower level is quiet."""
+        queue.watch(self._told)
         self._asked.append(_Asked(queue, kind, Source(level=level)))
 
     def remove(self, queue: WorkQueue) -> None:
-        """Ask it no more."""
+        """Ask it no more, and wait for it no more."""
         self._asked = [one for one in self._asked if one.queue is not queue]
+        self._told()
 
-    def took_round_trip(self, seconds: float) -> None:
-        """An exchange with the engine took this long."""
-        if self._round_trip_s == 0.0:
-            self._round_trip_s = seconds
-        self._round_trip_s += (seconds - self._round_trip_s) * _SMOOTHING
+    async def admit(self, queue: WorkQueue, kind: str) -> bool:
+        """Whether to begin what was delivered: there is a slot for it, and its turn has come.
 
-    def admit(self, queue: WorkQueue, kind: str) -> bool:
-        """Something was delivered: whether there is a slot for it, and its kind's rate allows."""
-        now_s = asyncio.get_running_loop().time()
-        for one in self._asked:
-            if one.queue is queue:
-                one.source.asked_s = now_s
-                one.owed = max(one.owed - 1, 0)
-                self._hot = one
+        Waits while somebody more urgent was asked and has not answered.
+        """
+        one = next((one for one in self._asked if one.queue is queue), None)
+        is_welcome = one is not None and await self._is_its_turn(one)
         bucket = self._buckets.get(kind)
-        is_welcome = self._free() > 0 and (bucket is None or bucket.take(now_s))
+        if is_welcome and bucket is not None:
+            is_welcome = bucket.take(asyncio.get_running_loop().time())
         self.surplus += not is_welcome
         return is_welcome
 
+    async def _is_its_turn(self, one: _Asked) -> bool:
+        one.source.asked_s = asyncio.get_running_loop().time()
+        self._hot = one
+        one.held += 1
+        try:
+            admission = self._admission_of(one)
+            if admission is Admission.WAIT:
+                self.top_up()
+            while admission is Admission.WAIT:
+                await self._next_thought()
+                admission = self._admission_of(one)
+            return admission is Admission.TAKE
+        finally:
+            one.held -= 1
+
+    def _admission_of(self, one: _Asked) -> Admission:
+        now_s = asyncio.get_running_loop().time()
+        self._look_at(now_s)
+        sources = [other.source for other in self._asked]
+        return asking.admit(
+            sources, one.source.level, free=self._free(), now_s=now_s, patience_s=PATIENCE_S
+        )
+
+    async def _next_thought(self) -> None:
+        if self._thought is None:
+            self._thought = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._thought)
+
     def top_up(self) -> None:
         """Ask for what there is room for."""
+        if self._thought is not None:
+            self._thought.set_result(None)
+            self._thought = None
         if self._is_over:
             return
         now_s = asyncio.get_running_loop().time()
@@ -105,14 +126,14 @@ class Credits:
             self._think_again(now_s + HINDERED_S)
             return
         self._look_at(now_s)
-        patience_s = self.patience_s
         sources = [one.source for one in self._asked]
-        made = asking.plan(sources, free=self._free(), now_s=now_s, patience_s=patience_s)
+        made = asking.plan(sources, free=self._free(), now_s=now_s, patience_s=PATIENCE_S)
         for one, count in zip(self._asked, made.grants, strict=True):
             if count:
                 one.source.asked_s = now_s
-                one.owed = one.source.credits + count
                 one.queue.grant(count)
+            elif one.source.level <= made.level < math.inf and not one.source.is_dry:
+                one.queue.ask()
         self._think_again(min(made.look_s, self._next_token_s(now_s)))
 
     def stop(self) -> None:
@@ -123,19 +144,17 @@ class Credits:
             one.queue.revoke_credits()
 
     def _look_at(self, now_s: float) -> None:
-        patience_s = self.patience_s
         limited: dict[str, list[Source]] = {}
         for one in self._asked:
             source = one.source
-            if now_s >= source.asked_s + patience_s:
-                one.owed = 0  # whatever arrived was taken long ago
-            source.credits = max(one.owed, one.queue.credits)
+            source.credits = one.queue.credits + one.held
+            source.is_dry = one.queue.is_dry and not one.held
             source.is_hot = one is self._hot
             if one.kind in self._buckets:
                 limited.setdefault(one.kind, []).append(source)
         for kind, sources in limited.items():
             # What was asked for just now may yet come, and would use a token.
-            fresh = [_fresh(source, now_s, patience_s) for source in sources]
+            fresh = [_fresh(source, now_s) for source in sources]
             left = self._buckets[kind].available(now_s) - sum(fresh)
             for source, own in zip(sources, fresh, strict=True):
                 source.allowance = left + own
@@ -158,6 +177,15 @@ class Credits:
         self._timer = None
         self.top_up()
 
+    def _told(self) -> None:
+        """A queue has nothing; it may say so while it is being asked."""
+        if self._soon is None and not self._is_over:
+            self._soon = asyncio.get_running_loop().call_soon(self._on_told)
 
-def _fresh(source: Source, now_s: float, patience_s: float) -> int:
-    return 0 if source.is_quiet(now_s, patience_s) else source.credits
+    def _on_told(self) -> None:
+        self._soon = None
+        self.top_up()
+
+
+def _fresh(source: Source, now_s: float) -> int:
+    return 0 if source.is_quiet(now_s, PATIENCE_S) else source.credits

@@ -1,9 +1,9 @@
 """Rendezvous: workers come to a job in the order of their draws (spec §8).
 
-`RendezvousQueue` is a `ports.WorkQueue` like an engine's own, so a worker cannot tell which one
-it has. It follows the calls of one kind and class, works out for each where this worker stands
-among those it knows, and hands it out at once to the first rank, to each further one a claim
-window later. Whoever is heard to have taken a job makes the others lay it aside.
+A `Rendezvous` keeps calls of one kind: it follows them on the log, or looks where others point.
+It works out for each where this worker stands among those it knows, and hands it out at once to
+the first rank, to each further one a claim window later. A worker takes them from a queue for
+each class (`drawn_queue.py`). Whoever is heard to have taken a job makes the others lay it aside.
 
 Where calls are kept:
 
@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from antiphon.core import ops, selection
+from antiphon.core import ops, selection, subjects
 from antiphon.core.jobs import HELD, State
 from antiphon.core.selection import Need
 from antiphon.core.standoff import LONGEST_S
@@ -46,14 +46,12 @@ MAX_HEEDED: Final = 64
 """Pointers that a worker without labels has in hand; more are not heeded. Anybody may point."""
 SOON_S: Final = 1.0
 """A job given back for less than this stays at hand."""
-BUSY_LOOK_S: Final = 0.25
-"""How soon a worker without a free slot looks whether it has one."""
 PATIENCE: Final = 8
 """Claim windows after which a call comes before all that this worker stands better for."""
 
 
-class RendezvousQueue:
-    """`ports.WorkQueue` over the calls of one kind, in the order of draws."""
+class Rendezvous:
+    """The calls of one kind, in the order of draws."""
 
     def __init__(
         self, company: Company, *, loan_s: float = LOAN_S, heeds_pointers: bool = False
@@ -61,65 +59,32 @@ class RendezvousQueue:
         """Nothing arrives before it is fed: by `follow`, by `look_at`, or by others' pointers."""
         self.company = company
         self.loan_s = loan_s
-        self.credits = 0
+        self.news = asyncio.Event()
+        """Set when some call may be due; whoever looks clears it first."""
+        self.is_closed = False
         self._heeds_pointers = heeds_pointers
         self._peer: Peer = company.peer
         self._waiting: dict[str, Call] = {}
         self._waiting_bytes = 0
         self._out: dict[str, Call] = {}
         self._aside: dict[str, Aside] = {}
-        self._ranked_at = -1
-        self._news = asyncio.Event()
+        self._ranked_at = dict.fromkeys(subjects.CLASSES, -1)
         self._room = asyncio.Event()
         self._looks = asyncio.Event()
-        self._is_closed = False
         company.listeners.append(self._heard)
-
-    # --- as a WorkQueue -----------------------------------------------------------------------
-
-    def grant(self, count: int) -> None:
-        """Allow `count` more deliveries."""
-        if count > 0 and not self._is_closed:
-            self.credits += count
-            self._news.set()
-            self.company.changed()
-
-    def revoke_credits(self) -> None:
-        """Ask for nothing more."""
-        self.credits = 0
-        self.company.changed()
-
-    async def next(self) -> CallDelivery:
-        """Wait until some call's time has come."""
-        while True:
-            if self._is_closed:
-                raise Unavailable("the queue is closed")
-            self._news.clear()
-            call, pause_s = self._pick() if self.credits > 0 else (None, None)
-            if call is not None and self.company.free() <= 0:
-                # A credit from when there was room, which another queue's job took meanwhile.
-                call, pause_s = None, BUSY_LOOK_S
-            if call is not None:
-                return self._hand_out(call)
-            try:
-                async with asyncio.timeout(pause_s):
-                    await self._news.wait()
-            except TimeoutError:
-                continue
 
     async def close(self) -> None:
         """Stop; what was not handed out is left to the others."""
-        self._is_closed = True
-        self.credits = 0
+        self.is_closed = True
         if self._heard in self.company.listeners:
             self.company.listeners.remove(self._heard)
-        self._news.set()
+        self.news.set()
         self._room.set()
 
-    def _hand_out(self, call: Call) -> CallDelivery:
+    def hand_out(self, call: Call) -> CallDelivery:
+        """It is in the worker's hands until it is settled."""
         self._take_out(call.need.job)
         self._out[call.need.job] = call
-        self.credits -= 1
         call.deliveries += 1
         self.company.took(call.need.job, call.record.seq)
         self.company.changed()
@@ -137,7 +102,7 @@ class RendezvousQueue:
             self.company.ended(job, seq)
             return
         self.company.returned(job, seq, delay_s)
-        if self._is_closed or self.company.is_silent:
+        if self.is_closed or self.company.is_silent:
             return
         if delay_s > SOON_S:
             self._lay_aside(job, Aside(seq, self._now_s() + delay_s))
@@ -148,14 +113,16 @@ class RendezvousQueue:
 
     # --- whose turn it is ---------------------------------------------------------------------
 
-    def _pick(self) -> tuple[Call | None, float | None]:
-        """The call to hand out now, or how long until the next one's time comes."""
+    def pick(self, urgency: int) -> tuple[Call | None, float | None]:
+        """The call of this class to hand out now, or how long until the next one's time comes."""
         now_s, window_ms = self._now_s(), self._peer.control.rules.claim_window_ms
-        is_new_order = self._ranked_at != self.company.revision
-        self._ranked_at = self.company.revision
+        is_new_order = self._ranked_at[urgency] != self.company.revision
+        self._ranked_at[urgency] = self.company.revision
         best: tuple[tuple[int, int], Call] | None = None
         soonest_s: float | None = None
         for call in self._waiting.values():
+            if call.urgency != urgency:
+                continue
             due_s = call.since_s + selection.wait_s(
                 call.rank, window_ms=window_ms, chance=call.chance
             )
@@ -189,7 +156,7 @@ class RendezvousQueue:
         call.chance = self._peer.entropy.random()
         self._waiting[job] = call
         self._waiting_bytes += len(call.record.payload)
-        self._news.set()
+        self.news.set()
 
     def _take_out(self, job: str) -> Call | None:
         call = self._waiting.pop(job, None)
@@ -224,7 +191,7 @@ class RendezvousQueue:
         if self._heeds_pointers:
             for job, call in word.calls:
                 self._heed(job, call)
-        self._news.set()  # somebody may be free or busy now
+        self.news.set()  # somebody may be free or busy now
 
     def _heed(self, job: str, call: int) -> None:
         """Look where somebody points; the silent know of nobody, so each when chance says."""
@@ -297,7 +264,8 @@ class RendezvousQueue:
             requires=op.body.requires,
         )
         if not selection.missing(need.requires, self.company.traits.labels):
-            self._wait(Call(record, need, since_s=self._now_s(), is_repeated=False))
+            now_s = self._now_s()
+            self._wait(Call(record, need, op.body.urgency, since_s=now_s, is_repeated=False))
 
     async def _consider_again(self, record: Record, job_id: str) -> None:
         peer = self._peer
@@ -320,7 +288,8 @@ class RendezvousQueue:
             jitter_s = peer.entropy.random() * SOON_S
             self._lay_aside(job_id, Aside(record.seq, self._now_s() + after_s + jitter_s))
             return
-        self._wait(Call(record, need, since_s=self._now_s() + after_s, is_repeated=True))
+        since_s = self._now_s() + after_s
+        self._wait(Call(record, need, job.urgency, since_s=since_s, is_repeated=True))
 
     async def follow(self, subject: str, touched: Touched) -> None:
         """Take up every call on these subjects from here on, and what is pending before."""

@@ -21,7 +21,8 @@ from antiphon.core.subjects import queue_name
 from antiphon.errors import AntiphonError, EngineDenied, Unavailable
 from antiphon.runtime.calls import Touched, need_of, particular, touched
 from antiphon.runtime.company import Company, Traits
-from antiphon.runtime.rendezvous import LOAN_S, RendezvousQueue
+from antiphon.runtime.drawn_queue import DrawnQueue
+from antiphon.runtime.rendezvous import LOAN_S, Rendezvous
 from antiphon.runtime.services import beside
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ _LONGEST_PAUSE: Final = 6
 async def selecting(
     peer: Peer, kinds: Sequence[str], traits: Traits, free: Callable[[], int]
 ) -> AsyncIterator[list[tuple[str, WorkQueue]]]:
-    """The queues of these kinds, each with its kind, most urgent class first.
+    """The queues of these kinds, each with its kind: one for each class, most urgent first.
+
+    And one more for each class: jobs that others point to.
 
     `free` says how many slots the worker has left.
     """
@@ -58,26 +61,26 @@ async def selecting(
 @asynccontextmanager
 async def rendezvous(
     company: Company, urgency: int, touched_lately: Touched, *, loan_s: float = LOAN_S
-) -> AsyncIterator[RendezvousQueue]:
-    """The queue of one kind and class; the company must be listening."""
-    queue = RendezvousQueue(company, loan_s=loan_s)
+) -> AsyncIterator[Rendezvous]:
+    """The rendezvous of one kind and class; the company must be listening."""
+    drawn = Rendezvous(company, loan_s=loan_s)
     calls = subjects.calls_of(company.peer.mesh, urgency, company.kind, below=False)
     try:
-        async with beside(queue.follow(calls, touched_lately), queue.look_again()):
-            yield queue
+        async with beside(drawn.follow(calls, touched_lately), drawn.look_again()):
+            yield drawn
     finally:
-        await queue.close()
+        await drawn.close()
 
 
 @asynccontextmanager
-async def pointed(company: Company, *, loan_s: float = LOAN_S) -> AsyncIterator[RendezvousQueue]:
-    """The queue of jobs that others point to, whatever their class; the company must listen."""
-    queue = RendezvousQueue(company, loan_s=loan_s, heeds_pointers=True)
+async def pointed(company: Company, *, loan_s: float = LOAN_S) -> AsyncIterator[Rendezvous]:
+    """The jobs that others point to, whatever their class; the company must be listening."""
+    pointers = Rendezvous(company, loan_s=loan_s, heeds_pointers=True)
     try:
-        async with beside(queue.look_again()):
-            yield queue
+        async with beside(pointers.look_again()):
+            yield pointers
     finally:
-        await queue.close()
+        await pointers.close()
 
 
 async def _watch_rules(each: list[_Selected]) -> None:
@@ -97,14 +100,14 @@ class _Selected:
         self._peer = peer
         self._traits = traits
         self._by_class = [SwitchedQueue() for _ in subjects.CLASSES]
-        self._pointed = SwitchedQueue()
+        self._pointed = [SwitchedQueue() for _ in subjects.CLASSES]
         self._method: Method = "queue"
         self._has_changed = asyncio.Event()
 
     @property
     def queues(self) -> list[SwitchedQueue]:
         """Always the same objects."""
-        return [*self._by_class, self._pointed]
+        return [*self._by_class, *self._pointed]
 
     def look_at_rules(self) -> None:
         """Begin to change over if the rules say otherwise by now."""
@@ -142,7 +145,7 @@ class _Selected:
             lately = await touched(self._peer, self.kind)
             for urgency, switched in enumerate(self._by_class):
                 drawn = await stack.enter_async_context(rendezvous(company, urgency, lately))
-                switched.use(drawn)
+                switched.use(DrawnQueue(drawn, urgency))
             return
         has_labels = bool(self._traits.labels)
         await stack.enter_async_context(company.listening(silently=not has_labels))
@@ -151,7 +154,8 @@ class _Selected:
             lately = await touched(self._peer, self.kind)
             for record in await particular(self._peer, self.kind, lately):
                 pointers.look_at(record.seq, record.subject[-64:])
-        self._pointed.use(pointers)
+        for urgency, switched in enumerate(self._pointed):
+            switched.use(DrawnQueue(pointers, urgency))
         for urgency, switched in enumerate(self._by_class):
             calls = subjects.calls_of(self._peer.mesh, urgency, self.kind, below=False)
             name = queue_name(self.kind, urgency)
@@ -166,13 +170,16 @@ class SwitchedQueue:
         """Begin with no source: credits are kept until there is one."""
         self._source: WorkQueue | None = None
         self._owed = 0
+        self._told: Callable[[], None] = lambda: None
         self._has_source = asyncio.Event()
 
     def use(self, source: WorkQueue) -> None:
         """Draw from here from now on."""
         self._source = source
+        source.watch(self._tell)
         owed, self._owed = self._owed, 0
         source.grant(owed)
+        self._tell()
         self._has_source.set()
 
     def let_go(self) -> None:
@@ -182,6 +189,7 @@ class SwitchedQueue:
         if source is not None:
             self._owed = source.credits
             source.revoke_credits()
+        self._tell()
 
     @property
     def loan_s(self) -> float:
@@ -193,12 +201,29 @@ class SwitchedQueue:
         """Granted and not yet used."""
         return self._owed if self._source is None else self._source.credits
 
+    @property
+    def is_dry(self) -> bool:
+        """As the present source has it; without one there is nothing."""
+        return self._source is None or self._source.is_dry
+
+    def watch(self, told: Callable[[], None]) -> None:
+        """Call `told` when there may be nothing, whatever the source."""
+        self._told = told
+
+    def _tell(self) -> None:
+        self._told()
+
     def grant(self, count: int) -> None:
         """Allow `count` more deliveries."""
         if self._source is None:
             self._owed += max(count, 0)
         else:
             self._source.grant(count)
+
+    def ask(self) -> None:
+        """Have the present source say whether there is anything."""
+        if self._source is not None:
+            self._source.ask()
 
     def revoke_credits(self) -> None:
         """Ask for nothing more."""
@@ -227,9 +252,7 @@ class SwitchedQueue:
 class SiftedQueue:
     """An engine's queue without the jobs that only workers with certain labels can do."""
 
-    def __init__(
-        self, shared: WorkQueue, company: Company, pointers: RendezvousQueue | None
-    ) -> None:
+    def __init__(self, shared: WorkQueue, company: Company, pointers: Rendezvous | None) -> None:
         """`pointers` is this worker's own way to such jobs, if it has labels."""
         self._shared = shared
         self._company = company
@@ -237,6 +260,8 @@ class SiftedQueue:
         self._pointers = pointers
         self._plain: dict[str, None] = {}
         """Jobs seen that require nothing: of their further calls nothing needs to be read."""
+        self._in_hand = 0
+        """Deliveries that are being looked at."""
 
     @property
     def loan_s(self) -> float:
@@ -246,12 +271,25 @@ class SiftedQueue:
     @property
     def credits(self) -> int:
         """Granted and not yet used."""
-        return self._shared.credits
+        return self._shared.credits + self._in_hand
+
+    @property
+    def is_dry(self) -> bool:
+        """See `ports.WorkQueue.is_dry`."""
+        return self._shared.is_dry and not self._in_hand
+
+    def watch(self, told: Callable[[], None]) -> None:
+        """See `ports.WorkQueue.watch`."""
+        self._shared.watch(told)
 
     def grant(self, count: int) -> None:
         """Allow `count` more deliveries."""
         self._shared.grant(count)
         self._company.changed()
+
+    def ask(self) -> None:
+        """See `ports.WorkQueue.ask`."""
+        self._shared.ask()
 
     def revoke_credits(self) -> None:
         """Ask for nothing more."""
@@ -267,16 +305,24 @@ class SiftedQueue:
             op = self._peer.open(delivery.record).op
             if not isinstance(op, ops.JobSchedule | ops.JobOffer) or self._is_plain(delivery, op):
                 return delivery
+            self._in_hand += 1
             try:
-                is_particular = await self._is_particular(delivery, op)
-            except asyncio.CancelledError:
-                delivery.nak()
-                raise
-            except AntiphonError:
-                is_particular = False  # the worker meets the same trouble, and settles it
-            if not is_particular:
-                return delivery
+                if not await self._is_passed_on(delivery, op):
+                    return delivery
+            finally:
+                self._in_hand -= 1
+
+    async def _is_passed_on(self, delivery: Delivery, op: ops.JobSchedule | ops.JobOffer) -> bool:
+        try:
+            is_particular = await self._is_particular(delivery, op)
+        except asyncio.CancelledError:
+            delivery.nak()
+            raise
+        except AntiphonError:
+            return False  # the worker meets the same trouble, and settles it
+        if is_particular:
             await self._pass_on(delivery)
+        return is_particular
 
     def _is_plain(self, delivery: Delivery, op: ops.JobSchedule | ops.JobOffer) -> bool:
         job = delivery.record.subject[-64:]

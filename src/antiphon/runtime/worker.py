@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from antiphon.runtime.executing import Repertoire
 
 UNAVAILABLE_NAK_S: Final = 2.0
-NO_CLASS_LEVEL: Final = 1
-"""Jobs that others point to may be of any class: they are asked for with the normal ones."""
 CLAIM_TRIES: Final = 8
 """How often a claim is tried on a job that stays pending while others write on its lane."""
 
@@ -109,8 +107,7 @@ class Worker:
             )
             opened_of = Counter[str]()
             for kind, queue in opened:
-                # One queue per class, most urgent first; what comes after those has no class.
-                level = opened_of[kind] if opened_of[kind] in subjects.CLASSES else NO_CLASS_LEVEL
+                level = opened_of[kind] % len(subjects.CLASSES)  # most urgent first, over again
                 opened_of[kind] += 1
                 self._credits.add(queue, kind, level=level)
                 pullers.append(tasks.create_task(self._pull(queue, kind)))
@@ -168,7 +165,12 @@ class Worker:
                     self._taken_away.add(kind)
                     log.warning("queue_taken_away", problem=denied.message, kind=kind)
                 return
-            if not self._credits.admit(queue, kind):
+            try:
+                is_welcome = await self._credits.admit(queue, kind)
+            except asyncio.CancelledError:
+                delivery.nak()
+                raise
+            if not is_welcome:
                 # Granted while there was room for it, which another delivery took meanwhile.
                 # At once: whoever has a free slot gets it, and this worker asks no more till then.
                 delivery.nak()
@@ -300,7 +302,6 @@ class Worker:
         draft = self.peer.author.draft(ops.JobClaim, body, prev=lane.job_tail)
         try:
             seq = await self.peer.commit(draft)
-            self._credits.took_round_trip(self.peer.wall.boot_s() - boot_s)
         except Conflict:
             view = await self.peer.read_lane(kind, job_id, at_least=delivery.record.seq)
             now = view.lane.job

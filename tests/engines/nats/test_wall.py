@@ -10,9 +10,9 @@ import pytest
 from antiphon.core.scope import Scope
 from antiphon.engines.nats import NatsWall, UserKey, wire
 from antiphon.engines.nats.accounts import AccountKeys, Accounts
+from antiphon.engines.nats.consumers import consumer_config
 from antiphon.engines.nats.jwts import claims_of
 from antiphon.engines.nats.streams import Streams
-from antiphon.engines.nats.work import consumer_config
 from antiphon.errors import EngineDenied, Misconfigured, Rejected, Unavailable
 from antiphon.ports import Wall
 from tests.engines.nats.harness import until

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from antiphon.engines.nats import LocalServer, work
+from antiphon.engines.nats import LocalServer, consumers, work
 from antiphon.engines.nats.streams import Streams, log_name
 from antiphon.errors import Misconfigured
 from antiphon.testing.engine_suite.harness import new_mesh, persist, soon, take
@@ -78,7 +78,10 @@ async def test_requests_that_run_out_are_asked_again(monkeypatch):
         assert (queue.credits, len(queue._ready)) == (0, 0)
 
 
-async def test_a_request_that_vanished_is_asked_again(monkeypatch):
+@pytest.mark.parametrize("is_dry", [False, True])
+async def test_a_request_that_vanished_is_asked_again(is_dry, monkeypatch):
+    """Both the one that is answered at once, and the one that waits."""
+    monkeypatch.setattr(work, "ANSWER_S", 0.5)
     monkeypatch.setattr(work, "OVERDUE_S", 0.5)
     mesh = new_mesh()
     async with (
@@ -87,6 +90,7 @@ async def test_a_request_that_vanished_is_asked_again(monkeypatch):
     ):
         real, queue._ask_subject = queue._ask_subject, f"{engine._connection.inbox}.void".encode()
         engine._connection.listen(queue._ask_subject.decode(), lambda *_: None)
+        queue._is_dry = is_dry
         queue.grant(1)  # goes where nobody answers, as to a leader that just died
         await asyncio.sleep(0.1)
         queue._ask_subject = real
@@ -126,6 +130,57 @@ async def test_many_small_grants_need_few_subscriptions():
         assert (queue.credits, len(queue._ready)) == (0, 0)
 
 
+async def test_what_a_queue_said_does_not_outlast_its_line():
+    mesh = new_mesh()
+    async with (
+        await connect(shared_server(), mesh) as engine,
+        engine.log.work(calls(mesh), name="q") as queue,
+    ):
+        queue.grant(1)
+        await until(lambda: queue.is_dry)
+        sever(engine)
+        await until(lambda: not engine.connected)
+        assert not queue.is_dry
+        await until(lambda: queue.is_dry)
+
+
+async def test_asking_about_credits_that_wait_takes_one_delivery_more_at_most():
+    mesh = new_mesh()
+    async with (
+        await connect(shared_server(), mesh) as engine,
+        engine.log.work(calls(mesh), name="q") as queue,
+    ):
+        queue.grant(4)
+        await until(lambda: queue.is_dry)
+        await announce(engine, mesh, [0])
+        await soon(queue.next(), 5)
+        for n in range(1, 20):
+            queue.ask()
+            await announce(engine, mesh, [n])
+        assert len(await take(queue, 3, 5)) == 3
+        await asyncio.sleep(0.2)
+        assert len(queue._ready) <= 1
+
+
+async def test_a_question_that_vanished_is_asked_again(monkeypatch):
+    monkeypatch.setattr(work, "ANSWER_S", 0.5)
+    mesh = new_mesh()
+    async with (
+        await connect(shared_server(), mesh) as engine,
+        engine.log.work(calls(mesh), name="q") as queue,
+    ):
+        queue.grant(2)
+        await until(lambda: queue.is_dry)
+        await announce(engine, mesh, [1])
+        await soon(queue.next(), 5)
+        real, queue._ask_subject = queue._ask_subject, f"{engine._connection.inbox}.void".encode()
+        engine._connection.listen(queue._ask_subject.decode(), lambda *_: None)
+        queue.ask()
+        await asyncio.sleep(0.1)
+        queue._ask_subject = real
+        await until(lambda: queue.is_dry)
+
+
 async def test_the_consumer_has_exactly_these_settings():
     mesh = new_mesh()
     async with (
@@ -134,7 +189,7 @@ async def test_the_consumer_has_exactly_these_settings():
     ):
         answer = await Streams(engine._pipeline).call(f"$JS.API.CONSUMER.INFO.{log_name(mesh)}.q")
         config = msgspec.json.decode(answer)["config"]
-        wanted = work.consumer_config("q", calls(mesh), work.LOAN_S)
+        wanted = consumers.consumer_config("q", calls(mesh), work.LOAN_S)
         assert {name: config.get(name) for name in wanted} == wanted
         assert config["max_waiting"] >= 16_384
         assert "inactive_threshold" not in config

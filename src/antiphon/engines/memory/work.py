@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 
 from antiphon.engines.memory.connection import Connection
@@ -51,9 +52,13 @@ class MemoryQueue:
 
     def __init__(self, connection: Connection, store: QueueStore) -> None:
         self.room = 0
+        self._is_dry = False
+        self._is_asking = False
+        self._told: Callable[[], None] = lambda: None
         self._connection = connection
         self._store = store
         self._lost = 0
+        self._late = 0
         self._arrived: deque[MemoryDelivery] = deque()
         """Bounded by the credits that were granted."""
         self._signal = Signal()
@@ -68,8 +73,17 @@ class MemoryQueue:
 
     @property
     def credits(self) -> int:
-        """Granted and not yet used."""
-        return self.room + self._lost
+        """See `ports.WorkQueue.credits`."""
+        return self.room + self._lost + self._late + len(self._arrived)
+
+    @property
+    def is_dry(self) -> bool:
+        """See `ports.WorkQueue.is_dry`."""
+        return self._is_dry and not self._arrived
+
+    def watch(self, told: Callable[[], None]) -> None:
+        """See `ports.WorkQueue.watch`."""
+        self._told = told
 
     def grant(self, count: int) -> None:
         """Allow `count` more deliveries."""
@@ -77,9 +91,22 @@ class MemoryQueue:
             self.room += count
             self._ask()
 
+    def ask(self) -> None:
+        """See `ports.WorkQueue.ask`."""
+        if self.room and not self._is_dry and not self._is_asking:
+            self._ask()
+
+    def _ask(self) -> None:
+        self._is_asking = True
+        # Through `post`: a pause holds it, and without a line `attach` asks again anyway.
+        is_sent = self._connection.post("grant", self._ask_server)
+        if not is_sent and self._connection.is_attached and not self._is_closed:
+            asyncio.get_running_loop().call_later(ASK_AGAIN_S, self._ask)
+
     def revoke_credits(self) -> None:
         """Ask for nothing more."""
         self.room = self._lost = 0
+        self._is_dry = False
 
     async def next(self) -> MemoryDelivery:
         """Wait for the next delivery."""
@@ -102,6 +129,7 @@ class MemoryQueue:
     def receive(self, record: Record, deliveries: int) -> None:
         """An announcement is on its way here."""
         delivery = MemoryDelivery(record, deliveries, self._store, self._connection)
+        self._is_dry = False
         faults = self._connection.faults
         if faults is None:
             self._arrive(delivery)
@@ -112,7 +140,8 @@ class MemoryQueue:
             self._lost += 1
             loop.call_later(self._store.loan_s, self._miss)
         elif fate.delay_s > 0:
-            loop.call_later(fate.delay_s, self._arrive, delivery)
+            self._late += 1
+            loop.call_later(fate.delay_s, self._arrive_late, delivery)
         else:
             self._arrive(delivery)
 
@@ -125,27 +154,34 @@ class MemoryQueue:
         else:  # the line broke behind it: its credit is asked for again with the next one
             self.room += 1
 
+    def _arrive_late(self, delivery: MemoryDelivery) -> None:
+        self._late -= 1
+        self._arrive(delivery)
+
     def _miss(self) -> None:
         if self._lost:
             self._lost -= 1
             self.room += 1
             self._ask()
 
-    def _ask(self) -> None:
-        # Through `post`: a pause holds it, and without a line `attach` asks again anyway.
-        is_sent = self._connection.post("grant", partial(self._store.ask, self))
-        if not is_sent and self._connection.is_attached and not self._is_closed:
-            asyncio.get_running_loop().call_later(ASK_AGAIN_S, self._ask)
+    def _ask_server(self) -> None:
+        self._is_asking = False
+        self._store.ask(self)
+        if self.room > 0 and not self._late and self._connection.is_attached:
+            self._is_dry = True
+            self._told()
 
     # --- as an end of the connection --------------------------------------------------------
 
     def attach(self) -> None:
         """Join again with the room that was left."""
         self._store.join(self)
+        self._ask_server()
 
     def detach(self) -> None:
         """The server forgets this member; its loans run on."""
         self._store.leave(self)
+        self._is_dry = False
 
     def finish(self) -> None:
         """Leave, and give back what was not taken."""

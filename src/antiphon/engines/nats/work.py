@@ -1,9 +1,11 @@
-"""A shared durable pull consumer, fed by credits.
+"""A worker's end of a shared durable pull consumer, fed by credits.
 
-Credits become `MSG.NEXT` requests. A request occupies one of a few slots, and each slot has a
-subscription of its own, so that every delivery is known to belong to one request: the engine
-shows the record's own subject on deliveries and could not tell otherwise. That is what keeps
-the books right when a consumer's leader dies silently.
+Credits become `MSG.NEXT` requests: first one that the engine answers at once, with deliveries or
+with the word that there are none, and then one that waits there for what comes. A request
+occupies one of a few slots, and each slot has a subscription of its own, so that every delivery
+is known to belong to one request: the engine shows the record's own subject on deliveries and
+could not tell otherwise. That is what keeps the books right when a consumer's leader dies
+silently.
 
 Owns re-asking: after a reconnect, after a status, and when neither messages nor status came in
 time. Invariant: while there are credits and the connection is up, at least one request is out.
@@ -16,49 +18,33 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from typing import Any, Self
-
-import msgspec
+from collections.abc import Callable
+from typing import Self
 
 from antiphon.engines.nats import wire
 from antiphon.engines.nats.connection import Connection, Listener
+from antiphon.engines.nats.consumers import Consumer
 from antiphon.engines.nats.stamps import parse_ack_subject
-from antiphon.engines.nats.streams import ApiFailure, Streams
-from antiphon.errors import AntiphonError, EngineDenied, Misconfigured, OutcomeUnknown, Unavailable
+from antiphon.engines.nats.streams import Streams
+from antiphon.errors import AntiphonError, EngineDenied, Unavailable
 from antiphon.ports import Record
 
 LOAN_S = 30.0
-MAX_WAITING = 65_536
-"""Pull requests that may wait at the engine: 10,000 workers with several each."""
 EXPIRES_S = 15.0
 """How long a request waits at the engine before it is asked again."""
 OVERDUE_S = EXPIRES_S + 2.0
+ANSWER_S = 2.0
+"""How long a request that does not wait may stay unanswered before it is asked again."""
+PENDING_RETRY_S = 0.05
+"""How soon to ask again where what is there was promised to requests that wait."""
 MAX_SLOTS = 8
 MAX_BATCH = 2048
 _LINGER_S = 5.0
 _RETRY_S = 1.0
-_ALREADY_EXISTS = 10148
-_TIMEOUT, _NO_RESPONDERS = 408, 503
-_CREATE_ATTEMPTS = 3
+_NOTHING, _TIMEOUT, _NO_RESPONDERS = 404, 408, 503
 _NS_PER_S = 1_000_000_000
 _names = itertools.count(1)
 _log = logging.getLogger(__name__)
-
-
-def consumer_config(name: str, subject: str, loan_s: float) -> dict[str, Any]:
-    """One filter, explicit acknowledgement, and no bound that could strand a job."""
-    return {
-        "durable_name": name,
-        "name": name,
-        "filter_subject": subject,
-        "deliver_policy": "all",
-        "ack_policy": "explicit",
-        "ack_wait": int(loan_s * _NS_PER_S),
-        "max_deliver": -1,
-        "max_ack_pending": -1,
-        "max_waiting": MAX_WAITING,
-        "replay_policy": "instant",
-    }
 
 
 class PulledDelivery:
@@ -95,15 +81,19 @@ class PulledDelivery:
 
 
 class _Slot:
-    """One subscription and at most one request that waits behind it."""
+    """One subscription and at most one request behind it."""
 
-    __slots__ = ("deadline", "left", "listener", "prefix", "round")
+    __slots__ = ("deadline", "is_extra", "left", "listener", "prefix", "round", "waits")
 
     def __init__(self) -> None:
         self.listener: Listener | None = None
         self.prefix = b""
         self.round = 0
         self.left = 0
+        self.waits = False
+        """Whether the engine keeps the request, or has to answer at once."""
+        self.is_extra = False
+        """Whether it stands for no credit: it asks about those that wait."""
         self.deadline = 0.0
 
 
@@ -121,15 +111,17 @@ class PullQueue:
         loan_s: float,
     ) -> None:
         self._connection = connection
-        self._streams = streams
-        self._stream = stream
         self._name = name
-        self._subject = subject
+        self._consumer = Consumer(streams, stream=stream, name=name, subject=subject)
         self._loan_s = loan_s
         self._loop = asyncio.get_running_loop()
         self._ask_subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}".encode()
         self._inbox = f"{connection.inbox}.w{next(_names)}"
         self._credits = 0
+        self._is_dry = False
+        self._is_asked = False
+        """Whether somebody wants to know if there is anything, beyond what waits there."""
+        self._told: Callable[[], None] = lambda: None
         self._slots: list[_Slot] = []
         self._ready: deque[PulledDelivery] = deque()
         self._takers: deque[asyncio.Future[None]] = deque()
@@ -155,44 +147,8 @@ class PullQueue:
         await self.close()
 
     async def _join(self) -> None:
-        if self._connection.identity.is_restricted:
-            return  # the gate made it before it let us in
-        config = consumer_config(self._name, self._subject, self._loan_s)
-        subject = f"$JS.API.CONSUMER.CREATE.{self._stream}.{self._name}.{self._subject}"
-        body = {"stream_name": self._stream, "config": config, "action": "create"}
-        for attempt in range(_CREATE_ATTEMPTS):
-            try:
-                await self._streams.call(subject, body)
-            except EngineDenied:
-                return  # a member that may pull but not create: somebody else made it
-            except OutcomeUnknown:
-                if attempt + 1 == _CREATE_ATTEMPTS:
-                    raise
-            except ApiFailure as failure:
-                if failure.err_code == _ALREADY_EXISTS:
-                    await self._compare(config)
-                    return
-                if attempt + 1 == _CREATE_ATTEMPTS:
-                    raise
-                await asyncio.sleep(0.1 * (attempt + 1))  # another creator, or no leader yet
-            else:
-                return
-
-    async def _compare(self, wanted: dict[str, Any]) -> None:
-        answer = await self._streams.call(f"$JS.API.CONSUMER.INFO.{self._stream}.{self._name}")
-        found = msgspec.json.decode(answer)["config"]
-        fields = ("filter_subject", "ack_policy", "deliver_policy", "max_deliver")
-        different = [
-            f"{field} is {found.get(field)!r}, should be {wanted[field]!r}"
-            for field in fields
-            if found.get(field) != wanted[field]
-        ]
-        if different:
-            raise Misconfigured(
-                f"the queue {self._name} exists with other settings: {'; '.join(different)}",
-                hint="delete that consumer, or use another queue name",
-            )
-        self._loan_s = found.get("ack_wait", 0) / _NS_PER_S
+        if not self._connection.identity.is_restricted:  # else the gate made it before
+            self._loan_s = await self._consumer.make(self._loan_s)
 
     # --- the worker's side ------------------------------------------------------------------
 
@@ -204,7 +160,16 @@ class PullQueue:
     @property
     def credits(self) -> int:
         """See `ports.WorkQueue.credits`."""
-        return self._credits
+        return self._credits + len(self._ready)
+
+    @property
+    def is_dry(self) -> bool:
+        """See `ports.WorkQueue.is_dry`."""
+        return self._is_dry and not self._ready
+
+    def watch(self, told: Callable[[], None]) -> None:
+        """See `ports.WorkQueue.watch`."""
+        self._told = told
 
     def grant(self, count: int) -> None:
         """See `ports.WorkQueue.grant`; grants of one turn of the loop become one request."""
@@ -212,9 +177,16 @@ class PullQueue:
             self._credits += count
             self._ask_soon()
 
+    def ask(self) -> None:
+        """See `ports.WorkQueue.ask`."""
+        if self._credits and not self._is_dry:
+            self._is_asked = True
+            self._ask_soon()
+
     def revoke_credits(self) -> None:
         """See `ports.WorkQueue.revoke_credits`."""
         self._credits = 0
+        self._is_dry = False
         for slot in self._slots:
             # Without a listener the engine drops the request that waits for it.
             if slot.listener is not None:
@@ -271,29 +243,44 @@ class PullQueue:
             self._soon = self._loop.call_soon(self._ask)
 
     def _ask(self) -> None:
-        """Turn credits that no request stands for into a request."""
+        """Turn credits that no request stands for into a request.
+
+        Where all of them wait at the engine, and it is not known whether there is anything, one
+        more asks for that.
+        """
         self._soon = None
         if self._closed or not self._connection.up:
             return  # coming up asks for everything again
-        unasked = self._credits - sum(slot.left for slot in self._slots)
-        if unasked <= 0:
+        unasked = self._credits - sum(slot.left for slot in self._slots if not slot.is_extra)
+        is_extra = unasked <= 0
+        if is_extra and not (self._is_asked and self._credits and not self._is_answer_due):
             return
-        slot = self._free_slot()
+        # One slot is kept for requests that the engine answers at once.
+        slot = self._free_slot(MAX_SLOTS - 1 if self._is_dry else MAX_SLOTS)
         if slot is None:
-            return  # eight requests wait; whichever ends asks for the rest
+            return  # whichever request ends asks for the rest
+        self._is_asked = False
         slot.round += 1
-        slot.left = min(unasked, MAX_BATCH)
-        slot.deadline = self._loop.time() + OVERDUE_S
-        body = b'{"batch":%d,"expires":%d}' % (slot.left, int(EXPIRES_S * _NS_PER_S))
+        slot.left = 1 if is_extra else min(unasked, MAX_BATCH)
+        slot.is_extra, slot.waits = is_extra, self._is_dry
+        slot.deadline = self._loop.time() + (OVERDUE_S if slot.waits else ANSWER_S)
+        how = b'"expires":%d' % int(EXPIRES_S * _NS_PER_S) if slot.waits else b'"no_wait":true'
+        body = b'{"batch":%d,%b}' % (slot.left, how)
         self._connection.send(wire.pub(self._ask_subject, body, slot.prefix + b"%d" % slot.round))
         self._watch()
 
-    def _free_slot(self) -> _Slot | None:
+    @property
+    def _is_answer_due(self) -> bool:
+        """Whether the engine said that there is nothing, or is about to say."""
+        return self._is_dry or any(slot.left and not slot.waits for slot in self._slots)
+
+    def _free_slot(self, most: int) -> _Slot | None:
+        """One without a request, while fewer than `most` have one."""
+        if sum(slot.left > 0 for slot in self._slots) >= most:
+            return None
         for slot in self._slots:
             if slot.left == 0:
                 return slot
-        if len(self._slots) >= MAX_SLOTS:
-            return None
         slot = _Slot()
         inbox = f"{self._inbox}.{next(_names)}."
         slot.prefix = inbox.encode()
@@ -321,6 +308,7 @@ class PullQueue:
         if slot.left > 0:
             slot.left -= 1
         self._credits = max(0, self._credits - 1)
+        self._is_dry = False
         self._ready.append(delivery)
         self._wake()
         if slot.left == 0:
@@ -333,8 +321,16 @@ class PullQueue:
         if subject[len(slot.prefix) :] != b"%d" % slot.round:
             return  # about a request that was given up
         slot.left = 0
+        self._is_asked |= slot.is_extra
         words = wire.status_text(header)
-        if status == _TIMEOUT or "Batch Completed" in words:
+        if status == _NOTHING:
+            self._is_asked = False
+            self._is_dry = self._credits > 0
+            self._ask_soon()  # for what is left, to wait there
+            self._told()
+        elif status == _TIMEOUT and not slot.waits:
+            self._loop.call_later(PENDING_RETRY_S, self._ask_soon)
+        elif status == _TIMEOUT or "Batch Completed" in words:
             self._ask_soon()
         elif status == _NO_RESPONDERS or "Deleted" in words:
             self._rejoin()
@@ -370,6 +366,7 @@ class PullQueue:
         for slot in self._slots:
             if slot.left and slot.deadline <= now:
                 slot.left = 0
+                self._is_asked |= slot.is_extra
         if not self._closed and self._credits:
             self._ask_soon()
             self._watch()
@@ -378,6 +375,7 @@ class PullQueue:
         for slot in self._slots:
             slot.left = 0
             slot.round += 1
+        self._is_dry = False
         if up:
             self._ask_soon()
         elif self._connection.closed or self._connection.ended is not None:

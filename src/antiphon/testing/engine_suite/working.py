@@ -100,6 +100,42 @@ class QueueSuite(EngineSuite):
             assert [one.record.seq for one in await take(queue, 2)] == [1, 2]
             assert queue.credits == 0
 
+    async def test_a_queue_that_was_asked_delivers_or_says_that_it_has_nothing(self) -> None:
+        async with self.site() as site, AsyncExitStack() as stack:
+            engine = await site.connect()
+            await site.announce(engine, range(5))
+            queue = await queue_of(site, engine, stack)
+            words: list[bool] = []
+            queue.watch(lambda: words.append(queue.is_dry))
+            queue.grant(3)
+            await take(queue, 3)
+            assert await is_quiet(queue)
+            assert (words, queue.is_dry) == ([], False), "there is more"
+            queue.grant(4)
+            await take(queue, 2)
+            await eventually(lambda: queue.is_dry)
+            assert words, "whoever watches was told"
+            assert queue.credits == 2, "and what is left waits"
+            await site.announce(engine, range(5, 6))
+            await take(queue, 1)
+            assert not queue.is_dry
+            queue.ask()
+            await eventually(lambda: queue.is_dry)
+            assert queue.credits == 1
+
+    async def test_what_is_given_back_is_there(self) -> None:
+        async with self.site() as site, AsyncExitStack() as stack:
+            engine = await site.connect()
+            await site.announce(engine, range(1))
+            queue = await queue_of(site, engine, stack)
+            queue.grant(1)
+            (delivery,) = await take(queue, 1)
+            queue.grant(1)
+            await eventually(lambda: queue.is_dry)
+            delivery.nak()
+            (again,) = await take(queue, 1)
+            assert (again.record.seq, queue.is_dry) == (delivery.record.seq, False)
+
     async def test_a_queue_covers_what_was_announced_before_it_existed(self) -> None:
         async with self.site() as site, AsyncExitStack() as stack:
             engine = await site.connect()
