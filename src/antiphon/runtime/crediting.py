@@ -103,11 +103,13 @@ class Credits:
 
     def _admission_of(self, one: _Asked) -> Admission:
         now_s = asyncio.get_running_loop().time()
-        self._look_at(now_s)
-        sources = [other.source for other in self._asked]
-        return asking.admit(
-            sources, one.source.level, free=self._free(), now_s=now_s, patience_s=PATIENCE_S
-        )
+        level = one.source.level
+        urgent = self._asked
+        if not self._buckets:  # else a rate is shared by all classes of its kind
+            urgent = [other for other in self._asked if other.source.level < level]
+        self._look_at(urgent, now_s)
+        sources = [other.source for other in urgent]
+        return asking.admit(sources, level, free=self._free(), now_s=now_s, patience_s=PATIENCE_S)
 
     async def _next_thought(self) -> None:
         if self._thought is None:
@@ -125,7 +127,7 @@ class Credits:
         if self._is_hindered():
             self._think_again(now_s + HINDERED_S)
             return
-        self._look_at(now_s)
+        self._look_at(self._asked, now_s)
         sources = [one.source for one in self._asked]
         made = asking.plan(sources, free=self._free(), now_s=now_s, patience_s=PATIENCE_S)
         for one, count in zip(self._asked, made.grants, strict=True):
@@ -143,9 +145,9 @@ class Credits:
         for one in self._asked:
             one.queue.revoke_credits()
 
-    def _look_at(self, now_s: float) -> None:
+    def _look_at(self, asked: list[_Asked], now_s: float) -> None:
         limited: dict[str, list[Source]] = {}
-        for one in self._asked:
+        for one in asked:
             source = one.source
             source.credits = one.queue.credits + one.held
             source.is_dry = one.queue.is_dry and not one.held
@@ -160,7 +162,7 @@ class Credits:
                 source.allowance = left + own
 
     def _next_token_s(self, now_s: float) -> float:
-        if self._free() <= 0:
+        if not self._buckets or self._free() <= 0:
             return math.inf
         dry = [bucket for bucket in self._buckets.values() if bucket.available(now_s) < 1]
         # A little late rather than a hair too early, which would be thought about again at once.
