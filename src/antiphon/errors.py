@@ -13,6 +13,7 @@ The branches are cut by what a caller can do about it, not by where it happened:
     │       └── PortTaken   another program listens where our server was to
     ├── Unavailable         try again later
     │   ├── OutcomeUnknown  the write may or may not be stored: read before deciding
+    │   ├── CircuitOpen     the engine left too many calls unanswered: none is made for a while
     │   └── EngineDenied    the engine's own permissions said no
     ├── Corrupt             stop: what was read cannot be true
     │   └── Misbehaved      a peer signed something that only a broken or lying peer signs
@@ -29,6 +30,7 @@ from __future__ import annotations
 
 __all__ = [
     "AntiphonError",
+    "CircuitOpen",
     "Conflict",
     "Corrupt",
     "EngineDenied",
@@ -103,7 +105,26 @@ class Unavailable(AntiphonError):
 
 
 class OutcomeUnknown(Unavailable):
-    """A write went out and no answer came: it may be stored."""
+    """A write went out and no answer came: it may be stored.
+
+    `kind` and `job` name the job that it is about; empty where it is about none.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", kind: str = "", job: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.kind = kind
+        self.job = job
+
+
+class CircuitOpen(Unavailable):
+    """Nothing was tried: the engine left too many calls in a row unanswered.
+
+    After `retry_s` seconds one call tries again; 0 if one is at it.
+    """
+
+    def __init__(self, message: str, *, retry_s: float, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.retry_s = retry_s
 
 
 class EngineDenied(Unavailable):

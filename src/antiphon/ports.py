@@ -317,6 +317,10 @@ class Engine(Protocol):
     def connected(self) -> bool:
         """Whether the engine can be reached right now."""
 
+    @property
+    def reconnects(self) -> int:
+        """How often it could be reached again after it could not."""
+
     async def close(self) -> None:
         """Let go of the connection; safe twice."""
 

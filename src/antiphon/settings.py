@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from antiphon.core import breaker
+from antiphon.core.breaker import FAILURES, RESET_S
 from antiphon.core.selection import MAX_WEIGHT, check_labels, split_labels
 from antiphon.errors import Misconfigured
 
@@ -76,13 +76,17 @@ class Settings(BaseSettings):
     replica: Path | None = Field(
         default=None, description="File of the replica. Unset: in the state directory."
     )
+    breaker: bool = Field(
+        default=True,
+        description="Whether calls pause while the engine leaves them unanswered.",
+    )
     breaker_failures: int = Field(
-        default=breaker.FAILURES,
+        default=FAILURES,
         ge=1,
         description="Calls in a row that the engine leaves unanswered before calling pauses.",
     )
     breaker_reset_s: float = Field(
-        default=breaker.RESET_S,
+        default=RESET_S,
         gt=0,
         allow_inf_nan=False,
         description="Seconds that calling pauses before one call tries again.",

@@ -11,7 +11,7 @@ from antiphon import assembly
 from antiphon.core import manifest, ops
 from antiphon.core.rules import PROTOCOL, Rules
 from antiphon.engines.memory import MemoryEngine, MemoryServer
-from antiphon.engines.nats import NatsEngine
+from antiphon.engines.nats import LocalServer, NatsEngine
 from antiphon.runtime import client, founding
 from antiphon.runtime.author import Author, Mark, NoMark
 from antiphon.runtime.handlers import Handlers, Handling, call_text
@@ -50,6 +50,8 @@ class MeshUnderTest:
         )
         self.mesh = self.foundation.mesh
         self.memory = MemoryServer(self.wall)
+        self.server: LocalServer | None = None
+        """A server of its own, where a test ends it; else one that all share."""
         self.stack = AsyncExitStack()
 
     async def station(
@@ -58,7 +60,7 @@ class MeshUnderTest:
         if self.engine == "memory":
             connection = MemoryEngine(self.memory, self.mesh, loan_s=2.0)
         else:
-            server = shared_server()
+            server = self.server or shared_server()
             connection = await NatsEngine.connect(
                 server.url,
                 self.mesh,

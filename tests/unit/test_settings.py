@@ -78,6 +78,7 @@ SET = [
     ("ENGINE", "nats://a:4222,tls://b", "engine", "nats://a:4222,tls://b"),
     ("ENGINE", "memory", "engine", "memory"),
     ("REPLICA", "/tmp/elsewhere.db", "replica", Path("/tmp/elsewhere.db")),
+    ("BREAKER", "off", "breaker", False),
     ("BREAKER_FAILURES", "2", "breaker_failures", 2),
     ("BREAKER_RESET_S", "0.5", "breaker_reset_s", 0.5),
     ("CONTROL", "[::1]:80", "control", "[::1]:80"),

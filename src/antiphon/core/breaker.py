@@ -8,9 +8,12 @@
 While it is open nobody waits in vain; half-open, one call alone goes ahead to see. Time is handed
 in, from a clock that never steps.
 
+A new line to the other side closes it, whatever the phase: somebody answered there. Lines are
+numbered by whoever makes them.
+
 Who is let through gets a pass of the present phase and hands it back with the outcome. An outcome
-from an earlier phase changes nothing: calls that were under way when the breaker opened would
-otherwise open it again long after the other side is back.
+from an earlier phase, or of an earlier line, changes nothing: calls that were under way when the
+breaker opened would otherwise open it again long after the other side is back.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ class Phase(Enum):
 class Breaker:
     """One breaker, for one thing that may be away."""
 
-    __slots__ = ("_failed", "_number", "_since_s", "failures", "phase", "reset_s")
+    __slots__ = ("_failed", "_line", "_number", "_since_s", "failures", "phase", "reset_s")
 
     def __init__(self, *, failures: int = FAILURES, reset_s: float = RESET_S) -> None:
         """Closed. Opens after `failures` in a row, for `reset_s` seconds at a time."""
@@ -45,9 +48,14 @@ class Breaker:
         self._failed = 0
         self._since_s = 0.0
         self._number = 0
+        self._line = 0
 
-    def ask(self, now_s: float) -> Pass | None:
-        """A pass for one call, or None while it should not be made."""
+    def ask(self, now_s: float, *, line: int = 0) -> Pass | None:
+        """A pass for one call over this line, or None while it should not be made."""
+        if line != self._line:
+            self._line = line
+            self._failed = 0
+            self._turn(Phase.CLOSED)
         if self.phase is Phase.HALF_OPEN:
             return None
         if self.phase is Phase.OPEN:

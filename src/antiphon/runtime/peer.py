@@ -270,7 +270,7 @@ class Peer:
         return seq
 
     async def _append(self, draft: Draft, timeout_s: float) -> int:
-        taken = 0
+        taken, is_unknown, why = 0, False, ""
         for attempt in range(APPEND_TRIES):
             if attempt:
                 await self.pause(attempt - 1)
@@ -289,16 +289,24 @@ class Peer:
                 return found
             except IdTaken:
                 taken += 1  # nothing was stored, and the compare-and-set needs no id
-            except (OutcomeUnknown, Unavailable):
+            except Unavailable as problem:
+                is_unknown |= isinstance(problem, OutcomeUnknown)
+                why = problem.message
                 try:
                     found = await self._find(draft)
                 except Unavailable:
                     continue
                 if found is not None:
                     return found
+        kind, job = subjects.lane_of(draft.subject) or ("", "")
+        what = f"{draft.op.TYPE} of job {job}" if job else draft.op.TYPE
+        if not is_unknown:
+            raise Unavailable(f"{what} was not written in {APPEND_TRIES} tries: {why}")
         raise OutcomeUnknown(
-            f"the engine gave no answer to {draft.op.TYPE} in {APPEND_TRIES} tries",
-            hint="the op may still arrive; read the job before doing it again",
+            f"the engine gave no answer to {what} in {APPEND_TRIES} tries",
+            hint=f"it may still arrive; 'antiphon show {job[:8]}' tells" if job else "read again",
+            kind=kind,
+            job=job,
         )
 
     async def _find(self, draft: Draft) -> int | None:

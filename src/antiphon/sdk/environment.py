@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from antiphon.core.breaker import FAILURES, RESET_S
+from antiphon.core.breaker import FAILURES, RESET_S, Breaker
 from antiphon.errors import Misconfigured
 from antiphon.files import PRIVATE_DIRECTORY
 from antiphon.runtime.home import Home, MeshFile
@@ -28,11 +28,18 @@ class Environment(Struct, frozen=True, kw_only=True):
     engine: str | None = None
     engine_token: str | None = None
     replica: Path | None = None
+    breaker: bool = True
     breaker_failures: int = FAILURES
     breaker_reset_s: float = RESET_S
 
     def __repr__(self) -> str:
         return f"Environment(node={self.node!r}, scope={self.scope!r}, engine={self.engine!r})"
+
+    def make_breaker(self) -> Breaker | None:
+        """What calls go through; None where it is switched off."""
+        if not self.breaker:
+            return None
+        return Breaker(failures=self.breaker_failures, reset_s=self.breaker_reset_s)
 
     def require_mesh(self) -> None:
         """`Misconfigured` where the mesh is switched off."""
@@ -95,6 +102,7 @@ def read_environment() -> Environment:
         engine=chosen.engine,
         engine_token=token.get_secret_value() if token is not None else None,
         replica=chosen.replica,
+        breaker=chosen.breaker,
         breaker_failures=chosen.breaker_failures,
         breaker_reset_s=chosen.breaker_reset_s,
     )

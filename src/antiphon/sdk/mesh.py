@@ -82,7 +82,7 @@ class Mesh:
         self._stack = AsyncExitStack()
         self._station: Station | None = None
         self._memory: MemoryMesh | None = None
-        self._breaker = Breaker()
+        self._breaker: Breaker | None = Breaker()
 
     @classmethod
     def open(
@@ -115,7 +115,7 @@ class Mesh:
             raise Misconfigured("this mesh is already open; 'async with' it once")
         chosen = read_environment()
         chosen.require_mesh()
-        self._breaker = Breaker(failures=chosen.breaker_failures, reset_s=chosen.breaker_reset_s)
+        self._breaker = chosen.make_breaker()
         try:
             if self._engine == "memory":
                 await self._enter_memory()

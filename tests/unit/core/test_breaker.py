@@ -46,6 +46,28 @@ def test_while_it_is_open_it_says_how_long_and_then_lets_one_through():
     assert breaker.wait_s(11.0) == 0.0, "somebody is at it"
 
 
+@pytest.mark.parametrize("is_probed", [False, True])
+def test_a_new_line_closes_it_at_once(is_probed):
+    breaker, now_s = opened(), RESET_S if is_probed else RESET_S / 2
+    assert (breaker.ask(now_s) is not None) == is_probed
+    assert breaker.ask(now_s) is None
+    assert breaker.ask(now_s, line=1) is not None
+    assert breaker.phase is Phase.CLOSED
+    assert breaker.ask(now_s, line=1) is not None
+
+
+def test_a_failure_on_an_earlier_line_does_not_count():
+    breaker = Breaker(failures=2, reset_s=RESET_S)
+    first, second = breaker.ask(0.0), breaker.ask(0.0)
+    breaker.failed(first, 0.0)
+    third = breaker.ask(0.0, line=1)
+    breaker.failed(second, 0.0)
+    breaker.failed(third, 0.0)
+    assert breaker.phase is Phase.CLOSED, "one in a row, on this line"
+    breaker.failed(breaker.ask(0.0, line=1), 0.0)
+    assert breaker.phase is Phase.OPEN
+
+
 def test_the_probe_decides():
     closed = opened()
     closed.succeeded(closed.ask(10.0))

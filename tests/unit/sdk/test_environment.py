@@ -129,7 +129,7 @@ def body(number: int) -> ops.ScheduleBody:
 
 
 @pytest.mark.req("S17")
-def test_calls_pause_while_the_engine_is_away_and_one_finds_that_it_is_back():
+def test_calls_pause_while_the_engine_is_away_and_no_longer():
     async def story(mesh):
         peer = (await mesh.station("caller")).peer
         breaker = Breaker(failures=2, reset_s=30)
@@ -144,7 +144,6 @@ def test_calls_pause_while_the_engine_is_away_and_one_finds_that_it_is_back():
             await call_through(breaker, peer, body(3))
         assert mesh.wall.now_ms() == opened_ms + 10_000, "nobody waited for anything"
         mesh.server.start()
-        await asyncio.sleep(20)
         assert (await call_through(breaker, peer, body(3))).is_new
         assert breaker.phase is Phase.CLOSED
 

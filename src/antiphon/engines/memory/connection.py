@@ -66,6 +66,7 @@ class Connection:
         self.faults: Faults | None = None if isinstance(faults, NoFaults) else faults
         self.is_attached = True
         self.is_closed = False
+        self.reconnects = 0
         self.is_paused = False
         self.is_clear = self.faults is None
         """Attached, running and without faults: the short way is open."""
@@ -193,6 +194,7 @@ class Connection:
     def _attach(self) -> None:
         self._returning = None
         self.is_attached = True
+        self.reconnects += 1
         self._update()
         for end in list(self.ends):
             end.attach()

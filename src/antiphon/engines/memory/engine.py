@@ -51,6 +51,11 @@ class MemoryEngine:
         """Whether the server can be reached right now."""
         return self._connection.is_attached
 
+    @property
+    def reconnects(self) -> int:
+        """How often the line came back."""
+        return self._connection.reconnects
+
     async def info(self) -> EngineInfo:
         """Say that nothing here outlives the process."""
         info = EngineInfo(

@@ -168,6 +168,11 @@ class NatsEngine:
         """See `ports.Engine.connected`."""
         return self._connection.up
 
+    @property
+    def reconnects(self) -> int:
+        """See `ports.Engine.reconnects`."""
+        return self._connection.epoch - 1
+
     async def info(self) -> EngineInfo:
         """See `ports.Engine.info`."""
         self._connection.require_up()
