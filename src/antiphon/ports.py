@@ -121,8 +121,11 @@ class OpLog(Protocol):
     """The one replicated log of a mesh."""
 
     @property
-    def sees_all(self) -> bool:
-        """Whether it reads every record there is, and not only those within a member's scope."""
+    def reads(self) -> tuple[str, ...]:
+        """The kinds whose lanes it shows, as filters (`core.scope`); `>` alone: every record.
+
+        Another login of this connection may show other kinds.
+        """
 
     async def append(
         self,
@@ -189,6 +192,9 @@ class OpLog(Protocol):
         shorter than what was already yielded or than `after`, or to hold something else where it
         last yielded. A log that was replaced before anything was yielded cannot be told from
         the right one: whoever gives `after` must know what stood there.
+
+        A follower of the whole log ends when `reads` changes: its next record might have
+        others before it that were not shown.
         """
 
     def work(self, subject: str, *, name: str) -> AbstractAsyncContextManager[WorkQueue]:

@@ -9,7 +9,7 @@ from antiphon.assembly.stations import MACHINE, OWNER
 from antiphon.core import terms
 from antiphon.core.ids import digest
 from antiphon.core.scope import Scope, filter_of
-from antiphon.errors import EngineDenied, Held, Misconfigured, Rejected
+from antiphon.errors import AntiphonError, EngineDenied, Held, Misconfigured, Rejected
 from antiphon.runtime import knocking
 from antiphon.runtime.home import Access, Home, MeshFile
 from antiphon.runtime.host import SystemEntropy
@@ -23,6 +23,7 @@ from antiphon.runtime.tickets import (
 
 if TYPE_CHECKING:
     from antiphon.core.terms import Terms
+    from antiphon.engines.nats import UserKey
     from antiphon.ports import Engine
 
 TICKET_S: Final = 15 * 60
@@ -104,7 +105,8 @@ async def redeem(home: Home, ticket: Ticket, *, alias: str) -> Access:
     home.make()
     machine = home.key(MACHINE, SystemEntropy())
     try:
-        user, door, ticket_user = UserKey.new(), UserKey.new(), UserKey.from_seed(ticket.user_seed)
+        ticket_user = UserKey.from_seed(ticket.user_seed)
+        user, door = _engine_keys(home)
         request = knocking.JoinRequest(
             mesh=ticket.mesh,
             ticket=ticket.id,
@@ -141,6 +143,19 @@ async def redeem(home: Home, ticket: Ticket, *, alias: str) -> Access:
         MeshFile(mesh=ticket.mesh, name=ticket.name, engine=ticket.engine, ca=ticket.ca), access
     )
     return access
+
+
+def _engine_keys(home: Home) -> tuple[UserKey, UserKey]:
+    """Those that this machine has: its running processes go on with the new login."""
+    from antiphon.engines.nats import UserKey
+
+    try:
+        access = home.access()
+    except AntiphonError:  # there are none, or they cannot be read any more
+        return UserKey.new(), UserKey.new()
+    if not access.door_seed:
+        return UserKey.new(), UserKey.new()
+    return UserKey.from_seed(access.user_seed), UserKey.from_seed(access.door_seed)
 
 
 async def _knock(ticket: Ticket) -> Engine:

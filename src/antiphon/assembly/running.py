@@ -7,6 +7,7 @@ import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Literal
 
+from antiphon.core.scope import beyond
 from antiphon.errors import Held, Misconfigured, Unavailable
 from antiphon.runtime.host import installed_version
 from antiphon.runtime.node import FullNode
@@ -135,6 +136,13 @@ async def local_replica(home: Home, station: Station) -> AsyncIterator[Replica]:
 
 
 async def _wait_for_writer(station: Station, replica: Replica, *, within_s: float = 5.0) -> None:
+    reads = station.peer.log.reads
+    if beyond(reads, replica.reads or ()):
+        raise Unavailable(
+            "another antiphon process keeps the replica, and keeps fewer kinds than this machine"
+            " may read by now",
+            hint="restart it: it goes on with the newest login",
+        )
     newest = await station.peer.log.last()
     goal = newest.seq if newest else 0
     try:

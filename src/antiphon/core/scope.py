@@ -78,7 +78,7 @@ def admits(kind_filter: str, kind: str) -> bool:
 def narrower(scope: Scope, than: Scope) -> bool:
     """Whether `than` admits anything that `scope` does not."""
     pairs = ((than.reads, scope.reads), (than.works, scope.works), (than.calls, scope.calls))
-    return any(_beyond(before, now) for before, now in pairs)
+    return any(beyond(before, now) for before, now in pairs)
 
 
 def filter_of(glob: str) -> str | None:
@@ -138,7 +138,7 @@ class _Gathered:
     def take_lent(self, chain: Chain, kinds: tuple[str, ...]) -> None:
         """The same where it adds anything, and not too much."""
         adds = any(
-            any(covers(chain.command, one) for one in commands) and _beyond(kinds, filters)
+            any(covers(chain.command, one) for one in commands) and beyond(kinds, filters)
             for commands, filters in self._found.items()
         )
         most = max(len(filters) for filters in self._found.values())
@@ -248,7 +248,7 @@ def _meet(each: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     return left
 
 
-def _beyond(filters: Iterable[str], others: Iterable[str]) -> bool:
+def beyond(filters: Iterable[str], others: Iterable[str]) -> bool:
     """Whether any of these admits a kind that those do not admit as one filter."""
     known = set(others)
     return any(not _is_covered(one, known) for one in filters)

@@ -57,6 +57,7 @@ class Caretaker:
             while True:
                 chance = self.node.peer.entropy.random()
                 await asyncio.sleep(self.round_s * (0.5 + chance))
+                await self.node.ready.wait()
                 try:
                     await self.look()
                 except AntiphonError as problem:

@@ -54,9 +54,9 @@ class Evictor:
 
     async def run(self) -> None:
         """Look after artifacts until cancelled."""
-        await self.node.ready.wait()
         while True:
             await asyncio.sleep(self.round_s * (0.5 + self.node.peer.entropy.random()))
+            await self.node.ready.wait()  # what is not seen yet may need what seems evictable
             try:
                 await self.look()
             except EngineDenied as denied:

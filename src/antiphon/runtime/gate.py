@@ -251,6 +251,7 @@ class Gate:
                 door=request.door,
                 alias=alias,
                 joined_s=now_s,
+                kinds=known.kinds if known is not None else (),
             )
             member = msgspec.structs.replace(member, scope=self._scope(member))
             self._members.keep(member)

@@ -1,6 +1,8 @@
 """The full node: follows and verifies everything, keeps the replica, answers questions locally.
 
-It applies records in sequence, in batches, and never yields the loop for long. Where the log is
+It applies records in sequence, in batches, and never yields the loop for long. A replica of other
+kinds than the log shows now is built anew: some of the new ones' records lie before its cursor, and
+those that are shown no more would never end. Where the log is
 shorter than its cursor, or holds something else there, it stops as `Corrupt`: a restored engine
 is a decision for a person, not for a loop.
 """
@@ -8,7 +10,7 @@ is a decision for a person, not for a loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +24,7 @@ from antiphon.core.jobs import HELD, Job, State
 from antiphon.core.lanes import Lane
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry
-from antiphon.errors import Corrupt, Unavailable
+from antiphon.errors import Corrupt, EngineDenied, Unavailable
 from antiphon.runtime.peer import Peer, dep_of
 
 if TYPE_CHECKING:
@@ -37,6 +39,12 @@ LOOKS_FOR_CURSOR: Final = 6
 """How often the log is asked for what the replica has last, before it counts as cut off."""
 LONGEST_PAUSE: Final = 6
 """Doublings of the pause while the engine does not say what an op depends on."""
+
+
+TRIES_WITH_NEW_LOGIN: Final = 20
+"""About half a minute."""
+TELL_EVERY_S: Final = 2.0
+"""How often a node that has much to catch up with says how far it is."""
 
 
 class Applied(Struct, frozen=True, gc=False):
@@ -61,32 +69,72 @@ class FullNode:
         self.replica = replica
         self.watchers: list[Watcher] = []
         self.ready = asyncio.Event()
-        """Set once everything that was on the log at start is applied."""
+        """Set once everything is applied that was on the log when the replica was begun."""
         self.applied = 0
         self.passed: dict[tuple[str, int], tuple[int, int]] = {}
         """By kind and class: the newest call that was answered, and when (wall ms)."""
         self.seals = seals.NONE
         """The seal subject as of the last record that was applied."""
         self._seal_subject = subjects.seal(peer.mesh)
-        if not peer.log.sees_all:
-            replica.tree.keep_none()
         self._progress = asyncio.Condition()
+        self._adopt_scope()
 
     async def run(self) -> None:
-        """Catch up, then follow until cancelled."""
+        """Catch up, then follow until cancelled; begin anew with another scope."""
+        log = self.peer.log
+        goal = await self._begin()
+        while True:
+            following = log.follow(self.applied)
+            if log.reads == self.replica.reads:
+                async with following as batches:
+                    await self._catch_up(batches, goal)
+            goal = await self._begin_again()
+
+    async def _begin(self) -> int:
+        """Go on from the replica, or begin it anew; the sequence up to which there is to read."""
         await self.resume()
         newest = await self.peer.log.last()
-        goal = newest.seq if newest else 0
+        return newest.seq if newest else 0
+
+    async def _begin_again(self) -> int:
+        """The same with another login, whose connection may not be up yet."""
+        for attempt in range(TRIES_WITH_NEW_LOGIN):
+            try:
+                return await self._begin()
+            except EngineDenied:
+                raise
+            except Unavailable:
+                await self.peer.pause(min(attempt, LONGEST_PAUSE))
+        return await self._begin()
+
+    async def _catch_up(self, batches: AsyncIterator[list[Record]], goal: int) -> None:
+        """Apply what comes, and tell how far it is while that takes long."""
+        wall = self.peer.wall
+        told_s = wall.boot_s()
         if self.applied >= goal:
             self.ready.set()
-        async with self.peer.log.follow(self.applied) as batches:
-            async for batch in batches:
-                await self.apply(batch)
-                if self.applied >= goal:
-                    self.ready.set()
+        async for batch in batches:
+            await self.apply(batch)
+            if self.applied >= goal:
+                self.ready.set()
+            elif wall.boot_s() - told_s >= TELL_EVERY_S:
+                told_s = wall.boot_s()
+                _log().warning("replica_catches_up", applied=self.applied, upto=goal)
+
+    def _adopt_scope(self) -> None:
+        """Make the replica one of the kinds that the log shows now."""
+        before, reads = self.replica.reads, self.peer.log.reads
+        if before == reads:
+            return
+        if self.replica.cursor.seq:
+            _log().warning("replica_built_anew", read=before, reads=reads)
+        self.ready.clear()
+        self.passed.clear()
+        self.replica.begin_anew(reads)
 
     async def resume(self) -> None:
         """Restore control state from the replica and check that the log still agrees with it."""
+        self._adopt_scope()
         cursor = self.replica.cursor
         beside_lanes = self.replica.control_records()
         control = (record for record in beside_lanes if record.subject != self._seal_subject)

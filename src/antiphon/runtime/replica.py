@@ -4,6 +4,9 @@ Reads never leave the machine. The replica is a cache of the log and can be thro
 never happen is that it disagrees with the log unnoticed, so records, derived lanes and the cursor
 move in one transaction, and the cursor names both the sequence and the digest of the last record.
 
+A replica is made of what the log shows within one scope, and knows which: lanes of other kinds
+may have begun before the cursor, so with another scope it begins anew.
+
 Writes are batched. Lanes in work are kept in memory, bounded; a lane that is not there is read
 from its row, so memory depends on what is alive, not on what ever was.
 """
@@ -22,6 +25,7 @@ from antiphon.core.ids import digest
 from antiphon.core.jobs import HELD, OPEN, TERMINAL, State
 from antiphon.core.lanes import EMPTY, Lane
 from antiphon.core.reasons import Reason
+from antiphon.core.scope import EVERY_KIND
 from antiphon.errors import Corrupt
 from antiphon.ports import Record
 from antiphon.runtime import replica_tree
@@ -71,6 +75,8 @@ create index if not exists records_lane on records (lane, seq) where lane is not
 create index if not exists records_control on records (seq) where lane is null;
 """
 
+_TABLES: Final = ("records", "lanes", "named", "evicted", "tallies")
+
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -117,15 +123,19 @@ class Replica(ReplicaReads):
             self._db.execute("begin immediate")
             self._claim_file()
             self._db.execute("commit")
+        self.tree = replica_tree.Tree(self._db)
+        """The Merkle tree over the records: what seals are compared with."""
+        self._load()
+        if not read_only:
+            self.tree.load(self._cursor.seq)
+
+    def _load(self) -> None:
+        """Go on from what is in the file."""
         self._lanes: dict[tuple[str, str], _Held] = {}
         self._dirty: list[tuple[tuple[str, str], _Held]] = []
         self._pending: list[tuple[int, int, str, str, tuple[str, str] | None, bytes]] = []
         self._next_row = self._scalar("select coalesce(max(id), 0) from lanes") + 1
         self._cursor = self._load_cursor()
-        self.tree = replica_tree.Tree(self._db)
-        """The Merkle tree over the records: what seals are compared with."""
-        if not read_only:
-            self.tree.load(self._cursor.seq)
 
     def _claim_file(self) -> None:
         known = dict(self._db.execute("select name, value from meta").fetchall())
@@ -155,6 +165,23 @@ class Replica(ReplicaReads):
         self._db.close()
 
     # --- writing ------------------------------------------------------------------------------
+
+    def begin_anew(self, reads: tuple[str, ...]) -> None:
+        """Forget everything and be a replica of these kinds; in one transaction."""
+        self._db.execute("begin immediate")
+        try:
+            for table in (*_TABLES, *replica_tree.TABLES):
+                self._db.execute(f"delete from {table}")  # noqa: S608 - names of our own
+            self._db.execute("delete from meta where name = 'leaves'")
+            self._db.execute("insert or replace into meta values ('reads', ?)", (" ".join(reads),))
+            self._db.execute("commit")
+        except BaseException:
+            self._db.execute("rollback")
+            raise
+        self._load()
+        self.tree.load(0)
+        if EVERY_KIND not in reads:
+            self.tree.keep_none()
 
     @property
     def cursor(self) -> Cursor:

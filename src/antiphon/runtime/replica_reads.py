@@ -35,6 +35,12 @@ class ReplicaReads:
 
     _db: sqlite3.Connection
 
+    @property
+    def reads(self) -> tuple[str, ...] | None:
+        """The kinds that it was made of, as filters; None if nobody began it."""
+        row = self._db.execute("select value from meta where name = 'reads'").fetchone()
+        return None if row is None else tuple(row[0].split())
+
     def control_records(self) -> Iterator[Record]:
         """Every record outside the lanes, oldest first."""
         rows = self._db.execute(

@@ -36,6 +36,7 @@ create table if not exists subtrees (
 ) without rowid;
 create table if not exists gaps (seq integer primary key, missing integer not null);
 """
+TABLES: Final = ("subtrees", "gaps")
 
 Row = tuple[int, int, str, str, bytes]
 """seq, stamp_ns, subject, verdict, payload"""

@@ -37,8 +37,8 @@ class Sealer:
 
     async def run(self) -> None:
         """Seal until cancelled."""
-        await self.node.ready.wait()
         while True:
+            await self.node.ready.wait()
             seen = self.node.applied
             if self.is_due():
                 await asyncio.sleep(self._pause_s())

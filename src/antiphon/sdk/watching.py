@@ -6,7 +6,7 @@ first happens on it. What it keeps is bounded, so it can run for weeks.
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -18,7 +18,7 @@ from antiphon.core.story import tell
 from antiphon.runtime.peer import open_entry
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator
 
     from antiphon.core.jobs import Job
     from antiphon.core.records import Entry
@@ -73,17 +73,20 @@ async def watching(peer: Peer) -> AsyncIterator[AsyncIterator[list[Event]]]:
     newest = await peer.log.last()
     after = newest.seq if newest else 0
     await peer.confirm(after)
-    async with peer.log.follow(after) as batches:
-        yield _events(peer, batches)
+    async with aclosing(_events(peer, after)) as events:
+        yield events
 
 
-async def _events(peer: Peer, batches: AsyncIterator[list[Record]]) -> AsyncIterator[list[Event]]:
-    kept: dict[tuple[str, str], Lane] = {}
-    async for batch in batches:
-        await peer.confirm(batch[-1].seq)
-        yield [await _judged(peer, record, kept) for record in batch]
-        while len(kept) > LANES_KEPT:
-            del kept[next(iter(kept))]
+async def _events(peer: Peer, after: int) -> AsyncGenerator[list[Event]]:
+    while True:  # a follower ends when other kinds can be read: lanes may have gone on unseen
+        kept: dict[tuple[str, str], Lane] = {}
+        async with peer.log.follow(after) as batches:
+            async for batch in batches:
+                after = batch[-1].seq
+                await peer.confirm(after)
+                yield [await _judged(peer, record, kept) for record in batch]
+                while len(kept) > LANES_KEPT:
+                    del kept[next(iter(kept))]
 
 
 async def _judged(peer: Peer, record: Record, kept: dict[tuple[str, str], Lane]) -> Event:

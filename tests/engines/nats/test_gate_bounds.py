@@ -7,7 +7,7 @@ import pytest
 
 from antiphon.core.scope import EVERYTHING, Scope
 from antiphon.engines.nats import Gatehouse, readings, wire
-from antiphon.engines.nats.scoped import READS_AT_ONCE
+from antiphon.engines.nats.scoped_records import READS_AT_ONCE
 from antiphon.errors import EngineDenied, Misconfigured
 from tests.engines.nats.harness import sever, until
 from tests.engines.nats.scoped_mesh import IN_RENDER, MEMBER, STRANGER, numbers, raw, scoped_mesh

@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
-from antiphon.engines.nats.scoped import gate_subject
+from antiphon.engines.nats.scoped_records import gate_subject
 
 BLOB: Final = "blob"
 END: Final = "end"

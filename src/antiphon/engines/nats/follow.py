@@ -46,6 +46,10 @@ class Readable(Protocol):
         """The mesh's id."""
 
     @property
+    def reads(self) -> tuple[str, ...]:
+        """See `ports.OpLog.reads`."""
+
+    @property
     def is_replicated(self) -> bool:
         """Whether a read may be answered by a lagging copy."""
 
@@ -86,6 +90,8 @@ class Follower:
         self._log = log
         self._connection = connection
         self._subject = subject
+        self._reads = log.reads if subject in {"", f"ap.{log.mesh}.>"} else None
+        """What the whole log is for this follower; it ends when that changes."""
         self._hints = hints
         self._max_batch = max(1, max_batch)
         self._cursor = after
@@ -152,7 +158,7 @@ class Follower:
         while True:
             if self._failure is not None:
                 raise self._failure
-            if self._left:
+            if self._left or self._shows_other_kinds():
                 raise StopAsyncIteration
             if self._connection.closed:
                 raise Unavailable("the connection is closed")
@@ -178,8 +184,11 @@ class Follower:
                 self._wake.set()
                 continue
             silent_since = None
-            if batch:
+            if batch and not self._shows_other_kinds():
                 return self._yield(batch)
+
+    def _shows_other_kinds(self) -> bool:
+        return self._reads is not None and self._reads != self._log.reads
 
     def _yield(self, records: list[Record]) -> list[Record]:
         """The part of `records` to hand out now; the rest waits for the next call."""

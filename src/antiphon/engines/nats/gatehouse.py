@@ -20,12 +20,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeAlias
 
-from antiphon.core.scope import Scope
+from antiphon.core.scope import Scope, beyond
 from antiphon.engines.nats import wire
 from antiphon.engines.nats.log import NatsLog
 from antiphon.engines.nats.pipeline import Reply
 from antiphon.engines.nats.readings import BadQuestion, Question, Readings, parse, status
-from antiphon.engines.nats.scoped import DENIED, READS_AT_ONCE, ScopedLog, gate_subject
+from antiphon.engines.nats.scoped import ScopedLog
+from antiphon.engines.nats.scoped_records import CHANGED, DENIED, READS_AT_ONCE, gate_subject
 from antiphon.engines.nats.sight import Sight, sight_of
 from antiphon.errors import AntiphonError, EngineDenied, Misconfigured, Unavailable
 from antiphon.ports import Engine
@@ -166,6 +167,8 @@ class Gatehouse:
             scope = self._scope_of(user)
             if not (scope.reads or scope.works or scope.calls):
                 return [status(DENIED, "this key may read nothing on this mesh now")]
+            if asked.reads and beyond(asked.reads, scope.reads):
+                return [status(CHANGED, "this key may read less now than its login says")]
             return await read(sight_of(self._mesh, scope.reads), asked)
         except BadQuestion:
             raise

@@ -18,7 +18,8 @@ from typing import TypeAlias
 from antiphon.engines.nats import letters, wire
 from antiphon.engines.nats.gatehouse import QUEUE, inbox_of
 from antiphon.engines.nats.log import NatsLog
-from antiphon.engines.nats.scoped import ScopedLog, gate_subject
+from antiphon.engines.nats.scoped import ScopedLog
+from antiphon.engines.nats.scoped_records import gate_subject
 from antiphon.errors import AntiphonError, Misconfigured, Unavailable
 from antiphon.ports import Engine
 

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.core import subjects
+from antiphon.core.scope import EVERY_KIND
 from antiphon.engines.nats import wire
 from antiphon.engines.nats.connection import Connection
 from antiphon.engines.nats.follow import Follower
@@ -55,8 +56,6 @@ _decode_ack = msgspec.json.Decoder(_PubAck).decode
 
 class NatsLog:
     """`ports.OpLog` on JetStream."""
-
-    sees_all = True
 
     def __init__(
         self,
@@ -331,6 +330,11 @@ class NatsLog:
     def mesh(self) -> str:
         """The mesh's id."""
         return self._mesh
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """See `ports.OpLog.reads`."""
+        return (EVERY_KIND,)
 
     @property
     def is_replicated(self) -> bool:

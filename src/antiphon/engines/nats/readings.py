@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from antiphon.core.ops import MAX_DEPS
+from antiphon.core.subjects import MAX_KIND_LENGTH
 from antiphon.engines.nats import wire
 from antiphon.engines.nats.heads import Held
 from antiphon.engines.nats.log import NatsLog
@@ -58,6 +59,9 @@ class Question(Struct, frozen=True, forbid_unknown_fields=True):
     multi_last: tuple[str, ...] = ()
     batch: _Count = 0
     max_bytes: _Count = 0
+    reads: tuple[str, ...] = ()
+    """The kinds that the asker takes for all that it may read: it would take the absence of
+    their records for proof that there are none."""
 
     @property
     def is_large(self) -> bool:
@@ -114,7 +118,8 @@ def parse(body: bytes) -> Question:
         asked = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadQuestion("Malformed Request") from error
-    if len(asked.multi_last) > MAX_FILTERS or len(asked.seqs) > MAX_DEPS:
+    most = max(len(asked.multi_last), len(asked.reads))
+    if most > MAX_FILTERS or len(asked.seqs) > MAX_DEPS:
         raise BadQuestion("Bad Request")  # before each of them is looked at
     is_run = bool(asked.seq or asked.next_by_subj)
     ways = is_run + bool(asked.last_by_subj) + bool(asked.multi_last) + bool(asked.seqs)
@@ -126,6 +131,7 @@ def parse(body: bytes) -> Question:
         or (asked.batch and not is_run)
         or not all(is_filter(one) for one in named if one)
         or "" in asked.multi_last
+        or any(len(one) > MAX_KIND_LENGTH + len(".>") for one in asked.reads)
     ):
         raise BadQuestion("Bad Request")
     return asked

@@ -3,211 +3,40 @@
 The newest record of a subject comes straight from the server, which limits such reads by subject.
 Everything else has its question in a request's body, where no permission can look, and goes to
 the mesh's gate: it answers in the server's own form and leaves out what is out of scope. So the
-reads are those of `records` and `log`, sent elsewhere.
+reads are those of `records` and `log`, sent elsewhere (`scoped_records`).
 
-Invariant: a lane is one snapshot here too, although its subjects are asked for one by one.
+Invariants: a lane is one snapshot here too, although its subjects are asked for one by one. The
+whole log is what the connection's login admits: where the gate goes by a newer scope, what is
+wider is left out here, and a question that would be answered by less is refused.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, TypeVar
-
-import msgspec
 
 from antiphon.core import subjects
 from antiphon.engines.nats import letters, wire
 from antiphon.engines.nats.connection import Connection
 from antiphon.engines.nats.follow import Follower
-from antiphon.engines.nats.heads import Held
 from antiphon.engines.nats.lanes import lane_pages
 from antiphon.engines.nats.log import NatsLog
-from antiphon.engines.nats.pipeline import Batch, Pipeline, Reply
-from antiphon.engines.nats.records import MAX_BATCH, NO_RESPONDERS, READ_TIMEOUT_S, Records
+from antiphon.engines.nats.pipeline import Pipeline
+from antiphon.engines.nats.records import MAX_BATCH, NO_RESPONDERS
+from antiphon.engines.nats.scoped_records import (
+    ASK_FOR_MORE,
+    ScopedRecords,
+    gate_subject,
+    no_gate,
+)
 from antiphon.engines.nats.sight import Reader, Sight, lane_subjects, sight_of
-from antiphon.engines.nats.streams import log_name
 from antiphon.engines.nats.work import LOAN_S
 from antiphon.errors import AntiphonError, EngineDenied, Unavailable
 from antiphon.ports import Page, Record
 
-GATE_TIMEOUT_S = 5.0
-READS_AT_ONCE = 32
-"""Requests of one user that the gate serves at a time; a reader keeps to it by itself."""
-DENIED = 403
-_BUSY_TRIES = 6
-_BUSY_PAUSE_S = 0.05
-_ASK_FOR_MORE = "ask the mesh's owner for a delegation that covers it"
-_T = TypeVar("_T")
-_encode = msgspec.json.Encoder().encode
 _log = logging.getLogger(__name__)
-
-
-def gate_subject(mesh: str, user: str, verb: str) -> str:
-    """Where a user asks the gate, and nobody else may: `get` and `leader` are its verbs."""
-    return f"apg.{mesh}.{user}.{verb}"
-
-
-class ScopedRecords(Records):
-    """`Records`, of which the server answers little and the gate the rest."""
-
-    def __init__(
-        self,
-        connection: Connection,
-        pipeline: Pipeline,
-        mesh: str,
-        reader: Reader,
-        *,
-        is_replicated: bool,
-    ) -> None:
-        super().__init__(pipeline, log_name(mesh))
-        self._connection = connection
-        self._is_replicated = is_replicated
-        self.sight = sight_of(mesh, reader.reads())
-        self._all_control = subjects.all_control(mesh)
-        self._by_subject = self._direct + b"."
-        self._direct = gate_subject(mesh, reader.user, "get").encode()
-        self._leader = gate_subject(mesh, reader.user, "leader").encode()
-        self._window = asyncio.Semaphore(READS_AT_ONCE)
-
-    # --- from the server --------------------------------------------------------------------
-
-    async def newest_of_each(self, filters: tuple[str, ...]) -> list[Held] | None:
-        """The newest record of each matching subject; None if there are more than 1024."""
-        if self._is_replicated or not all(map(self.sight.has_at_hand, filters)):
-            return await self._heads.of(filters)
-        if len(filters) == 1:
-            held = await self._newest(filters[0])
-            return [] if held is None else [held]
-        return await self._snapshot(filters)
-
-    async def _snapshot(self, names: tuple[str, ...]) -> list[Held] | None:
-        """The newest record of each subject, as they stood at one moment.
-
-        The server answers in the order of asking. So what is asked for after the newest of all
-        the answers is complete up to it; what was asked for before is asked for again, and if
-        that shows anything new, the gate reads all of them in one request. The newest record
-        of a lane mostly lies on the job's own subject: it is asked for first.
-        """
-        order = sorted(names, key=_is_not_a_jobs_own)
-        found = await asyncio.gather(*map(self._newest, order))
-        seqs = [0 if held is None else held.record.seq for held in found]
-        before = seqs.index(max(seqs))
-        if before:
-            again = await asyncio.gather(*map(self._newest, order[:before]))
-            if again != found[:before]:
-                return await self._heads.of(names)
-        return [held for held in found if held is not None]
-
-    async def newest_control(self) -> Record | None:
-        """The newest control op; None proves nothing."""
-        held = await self._newest(self._all_control)
-        return None if held is None else held.record
-
-    async def _newest(self, subject: str) -> Held | None:
-        reply = await self._pipeline.request(
-            self._by_subject + subject.encode(), b"", timeout_s=READ_TIMEOUT_S
-        )
-        status = wire.status_of(reply.header)
-        if status in {0, 404}:
-            return self._one(reply)
-        raise super()._refusal(status, wire.status_text(reply.header))
-
-    # --- through the gate -------------------------------------------------------------------
-
-    async def count(self, filters: tuple[str, ...]) -> list[int]:
-        """How many records match each filter."""
-        asked = [{"seq": 1, "next_by_subj": one, "batch": 1} for one in filters]
-        batches = await asyncio.gather(*map(self._collect, asked))
-        return [len(batch.records) + batch.pending for batch in batches]
-
-    async def at_each(self, seqs: Sequence[int]) -> Batch:
-        """What lies at these sequences; `pending` of them, the last, were not looked at."""
-        return await self._collect({"seqs": seqs})
-
-    async def leader_reaches(self, seq: int) -> bool:
-        """Whether the stream's leader holds anything at `seq` or above."""
-        request = {"seq": seq, "next_by_subj": self.sight.everything}
-        reply = await self._ask_gate(self._leader, _encode(request))
-        return (
-            wire.header_int(reply.header, b"Nats-Last-Sequence") >= seq
-            or self._from_leader(reply) is not None
-        )
-
-    async def _get(self, body: bytes) -> Reply:
-        return await self._ask_gate(self._direct, body)
-
-    async def _ask_leader(self, request: dict[str, Any]) -> Record | None:
-        return self._from_leader(await self._ask_gate(self._leader, _encode(request)))
-
-    def _from_leader(self, reply: Reply) -> Record | None:
-        status = wire.status_of(reply.header)
-        if status:
-            raise self._refusal(status, wire.status_text(reply.header))
-        return super()._from_leader(reply)
-
-    async def _collect(self, request: dict[str, Any], *, keep_headers: bool = False) -> Batch:
-        body = _encode(request)
-        batch = await self._patiently(
-            lambda: self._pipeline.collect(
-                self._direct, body, timeout_s=GATE_TIMEOUT_S, keep_headers=keep_headers
-            ),
-            lambda answer: _is_busy(answer.status, answer.words),
-        )
-        self._check(batch)
-        return batch
-
-    async def _ask_gate(self, subject: bytes, body: bytes) -> Reply:
-        return await self._patiently(
-            lambda: self._pipeline.request(subject, body, timeout_s=GATE_TIMEOUT_S),
-            lambda reply: _is_busy(wire.status_of(reply.header), wire.status_text(reply.header)),
-        )
-
-    async def _patiently(
-        self, ask: Callable[[], Coroutine[Any, Any, _T]], is_busy: Callable[[_T], bool]
-    ) -> _T:
-        """Ask, and ask again while another process of this user takes the gate's whole time."""
-        attempt = 0
-        while True:
-            attempt += 1
-            async with self._window:
-                try:
-                    answer = await ask()
-                except EngineDenied:
-                    raise
-                except Unavailable as error:
-                    if not self._connection.up:
-                        raise
-                    raise _no_gate(error.message) from error
-            if attempt == _BUSY_TRIES or not is_busy(answer):
-                return answer
-            await asyncio.sleep(attempt * _BUSY_PAUSE_S * (0.5 + secrets.randbelow(1000) / 1000))
-
-    def _refusal(self, status: int, words: str) -> Unavailable:
-        if status == DENIED:
-            return EngineDenied(f"the mesh's gate refused it: {words[4:]}", hint=_ASK_FOR_MORE)
-        if status == NO_RESPONDERS and not _is_busy(status, words):
-            return _no_gate("nobody listens for it")
-        return Unavailable(f"the mesh's gate could not read: {words}")
-
-
-def _is_not_a_jobs_own(subject: str) -> bool:
-    return subject.split(".", 3)[2] != "job"
-
-
-def _is_busy(status: int, words: str) -> bool:
-    """The gate gives its refusals words; the server's own 503 has none."""
-    return status == NO_RESPONDERS and len(words) > len("503")
-
-
-def _no_gate(why: str) -> Unavailable:
-    return Unavailable(
-        f"the mesh's gate does not answer ({why}): is 'antiphon up' running where the mesh lives?",
-        hint="start it there, and try again",
-    )
 
 
 class ScopedLog(NatsLog):
@@ -216,8 +45,6 @@ class ScopedLog(NatsLog):
     Asking for a filter that lies outside altogether is `EngineDenied`; of any other filter the
     part inside is shown. A single sequence that lies outside is as if purged.
     """
-
-    sees_all = False
 
     def __init__(
         self,
@@ -239,6 +66,11 @@ class ScopedLog(NatsLog):
         self._genesis = subjects.control(mesh, "genesis")
 
     @property
+    def reads(self) -> tuple[str, ...]:
+        """See `ports.OpLog.reads`: what the newest login of this connection admits."""
+        return self._sight.kinds
+
+    @property
     def _sight(self) -> Sight:
         return self._scoped.sight
 
@@ -254,9 +86,39 @@ class ScopedLog(NatsLog):
         limit = min(limit, MAX_BATCH)
         if limit <= 0:
             return Page([], more=False)
-        wanted = "" if self._is_everything(subject) else self._check(subject)
-        batch = await self.records.batch(after + 1, limit=limit, subject=wanted)
+        if self._is_everything(subject):
+            return await self._read_whole(after, limit)
+        batch = await self.records.batch(after + 1, limit=limit, subject=self._check(subject))
         return self._page(batch.records, batch.pending)
+
+    async def _read_whole(self, after: int, limit: int) -> Page:
+        """A page of the log as this login shows it, although the gate may show more by now."""
+        sight = self._sight
+        while True:
+            batch = await self.records.batch(after + 1, limit=limit)
+            page = self._page(batch.records, batch.pending)
+            seen = [record for record in page.records if sight.sees(record.subject)]
+            if seen or not page.more:
+                return Page(seen, more=page.more)
+            after = page.records[-1].seq
+
+    async def next_certain(self, after: int, subject: str) -> Record | None:
+        """The first matching record above `after` that this login shows."""
+        sight = self._sight
+        record = await super().next_certain(after, subject)
+        while record is not None and not sight.sees(record.subject):
+            record = await super().next_certain(record.seq, subject)
+        return record
+
+    async def last(self) -> Record | None:
+        """See `ports.OpLog.last`."""
+        sight = self._sight
+        newest = await super().last()
+        if newest is None or sight.sees(newest.subject):
+            return newest
+        found = await asyncio.gather(*map(self.records.last_on, sight.filters))
+        shown = [held.record for held in found if held is not None]
+        return max(shown, key=lambda record: record.seq, default=None)
 
     def read_lane(self, filters: Sequence[str], *, after: int = 0) -> AsyncIterator[list[Record]]:
         """See `ports.OpLog.read_lane`."""
@@ -289,7 +151,7 @@ class ScopedLog(NatsLog):
         box = gate_subject(self._mesh, self._reader.user, letters.VERB).encode()
         reply = await self._pipeline.request(box, payload, timeout_s=timeout_s, is_write=True)
         if wire.status_of(reply.header) == NO_RESPONDERS:
-            raise _no_gate("nobody listens for it")
+            raise no_gate("nobody listens for it")
         seq = letters.place_in(reply.payload)
         self._saw(seq)
         return seq
@@ -369,4 +231,4 @@ class ScopedLog(NatsLog):
 
 
 def _outside(what: str) -> EngineDenied:
-    return EngineDenied(f"{what} lies outside what this key may read", hint=_ASK_FOR_MORE)
+    return EngineDenied(f"{what} lies outside what this key may read", hint=ASK_FOR_MORE)

@@ -97,7 +97,8 @@ class Sight:
     """What a scope's kind filters show of one mesh's log."""
 
     def __init__(self, mesh: str, reads: Iterable[str]) -> None:
-        kinds = fewest(reads)
+        self.kinds = kinds = fewest(reads)
+        """What may be read, as kind filters."""
         self.everything = f"{subjects.root(mesh)}.>"
         self.is_whole = EVERY_KIND in kinds
         self.filters = (self.everything,) if self.is_whole else tuple(_shown(mesh, kinds))

@@ -1,0 +1,218 @@
+"""The reads of a member whose delegation admits some kinds only: most of them go to the gate.
+
+What the gate answers, and why it says which kinds it takes for all, is in `scoped`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from antiphon.core import subjects
+from antiphon.engines.nats import wire
+from antiphon.engines.nats.connection import Connection
+from antiphon.engines.nats.heads import Held
+from antiphon.engines.nats.pipeline import Batch, Pipeline, Reply
+from antiphon.engines.nats.records import NO_RESPONDERS, READ_TIMEOUT_S, Records
+from antiphon.engines.nats.sight import Reader, sight_of
+from antiphon.engines.nats.streams import log_name
+from antiphon.errors import EngineDenied, Unavailable
+from antiphon.ports import Record
+
+GATE_TIMEOUT_S = 5.0
+READS_AT_ONCE = 32
+"""Requests of one user that the gate serves at a time; a reader keeps to it by itself."""
+DENIED = 403
+CHANGED = 409
+"""What the asker takes for its scope is not within it (any more)."""
+_BUSY_TRIES = 6
+_BUSY_PAUSE_S = 0.05
+ASK_FOR_MORE = "ask the mesh's owner for a delegation that covers it"
+_T = TypeVar("_T")
+_encode = msgspec.json.Encoder().encode
+
+
+def gate_subject(mesh: str, user: str, verb: str) -> str:
+    """Where a user asks the gate, and nobody else may: `get` and `leader` are its verbs."""
+    return f"apg.{mesh}.{user}.{verb}"
+
+
+class ScopedRecords(Records):
+    """`Records`, of which the server answers little and the gate the rest."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        pipeline: Pipeline,
+        mesh: str,
+        reader: Reader,
+        *,
+        is_replicated: bool,
+    ) -> None:
+        super().__init__(pipeline, log_name(mesh))
+        self._connection = connection
+        self._is_replicated = is_replicated
+        self.sight = sight_of(mesh, reader.reads())
+        self._all_control = subjects.all_control(mesh)
+        self._by_subject = self._direct + b"."
+        self._direct = gate_subject(mesh, reader.user, "get").encode()
+        self._leader = gate_subject(mesh, reader.user, "leader").encode()
+        self._window = asyncio.Semaphore(READS_AT_ONCE)
+
+    # --- from the server --------------------------------------------------------------------
+
+    async def newest_of_each(self, filters: tuple[str, ...]) -> list[Held] | None:
+        """The newest record of each matching subject; None if there are more than 1024."""
+        if self._is_replicated or not all(map(self.sight.has_at_hand, filters)):
+            return await self._heads.of(filters)
+        if len(filters) == 1:
+            held = await self._newest(filters[0])
+            return [] if held is None else [held]
+        return await self._snapshot(filters)
+
+    async def _snapshot(self, names: tuple[str, ...]) -> list[Held] | None:
+        """The newest record of each subject, as they stood at one moment.
+
+        The server answers in the order of asking. So what is asked for after the newest of all
+        the answers is complete up to it; what was asked for before is asked for again, and if
+        that shows anything new, the gate reads all of them in one request. The newest record
+        of a lane mostly lies on the job's own subject: it is asked for first.
+        """
+        order = sorted(names, key=_is_not_a_jobs_own)
+        found = await asyncio.gather(*map(self._newest, order))
+        seqs = [0 if held is None else held.record.seq for held in found]
+        before = seqs.index(max(seqs))
+        if before:
+            again = await asyncio.gather(*map(self._newest, order[:before]))
+            if again != found[:before]:
+                return await self._heads.of(names)
+        return [held for held in found if held is not None]
+
+    async def newest_control(self) -> Record | None:
+        """The newest control op; None proves nothing."""
+        held = await self._newest(self._all_control)
+        return None if held is None else held.record
+
+    async def _newest(self, subject: str) -> Held | None:
+        reply = await self._pipeline.request(
+            self._by_subject + subject.encode(), b"", timeout_s=READ_TIMEOUT_S
+        )
+        status = wire.status_of(reply.header)
+        if status in {0, 404}:
+            return self._one(reply)
+        raise super()._refusal(status, wire.status_text(reply.header))
+
+    # --- through the gate -------------------------------------------------------------------
+
+    async def count(self, filters: tuple[str, ...]) -> list[int]:
+        """How many records match each filter."""
+        asked = [{"seq": 1, "next_by_subj": one, "batch": 1} for one in filters]
+        batches = await asyncio.gather(*map(self._collect, asked))
+        return [len(batch.records) + batch.pending for batch in batches]
+
+    async def at_each(self, seqs: Sequence[int]) -> Batch:
+        """What lies at these sequences; `pending` of them, the last, were not looked at."""
+        return await self._collect({"seqs": seqs})
+
+    async def leader_reaches(self, seq: int) -> bool:
+        """Whether the stream's leader holds anything at `seq` or above."""
+        request = {"seq": seq, "next_by_subj": self.sight.everything}
+        reply = await self._ask_gate(self._leader, _encode(request))
+        return (
+            wire.header_int(reply.header, b"Nats-Last-Sequence") >= seq
+            or self._from_leader(reply) is not None
+        )
+
+    async def held_after(self, seq: int, subject: str) -> Held | None:
+        """The first matching record above `seq`, with its headers."""
+        request = self._stated({"seq": seq + 1, "next_by_subj": subject})
+        return self._one(await self._get(_encode(request)))
+
+    async def _get(self, body: bytes) -> Reply:
+        return await self._ask_gate(self._direct, body)
+
+    def _stated(self, request: dict[str, Any]) -> dict[str, Any]:
+        """A request for the whole log says which kinds that is.
+
+        The gate goes by the log, this reader by its login. Where the gate would leave out more
+        than the login does, a reader that goes on behind the answer would have a hole.
+        """
+        is_whole = request.get("next_by_subj", "") in {"", self.sight.everything}
+        return {**request, "reads": self.sight.kinds} if is_whole and "seq" in request else request
+
+    async def _ask_leader(self, request: dict[str, Any]) -> Record | None:
+        stated = self._stated(request) if "next_by_subj" in request else request
+        return self._from_leader(await self._ask_gate(self._leader, _encode(stated)))
+
+    def _from_leader(self, reply: Reply) -> Record | None:
+        status = wire.status_of(reply.header)
+        if status:
+            raise self._refusal(status, wire.status_text(reply.header))
+        return super()._from_leader(reply)
+
+    async def _collect(self, request: dict[str, Any], *, keep_headers: bool = False) -> Batch:
+        body = _encode(self._stated(request))
+        batch = await self._patiently(
+            lambda: self._pipeline.collect(
+                self._direct, body, timeout_s=GATE_TIMEOUT_S, keep_headers=keep_headers
+            ),
+            lambda answer: _is_busy(answer.status, answer.words),
+        )
+        self._check(batch)
+        return batch
+
+    async def _ask_gate(self, subject: bytes, body: bytes) -> Reply:
+        return await self._patiently(
+            lambda: self._pipeline.request(subject, body, timeout_s=GATE_TIMEOUT_S),
+            lambda reply: _is_busy(wire.status_of(reply.header), wire.status_text(reply.header)),
+        )
+
+    async def _patiently(
+        self, ask: Callable[[], Coroutine[Any, Any, _T]], is_busy: Callable[[_T], bool]
+    ) -> _T:
+        """Ask, and ask again while another process of this user takes the gate's whole time."""
+        attempt = 0
+        while True:
+            attempt += 1
+            async with self._window:
+                try:
+                    answer = await ask()
+                except EngineDenied:
+                    raise
+                except Unavailable as error:
+                    if not self._connection.up:
+                        raise
+                    raise no_gate(error.message) from error
+            if attempt == _BUSY_TRIES or not is_busy(answer):
+                return answer
+            await asyncio.sleep(attempt * _BUSY_PAUSE_S * (0.5 + secrets.randbelow(1000) / 1000))
+
+    def _refusal(self, status: int, words: str) -> Unavailable:
+        if status == DENIED:
+            return EngineDenied(f"the mesh's gate refused it: {words[4:]}", hint=ASK_FOR_MORE)
+        if status == CHANGED:
+            return Unavailable("what this key may read has changed; another login is on its way")
+        if status == NO_RESPONDERS and not _is_busy(status, words):
+            return no_gate("nobody listens for it")
+        return Unavailable(f"the mesh's gate could not read: {words}")
+
+
+def _is_not_a_jobs_own(subject: str) -> bool:
+    return subject.split(".", 3)[2] != "job"
+
+
+def _is_busy(status: int, words: str) -> bool:
+    """The gate gives its refusals words; the server's own 503 has none."""
+    return status == NO_RESPONDERS and len(words) > len("503")
+
+
+def no_gate(why: str) -> Unavailable:
+    """What to say where nobody serves the mesh's members."""
+    return Unavailable(
+        f"the mesh's gate does not answer ({why}): is 'antiphon up' running where the mesh lives?",
+        hint="start it there, and try again",
+    )
