@@ -9,7 +9,8 @@ Beside one honest worker it
     buries   claims a job, and buries its lane before anybody else can
 
 for a while, and is gone then, as if its login had been revoked. Jobs may be late by what the rules
-allow, which is printed beside what was measured; none may be lost.
+allow, which is printed beside what was measured; none may be lost. A member that may only read has
+a scene of its own: `--only reader` (`hostile_reader`).
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from antiphon.ports import WorkQueue
 from antiphon.runtime.author import Draft
 from antiphon.runtime.peer import Peer
 from antiphon.testing.simulation.facts import Key
+from chaos import hostile_reader
 from chaos.hostile_scene import KIND, RULES, SLOTS, Scene, scene
 from chaos.outsider_line import Line, frame
 from chaos.reckoning import Reckoner, reckon
@@ -260,11 +262,22 @@ async def run(names: list[str], jobs: int) -> int:
     return 0 if all(holds(told) for told in said.values()) else 1
 
 
+async def run_reader(plan: hostile_reader.Plan) -> int:
+    told = await hostile_reader.trial(plan)
+    print(json.dumps(told))
+    return 0 if hostile_reader.holds(told) else 1
+
+
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="chaos hostile")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--jobs", type=int)
-    parser.add_argument("--only", action="append", default=[], metavar="MODE")
+    modes = [mode.name for mode in MODES]
+    parser.add_argument("--only", action="append", default=[], choices=[*modes, "reader"])
     args = parser.parse_args(argv)
     telemetry.configure("error", "text")
+    if "reader" in args.only:
+        if len(args.only) > 1:
+            parser.error("the reader has a scene of its own: --only reader, and nothing beside it")
+        return asyncio.run(run_reader(hostile_reader.QUICK if args.quick else hostile_reader.FULL))
     return asyncio.run(run(args.only, args.jobs or (10 if args.quick else 60)))

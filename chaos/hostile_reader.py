@@ -1,0 +1,152 @@
+"""`chaos hostile --only reader`: a member with the smallest right does the worst that it can.
+
+It may read, and has a raw client and its own login. In turn it floods nothing that anybody hears,
+and one thing that somebody does: every request that the gate answers, and every subject that it
+may publish on (`hostile_reader_floods`). Meanwhile another member's jobs run, one after another.
+At last it floods everything at once while the owner takes its right back.
+
+    latency_ratio   another member's jobs, beside the floods and beside the flood of nothing
+    node_mb_growth  of the full node that grew most
+    revoked_s       from the owner's command until the reader is out and stays out
+    lost            jobs without a result
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+
+from antiphon.errors import AntiphonError
+from antiphon.sdk import authority
+from bench.latency_growth import resident_mb
+from bench.report import percentile
+from chaos.hearing import heard
+from chaos.hostile_reader_floods import FLOODS
+from chaos.hostile_reader_scene import KIND, READER, Scene, scene
+from chaos.reckoning import reckon
+
+RATIO: Final = 2.0
+GROWTH_MB: Final = 50.0
+REVOKED_S: Final = 5.0
+JOB_S: Final = 60.0
+"""After which a job counts as lost, if it does not end later."""
+SETTLES_S: Final = 0.3
+"""Between two floods: what the one before left behind is not the next one's."""
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """How long it floods each thing, and nothing in between."""
+
+    flood_s: float
+    beside_s: float
+
+
+FULL: Final = Plan(flood_s=2.5, beside_s=1.8)
+QUICK: Final = Plan(flood_s=0.8, beside_s=0.5)
+
+
+class Calls:
+    """Another member's jobs, and how long each took."""
+
+    def __init__(self, on: Scene) -> None:
+        self._on = on
+        self.called = 0
+        self.lost: list[str] = []
+
+    async def during(self, seconds: float) -> list[float]:
+        """One after another, for so long; what each took, in seconds."""
+        took: list[float] = []
+        deadline = time.monotonic() + seconds
+        while not took or time.monotonic() < deadline:
+            begun = time.monotonic()
+            self.called += 1
+            try:
+                async with asyncio.timeout(JOB_S):
+                    handle = await self._on.victim.submit(KIND, self.called)
+                    await handle.result()
+            except (AntiphonError, TimeoutError) as problem:
+                self.lost.append(f"{self.called}: {problem!r}")
+            took.append(time.monotonic() - begun)
+        return took
+
+
+async def trial(plan: Plan) -> dict[str, Any]:
+    """One mesh, every flood; what came of it."""
+    with tempfile.TemporaryDirectory(prefix="antiphon-reader-") as place:
+        async with scene(Path(place)) as on:
+            calls = Calls(on)
+            await calls.during(2.0)  # what is only slow the first time
+            before = [resident_mb(pid) for pid in on.full_nodes]
+            begun = time.monotonic()
+            beside: list[float] = []
+            flooded: dict[str, list[float]] = {}
+            for name in FLOODS:
+                await on.tell_flooder("nowhere")
+                await asyncio.sleep(SETTLES_S)
+                beside += await calls.during(plan.beside_s)
+                await on.tell_flooder(name)
+                flooded[name] = await calls.during(plan.flood_s)
+                _say(name, flooded[name], beside)
+            did = await on.tell_flooder("everything")
+            there_s = time.monotonic() - begun
+            revoked_s, meanwhile = await asyncio.gather(_revoke(on), calls.during(plan.flood_s))
+            flooded["everything"] = meanwhile
+            await calls.during(1.0)
+            growth = [resident_mb(pid) - mb for pid, mb in zip(on.full_nodes, before, strict=True)]
+            told = await reckon(on.home)
+    for problem in calls.lost:
+        print(f"lost: {problem}", file=sys.stderr)
+    all_flooded = [one for each in flooded.values() for one in each]
+    return {
+        "jobs": calls.called,
+        "lost": max(len(calls.lost), calls.called - told.succeeded),
+        "latency_ratio": _ratio(all_flooded, beside, 0.5),
+        "latency_p90_ratio": _ratio(all_flooded, beside, 0.9),
+        "node_mb_growth": round(max(growth), 1),
+        "revoked_s": round(revoked_s, 2),
+        "beside_p50_ms": round(statistics.median(beside) * 1000, 1),
+        "flooded_p50_ms": round(statistics.median(all_flooded) * 1000, 1),
+        "flooded_max_s": round(max(all_flooded), 2),
+        "ratios": {name: _ratio(took, beside, 0.5) for name, took in flooded.items()},
+        "sent": did["sent"],
+        "cut_off": did["cut_off"],
+        "there_s": round(there_s, 1),
+        "accepted_twice": len(told.accepted_twice),
+        "records": told.records,
+    }
+
+
+async def _revoke(on: Scene) -> float:
+    """Take its right back in the middle of it; seconds until it is out for good."""
+    await asyncio.sleep(SETTLES_S)
+    begun = time.monotonic()
+    async with authority.with_authority(on.home.path) as mesh:
+        await authority.revoke(mesh, READER)
+    out = await heard(on.flooder, "shut out", within_s=JOB_S)
+    return float(out["at_s"]) - begun
+
+
+def _ratio(flooded: list[float], beside: list[float], share: float) -> float:
+    return round(percentile(flooded, share) / percentile(beside, share), 2)
+
+
+def _say(name: str, took: list[float], beside: list[float]) -> None:
+    words = f"{len(took)} jobs, {statistics.median(took) * 1000:.0f} ms, {max(took):.2f} s at most"
+    print(f"{name}: {words}; beside {statistics.median(beside) * 1000:.0f} ms", file=sys.stderr)
+
+
+def holds(told: dict[str, Any]) -> bool:
+    return (
+        not told["lost"]
+        and not told["accepted_twice"]
+        and told["latency_ratio"] <= RATIO
+        and told["node_mb_growth"] <= GROWTH_MB
+        and told["revoked_s"] <= REVOKED_S
+    )
