@@ -184,6 +184,7 @@ async def gatekeeping(home: Home, peer: Peer) -> AsyncIterator[Gate]:
         Accounts,
         BlobGate,
         Gatehouse,
+        Hearing,
         Letterbox,
         NatsEngine,
         NatsWall,
@@ -198,17 +199,19 @@ async def gatekeeping(home: Home, peer: Peer) -> AsyncIterator[Gate]:
     accounts = Accounts.open(home.server, described.name)
     system = system_connector(accounts, described.engine, tls=client_context(described.ca))
     members = MemberBook(home.gate / "members")
+    users = [member.user for member in members.everyone()]
+    hearing = Hearing(engine.log.connection, engine.log.mesh, users)
     gate = Gate(
         peer,
-        NatsWall(accounts, engine.log, connect_system=system),
+        NatsWall(accounts, engine.log, connect_system=system, admitted=hearing.admit),
         TicketBook(home.gate / "tickets"),
         members,
         lambda: owner_of(home, peer),
     )
-    house = Gatehouse(engine, gate.scope_of)
+    house = Gatehouse(engine, gate.scope_of, hearing=hearing)
     rights = BlobRights(peer, lambda user: _node_of(members, user), members.users_of)
-    storeroom = BlobGate(engine, gate.scope_of, rights.vouches)
-    box = Letterbox(engine, Letters(peer, members).accept)
+    storeroom = BlobGate(engine, gate.scope_of, rights.vouches, hearing=hearing)
+    box = Letterbox(engine, Letters(peer, members).accept, hearing=hearing)
     services = (gate.run(), house.run(), storeroom.run(), box.run())
     async with beside(*services, ready=house.ready):
         await storeroom.ready.wait()

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 MAX_AT_ONCE: Final = 16
 """Requests that are being answered; more wait in the bus's own bounded queue, or are lost."""
-WAITING_PER_CALLER: Final = 8
+WAITING: Final = 8
 """One caller's requests are answered one by one; so many wait meanwhile, and the rest are lost."""
 RETRY_S: Final = 1.0
 REST: Final = 3
@@ -70,6 +70,9 @@ class Gate:
         self._joining = asyncio.Lock()
         self._room = asyncio.Semaphore(MAX_AT_ONCE)
         self._waiting: dict[str, deque[BusMessage]] = {}
+        self._heard: dict[str, asyncio.Event] = {}
+        """The door keys of members, each of which is listened to by itself."""
+        self._group: asyncio.TaskGroup
         self._looking = asyncio.Lock()
         self._looked_at: tuple[int, int] = (0, 0)
         self._looking_took_s = 0.0
@@ -106,21 +109,51 @@ class Gate:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch())
             group.create_task(self._watch_ends())
-            group.create_task(self._serve(group))
+            group.create_task(self._hear_joins(group))
+            group.create_task(self._hear_strangers())
+            self._group = group
+            for member in self._members.everyone():
+                self._hear(member.door)
 
-    async def _serve(self, group: asyncio.TaskGroup) -> None:
-        async with self._peer.engine.bus.subscribe("gate.*.*", max_pending=1024) as requests:
+    def _hear(self, door: str) -> asyncio.Event:
+        """Listen to one member from now on; set as soon as it is heard."""
+        known = self._heard.get(door)
+        if known is None:
+            known = self._heard[door] = asyncio.Event()
+            self._group.create_task(self._hear_member(door, known))
+        return known
+
+    async def _hear_member(self, door: str, heard: asyncio.Event) -> None:
+        """Answer one member, in turn: whoever asks much keeps nobody else waiting."""
+        where = knocking.login_subject(door)
+        async with self._peer.engine.bus.subscribe(where, max_pending=WAITING) as requests:
+            heard.set()
+            async for request in requests:
+                async with self._room:
+                    await self._answer(request)
+
+    async def _hear_strangers(self) -> None:
+        """Answer door keys that the gate does not know, so that they know."""
+        where = knocking.login_subject("*")
+        async with self._peer.engine.bus.subscribe(where, max_pending=WAITING) as requests:
+            async for request in requests:
+                if request.subject.split(".")[1] not in self._heard:
+                    await self._answer(request)
+
+    async def _hear_joins(self, group: asyncio.TaskGroup) -> None:
+        where = knocking.join_subject("*")
+        async with self._peer.engine.bus.subscribe(where, max_pending=1024) as requests:
             async for request in requests:
                 caller = request.subject.split(".")[1]
                 waiting = self._waiting.get(caller)
                 if waiting is None:
                     self._waiting[caller] = deque((request,))
                     group.create_task(self._attend(caller, group))
-                elif len(waiting) < WAITING_PER_CALLER:
+                elif len(waiting) < WAITING:
                     waiting.append(request)
 
     async def _attend(self, caller: str, group: asyncio.TaskGroup) -> None:
-        """Answer what one caller asks, in turn: whoever asks much keeps nobody else waiting."""
+        """Answer what the holder of a ticket asks, in turn."""
         waiting = self._waiting[caller]
         try:
             while waiting:
@@ -220,9 +253,7 @@ class Gate:
     async def _decide(self, user: str, what: str, payload: bytes) -> knocking.Login:
         if what == "join":
             return await self._join(user, knocking.open_join(payload, self._wall.is_signed_by))
-        if what == "login":
-            return await self._login(user, knocking.open_login(payload))
-        raise Rejected(f"the gate knows no {what!r}", reason="gate")
+        return await self._login(user, knocking.open_login(payload))
 
     async def _join(self, ticket_user: str, request: knocking.JoinRequest) -> knocking.Login:
         """Use up a ticket, have the owner delegate, and give the first login."""
@@ -255,6 +286,7 @@ class Gate:
             )
             member = msgspec.structs.replace(member, scope=self._scope(member))
             self._members.keep(member)
+        await self._hear(member.door).wait()
         log.info("member_joined", node=member.node, alias=alias)
         return self._give(member, (), (), with_door=True)
 

@@ -6,7 +6,15 @@ from contextlib import asynccontextmanager
 
 from antiphon.core import subjects
 from antiphon.core.scope import Scope
-from antiphon.engines.nats import Gatehouse, LocalServer, NatsEngine, Reader, ServerUser, wire
+from antiphon.engines.nats import (
+    Gatehouse,
+    Hearing,
+    LocalServer,
+    NatsEngine,
+    Reader,
+    ServerUser,
+    wire,
+)
 from antiphon.engines.nats.connection import Connection, Login
 from antiphon.engines.nats.sight import Sight
 from antiphon.engines.nats.streams import log_name
@@ -75,7 +83,10 @@ class ScopedMesh:
         self._ids = 0
 
     async def open_gate(self):
-        self.gate = Gatehouse(self.owner, lambda user: self.scopes.get(user, Scope()))
+        hearing = Hearing(self.owner.log.connection, self.mesh, self.scopes)
+        self.gate = Gatehouse(
+            self.owner, lambda user: self.scopes.get(user, Scope()), hearing=hearing
+        )
         self._serving = asyncio.ensure_future(self.gate.run())
         await self.gate.ready.wait()
 

@@ -6,13 +6,18 @@ import json
 import pytest
 
 from antiphon.core.scope import EVERYTHING, Scope
-from antiphon.engines.nats import Gatehouse, readings, wire
+from antiphon.engines.nats import Gatehouse, gatehouse, readings, wire
 from antiphon.engines.nats.scoped_records import READS_AT_ONCE
-from antiphon.errors import EngineDenied, Misconfigured
+from antiphon.errors import EngineDenied, Misconfigured, Unavailable
+from antiphon.testing.engine_suite.harness import seqs
 from tests.engines.nats.harness import sever, until
 from tests.engines.nats.scoped_mesh import IN_RENDER, MEMBER, STRANGER, numbers, raw, scoped_mesh
 
 pytestmark = pytest.mark.nats
+
+
+FLOOD = 500
+"""Requests at once: more than are served, and not so many that they are not heard."""
 
 
 async def test_a_flood_is_refused_in_words_and_harms_nobody_else():
@@ -21,7 +26,7 @@ async def test_a_flood_is_refused_in_words_and_harms_nobody_else():
         raw(here) as wire_,
         await here.log_in(STRANGER) as other,
     ):
-        for n in range(2000):
+        for n in range(FLOOD):
             wire_.send(f"{wire_.prefix}.get", {"seq": 1, "batch": 99} if n % 2 else {"seq": 1})
         served = []
         reading = asyncio.ensure_future(other.log.read(0, limit=99))
@@ -31,14 +36,41 @@ async def test_a_flood_is_refused_in_words_and_harms_nobody_else():
         assert [one.seq for one in reading.result().records] == [1, 3, 5, 7, 11, 13]
         assert 0 < max(served) <= READS_AT_ONCE
         answers = []
-        while len(answers) < 2000:
+        while len(answers) < FLOOD:
             header = (await asyncio.wait_for(wire_.heard.get(), 5))[3]
             if b"Nats-Num-Pending" not in header or header[8:9] == b" ":
                 answers.append(header[9:12])
         busy = answers.count(b"503")
-        assert 0 < busy <= 2000 - READS_AT_ONCE
+        assert 0 < busy <= FLOOD - READS_AT_ONCE
         assert here.gate.in_service(MEMBER) == 0
         assert not here.gate._desks
+
+
+async def test_whoever_asks_for_far_too_much_is_not_heard_for_a_while(monkeypatch):
+    monkeypatch.setattr(gatehouse, "READS_HEARD", 50)
+    async with (
+        scoped_mesh("render.>") as here,
+        raw(here) as wire_,
+        await here.log_in(STRANGER) as other,
+        await here.log_in() as honest,
+    ):
+        seen = []
+        scope_of = here.gate._scope_of
+        here.gate._scope_of = lambda user: seen.append(user) or scope_of(user)
+        for _ in range(40):
+            for _ in range(100):
+                wire_.send(f"{wire_.prefix}.get", {"seq": 1})
+            await wire_.connection.round_trip()
+            assert len((await other.log.read(0, limit=99)).records) == 6, "the others are heard"
+        assert seen.count(MEMBER) < 1000, "most of it reached nobody"
+        async with asyncio.timeout(15):
+            while True:
+                try:
+                    page = await honest.log.read(0, limit=99)
+                    break
+                except Unavailable:
+                    continue
+        assert seqs(page.records) == IN_RENDER, "it is heard again by itself"
 
 
 async def test_large_pages_are_cut_and_say_so(monkeypatch):

@@ -180,7 +180,6 @@ def test_a_scope_becomes_subjects():
         "$JS.API.CONSUMER.MSG.NEXT.AP_m_LOG.render=video=1",
         "$JS.ACK.AP_m_LOG.render=video=1.>",
         f"apg.m.{user}.>",
-        f"apb.m.gate.{user}.>",
         "apb.m.roll",
         "apb.m.inbox.>",
         "apb.m.care",
@@ -232,11 +231,11 @@ def test_the_server_and_the_gate_show_a_member_the_same():
     assert heard == {f"apr{one[2:]}" for one in sight_of("m", reads).live}
 
 
-@pytest.mark.parametrize("granted_to", [of_ticket, of_door])
-def test_tickets_and_doors_reach_the_gate_and_nothing_else(granted_to):
+@pytest.mark.parametrize("granted_to, asks_for", [(of_ticket, "join"), (of_door, "login")])
+def test_tickets_and_doors_ask_the_gate_for_one_thing_and_nothing_else(granted_to, asks_for):
     user = UserKey.new().public
     assert granted_to("m", user) == Permissions(
-        (f"apb.m.gate.{user}.>",), (f"_I.{user}.>", f"apb.m.inbox.{user}.>")
+        (f"apb.m.gate.{user}.{asks_for}",), (f"_I.{user}.>", f"apb.m.inbox.{user}.>")
     )
 
 

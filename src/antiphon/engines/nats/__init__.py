@@ -35,6 +35,7 @@ from antiphon.engines.nats.blob_ledger import BlobLimits
 from antiphon.engines.nats.certificates import TlsFiles, client_context, server_files
 from antiphon.engines.nats.engine import NatsEngine
 from antiphon.engines.nats.gatehouse import Gatehouse
+from antiphon.engines.nats.hearing import Hearing
 from antiphon.engines.nats.keypairs import UserKey
 from antiphon.engines.nats.letterbox import Letterbox
 from antiphon.engines.nats.server import Credentials, LocalServer, ServerUser
@@ -48,6 +49,7 @@ __all__ = [
     "BlobLimits",
     "Credentials",
     "Gatehouse",
+    "Hearing",
     "Letterbox",
     "LocalServer",
     "NatsEngine",

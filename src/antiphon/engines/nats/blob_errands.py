@@ -19,6 +19,8 @@ END: Final = "end"
 LEAVE: Final = "leave"
 WINDOW: Final = 8
 """Chunks of one errand that are under way at a time."""
+HEARD: Final = 1024
+"""Messages of one member, of either sort, that the gate hears in a quarter of a second."""
 
 DENIED: Final = 403
 ABSENT: Final = 404

@@ -31,6 +31,7 @@ from antiphon.engines.nats.blob_ledger import BlobLedger, BlobLimits
 from antiphon.engines.nats.blobs import BLOB_WEIGHT, CHUNK_BYTES, Index, NatsBlobs
 from antiphon.engines.nats.engine import NatsEngine
 from antiphon.engines.nats.gatehouse import QUEUE, inbox_of
+from antiphon.engines.nats.hearing import Hearing, Service
 from antiphon.engines.nats.readings import status
 from antiphon.errors import AntiphonError, Corrupt, Rejected, Unavailable
 
@@ -92,9 +93,10 @@ class BlobGate:
         *,
         limits: BlobLimits | None = None,
         inbox_of: Callable[[str], str] = inbox_of,
+        hearing: Hearing | None = None,
     ) -> None:
-        self._mesh = engine.log.mesh
         self._connection = engine.log.connection
+        self._hearing = hearing or Hearing(engine.log.connection, engine.log.mesh)
         self._blobs: NatsBlobs = engine.own_blobs
         self._scope_of = scope_of
         self._vouches = vouches
@@ -111,14 +113,12 @@ class BlobGate:
 
     async def run(self) -> None:
         """Serve until cancelled, over reconnects."""
-        begin = words.asking(self._mesh, "*")
         async with asyncio.TaskGroup() as group:
             self._group = group
             refusing = group.create_task(self._send_refusals())
-            listeners = [
-                self._connection.listen(begin, self._on_errand, queue=QUEUE),
-                self._connection.listen(f"{begin}.{self._name}.*.*", self._on_step),
-            ]
+            serve, bound = self._hearing.serve, words.HEARD
+            stop_errands = serve(Service(words.BLOB, self._on_errand, bound, QUEUE))
+            stop_steps = serve(Service(f"{words.BLOB}.{self._name}.*.*", self._on_step, bound))
             try:
                 with contextlib.suppress(Unavailable):  # subscriptions are replayed later
                     await self._connection.round_trip()
@@ -127,8 +127,8 @@ class BlobGate:
             finally:
                 self.ready.clear()
                 refusing.cancel()
-                for listener in listeners:
-                    self._connection.unlisten(listener)
+                stop_errands()
+                stop_steps()
                 for errand in self._errands.values():
                     if isinstance(errand, _Put) and errand.storing is not None:
                         errand.storing.cancel()

@@ -1,7 +1,7 @@
 """Messages nobody stores: core NATS pub/sub under `apb.<mesh>.`.
 
 Subjects are relative to the mesh on the way in and out. Queues are bounded and drop their
-oldest: whoever listens to heartbeats wants the newest ones.
+oldest: whoever listens to heartbeats wants the newest ones. Floods are not heard (`metering`).
 
 Where an answer is wanted travels in a header of ours. In NATS's own reply field it would be
 rewritten at the border between the accounts of members and mesh (`accounts`), and could name a
@@ -16,10 +16,13 @@ from collections import deque
 from typing import Self
 
 from antiphon.engines.nats import wire
-from antiphon.engines.nats.connection import Connection, Listener
+from antiphon.engines.nats.connection import Connection
+from antiphon.engines.nats.metering import MeteredListener
 from antiphon.errors import AntiphonError, Rejected, Unavailable
 from antiphon.ports import BusMessage
 
+HEARD_AT_LEAST = 64
+"""In a quarter of a second, and otherwise as many as may wait: more is a flood."""
 _REPLY = b"\r\nAntiphon-Reply: "
 
 
@@ -77,15 +80,22 @@ class BusSubscription:
         self._connection = connection
         self._subject = prefix + subject
         self._strip = len(prefix)
+        self._bound = max(max_pending, HEARD_AT_LEAST)
         self._pending: deque[BusMessage] = deque(maxlen=max_pending)
         self._wake = asyncio.Event()
         self._failure: AntiphonError | None = None
-        self._listener: Listener | None = None
+        self._listener: MeteredListener | None = None
         self._left = False
 
     async def __aenter__(self) -> Self:
         self._unwatch = self._connection.watch_state(lambda _: self._wake.set())
-        self._listener = self._connection.listen(self._subject, self._on_message, denied=self._fail)
+        self._listener = MeteredListener(
+            self._connection,
+            self._subject,
+            self._on_message,
+            bound=self._bound,
+            denied=self._fail,
+        )
         if self._connection.up:
             try:
                 # Whoever publishes after this was entered must be heard.
@@ -99,7 +109,7 @@ class BusSubscription:
         self._left = True
         self._unwatch()
         if self._listener is not None:
-            self._connection.unlisten(self._listener)
+            self._listener.close()
         self._pending.clear()
         self._wake.set()
 

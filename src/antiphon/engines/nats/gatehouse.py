@@ -7,8 +7,9 @@ and holds what the server's own answer would hold, less what the user's scope do
 Every record passes `Sight.sees` on its way out, whatever was asked. Answers go only to the user's
 own inbox, since this connection may publish anywhere and the asker chooses the reply subject.
 
-Bounds: requests in service per user, batched reads in service per user and in all, and the bytes
-of one answer. Beyond the first a request is refused in words; the others make it wait.
+Bounds: requests heard of one user, in service per user, batched reads in service per user and in
+all, and the bytes of one answer. Beyond the first a request is not heard, beyond the second it is
+refused in words; the others make it wait.
 """
 
 from __future__ import annotations
@@ -22,23 +23,31 @@ from typing import TypeAlias
 
 from antiphon.core.scope import Scope, beyond
 from antiphon.engines.nats import wire
+from antiphon.engines.nats.hearing import Hearing, Service
 from antiphon.engines.nats.log import NatsLog
 from antiphon.engines.nats.pipeline import Reply
 from antiphon.engines.nats.readings import BadQuestion, Question, Readings, parse, status
 from antiphon.engines.nats.scoped import ScopedLog
-from antiphon.engines.nats.scoped_records import CHANGED, DENIED, READS_AT_ONCE, gate_subject
+from antiphon.engines.nats.scoped_records import CHANGED, DENIED, READS_AT_ONCE
 from antiphon.engines.nats.sight import Sight, sight_of
 from antiphon.errors import AntiphonError, EngineDenied, Misconfigured, Unavailable
 from antiphon.ports import Engine
 
 QUEUE = "gate"
 """Several gates of one mesh share its requests."""
+READS_HEARD = 512
+"""Of one user in a quarter of a second; whoever asks for more is not heard for a while."""
 BATCHES_PER_USER = 2
 BATCHES_AT_ONCE = 16
 """Times `readings.ANSWER_BYTES`: what all answers under way may weigh."""
 MAX_REFUSALS = 4096
 """Refusals that wait to be sent; beyond it they are dropped."""
-_ROOM_CHECK_BYTES = 256 * 1024
+REST = 3
+"""Times what a large answer cost, until the next one for the same user: others have their turn."""
+_BYTES_PER_S = 50e6
+_FILTER_S = 10e-6
+"""What the gate takes for an answer's bytes and a question's filters, roughly."""
+_TURN_BYTES = 64 * 1024
 _BAD_REQUEST, _FAILED, _BUSY = 408, 500, 503
 
 _Read: TypeAlias = Callable[[Sight, Question], Awaitable[list[Reply]]]
@@ -69,12 +78,14 @@ class Gatehouse:
         scope_of: Callable[[str], Scope],
         *,
         inbox_of: Callable[[str], str] = inbox_of,
+        hearing: Hearing | None = None,
     ) -> None:
         log = engine.log
         if not isinstance(log, NatsLog) or isinstance(log, ScopedLog):
             raise Misconfigured("the gate needs a connection of its own to NATS, with all rights")
         self._mesh = log.mesh
         self._connection = log.connection
+        self._hearing = hearing or Hearing(log.connection, log.mesh)
         self._readings = Readings(log)
         self._scope_of = scope_of
         self._inbox_of = inbox_of
@@ -100,12 +111,9 @@ class Gatehouse:
 
         async with asyncio.TaskGroup() as group:
             refusing = group.create_task(self._send_refusals())
-            listeners = [
-                self._connection.listen(
-                    gate_subject(self._mesh, "*", verb),
-                    self._answerer(group, read),
-                    denied=on_denied,
-                    queue=QUEUE,
+            served = [
+                self._hearing.serve(
+                    Service(verb, self._answerer(group, read), READS_HEARD, QUEUE, on_denied)
                 )
                 for verb, read in (
                     ("get", self._readings.direct),
@@ -119,8 +127,8 @@ class Gatehouse:
                 refusal = await denied
             finally:
                 self.ready.clear()
-                for listener in listeners:
-                    self._connection.unlisten(listener)
+                for stop in served:
+                    stop()
                 refusing.cancel()
         raise refusal
 
@@ -148,8 +156,10 @@ class Gatehouse:
         try:
             asked = parse(payload)
             if asked.is_large:
-                async with desk.batches, self._batches:
-                    await self._send(reply, await self._answer(user, read, asked))
+                async with desk.batches:
+                    async with self._batches:
+                        weight = await self._send(reply, await self._answer(user, read, asked))
+                    await asyncio.sleep(REST * _cost_s(asked, weight))
             else:
                 await self._send(reply, await self._answer(user, read, asked))
         except BadQuestion as error:
@@ -177,22 +187,24 @@ class Gatehouse:
 
     # --- answers ----------------------------------------------------------------------------
 
-    async def _send(self, to: bytes, answers: Iterable[Reply]) -> None:
-        """Hand an answer to the server, no faster than it takes it."""
+    async def _send(self, to: bytes, answers: Iterable[Reply]) -> int:
+        """Hand an answer to the server, no faster than it takes it; what it weighs."""
         connection = self._connection
-        weight = 0
+        weight = checked = 0
         try:
             for answer in answers:
                 if not connection.up:
-                    return  # the asker hears of it from its own connection, or in time
+                    break  # the asker hears of it from its own connection, or in time
                 connection.send(_frame(to, answer))
                 weight += len(answer.payload) + len(answer.header)
-                if weight >= _ROOM_CHECK_BYTES:
-                    weight = 0
+                if weight - checked >= _TURN_BYTES:
+                    checked = weight
                     connection.write_out()
                     await connection.have_room()
+                    await asyncio.sleep(0)
         except Unavailable as error:
             _log.debug("an answer was lost: %s", error)
+        return weight
 
     async def _send_refusals(self) -> None:
         busy = [status(_BUSY, "too many reads at once")]
@@ -203,6 +215,10 @@ class Gatehouse:
                 await self._send(self._refused.popleft(), busy)
                 with contextlib.suppress(Unavailable):
                     await self._connection.have_room()
+
+
+def _cost_s(asked: Question, weight: int) -> float:
+    return weight / _BYTES_PER_S + len(asked.multi_last) * _FILTER_S
 
 
 def _frame(to: bytes, answer: Reply) -> bytes:

@@ -17,12 +17,14 @@ from typing import TypeAlias
 
 from antiphon.engines.nats import letters, wire
 from antiphon.engines.nats.gatehouse import QUEUE, inbox_of
+from antiphon.engines.nats.hearing import Hearing, Service
 from antiphon.engines.nats.log import NatsLog
 from antiphon.engines.nats.scoped import ScopedLog
-from antiphon.engines.nats.scoped_records import gate_subject
 from antiphon.errors import AntiphonError, Misconfigured, Unavailable
 from antiphon.ports import Engine
 
+LETTERS_HEARD = 64
+"""Of one user in a quarter of a second."""
 PER_USER = 4
 MAX_IN_ALL = 256
 
@@ -36,20 +38,25 @@ class Letterbox:
     """Serves one mesh's members. `engine` must have full rights."""
 
     def __init__(
-        self, engine: Engine, accepts: Accepts, *, inbox_of: Callable[[str], str] = inbox_of
+        self,
+        engine: Engine,
+        accepts: Accepts,
+        *,
+        inbox_of: Callable[[str], str] = inbox_of,
+        hearing: Hearing | None = None,
     ) -> None:
         log = engine.log
         if not isinstance(log, NatsLog) or isinstance(log, ScopedLog):
             raise Misconfigured("the gate needs a connection of its own to NATS, with all rights")
         self._store = log
         self._connection = log.connection
+        self._hearing = hearing or Hearing(log.connection, log.mesh)
         self._accepts = accepts
         self._inbox_of = inbox_of
         self._in_hand: Counter[str] = Counter()
 
     async def run(self) -> None:
         """Serve until cancelled, over reconnects."""
-        where = gate_subject(self._store.mesh, "*", letters.VERB)
         async with asyncio.TaskGroup() as group:
 
             def on_letter(subject: bytes, reply: bytes, payload: bytes, _header: bytes) -> None:
@@ -64,11 +71,11 @@ class Letterbox:
                 self._in_hand[user] += 1
                 group.create_task(self._handle(user, reply, payload))
 
-            listener = self._connection.listen(where, on_letter, queue=QUEUE)
+            stop = self._hearing.serve(Service(letters.VERB, on_letter, LETTERS_HEARD, QUEUE))
             try:
                 await asyncio.get_running_loop().create_future()
             finally:
-                self._connection.unlisten(listener)
+                stop()
 
     async def _handle(self, user: str, reply: bytes, payload: bytes) -> None:
         try:

@@ -56,7 +56,7 @@ def of_member(mesh: str, user: str, scope: Scope, queues: Sequence[str]) -> Perm
             raise Malformed(f"{queue!r} is not the name of a queue", reason="queue")
         publish.append(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{queue}")
         publish.append(f"$JS.ACK.{stream}.{queue}.>")
-    publish += [f"apg.{mesh}.{user}.>", *_to_gate(mesh, user)]
+    publish.append(f"apg.{mesh}.{user}.>")
     publish += [f"apb.{mesh}.roll", f"apb.{mesh}.inbox.>", *_company(mesh, scope)]
     publish += _each(f"apb.{mesh}", ("live",), scope.works)
     live = f"apr.{mesh}"
@@ -94,14 +94,15 @@ def _audible(reads: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def of_ticket(mesh: str, user: str) -> Permissions:
-    """Whoever holds a ticket may ask the gate, and hear its answer."""
+    """Whoever holds a ticket may ask the gate to join, and hear its answer."""
     check_user(user)
-    return Permissions(_to_gate(mesh, user), _own(mesh, user))
+    return Permissions((f"apb.{mesh}.gate.{user}.join",), _own(mesh, user))
 
 
 def of_door(mesh: str, user: str) -> Permissions:
     """A member's door key may ask the gate for a login: as little as a ticket may."""
-    return of_ticket(mesh, user)
+    check_user(user)
+    return Permissions((f"apb.{mesh}.gate.{user}.login",), _own(mesh, user))
 
 
 def below(kind_filter: str) -> str:
@@ -119,10 +120,6 @@ def below(kind_filter: str) -> str:
 def _each(root: str, branches: Iterable[str], kind_filters: Iterable[str]) -> list[str]:
     filters = [below(one) for one in kind_filters]
     return [f"{root}.{branch}.{kinds}" for branch in branches for kinds in filters]
-
-
-def _to_gate(mesh: str, user: str) -> tuple[str, ...]:
-    return (f"apb.{mesh}.gate.{user}.>",)
 
 
 def _company(mesh: str, scope: Scope) -> list[str]:

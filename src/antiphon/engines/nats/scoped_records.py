@@ -160,7 +160,7 @@ class ScopedRecords(Records):
             lambda: self._pipeline.collect(
                 self._direct, body, timeout_s=GATE_TIMEOUT_S, keep_headers=keep_headers
             ),
-            lambda answer: _is_busy(answer.status, answer.words),
+            lambda answer: answer.status == NO_RESPONDERS,
         )
         self._check(batch)
         return batch
@@ -168,13 +168,16 @@ class ScopedRecords(Records):
     async def _ask_gate(self, subject: bytes, body: bytes) -> Reply:
         return await self._patiently(
             lambda: self._pipeline.request(subject, body, timeout_s=GATE_TIMEOUT_S),
-            lambda reply: _is_busy(wire.status_of(reply.header), wire.status_text(reply.header)),
+            lambda reply: wire.status_of(reply.header) == NO_RESPONDERS,
         )
 
     async def _patiently(
         self, ask: Callable[[], Coroutine[Any, Any, _T]], is_busy: Callable[[_T], bool]
     ) -> _T:
-        """Ask, and ask again while another process of this user takes the gate's whole time."""
+        """Ask, and ask again while the gate is busy with this user, or does not hear it.
+
+        It stops hearing whoever asks for too much, for a moment; nobody there looks the same.
+        """
         attempt = 0
         while True:
             attempt += 1

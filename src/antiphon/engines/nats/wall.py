@@ -57,11 +57,20 @@ _decode = msgspec.json.Decoder(_Updated).decode
 class NatsWall:
     """The second wall of one mesh."""
 
-    def __init__(self, accounts: Accounts, log: NatsLog, *, connect_system: ConnectSystem) -> None:
+    def __init__(
+        self,
+        accounts: Accounts,
+        log: NatsLog,
+        *,
+        connect_system: ConnectSystem,
+        admitted: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`admitted` hears of every member that is given a login."""
         self._accounts = accounts
         self._log = log
         self._mesh = log.mesh
         self._connect_system = connect_system
+        self._admitted = admitted
         self._telling = asyncio.Lock()
 
     # --- letting in -------------------------------------------------------------------------
@@ -71,6 +80,7 @@ class NatsWall:
     ) -> str:
         """See `ports.Wall.admit`."""
         granted = permissions.of_member(self._mesh, user, scope, queues)
+        self._admitted(user)
         return check_size(
             self._accounts.user_jwt(
                 user, granted, expires_s=scope.until_s, name=name, issued_s=now_s
