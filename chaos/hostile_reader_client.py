@@ -89,7 +89,7 @@ class Flooder:
         while True:
             line = await self.enter()
             with suppress(nats_errors.Error, OSError):
-                await line.send(b"".join(itertools.islice(frames, BURST)))
+                await line.pour(b"".join(itertools.islice(frames, BURST)))
                 self.sent += BURST
             if len(line.received) > KEPT_BYTES:
                 line.received.clear()
@@ -117,7 +117,7 @@ async def main(path: str, owner: str, cids: str, others: str) -> None:
         if under_way is not None:
             while not under_way.done():  # nats-py may swallow a cancellation
                 under_way.cancel()
-                await asyncio.wait((under_way,), timeout=0.5)
+                await asyncio.wait((under_way,), timeout=0.1)
         say("flooded", sent=flooder.sent, cut_off=flooder.cut_off)
         if command != "pause":
             under_way = asyncio.ensure_future(flood(flooder, command))

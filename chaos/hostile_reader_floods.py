@@ -108,7 +108,8 @@ def _logins(reader: Reader) -> Iterator[bytes]:
 
 def _rolls(reader: Reader) -> Iterator[bytes]:
     head = header(Antiphon_Reply=f"inbox.{reader.user}.flood")
-    return itertools.repeat(frame(f"apb.{reader.mesh}.roll", b"who", head=head))
+    call = frame(f"apg.{reader.mesh}.{reader.user}.roll", b"who", head=head)
+    return itertools.cycle([*[call] * 63, frame(f"apb.{reader.mesh}.roll", b"who", head=head)])
 
 
 def _inboxes(reader: Reader) -> Iterator[bytes]:

@@ -186,9 +186,12 @@ async def gatekeeping(home: Home, peer: Peer) -> AsyncIterator[Gate]:
         Gatehouse,
         Hearing,
         Letterbox,
+        NatsBus,
         NatsEngine,
         NatsWall,
+        RollGate,
         client_context,
+        open_ear,
         system_connector,
     )
     from antiphon.runtime.services import beside
@@ -197,25 +200,32 @@ async def gatekeeping(home: Home, peer: Peer) -> AsyncIterator[Gate]:
     if not isinstance(engine, NatsEngine):
         raise Misconfigured("a gate needs a NATS server behind it")
     accounts = Accounts.open(home.server, described.name)
-    system = system_connector(accounts, described.engine, tls=client_context(described.ca))
+    tls = client_context(described.ca)
+    system = system_connector(accounts, described.engine, tls=tls)
     members = MemberBook(home.gate / "members")
     users = [member.user for member in members.everyone()]
-    hearing = Hearing(engine.log.connection, engine.log.mesh, users)
+    ear = await open_ear(accounts, described.engine, described.mesh, tls=tls)
+    hearing = Hearing(ear, described.mesh, users)
     gate = Gate(
         peer,
         NatsWall(accounts, engine.log, connect_system=system, admitted=hearing.admit),
         TicketBook(home.gate / "tickets"),
         members,
         lambda: owner_of(home, peer),
+        NatsBus(ear, described.mesh),
     )
     house = Gatehouse(engine, gate.scope_of, hearing=hearing)
     rights = BlobRights(peer, lambda user: _node_of(members, user), members.users_of)
     storeroom = BlobGate(engine, gate.scope_of, rights.vouches, hearing=hearing)
     box = Letterbox(engine, Letters(peer, members).accept, hearing=hearing)
-    services = (gate.run(), house.run(), storeroom.run(), box.run())
-    async with beside(*services, ready=house.ready):
-        await storeroom.ready.wait()
-        yield gate
+    roll = RollGate(engine.log.connection, described.mesh, hearing)
+    services = (gate.run(), house.run(), storeroom.run(), box.run(), roll.run())
+    try:
+        async with beside(*services, ready=house.ready):
+            await storeroom.ready.wait()
+            yield gate
+    finally:
+        await ear.close()
 
 
 def _node_of(members: MemberBook, user: str) -> str:

@@ -31,7 +31,7 @@ from antiphon.runtime.members import MAX_MEMBERS, Member
 from antiphon.runtime.peer import Peer, commit_control
 
 if TYPE_CHECKING:
-    from antiphon.ports import BusMessage, Keyring, Wall
+    from antiphon.ports import Bus, BusMessage, Keyring, Wall
     from antiphon.runtime.author import Author
     from antiphon.runtime.members import MemberBook
     from antiphon.runtime.tickets import TicketBook
@@ -60,8 +60,16 @@ class Gate:
     """One mesh's gate."""
 
     def __init__(
-        self, peer: Peer, wall: Wall, tickets: TicketBook, members: MemberBook, owner: Owner
+        self,
+        peer: Peer,
+        wall: Wall,
+        tickets: TicketBook,
+        members: MemberBook,
+        owner: Owner,
+        bus: Bus | None = None,
     ) -> None:
+        """`bus` is where machines ask to be let in; None: that of the peer."""
+        self._bus = bus or peer.engine.bus
         self._peer = peer
         self._wall = wall
         self._tickets = tickets
@@ -126,7 +134,7 @@ class Gate:
     async def _hear_member(self, door: str, heard: asyncio.Event) -> None:
         """Answer one member, in turn: whoever asks much keeps nobody else waiting."""
         where = knocking.login_subject(door)
-        async with self._peer.engine.bus.subscribe(where, max_pending=WAITING) as requests:
+        async with self._bus.subscribe(where, max_pending=WAITING) as requests:
             heard.set()
             async for request in requests:
                 async with self._room:
@@ -135,14 +143,14 @@ class Gate:
     async def _hear_strangers(self) -> None:
         """Answer door keys that the gate does not know, so that they know."""
         where = knocking.login_subject("*")
-        async with self._peer.engine.bus.subscribe(where, max_pending=WAITING) as requests:
+        async with self._bus.subscribe(where, max_pending=WAITING) as requests:
             async for request in requests:
                 if request.subject.split(".")[1] not in self._heard:
                     await self._answer(request)
 
     async def _hear_joins(self, group: asyncio.TaskGroup) -> None:
         where = knocking.join_subject("*")
-        async with self._peer.engine.bus.subscribe(where, max_pending=1024) as requests:
+        async with self._bus.subscribe(where, max_pending=1024) as requests:
             async for request in requests:
                 caller = request.subject.split(".")[1]
                 waiting = self._waiting.get(caller)
@@ -238,7 +246,7 @@ class Gate:
             refusal = knocking.Refusal(message="the gate failed; its log says how")
             answer = knocking.Answer(refusal=refusal)
         try:
-            await self._peer.engine.bus.publish(request.reply, msgspec.json.encode(answer))
+            await self._bus.publish(request.reply, msgspec.json.encode(answer))
         except Unavailable as away:
             log.warning("gate_answer_lost", problem=away.message)
         return what == "join" and answer.login is not None

@@ -180,7 +180,6 @@ def test_a_scope_becomes_subjects():
         "$JS.API.CONSUMER.MSG.NEXT.AP_m_LOG.render=video=1",
         "$JS.ACK.AP_m_LOG.render=video=1.>",
         f"apg.m.{user}.>",
-        "apb.m.roll",
         "apb.m.inbox.>",
         "apb.m.care",
         "apb.m.work.render.>",

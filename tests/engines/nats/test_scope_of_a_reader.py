@@ -4,7 +4,7 @@ import pytest
 
 from antiphon.core.scope import Scope
 from antiphon.core.subjects import MAX_KIND_LENGTH
-from antiphon.engines.nats import readings
+from antiphon.engines.nats import questions
 from antiphon.errors import Unavailable
 from antiphon.testing.engine_suite.harness import collect, job_id, seqs
 from tests.engines.nats.scoped_mesh import IN_RENDER, MEMBER, raw, scoped_mesh, scoped_reader
@@ -50,7 +50,7 @@ async def test_one_lane_of_a_kind_that_is_left_can_still_be_read():
 
 
 @pytest.mark.parametrize(
-    "reads", [["render.>"] * (readings.MAX_FILTERS + 1), ["a." * MAX_KIND_LENGTH + ">"]]
+    "reads", [["render.>"] * (questions.MAX_FILTERS + 1), ["a." * MAX_KIND_LENGTH + ">"]]
 )
 async def test_a_statement_that_takes_long_to_compare_is_refused(reads):
     async with scoped_mesh(RENDER) as here, raw(here) as wire:

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from antiphon.engines.nats import Accounts, LocalServer, server, server_files, system_login
+from antiphon.engines.nats import server_config as server_configs
 from antiphon.errors import Held, Misconfigured, PortTaken, Unavailable
 from antiphon.testing.engine_suite.harness import new_mesh
 from antiphon.testing.local_server import running_server, shared_server
 from tests.engines.nats.harness import connect
-from tests.engines.nats.operated import operated
+from tests.engines.nats.operated import RENDER, operated
 
 pytestmark = pytest.mark.nats
 
@@ -162,3 +163,16 @@ async def test_with_accounts_the_server_is_told_no_secret(tmp_path):
         assert "http" not in config
         async with await place.enter_fully(system=system_login(place.accounts)) as engine:
             assert (await engine.info()).durability == "always"
+
+
+async def test_whoever_is_refused_does_not_fill_the_disk_with_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(server_configs, "LOG_BYTES", 50_000)
+    async with operated(tmp_path) as place, place.gate(RENDER), await place.admit() as member:
+        connection = member._connection
+        for _ in range(40):
+            connection.send(b"PUB ap.not.its.own 1\r\nx\r\n" * 50)
+            await connection.round_trip()
+        logs = list(place.server.directory.glob(f"{server_configs.LOG_FILE}*"))
+        assert sum("Publish Violation" in log.read_text() for log in logs) > 1
+        assert len(logs) <= server_configs.LOG_FILES
+        assert sum(log.stat().st_size for log in logs) < 4 * 50_000

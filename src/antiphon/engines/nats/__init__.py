@@ -32,15 +32,17 @@ from antiphon.engines.nats import permissions
 from antiphon.engines.nats.accounts import AccountKeys, Accounts
 from antiphon.engines.nats.blob_gate import BlobGate
 from antiphon.engines.nats.blob_ledger import BlobLimits
+from antiphon.engines.nats.bus import NatsBus
 from antiphon.engines.nats.certificates import TlsFiles, client_context, server_files
 from antiphon.engines.nats.engine import NatsEngine
 from antiphon.engines.nats.gatehouse import Gatehouse
 from antiphon.engines.nats.hearing import Hearing
 from antiphon.engines.nats.keypairs import UserKey
 from antiphon.engines.nats.letterbox import Letterbox
+from antiphon.engines.nats.roll_gate import RollGate
 from antiphon.engines.nats.server import Credentials, LocalServer, ServerUser
 from antiphon.engines.nats.sight import Reader
-from antiphon.engines.nats.wall import NatsWall, system_connector, system_login
+from antiphon.engines.nats.wall import NatsWall, open_ear, system_connector, system_login
 
 __all__ = [
     "AccountKeys",
@@ -52,13 +54,16 @@ __all__ = [
     "Hearing",
     "Letterbox",
     "LocalServer",
+    "NatsBus",
     "NatsEngine",
     "NatsWall",
     "Reader",
+    "RollGate",
     "ServerUser",
     "TlsFiles",
     "UserKey",
     "client_context",
+    "open_ear",
     "permissions",
     "server_files",
     "system_connector",

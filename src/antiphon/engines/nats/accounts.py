@@ -239,7 +239,7 @@ class Accounts:
         nats = {
             "pub": _allowed(permissions.publish),
             "sub": _allowed(permissions.subscribe, permissions.unheard),
-            "subs": MAX_SUBSCRIPTIONS,
+            "subs": _NO_LIMIT if permissions.hears_many else MAX_SUBSCRIPTIONS,
         }
         return self._user(self.keys.members, public, nats, expires_s, name, issued_s)
 

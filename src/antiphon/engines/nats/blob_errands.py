@@ -12,15 +12,16 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
-from antiphon.engines.nats.scoped_records import gate_subject
+from antiphon.engines.nats.gate_subjects import gate_subject
 
 BLOB: Final = "blob"
 END: Final = "end"
 LEAVE: Final = "leave"
 WINDOW: Final = 8
 """Chunks of one errand that are under way at a time."""
-HEARD: Final = 1024
-"""Messages of one member, of either sort, that the gate hears in a quarter of a second."""
+ERRANDS_HEARD: Final = 512
+STEPS_HEARD: Final = 16 * 1024
+"""Messages, and KiB, of one member that the gate hears in a quarter of a second."""
 
 DENIED: Final = 403
 ABSENT: Final = 404

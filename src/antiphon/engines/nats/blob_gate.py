@@ -116,12 +116,11 @@ class BlobGate:
         async with asyncio.TaskGroup() as group:
             self._group = group
             refusing = group.create_task(self._send_refusals())
-            serve, bound = self._hearing.serve, words.HEARD
-            stop_errands = serve(Service(words.BLOB, self._on_errand, bound, QUEUE))
-            stop_steps = serve(Service(f"{words.BLOB}.{self._name}.*.*", self._on_step, bound))
+            serve, steps = self._hearing.serve, f"{words.BLOB}.{self._name}.*.*"
+            stop_errands = serve(Service(words.BLOB, self._on_errand, words.ERRANDS_HEARD, QUEUE))
+            stop_steps = serve(Service(steps, self._on_step, words.STEPS_HEARD))
             try:
-                with contextlib.suppress(Unavailable):  # subscriptions are replayed later
-                    await self._connection.round_trip()
+                await self._hearing.round_trip()
                 self.ready.set()
                 await self._sweep()
             finally:

@@ -17,6 +17,7 @@ from typing import Self
 
 from antiphon.engines.nats import wire
 from antiphon.engines.nats.connection import Connection
+from antiphon.engines.nats.gate_subjects import gate_subject
 from antiphon.engines.nats.metering import MeteredListener
 from antiphon.errors import AntiphonError, Rejected, Unavailable
 from antiphon.ports import BusMessage
@@ -37,12 +38,15 @@ class NatsBus:
         node = secrets.token_hex(8)
         user = connection.identity.user
         self._node = f"{user}.{node}" if user else node
+        # Members call the roll through the gate (`roll_gate`).
+        is_member = connection.identity.is_restricted
+        self._elsewhere = {"roll": gate_subject(mesh, user, "roll")} if is_member else {}
         self._inboxes = 0
 
     async def publish(self, subject: str, payload: bytes, *, reply: str = "") -> None:
         """See `ports.Bus.publish`."""
         connection = self._connection
-        target = wire.check_subject(self._prefix + subject)
+        target = wire.check_subject(self._elsewhere.get(subject) or self._prefix + subject)
         header = b"NATS/1.0%b%b\r\n\r\n" % (_REPLY, wire.check_subject(reply)) if reply else b""
         size = len(header) + len(payload)
         if size > connection.max_payload_bytes:
@@ -131,7 +135,7 @@ class BusSubscription:
             await self._wake.wait()
 
     def _on_message(self, subject: bytes, _reply: bytes, payload: bytes, header: bytes) -> None:
-        reply = _reply_in(header) if header else ""
+        reply = reply_in(header) if header else ""
         self._pending.append(BusMessage(wire.read_subject(subject[self._strip :]), payload, reply))
         self._wake.set()
 
@@ -140,7 +144,7 @@ class BusSubscription:
         self._wake.set()
 
 
-def _reply_in(header: bytes) -> str:
+def reply_in(header: bytes) -> str:
     """Where the sender awaits an answer; nothing if it says nothing usable."""
     at = header.find(_REPLY)
     if at < 0:

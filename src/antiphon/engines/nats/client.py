@@ -85,10 +85,10 @@ class ReconnectingClient(Client):
         await self._send_ping(answered)
         await asyncio.shield(answered)  # it stays in nats-py's list, which settles it later
 
-    def add_subscription(self, subject: str, queue: str = "") -> int:
-        """Have nats-py replay this subscription after a reconnect."""
+    def add_subscription(self, subject: str, queue: str = "", limit: int = 0) -> int:
+        """Have nats-py replay this subscription, and its limit, after a reconnect."""
         self._sid += 1
-        self._subs[self._sid] = Subscription(self, self._sid, subject, queue)
+        self._subs[self._sid] = Subscription(self, self._sid, subject, queue, max_msgs=limit)
         return self._sid
 
     def remove_subscription(self, sid: int) -> None:

@@ -335,13 +335,15 @@ class Connection:
         *,
         denied: Callable[[EngineDenied], None] | None = None,
         queue: str = "",
+        limit: int = 0,
     ) -> Listener:
         """Call `handler` with every message on `subject`, over reconnects, until `unlisten`.
 
-        Listeners of one `queue`, on any connection, share the messages among them.
+        Listeners of one `queue`, on any connection, share the messages among them. With `limit`
+        the server sends no more than so many in one connection (`metering`).
         """
-        sid = self._client.add_subscription(subject, queue)
-        listener = Listener(sid=sid, subject=subject, denied=denied, queue=queue)
+        sid = self._client.add_subscription(subject, queue, limit)
+        listener = Listener(sid=sid, subject=subject, denied=denied, queue=queue, limit=limit)
         self._listeners[sid] = listener
         self.handlers[b"%d" % sid] = handler
         if self.up:

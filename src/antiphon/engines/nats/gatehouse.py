@@ -26,7 +26,8 @@ from antiphon.engines.nats import wire
 from antiphon.engines.nats.hearing import Hearing, Service
 from antiphon.engines.nats.log import NatsLog
 from antiphon.engines.nats.pipeline import Reply
-from antiphon.engines.nats.readings import BadQuestion, Question, Readings, parse, status
+from antiphon.engines.nats.questions import BadQuestion, Question, parse
+from antiphon.engines.nats.readings import Readings, status
 from antiphon.engines.nats.scoped import ScopedLog
 from antiphon.engines.nats.scoped_records import CHANGED, DENIED, READS_AT_ONCE
 from antiphon.engines.nats.sight import Sight, sight_of
@@ -36,7 +37,7 @@ from antiphon.ports import Engine
 QUEUE = "gate"
 """Several gates of one mesh share its requests."""
 READS_HEARD = 512
-"""Of one user in a quarter of a second; whoever asks for more is not heard for a while."""
+"""Messages, and KiB, of one user in a quarter of a second; who asks for more is not heard then."""
 BATCHES_PER_USER = 2
 BATCHES_AT_ONCE = 16
 """Times `readings.ANSWER_BYTES`: what all answers under way may weigh."""
@@ -44,7 +45,7 @@ MAX_REFUSALS = 4096
 """Refusals that wait to be sent; beyond it they are dropped."""
 REST = 3
 """Times what a large answer cost, until the next one for the same user: others have their turn."""
-_BYTES_PER_S = 50e6
+_BYTES_PER_S = 20e6
 _FILTER_S = 10e-6
 """What the gate takes for an answer's bytes and a question's filters, roughly."""
 _TURN_BYTES = 64 * 1024
@@ -121,8 +122,7 @@ class Gatehouse:
                 )
             ]
             try:
-                with contextlib.suppress(Unavailable):  # subscriptions are replayed later
-                    await self._connection.round_trip()
+                await self._hearing.round_trip()
                 self.ready.set()
                 refusal = await denied
             finally:

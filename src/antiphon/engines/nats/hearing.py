@@ -1,20 +1,22 @@
 """Whose requests the gate hears: every member's, each on subjects and at a rate of its own.
 
 One subscription per member and service, so that the gate can stop hearing one that floods
-(`metering`) and go on hearing everybody else.
+(`metering`) and go on hearing everybody else. The gate listens with a connection of its own in the
+members' account, where the server holds a subscription to its limit.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
 from antiphon.engines.nats import wire
 from antiphon.engines.nats.connection import Connection
+from antiphon.engines.nats.gate_subjects import gate_subject
 from antiphon.engines.nats.metering import MeteredListener
-from antiphon.engines.nats.scoped_records import gate_subject
-from antiphon.errors import EngineDenied
+from antiphon.errors import EngineDenied, Unavailable
 
 
 class Service(Struct, frozen=True):
@@ -49,6 +51,11 @@ class Hearing:
                 listener.close()
 
         return stop
+
+    async def round_trip(self) -> None:
+        """Return when everybody who asks from now on is heard, unless the server is away."""
+        with contextlib.suppress(Unavailable):  # subscriptions are replayed later
+            await self._connection.round_trip()
 
     def admit(self, user: str) -> None:
         """Hear one more member; again changes nothing."""

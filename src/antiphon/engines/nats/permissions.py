@@ -2,9 +2,9 @@
 
 A member may publish what its kinds need, read the newest record of the subjects it may read, pull
 from the queues that were made for it, and ask the gate for the rest. It publishes no control ops:
-delegations, revocations and evidence go through the gate (`letters`). A member reaches no stream,
-makes no consumer, and asks no question whose body the server would obey without looking at
-permissions.
+delegations, revocations and evidence go through the gate (`letters`), and so do roll calls
+(`roll_gate`). A member reaches no stream, makes no consumer, and asks no question whose body the
+server would obey without looking at permissions.
 
 Refuses nothing by itself: the server does. Lists are never empty, which a server takes to mean
 everything. To a server the wildcard in a subscription, or at the end of a read, is an ordinary
@@ -35,6 +35,8 @@ class Permissions(Struct, frozen=True):
     subscribe: tuple[str, ...]
     unheard: tuple[str, ...] = ()
     """What it does not hear of that, whatever wildcards it subscribes with."""
+    hears_many: bool = False
+    """Whether it has as many subscriptions as there are members."""
 
 
 def of_member(mesh: str, user: str, scope: Scope, queues: Sequence[str]) -> Permissions:
@@ -57,7 +59,7 @@ def of_member(mesh: str, user: str, scope: Scope, queues: Sequence[str]) -> Perm
         publish.append(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{queue}")
         publish.append(f"$JS.ACK.{stream}.{queue}.>")
     publish.append(f"apg.{mesh}.{user}.>")
-    publish += [f"apb.{mesh}.roll", f"apb.{mesh}.inbox.>", *_company(mesh, scope)]
+    publish += [f"apb.{mesh}.inbox.>", *_company(mesh, scope)]
     publish += _each(f"apb.{mesh}", ("live",), scope.works)
     live = f"apr.{mesh}"
     audible, bounded = _audible(scope.reads)
@@ -91,6 +93,13 @@ def _audible(reads: Sequence[str]) -> tuple[list[str], list[str]]:
             audible.append(one)
             bounded.append(one)
     return audible, bounded
+
+
+def of_ear(mesh: str, user: str) -> Permissions:
+    """The gate's own: hears members where they are, and answers those who ask for a login."""
+    heard = (f"apg.{mesh}.>", f"apb.{mesh}.gate.>")
+    own = _own(mesh, check_user(user))
+    return Permissions((f"apb.{mesh}.inbox.>",), (*own, *heard), hears_many=True)
 
 
 def of_ticket(mesh: str, user: str) -> Permissions:

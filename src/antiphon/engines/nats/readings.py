@@ -12,31 +12,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from antiphon.core.ops import MAX_DEPS
-from antiphon.core.subjects import MAX_KIND_LENGTH
 from antiphon.engines.nats import wire
 from antiphon.engines.nats.heads import Held
 from antiphon.engines.nats.log import NatsLog
 from antiphon.engines.nats.pipeline import Batch, Reply
+from antiphon.engines.nats.questions import BadQuestion, Question
 from antiphon.engines.nats.records import MAX_BATCH, READ_TIMEOUT_S
-from antiphon.engines.nats.sight import Sight, is_filter
+from antiphon.engines.nats.sight import Sight
 from antiphon.engines.nats.streams import ApiFailure, check_api
-from antiphon.errors import AntiphonError, Unavailable
+from antiphon.errors import Unavailable
 
 ANSWER_BYTES = 4 * 1024 * 1024
 """What one answer may weigh; a page that ends early says that there is more."""
 NEAR = 256
 NEAR_BYTES = 512 * 1024
 """Whoever is this close to the end of the log gets it read whole, in one request."""
-MAX_QUESTION_BYTES = 256 * 1024
 MAX_PARTS = 1024
-MAX_FILTERS = 512
-"""Of one question: dozens of lanes at once, five subjects each."""
 _NO_BOUND = 2**63
 SEQS_AT_ONCE = 8
 _OK, _NOT_FOUND, _TOO_MANY, _BUSY = 204, 404, 413, 503
@@ -45,32 +41,6 @@ _NOTHING = (
     b'{"type":"io.nats.jetstream.api.v1.stream_msg_get_response",'
     b'"error":{"code":404,"err_code":10037,"description":"no message found"}}'
 )
-_Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-
-
-class Question(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a read, as far as the gate knows it."""
-
-    seq: _Count = 0
-    seqs: tuple[_Count, ...] = ()
-    """Not the server's: several records by their sequences."""
-    next_by_subj: str = ""
-    last_by_subj: str = ""
-    multi_last: tuple[str, ...] = ()
-    batch: _Count = 0
-    max_bytes: _Count = 0
-    reads: tuple[str, ...] = ()
-    """The kinds that the asker takes for all that it may read: it would take the absence of
-    their records for proof that there are none."""
-
-    @property
-    def is_large(self) -> bool:
-        """Whether the answer may be many records."""
-        return self.batch > 1 or bool(self.multi_last or self.seqs)
-
-
-class BadQuestion(AntiphonError):
-    """The body of a read makes no sense, or more than the gate knows."""
 
 
 class _Found(Struct, frozen=True):
@@ -100,7 +70,6 @@ class _LeaderAnswer(Struct, frozen=True):
 _Ask = Callable[[dict[str, Any]], Awaitable[_Found | None]]
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Question).decode
 _decode_leader = msgspec.json.Decoder(_LeaderAnswer).decode
 
 
@@ -108,33 +77,6 @@ def status(code: int, words: str) -> Reply:
     """An answer that is only a status."""
     line = " ".join(words.split()).encode("ascii", "replace")
     return Reply(b"", b"NATS/1.0 %d %b\r\n\r\n" % (code, line))
-
-
-def parse(body: bytes) -> Question:
-    """The question in a request's body, or `BadQuestion`."""
-    if not body or len(body) > MAX_QUESTION_BYTES:
-        raise BadQuestion("Empty Request" if not body else "Request Too Large")
-    try:
-        asked = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadQuestion("Malformed Request") from error
-    most = max(len(asked.multi_last), len(asked.reads))
-    if most > MAX_FILTERS or len(asked.seqs) > MAX_DEPS:
-        raise BadQuestion("Bad Request")  # before each of them is looked at
-    is_run = bool(asked.seq or asked.next_by_subj)
-    ways = is_run + bool(asked.last_by_subj) + bool(asked.multi_last) + bool(asked.seqs)
-    if not ways:
-        raise BadQuestion("Empty Request")
-    named = (asked.next_by_subj, asked.last_by_subj, *asked.multi_last)
-    if (
-        ways > 1
-        or (asked.batch and not is_run)
-        or not all(is_filter(one) for one in named if one)
-        or "" in asked.multi_last
-        or any(len(one) > MAX_KIND_LENGTH + len(".>") for one in asked.reads)
-    ):
-        raise BadQuestion("Bad Request")
-    return asked
 
 
 class Readings:

@@ -21,6 +21,7 @@ from antiphon.core import subjects
 from antiphon.engines.nats import letters, wire
 from antiphon.engines.nats.connection import Connection
 from antiphon.engines.nats.follow import Follower
+from antiphon.engines.nats.gate_subjects import gate_subject
 from antiphon.engines.nats.lanes import lane_pages
 from antiphon.engines.nats.log import NatsLog
 from antiphon.engines.nats.pipeline import Pipeline
@@ -28,7 +29,6 @@ from antiphon.engines.nats.records import MAX_BATCH, NO_RESPONDERS
 from antiphon.engines.nats.scoped_records import (
     ASK_FOR_MORE,
     ScopedRecords,
-    gate_subject,
     no_gate,
 )
 from antiphon.engines.nats.sight import Reader, Sight, lane_subjects, sight_of

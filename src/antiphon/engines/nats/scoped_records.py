@@ -15,6 +15,7 @@ import msgspec
 from antiphon.core import subjects
 from antiphon.engines.nats import wire
 from antiphon.engines.nats.connection import Connection
+from antiphon.engines.nats.gate_subjects import gate_subject
 from antiphon.engines.nats.heads import Held
 from antiphon.engines.nats.pipeline import Batch, Pipeline, Reply
 from antiphon.engines.nats.records import NO_RESPONDERS, READ_TIMEOUT_S, Records
@@ -34,11 +35,6 @@ _BUSY_PAUSE_S = 0.05
 ASK_FOR_MORE = "ask the mesh's owner for a delegation that covers it"
 _T = TypeVar("_T")
 _encode = msgspec.json.Encoder().encode
-
-
-def gate_subject(mesh: str, user: str, verb: str) -> str:
-    """Where a user asks the gate, and nobody else may: `get` and `leader` are its verbs."""
-    return f"apg.{mesh}.{user}.{verb}"
 
 
 class ScopedRecords(Records):

@@ -30,7 +30,13 @@ from typing import Self
 from antiphon.engines.nats.accounts import Accounts
 from antiphon.engines.nats.certificates import TlsFiles
 from antiphon.engines.nats.refusals import is_loopback, not_started
-from antiphon.engines.nats.server_config import Credentials, ServerUser, Sync, server_config
+from antiphon.engines.nats.server_config import (
+    LOG_FILE,
+    Credentials,
+    ServerUser,
+    Sync,
+    server_config,
+)
 from antiphon.errors import Held, Misconfigured, Unavailable
 from antiphon.files import replace_file
 
@@ -138,7 +144,7 @@ class LocalServer:
     @property
     def log_file(self) -> Path:
         """What the server printed."""
-        return self.directory / "server.log"
+        return self.directory / LOG_FILE
 
     # --- life -------------------------------------------------------------------------------
 

@@ -24,6 +24,11 @@ MAX_PAYLOAD_BYTES = 1024 * 1024
 
 Sync = Literal["always", "default"]
 
+LOG_FILE = "server.log"
+LOG_BYTES = 16 * 1024 * 1024
+LOG_FILES = 3
+"""The one that is written, and those before it."""
+
 
 class Credentials(Struct, frozen=True):
     """A user name and a password."""
@@ -75,6 +80,10 @@ def server_config(
             f"ports_file_dir: {_quoted(ports_dir)}",
             f"max_payload: {MAX_PAYLOAD_BYTES}",
             f"max_control_line: {MAX_LOGIN_BYTES}",
+            # A refused message is a line of it, and whoever is refused may go on sending.
+            f"log_file: {_quoted(directory / LOG_FILE)}",
+            f"logfile_size_limit: {LOG_BYTES}",
+            f"logfile_max_num: {LOG_FILES}",
             'write_deadline: "10s"',
             'ping_interval: "20s"',
             "ping_max: 2",

@@ -169,6 +169,21 @@ def system_connector(
     return connect
 
 
+async def open_ear(
+    accounts: Accounts, url: str, mesh: str, *, tls: ssl.SSLContext | None = None
+) -> Connection:
+    """The gate's connection in the members' account, to hear them with (`hearing`)."""
+    key = UserKey.new()
+    granted = permissions.of_ear(mesh, key.public)
+
+    def login() -> str:
+        now_s = int(time.time())
+        return accounts.user_jwt(key.public, granted, expires_s=None, name="gate", issued_s=now_s)
+
+    held = Login(jwt=login, user_seed=key.seed)
+    return await Connection.open(url, login=held, name="antiphon-gate", tls=tls)
+
+
 def system_login(accounts: Accounts) -> Login:
     """A login to the system account, for whoever holds the accounts' keys."""
     key = UserKey.new()
