@@ -56,16 +56,15 @@ class Server(LocalServer):
 
 
 def rights(mesh, user, scope):
-    """What the second wall lets a member do: no direct get for a kind that is named exactly."""
+    """What the second wall lets a member do."""
     stream, sight = log_name(mesh), Sight(mesh, scope.reads)
-    at_hand = Sight(mesh, [one for one in scope.reads if one.endswith(">")])
     exact = [one for one in sight.live if one.endswith(".*")]
     exact = [one for one in exact if f"{one}.>" not in sight.live]
     return ServerUser(
         user=user,
         password="pw",
         publish=(
-            *(f"$JS.API.DIRECT.GET.{stream}.{one}" for one in at_hand.live),
+            f"$JS.API.DIRECT.GET.{stream}.{subjects.control(mesh, 'genesis')}",
             f"apg.{mesh}.{user}.>",
         ),
         subscribe=(

@@ -2,12 +2,14 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
 from antiphon.core import subjects
 from antiphon.core.scope import EVERYTHING, Scope
 from antiphon.engines.nats import Gatehouse, NatsEngine, Reader
+from antiphon.engines.nats.log import NatsLog
 from antiphon.testing import engine_suite as suite
 from antiphon.testing.engine_suite.harness import (
     collect,
@@ -41,7 +43,7 @@ class GatedHarness:
             gate = Gatehouse(self.owner, lambda _: EVERYTHING)
             self.serving = asyncio.ensure_future(gate.run())
             await gate.ready.wait()
-        return await NatsEngine.connect(
+        engine = await NatsEngine.connect(
             self.server.url,
             mesh,
             create=create,
@@ -49,6 +51,8 @@ class GatedHarness:
             inbox_prefix=f"_I.{READER.user}",
             **self.login,
         )
+        engine.log.append = partial(NatsLog.append, engine.log)
+        return engine
 
     async def close(self):
         if self.owner is not None:

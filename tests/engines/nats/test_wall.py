@@ -8,13 +8,14 @@ from contextlib import AsyncExitStack
 import pytest
 
 from antiphon.core.scope import Scope
-from antiphon.engines.nats import NatsWall, UserKey, wire
+from antiphon.engines.nats import Hearing, NatsWall, RollGate, UserKey, wire
 from antiphon.engines.nats.accounts import AccountKeys, Accounts
 from antiphon.engines.nats.consumers import consumer_config
 from antiphon.engines.nats.jwts import claims_of
 from antiphon.engines.nats.streams import Streams
 from antiphon.errors import EngineDenied, Misconfigured, Rejected, Unavailable
 from antiphon.ports import Wall
+from antiphon.runtime.services import beside
 from tests.engines.nats.harness import until
 from tests.engines.nats.operated import RENDER, now_s, operated
 
@@ -163,9 +164,9 @@ async def test_a_login_that_runs_out_ends_the_connection_with_a_sentence(tmp_pat
 async def test_a_ticket_and_a_door_reach_the_gate_and_nothing_else(tmp_path):
     async with operated(tmp_path) as place:
         wall: Wall = place.wall
-        for give in (
-            lambda user: wall.admit_ticket(user, now_s() + 60, now_s()),
-            lambda user: wall.admit_door(user, None, now_s()),
+        for what, give in (
+            ("join", lambda user: wall.admit_ticket(user, now_s() + 60, now_s())),
+            ("login", lambda user: wall.admit_door(user, None, now_s())),
         ):
             key = UserKey.new()
             async with (
@@ -175,9 +176,10 @@ async def test_a_ticket_and_a_door_reach_the_gate_and_nothing_else(tmp_path):
             ):
                 inbox = answers._subject.removeprefix(f"apb.{place.mesh}.")
                 assert inbox.startswith(f"inbox.{key.public}.")
-                await guest.bus.publish(f"gate.{key.public}.login", b"please", reply=inbox)
+                where = f"gate.{key.public}.{what}"
+                await guest.bus.publish(where, b"please", reply=inbox)
                 request = await asyncio.wait_for(anext(requests), 3)
-                assert (request.subject, request.reply) == (f"gate.{key.public}.login", inbox)
+                assert (request.subject, request.reply) == (where, inbox)
                 await place.owner.bus.publish(request.reply, b"welcome")
                 assert (await asyncio.wait_for(anext(answers), 3)).payload == b"welcome"
                 with pytest.raises(EngineDenied):
@@ -218,16 +220,22 @@ async def test_everyone_hears_everyone_on_the_bus_once(tmp_path):
         await place.admit() as other,
         AsyncExitStack() as stack,
     ):
+        # Members call the roll through the gate, and await the answers where only they hear.
+        hearing = Hearing(place.owner._connection, place.mesh)
+        roll = RollGate(place.owner._connection, place.mesh, hearing)
+        await stack.enter_async_context(beside(roll.run()))
         speakers = [place.owner, machine, one, other]
         ears = [
             await stack.enter_async_context(engine.bus.subscribe("roll")) for engine in speakers
         ]
         for number, engine in enumerate(speakers):
-            await engine.bus.publish("roll", b"%d" % number, reply="inbox.here")
+            await engine.bus.publish("roll", b"%d" % number, reply=engine.bus.new_inbox())
+        await one.bus.publish("roll", b"for another", reply=other.bus.new_inbox())
+        await one.bus.publish("roll", b"too long" * 50, reply=one.bus.new_inbox())
         for ear in ears:
             messages = [await asyncio.wait_for(anext(ear), 3) for _ in speakers]
             assert sorted(message.payload for message in messages) == [b"0", b"1", b"2", b"3"]
-            assert {message.reply for message in messages} == {"inbox.here"}
+            assert len({message.reply for message in messages}) == len(speakers)
         await asyncio.sleep(0.2)
         assert not any(ear._pending for ear in ears)
 
@@ -277,15 +285,14 @@ async def test_an_answer_of_the_servers_never_reaches_what_the_asker_may_not(tmp
                 "gate": f"apg.{mesh}.{victim.public}.get",
                 "system": "$SYS.REQ.CLAIMS.UPDATE",
             }
-            read = f"$JS.API.DIRECT.GET.{stream}.{own}"
+            read = f"$JS.API.DIRECT.GET.{stream}.ap.{mesh}.ctl.genesis"
             batch = b"NATS/1.0\r\nNats-Batch-Id: b%d\r\nNats-Batch-Sequence: 1\r\n\r\n"
             send = member._connection.send
             for number, target in enumerate(targets.values()):
                 reply = target.encode()
                 header = batch % number
                 send(wire.hpub(f"{own}.batch".encode(), b"", header, reply))
-                for name in ("purge", "create", "empty", "absent"):
-                    send(wire.pub(f"{read}.{name}".encode(), b"", reply))
+                send(wire.pub(read.encode(), b"", reply))
                 pull_one = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{queues[1]}".encode()
                 send(wire.pub(pull_one, b'{"batch":1,"no_wait":true}', reply))
                 send(

@@ -41,7 +41,7 @@ _NO_LIMIT: Final = -1
 # What members reach in the mesh account. A pull has many answers, everything else one.
 _SERVED: Final = (
     ("ap.>", "Singleton"),
-    ("$JS.API.DIRECT.GET.*.ap.>", "Singleton"),
+    ("$JS.API.DIRECT.GET.*.ap.*.ctl.genesis", "Singleton"),
     ("$JS.API.CONSUMER.MSG.NEXT.*.*", "Stream"),
     ("$JS.ACK.>", "Singleton"),
 )

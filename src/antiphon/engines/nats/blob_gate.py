@@ -38,8 +38,7 @@ from antiphon.errors import AntiphonError, Corrupt, Rejected, Unavailable
 IDLE_S: Final = 30.0
 SWEEP_S: Final = 2.0
 MAX_ERRAND_BYTES: Final = 1024
-MAX_REFUSALS: Final = 1024
-"""Refusals that wait to be sent; beyond it the oldest are dropped."""
+MAX_REFUSALS: Final = 1024  # that wait to be sent; beyond it the oldest are dropped
 
 Vouching: TypeAlias = Literal["others"] | frozenset[str]
 """`others`: somebody else's records name the blob. Otherwise the users one of whom stored it."""
@@ -117,7 +116,9 @@ class BlobGate:
             self._group = group
             refusing = group.create_task(self._send_refusals())
             serve, steps = self._hearing.serve, f"{words.BLOB}.{self._name}.*.*"
-            stop_errands = serve(Service(words.BLOB, self._on_errand, words.ERRANDS_HEARD, QUEUE))
+            stop_errands = serve(
+                Service(words.BLOB, self._on_errand, words.ERRANDS_HEARD, queue=QUEUE)
+            )
             stop_steps = serve(Service(steps, self._on_step, words.STEPS_HEARD))
             try:
                 await self._hearing.round_trip()

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeAlias
@@ -36,7 +37,7 @@ from antiphon.ports import Engine
 
 QUEUE = "gate"
 """Several gates of one mesh share its requests."""
-READS_HEARD = 512
+READS_HEARD = 1024
 """Messages, and KiB, of one user in a quarter of a second; who asks for more is not heard then."""
 BATCHES_PER_USER = 2
 BATCHES_AT_ONCE = 16
@@ -48,6 +49,8 @@ REST = 3
 _BYTES_PER_S = 20e6
 _FILTER_S = 10e-6
 """What the gate takes for an answer's bytes and a question's filters, roughly."""
+_LONG_WALK_S = 0.02
+MAX_REST_S = 1.0
 _TURN_BYTES = 64 * 1024
 _BAD_REQUEST, _FAILED, _BUSY = 408, 500, 503
 
@@ -114,7 +117,14 @@ class Gatehouse:
             refusing = group.create_task(self._send_refusals())
             served = [
                 self._hearing.serve(
-                    Service(verb, self._answerer(group, read), READS_HEARD, QUEUE, on_denied)
+                    Service(
+                        verb,
+                        self._answerer(group, read),
+                        READS_HEARD,
+                        self._refuse,
+                        QUEUE,
+                        on_denied,
+                    )
                 )
                 for verb, read in (
                     ("get", self._readings.direct),
@@ -142,13 +152,17 @@ class Gatehouse:
                 return
             desk = self._desks.setdefault(user, _Desk())
             if desk.in_service >= READS_AT_ONCE:
-                self._refused.append(reply)
-                self._refusing.set()
+                self._refuse(subject, reply, payload, _header)
                 return
             desk.in_service += 1
             group.create_task(self._serve(user, desk, read, reply, payload))
 
         return on_request
+
+    def _refuse(self, subject: bytes, reply: bytes, _payload: bytes, _header: bytes) -> None:
+        if reply.startswith(self._inbox_of(subject.decode().split(".")[2]).encode() + b"."):
+            self._refused.append(reply)
+            self._refusing.set()
 
     async def _serve(
         self, user: str, desk: _Desk, read: _Read, reply: bytes, payload: bytes
@@ -158,8 +172,11 @@ class Gatehouse:
             if asked.is_large:
                 async with desk.batches:
                     async with self._batches:
-                        weight = await self._send(reply, await self._answer(user, read, asked))
-                    await asyncio.sleep(REST * _cost_s(asked, weight))
+                        begun_s = time.monotonic()
+                        answers = await self._answer(user, read, asked)
+                        walked_s = time.monotonic() - begun_s
+                        weight = await self._send(reply, answers)
+                    await asyncio.sleep(_rest_s(asked, weight, walked_s))
             else:
                 await self._send(reply, await self._answer(user, read, asked))
         except BadQuestion as error:
@@ -217,8 +234,12 @@ class Gatehouse:
                     await self._connection.have_room()
 
 
-def _cost_s(asked: Question, weight: int) -> float:
-    return weight / _BYTES_PER_S + len(asked.multi_last) * _FILTER_S
+def _rest_s(asked: Question, weight: int, walked_s: float) -> float:
+    """How long until this user's next large read: its cost to the gate, or else to the server."""
+    cost_s = weight / _BYTES_PER_S + len(asked.multi_last) * _FILTER_S
+    if walked_s > _LONG_WALK_S:
+        cost_s = max(cost_s, walked_s)
+    return min(REST * cost_s, MAX_REST_S)
 
 
 def _frame(to: bytes, answer: Reply) -> bytes:

@@ -25,6 +25,7 @@ class Service(Struct, frozen=True):
     verb: str
     handler: wire.Handler
     bound: int
+    refuse: wire.Handler | None = None
     queue: str = ""
     """Several gates of one mesh share its requests."""
     denied: Callable[[EngineDenied], None] | None = None
@@ -71,6 +72,7 @@ class Hearing:
             gate_subject(self._mesh, user, service.verb),
             service.handler,
             bound=service.bound,
+            refuse=service.refuse,
             queue=service.queue,
             denied=service.denied,
         )

@@ -66,16 +66,22 @@ class Letterbox:
                 if self._in_hand.total() >= MAX_IN_ALL:
                     return
                 if self._in_hand[user] >= PER_USER:
-                    self._send(reply, letters.told(Unavailable("too many letters at once")))
+                    self._refuse(subject, reply, payload, _header)
                     return
                 self._in_hand[user] += 1
                 group.create_task(self._handle(user, reply, payload))
 
-            stop = self._hearing.serve(Service(letters.VERB, on_letter, LETTERS_HEARD, QUEUE))
+            stop = self._hearing.serve(
+                Service(letters.VERB, on_letter, LETTERS_HEARD, self._refuse, QUEUE)
+            )
             try:
                 await asyncio.get_running_loop().create_future()
             finally:
                 stop()
+
+    def _refuse(self, subject: bytes, reply: bytes, _payload: bytes, _header: bytes) -> None:
+        if reply.startswith(self._inbox_of(subject.decode().split(".")[2]).encode() + b"."):
+            self._send(reply, letters.told(Unavailable("too many letters at once")))
 
     async def _handle(self, user: str, reply: bytes, payload: bytes) -> None:
         try:

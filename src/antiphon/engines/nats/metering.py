@@ -43,12 +43,14 @@ class MeteredListener:
         handler: wire.Handler,
         *,
         bound: int,
+        refuse: wire.Handler | None = None,
         queue: str = "",
         denied: Callable[[EngineDenied], None] | None = None,
     ) -> None:
-        """Listens at once."""
+        """Listens at once; `refuse` hears what was too much and had been sent already."""
         self._connection = connection
         self._subject, self._handler, self._denied = subject, handler, denied
+        self._refuse = refuse or _drop
         # Of two subscriptions that relieve each other, one must hear each message.
         self._queue = queue or secrets.token_hex(8)
         self._bound = bound
@@ -69,6 +71,7 @@ class MeteredListener:
         if self._reopening is not None:
             self._reopening.cancel()
             self._reopening = None
+        self._refuse = _drop
         self._unlisten()
 
     def _listen(self) -> None:
@@ -83,12 +86,13 @@ class MeteredListener:
 
     def _unlisten(self) -> None:
         if self._listener is not None:
-            self._connection.unlisten(self._listener)
+            self._connection.unlisten(self._listener, linger_s=LINGER_S)
             self._connection.write_out()  # now: what is on its way grows meanwhile
             self._listener = None
 
     def _on_message(self, subject: bytes, reply: bytes, payload: bytes, header: bytes) -> None:
         if self._listener is None:
+            self._refuse(subject, reply, payload, header)
             return
         now_s = self._loop.time()
         if now_s - self._since_s > INTERVAL_S:
@@ -99,6 +103,7 @@ class MeteredListener:
             self._unlisten()
             self._reopening = self._loop.call_later(self._pause_s, self._reopen)
             self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
+            self._refuse(subject, reply, payload, header)
             return
         self._heard += 1
         if self._heard >= self._bound // 2:
@@ -111,3 +116,7 @@ class MeteredListener:
         self._reopening = None
         self._since_s, self._units = self._loop.time(), 0
         self._listen()
+
+
+def _drop(_subject: bytes, _reply: bytes, _payload: bytes, _header: bytes) -> None:
+    """Nobody awaits an answer, or nobody shall have one."""

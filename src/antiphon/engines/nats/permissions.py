@@ -44,14 +44,10 @@ def of_member(mesh: str, user: str, scope: Scope, queues: Sequence[str]) -> Perm
     check_user(user)
     log = subjects.root(mesh)
     stream = log_name(mesh)
-    newest = f"$JS.API.DIRECT.GET.{stream}"
-    at_hand = [one for one in scope.reads if one.endswith(EVERY_KIND)]
     publish = [
         *_each(log, ("job",), scope.works),
         *_each(log, ("call.*", "wait"), scope.calls),
-        f"{newest}.{subjects.all_control(mesh)}",
-        f"{newest}.{subjects.seal(mesh)}",
-        *(f"{newest}.{one}" for one in _each(log, ("job", "wait", "call.*"), at_hand)),
+        f"$JS.API.DIRECT.GET.{stream}.{subjects.control(mesh, 'genesis')}",
     ]
     for queue in queues:
         if _QUEUE.fullmatch(queue) is None:

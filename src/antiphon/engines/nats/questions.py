@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from antiphon.core.ops import MAX_DEPS
 from antiphon.core.subjects import MAX_KIND_LENGTH
-from antiphon.engines.nats.sight import is_filter
+from antiphon.engines.nats.sight import is_filter, is_literal
 from antiphon.errors import AntiphonError
 
 MAX_QUESTION_BYTES = 256 * 1024
@@ -35,8 +35,9 @@ class Question(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def is_large(self) -> bool:
-        """Whether the answer may be many records."""
-        return self.batch > 1 or bool(self.multi_last or self.seqs)
+        """Whether it may be many records, or the server has to walk many subjects for it."""
+        many = self.batch > 1 or bool(self.multi_last or self.seqs)
+        return many or not is_literal(self.last_by_subj)
 
 
 class BadQuestion(AntiphonError):

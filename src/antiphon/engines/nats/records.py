@@ -30,7 +30,8 @@ MAX_BATCH = 4096
 MAX_BATCH_BYTES = 4 * 1024 * 1024
 """Far above what ordinary records weigh together; a hostile page of large ones is cut here."""
 NO_RESPONDERS = 503
-_OK, _NOT_FOUND, _TOO_MANY = 204, 404, 413
+NOT_FOUND = 404
+_OK, _TOO_MANY = 204, 413
 _NO_MESSAGE = 10037
 
 
@@ -141,7 +142,7 @@ class Records:
         return batch
 
     def _check(self, batch: Batch) -> None:
-        if batch.status not in {_OK, _NOT_FOUND, _TOO_MANY}:
+        if batch.status not in {_OK, NOT_FOUND, _TOO_MANY}:
             raise self._refusal(batch.status, batch.words)
 
     async def _get(self, body: bytes) -> Reply:
@@ -151,7 +152,7 @@ class Records:
         status = wire.status_of(reply.header)
         if status == 0:
             return Held(wire.read_record(reply.header, reply.payload), reply.header)
-        if status == _NOT_FOUND:
+        if status == NOT_FOUND:
             return None
         raise self._refusal(status, wire.status_text(reply.header))
 

@@ -31,7 +31,7 @@ class RollGate:
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        stop = self._hearing.serve(Service("roll", self._on_call, CALLS_HEARD, QUEUE))
+        stop = self._hearing.serve(Service("roll", self._on_call, CALLS_HEARD, queue=QUEUE))
         try:
             while True:
                 payload, reply = await self._calls.get()

@@ -1,13 +1,12 @@
 """The log as a member reads it whose delegation admits some kinds only (docs/decisions/0010).
 
-The newest record of a subject comes straight from the server, which limits such reads by subject.
-Everything else has its question in a request's body, where no permission can look, and goes to
-the mesh's gate: it answers in the server's own form and leaves out what is out of scope. So the
-reads are those of `records` and `log`, sent elsewhere (`scoped_records`).
+A read has its question in a request's body, where no permission can look; and one that has it in
+its subject may name a wildcard, for which the server walks every subject of the log. So all reads
+go to the mesh's gate: it answers in the server's own form and leaves out what is out of scope.
+They are those of `records` and `log`, sent elsewhere (`scoped_records`).
 
-Invariants: a lane is one snapshot here too, although its subjects are asked for one by one. The
-whole log is what the connection's login admits: where the gate goes by a newer scope, what is
-wider is left out here, and a question that would be answered by less is refused.
+Invariant: the whole log is what the connection's login admits. Where the gate goes by a newer
+scope, what is wider is left out here, and a question that would be answered by less is refused.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from antiphon.engines.nats.gate_subjects import gate_subject
 from antiphon.engines.nats.lanes import lane_pages
 from antiphon.engines.nats.log import NatsLog
 from antiphon.engines.nats.pipeline import Pipeline
-from antiphon.engines.nats.records import MAX_BATCH, NO_RESPONDERS
+from antiphon.engines.nats.records import MAX_BATCH, NO_RESPONDERS, NOT_FOUND, READ_TIMEOUT_S
 from antiphon.engines.nats.scoped_records import (
     ASK_FOR_MORE,
     ScopedRecords,
@@ -57,12 +56,9 @@ class ScopedLog(NatsLog):
         loan_s: float = LOAN_S,
     ) -> None:
         super().__init__(connection, pipeline, mesh, replicas=replicas, loan_s=loan_s)
-        self.records = self._scoped = ScopedRecords(
-            connection, pipeline, mesh, reader, is_replicated=replicas > 1
-        )
+        self.records = self._scoped = ScopedRecords(connection, pipeline, mesh, reader)
         self._reader = reader
         connection.watch_state(self._look_again)
-        self._all_control = subjects.all_control(mesh)
         self._genesis = subjects.control(mesh, "genesis")
 
     @property
@@ -163,10 +159,9 @@ class ScopedLog(NatsLog):
             return await super().confirm(subject, after=after, upto=upto)
         self._connection.require_up()
         await self._require_held(upto)
-        if subject == self._all_control:
-            newest = await self._scoped.newest_control()
-            if newest is not None and newest.seq <= after:
-                return []
+        first = await self.records.after(after, subject)
+        if first is None or first.seq > upto:
+            return []
         found: list[Record] = []
         more = after < upto
         while more:
@@ -214,7 +209,10 @@ class ScopedLog(NatsLog):
 
     async def require(self) -> None:
         """`Unavailable` if there is no log, or if it cannot be read."""
-        await self._scoped.newest_control()
+        genesis = f"$JS.API.DIRECT.GET.{self.stream}.{self._genesis}".encode()
+        reply = await self._pipeline.request(genesis, b"", timeout_s=READ_TIMEOUT_S)
+        if wire.status_of(reply.header) not in {0, NOT_FOUND}:
+            raise Unavailable(f"nobody answers for the log: {wire.status_text(reply.header)}")
 
     async def _require_held(self, upto: int) -> None:
         if self.is_replicated:

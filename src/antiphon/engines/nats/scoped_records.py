@@ -1,4 +1,4 @@
-"""The reads of a member whose delegation admits some kinds only: most of them go to the gate.
+"""The reads of a member whose delegation admits some kinds only: they go to the gate.
 
 What the gate answers, and why it says which kinds it takes for all, is in `scoped`.
 """
@@ -12,13 +12,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from antiphon.core import subjects
 from antiphon.engines.nats import wire
 from antiphon.engines.nats.connection import Connection
 from antiphon.engines.nats.gate_subjects import gate_subject
 from antiphon.engines.nats.heads import Held
 from antiphon.engines.nats.pipeline import Batch, Pipeline, Reply
-from antiphon.engines.nats.records import NO_RESPONDERS, READ_TIMEOUT_S, Records
+from antiphon.engines.nats.records import NO_RESPONDERS, Records
 from antiphon.engines.nats.sight import Reader, sight_of
 from antiphon.engines.nats.streams import log_name
 from antiphon.errors import EngineDenied, Unavailable
@@ -38,7 +37,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ScopedRecords(Records):
-    """`Records`, of which the server answers little and the gate the rest."""
+    """`Records`, answered by the gate."""
 
     def __init__(
         self,
@@ -46,63 +45,13 @@ class ScopedRecords(Records):
         pipeline: Pipeline,
         mesh: str,
         reader: Reader,
-        *,
-        is_replicated: bool,
     ) -> None:
         super().__init__(pipeline, log_name(mesh))
         self._connection = connection
-        self._is_replicated = is_replicated
         self.sight = sight_of(mesh, reader.reads())
-        self._all_control = subjects.all_control(mesh)
-        self._by_subject = self._direct + b"."
         self._direct = gate_subject(mesh, reader.user, "get").encode()
         self._leader = gate_subject(mesh, reader.user, "leader").encode()
         self._window = asyncio.Semaphore(READS_AT_ONCE)
-
-    # --- from the server --------------------------------------------------------------------
-
-    async def newest_of_each(self, filters: tuple[str, ...]) -> list[Held] | None:
-        """The newest record of each matching subject; None if there are more than 1024."""
-        if self._is_replicated or not all(map(self.sight.has_at_hand, filters)):
-            return await self._heads.of(filters)
-        if len(filters) == 1:
-            held = await self._newest(filters[0])
-            return [] if held is None else [held]
-        return await self._snapshot(filters)
-
-    async def _snapshot(self, names: tuple[str, ...]) -> list[Held] | None:
-        """The newest record of each subject, as they stood at one moment.
-
-        The server answers in the order of asking. So what is asked for after the newest of all
-        the answers is complete up to it; what was asked for before is asked for again, and if
-        that shows anything new, the gate reads all of them in one request. The newest record
-        of a lane mostly lies on the job's own subject: it is asked for first.
-        """
-        order = sorted(names, key=_is_not_a_jobs_own)
-        found = await asyncio.gather(*map(self._newest, order))
-        seqs = [0 if held is None else held.record.seq for held in found]
-        before = seqs.index(max(seqs))
-        if before:
-            again = await asyncio.gather(*map(self._newest, order[:before]))
-            if again != found[:before]:
-                return await self._heads.of(names)
-        return [held for held in found if held is not None]
-
-    async def newest_control(self) -> Record | None:
-        """The newest control op; None proves nothing."""
-        held = await self._newest(self._all_control)
-        return None if held is None else held.record
-
-    async def _newest(self, subject: str) -> Held | None:
-        reply = await self._pipeline.request(
-            self._by_subject + subject.encode(), b"", timeout_s=READ_TIMEOUT_S
-        )
-        status = wire.status_of(reply.header)
-        if status in {0, 404}:
-            return self._one(reply)
-        raise super()._refusal(status, wire.status_text(reply.header))
-
-    # --- through the gate -------------------------------------------------------------------
 
     async def count(self, filters: tuple[str, ...]) -> list[int]:
         """How many records match each filter."""
@@ -198,10 +147,6 @@ class ScopedRecords(Records):
         if status == NO_RESPONDERS and not _is_busy(status, words):
             return no_gate("nobody listens for it")
         return Unavailable(f"the mesh's gate could not read: {words}")
-
-
-def _is_not_a_jobs_own(subject: str) -> bool:
-    return subject.split(".", 3)[2] != "job"
 
 
 def _is_busy(status: int, words: str) -> bool:

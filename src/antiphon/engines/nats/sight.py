@@ -8,10 +8,8 @@ in one token more, the job: `render.>` is `render.*.>` (never the kind `render` 
 `render.video` is `render.video.*` (never a kind below it).
 
 The NATS server takes wildcards in a *request's* subject for ordinary tokens when it looks at
-permissions, and for wildcards when it looks for the record: whoever may ask for
-`render.video.*` may ask for `render.video.>`. So the newest record of a subject can be had
-straight from the server only where everything below is in scope too; for a kind named exactly
-the gate is asked.
+permissions, and for wildcards when it looks for the record, walking every subject that matches.
+So no record of a lane can be had straight from the server.
 """
 
 from __future__ import annotations
@@ -106,15 +104,10 @@ class Sight:
         self.live = tuple(_shown(mesh, _audible(kinds)))
         """What of the republished records may be heard."""
         self._shows = _matcher(self.filters)
-        self._at_hand = _matcher(_shown(mesh, (one for one in kinds if one[-1:] == ">")))
 
     def sees(self, subject: str) -> bool:
         """Whether a record on this subject may be read."""
         return self._shows(subject) is not None
-
-    def has_at_hand(self, pattern: str) -> bool:
-        """Whether this is one subject whose newest record the server itself gives out."""
-        return is_literal(pattern) and self._at_hand(pattern) is not None
 
     def parts(self, pattern: str) -> tuple[str, ...]:
         """The parts of a filter that may be read; no two of them overlap."""
