@@ -5,7 +5,7 @@ and one thing that somebody does: every request that the gate answers, and every
 may publish on (`hostile_reader_floods`). Meanwhile another member's jobs run, one after another.
 At last it floods everything at once while the owner takes its right back.
 
-    latency_ratio   another member's jobs beside the worst flood, and beside the flood of nothing
+    latency_ratio   another member's jobs beside the worst sort of flood, and beside one of nothing
     node_mb_growth  of the full node that grew most
     revoked_s       from the owner's command until the reader is out and stays out
     lost            jobs without a result
@@ -14,10 +14,10 @@ At last it floods everything at once while the owner takes its right back.
 from __future__ import annotations
 
 import asyncio
-import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ from antiphon.sdk.tasks import CallOptions
 from bench.latency_growth import resident_mb
 from bench.report import percentile
 from chaos.hearing import heard
-from chaos.hostile_reader_floods import FLOODS
+from chaos.hostile_reader_floods import FLOODS, GROUPS
 from chaos.hostile_reader_scene import KIND, READER, Scene, scene
 from chaos.reckoning import reckon
 
@@ -50,10 +50,11 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     flood_s: float
     beside_s: float
+    rounds: int
 
 
-FULL: Final = Plan(flood_s=2.5, beside_s=1.3)
-QUICK: Final = Plan(flood_s=0.7, beside_s=0.4)
+FULL: Final = Plan(flood_s=0.9, beside_s=0.5, rounds=3)
+QUICK: Final = Plan(flood_s=0.6, beside_s=0.4, rounds=1)
 
 
 class Calls:
@@ -91,6 +92,60 @@ class Calls:
                 return
 
 
+class Floods:
+    """What another member's jobs take beside each flood, and beside the flood of nothing."""
+
+    def __init__(self, on: Scene, calls: Calls, plan: Plan) -> None:
+        self._on, self._calls, self._plan = on, calls, plan
+        self._beside: list[list[float]] = []
+        self._flooded: list[tuple[str, list[float]]] = []
+
+    async def beside(self) -> None:
+        """It floods what nobody hears."""
+        await self._on.tell_flooder("nowhere")
+        await asyncio.sleep(SETTLES_S)
+        self._beside.append(await self._calls.during(self._plan.beside_s))
+
+    async def beside_and_during(self, name: str) -> None:
+        """The same, and then what somebody hears."""
+        await self.beside()
+        await self._on.tell_flooder(name)
+        took = await self._calls.during(self._plan.flood_s)
+        self._flooded.append((name, took))
+        words = (
+            f"{len(took)} jobs, {percentile(took, 0.5) * 1000:.0f} ms, at most {max(took):.2f} s"
+        )
+        beside_ms = percentile(self._beside[-1], 0.5) * 1000
+        print(f"{name}: {words}; beside {beside_ms:.0f} ms", file=sys.stderr, flush=True)
+
+    def _ratio(self, names: Collection[str], share: float) -> float:
+        """Machines are not equally fast all the time: beside what was before and after each."""
+        flooded: list[float] = []
+        beside: list[float] = []
+        for at, (name, took) in enumerate(self._flooded):
+            if name in names:
+                flooded += took
+                beside += self._beside[at] + self._beside[at + 1]
+        return round(percentile(flooded, share) / percentile(beside, share), 2)
+
+    def told(self) -> dict[str, Any]:
+        """The numbers, of which the first is judged."""
+        each = dict.fromkeys(name for name, _ in self._flooded)
+        groups = {group: self._ratio(names, 0.5) for group, names in GROUPS.items()}
+        flooded = [one for _, took in self._flooded for one in took]
+        beside = [one for took in self._beside for one in took]
+        return {
+            "latency_ratio": max(groups.values()),
+            "median_ratio": self._ratio(each, 0.5),
+            "p90_ratio": self._ratio(each, 0.9),
+            "groups": groups,
+            "floods": {name: self._ratio((name,), 0.5) for name in each},
+            "beside_p50_ms": round(percentile(beside, 0.5) * 1000, 1),
+            "flooded_p50_ms": round(percentile(flooded, 0.5) * 1000, 1),
+            "flooded_max_s": round(max(flooded), 2),
+        }
+
+
 async def trial(plan: Plan) -> dict[str, Any]:
     """One mesh, every flood; what came of it."""
     with tempfile.TemporaryDirectory(prefix="antiphon-reader-") as place:
@@ -99,14 +154,11 @@ async def trial(plan: Plan) -> dict[str, Any]:
             await calls.during(1.0)  # what is only slow the first time
             before = [resident_mb(pid) for pid in on.full_nodes]
             begun = time.monotonic()
-            beside: list[list[float]] = []
-            flooded: dict[str, list[float]] = {}
-            for name in (*FLOODS, "everything"):
-                beside.append(await _beside(on, calls, plan))
-                await on.tell_flooder(name)
-                flooded[name] = await calls.during(plan.flood_s)
-                _say(name, flooded[name], beside[-1])
-            beside.append(await _beside(on, calls, plan))
+            floods = Floods(on, calls, plan)
+            for _ in range(plan.rounds):
+                for name in (*FLOODS, "everything"):
+                    await floods.beside_and_during(name)
+            await floods.beside()
             did = await on.tell_flooder("everything")
             there_s = time.monotonic() - begun
             revoked_s, _ = await asyncio.gather(_revoke(on), calls.during(plan.flood_s))
@@ -115,38 +167,18 @@ async def trial(plan: Plan) -> dict[str, Any]:
             told = await reckon(on.home)
     for problem in calls.lost:
         print(f"lost: {problem}", file=sys.stderr)
-    all_flooded = [one for each in flooded.values() for one in each]
-    all_beside = [one for each in beside for one in each]
-    # Machines are not equally fast all the time: each flood beside what was before and after it.
-    ratios = {
-        name: _ratio(took, before + after, 0.5)
-        for (name, took), before, after in zip(flooded.items(), beside, beside[1:], strict=False)
-    }
     return {
         "jobs": calls.called,
         "lost": max(len(calls.lost), calls.called - told.succeeded),
-        "latency_ratio": max(ratios.values()),
-        "median_ratio": _ratio(all_flooded, all_beside, 0.5),
-        "p90_ratio": _ratio(all_flooded, all_beside, 0.9),
+        **floods.told(),
         "node_mb_growth": round(max(growth), 1),
         "revoked_s": round(revoked_s, 2),
-        "beside_p50_ms": round(statistics.median(all_beside) * 1000, 1),
-        "flooded_p50_ms": round(statistics.median(all_flooded) * 1000, 1),
-        "flooded_max_s": round(max(all_flooded), 2),
-        "ratios": ratios,
         "sent": did["sent"],
         "cut_off": did["cut_off"],
         "there_s": round(there_s, 1),
         "accepted_twice": len(told.accepted_twice),
         "records": told.records,
     }
-
-
-async def _beside(on: Scene, calls: Calls, plan: Plan) -> list[float]:
-    """What jobs take while it floods what nobody hears."""
-    await on.tell_flooder("nowhere")
-    await asyncio.sleep(SETTLES_S)
-    return await calls.during(plan.beside_s)
 
 
 async def _revoke(on: Scene) -> float:
@@ -157,15 +189,6 @@ async def _revoke(on: Scene) -> float:
         await authority.revoke(mesh, READER)
     out = await heard(on.flooder, "shut out", within_s=JOB_S)
     return float(out["at_s"]) - begun
-
-
-def _ratio(flooded: list[float], beside: list[float], share: float) -> float:
-    return round(percentile(flooded, share) / percentile(beside, share), 2)
-
-
-def _say(name: str, took: list[float], beside: list[float]) -> None:
-    words = f"{len(took)} jobs, {statistics.median(took) * 1000:.0f} ms, {max(took):.2f} s at most"
-    print(f"{name}: {words}; beside {statistics.median(beside) * 1000:.0f} ms", file=sys.stderr)
 
 
 def holds(told: dict[str, Any]) -> bool:

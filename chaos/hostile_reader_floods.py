@@ -228,6 +228,15 @@ FLOODS: Final[dict[str, Flood]] = {
 }
 
 
+GROUPS: Final[dict[str, tuple[str, ...]]] = {
+    "reads": ("pages", "stated pages", "filters", "single reads", "newest"),
+    "bus": ("blobs", "logins", "rolls", "inboxes"),
+    "letters": ("evidence", "revocations", "delegations", "deps", "control"),
+    "everything": ("everything",),
+}
+"""Floods of one sort: what is judged, since a single one may be over before there are numbers."""
+
+
 def everything(reader: Reader) -> Iterator[bytes]:
     """All of them in turn, and ids taken in advance."""
     sources = [flood(reader) for flood in FLOODS.values()] + [taken_ids(reader)]

@@ -8,7 +8,7 @@ import pytest
 
 from antiphon.core.scope import Scope
 from antiphon.core.subjects import matches
-from antiphon.engines.nats import readings, wire
+from antiphon.engines.nats import gatehouse, readings, wire
 from antiphon.engines.nats.sight import Sight
 from antiphon.engines.nats.streams import log_name
 from antiphon.testing.engine_suite.harness import job_id
@@ -83,6 +83,7 @@ def check_batch(answer, expected, batch):
 
 @pytest.mark.parametrize("replicas", [1, 3])
 async def test_any_answer_is_the_servers_own_less_what_is_out_of_scope(replicas, monkeypatch):
+    monkeypatch.setattr(gatehouse, "PLACE_REST_S", 0)
     chance = random.Random(replicas)
     kinds = ["a", "a.b", "a.b.c", "b", "b.a", "c"]
     places = ["job", "wait", "call.0", "call.1"]

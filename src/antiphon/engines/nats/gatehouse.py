@@ -30,14 +30,14 @@ from antiphon.engines.nats.pipeline import Reply
 from antiphon.engines.nats.questions import BadQuestion, Question, parse
 from antiphon.engines.nats.readings import Readings, status
 from antiphon.engines.nats.scoped import ScopedLog
-from antiphon.engines.nats.scoped_records import CHANGED, DENIED, READS_AT_ONCE
+from antiphon.engines.nats.scoped_records import CHANGED, DENIED, PLACE_REST_S, READS_AT_ONCE
 from antiphon.engines.nats.sight import Sight, sight_of
 from antiphon.errors import AntiphonError, EngineDenied, Misconfigured, Unavailable
 from antiphon.ports import Engine
 
 QUEUE = "gate"
 """Several gates of one mesh share its requests."""
-READS_HEARD = 1024
+READS_HEARD = 512
 """Messages, and KiB, of one user in a quarter of a second; who asks for more is not heard then."""
 BATCHES_PER_USER = 2
 BATCHES_AT_ONCE = 16
@@ -185,9 +185,12 @@ class Gatehouse:
             _log.exception("a member's read failed")
             await self._send(reply, [status(_FAILED, "the gate failed; its log says how")])
         finally:
-            desk.in_service -= 1
-            if not desk.in_service:
-                self._desks.pop(user, None)
+            asyncio.get_running_loop().call_later(PLACE_REST_S, self._leave, user, desk)
+
+    def _leave(self, user: str, desk: _Desk) -> None:
+        desk.in_service -= 1
+        if not desk.in_service:
+            self._desks.pop(user, None)
 
     async def _answer(self, user: str, read: _Read, asked: Question) -> list[Reply]:
         try:
@@ -236,7 +239,8 @@ class Gatehouse:
 
 def _rest_s(asked: Question, weight: int, walked_s: float) -> float:
     """How long until this user's next large read: its cost to the gate, or else to the server."""
-    cost_s = weight / _BYTES_PER_S + len(asked.multi_last) * _FILTER_S
+    filters = len(asked.multi_last) + len(asked.reads)
+    cost_s = weight / _BYTES_PER_S + filters * _FILTER_S
     if walked_s > _LONG_WALK_S:
         cost_s = max(cost_s, walked_s)
     return min(REST * cost_s, MAX_REST_S)
