@@ -22,8 +22,8 @@ from nats import errors as nats_errors
 from antiphon.assembly.logins import log_in
 from antiphon.errors import AntiphonError, EngineDenied, Rejected
 from antiphon.runtime.home import Home
-from chaos.hostile_reader_floods import FLOODS, Reader, everything, nowhere
-from chaos.outsider_line import Line
+from chaos.hostile_reader_floods import BY_DOOR, FLOODS, Reader, everything, nowhere
+from chaos.outsider_line import Line, Pass
 
 BURST: Final = 64
 KEPT_BYTES: Final = 1 << 20
@@ -40,32 +40,37 @@ class Flooder:
     def __init__(self, home: Home, owner: str, cids: list[str], others: list[str]) -> None:
         self._home = home
         self._owner, self._cids, self._others = owner, tuple(cids), tuple(others)
-        self._line: Line | None = None
+        self._lines: dict[bool, Line] = {}
+        """By whether it is its door key's."""
         self.sent = 0
         self.cut_off = 0
 
-    async def enter(self) -> Line:
+    async def enter(self, *, by_door: bool = False) -> Line:
         """Log in, as often as it takes; `Rejected` if nobody lets it."""
-        line = self._line
+        line = self._lines.get(by_door)
         while line is None or not line.is_up:
             if line is not None:
                 say("cut off", errors=line.errors[-2:])
                 self.cut_off += 1
                 with suppress(Exception):
                     await line.close()
-            line = self._line = await self._open()
+            line = await self._open(by_door=by_door)
+            if line is not None:
+                self._lines[by_door] = line
         return line
 
-    async def _open(self) -> Line | None:
+    async def _open(self, *, by_door: bool) -> Line | None:
+        access = self._home.access()
         try:
-            line = await Line.open(self._home)
+            held = Pass(access.door_jwt, access.door_seed) if by_door else None
+            line = await Line.open(self._home, held)
             inboxes = (line.inbox, f"apb.{line.mesh}.inbox.{line.user}")
             for number, inbox in enumerate(inboxes, start=1000):
                 await line.send(b"SUB %b.flood %d\r\n" % (inbox.encode(), number))
             await line.flush()
         except (nats_errors.Error, OSError, TimeoutError):
             with suppress(EngineDenied):  # the door's own login is refused: nobody knows it
-                await asyncio.wait_for(log_in(self._home, self._home.access(), ()), 10)
+                await asyncio.wait_for(log_in(self._home, access, ()), 10)
                 return None
             raise Rejected("the server lets it in no more", reason="login") from None
         return line
@@ -84,10 +89,10 @@ class Flooder:
             others=self._others,
         )
 
-    async def pour(self, frames: Iterator[bytes]) -> None:
+    async def pour(self, frames: Iterator[bytes], *, by_door: bool) -> None:
         """As much as the connection takes."""
         while True:
-            line = await self.enter()
+            line = await self.enter(by_door=by_door)
             with suppress(nats_errors.Error, OSError):
                 await line.pour(b"".join(itertools.islice(frames, BURST)))
                 self.sent += BURST
@@ -100,7 +105,7 @@ async def flood(flooder: Flooder, name: str) -> None:
     made = await flooder.reader()
     known = {**FLOODS, "nowhere": nowhere, "everything": everything}
     try:
-        await flooder.pour(known[name](made))
+        await flooder.pour(known[name](made), by_door=name in BY_DOOR)
     except (AntiphonError, TimeoutError) as refused:
         say("shut out", why=str(refused))
 

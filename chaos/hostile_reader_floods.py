@@ -100,10 +100,17 @@ def _blobs(reader: Reader) -> Iterator[bytes]:
 
 
 def _logins(reader: Reader) -> Iterator[bytes]:
-    """With its own login it may only ask in its own name, of which the gate knows no door."""
+    """With its own login it may not even ask for another one."""
     head = header(Antiphon_Reply=f"inbox.{reader.user}.flood")
     for what in itertools.cycle(("login", "join")):
         yield frame(f"apb.{reader.mesh}.gate.{reader.user}.{what}", b"{}", head=head)
+
+
+def _doors(reader: Reader) -> Iterator[bytes]:
+    """With its door key it may ask for logins: junk, since whoever floods signs nothing."""
+    head = header(Antiphon_Reply=f"inbox.{reader.door}.flood")
+    body = json.dumps({"request": "{}", "sig": "00" * 64}).encode()
+    return itertools.repeat(frame(f"apb.{reader.mesh}.gate.{reader.door}.login", body, head=head))
 
 
 def _rolls(reader: Reader) -> Iterator[bytes]:
@@ -218,6 +225,7 @@ FLOODS: Final[dict[str, Flood]] = {
     "newest": _newest,
     "blobs": _blobs,
     "logins": _logins,
+    "doors": _doors,
     "rolls": _rolls,
     "inboxes": _inboxes,
     "evidence": _evidence,
@@ -228,9 +236,11 @@ FLOODS: Final[dict[str, Flood]] = {
 }
 
 
+BY_DOOR: Final = frozenset({"doors"})
+"""What it floods over a connection of its door key."""
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "reads": ("pages", "stated pages", "filters", "single reads", "newest"),
-    "bus": ("blobs", "logins", "rolls", "inboxes"),
+    "bus": ("blobs", "logins", "doors", "rolls", "inboxes"),
     "letters": ("evidence", "revocations", "delegations", "deps", "control"),
     "everything": ("everything",),
 }
@@ -239,6 +249,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
 
 def everything(reader: Reader) -> Iterator[bytes]:
     """All of them in turn, and ids taken in advance."""
-    sources = [flood(reader) for flood in FLOODS.values()] + [taken_ids(reader)]
+    own = [flood(reader) for name, flood in FLOODS.items() if name not in BY_DOOR]
+    sources = [*own, taken_ids(reader)]
     for source in itertools.cycle(sources):
         yield from itertools.islice(source, 4)

@@ -32,6 +32,7 @@ from antiphon.errors import AntiphonError
 from chaos.outsider_aftermath import AFTERMATH
 from chaos.outsider_attempt import REFUSALS, Attempt, Held
 from chaos.outsider_blobs import BLOBS
+from chaos.outsider_burdens import BURDENS
 from chaos.outsider_encryption import ENCRYPTION
 from chaos.outsider_floods import FLOODS, WEARING
 from chaos.outsider_forgeries import FORGERIES
@@ -58,6 +59,7 @@ ATTEMPTS: Final = {
     "logins": LOGINS,
     "encryption": ENCRYPTION,
     "blobs": BLOBS,
+    "burdens": BURDENS,
     "floods": FLOODS,
     "wearing down": WEARING,
     "leaving": LEAVING,

@@ -49,17 +49,23 @@ def _steps(scene: Scene, taken: dict[str, Any]) -> str:
     return where.removeprefix(f"apg.{scene.mesh}.{scene.line.user}.blob")
 
 
-async def _of_others(scene: Scene) -> tuple[str, str]:
-    """A blob that the owner keeps for itself, and the id of a job of a kind out of reach."""
+async def others_blob(scene: Scene) -> str:
+    """A blob that the owner keeps for itself; its digest."""
     blob = scene.canary().encode() + os.urandom(CHUNK_BYTES)
 
     async def chunks() -> AsyncIterator[bytes]:
         yield blob
 
     await scene.owner.station.engine.blobs.put(chunks(), digest=_digest(blob))
+    return _digest(blob)
+
+
+async def _of_others(scene: Scene) -> tuple[str, str]:
+    """The same, and the id of a job of a kind out of reach."""
+    wanted = await others_blob(scene)
     handle = await scene.owner.submit(SECRET, scene.canary())
     scene.hidden.add(handle.id.encode())
-    return _digest(blob), handle.id
+    return wanted, handle.id
 
 
 async def _read_others(scene: Scene) -> Held:

@@ -28,7 +28,7 @@ from chaos.outsider_attempt import Attempt, Held
 from chaos.outsider_forgeries import Forger, grants_of, tail_of
 from chaos.outsider_headers import own
 from chaos.outsider_line import Line, Pass, frame, header
-from chaos.outsider_logins import GONE_WITHIN_S, knock
+from chaos.outsider_logins import GONE_WITHIN_S, asking, knock
 from chaos.outsider_scene import PATIENCE_S, Breach, Scene
 
 _BURST: Final = 50
@@ -123,7 +123,7 @@ def _logins(scene: Scene, line: Line) -> Iterator[bytes]:
 
 def _rolls(scene: Scene, line: Line) -> Iterator[bytes]:
     head = header(Antiphon_Reply=f"inbox.{line.user}.flood")
-    return itertools.repeat(frame(f"apb.{scene.mesh}.roll", b"", head=head))
+    return itertools.repeat(frame(f"apg.{scene.mesh}.{line.user}.roll", b"", head=head))
 
 
 def _pulls(_scene: Scene, line: Line) -> Iterator[bytes]:
@@ -149,12 +149,13 @@ def _junk_control(scene: Scene, _line: Line) -> Iterator[bytes]:
     return (frame(subject, b"%d" % number) for number in itertools.count())
 
 
-def _own_delegations(scene: Scene, _line: Line) -> Iterator[bytes]:
-    forger = Forger(scene)
+def _own_delegations(scene: Scene, line: Line) -> Iterator[bytes]:
+    forger = Forger(scene, SeedKeyring(os.urandom(32)))  # or its own allowance would be used up
+    box = f"apg.{scene.mesh}.{line.user}.post"
     while True:
         made = forger.key.delegate(forger.delegation(forger.key.did))
         record = forger.sign(ops.UcanDelegate, ops.DelegateBody(token=token_of(made.raw)))
-        yield frame(record.subject, record.payload)
+        yield frame(box, record.payload, reply=f"{line.inbox}.flood")
 
 
 async def _connections(scene: Scene) -> Held:
@@ -275,7 +276,7 @@ async def _queues_without_end(scene: Scene) -> Held:
     half = knocking.MAX_KINDS // 2
     for letter, count in (("z", half), ("y", half + 1)):
         kinds = [f"render.{letter}{number}" for number in range(count)]
-        await knock(scene, line, "login", json.dumps({"kinds": kinds}).encode(), within_s=20)
+        await knock(scene, line, "login", asking(scene, {"kinds": kinds}), within_s=20)
     await line.close()
     made, bound = await _queues(scene) - before, 3 * knocking.MAX_KINDS
     if made > bound:

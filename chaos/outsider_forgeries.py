@@ -6,6 +6,7 @@ reason it must be refused for, by the full node and by a light reader alike.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
@@ -103,11 +104,15 @@ class Forger:
         line = line or self.scene.line
         if not await line.is_refused(record.subject, record.payload):
             raise Breach(f"the server took a record on {record.subject}")
-        found = await line.ask(f"apg.{self.scene.mesh}.{line.user}.post", record.payload)
-        if not found:
-            raise Breach("the gate did not answer")
-        answer: dict[str, Any] = json.loads(found[0].data)
-        return answer
+        for _ in range(40):
+            found = await line.ask(f"apg.{self.scene.mesh}.{line.user}.post", record.payload)
+            if not found:
+                raise Breach("the gate did not answer")
+            answer: dict[str, Any] = json.loads(found[0].data or b'{"again": ""}')
+            if "again" not in answer:
+                return answer
+            await asyncio.sleep(0.25)  # it does not hear whoever floods it
+        raise Breach("the gate does not hear it any more")
 
     def delegation(self, to: str, *, command: str = "/", **other: Any) -> Payload:
         """A delegation by this key."""
@@ -125,10 +130,13 @@ class Forger:
         return Payload(**fields)
 
     async def delegate(self, to: str, **other: Any) -> tuple[str, Reason]:
-        """Put such a delegation on the log; its id, and the verdict."""
+        """Have the gate put such a delegation on the log; its id, and the verdict."""
         made = self.key.delegate(self.delegation(to, **other))
         record = self.sign(ops.UcanDelegate, ops.DelegateBody(token=token_of(made.raw)))
-        return made.cid, await self.put(record)
+        answer = await self.post(record)
+        if "refused" in answer:
+            return made.cid, Reason(answer["reason"])
+        return made.cid, await self.scene.verdict(answer["seq"])
 
 
 async def called(scene: Scene) -> str:

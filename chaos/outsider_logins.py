@@ -12,12 +12,13 @@ from typing import Any, Final
 import msgspec
 from nats import errors as nats_errors
 
+from antiphon.core import signing
 from antiphon.engines.nats import UserKey
 from antiphon.engines.nats.keypairs import AccountKey
 from antiphon.runtime import knocking
 from antiphon.runtime.keys import SeedKeyring
 from antiphon.sdk import authority, hosting
-from chaos.outsider_attempt import Attempt, Held, placed
+from chaos.outsider_attempt import Attempt, Held, placed, publishing
 from chaos.outsider_line import Line, Pass, header
 from chaos.outsider_scene import BUILD, RENDER, Breach, Scene
 
@@ -129,12 +130,20 @@ def _door(scene: Scene) -> Pass:
     return Pass(access.door_jwt, access.door_seed)
 
 
-def _knocking(name: str, verb: str, *bodies: object, by_door: bool = True) -> Attempt:
+def asking(scene: Scene, fields: dict[str, Any]) -> bytes:
+    """Any request for a login, signed by its own door key as it should be."""
+    text = json.dumps({"mesh": scene.mesh, **fields})
+    door = UserKey.from_seed(scene.contractor.access().door_seed)
+    sig = door.sign(signing.pae(knocking.LOGIN_TYPE, text.encode())).hex()
+    return json.dumps({"request": text, "sig": sig}).encode()
+
+
+def _knocking(name: str, verb: str, *bodies: bytes | dict[str, Any]) -> Attempt:
     async def act(scene: Scene) -> Held:
-        line = await scene.enter(held=_door(scene)) if by_door else scene.line
+        line = await scene.enter(held=_door(scene))
         told = ""
         for body in bodies:
-            text = body if isinstance(body, bytes) else json.dumps(body).encode()
+            text = body if isinstance(body, bytes) else asking(scene, body)
             answer = await knock(scene, line, verb, text)
             if not answer.get("refusal"):
                 raise Breach(f"to {text[:80]!r} the gate said {list(answer)}")
@@ -165,6 +174,24 @@ _MADE_UP: Final = {
     "request": json.dumps({"mesh": "x", "ticket": "0" * 16, "secret": "x"}),
     "sig": "00" * 64,
 }
+
+
+async def _join_by_guess(scene: Scene) -> Held:
+    """With the login of a real ticket, and everything else made up."""
+    ticket = hosting.invite(scene.owner_home, msgspec.structs.replace(_TERMS, alias="guesser"))
+    answers = [
+        await _knock_with(scene, msgspec.structs.replace(ticket, **{name: "0" * 16}))
+        for name in ("id", "secret")
+    ]
+    line = await scene.enter(held=Pass(ticket.jwt, ticket.user_seed))
+    answers += [
+        await knock(scene, line, "join", json.dumps(body).encode()) for body in (_MADE_UP, {})
+    ]
+    if not all(answer.get("refusal") for answer in answers):
+        raise Breach(f"the gate said {answers}")
+    return Held("gate", answers[0]["refusal"]["message"])
+
+
 _AT_THE_GATE: Final = [
     _knocking(
         "ask for the victim's queues", "login", {"kinds": [BUILD]}, {"kinds": [RENDER, BUILD]}
@@ -179,9 +206,8 @@ _AT_THE_GATE: Final = [
         {"kinds": [f"render.k{n}" for n in range(200)]},
     ),
     _knocking("ask in words the gate does not know", "login", b"", b"[]", b"\xff", {"scope": 1}),
-    _knocking("ask the gate for something else", "admit", {}),
-    _knocking("join with a ticket that it made up", "join", _MADE_UP, {}),
-    _knocking("ask for a login without its door key", "login", {}, by_door=False),
+    Attempt("join with a ticket that it made up", _join_by_guess),
+    publishing("ask for a login without its door key", "apb.<m>.gate.<me>.login", b"{}"),
     _at_the_door("write on its kind", f"ap.<m>.job.{RENDER}.<id>"),
     _at_the_door("read its kind", f"$JS.API.DIRECT.GET.<stream>.ap.<m>.job.{RENDER}.<id>"),
     _at_the_door("read at the gate", "apg.<m>.<me>.get"),

@@ -86,8 +86,16 @@ _TARGETS: Final = [
         "apb.<m>.inbox.<victim>.1",
         heard="where it listens is not to be guessed",
     ),
-    _answering_on("at the gate, as the victim's login", "apb.<m>.gate.<door>.login"),
-    _answering_on("at the gate, as the victim's read", "apg.<m>.<victim>.get"),
+    _answering_on(
+        "at the gate, as the victim's login",
+        "apb.<m>.gate.<door>.login",
+        heard="a delivery is no request, and requests for logins are signed",
+    ),
+    _answering_on(
+        "at the gate, as the victim's read",
+        "apg.<m>.<victim>.get",
+        heard="a delivery is no request, and answers go to the victim's own inbox",
+    ),
     _answering_on(
         "as a live control op", "apr.<m>.ctl.rules", heard="live records are hints: the log is read"
     ),

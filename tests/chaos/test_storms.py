@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from bench import latency
-from chaos import drain, hostile, partition, workers
+from chaos import drain, hostile, hostile_reader, partition, workers
 from chaos.workers import Storm
 
 pytestmark = [pytest.mark.nats, pytest.mark.slow, pytest.mark.timeout(120)]
@@ -84,6 +84,30 @@ HELD_OFF = {"jobs": 3, "lost": 0, "accepted_twice": 0, "delayed_max_s": 9.0, "bo
 def test_a_hostile_worker_that_achieved_anything_does_not_pass(change):
     assert hostile.holds(HELD_OFF)
     assert not hostile.holds({**HELD_OFF, **change})
+
+
+async def test_a_member_that_may_only_read_stops_nobody():
+    """How much later jobs are is measured by the command; this is too short for numbers."""
+    plan = hostile_reader.Plan(flood_s=0.1, beside_s=0.1, rounds=1)
+    said = await hostile_reader.trial(plan)
+    assert hostile_reader.holds({**said, "latency_ratio": 1.0}), said
+    assert said["sent"] > 10_000
+    assert said["jobs"] >= len(said["floods"]) * 2
+
+
+UNHARMED = {
+    "lost": 0,
+    "accepted_twice": 0,
+    "latency_ratio": 2.0,
+    "node_mb_growth": 50.0,
+    "revoked_s": 5.0,
+}
+
+
+@pytest.mark.parametrize("name", UNHARMED)
+def test_a_reader_that_achieved_anything_does_not_pass(name):
+    assert hostile_reader.holds(UNHARMED)
+    assert not hostile_reader.holds({**UNHARMED, name: UNHARMED[name] + 0.1})
 
 
 async def test_latency_is_measured_from_the_call_to_the_handlers_first_line():

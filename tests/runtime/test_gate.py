@@ -123,8 +123,11 @@ class GateUnderTest:
         return await self.knock(knocking.join_subject(holder), payload)
 
     async def login(self, *kinds: str, door: str = "D1") -> knocking.Login:
-        payload = msgspec.json.encode(knocking.LoginRequest(kinds=kinds))
-        return await self.knock(knocking.login_subject(door), payload)
+        return await self.knock(knocking.login_subject(door), self.asking(*kinds, door=door))
+
+    def asking(self, *kinds: str, door: str = "D1", signed_by: str = "") -> bytes:
+        request = knocking.LoginRequest(mesh=self.mesh.mesh, kinds=kinds)
+        return knocking.sign_login(request, by(signed_by or door))
 
     async def revoke_all(self, node: str) -> None:
         peer = self.owner.peer
@@ -269,7 +272,7 @@ async def test_one_caller_cannot_keep_the_gate_from_others(tmp_path):
         await at.join(SeedKeyring(bytes(32)), at.invite(2, other), "T2", user="U2", door="D2")
         at.wall.may_go_on.clear()
         bus = (await at.mesh.station()).engine.bus
-        payload = msgspec.json.encode(knocking.LoginRequest(kinds=("render.frame",)))
+        payload = at.asking("render.frame")
         for _ in range(100):
             await bus.publish(knocking.login_subject("D1"), payload, reply="inbox.nobody.1")
         assert await asyncio.wait_for(at.login(door="D2"), 2)
@@ -367,8 +370,24 @@ async def test_a_new_grant_widens_the_next_login_and_ends_nothing(tmp_path):
         assert "U1" not in at.wall.expelled
 
 
-def test_a_request_that_is_no_request_is_malformed():
+async def test_nobody_asks_for_a_login_in_anothers_name(tmp_path):
+    async with a_gate(tmp_path) as at, at.running():
+        await at.join(a_key(), at.invite())
+        forged = at.asking("render.frame", signed_by="D2")
+        for payload in (forged, forged.replace(b"D2 signed ".hex().encode(), b"zz")):
+            with pytest.raises(Rejected, match="not signed by the door key"):
+                await at.knock(knocking.login_subject("D1"), payload)
+        elsewhere = knocking.LoginRequest(mesh="elsewhere", kinds=())
+        signed = knocking.sign_login(elsewhere, by("D1"))
+        with pytest.raises(Rejected, match="another mesh"):
+            await at.knock(knocking.login_subject("D1"), signed)
+        assert at.wall.queues == []
+
+
+async def test_a_request_that_is_no_request_is_malformed():
+    is_signed_by = RecordingWall().is_signed_by
     with pytest.raises(Malformed):
-        knocking.open_login(b'{"kinds": [1]}')
-    with pytest.raises(Malformed):
-        knocking.open_login(msgspec.json.encode({"kinds": ["a"] * 300}))
+        knocking.open_login(b'{"kinds": [1]}', "D1", is_signed_by)
+    many = knocking.LoginRequest(mesh="m", kinds=("a",) * 300)
+    with pytest.raises(Malformed, match="300 kinds"):
+        knocking.open_login(knocking.sign_login(many, by("D1")), "D1", is_signed_by)

@@ -157,10 +157,12 @@ async def fresh_access(home: Home, kinds: Sequence[str]) -> Access:
 
 async def log_in(home: Home, access: Access, kinds: Sequence[str]) -> Access:
     """Ask the gate for a login and keep it."""
-    from antiphon.engines.nats import NatsEngine, client_context
+    from antiphon.engines.nats import NatsEngine, UserKey, client_context
 
     described = home.mesh()
-    request = knocking.LoginRequest(kinds=tuple(kind for kind in kinds if is_kind(kind)))
+    wanted = tuple(kind for kind in kinds if is_kind(kind))
+    request = knocking.LoginRequest(mesh=described.mesh, kinds=wanted)
+    signed = knocking.sign_login(request, UserKey.from_seed(access.door_seed).sign)
     door = await NatsEngine.connect(
         described.engine,
         described.mesh,
@@ -169,9 +171,7 @@ async def log_in(home: Home, access: Access, kinds: Sequence[str]) -> Access:
         tls=client_context(described.ca) if described.ca else None,
     )
     try:
-        login = await knocking.ask(
-            door.bus, knocking.login_subject(access.door), msgspec.json.encode(request)
-        )
+        login = await knocking.ask(door.bus, knocking.login_subject(access.door), signed)
     finally:
         await door.close()
     renewed = msgspec.structs.replace(access, jwt=login.jwt, scope=login.scope, kinds=login.kinds)

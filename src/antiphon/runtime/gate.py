@@ -261,7 +261,10 @@ class Gate:
     async def _decide(self, user: str, what: str, payload: bytes) -> knocking.Login:
         if what == "join":
             return await self._join(user, knocking.open_join(payload, self._wall.is_signed_by))
-        return await self._login(user, knocking.open_login(payload))
+        request = knocking.open_login(payload, user, self._wall.is_signed_by)
+        if request.mesh != self._peer.mesh:
+            raise Rejected("this request is for another mesh", reason="mesh")
+        return await self._login(user, request)
 
     async def _join(self, ticket_user: str, request: knocking.JoinRequest) -> knocking.Login:
         """Use up a ticket, have the owner delegate, and give the first login."""

@@ -1,8 +1,9 @@
 """What is said at the gate: asking to join, and asking for a new login.
 
-Requests travel on the bus, on a subject on which only the asking engine user may publish, so the
-gate knows who asks. A request to join is also signed by the machine's new key: it proves that the
-key which the owner is about to delegate to is really there.
+Requests travel on the bus, on a subject on which only the asking engine user may publish. But a
+member can have the server send something there as an answer to itself, so a request is also signed:
+one for a login by the door key whose subject it is, one to join by all keys that it names, which
+proves that the key to which the owner is about to delegate is really there.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from antiphon.errors import AntiphonError, Malformed, Rejected, Unavailable
 if TYPE_CHECKING:
     from antiphon.ports import Bus, Keyring
 
+LOGIN_TYPE: Final = "application/vnd.antiphon.login+json"
 JOIN_TYPE: Final = "application/vnd.antiphon.join+json"
 ANSWER_WITHIN_S: Final = 10.0
 MAX_ANSWER_BYTES: Final = 256 * 1024
@@ -51,6 +53,7 @@ class JoinRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class LoginRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A member asks for a login that admits the queues of these kinds."""
 
+    mesh: str
     kinds: tuple[str, ...] = ()
 
 
@@ -80,6 +83,11 @@ class Answer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     login: Login | None = None
     refusal: Refusal | None = None
+
+
+class _SignedLogin(Struct, frozen=True, forbid_unknown_fields=True):
+    request: str
+    sig: str
 
 
 class _Signed(Struct, frozen=True, forbid_unknown_fields=True):
@@ -130,9 +138,26 @@ def open_join(payload: bytes, is_signed_by: Callable[[str, bytes, bytes], bool])
     return request
 
 
-def open_login(payload: bytes) -> LoginRequest:
-    """A request for a login, within bounds."""
-    request = _decoded(payload, LoginRequest)
+def sign_login(request: LoginRequest, door: Sign) -> bytes:
+    """The request with the door key's signature."""
+    text = msgspec.json.encode(request)
+    sig = door(signing.pae(LOGIN_TYPE, text)).hex()
+    return msgspec.json.encode(_SignedLogin(text.decode(), sig))
+
+
+def open_login(
+    payload: bytes, door: str, is_signed_by: Callable[[str, bytes, bytes], bool]
+) -> LoginRequest:
+    """A request for a login, within bounds and signed by this door key; or `Malformed`."""
+    signed = _decoded(payload, _SignedLogin)
+    text = signed.request.encode()
+    request = _decoded(text, LoginRequest)
+    try:
+        is_signed = is_signed_by(door, signing.pae(LOGIN_TYPE, text), bytes.fromhex(signed.sig))
+    except ValueError:
+        is_signed = False
+    if not is_signed:
+        raise Malformed("the request is not signed by the door key", reason="signature")
     if len(request.kinds) > MAX_KINDS:
         raise Malformed(f"a login for {len(request.kinds)} kinds; up to {MAX_KINDS}")
     return request

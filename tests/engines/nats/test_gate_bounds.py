@@ -5,11 +5,13 @@ import json
 
 import pytest
 
+from antiphon.core import subjects
 from antiphon.core.scope import EVERYTHING, Scope
-from antiphon.engines.nats import Gatehouse, gatehouse, readings, wire
+from antiphon.engines.nats import Gatehouse, Hearing, gatehouse, readings, wire
+from antiphon.engines.nats.hearing import Service
 from antiphon.engines.nats.scoped_records import READS_AT_ONCE
 from antiphon.errors import EngineDenied, Misconfigured, Unavailable
-from antiphon.testing.engine_suite.harness import seqs
+from antiphon.testing.engine_suite.harness import job_id, seqs
 from tests.engines.nats.harness import sever, until
 from tests.engines.nats.scoped_mesh import IN_RENDER, MEMBER, STRANGER, numbers, raw, scoped_mesh
 
@@ -211,3 +213,22 @@ async def test_the_next_record_is_the_next_even_if_it_comes_while_the_parts_are_
             assert wire.read_trailer(header).seq == 14
         else:
             assert json.loads(payload)["message"]["seq"] == 14
+
+
+async def test_what_the_server_delivers_to_a_gates_subject_is_no_request():
+    """A publisher names the place of an answer, and a delivery comes under the record's subject."""
+    async with scoped_mesh("render.>") as here:
+        heard = []
+        connection = here.owner.log.connection
+        hearing = Hearing(connection, here.mesh, [MEMBER])
+        stop = hearing.serve(Service("blob", lambda *message: heard.append(message), 8))
+        calls = subjects.calls_of(here.mesh, 1, "render.video", below=False)
+        async with here.owner.log.work(calls, name="render=video=1"):
+            await here.put(f"call.1.render.video.{job_id(77)}", b"planted")
+            target = f"apg.{here.mesh}.{MEMBER}.blob".encode()
+            pull = f"$JS.API.CONSUMER.MSG.NEXT.{here.owner.log.stream}.render=video=1"
+            connection.send(wire.pub(pull.encode(), b'{"batch":5,"no_wait":true}', target))
+            connection.send(wire.pub(target, b"a real one", b"_I.x"))
+            await until(lambda: any(payload == b"a real one" for _, _, payload, _ in heard))
+        assert not any(payload == b"planted" for _, _, payload, _ in heard)
+        stop()

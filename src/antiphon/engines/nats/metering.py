@@ -19,6 +19,7 @@ import secrets
 from collections.abc import Callable
 from typing import Final
 
+from antiphon.core.subjects import matches
 from antiphon.engines.nats import wire
 from antiphon.engines.nats.connection import Connection
 from antiphon.engines.nats.listeners import Listener
@@ -91,6 +92,8 @@ class MeteredListener:
             self._listener = None
 
     def _on_message(self, subject: bytes, reply: bytes, payload: bytes, header: bytes) -> None:
+        if not matches(self._subject, wire.read_subject(subject)):
+            return  # a delivery, which the server sends to any place and under its own subject
         if self._listener is None:
             self._refuse(subject, reply, payload, header)
             return
