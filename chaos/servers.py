@@ -12,7 +12,7 @@ import secrets
 import socket
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -47,12 +47,16 @@ class ClusterServer(LocalServer):
 
 
 def free_ports(count: int) -> list[int]:
-    """Loopback ports that nobody listens on right now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    """Loopback ports that nobody listens on right now.
+
+    Below those that systems give out by themselves, or one could be gone before it is used.
+    """
+    found: list[int] = []
+    while len(found) < count:
+        port = 20_000 + secrets.randbelow(12_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            found.append(port)
+    return found
 
 
 @asynccontextmanager

@@ -190,9 +190,9 @@ class Shell:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
+    """Whether a process runs; a zombie does not, and one that has just begun does."""
     try:
-        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
 

@@ -22,7 +22,7 @@ def here(tmp_path_factory):
         for kind, granted in (("build", ()), ("fetch", ("--network",))):
             ticket = here.run("invite", "--can", "claim", "--kind", kind, *granted).out.strip()
             there = Shell(tmp_path_factory.mktemp(kind))
-            words = ("join", ticket, "--commands", kind, "--network", "--json")
+            words = ("join", ticket, "--alias", kind, "--commands", kind, "--network", "--json")
             stack.enter_context(there.start(*words)).line("ready")
         yield here
 

@@ -1,7 +1,6 @@
 """Three servers, three copies: reads that must not lag, and a leader that dies."""
 
 import asyncio
-import socket
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
@@ -10,6 +9,7 @@ from antiphon.engines.nats import LocalServer, NatsEngine
 from antiphon.engines.nats.streams import Streams, log_name
 from antiphon.errors import AntiphonError, IdTaken, LostRace
 from antiphon.testing.engine_suite.harness import collect, new_mesh, persist, seqs, soon, whole_lane
+from chaos.servers import free_ports
 from tests.engines.nats.harness import until
 
 pytestmark = [pytest.mark.nats, pytest.mark.slow, pytest.mark.timeout(120)]
@@ -30,14 +30,6 @@ class Member(LocalServer):
             super()._config()
             + f'cluster {{ name: three, listen: "127.0.0.1:{here}", routes: [{routes}] }}\n'
         )
-
-
-def free_ports(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 @asynccontextmanager
