@@ -279,6 +279,7 @@ class Gate:
             raise Rejected(f"the mesh has {MAX_MEMBERS} members already", reason="members")
         now_s = self._now_s()
         async with self._joining:
+            await self._peer.sync_control()  # a name may have become free a moment ago
             invitation = self._tickets.find(request.ticket, request.secret, now_s=now_s)
             if invitation.user != ticket_user:
                 raise Rejected("this ticket belongs to another login", reason="ticket")
