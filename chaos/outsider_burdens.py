@@ -26,7 +26,6 @@ from chaos.outsider_blobs import others_blob
 from chaos.outsider_forgeries import Forger, Signed, a_claim, grants_of, now_ms
 from chaos.outsider_headers import own, stored
 from chaos.outsider_line import Line, frame, header
-from chaos.outsider_logins import GONE_WITHIN_S
 from chaos.outsider_scene import RENDER, Breach, Scene
 
 _HELD_OFF_S: Final = 5.0
@@ -67,7 +66,7 @@ async def _take_ids(scene: Scene) -> Held:
         async with authority.with_authority(scene.owner_home.path) as mesh:
             begun = time.monotonic()
             await asyncio.wait_for(authority.revoke(mesh, home.access().alias), _HELD_OFF_S)
-        await asyncio.wait_for(line.ended.wait(), GONE_WITHIN_S)
+        await asyncio.wait_for(line.ended.wait(), _HELD_OFF_S)
     except TimeoutError as late:
         raise Breach("the owner could not take its grant back") from late
     finally:

@@ -28,7 +28,7 @@ from chaos.outsider_attempt import Attempt, Held
 from chaos.outsider_forgeries import Forger, grants_of, tail_of
 from chaos.outsider_headers import own
 from chaos.outsider_line import Line, Pass, frame, header
-from chaos.outsider_logins import GONE_WITHIN_S, asking, knock
+from chaos.outsider_logins import asking, knock
 from chaos.outsider_scene import PATIENCE_S, Breach, Scene
 
 _BURST: Final = 50
@@ -336,7 +336,7 @@ async def _hold_off_revocation(scene: Scene) -> Held:
         async with authority.with_authority(scene.owner_home.path) as mesh:
             begun = time.monotonic()
             await asyncio.wait_for(authority.revoke(mesh, alias), _HELD_OFF_S)
-        await asyncio.wait_for(line.ended.wait(), GONE_WITHIN_S)
+        await asyncio.wait_for(line.ended.wait(), _HELD_OFF_S)
     except TimeoutError as late:
         raise Breach("the owner could not take its grant back") from late
     finally:

@@ -43,6 +43,7 @@ LONGEST_PAUSE: Final = 6
 
 TRIES_WITH_NEW_LOGIN: Final = 20
 """About half a minute."""
+LOOKS_FOR_SCOPE: Final = 4
 TELL_EVERY_S: Final = 2.0
 """How often a node that has much to catch up with says how far it is."""
 
@@ -86,9 +87,21 @@ class FullNode:
         while True:
             following = log.follow(self.applied)
             if log.reads == self.replica.reads:
-                async with following as batches:
-                    await self._catch_up(batches, goal)
+                try:
+                    async with following as batches:
+                        await self._catch_up(batches, goal)
+                except EngineDenied:
+                    # The server may say so before the new login does.
+                    if not await self._has_another_scope():
+                        raise
             goal = await self._begin_again()
+
+    async def _has_another_scope(self) -> bool:
+        for attempt in range(LOOKS_FOR_SCOPE):
+            if self.peer.log.reads != self.replica.reads:
+                return True
+            await self.peer.pause(attempt)
+        return False
 
     async def _begin(self) -> int:
         """Go on from the replica, or begin it anew; the sequence up to which there is to read."""
