@@ -335,8 +335,9 @@ async def _hold_off_revocation(scene: Scene) -> Held:
         await asyncio.sleep(0.2)
         async with authority.with_authority(scene.owner_home.path) as mesh:
             begun = time.monotonic()
-            await asyncio.wait_for(authority.revoke(mesh, alias), _HELD_OFF_S)
-        await asyncio.wait_for(line.ended.wait(), _HELD_OFF_S)
+            async with asyncio.timeout(_HELD_OFF_S):
+                await authority.revoke(mesh, alias)
+                await line.ended.wait()
     except TimeoutError as late:
         raise Breach("the owner could not take its grant back") from late
     finally:

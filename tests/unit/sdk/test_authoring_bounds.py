@@ -16,7 +16,7 @@ from antiphon.sdk.authoring import MAX_BYTES, read_manifest
 from tests.unit.core.strategies import THOROUGH, manifests
 
 SIZE = MAX_BYTES - 64
-SOON_S = 0.25  # a third of that on a quiet machine; what these guard against takes minutes
+SOON_S = 0.25  # the slowest took 0.10 s on a quiet machine
 
 
 def lines(pattern, count):
