@@ -29,7 +29,7 @@ from antiphon import assembly
 from antiphon.assembly import hosting
 from antiphon.core import codec, manifest, ops, selection, signing, subjects
 from antiphon.core.manifest import job_id
-from antiphon.core.rules import PROTOCOL, Rules
+from antiphon.core.rules import Rules
 from antiphon.core.selection import Candidate, Need
 from antiphon.ports import Record
 from antiphon.runtime.handlers import call_text
@@ -51,7 +51,7 @@ LIVE_WORKERS = 4
 CALLS_EACH_S = 0.15
 SLACK_MS = 1_000
 """What a busy machine may add to a claim."""
-RULES = Rules(protocol=PROTOCOL, authority="open", selection=((KIND, "rendezvous"),))
+RULES = Rules(authority="open", selection=((KIND, "rendezvous"),))
 
 
 # --- computed ---------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from antiphon import assembly
 from antiphon.core import manifest, ops, subjects
-from antiphon.core.rules import PROTOCOL, Rules
+from antiphon.core.rules import Rules
 from antiphon.engines.nats import LocalServer
 from antiphon.engines.nats.server_config import Sync
 from antiphon.runtime import client
@@ -40,7 +40,7 @@ IDLE_S: Final = 0.01
 """Between two jobs: the worker is idle again."""
 BARE_BYTES: Final = 600
 """What a schedule weighs, signature block included."""
-RULES: Final = Rules(protocol=PROTOCOL, authority="open")
+RULES: Final = Rules(authority="open")
 
 
 class Ground(Struct, frozen=True):

@@ -24,7 +24,7 @@ from pathlib import Path
 from antiphon import assembly
 from antiphon.assembly import hosting
 from antiphon.core import manifest, ops, subjects
-from antiphon.core.rules import PROTOCOL, Rules
+from antiphon.core.rules import Rules
 from antiphon.ports import Record
 from antiphon.runtime.author import Draft
 from antiphon.runtime.handlers import call_text
@@ -38,7 +38,7 @@ SLOTS = 384
 SUBMIT_WINDOW = 256
 LATENCY_RATE_PER_S = 100
 
-RULES = Rules(protocol=PROTOCOL, authority="open")
+RULES = Rules(authority="open")
 
 
 def schedule(peer: Peer, number: int) -> Draft:

@@ -26,7 +26,7 @@ from msgspec import Struct
 from antiphon import assembly, telemetry
 from antiphon.assembly import hosting
 from antiphon.core import manifest, ops
-from antiphon.core.rules import PROTOCOL, Rules
+from antiphon.core.rules import Rules
 from antiphon.runtime import client
 from antiphon.runtime.handlers import call_text
 from antiphon.runtime.home import Home
@@ -37,7 +37,7 @@ from chaos.hearing import heard
 from chaos.reckoning import Reckoner, reckon
 from chaos.witness import Reader, Tally
 
-RULES: Final = Rules(protocol=PROTOCOL, authority="open")
+RULES: Final = Rules(authority="open")
 KINDS: Final = ("drain.await",) * 4 + ("drain.block",)
 SHORT_MS: Final = 1_000
 LONG_MS: Final = 20_000

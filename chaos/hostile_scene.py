@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from antiphon import assembly
 from antiphon.assembly import Station
-from antiphon.core.rules import PROTOCOL, Rules
+from antiphon.core.rules import Rules
 from antiphon.core.terms import Terms
 from antiphon.runtime.handlers import Handlers
 from antiphon.runtime.home import Home
@@ -30,7 +30,6 @@ KIND: Final = "render.frame"
 WORK_S: Final = 0.05
 SLOTS: Final = 8
 RULES: Final = Rules(
-    protocol=PROTOCOL,
     max_drift_ms=500,
     lease_min_ms=1_000,
     lease_ms=1_000,

@@ -26,7 +26,7 @@ from msgspec import Struct
 from antiphon.assembly.logins import log_in
 from antiphon.core.ids import digest
 from antiphon.core.reasons import Reason
-from antiphon.core.rules import PROTOCOL, Rules
+from antiphon.core.rules import Rules
 from antiphon.core.terms import Terms
 from antiphon.errors import AntiphonError
 from antiphon.ports import Record
@@ -41,7 +41,7 @@ from chaos.outsider_line import Line
 BUILD: Final = "build.image"
 RENDER: Final = "render.video"
 SECRET: Final = "secret.plan"  # noqa: S105 - a kind
-RULES: Final = Rules(protocol=PROTOCOL, offer_after_ms=1_500)
+RULES: Final = Rules(offer_after_ms=1_500)
 """Announcements that somebody made away with are repeated while the run can wait for it."""
 WORK_S: Final = 8.0
 """How long a job of the victim's may take, floods and all."""

@@ -27,7 +27,7 @@ from antiphon import assembly
 from antiphon.assembly import hosting
 from antiphon.core import manifest, ops
 from antiphon.core.reasons import Reason
-from antiphon.core.rules import PROTOCOL, Rules
+from antiphon.core.rules import Rules
 from antiphon.runtime import client
 from antiphon.runtime.handlers import call_text
 from antiphon.runtime.home import Home
@@ -36,7 +36,6 @@ from chaos.hearing import heard
 from chaos.slow_worker import KIND
 
 RULES = Rules(
-    protocol=PROTOCOL,
     authority="open",
     max_drift_ms=500,
     lease_min_ms=1_000,

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from antiphon.core import manifest, ops, proof, terms
 from antiphon.core.grants import token_of
-from antiphon.core.rules import PROTOCOL, Rules
+from antiphon.core.rules import Rules
 from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.runtime import founding
 from antiphon.runtime.author import Author, NoMark
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 KIND = "chaos.tamper"
 LEASE_MS = 200
 RULES = Rules(
-    protocol=PROTOCOL,
     max_drift_ms=100,
     lease_min_ms=LEASE_MS,
     lease_ms=LEASE_MS,

@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from antiphon import assembly, telemetry
 from antiphon.core import manifest, ops
-from antiphon.core.rules import PROTOCOL, Rules
+from antiphon.core.rules import Rules
 from antiphon.engines.nats import LocalServer
 from antiphon.errors import AntiphonError
 from antiphon.runtime import client
@@ -41,7 +41,6 @@ from chaos.servers import found, running_servers
 from chaos.worker_process import KINDS, Orders
 
 RULES: Final = Rules(
-    protocol=PROTOCOL,
     authority="open",
     max_drift_ms=500,
     lease_min_ms=1_000,

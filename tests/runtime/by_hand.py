@@ -24,6 +24,17 @@ async def called(peer: Peer, kind: str, *, inputs: tuple[ops.Output, ...] = ()) 
     return await client.call(peer, ops.ScheduleBody(kind=kind, manifest=content))
 
 
+def proved(worker: Peer, body: ops.CompleteBody, content: manifest.Manifest) -> ops.CompleteBody:
+    """A completion with the proof of a short run that begins now."""
+    run = Run(
+        manifest=content,
+        started=worker.author.now(),
+        usage=proof.Usage(wall_ms=1),
+        runner=python_runner(),
+    )
+    return prove(worker, body, run)
+
+
 async def completed(
     caller: Peer, worker: Peer, kind: str, *outputs: ops.Output, **fields: Any
 ) -> client.Called:
@@ -46,13 +57,8 @@ async def completed(
         outputs=outputs,
         exit=0,
     )
-    run = Run(
-        manifest=schedule.op.body.manifest,
-        started=worker.author.now(),
-        usage=proof.Usage(wall_ms=1),
-        runner=python_runner(),
-    )
-    done = worker.author.draft(ops.JobComplete, prove(worker, body, run), prev=seq)
+    body = proved(worker, body, schedule.op.body.manifest)
+    done = worker.author.draft(ops.JobComplete, body, prev=seq)
     ended = await worker.commit(done)
     view = await worker.read_lane(kind, job.job, at_least=ended)
     assert view.lane.job is not None

@@ -9,7 +9,7 @@ import pytest
 
 from antiphon import assembly
 from antiphon.core import manifest, ops
-from antiphon.core.rules import PROTOCOL, Rules
+from antiphon.core.rules import Rules
 from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.engines.nats import LocalServer, NatsEngine
 from antiphon.runtime import client, founding
@@ -25,7 +25,6 @@ from antiphon.testing.local_server import shared_server
 
 KIND = "test.work"
 QUICK = Rules(
-    protocol=PROTOCOL,
     authority="open",
     max_drift_ms=100,
     lease_min_ms=200,

@@ -6,16 +6,14 @@ import pytest
 
 from antiphon.core import ops
 from antiphon.core.grants import token_of
-from antiphon.core.rules import PROTOCOL, Rules
+from antiphon.core.rules import Rules
 from antiphon.core.ucan import Payload, Policy
 from antiphon.errors import Rejected
 from antiphon.runtime import client
 from antiphon.runtime.peer import commit_control
 from tests.runtime.meshes import KIND, a_mesh, call, on_both_engines, ops_on_lane
 
-CLOSED = Rules(
-    protocol=PROTOCOL, max_drift_ms=100, lease_min_ms=200, lease_ms=20_000, offer_after_ms=500
-)
+CLOSED = Rules(max_drift_ms=100, lease_min_ms=200, lease_ms=20_000, offer_after_ms=500)
 
 
 class Rights:

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from antiphon import JobContext
-from antiphon.core.rules import PROTOCOL, Rules
+from antiphon.core.rules import Rules
 from antiphon.runtime import client
 from antiphon.runtime.handlers import Handling
 from tests.runtime import spawned
 from tests.runtime.meshes import KIND, a_mesh, call, eventually, on_both_engines
 from tests.runtime.test_processes import is_alive
 
-RULES = Rules(protocol=PROTOCOL, authority="open")
+RULES = Rules(authority="open")
 """Leases of thirty seconds: nobody notices anything by a renewal here."""
 YOUNG_S, OLD_S = 0.0, 1.2
 """A job's lane is followed once it has run for a second."""

@@ -6,7 +6,7 @@ import pytest
 
 from antiphon.core import ops
 from antiphon.core.jobs import State
-from antiphon.core.rules import PROTOCOL, Rules
+from antiphon.core.rules import Rules
 from antiphon.runtime import client
 from antiphon.runtime.handlers import Handling
 from antiphon.runtime.host import SystemClock
@@ -105,7 +105,7 @@ async def test_of_two_runs_one_result_is_accepted_though_the_first_went_on():
 
 async def test_what_is_done_when_the_engine_goes_is_completed_within_the_lease():
     diary = Diary(lasts_s=0.05)
-    async with a_mesh("memory", Rules(protocol=PROTOCOL, authority="open")) as mesh:
+    async with a_mesh("memory", Rules(authority="open")) as mesh:
         caller, station = (await mesh.station()).peer, await mesh.station()
         await mesh.worker(diary.handle, station=station)
         called = await call(caller, 3)
@@ -133,7 +133,7 @@ class Sleeper(SystemClock):
 
 async def test_a_machine_that_slept_through_its_lease_stops_its_job_when_it_wakes():
     diary = Diary(lasts_s=60)
-    async with a_mesh("memory", Rules(protocol=PROTOCOL, authority="open")) as mesh:
+    async with a_mesh("memory", Rules(authority="open")) as mesh:
         caller = (await mesh.station()).peer
         mesh.wall = Sleeper()
         station = await mesh.station()

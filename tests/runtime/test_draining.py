@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from antiphon.core.rules import PROTOCOL, Rules
+from antiphon.core.rules import Rules
 from antiphon.runtime import client, serving
 from antiphon.runtime.handlers import Handling
 from antiphon.runtime.keys import SeedKeyring
@@ -14,7 +14,7 @@ from tests.runtime import spawned
 from tests.runtime.meshes import KIND, a_mesh, call, eventually, on_both_engines
 from tests.runtime.test_processes import is_alive
 
-RULES = Rules(protocol=PROTOCOL, authority="open")
+RULES = Rules(authority="open")
 """Leases of thirty seconds: whoever waited for one would be noticed."""
 
 

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from antiphon.core.ids import digest
 from antiphon.core.reasons import Reason
 from antiphon.core.rules import Rules
 from antiphon.errors import Rejected
@@ -164,12 +163,6 @@ async def test_what_cannot_be_evicted_is_said_before_anything_is_written(tmp_pat
         with pytest.raises(Rejected) as caught:
             await client.evict(kept.peer, KIND, open_job.job, f"blake3:{0:064x}")
         assert caught.value.reason == Reason.NOT_ENDED
-    async with a_mesh("memory", replace(QUICK, protocol=1)) as mesh:
-        kept = await kept_on(mesh, tmp_path)
-        job = await kept.job(await kept.store())
-        with pytest.raises(Rejected, match="knows no evictions"):
-            await client.evict(kept.peer, KIND, job.job, digest(BIG))
-        assert kept.evictions(job) == []
 
 
 def test_artifacts_are_kept_for_thirty_days_unless_the_rules_say_otherwise():

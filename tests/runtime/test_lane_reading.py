@@ -7,12 +7,12 @@ import pytest
 from antiphon.core import ops, subjects
 from antiphon.core.jobs import State
 from antiphon.core.reasons import Reason
-from antiphon.core.rules import PROTOCOL, Rules
+from antiphon.core.rules import Rules
 from antiphon.runtime import client
 from antiphon.runtime.lane_reading import LONG, REFUSED_KEPT
 from tests.runtime.meshes import KIND, a_mesh, call, on_both_engines
 
-OPEN = Rules(protocol=PROTOCOL, authority="open")
+OPEN = Rules(authority="open")
 SEVERAL_PAGES = 1_200
 MB = 1024 * 1024
 

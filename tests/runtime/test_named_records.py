@@ -8,12 +8,12 @@ from antiphon.core import ops
 from antiphon.core.grants import token_of
 from antiphon.core.ids import digest
 from antiphon.core.reasons import Reason
-from antiphon.core.rules import PROTOCOL, Rules
+from antiphon.core.rules import Rules
 from antiphon.core.terms import Terms, payloads
 from antiphon.runtime.peer import dep_of
 from tests.runtime.meshes import KIND, a_mesh, call, on_both_engines
 
-CLOSED = Rules(protocol=PROTOCOL, max_drift_ms=100)
+CLOSED = Rules(max_drift_ms=100)
 MANY = ops.MAX_DEPS
 
 

@@ -6,7 +6,6 @@ A call that only its author took for good would stay pending for ever.
 import asyncio
 from contextlib import AsyncExitStack
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 from antiphon import Mesh
 from antiphon.core import codec, manifest, ops
 from antiphon.core.reasons import Reason
-from antiphon.core.rules import PROTOCOL
 from antiphon.core.terms import Terms
 from antiphon.errors import Malformed, Rejected
 from antiphon.runtime import client
@@ -103,12 +101,11 @@ calls = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.parametrize("protocol", [1, PROTOCOL])
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(several=st.lists(calls, min_size=1, max_size=12))
-def test_what_its_author_accepts_a_full_and_a_light_reader_accept(protocol, several):
+def test_what_its_author_accepts_a_full_and_a_light_reader_accept(several):
     async def scene():
-        async with a_mesh("memory", msgspec.structs.replace(QUICK, protocol=protocol)) as mesh:
+        async with a_mesh("memory", QUICK) as mesh:
             author, light = (await mesh.station()).peer, (await mesh.station()).peer
             node = await mesh.node(caretaking=False)
             for n, given_call in enumerate(several):

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from antiphon.core.rules import PROTOCOL, Rules
+from antiphon.core.rules import Rules
 from antiphon.runtime.company import Company, Traits
 from antiphon.runtime.words import WORD_TYPE, Word, subject_of
 from tests.runtime.drawing import DRAWN, KIND, QUEUED, WINDOW_S, drawing
@@ -341,7 +341,6 @@ def test_a_liar_delays_a_job_by_a_bound_and_cannot_lose_it():
 @pytest.mark.req("G1", "G10", "P1")
 async def test_on_an_engine_of_either_sort_drawn_jobs_run_once_each(engine):
     rules = Rules(
-        protocol=PROTOCOL,
         authority="open",
         claim_window_ms=500,
         selection=(("test.work", "rendezvous"),),

@@ -3,7 +3,6 @@
 import asyncio
 import time
 
-import msgspec
 import pytest
 
 from antiphon.core import clock, ops
@@ -11,15 +10,14 @@ from antiphon.core.ids import digest
 from antiphon.runtime import client
 from antiphon.runtime.peer import commit_control
 from antiphon.runtime.roster import Roster
+from tests.runtime.by_hand import proved
 from tests.runtime.meshes import KIND, QUICK, a_mesh, call, eventually, on_both_engines
-
-WITHOUT_PROOFS = msgspec.structs.replace(QUICK, protocol=1)
 
 
 @on_both_engines
 @pytest.mark.req("M20")
 async def test_the_roster_answers_its_three_questions(engine):
-    async with a_mesh(engine, WITHOUT_PROOFS) as mesh:
+    async with a_mesh(engine, QUICK) as mesh:
         node = await mesh.node(caretaking=False)
         roster = Roster(node)
         caller, holder = (await mesh.station()).peer, (await mesh.station()).peer
@@ -56,7 +54,7 @@ async def test_the_roster_answers_its_three_questions(engine):
 @on_both_engines
 @pytest.mark.req("M30", "M4")
 async def test_a_worker_loop_needs_nothing_but_the_roster(engine):
-    async with a_mesh(engine, WITHOUT_PROOFS) as mesh:
+    async with a_mesh(engine, QUICK) as mesh:
         node = await mesh.node()
         roster, peer = Roster(node), node.peer
         caller = (await mesh.station()).peer
@@ -74,6 +72,8 @@ async def test_a_worker_loop_needs_nothing_but_the_roster(engine):
                 done = ops.CompleteBody(
                     kind=KIND, job=job.job, fence=fence, status="succeeded", outputs=(output,)
                 )
+                schedule = peer.open(node.replica.record(job.scheduled_seq).record).op
+                done = proved(peer, done, schedule.body.manifest)
                 await peer.commit(peer.author.draft(ops.JobComplete, done, prev=started))
 
         await node.reached(jobs[-1].seq)
@@ -88,7 +88,7 @@ async def test_a_worker_loop_needs_nothing_but_the_roster(engine):
 @on_both_engines
 @pytest.mark.req("S14")
 async def test_reads_are_local_and_quick_and_writes_come_back(engine):
-    async with a_mesh(engine, WITHOUT_PROOFS) as mesh:
+    async with a_mesh(engine, QUICK) as mesh:
         node = await mesh.node(caretaking=False)
         caller = (await mesh.station()).peer
         jobs = [await call(caller, number) for number in range(200)]

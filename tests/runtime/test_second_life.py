@@ -5,12 +5,12 @@ import pytest
 from antiphon import JobContext
 from antiphon.core import clock, ops, subjects
 from antiphon.core.jobs import State
-from antiphon.core.rules import PROTOCOL, Rules
+from antiphon.core.rules import Rules
 from antiphon.runtime import client
 from antiphon.runtime.keys import SeedKeyring
 from tests.runtime.meshes import KIND, a_mesh, call, on_both_engines
 
-LONG_LEASES = Rules(protocol=PROTOCOL, authority="open")
+LONG_LEASES = Rules(authority="open")
 
 
 async def held_by_the_dead(mesh, keyring, job):

@@ -19,6 +19,7 @@ from antiphon.core.grants import token_of
 from antiphon.core.manifest import Manifest, job_id
 from antiphon.core.ucan import Delegation, Payload, Policy, issue, seal_envelope
 from antiphon.runtime.keys import SeedKeyring
+from tests.runtime.by_hand import proved
 from tests.scenarios.script import NOBODY, NOTHING, Step, Story
 from tests.scenarios.stage import Stage, key_of
 
@@ -191,7 +192,8 @@ async def _about_job(step: Step, stage: Stage, names: Names) -> tuple[type[ops.A
         case "starts":
             return ops.JobStart, ops.StartBody(**on, fence=fence)
         case "completes":
-            return ops.JobComplete, ops.CompleteBody(**on, fence=fence, status="succeeded")
+            body = ops.CompleteBody(**on, fence=fence, status="succeeded")
+            return ops.JobComplete, proved(author, body, work.manifest)
         case "yields":
             return ops.JobYield, ops.YieldBody(**on, fence=fence, reason="drain")
         case "cancels":

@@ -94,9 +94,8 @@ def proof(history, carried, *, signer="w", **changes):
     ],
 )
 def test_a_result_whose_proof_says_something_else_or_is_somebody_elses(changes):
-    for protocol, given, broken in ((2, {}, set()), (2, changes, {"proved"}), (1, {}, {"proved"})):
+    for given, broken in (({}, set()), (changes, {"proved"})):
         history, fence = held()
-        history.ledger.rules["protocol"] = protocol
         shown = proof(history, fence, **given)
         history.add("complete", 20, fence=fence, status="succeeded", proof=shown)
         assert history.laws_broken == broken
@@ -104,7 +103,6 @@ def test_a_result_whose_proof_says_something_else_or_is_somebody_elses(changes):
 
 def test_a_result_without_a_proof():
     history, fence = held()
-    history.ledger.rules["protocol"] = 2
     history.add("complete", 20, fence=fence, status="succeeded")
     assert history.laws_broken == {"proved"}
 
@@ -183,16 +181,15 @@ def test_a_lease_that_is_too_short_or_too_long(lease_ms):
 
 
 def test_a_renewal_beyond_what_a_tenure_may_last():
-    for protocol, broken in ((1, set()), (2, {"bounded"})):
-        history = History()
-        history.ledger.rules |= {"protocol": protocol, "lease_max_ms": 20_000}
-        history.add("schedule", 0, by="s", manifest={"timeout": 1})
-        fence = history.add("claim", 10, lease_ms=LEASE_MS)
-        for at_ms in (8_000, 16_000):
-            history.add("claim", at_ms, lease_ms=LEASE_MS, fence=fence)
-        assert not history.laws_broken
-        history.add("claim", 21_011, lease_ms=LEASE_MS, fence=fence)
-        assert history.laws_broken == broken
+    history = History()
+    history.ledger.rules["lease_max_ms"] = 20_000
+    history.add("schedule", 0, by="s", manifest={"timeout": 1})
+    fence = history.add("claim", 10, lease_ms=LEASE_MS)
+    for at_ms in (8_000, 16_000):
+        history.add("claim", at_ms, lease_ms=LEASE_MS, fence=fence)
+    assert not history.laws_broken
+    history.add("claim", 21_011, lease_ms=LEASE_MS, fence=fence)
+    assert history.laws_broken == {"bounded"}
 
 
 def test_an_op_on_a_strange_subject():

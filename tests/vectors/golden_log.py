@@ -1,10 +1,11 @@
-"""Writes golden-log-v1.jsonl: a small log under protocol 1, with the verdict on every record.
+"""Writes golden-log-v1.jsonl: a small log of protocol 1, with the verdict on every record.
 
     .venv/bin/python -m tests.vectors.golden_log
 
 Keys and times are fixed and Ed25519 is deterministic, so the file never changes while the bytes,
-the order of the checks and the meaning of protocol 1 do not. If a change to the code changes this
-file, it changes the protocol: give it a new number, keep this file, and add another.
+the order of the checks and the meaning of the protocol do not. If a change to the code changes this
+file, it changes the protocol. Until the first release it is then written anew, and the change says
+which verdicts moved; from the first release on, the change gets a new number and a file of its own.
 
 The first line names the mesh and the digest of the state at the end; then one record per line.
 """
@@ -16,6 +17,7 @@ from antiphon.core import codec, ops, signing, subjects
 from antiphon.core.ids import did_of, digest
 from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER, sign_batch, sign_bytes
 from tests.unit.core.ledger import T0, Ledger, Reader, Story
+from tests.vectors import golden_log_closed
 
 PATH = Path(__file__).with_name("golden-log-v1.jsonl")
 DAY = 86_400_000
@@ -138,11 +140,11 @@ def tenure_story(ledger: Ledger) -> None:
     story.claim(CAROL, at=20_050, deps=(ledger.dep(1),))
     good = ops.Output(name="out", hash=digest(b"hi"), size=2, type="text/plain", text="hi")
     bad = ops.Output(name="out", hash=digest(b"hi"), size=3, text="hi")
-    proof = ops.DsseEnvelope(
+    junk = ops.DsseEnvelope(
         payload="e30=", payload_type="t", signatures=(ops.DsseSignature(keyid="", sig=""),)
     )
     story.complete(CAROL, outputs=(bad,), at=20_060)  # output
-    story.complete(CAROL, proof=proof, at=20_070)  # proof
+    story.complete(CAROL, proof=junk, at=20_070)  # proof
     story.complete(CAROL, outputs=(good,), at=20_080)
     story.complete(CAROL, outputs=(good,), at=20_090)  # finished
     story.claim(BOB, at=20_100)  # finished
@@ -182,28 +184,41 @@ def waiting_story(ledger: Ledger) -> None:
     old.schedule(how={"at": 50_400, "stamp": 50_401 + 30 * DAY})  # too_old
 
 
-def later_story(ledger: Ledger) -> None:
-    """What later protocols brought is no op here, wherever it lies and whoever signed it."""
+def stray_seal_story(ledger: Ledger) -> None:
+    """Seals that are none: of another log, on another subject, by another key, in other bytes."""
     body = ops.SealBody(upto=1, size=1, root="0" * 64)
     seal = ledger.draft(ops.MeshSeal, body, CAROL, at=50_500)
     text = seal.op_bytes
     call = subjects.call(ledger.mesh, 1, "render", Story(ledger, word="sealed").id)
     for payload, subject in [
-        (seal.payload, seal.subject),
-        (seal.payload, call),
-        (seal.payload, subjects.control(ledger.mesh, "rules")),
-        (sign_bytes(BOB, text), seal.subject),
-        (sign_bytes(CAROL, text.replace(b'"v":1', b'"v": 1')), seal.subject),
-        (sign_bytes(CAROL, text.replace(b'"upto":1', b'"upto":0')), seal.subject),
+        (seal.payload, seal.subject),  # seal
+        (seal.payload, call),  # subject
+        (seal.payload, subjects.control(ledger.mesh, "rules")),  # subject
+        (sign_bytes(BOB, text), seal.subject),  # signature
+        (sign_bytes(CAROL, text.replace(b'"v":1', b'"v": 1')), seal.subject),  # canonical
+        (sign_bytes(CAROL, text.replace(b'"upto":1', b'"upto":0')), seal.subject),  # malformed
     ]:
-        ledger.append(subject, payload, stamp=50_500)  # type
+        ledger.append(subject, payload, stamp=50_500)
 
 
-def written(ledger: Ledger, *, protocol: int) -> str:
-    """A log and its verdicts as the lines of a file."""
+STORIES = (
+    control_story,
+    byte_story,
+    tenure_story,
+    waiting_story,
+    stray_seal_story,
+    *golden_log_closed.STORIES,
+)
+
+
+def build() -> str:
+    """The whole file."""
+    ledger = Ledger(authority="chain")
+    for story in STORIES:
+        story(ledger)
     header = {
         "mesh": ledger.mesh,
-        "protocol": protocol,
+        "protocol": ledger.history.current.rules.protocol,
         "records": len(ledger.log),
         "state": state_digest(ledger.reader),
     }
@@ -218,14 +233,6 @@ def written(ledger: Ledger, *, protocol: int) -> str:
         for record, verdict in zip(ledger.log, ledger.verdicts, strict=True)
     ]
     return "".join(json.dumps(line, sort_keys=True) + "\n" for line in (header, *records))
-
-
-def build() -> str:
-    """The whole file."""
-    ledger = Ledger(authority="chain")
-    for part in (control_story, byte_story, tenure_story, waiting_story, later_story):
-        part(ledger)
-    return written(ledger, protocol=1)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from antiphon.assembly.stations import Station, place
-from antiphon.core.rules import PROTOCOL, Rules
+from antiphon.core.rules import Rules
 from antiphon.runtime import founding
 from antiphon.runtime.author import NoMark
 from antiphon.runtime.host import SystemClock, SystemEntropy
@@ -35,7 +35,7 @@ class MemoryMesh:
             self._clock,
             name=name,
             recovery=recovery.did,
-            rules=rules or Rules(protocol=PROTOCOL, authority="open"),
+            rules=rules or Rules(authority="open"),
         )
 
     @asynccontextmanager

@@ -207,7 +207,7 @@ class DsseEnvelope(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class CompleteBody(_OnJob, frozen=True):
-    """Ends a job. `proof` is required from protocol 2 on, and refused before."""
+    """Ends a job. The reducer refuses it without its proof."""
 
     fence: Fence
     status: Literal["succeeded", "failed"]

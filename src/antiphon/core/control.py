@@ -125,11 +125,6 @@ def outdated(mesh: str, protocol: int) -> Outdated:
     )
 
 
-def protocol_of(control: Control | None) -> int:
-    """The protocol in force; 0 before genesis."""
-    return control.rules.protocol if control is not None else 0
-
-
 def time_fault(control: Control, entry: Entry, hlc: tuple[int, int]) -> Reason | None:
     """Whether an op's own time is bearable next to its commit time."""
     wall_ms = hlc[0]

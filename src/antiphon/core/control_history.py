@@ -13,7 +13,7 @@ from bisect import bisect_right
 from msgspec.structs import replace
 
 from antiphon.core import ops
-from antiphon.core.control import Control, Rise, Standing, outdated, protocol_of, time_fault
+from antiphon.core.control import Control, Rise, Standing, outdated, time_fault
 from antiphon.core.control_verdicts import judge
 from antiphon.core.grants import Grants, open_token
 from antiphon.core.reasons import Reason
@@ -77,9 +77,8 @@ class ControlHistory:
             rise = Rise(activation.protocol, entry.commit_ms + NOTICE_MS, None)
             self._push(replace(current, since=entry.seq, owner_hlc=activation.hlc, rise=rise))
             return Reason.OK
-        fault = entry.fault_under(protocol_of(current))
-        if fault is not None:
-            return fault
+        if entry.fault is not None:
+            return entry.fault
         op = entry.op
         if isinstance(op, ops.MeshGenesis):
             return self._found(entry, op)
@@ -120,8 +119,7 @@ class ControlHistory:
             return Reason.GENESIS
         if current is None:
             return Reason.GENESIS
-        fault = entry.fault_under(protocol_of(current))
-        return fault or judge(current, entry, op, self.tail(entry.subject))
+        return judge(current, entry, op, self.tail(entry.subject))
 
     def _found(self, entry: Entry, op: ops.MeshGenesis) -> Reason:
         if self._states or op.mesh or op.prev or op.deps or op.auth:

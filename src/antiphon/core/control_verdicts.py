@@ -89,8 +89,6 @@ def _judge_evidence(control: Control, entry: Entry, body: ops.EvidenceBody) -> R
     one, two = (open_anywhere(control.mesh, text.encode()) for text in (body.first, body.second))
     if one.op is None or two.op is None or one.op_id == two.op_id:
         return Reason.PROOF
-    if any(shown.fault_under(control.rules.protocol) is not None for shown in (one, two)):
-        return Reason.PROOF  # an op of a later protocol is none here
     is_by_one = one.op.author == two.op.author == body.node
     if not is_by_one or one.op.hlc != two.op.hlc or body.node == control.owner:
         return Reason.PROOF

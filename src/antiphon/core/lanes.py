@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from antiphon.core import authority, ops, subjects
 from antiphon.core import deps as named_records
-from antiphon.core.control import Control, protocol_of, time_fault
+from antiphon.core.control import Control, time_fault
 from antiphon.core.deps import NO_DEPS, Dep
 from antiphon.core.jobs import HELD, Job
 from antiphon.core.reasons import Reason
@@ -100,11 +100,11 @@ def apply(
     """Judge one record of a lane. `deps` is what the log holds at the sequences `to_look_up`."""
     slot = slot_of(entry.subject)
     if slot is None:
-        return Outcome(entry.fault_under(protocol_of(control)) or Reason.SUBJECT, lane)
+        return Outcome(entry.fault or Reason.SUBJECT, lane)
     tails = lane.tails
     moved = cast("Tails", (*tails[:slot], entry.seq, *tails[slot + 1 :]))
     if control is None:
-        return Outcome(entry.fault_under(0) or Reason.GENESIS, Lane(moved, None))
+        return Outcome(entry.fault or Reason.GENESIS, Lane(moved, None))
     job = effective(control, lane.job, entry.seq)
     verdict = _judge(control, job, tails[slot], entry, deps)
     if isinstance(verdict, Job):
@@ -123,10 +123,8 @@ def effective(control: Control | None, job: Job | None, seq: int) -> Job | None:
 
 def _checked(control: Control, job: Job | None, before: int, entry: Entry) -> ops.JobOp | Reason:
     """The op, if nothing at hand speaks against it: bytes, time, predecessor, authority."""
-    if entry.fault is not None or entry.fault_first is not None:
-        found = entry.fault_under(control.rules.protocol)
-        if found is not None:
-            return found
+    if entry.fault is not None:
+        return entry.fault
     op = entry.op
     if op is None or not isinstance(op, ops.JOB_TYPES):
         return Reason.GENESIS

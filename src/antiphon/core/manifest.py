@@ -166,11 +166,6 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         word = self.command[0]
         return word[1:] if word.startswith("@") else None
 
-    @property
-    def asks(self) -> bool:
-        """Whether it has fields that are read from protocol 2 on only."""
-        return self.outputs is not UNSET or self.secrets is not UNSET or self.network is not UNSET
-
 
 def core_bytes(manifest: Manifest) -> bytes:
     """The canonical bytes that are hashed."""

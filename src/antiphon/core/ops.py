@@ -65,7 +65,6 @@ __all__ = [
     "MAX_AUTH",
     "MAX_DEPS",
     "TYPE_NAMES",
-    "TYPE_NAMES_FIRST",
     "VERSION",
     "AnyOp",
     "CancelBody",
@@ -126,7 +125,6 @@ __all__ = [
     "Wall",
     "YieldBody",
     "decoder",
-    "decoder_first",
     "key_of",
     "subject_of",
 ]
@@ -294,10 +292,17 @@ ControlOp = (
     | UcanDelegate
     | UcanRevoke
 )
-JobOpFirst = (
-    JobSchedule | JobOffer | JobClaim | JobStart | JobComplete | JobYield | JobExpire | JobCancel
+JobOp = (
+    JobSchedule
+    | JobOffer
+    | JobClaim
+    | JobStart
+    | JobComplete
+    | JobYield
+    | JobExpire
+    | JobCancel
+    | JobEvict
 )
-JobOp = JobOpFirst | JobEvict
 AnyOp = ControlOp | JobOp | MeshSeal
 
 CONTROL_TYPES: Final = (
@@ -311,7 +316,7 @@ CONTROL_TYPES: Final = (
     UcanDelegate,
     UcanRevoke,
 )
-JOB_TYPES_FIRST: Final = (
+JOB_TYPES: Final = (
     JobSchedule,
     JobOffer,
     JobClaim,
@@ -320,17 +325,11 @@ JOB_TYPES_FIRST: Final = (
     JobYield,
     JobExpire,
     JobCancel,
+    JobEvict,
 )
-JOB_TYPES: Final = (*JOB_TYPES_FIRST, JobEvict)
-TYPE_NAMES_FIRST: Final = frozenset(kind.TYPE for kind in (*CONTROL_TYPES, *JOB_TYPES_FIRST))
-"""What protocol 1 knows."""
-TYPE_NAMES: Final = TYPE_NAMES_FIRST | {MeshSeal.TYPE, JobEvict.TYPE}
+TYPE_NAMES: Final = frozenset(kind.TYPE for kind in (*CONTROL_TYPES, *JOB_TYPES, MeshSeal))
 
 decoder: Final[msgspec.json.Decoder[AnyOp]] = msgspec.json.Decoder(AnyOp)
-decoder_first: Final[msgspec.json.Decoder[ControlOp | JobOpFirst]] = msgspec.json.Decoder(
-    ControlOp | JobOpFirst
-)
-"""Reads as protocol 1 does, to which a seal is no op, and neither is an eviction."""
 
 
 def _schedule_subject(mesh: str, op: JobSchedule) -> str:

@@ -17,7 +17,7 @@ from antiphon.core import codec, ops, signing, subjects
 from antiphon.core.ids import digest, mesh_id
 from antiphon.core.ops import AnyOp
 from antiphon.core.reasons import Reason
-from antiphon.core.rules import PROTOCOL, SEALS_SINCE
+from antiphon.core.rules import PROTOCOL
 from antiphon.errors import Malformed
 
 _BYTE_REASONS: Final = {reason.value: reason for reason in Reason}
@@ -54,14 +54,6 @@ class Entry(Struct, frozen=True, gc=False):
     fault: Reason | None
     activation: Activation | None = None
     """Set where validly signed rules name a protocol that this code cannot read."""
-    fault_first: Reason | None = None
-    """What protocol 1 finds wrong with bytes that only a later one can read."""
-
-    def fault_under(self, protocol: int) -> Reason | None:
-        """What is wrong with the record where this protocol is in force (0: none is yet)."""
-        if self.fault_first is not None and protocol < SEALS_SINCE:
-            return self.fault_first
-        return self.fault
 
 
 class Place(Struct, frozen=True, gc=False):
@@ -88,14 +80,11 @@ def open_own(mesh: str, subject: str, payload: bytes) -> Entry:
 
 
 def _opened(mesh: str, at: Place, payload: bytes, is_signed: _IsSigned) -> Entry:
-    op_bytes, is_framed, first = payload, False, None
+    op_bytes = payload
     seq, commit_ms, subject = at.seq, at.commit_ms, at.subject
     try:
         op_bytes, block = signing.unframe(payload)
-        is_framed = True
         op = codec.decode(op_bytes, ops.decoder)
-        if _is_later(op):
-            first = _first_fault(op_bytes) or Reason.MALFORMED
         if op.mesh != mesh and not isinstance(op, ops.MeshGenesis):
             fault: Reason | None = Reason.MESH
         elif ops.subject_of(op, op_bytes) != subject:
@@ -103,13 +92,12 @@ def _opened(mesh: str, at: Place, payload: bytes, is_signed: _IsSigned) -> Entry
         elif not is_signed(op.author, mesh, op_bytes, block):
             fault = Reason.SIGNATURE
         else:
-            return Entry(seq, commit_ms, subject, op, digest(op_bytes), None, None, first)
+            return Entry(seq, commit_ms, subject, op, digest(op_bytes), None)
     except Malformed as problem:
-        fault = _byte_fault(op_bytes, problem, ops.TYPE_NAMES)
+        fault = _byte_fault(op_bytes, problem)
         activation = _activation(mesh, subject, payload) if fault is Reason.MALFORMED else None
-        first = _first_fault(op_bytes) if is_framed else None
-        return Entry(seq, commit_ms, subject, None, digest(op_bytes), fault, activation, first)
-    return Entry(seq, commit_ms, subject, None, digest(op_bytes), fault, None, first)
+        return Entry(seq, commit_ms, subject, None, digest(op_bytes), fault, activation)
+    return Entry(seq, commit_ms, subject, None, digest(op_bytes), fault)
 
 
 def open_anywhere(mesh: str, payload: bytes) -> Entry:
@@ -122,31 +110,7 @@ def open_anywhere(mesh: str, payload: bytes) -> Entry:
     return open_record(mesh, 0, 0, subject, payload)
 
 
-def _is_later(op: AnyOp) -> bool:
-    """Whether protocol 1 cannot read it, although this code can."""
-    match op:
-        case ops.MeshSeal() | ops.JobEvict():
-            return True
-        case ops.JobSchedule(body=body):
-            return body.manifest.asks
-        case ops.MeshGenesis(body=body):
-            return body.rules.is_ahead
-        case ops.MeshRules(body=rules):
-            return rules.rules.is_ahead
-        case _:
-            return False
-
-
-def _first_fault(op_bytes: bytes) -> Reason | None:
-    """What protocol 1 finds wrong with an op's bytes, before it looks at anything else."""
-    try:
-        codec.decode(op_bytes, ops.decoder_first)
-    except Malformed as problem:
-        return _byte_fault(op_bytes, problem, ops.TYPE_NAMES_FIRST)
-    return None
-
-
-def _byte_fault(op_bytes: bytes, problem: Malformed, known: frozenset[str]) -> Reason:
+def _byte_fault(op_bytes: bytes, problem: Malformed) -> Reason:
     reason = _BYTE_REASONS.get(problem.reason, Reason.MALFORMED)
     if reason is not Reason.MALFORMED:
         return reason
@@ -156,7 +120,7 @@ def _byte_fault(op_bytes: bytes, problem: Malformed, known: frozenset[str]) -> R
         return Reason.MALFORMED
     if type(peek.get("v")) is int and peek["v"] != ops.VERSION:
         return Reason.VERSION
-    if isinstance(peek.get("type"), str) and peek["type"] not in known:
+    if isinstance(peek.get("type"), str) and peek["type"] not in ops.TYPE_NAMES:
         return Reason.TYPE
     return Reason.MALFORMED
 

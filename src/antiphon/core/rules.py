@@ -11,19 +11,8 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
-PROTOCOL: Final = 2
+PROTOCOL: Final = 1
 """The newest protocol that this code can read."""
-PROOFS_SINCE: Final = 2
-"""From this protocol on, a completion carries a proof; before, none may."""
-
-SEALS_SINCE: Final = 2
-"""From this protocol on there are seals; before, a record of that type is no op."""
-
-EVICTIONS_SINCE: Final = 2
-"""From this protocol on outputs can be evicted, and a rule says when; before, neither exists."""
-
-TENURES_END_SINCE: Final = 2
-"""From this protocol on, no renewal carries a tenure beyond what one attempt may take."""
 
 _DAY_MS: Final = 24 * 3600 * 1000
 NOTICE_MS: Final = 7 * _DAY_MS
@@ -33,7 +22,6 @@ HORIZON_LEAST_MS: Final = 3600 * 1000
 DRIFT_LEAST_MS: Final = 100
 """Floors that no owner can go below, or a recovery could not be committed in time."""
 _YEAR_MS: Final = 366 * _DAY_MS
-ARTIFACT_TTL_MS: Final = 30 * _DAY_MS
 
 Positive = Annotated[int, Meta(ge=1, le=_YEAR_MS * 10)]
 Prefix = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_.-]*\Z", max_length=128)]
@@ -72,15 +60,10 @@ class Rules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     """How long a claimable job may lie before a full node announces it again."""
     retention_ms: Positive = 30 * _DAY_MS
     """How long finished jobs stay on the hot log."""
-    artifact_ttl_ms: Positive = ARTIFACT_TTL_MS
+    artifact_ttl_ms: Positive = 30 * _DAY_MS
     """How long the outputs of a finished job are kept beside the log."""
     selection: Annotated[tuple[tuple[Prefix, Selection], ...], Meta(max_length=256)] = ()
     """Selection by kind prefix, the longest match deciding; `queue` where none matches."""
-
-    @property
-    def is_ahead(self) -> bool:
-        """Whether they name what their own protocol does not know."""
-        return self.protocol < EVICTIONS_SINCE and self.artifact_ttl_ms != ARTIFACT_TTL_MS
 
 
 def contradiction(rules: Rules) -> str | None:

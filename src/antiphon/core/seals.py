@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core import codec, ops
-from antiphon.core.control import Control, protocol_of, time_fault
+from antiphon.core.control import Control, time_fault
 from antiphon.core.deps import are_present
 from antiphon.core.ids import digest
 from antiphon.core.reasons import Reason
@@ -101,9 +101,8 @@ def _verdict(
     entry: Entry,
     own: OwnMark | None,
 ) -> Reason:
-    fault = entry.fault_under(protocol_of(control))
-    if fault is not None:
-        return fault
+    if entry.fault is not None:
+        return entry.fault
     op = entry.op
     if control is None or not isinstance(op, ops.MeshSeal):
         return Reason.GENESIS

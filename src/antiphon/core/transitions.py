@@ -32,7 +32,7 @@ from antiphon.core.ids import digest
 from antiphon.core.jobs import TERMINAL, Job, State
 from antiphon.core.manifest import blobs_read
 from antiphon.core.reasons import Reason
-from antiphon.core.rules import PROOFS_SINCE, TENURES_END_SINCE, Rules
+from antiphon.core.rules import Rules
 
 if TYPE_CHECKING:
     from antiphon.core.control import Control
@@ -92,7 +92,7 @@ def _tenure_ms_max(timeout_s: int, rules: Rules) -> int:
 
     The holder stops in time by itself; this is for one that only goes on renewing.
     """
-    if not timeout_s or rules.protocol < TENURES_END_SINCE:
+    if not timeout_s:
         return 0
     return timeout_s * 1000 + rules.lease_max_ms
 
@@ -184,18 +184,12 @@ def _start_again(job: Job, op: ops.JobStart, _: Moment) -> Job | Reason:
     return _holder_fault(job, op) or Reason.ALREADY
 
 
-def _is_proved(body: ops.CompleteBody, author: str, control: Control) -> bool:
-    if control.rules.protocol < PROOFS_SINCE:
-        return body.proof is None
-    return proof.holds(body, mesh=control.mesh, author=author)
-
-
 def _complete(job: Job, op: ops.JobComplete, at: Moment) -> Job | Reason:
     fault = _holder_fault(job, op)
     if fault is not None:
         return fault
     body = op.body
-    if not _is_proved(body, op.author, at.control):
+    if not proof.holds(body, mesh=at.control.mesh, author=op.author):
         return Reason.PROOF
     for output in body.outputs:
         if output.text is not None:

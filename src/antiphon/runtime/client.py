@@ -10,7 +10,6 @@ from antiphon.core import lanes, ops, subjects
 from antiphon.core.jobs import Job
 from antiphon.core.manifest import job_id
 from antiphon.core.reasons import ABOUT_TIME, LACKS_AUTHORITY, Reason
-from antiphon.core.rules import EVICTIONS_SINCE
 from antiphon.errors import Conflict, JobFailed, LostRace, Rejected, Unavailable
 from antiphon.runtime.mesh_time import HINT
 
@@ -191,13 +190,7 @@ async def evict(peer: Peer, kind: str, job: str, digest: str) -> Job:
         known = view.lane.job
         if known is not None and digest in known.evicted:
             return known
-        control = await peer.sync_control()
-        if control.rules.protocol < EVICTIONS_SINCE:
-            raise Rejected(
-                f"this mesh's protocol is {control.rules.protocol}, which knows no evictions",
-                reason=Reason.TYPE.value,
-                hint=f"antiphon rules protocol={EVICTIONS_SINCE}",
-            )
+        await peer.sync_control()
         foreseen = peer.foresee(ops.JobEvict, body, view.lane, prev=view.lane.job_tail)
         if foreseen is not Reason.OK:
             raise Rejected(

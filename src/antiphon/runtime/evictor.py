@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from antiphon.core import ops
-from antiphon.core.control import protocol_of
 from antiphon.core.reasons import Reason
-from antiphon.core.rules import EVICTIONS_SINCE
 from antiphon.errors import AntiphonError, Conflict, EngineDenied
 
 if TYPE_CHECKING:
@@ -70,11 +68,7 @@ class Evictor:
         node = self.node
         now_ms = node.peer.wall.now_ms()
         control = node.peer.history.newest(now_ms)
-        if (
-            control is None
-            or protocol_of(control) < EVICTIONS_SINCE
-            or control.coordinator != node.peer.author.did
-        ):
+        if control is None or control.coordinator != node.peer.author.did:
             return
         due_ms = now_ms - control.rules.artifact_ttl_ms
         for job in node.replica.kept_before(due_ms, limit=JOBS_PER_ROUND):

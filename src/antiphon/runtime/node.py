@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from antiphon.core import lanes, ops, seals, subjects
-from antiphon.core.control import protocol_of
 from antiphon.core.deps import NO_DEPS, Dep
 from antiphon.core.ids import digest
 from antiphon.core.jobs import HELD, Job, State
@@ -229,8 +228,7 @@ class FullNode:
         ops beyond it already, and would take it for an old one.
         """
         if not subjects.matches(subjects.all_control(self.peer.mesh), record.subject):
-            protocol = protocol_of(self.peer.history.at(record.seq, record.commit_ms))
-            return entry.fault_under(protocol) or Reason.SUBJECT
+            return entry.fault or Reason.SUBJECT
         for attempt in count():
             try:
                 await self.peer.feed_control([record], record.seq)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, Struct, structs
 
 from antiphon.core import clock, manifest, proof
-from antiphon.core.rules import PROOFS_SINCE
 from antiphon.runtime.host import installed_version
 
 if TYPE_CHECKING:
@@ -39,9 +38,7 @@ def python_runner() -> proof.Runner:
 
 
 def prove(peer: Peer, body: CompleteBody, run: Run) -> CompleteBody:
-    """The completion with its proof, where the mesh's protocol asks for one."""
-    if peer.control.rules.protocol < PROOFS_SINCE:
-        return structs.replace(body, proof=None)
+    """The completion with its proof."""
     author = peer.author
     root = run.manifest.policy_root
     predicate = proof.Predicate(

@@ -12,8 +12,6 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from antiphon.core import ops, subjects
-from antiphon.core.control import protocol_of
-from antiphon.core.rules import SEALS_SINCE
 from antiphon.errors import AntiphonError, Conflict
 
 if TYPE_CHECKING:
@@ -53,7 +51,6 @@ class Sealer:
         control = node.peer.history.newest(node.peer.wall.now_ms())
         return (
             control is not None
-            and protocol_of(control) >= SEALS_SINCE
             and control.coordinator == node.peer.author.did
             and node.replica.tree.is_kept
             and node.replica.newest_beside(self._subject) > node.seals.upto

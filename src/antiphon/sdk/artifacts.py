@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from msgspec import Struct
 
 from antiphon.core.bodies import Output
-from antiphon.core.rules import EVICTIONS_SINCE
 from antiphon.errors import Corrupt, Misconfigured, Rejected
 from antiphon.runtime import client
 from antiphon.runtime.artifacts import OnProgress, check_file
@@ -48,11 +47,10 @@ async def artifacts_of(mesh: Mesh, handles: Sequence[JobHandle[Any]]) -> list[Ar
     async def look(job: Job, output: Output) -> Artifact:
         async with room:
             where = await _where(mesh, job, output)
-        until_ms = job.ended_ms + ttl_ms if where == "mesh" and ttl_ms else None
+        until_ms = job.ended_ms + ttl_ms if where == "mesh" else None
         return Artifact(kind=job.kind, job=job.job, output=output, where=where, until_ms=until_ms)
 
-    rules = (await mesh.peer.sync_control()).rules
-    ttl_ms = rules.artifact_ttl_ms if rules.protocol >= EVICTIONS_SINCE else 0
+    ttl_ms = (await mesh.peer.sync_control()).rules.artifact_ttl_ms
     found: list[Artifact] = []
     for handle in handles:
         ended = client.ended_of(await handle.lane())

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from antiphon.assembly.hosting import coordinate, development_server, found_on
-from antiphon.core.rules import PROTOCOL, Rules
+from antiphon.core.rules import Rules
 from antiphon.errors import Misconfigured
 from antiphon.runtime.home import Home, MeshFile
 from antiphon.sdk.own_server import end_orphan, supervise, take_directory
@@ -54,7 +54,7 @@ async def development(directory: Path, *, name: str) -> AsyncIterator[Developmen
         known = _known(home)
         await end_orphan(home.server)
         async with development_server(home, port=_same_port(known)) as server:
-            rules = Rules(protocol=PROTOCOL, authority="open")
+            rules = Rules(authority="open")
             mesh = await found_on(home, server, name=name, rules=rules)
             yield Development(home, mesh, known is None, server.pid or 0, server.kill)
     finally:

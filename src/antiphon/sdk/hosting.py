@@ -19,7 +19,7 @@ from antiphon.assembly.hosting import (
 )
 from antiphon.assembly.joining import invite, redeem
 from antiphon.assembly.recovery import Recovered, Review, Setting, recover
-from antiphon.core.rules import PROTOCOL, Rules
+from antiphon.core.rules import Rules
 from antiphon.core.terms import Terms
 from antiphon.errors import Held, Misconfigured, PortTaken
 from antiphon.runtime.home import Access, Home, MeshFile
@@ -75,9 +75,7 @@ async def found_and_host(
             f"{directory} holds the mesh {home.mesh().name!r} already",
             hint="antiphon up starts it again; antiphon init needs another directory",
         )
-    async with _host(
-        home, name=name, listen=listen, rules=rules or Rules(protocol=PROTOCOL)
-    ) as hosting:
+    async with _host(home, name=name, listen=listen, rules=rules or Rules()) as hosting:
         yield hosting
 
 

@@ -5,7 +5,7 @@
 A zero from `antiphon.testing.simulate` means something only if a broken system does not get one.
 Each mutant (`antiphon.testing.mutations`) is switched on around a run and off again. For each,
 short and stormy seeds are run until a law is broken; then the seeds up to the last that was needed
-must pass without any, under both protocols. `--quick` hunts the same mutants where they are found
+must pass without any. `--quick` hunts the same mutants where they are found
 soonest (`at_once`), and checks without mutants just the worlds in which one was caught. The last
 line on standard output is one JSON object; exits 0 only if all were caught.
 """
@@ -23,8 +23,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from antiphon.core.rules import PROTOCOL
-from antiphon.testing.mutations import ABOUT_CHAINS, MUTANTS, NEWEST, PROVOKED_BY
+from antiphon.testing.mutations import ABOUT_CHAINS, MUTANTS, PROVOKED_BY
 from antiphon.testing.simulation.plans import Outcome, Plan
 from antiphon.testing.simulation.world import run
 
@@ -51,11 +50,10 @@ class Catch(Struct, frozen=True):
         return self.plan.seed
 
 
-def world(seed: int, protocol: int, stress: tuple[str, ...] = ()) -> Plan:
+def world(seed: int, stress: tuple[str, ...] = ()) -> Plan:
     """A short and stormy run."""
     return Plan(
         seed=seed,
-        protocol=protocol,
         chaos_s=PROVOKED_S if stress else CHAOS_S,
         jobs_per_hour=JOBS_PER_HOUR,
         faults_per_hour=FAULTS_PER_HOUR,
@@ -64,17 +62,14 @@ def world(seed: int, protocol: int, stress: tuple[str, ...] = ()) -> Plan:
     )
 
 
-def anywhere(name: str, seeds: Sequence[int]) -> list[Plan]:
+def anywhere(_: str, seeds: Sequence[int]) -> list[Plan]:
     """Worlds to hunt a mutant in: as they come."""
-    return [world(seed, PROTOCOL if name in NEWEST else 1) for seed in seeds]
+    return [world(seed) for seed in seeds]
 
 
 def at_once(name: str, seeds: Sequence[int]) -> list[Plan]:
     """Those in which it can do harm at all, with more of what provokes it."""
-    plans = [
-        world(plan.seed, plan.rules.protocol, PROVOKED_BY.get(name, ()))
-        for plan in anywhere(name, seeds)
-    ]
+    plans = [world(seed, PROVOKED_BY.get(name, ())) for seed in seeds]
     return [plan for plan in plans if plan.is_chained or name not in ABOUT_CHAINS]
 
 
@@ -163,7 +158,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             worlds = list(dict.fromkeys(one.plan for one in catches.values()))
         else:
             seeds = range(arguments.seed, arguments.seed + needed)
-            worlds = [world(seed, protocol) for protocol in (1, PROTOCOL) for seed in seeds]
+            worlds = [world(seed) for seed in seeds]
         broken = [outcome for outcome in crew.check(worlds) if outcome.broken]
     finally:
         crew.dismiss()

@@ -17,14 +17,15 @@ from antiphon.core.jobs import Job
 from antiphon.core.manifest import Manifest, job_id
 from antiphon.core.merkle import Frontier
 from antiphon.core.reasons import Reason
-from antiphon.core.rules import NOTICE_MS, Rules
+from antiphon.core.rules import Rules
 from antiphon.errors import Malformed
-from tests.unit.core.authors import ALICE, BOB, OWNER, RECOVERY, Author, Signed, signed
+from tests.unit.core.authors import ALICE, BOB, OWNER, RECOVERY, Author, Signed, proved, signed
 
 T0 = 1_763_158_000_000
 LEASE_MS = 10_000
 NO_FENCE = "0" * 16
 CURRENT = object()
+TRUE = object()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,12 +175,6 @@ class Ledger:
         body = ops.RulesBody(rules=Rules(**{"authority": "open", **values}))
         return self.put(ops.MeshRules, body, by, **(how or {}))
 
-    def rise(self, protocol: int, by: Author = OWNER, /, **values) -> Reason:
-        """Announce a protocol, and let the notice pass."""
-        verdict = self.rules(by, protocol=protocol, **values)
-        self.now += NOTICE_MS
-        return verdict
-
     def route(self, kind: str, target: Author | None, by: Author = OWNER, **how) -> Reason:
         body = ops.RouteBody(kind=kind, target=target.did if target else None)
         return self.put(ops.MeshRoute, body, by, **how)
@@ -238,15 +233,20 @@ class Story:
         return self._put(ops.JobStart, ops.StartBody, by, {"fence": fence or self.fence}, how)
 
     def complete(
-        self, by=ALICE, *, fence=None, status="succeeded", outputs=(), proof=None, **how
+        self, by=ALICE, *, fence=None, status="succeeded", outputs=(), proof=TRUE, **how
     ) -> Reason:
-        fields = {
-            "fence": fence or self.fence,
-            "status": status,
-            "outputs": outputs,
-            "proof": proof,
-        }
-        return self._put(ops.JobComplete, ops.CompleteBody, by, fields, how)
+        """By default with a proof of just that."""
+        body = ops.CompleteBody(
+            kind=self.kind,
+            job=self.id,
+            fence=fence or self.fence,
+            status=status,
+            outputs=outputs,
+            proof=None if proof is TRUE else proof,
+        )
+        if proof is TRUE:
+            body = proved(by, self.ledger.mesh, body)
+        return self.ledger.put(ops.JobComplete, body, by, **how)
 
     def give_back(self, by=ALICE, *, fence=None, reason="drain", retry_after_ms=0, **how) -> Reason:
         fields = {

@@ -12,7 +12,7 @@ from antiphon.core.records import open_record
 from antiphon.core.rules import NOTICE_MS
 from antiphon.core.story import tell
 from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER
-from tests.unit.core.ledger import T0, Ledger, Story
+from tests.unit.core.ledger import Ledger, Story
 from tests.unit.core.test_authority import delegation
 
 ONE, TWO, INLINE = digest(b"one"), digest(b"two"), digest(b"text")
@@ -25,14 +25,12 @@ OUTPUTS = (
 
 
 def ended(status="succeeded", **rules):
-    """A job that wrote two blobs and a text; from its end on evictions are known."""
+    """A job that wrote two blobs and a text."""
     story = Story(Ledger(**rules))
     story.schedule(CAROL if not rules else OWNER)
     claimer = ALICE if not rules else OWNER
     assert story.claim(claimer, begin=True) is Reason.OK
     assert story.complete(claimer, outputs=OUTPUTS, status=status) is Reason.OK
-    values = {"authority": "chain"} if rules else {}
-    assert story.ledger.rise(2, **values) is Reason.OK
     return story
 
 
@@ -62,25 +60,6 @@ def test_what_is_not_kept_beside_the_log_cannot_be_evicted(which):
     before = story.job
     assert story.evict(which) is Reason.NO_OUTPUT
     assert story.job == before
-
-
-def test_before_its_protocol_an_eviction_is_no_op():
-    story = Story(Ledger())
-    story.schedule()
-    story.claim(ALICE, begin=True)
-    story.complete(ALICE, outputs=OUTPUTS)
-    assert story.evict(ONE) is Reason.TYPE
-    assert story.job.stored == (ONE, TWO)
-
-
-def test_rules_of_protocol_one_have_no_time_to_keep_artifacts():
-    ledger = Ledger()
-    assert ledger.rules(artifact_ttl_ms=1000) is Reason.MALFORMED
-    assert ledger.rise(2, artifact_ttl_ms=1000) is Reason.OK
-    assert ledger.history.newest(T0 + ledger.now).rules.artifact_ttl_ms == 1000
-    assert Ledger(protocol=2, artifact_ttl_ms=7).history.current.rules.artifact_ttl_ms == 7
-    with pytest.raises(AssertionError):  # a founding that is refused founds nothing
-        Ledger(artifact_ttl_ms=7)
 
 
 def test_it_is_told_in_words():

@@ -1,9 +1,11 @@
 """Bounds: attempts, yields, pauses, windows, leases and what a completion may say (spec §7.2)."""
 
 import pytest
+from msgspec.structs import replace
 
 from antiphon.core import ops
 from antiphon.core.ids import digest
+from antiphon.core.manifest import job_id
 from antiphon.core.reasons import Reason
 from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER
 from tests.unit.core.ledger import T0, Ledger, Story
@@ -258,6 +260,27 @@ def test_a_jobs_own_bound_is_the_bound():
     assert story.claim(ALICE, lease_ms=40_000) is OK
 
 
+@pytest.mark.parametrize(
+    "timeout, bound_ms",
+    [(30, 30_000 + 120_000), (0, None)],
+    ids=["its timeout and a lease", "no timeout"],
+)
+def test_a_tenure_is_renewed_for_as_long_as_an_attempt_may_take(timeout, bound_ms):
+    story = Story(lease_max_ms=120_000)
+    story.manifest = replace(story.manifest, timeout=timeout)
+    story.id = job_id(story.manifest)
+    assert story.schedule(how={"at": 10}) is OK
+    assert story.claim(at=20, lease_ms=100_000) is OK
+    for at in range(50_020, 1_000_020, 50_000):
+        is_over = bound_ms is not None and at - 20 > bound_ms
+        verdict = story.claim(at=at, lease_ms=100_000, fence=story.fence)
+        assert verdict is (Reason.LEASE_OVER if is_over else OK)
+        if is_over:
+            assert story.expire(at=story.job.deadline_ms - T0 + 1) is OK
+            return
+    assert bound_ms is None
+
+
 # --- calling ---------------------------------------------------------------------------------
 
 
@@ -351,12 +374,13 @@ def test_an_output_that_travels_as_text_matches_its_digest_and_size(change, verd
     assert story.state == ("succeeded" if verdict is OK else "claimed")
 
 
-def test_a_proof_is_reserved_for_a_later_protocol():
+def test_a_completion_needs_its_proof():
     story = claimed()
-    proof = ops.DsseEnvelope(
+    junk = ops.DsseEnvelope(
         payload="", payload_type="t", signatures=(ops.DsseSignature(keyid="", sig=""),)
     )
-    assert story.complete(ALICE, proof=proof) is Reason.PROOF
+    for proof in (None, junk):
+        assert story.complete(ALICE, proof=proof) is Reason.PROOF
     assert story.complete(ALICE) is OK
 
 

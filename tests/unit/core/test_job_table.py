@@ -10,7 +10,6 @@ from antiphon.core import ops
 from antiphon.core.clock import pack
 from antiphon.core.jobs import State
 from antiphon.core.reasons import Reason
-from antiphon.core.rules import EVICTIONS_SINCE
 from antiphon.core.transitions import TRANSITIONS
 from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER
 from tests.unit.core.ledger import NO_FENCE, T0, Ledger, Story
@@ -106,13 +105,6 @@ STATES = {
 }
 
 
-def evicted(story, at):
-    """By the protocol that knows evictions; none of these jobs wrote anything."""
-    story.ledger.now = at - 11
-    assert story.ledger.rise(EVICTIONS_SINCE) is Reason.OK
-    return story.evict(f"blake3:{0:064x}")
-
-
 ACTS = {
     "schedule": (ops.JobSchedule, lambda job, at: job.schedule(CAROL, how={"at": at})),
     "schedule_0": (ops.JobSchedule, lambda job, at: job.schedule(urgency=0, how={"at": at})),
@@ -157,7 +149,7 @@ ACTS = {
     "expire_wait": (ops.JobExpire, lambda job, _: job.expire(fence=None, at=TOO_LATE)),
     "expire_soon": (ops.JobExpire, lambda job, at: job.expire(fence=None, at=at)),
     "cancel": (ops.JobCancel, lambda job, at: job.cancel(at=at)),
-    "evict": (ops.JobEvict, evicted),
+    "evict": (ops.JobEvict, lambda job, at: job.evict(f"blake3:{0:064x}", at=at)),
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 from antiphon.core import lanes, ops, records, subjects
 from antiphon.core.reasons import Reason
 from tests.unit.core.authors import ALICE, BOB, OWNER
-from tests.unit.core.ledger import T0, Story, dep_of
+from tests.unit.core.ledger import T0, Ledger, Story, dep_of
 
 OK, PREV, MISSING = Reason.OK, Reason.PREV, Reason.MISSING_DEP
 DAY = 86_400_000
@@ -142,7 +142,35 @@ def test_a_dep_that_was_committed_later_does_not_count_for_whoever_reads_later()
     assert lanes.apply(ledger.history.at(3, T0 + 1_000), fresh, entry, late).verdict is MISSING
 
 
-# --- what protocol 1 does not know ------------------------------------------------------------
+def two_kinds():
+    """A ledger with one job of each of two kinds: records 2 and 3."""
+    ledger = Ledger()
+    ours, theirs = Story(ledger, kind="render"), Story(ledger, kind="build", word="make")
+    assert ours.schedule() is theirs.schedule() is OK
+    return ledger, ours
+
+
+@pytest.mark.req("M18")
+def test_an_op_about_a_job_names_nothing_of_another_kind():
+    ledger, ours = two_kinds()
+    assert ours.claim(deps=(ledger.dep(3),)) is MISSING
+
+
+@pytest.mark.req("M18")
+def test_a_control_op_names_control_records_only():
+    ledger, _ = two_kinds()
+    body = ops.RouteBody(kind="render", target=OWNER.did)
+    assert ledger.put(ops.MeshRoute, body, OWNER, deps=(ledger.dep(2),)) is MISSING
+    again = ops.RouteBody(kind="render.video", target=OWNER.did)
+    assert ledger.put(ops.MeshRoute, again, OWNER, deps=(ledger.dep(1),)) is OK
+
+
+@pytest.mark.req("M18")
+def test_what_readers_of_a_kind_share_may_be_named():
+    ledger, ours = two_kinds()
+    sibling = Story(ledger, kind="render", word="false")
+    assert sibling.schedule() is OK
+    assert ours.claim(deps=(ledger.dep(1), ledger.dep(2), ledger.dep(4))) is OK
 
 
 def test_a_stray_record_named_as_a_dep_is_no_crash():

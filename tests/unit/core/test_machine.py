@@ -15,7 +15,7 @@ from antiphon.core import lanes, ops, subjects
 from antiphon.core.jobs import HELD, State
 from antiphon.core.reasons import Reason
 from antiphon.core.rules import Rules
-from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER, Author, sign_bytes
+from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER, Author, proved, sign_bytes
 from tests.unit.core.ledger import T0, Ledger, Reader, Story
 from tests.unit.core.strategies import BRISK
 from tests.unit.core.tenures import Account
@@ -42,6 +42,7 @@ hostile = st.fixed_dictionaries(
         "stamp": st.sampled_from([-20_000, -1, 1, 20_000, DAY * 31]),
         "deps": st.sampled_from(["good", "bad", "future"]),
         "harm": st.sampled_from(["mesh", "subject", "signature", "bytes"]),
+        "unproved": st.booleans(),
     },
 )
 how = st.one_of(honest, honest, honest, hostile)
@@ -99,6 +100,8 @@ class AnyInterleaving(RuleBasedStateMachine):
         return at + twist.get("wall", 0), logical
 
     def put(self, kind, body, by, twist, story=None):
+        if kind is ops.JobComplete and not twist.get("unproved"):
+            body = proved(by, self.ledger.mesh, body)
         at, logical = self.stamped(story, twist)
         deps = ()
         match twist.get("deps"):

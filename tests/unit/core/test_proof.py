@@ -54,10 +54,10 @@ def envelope(said: proof.Predicate, outputs, by: Author) -> ops.DsseEnvelope:
 
 
 class Proved:
-    """A job on a mesh whose completions need proofs, claimed by Alice."""
+    """A job that Alice has claimed."""
 
     def __init__(self) -> None:
-        self.ledger = Ledger(protocol=2)
+        self.ledger = Ledger()
         self.story = Story(self.ledger)
         self.story.schedule()
         assert self.story.claim(ALICE) is OK
@@ -123,19 +123,6 @@ def test_a_proof_must_be_there_signed_by_the_worker_and_about_these_outputs():
     )
     assert job.put(msgspec.structs.replace(proved, proof=forged)) is Reason.PROOF
     assert job.put(proved) is OK
-
-
-def test_before_protocol_two_no_completion_may_carry_one():
-    job = Proved()
-    old = Ledger()
-    story = Story(old)
-    story.schedule()
-    assert story.claim(ALICE) is OK
-    body = job.body(kind=story.kind, job=story.job.job, fence=story.fence)
-    said = predicate(body, old.mesh, ALICE.did)
-    carried = msgspec.structs.replace(body, proof=envelope(said, body.outputs, ALICE))
-    assert old.put(ops.JobComplete, carried, ALICE) is Reason.PROOF
-    assert old.put(ops.JobComplete, body, ALICE) is OK
 
 
 def test_a_failed_run_is_vouched_for_too_and_one_without_outputs_names_the_job():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core import codec, ops
+from antiphon.core import codec, control, control_history, ops, records
 from antiphon.core.control_history import ControlHistory
 from antiphon.core.ids import mesh_id
 from antiphon.core.reasons import Reason
@@ -81,25 +81,32 @@ def test_the_owner_takes_it_back_with_other_rules():
     assert ledger.history.current.rules.attempts == 5
 
 
+@pytest.fixture
+def newer_code(monkeypatch):
+    """Code that has the next protocol, in which nothing is different."""
+    for module in (control, control_history, records):
+        monkeypatch.setattr(module, "PROTOCOL", NEWER)
+
+
+@pytest.mark.usefixtures("newer_code")
 def test_a_known_protocol_comes_into_force_by_the_commit_stamp_alone():
     ledger = Ledger()
-    assert ledger.rules(protocol=PROTOCOL, attempts=7, how={"at": 1_000}) is Reason.OK
+    assert ledger.rules(protocol=NEWER, attempts=7, how={"at": 1_000}) is Reason.OK
     rules = [ledger.history.at(3, T0 + ms).rules for ms in (999 + NOTICE_MS, 1_000 + NOTICE_MS)]
-    assert [(one.protocol, one.attempts) for one in rules] == [(1, 3), (PROTOCOL, 7)]
+    assert [(one.protocol, one.attempts) for one in rules] == [(PROTOCOL, 3), (NEWER, 7)]
     assert past(ledger) is Reason.OK
     current = ledger.history.current
-    assert (current.rules.protocol, current.rules.attempts, current.rise) == (PROTOCOL, 7, None)
-    assert ledger.rules(protocol=1) is Reason.PROTOCOL
+    assert (current.rules.protocol, current.rules.attempts, current.rise) == (NEWER, 7, None)
+    assert ledger.rules(protocol=PROTOCOL) is Reason.PROTOCOL
 
 
+@pytest.mark.usefixtures("newer_code")
 def test_values_that_contradict_one_another_do_not_come_with_a_protocol():
     ledger = Ledger(attempts=5)
-    assert ledger.rules(
-        protocol=PROTOCOL, attempts=50, attempts_max=1, how={"at": 1_000}
-    ).is_accepted
+    assert ledger.rules(protocol=NEWER, attempts=50, attempts_max=1, how={"at": 1_000}).is_accepted
     assert past(ledger) is Reason.OK
     rules = ledger.history.current.rules
-    assert (rules.protocol, rules.attempts, rules.attempts_max) == (PROTOCOL, 5, 100)
+    assert (rules.protocol, rules.attempts, rules.attempts_max) == (NEWER, 5, 100)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +174,7 @@ def test_an_unreadable_genesis_of_a_newer_protocol_stops_this_code():
 
 def test_newer_rules_may_have_further_fields_outside_the_rules_too():
     ledger = Ledger()
-    body = {"rules": {"protocol": 3}, "why": "progress"}
+    body = {"rules": {"protocol": NEWER}, "why": "progress"}
     assert put(ledger, rules_bytes(ledger, body=body, extra=[1])) is Reason.OK
     assert ledger.history.current.rise.protocol == NEWER
 
@@ -179,7 +186,7 @@ ONLY_REJECTED = {
     "ahead of its commit": {"hlc": [T0 + 3_001, 0]},
     "with a reason": {"deps": [[1, "blake3:" + "0" * 64]]},
     "another predecessor": {"prev": 1},
-    "this protocol": {"rules": {"protocol": 1, "tempo": "adagio"}},
+    "this protocol": {"rules": {"protocol": PROTOCOL, "tempo": "adagio"}},
     "no protocol": {"rules": {"tempo": "adagio"}},
     "a protocol in words": {"rules": {"protocol": "2", "tempo": "adagio"}},
     "a protocol that is true": {"rules": {"protocol": True, "tempo": "adagio"}},

@@ -16,8 +16,8 @@ WRONG = "0" * 64
 
 
 def sealed_by_carol(**rules) -> Ledger:
-    """A mesh of protocol 2 with a few records, of which one is rejected; Carol coordinates."""
-    ledger = Ledger(protocol=2, **rules)
+    """A mesh with a few records, of which one is rejected; Carol coordinates."""
+    ledger = Ledger(**rules)
     assert ledger.coordinator(CAROL, at=10) is Reason.OK
     story = Story(ledger)
     assert story.schedule(how={"at": 20}) is Reason.OK
@@ -113,28 +113,25 @@ def test_a_node_that_sees_some_records_only_judges_all_but_the_root():
         assert told.verdict is verdict
 
 
-def test_before_protocol_two_a_seal_is_no_op_wherever_it_lies():
+def test_a_seal_is_an_op_on_its_own_subject_only():
     ledger = Ledger()
     draft = ledger.draft(ops.MeshSeal, ops.SealBody(upto=1, size=1, root=WRONG), OWNER)
     lane = subjects.call(ledger.mesh, 1, "render", Story(ledger).id)
-    for subject in (draft.subject, lane, subjects.control(ledger.mesh, "rules")):
-        assert ledger.append(subject, draft.payload, stamp=10) is Reason.TYPE
-    assert ledger.rise(2) is Reason.OK
-    assert ledger.append(lane, draft.payload, stamp=ledger.now) is Reason.SUBJECT
+    for subject in (lane, subjects.control(ledger.mesh, "rules")):
+        assert ledger.append(subject, draft.payload, stamp=10) is Reason.SUBJECT
     assert seal(ledger, OWNER) is Reason.OK
 
 
-def test_two_seals_with_one_timestamp_are_evidence_only_where_seals_are_ops():
-    for protocol, verdict in ((1, Reason.PROOF), (2, Reason.OK)):
-        ledger = Ledger(protocol=protocol)
-        shown = [
-            ledger.draft(
-                ops.MeshSeal, ops.SealBody(upto=n, size=1, root=WRONG), BOB, at=50
-            ).payload.decode()
-            for n in (1, 2)
-        ]
-        body = ops.EvidenceBody(node=BOB.did, first=shown[0], second=shown[1])
-        assert ledger.put(ops.MeshEvidence, body, ALICE, at=60) is verdict
+def test_two_seals_with_one_timestamp_are_evidence():
+    ledger = Ledger()
+    shown = [
+        ledger.draft(
+            ops.MeshSeal, ops.SealBody(upto=n, size=1, root=WRONG), BOB, at=50
+        ).payload.decode()
+        for n in (1, 2)
+    ]
+    body = ops.EvidenceBody(node=BOB.did, first=shown[0], second=shown[1])
+    assert ledger.put(ops.MeshEvidence, body, ALICE, at=60) is Reason.OK
 
 
 def test_a_quarantined_coordinator_seals_nothing():

@@ -24,9 +24,6 @@ MUTANTS: Final[dict[str, Mutant]] = {
 }
 ABOUT_CHAINS: Final = frozenset(mutant.__name__ for mutant in of_authority.MUTANTS)
 """Mutants of what only chained worlds have."""
-NEWEST: Final = frozenset(mutant.__name__ for mutant in of_rules.OF_THE_NEWEST_PROTOCOL)
-"""Mutants of what only the newest protocol has. The others are hunted under the first, where less
-is signed and a result needs no proof: a run takes half the time, and more comes through."""
 PROVOKED_BY: Final[dict[str, tuple[str, ...]]] = {
     "no_fence_check": ("stale_fence",),
     "subject_unchecked": ("wrong_subject",),

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from antiphon.core import codec, lanes, ops, records, seals, signing, transitions
+from antiphon.core import codec, lanes, ops, proof, records, seals, signing, transitions
 from antiphon.core.ids import digest
 from antiphon.core.jobs import HELD, OPEN, Job, State
 from antiphon.core.reasons import Reason
@@ -96,7 +96,7 @@ def routes_unread() -> Iterator[None]:
 @contextmanager
 def proofs_unread() -> Iterator[None]:
     """A result counts with any proof, or without one."""
-    with patched(transitions, "_is_proved", lambda *_: True):
+    with patched(proof, "holds", lambda *_, **__: True):
         yield
 
 
@@ -162,7 +162,6 @@ def attempts_uncounted() -> Iterator[None]:
         yield
 
 
-OF_THE_NEWEST_PROTOCOL: Final = (proofs_unread, seals_unread, tenures_without_end)
 MUTANTS: Final = (
     no_fence_check,
     no_compare_and_set,
@@ -173,5 +172,7 @@ MUTANTS: Final = (
     start_by_ignored,
     leases_without_bound,
     attempts_uncounted,
-    *OF_THE_NEWEST_PROTOCOL,
+    proofs_unread,
+    seals_unread,
+    tenures_without_end,
 )

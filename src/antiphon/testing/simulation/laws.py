@@ -20,7 +20,6 @@ from antiphon.core.reasons import Reason
 from antiphon.testing.simulation.facts import Fact, Key
 from antiphon.testing.simulation.ledger import Committed, LaneFacts, Ledger
 
-PROVED_SINCE: Final = 2
 NEVER_HONEST: Final = frozenset(
     {
         Reason.PREV,
@@ -75,14 +74,10 @@ def one_result(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterat
 
 
 def proved(ledger: Ledger, _: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
-    """From protocol 2 on a result is accepted only with its author's own proof of just that."""
+    """A result is accepted only with its author's own proof of just that."""
     if fact.type != "job.complete" or not now.took_effect:
         return
     envelope = fact.body.get("proof")
-    if ledger.rules["protocol"] < PROVED_SINCE:
-        if envelope is not None:
-            yield "a proof was accepted before there were any"
-        return
     payload = base64.b64decode(envelope["payload"]) if envelope else b"{}"
     said = json.loads(payload).get("predicate", {})
     for name in ("kind", "job", "fence", "status"):

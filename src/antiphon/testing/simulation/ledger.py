@@ -17,7 +17,6 @@ from antiphon.testing.simulation.facts import Fact, Key
 from antiphon.testing.simulation.mandates import Call, Mandates
 
 WORD_DEFAULTS: Final = {
-    "protocol": 1,
     "max_drift_ms": 2_000,
     "start_by_ms": 7 * 24 * 3_600_000,
     "horizon_ms": 30 * 24 * 3_600_000,
@@ -30,8 +29,6 @@ WORD_DEFAULTS: Final = {
     "yields_max": 32,
 }
 """Rule values that the laws need, where the mesh does not say otherwise."""
-
-TENURES_END_SINCE: Final = 2
 
 
 class Committed(Struct, frozen=True):
@@ -147,7 +144,7 @@ def _schedule(ledger: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> No
     lease_ms = fact.body.get("lease_ms") or rules["lease_ms"]
     lane.lease_ms_max = fact.body.get("lease_ms_max") or max(lease_ms, rules["lease_ms_max"])
     timeout_ms = fact.body["manifest"].get("timeout", 0) * 1000
-    if timeout_ms and rules["protocol"] >= TENURES_END_SINCE:
+    if timeout_ms:
         lane.tenure_ms_max = timeout_ms + rules["lease_max_ms"]
     lane.attempts_left = fact.body.get("retry", {}).get("attempts") or ledger.rules["attempts"]
 

@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.rules import PROTOCOL, Rules
+from antiphon.core.rules import Rules
 from antiphon.testing.simulation.laws import Violation
 from antiphon.testing.simulation.owner import DRAWN, RULES
 
@@ -21,8 +21,6 @@ class Plan(Struct, frozen=True, kw_only=True):
     faults_per_hour: float = 180.0
     authority: Literal["chain", "open"] | None = None
     """What an op needs; unless it is said, odd seeds are chained."""
-    protocol: int | None = None
-    """The reading of the log; unless it is said, one seed in four has the first."""
     stress: tuple[str, ...] = ()
     """Faults and deeds that come far more often than usual."""
     stop_at_first: bool = False
@@ -36,12 +34,10 @@ class Plan(Struct, frozen=True, kw_only=True):
     @property
     def rules(self) -> Rules:
         """What the mesh is founded with."""
-        by_seed = 1 if self.seed % 8 < 2 else PROTOCOL  # noqa: PLR2004 - a pair, open and chained
         return replace(
             RULES,
-            protocol=by_seed if self.protocol is None else self.protocol,
             authority="chain" if self.is_chained else "open",
-            selection=DRAWN if self.seed % 8 >= 6 else (),  # noqa: PLR2004 - a pair as well
+            selection=DRAWN if self.seed % 8 >= 6 else (),  # noqa: PLR2004 - a pair, open and chained
         )
 
 

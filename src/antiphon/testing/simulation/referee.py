@@ -16,12 +16,10 @@ from typing import Final
 from blake3 import blake3
 
 from antiphon.core import lanes, seals, subjects
-from antiphon.core.control import protocol_of
 from antiphon.core.control_history import ControlHistory
 from antiphon.core.merkle import Frontier
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry
-from antiphon.core.rules import SEALS_SINCE
 from antiphon.engines.memory.log import LogStore
 from antiphon.ports import Record
 from antiphon.runtime.node import Applied
@@ -144,9 +142,8 @@ class Referee:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether a seal covers everything but seals, where there are any."""
-        has_seals = protocol_of(self.history.current) >= SEALS_SINCE
-        return not has_seals or self.seals.upto >= self._newest_unsealed
+        """Whether a seal covers everything but seals."""
+        return self.seals.upto >= self._newest_unsealed
 
     def _note(self, now: Committed) -> None:
         who = "honest" if now.is_honest else "hostile"

@@ -19,7 +19,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
-from antiphon.core.rules import SEALS_SINCE
 from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.errors import Unavailable
 from antiphon.runtime import founding
@@ -247,8 +246,7 @@ class World:
         loop.call_later(1.0, self.mallory.act, unquenchable)
 
     def _name_coordinator(self, machine: Machine) -> None:
-        if self.plan.rules.protocol >= SEALS_SINCE:
-            self.charter.owner.coordinate(machine.keyring.did)
+        self.charter.owner.coordinate(machine.keyring.did)
 
     @property
     def _is_over(self) -> bool:
