@@ -140,7 +140,7 @@ async def call(peer: Peer, number: int) -> str:
         {"command": [f"@{KIND}"], "args": [call_text((number,), {})], "timeout": 60}
     )
     body = ops.ScheduleBody(kind=KIND, manifest=content)
-    await peer.commit(peer.author.draft(ops.JobSchedule, body, prev=0))
+    await peer.commit(peer.draft(ops.JobSchedule, body, prev=0))
     return job_id(content)
 
 

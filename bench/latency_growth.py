@@ -57,11 +57,11 @@ async def live(peer: Peer, number: int) -> None:
     content = manifest.author(
         {"command": [f"@{OTHER}"], "args": [call_text((number,), {})], "timeout": 60}
     )
-    job, author, log = manifest.job_id(content), peer.author, peer.log
-    called = author.draft(ops.JobSchedule, ops.ScheduleBody(kind=OTHER, manifest=content), prev=0)
+    job, log = manifest.job_id(content), peer.log
+    called = peer.draft(ops.JobSchedule, ops.ScheduleBody(kind=OTHER, manifest=content), prev=0)
     await log.append(called.subject, called.payload, message_id=called.op_id, expected_last=0)
     claim = ops.ClaimBody(kind=OTHER, job=job, lease_ms=30_000, begin=True)
-    claimed = author.draft(ops.JobClaim, claim, prev=0)
+    claimed = peer.draft(ops.JobClaim, claim, prev=0)
     seq = await log.append(
         claimed.subject, claimed.payload, message_id=claimed.op_id, expected_last=0
     )
@@ -72,7 +72,7 @@ async def live(peer: Peer, number: int) -> None:
         status="succeeded",
         outputs=(inline_output("result", "0", "application/json"),),
     )
-    ended = author.draft(ops.JobComplete, done, prev=seq)
+    ended = peer.draft(ops.JobComplete, done, prev=seq)
     await log.append(ended.subject, ended.payload, message_id=ended.op_id, expected_last=seq)
 
 

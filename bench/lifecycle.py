@@ -45,7 +45,7 @@ def schedule(peer: Peer, number: int) -> Draft:
     content = manifest.author(
         {"command": [f"@{KIND}"], "args": [call_text((number,), {})], "timeout": 60}
     )
-    return peer.author.draft(ops.JobSchedule, ops.ScheduleBody(kind=KIND, manifest=content), prev=0)
+    return peer.draft(ops.JobSchedule, ops.ScheduleBody(kind=KIND, manifest=content), prev=0)
 
 
 async def submit(peer: Peer, first: int, count: int) -> None:

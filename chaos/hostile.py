@@ -108,7 +108,7 @@ async def _hold(peer: Peer, job: str) -> Draft | None:
     body = ops.ClaimBody(kind=KIND, job=job, lease_ms=RULES.lease_ms_max, begin=True)
     with suppress(AntiphonError):
         view = await peer.read_lane(KIND, job)
-        draft = peer.author.draft(ops.JobClaim, body, prev=view.lane.job_tail)
+        draft = peer.draft(ops.JobClaim, body, prev=view.lane.job_tail)
         seq = await peer.commit(draft, timeout_s=1)
         view = await peer.read_lane(KIND, job, at_least=seq)
         return draft if view.verdict_of(draft.op_id) is Reason.OK else None

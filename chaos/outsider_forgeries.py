@@ -261,7 +261,7 @@ def _meddling(
     async def act(scene: Scene) -> Held:
         job = await called(scene)
         holder = scene.owner.peer
-        draft = holder.author.draft(ops.JobClaim, a_claim(job), prev=0)
+        draft = holder.draft(ops.JobClaim, a_claim(job), prev=0)
         held_at = await holder.commit(draft)
         view = await holder.read_lane(RENDER, job, at_least=held_at)
         fence = view.lane.job.fence if view.lane.job is not None else ""

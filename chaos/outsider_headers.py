@@ -134,13 +134,13 @@ def _schedule(text: str) -> ops.ScheduleBody:
 async def _written_anyway(scene: Scene, peer: Peer, body: ops.ScheduleBody | ops.OfferBody) -> Held:
     """First the id that could be foretold is taken, then the one that could not."""
     kind = ops.JobSchedule if isinstance(body, ops.ScheduleBody) else ops.JobOffer
-    draft = peer.author.draft(kind, body, prev=0)
+    draft = peer.draft(kind, body, prev=0)
     await stored(scene, own(scene), header(Nats_Msg_Id=draft.op_id))
     seq = await peer.commit(draft)
     (record,) = [one for one in await scene.read_log(seq - 1) if one.seq == seq]
     if record.payload != draft.payload:
         raise Breach(f"the write was swallowed, and its author thinks that it is at {seq}")
-    draft = peer.author.draft(kind, body, prev=seq)
+    draft = peer.draft(kind, body, prev=seq)
     await stored(scene, own(scene), header(Nats_Msg_Id=message_id(draft.payload)))
     try:
         await peer.commit(draft)

@@ -39,7 +39,7 @@ async def insist(peer: Peer, held: JobContext) -> None:
     body = ops.CompleteBody(
         kind=held.kind, job=held.job, fence=held.fence, status="succeeded", outputs=(output,)
     )
-    draft = peer.author.draft(ops.JobComplete, body, prev=view.lane.job_tail)
+    draft = peer.draft(ops.JobComplete, body, prev=view.lane.job_tail)
     seq = await peer.commit(draft)
     again = await peer.read_lane(held.kind, held.job, at_least=seq)
     tell("insisted", seq=seq, verdict=again.verdict_of(draft.op_id))

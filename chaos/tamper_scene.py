@@ -101,14 +101,14 @@ class Scene:
             given = self.owner.delegate(payload)
             cids.append(given.cid)
             body = ops.DelegateBody(token=token_of(given.raw))
-            await commit_control(owner, owner.author.draft(ops.UcanDelegate, body, prev=0))
+            await commit_control(owner, owner.draft(ops.UcanDelegate, body, prev=0))
         return await self.peer(keyring), cids[0]
 
 
 async def _write(peer: Peer, kind: type[ops.JobOp], body: Struct, job: str) -> int:
     await peer.sync_control()
     view = await peer.read_lane(KIND, job)
-    return await peer.commit(peer.author.draft(kind, body, prev=view.lane.job_tail))
+    return await peer.commit(peer.draft(kind, body, prev=view.lane.job_tail))
 
 
 async def _fence(peer: Peer, job: str) -> str:
@@ -121,7 +121,7 @@ async def _fence(peer: Peer, job: str) -> str:
 async def _call(owner: Peer, word: str) -> tuple[str, manifest.Manifest]:
     content = manifest.author({"command": ["true"], "args": [word], "timeout": 30})
     body = ops.ScheduleBody(kind=KIND, manifest=content)
-    await owner.commit(owner.author.draft(ops.JobSchedule, body, prev=0))
+    await owner.commit(owner.draft(ops.JobSchedule, body, prev=0))
     return manifest.job_id(content), content
 
 
@@ -154,7 +154,7 @@ async def tell() -> Told:
         job, content = await _call(owner, "one")
         await _claim(first, job)
         fence = await _fence(first, job)
-        revoke = owner.author.draft(ops.UcanRevoke, ops.RevokeBody(cid=cid), prev=0)
+        revoke = owner.draft(ops.UcanRevoke, ops.RevokeBody(cid=cid), prev=0)
         revocation = await commit_control(owner, revoke)
         await _write(first, ops.JobStart, ops.StartBody(kind=KIND, job=job, fence=fence), job)
         await _claim(second, job)

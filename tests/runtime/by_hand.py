@@ -47,7 +47,7 @@ async def completed(
     assert isinstance(schedule.op, ops.JobSchedule)
     rules = worker.control.rules
     claim = ops.ClaimBody(kind=kind, job=job.job, lease_ms=rules.lease_ms, begin=True)
-    draft = worker.author.draft(ops.JobClaim, claim, prev=0)
+    draft = worker.draft(ops.JobClaim, claim, prev=0)
     seq = await worker.commit(draft)
     body = ops.CompleteBody(
         kind=kind,
@@ -58,7 +58,7 @@ async def completed(
         exit=0,
     )
     body = proved(worker, body, schedule.op.body.manifest)
-    done = worker.author.draft(ops.JobComplete, body, prev=seq)
+    done = worker.draft(ops.JobComplete, body, prev=seq)
     ended = await worker.commit(done)
     view = await worker.read_lane(kind, job.job, at_least=ended)
     assert view.lane.job is not None

@@ -87,7 +87,7 @@ class DrawingMesh:
         await asyncio.sleep(1)
         peer = self.owner.peer
         prev = peer.history.tail(subjects.control(peer.mesh, "rules"))
-        draft = peer.author.draft(ops.MeshRules, ops.RulesBody(rules=rules), prev=prev)
+        draft = peer.draft(ops.MeshRules, ops.RulesBody(rules=rules), prev=prev)
         await commit_control(peer, draft)
 
     async def need(self, job: str, kind: str = KIND) -> Need:

@@ -167,7 +167,7 @@ async def test_on_a_real_server_silence_is_noticed_and_so_is_the_return():
     async with a_mesh("nats") as mesh:
         owner, hub = (await mesh.station(mesh.owner)), (await mesh.station())
         body = ops.CoordinatorBody(node=hub.keyring.did)
-        await commit_control(owner.peer, owner.peer.author.draft(ops.MeshCoordinator, body, prev=0))
+        await commit_control(owner.peer, owner.peer.draft(ops.MeshCoordinator, body, prev=0))
         before = await end_of_log(owner)
         async with following(await mesh.station()) as node:
             attendance = Attendance(node, round_s=0.1, listen_s=0.3, quiet_after_ms=1_000)

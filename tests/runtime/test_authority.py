@@ -34,12 +34,12 @@ class Rights:
         )
         granted = self.mesh.owner.delegate(payload)
         body = ops.DelegateBody(token=token_of(granted.raw))
-        await commit_control(self.owner, self.owner.author.draft(ops.UcanDelegate, body, prev=0))
+        await commit_control(self.owner, self.owner.draft(ops.UcanDelegate, body, prev=0))
         return granted.cid
 
     async def take(self, cid: str) -> None:
         body = ops.RevokeBody(cid=cid)
-        await commit_control(self.owner, self.owner.author.draft(ops.UcanRevoke, body, prev=0))
+        await commit_control(self.owner, self.owner.draft(ops.UcanRevoke, body, prev=0))
 
 
 @on_both_engines

@@ -91,19 +91,19 @@ async def test_only_the_coordinators_word_counts_and_only_as_far_as_it_goes():
         await _seal_soon(node)
         bundle = opened(await bundles.export(Readable(node), KIND, called.job, wait_s=0))
         sealed = open_bundle(written(bundle)).seal
-        stranger = (await mesh.station()).peer.author
+        stranger = (await mesh.station()).peer
 
-        def under(author, **words) -> bytes:
-            draft = author.draft(ops.MeshSeal, replace(sealed, **words), prev=0)
+        def under(by, **words) -> bytes:
+            draft = by.draft(ops.MeshSeal, replace(sealed, **words), prev=0)
             return written({**bundle, "seal": {"text": draft.payload.decode()}})
 
-        assert open_bundle(under(node.peer.author)).seal == sealed
+        assert open_bundle(under(node.peer)).seal == sealed
         with pytest.raises(Rejected, match="only the coordinator"):
             open_bundle(under(stranger))
         with pytest.raises(Rejected, match="newer than what its seal covers"):
-            open_bundle(under(node.peer.author, upto=sealed.upto - 1))
+            open_bundle(under(node.peer, upto=sealed.upto - 1))
         with pytest.raises(Rejected, match="is not what was sealed"):
-            open_bundle(under(node.peer.author, size=sealed.size + 1, upto=sealed.upto + 1))
+            open_bundle(under(node.peer, size=sealed.size + 1, upto=sealed.upto + 1))
 
 
 def test_a_verdict_cannot_be_changed(told):

@@ -60,7 +60,7 @@ async def test_nobody_keeps_an_op_off_the_log_by_taking_its_message_id(engine, f
         rogue, peer = (await mesh.station()).peer, (await mesh.station()).peer
         await peer.sync_control()
         body = ops.CancelBody(kind=KIND, job="0" * 64)
-        draft = peer.author.draft(ops.JobCancel, body, prev=0)
+        draft = peer.draft(ops.JobCancel, body, prev=0)
         taken = draft.op_id if foretold else digest(draft.payload)
         junk = f"ap.{mesh.mesh}.job.{KIND}.{'1' * 64}"
         await rogue.log.append(junk, b"junk", message_id=taken, expected_last=0)
@@ -77,7 +77,7 @@ async def test_of_two_claims_on_a_fresh_job_the_second_gets_a_conflict(engine):
         called = await call(caller, 1)
         body = ops.ClaimBody(kind=KIND, job=called.job, lease_ms=600)
         results = await asyncio.gather(
-            *(peer.commit(peer.author.draft(ops.JobClaim, body, prev=0)) for peer in (one, two)),
+            *(peer.commit(peer.draft(ops.JobClaim, body, prev=0)) for peer in (one, two)),
             return_exceptions=True,
         )
         assert {type(result) for result in results} == {int, LostRace}
@@ -148,11 +148,11 @@ async def test_owner_ops_are_accepted_in_place_and_others_are_told_why_not(engin
         owner = (await mesh.station(mesh.owner)).peer
         stranger = (await mesh.station()).peer
         body = ops.CoordinatorBody(node=stranger.author.did)
-        await commit_control(owner, owner.author.draft(ops.MeshCoordinator, body, prev=0))
+        await commit_control(owner, owner.draft(ops.MeshCoordinator, body, prev=0))
         assert owner.control.coordinator == stranger.author.did
         await stranger.sync_control()
         tail = stranger.history.tail(f"ap.{mesh.mesh}.ctl.coordinator")
-        draft = stranger.author.draft(ops.MeshCoordinator, body, prev=tail)
+        draft = stranger.draft(ops.MeshCoordinator, body, prev=tail)
         with pytest.raises(Rejected) as refused:
             await commit_control(stranger, draft)
         assert refused.value.reason == "not_owner"
@@ -169,7 +169,7 @@ async def test_a_node_stops_at_a_protocol_that_it_does_not_have(engine, monkeypa
 
         async def raise_the_protocol() -> None:
             async with beside(node.run(), ready=node.ready):
-                seq = await owner.commit(owner.author.draft(ops.MeshRules, newer, prev=0))
+                seq = await owner.commit(owner.draft(ops.MeshRules, newer, prev=0))
                 await node.reached(seq)
                 assert node.replica.record(seq).verdict is Reason.OK, "it is announced"
                 await asyncio.sleep(0.4)  # the notice itself is what is waited for

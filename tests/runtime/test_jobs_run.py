@@ -198,7 +198,7 @@ async def test_a_dead_workers_job_is_expired_called_again_and_taken_over(engine)
         dead = (await mesh.station()).peer
         view = await dead.read_lane(KIND, called.job)
         body = ops.ClaimBody(kind=KIND, job=called.job, lease_ms=300, begin=True)
-        await dead.commit(dead.author.draft(ops.JobClaim, body, prev=view.lane.job_tail))
+        await dead.commit(dead.draft(ops.JobClaim, body, prev=view.lane.job_tail))
         await mesh.worker(double)
         ended = await client.wait_for_end(caller, KIND, called.job)
         assert ended.outputs[0].text == "10"
@@ -217,7 +217,7 @@ async def test_a_worker_stays_away_from_a_held_job_until_it_is_given_back(engine
         holder = (await mesh.station()).peer
         view = await holder.read_lane(KIND, called.job)
         body = ops.ClaimBody(kind=KIND, job=called.job, lease_ms=1200, begin=True)
-        claim = holder.author.draft(ops.JobClaim, body, prev=view.lane.job_tail)
+        claim = holder.draft(ops.JobClaim, body, prev=view.lane.job_tail)
         claimed_seq = await holder.commit(claim)
         await mesh.worker(double)
         await asyncio.sleep(0.5)
@@ -225,7 +225,7 @@ async def test_a_worker_stays_away_from_a_held_job_until_it_is_given_back(engine
         assert ops_on_lane(node, called.job)[-1] == ("job.claim", "ok"), "nobody else wrote"
         view = await holder.read_lane(KIND, called.job)
         back = ops.YieldBody(kind=KIND, job=called.job, fence=view.lane.job.fence, reason="battery")
-        await holder.commit(holder.author.draft(ops.JobYield, back, prev=claimed_seq))
+        await holder.commit(holder.draft(ops.JobYield, back, prev=claimed_seq))
         ended = await client.wait_for_end(caller, KIND, called.job)
         assert ended.job.outcome == "succeeded"
         await node.reached(ended.job.ended_seq)

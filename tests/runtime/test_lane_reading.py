@@ -34,7 +34,7 @@ def junk(count):
 
 def claim(peer, job, prev):
     body = ops.ClaimBody(kind=KIND, job=job, lease_ms=10_000, begin=True)
-    return peer.author.draft(ops.JobClaim, body, prev=prev)
+    return peer.draft(ops.JobClaim, body, prev=prev)
 
 
 async def answer(*_args, **_kwargs):
@@ -118,7 +118,7 @@ async def test_a_heavy_lane_weighs_little_on_its_reader():
         body = ops.CompleteBody(
             kind=KIND, job=called.job, fence="0" * 16, status="succeeded", outputs=outputs
         )
-        heavy = [stranger.author.draft(ops.JobComplete, body, prev=1).payload for _ in range(600)]
+        heavy = [stranger.draft(ops.JobComplete, body, prev=1).payload for _ in range(600)]
         assert sum(map(len, heavy)) > 100 * MB
         await bury(stranger, called.job, heavy)
         tracemalloc.start()

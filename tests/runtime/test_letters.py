@@ -41,14 +41,14 @@ class Desk:
         owner, token = self.gate.peer.control.owner, self.mesh.entropy.token
         (payload,) = payloads(ALL, issuer=giver.keyring.did, audience=to, owner=owner, nonce=token)
         body = ops.DelegateBody(token=token_of(giver.keyring.delegate(payload).raw))
-        return giver.peer.author.draft(ops.UcanDelegate, body, prev=0)
+        return giver.peer.draft(ops.UcanDelegate, body, prev=0)
 
     async def bring(self, by, kind, body) -> None:
         await by.peer.sync_control()
-        await commit_control(by.peer, by.peer.author.draft(kind, body, prev=0))
+        await commit_control(by.peer, by.peer.draft(kind, body, prev=0))
 
     def revocation(self, by, cid: str, **how):
-        return by.peer.author.draft(ops.UcanRevoke, ops.RevokeBody(cid=cid), **{"prev": 0, **how})
+        return by.peer.draft(ops.UcanRevoke, ops.RevokeBody(cid=cid), **{"prev": 0, **how})
 
     async def refusal(self, payload: bytes, user: str = "U1") -> str:
         with pytest.raises(Rejected) as caught:
@@ -104,7 +104,7 @@ async def test_what_the_rules_would_reject_is_not_stored(tmp_path):
         assert await at.refusal(b"junk") == "op"
         assert await at.refusal(draft.payload + b" ") == "op"
         body = ops.ClaimBody(kind="a", job="1" * 64, lease_ms=5000)
-        claim = alice.peer.author.draft(ops.JobClaim, body, prev=0)
+        claim = alice.peer.draft(ops.JobClaim, body, prev=0)
         assert await at.refusal(claim.payload) == "op"
         for fields, reason in (
             ({"hlc": (draft.op.hlc[0] + 10**7, 0)}, "drift"),
@@ -119,13 +119,13 @@ async def test_evidence_is_stored_where_it_proves_something(tmp_path):
         liar, witness = await at.mesh.station(), await at.mesh.station()
         await at.grant(at.owner, liar.keyring.did)
         claim = ops.ClaimBody(kind="a", job="1" * 64, lease_ms=5000)
-        first = liar.peer.author.draft(ops.JobClaim, claim, prev=0)
+        first = liar.peer.draft(ops.JobClaim, claim, prev=0)
         second = resigned(liar.keyring, first.op, prev=1)
         texts = first.payload.decode(), second.decode()
 
         def shown(one: str, two: str):
             body = ops.EvidenceBody(node=liar.keyring.did, first=one, second=two)
-            return witness.peer.author.draft(ops.MeshEvidence, body, prev=0)
+            return witness.peer.draft(ops.MeshEvidence, body, prev=0)
 
         assert await at.refusal(shown(texts[0], texts[0]).payload) == "proof"
         true = shown(*texts)

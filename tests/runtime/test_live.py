@@ -101,7 +101,7 @@ async def _claimed(peer, job):
     await peer.sync_control()
     await peer.read_lane(KIND, job)
     body = ops.ClaimBody(kind=KIND, job=job, lease_ms=600, begin=True)
-    await peer.commit(peer.author.draft(ops.JobClaim, body, prev=0))
+    await peer.commit(peer.draft(ops.JobClaim, body, prev=0))
     return (await peer.read_lane(KIND, job)).lane.job
 
 

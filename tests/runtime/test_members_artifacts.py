@@ -102,7 +102,7 @@ async def passed_on(owner, giver, audience, *commands, kind=KIND):
             )
         )
         body = ops.DelegateBody(token=token_of(given.raw))
-        await commit_control(writer, writer.author.draft(ops.UcanDelegate, body, prev=0))
+        await commit_control(writer, writer.draft(ops.UcanDelegate, body, prev=0))
 
 
 async def writing(mesh, keyring):

@@ -35,7 +35,7 @@ async def grant(owner, to) -> None:
     token = owner.entropy.token
     (payload,) = payloads(terms, issuer=did, audience=to, owner=did, nonce=token)
     body = ops.DelegateBody(token=token_of(owner.author._keyring.delegate(payload).raw))
-    await owner.commit(owner.author.draft(ops.UcanDelegate, body, prev=0))
+    await owner.commit(owner.draft(ops.UcanDelegate, body, prev=0))
 
 
 @on_both_engines
@@ -56,7 +56,7 @@ async def test_a_reader_reads_once_what_an_op_names_and_only_if_nothing_else_spe
         async def written(by, deps) -> tuple[Reason | None, Counter]:
             prev = (await reader.read_lane(KIND, lane)).lane.job_tail
             body = ops.ExpireBody(kind=KIND, job=lane)
-            draft = by.author.draft(ops.JobExpire, body, prev=prev, deps=deps)
+            draft = by.draft(ops.JobExpire, body, prev=prev, deps=deps)
             await by.commit(draft)
             counting = reader.log = Counting(reader.log)
             view = await reader.read_lane(KIND, lane)
@@ -81,7 +81,7 @@ async def test_what_control_ops_name_is_never_read(engine):
         counting = reader.log = Counting(reader.log)
         for n, deps in enumerate(((), ((1, digest(b"")),) * MANY, ((99, digest(b"")),) * MANY)):
             body = ops.RouteBody(kind=f"k{n}", target=owner.author.did)
-            seq = await owner.commit(owner.author.draft(ops.MeshRoute, body, prev=0, deps=deps))
+            seq = await owner.commit(owner.draft(ops.MeshRoute, body, prev=0, deps=deps))
             counting.asked.clear()
             await reader.confirm(seq)
             assert reader.control_verdicts[seq] is (Reason.MISSING_DEP if deps else Reason.OK)

@@ -34,7 +34,7 @@ def of_size(peer, size: int, kind: str = KIND, **fields) -> ops.ScheduleBody:
         content = manifest.with_nonce(content, f"{size:032x}")
         return ops.ScheduleBody(kind=kind, manifest=content, **fields)
 
-    op = peer.author.compose(ops.JobSchedule, body(0), prev=0, hlc=peer.author.now())
+    op = peer.compose(ops.JobSchedule, body(0), prev=0)
     return body(size - len(codec.encode(op)))
 
 

@@ -34,7 +34,7 @@ async def test_the_roster_answers_its_three_questions(engine):
         # Routed elsewhere, they are nobody else's to claim.
         owner = (await mesh.station(mesh.owner)).peer
         route = ops.RouteBody(kind=f"{KIND}.deep", target=owner.author.did)
-        await commit_control(owner, owner.author.draft(ops.MeshRoute, route, prev=0))
+        await commit_control(owner, owner.draft(ops.MeshRoute, route, prev=0))
         await node.reached(owner.confirmed)
         assert [job.job for job in roster.claimable(KIND, by=me)] == [first.job]
         assert [job.job for job in roster.claimable(KIND, by=owner.author.did)] == [
@@ -44,7 +44,7 @@ async def test_the_roster_answers_its_three_questions(engine):
 
         # Claimed and past its deadline.
         body = ops.ClaimBody(kind=KIND, job=first.job, lease_ms=200, begin=True)
-        seq = await holder.commit(holder.author.draft(ops.JobClaim, body, prev=0))
+        seq = await holder.commit(holder.draft(ops.JobClaim, body, prev=0))
         await node.reached(seq)
         assert roster.overdue() == []
         await asyncio.sleep(0.25)
@@ -63,18 +63,18 @@ async def test_a_worker_loop_needs_nothing_but_the_roster(engine):
         async def work_through() -> None:
             for job in roster.claimable(KIND, by=peer.author.did):
                 body = ops.ClaimBody(kind=KIND, job=job.job, lease_ms=600)
-                claim = peer.author.draft(ops.JobClaim, body, prev=0)
+                claim = peer.draft(ops.JobClaim, body, prev=0)
                 claimed = await peer.commit(claim)
                 fence = clock.pack(claim.op.hlc)
                 start = ops.StartBody(kind=KIND, job=job.job, fence=fence)
-                started = await peer.commit(peer.author.draft(ops.JobStart, start, prev=claimed))
+                started = await peer.commit(peer.draft(ops.JobStart, start, prev=claimed))
                 output = ops.Output(name="result", hash=digest(b"7"), size=1, text="7")
                 done = ops.CompleteBody(
                     kind=KIND, job=job.job, fence=fence, status="succeeded", outputs=(output,)
                 )
                 schedule = peer.open(node.replica.record(job.scheduled_seq).record).op
                 done = proved(peer, done, schedule.body.manifest)
-                await peer.commit(peer.author.draft(ops.JobComplete, done, prev=started))
+                await peer.commit(peer.draft(ops.JobComplete, done, prev=started))
 
         await node.reached(jobs[-1].seq)
         await work_through()

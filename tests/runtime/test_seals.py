@@ -44,7 +44,7 @@ async def write_seal(node: FullNode, **fields) -> int:
     mark = node.replica.tree.mark_at(node.applied)
     said = {"upto": node.applied, "size": mark.size, "root": mark.root, **fields}
     peer = node.peer
-    draft = peer.author.draft(ops.MeshSeal, ops.SealBody(**said), prev=node.seals.tail)
+    draft = peer.draft(ops.MeshSeal, ops.SealBody(**said), prev=node.seals.tail)
     return await peer.commit(draft)
 
 
@@ -173,7 +173,7 @@ async def test_sealing_goes_on_under_another_coordinator(engine):
         await eventually(lambda: heir.seals.seq)
         peer = first.peer
         body = ops.CoordinatorBody(node=heir.peer.author.did)
-        seq = await commit_control(peer, peer.author.draft(ops.MeshCoordinator, body, prev=0))
+        seq = await commit_control(peer, peer.draft(ops.MeshCoordinator, body, prev=0))
         await eventually(lambda: first.seals.upto >= seq)
         assert first.seals.author == heir.peer.author.did
         assert set(verdicts_on_seals(first)) <= {"ok", "not_coordinator"}
@@ -292,7 +292,7 @@ async def test_a_member_that_sees_some_kinds_only_judges_all_but_the_root():
         station.peer.log.reads = ("test.>",)
         member = await mesh.node(caretaking=False, station=station)
         assert await verdict_of(member, await write_seal(liar, root=WRONG)) is Reason.OK
-        draft = member.peer.author.draft(
+        draft = member.peer.draft(
             ops.MeshSeal, ops.SealBody(upto=2, size=2, root=WRONG), prev=member.seals.tail
         )
         assert await verdict_of(member, await member.peer.commit(draft)) is Reason.NOT_COORDINATOR

@@ -18,7 +18,7 @@ async def held_by_the_dead(mesh, keyring, job):
     peer = (await mesh.station(keyring)).peer
     view = await peer.read_lane(KIND, job)
     body = ops.ClaimBody(kind=KIND, job=job, lease_ms=view.lane.job.lease_ms, begin=True)
-    draft = peer.author.draft(ops.JobClaim, body, prev=view.lane.job_tail)
+    draft = peer.draft(ops.JobClaim, body, prev=view.lane.job_tail)
     await peer.commit(draft)
     return clock.pack(draft.op.hlc)
 

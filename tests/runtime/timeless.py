@@ -50,7 +50,7 @@ class TimelessMesh:
         await asyncio.sleep(1)
         peer, body = owner.peer, ops.CoordinatorBody(node=node)
         prev = peer.history.tail(subjects.control(peer.mesh, "coordinator"))
-        await commit_control(peer, peer.author.draft(ops.MeshCoordinator, body, prev=prev))
+        await commit_control(peer, peer.draft(ops.MeshCoordinator, body, prev=prev))
 
 
 @asynccontextmanager

@@ -100,7 +100,7 @@ async def _signed(
         hlc = Hlc(*names.records[words["dated_as"]].hlc)
     else:
         hlc = peer.author.tick()
-    op = peer.author.compose(kind, body, prev=0, hlc=hlc)
+    op = replace(peer.compose(kind, body, prev=0), hlc=hlc)
     if "chain" in words:
         chain = [] if words["chain"] == NOTHING else words["chain"].split(", ")
         op = replace(op, auth=tuple(names.grants[one].cid for one in chain))

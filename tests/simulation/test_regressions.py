@@ -70,7 +70,7 @@ def test_a_job_called_again_while_it_runs_is_not_run_twice_by_the_same_worker(tm
         peer = world.submitters[0].connect()
         await peer.sync_control()
         again = ops.ScheduleBody(kind=slow.kind, manifest=slow.manifest, urgency=2)
-        await peer.commit(peer.author.draft(ops.JobSchedule, again, prev=0))
+        await peer.commit(peer.draft(ops.JobSchedule, again, prev=0))
         await until(ended(world, key_of(slow)))
         await asyncio.sleep(3 * LOAN_S)
 
@@ -158,7 +158,7 @@ def test_a_strangers_control_op_with_deps_ends_nobody_while_the_engine_is_silent
         genesis = await peer.fetch_entry(1)
         deps = ((1, genesis.op_id),)
         world.ground.weather.everywhere = 1.0
-        draft = peer.author.draft(ops.MeshCoordinator, body, prev=0, deps=deps)
+        draft = peer.draft(ops.MeshCoordinator, body, prev=0, deps=deps)
         await peer.commit(draft)
         for machine in (world.full[0], world.workers[0]):
             monkeypatch.setattr(machine, "_died", ends.append)
@@ -217,7 +217,7 @@ def test_a_refused_claimer_settles_the_announcement_once_and_waits(tmp_path, mon
         peer = world.submitters[1].connect()
         view = await peer.read_lane(*key_of(flaky))
         offer = ops.OfferBody(kind=flaky.kind, job=key_of(flaky)[1])
-        await peer.commit(peer.author.draft(ops.JobOffer, offer, prev=view.lane.call_tail))
+        await peer.commit(peer.draft(ops.JobOffer, offer, prev=view.lane.call_tail))
         await until(ended(world, key_of(flaky)))
         assert asyncio.get_running_loop().time() < 3.0
 

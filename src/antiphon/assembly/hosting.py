@@ -244,7 +244,7 @@ async def coordinate(home: Home, peer: Peer) -> None:
     prev = peer.history.tail(subjects.control(peer.mesh, "coordinator"))
     async with owner_of(home, peer) as (author, _):
         body = ops.CoordinatorBody(node=peer.author.did)
-        await commit_control(peer, author.draft(ops.MeshCoordinator, body, prev=prev))
+        await commit_control(peer, author.draft(ops.MeshCoordinator, body, prev=prev, auth=()))
 
 
 @asynccontextmanager

@@ -115,7 +115,7 @@ async def _put_in_force(home: Home, peer: Peer, show: Show) -> None:
     body = ops.RecoverBody(owner=owner.did, recovery=keys.SeedKeyring(seed).did)
     prev = peer.history.tail(subjects.control(peer.mesh, "recover"))
     try:
-        await commit_control(peer, peer.author.draft(ops.MeshRecover, body, prev=prev))
+        await commit_control(peer, peer.draft(ops.MeshRecover, body, prev=prev))
     except LostRace:
         # An earlier attempt of our own may have arrived late.
         if not _is_in_force(home, await peer.sync_control()):

@@ -115,7 +115,7 @@ async def _pass_on(home: Home, station: Station) -> None:
             hint="join the mesh first: antiphon join TICKET",
         )
     body = ops.DelegateBody(token=token_of(giver.delegate(payload).raw))
-    await commit_control(peer, peer.author.draft(ops.UcanDelegate, body, prev=0))
+    await commit_control(peer, peer.draft(ops.UcanDelegate, body, prev=0))
 
 
 async def engine_info(home: Home, *, token: str | None = None) -> EngineInfo:

@@ -68,11 +68,6 @@ class NoMark:
         """Nothing to keep."""
 
 
-def no_authority(_kind: object, _body: Struct) -> tuple[str, ...]:
-    """Names no delegations: enough for the owner, and on an open mesh."""
-    return ()
-
-
 class Draft(Struct, frozen=True, gc=False):
     """A signed op, ready for the log."""
 
@@ -100,8 +95,6 @@ class Author:
         self._keyring = keyring
         self._wall = wall
         self._mark = mark
-        self.choose_auth: Callable[[object, Struct], tuple[str, ...]] = no_authority
-        """Finds the delegations, from root to leaf, that an op of this author should name."""
         self.mesh_time = MeshTime(wall)
         # Any timestamp up to the mark may have been issued: begin behind the last of them.
         promised = mark.load()
@@ -193,9 +186,10 @@ class Author:
         *,
         prev: int,
         hlc: Hlc,
+        auth: tuple[str, ...],
         deps: tuple[tuple[int, str], ...] = (),
     ) -> ops.AnyOp:
-        """An op of this author, not signed yet."""
+        """An op of this author, not signed yet; `auth` names delegations, from root to leaf."""
         return kind(
             v=1,
             mesh=self.mesh,
@@ -203,7 +197,7 @@ class Author:
             hlc=hlc,
             prev=prev,
             deps=deps,
-            auth=self.choose_auth(kind, body),
+            auth=auth,
             body=body,
         )
 
@@ -213,10 +207,11 @@ class Author:
         body: Struct,
         *,
         prev: int,
+        auth: tuple[str, ...],
         deps: tuple[tuple[int, str], ...] = (),
     ) -> Draft:
         """Stamp, encode and sign one op; `Rejected` if every reader would refuse its bytes."""
-        op = self.compose(kind, body, prev=prev, hlc=self.tick(), deps=deps)
+        op = self.compose(kind, body, prev=prev, hlc=self.tick(), auth=auth, deps=deps)
         op_bytes = codec.encode(op)
         block = signing.Block(sig=self._keyring.sign(signing.OP_TYPE, op_bytes).hex())
         payload = signing.frame(op_bytes, block)

@@ -160,7 +160,7 @@ class Caretaker:
         if peer.foresee(kind, body, lane, prev=prev) is not Reason.OK:
             return False
         try:
-            seq = await peer.commit(peer.author.draft(kind, body, prev=prev))
+            seq = await peer.commit(peer.draft(kind, body, prev=prev))
         except Conflict:
             return False
         await self.node.reached(seq)

@@ -53,7 +53,7 @@ async def call(
     for attempt in range(CALL_TRIES):
         if attempt > 1:
             await peer.pause(attempt)
-        draft = peer.author.draft(ops.JobSchedule, body, prev=prev, deps=deps)
+        draft = peer.draft(ops.JobSchedule, body, prev=prev, deps=deps)
         try:
             seq = await peer.commit(draft)
             break
@@ -166,7 +166,7 @@ async def cancel(peer: Peer, kind: str, job: str, *, reason: str) -> Job:
             raise Rejected(f"there is no job {job[:8]} of kind {kind}", reason="no_job")
         if known.is_terminal:
             return known
-        draft = peer.author.draft(ops.JobCancel, body, prev=view.lane.job_tail)
+        draft = peer.draft(ops.JobCancel, body, prev=view.lane.job_tail)
         try:
             seq = await peer.commit(draft)
         except Conflict:
@@ -199,7 +199,7 @@ async def evict(peer: Peer, kind: str, job: str, digest: str) -> Job:
                 hint="'antiphon who' shows who may do what" if foreseen in LACKS_AUTHORITY else "",
             )
         try:
-            draft = peer.author.draft(ops.JobEvict, body, prev=view.lane.job_tail)
+            draft = peer.draft(ops.JobEvict, body, prev=view.lane.job_tail)
             seq = await peer.commit(draft)
         except Conflict:
             continue

@@ -85,7 +85,7 @@ class Evictor:
             if peer.foresee(ops.JobEvict, body, lane, prev=lane.job_tail) is not Reason.OK:
                 continue
             try:
-                draft = peer.author.draft(ops.JobEvict, body, prev=lane.job_tail)
+                draft = peer.draft(ops.JobEvict, body, prev=lane.job_tail)
                 seq = await peer.commit(draft)
             except Conflict:
                 return  # somebody wrote on the lane: next time

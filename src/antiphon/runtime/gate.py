@@ -327,7 +327,8 @@ class Gate:
             for payload in wanted:
                 delegation = keyring.delegate(payload)
                 body = ops.DelegateBody(token=token_of(delegation.raw))
-                await commit_control(self._peer, author.draft(ops.UcanDelegate, body, prev=0))
+                draft = author.draft(ops.UcanDelegate, body, prev=0, auth=())
+                await commit_control(self._peer, draft)
 
     async def _login(self, door: str, request: knocking.LoginRequest) -> knocking.Login:
         """A fresh login for a member, with the queues that it needs."""

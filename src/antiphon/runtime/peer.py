@@ -36,7 +36,7 @@ from antiphon.errors import (
 from antiphon.runtime.lane_reading import LaneReader, LaneView
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from antiphon.ports import Engine, Entropy, Record, WallClock
     from antiphon.runtime.author import Author, Draft
@@ -99,13 +99,30 @@ class Peer:
         self._sent: dict[bytes, tuple[int, float]] = {}
         self.lanes = LaneReader(self, author.did)
         self._wallet = Wallet(author.did)
-        author.choose_auth = self._choose_auth
+
+    # --- ops of our own -----------------------------------------------------------------------
+
+    def compose(self, kind: Callable[..., ops.AnyOp], body: Struct, *, prev: int) -> ops.AnyOp:
+        """An op as it would be drafted right now; nothing is signed for it."""
+        auth, hlc = self._choose_auth(kind, body), self.author.now()
+        return self.author.compose(kind, body, prev=prev, hlc=hlc, auth=auth)
+
+    def draft(
+        self,
+        kind: Callable[..., ops.AnyOp],
+        body: Struct,
+        *,
+        prev: int,
+        deps: tuple[tuple[int, str], ...] = (),
+    ) -> Draft:
+        """A signed op of ours, with the delegations that speak for it."""
+        auth = self._choose_auth(kind, body)
+        return self.author.draft(kind, body, prev=prev, auth=auth, deps=deps)
 
     def _choose_auth(self, kind: object, body: Struct) -> tuple[str, ...]:
-        control = self.history.newest(self.wall.now_ms())
-        if control is None:
-            return ()
-        return self._wallet.choose(control, kind, body, self.wall.now_ms())
+        now_ms = self.wall.now_ms()
+        control = self.history.newest(now_ms)
+        return () if control is None else self._wallet.choose(control, kind, body, now_ms)
 
     # --- records ------------------------------------------------------------------------------
 
@@ -245,7 +262,7 @@ class Peer:
         Nothing is signed for it. A clock that ran ahead of its own machine's shows as `drift`, and
         so does a machine's that is known to be ahead of the mesh's.
         """
-        op = self.author.compose(kind, body, prev=prev, hlc=self.author.now())
+        op = self.compose(kind, body, prev=prev)
         newest = max(*lane.tails, self.history.applied) + 1
         commit_ms = int(min(self.wall.now_ms(), self.author.mesh_time.most_ms()))
         entry = Entry(newest, commit_ms, ops.subject_of(op), op, "", None)

@@ -67,7 +67,7 @@ class Sealer:
             return False
         body = ops.SealBody(upto=upto, size=mark.size, root=mark.root)
         try:
-            draft = node.peer.author.draft(ops.MeshSeal, body, prev=node.seals.tail)
+            draft = node.peer.draft(ops.MeshSeal, body, prev=node.seals.tail)
             seq = await node.peer.commit(draft)
         except Conflict:
             return False

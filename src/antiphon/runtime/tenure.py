@@ -235,7 +235,7 @@ class Tenure:
             for race in range(RACES):
                 if race:
                     await self.peer.pause(race - 1)
-                draft = self.peer.author.draft(kind, body, prev=self.lane.job_tail)
+                draft = self.peer.draft(kind, body, prev=self.lane.job_tail)
                 try:
                     seq = await self.peer.commit(draft)
                 except LostRace:

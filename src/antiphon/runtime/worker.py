@@ -299,7 +299,7 @@ class Worker:
         if verdict is not Reason.OK:
             self._server.stay_away(delivery, job, verdict)
             return None
-        draft = self.peer.author.draft(ops.JobClaim, body, prev=lane.job_tail)
+        draft = self.peer.draft(ops.JobClaim, body, prev=lane.job_tail)
         try:
             seq = await self.peer.commit(draft)
         except Conflict:
@@ -324,7 +324,7 @@ class Worker:
         """
         body = endings.lost(job)
         with suppress(Conflict):
-            await self.peer.commit(self.peer.author.draft(ops.JobYield, body, prev=lane.job_tail))
+            await self.peer.commit(self.peer.draft(ops.JobYield, body, prev=lane.job_tail))
 
     # --- one tenure ---------------------------------------------------------------------------
 

@@ -177,10 +177,10 @@ def require_standing(held: Holdings) -> None:
 
 async def write(mesh: Mesh, kind: Callable[..., ops.AnyOp], body: Struct) -> int:
     """Put a control op on the log behind whatever lies on its subject; its place."""
-    peer, author = mesh.peer, mesh.peer.author
+    peer = mesh.peer
     for _ in range(WRITE_TRIES):
-        subject = ops.subject_of(author.compose(kind, body, prev=0, hlc=author.now()))
-        draft = author.draft(kind, body, prev=peer.history.tail(subject))
+        subject = ops.subject_of(peer.compose(kind, body, prev=0))
+        draft = peer.draft(kind, body, prev=peer.history.tail(subject))
         try:
             return await commit_control(peer, draft)
         except LostRace:

@@ -261,7 +261,7 @@ class Machine(ABC):
                 return
             prev = peer.history.tail(subjects.control(peer.mesh, f"ucan.{cid}"))
             with suppress(Conflict, Rejected):
-                await commit_control(peer, peer.author.draft(ops.UcanDelegate, body, prev=prev))
+                await commit_control(peer, peer.draft(ops.UcanDelegate, body, prev=prev))
                 return
             await asyncio.sleep(PAPER_S)
 

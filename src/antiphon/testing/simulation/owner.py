@@ -138,7 +138,7 @@ class Scribe(Machine):
         try:
             await peer.sync_control()
             prev = peer.history.tail(change.subject)
-            await commit_control(peer, peer.author.draft(op, change.body, prev=prev))
+            await commit_control(peer, peer.draft(op, change.body, prev=prev))
         except (Conflict, Unavailable):
             return False
         except Rejected as refused:

@@ -183,7 +183,7 @@ class SubmitterMachine(Machine):
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
                     continue
-                draft = peer.author.draft(ops.JobSchedule, body, prev=prev, deps=deps)
+                draft = peer.draft(ops.JobSchedule, body, prev=prev, deps=deps)
                 seq = await peer.commit(draft)
             except LostRace:
                 # Someone called the same job, or wrote on its subject: is it there?
@@ -268,6 +268,6 @@ class SubmitterMachine(Machine):
                 prev = lane.job_tail
                 if peer.foresee(ops.JobCancel, body, lane, prev=prev) is not Reason.OK:
                     return
-                await peer.commit(peer.author.draft(ops.JobCancel, body, prev=prev))
+                await peer.commit(peer.draft(ops.JobCancel, body, prev=prev))
             except (Conflict, Unavailable):
                 await asyncio.sleep(1.0)
