@@ -9,12 +9,38 @@ what could only be refused.
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, NamedTuple
 
 BELIEVED_MS: Final = 20_000
 """How long a stamp of our own is believed: the engine's clock may be set as well."""
 BELIEVED_MAX_MS: Final = 600_000
 """Each refusal in a row is believed twice as long as the one before, up to this."""
+
+
+class Now(NamedTuple):
+    """What one node knows about the time right now."""
+
+    wall_ms: int
+    """This machine's clock."""
+    least_ms: float = -math.inf
+    """The mesh's time is not earlier."""
+    most_ms: float = math.inf
+    """The mesh's time is not later; infinite where that is not known."""
+
+    @property
+    def latest_ms(self) -> float:
+        """The later of this machine's time and the latest that the mesh's can be, if known."""
+        return self.wall_ms if math.isinf(self.most_ms) else max(self.wall_ms, self.most_ms)
+
+    @property
+    def ahead_ms(self) -> float:
+        """How far this machine's clock is ahead of the mesh's, at least."""
+        return self.wall_ms - self.most_ms
+
+    @property
+    def behind_ms(self) -> float:
+        """How far this machine's clock is behind the mesh's, at least."""
+        return self.least_ms - self.wall_ms
 
 
 class Bounds:

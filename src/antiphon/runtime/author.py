@@ -1,13 +1,8 @@
 """Authoring: turns a body into a signed record, with a timestamp that was never used before.
 
-The clock's high-water mark is persisted ahead of use. A timestamp beyond the mark is not issued
-until a higher mark is on disk, so neither a crash, a restored backup nor a stepped clock can make
-this key sign one timestamp twice (spec §4.2).
-
-A machine's clock that is wrong by an hour must not cost its key an hour: stretches of time that
-were used up too early are kept beside the mark. The author goes back before them when the clock
-is right again, and steps over them later. While it knows that the clock is ahead of the mesh's it
-signs nothing.
+The clock's high-water mark is persisted ahead of use, so neither a crash, a restored backup nor a
+stepped clock can make this key sign one timestamp twice (spec §4.2). What to persist, and when
+nothing may be signed, is decided in `core/marked_clock.py`.
 """
 
 from __future__ import annotations
@@ -17,15 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from antiphon.core import codec, ops, signing
-from antiphon.core.clock import (
-    MAX_LOGICAL,
-    ZERO,
-    Clock,
-    Hlc,
-    Stretch,
-    first_free,
-    gathered,
-)
+from antiphon.core.clock import Hlc, Stretch
+from antiphon.core.marked_clock import MarkedClock, Promise, TooEarly
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry, open_own
 from antiphon.errors import Rejected, Unavailable
@@ -35,9 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from antiphon.ports import Keyring, WallClock
-
-MARK_AHEAD_MS = 1_000
-"""How far a mark is set ahead: below the default drift, so a restart is never refused for it."""
 
 
 class Mark(Protocol):
@@ -96,14 +81,7 @@ class Author:
         self._wall = wall
         self._mark = mark
         self.mesh_time = MeshTime(wall)
-        # Any timestamp up to the mark may have been issued: begin behind the last of them.
-        promised = mark.load()
-        behind = Hlc(promised, MAX_LOGICAL) if promised else ZERO
-        self.clock = Clock(start=behind, limit_ms=promised, max_drift_ms=max_drift_ms)
-        whole = (Stretch(0, promised),) if promised else ()
-        self._aside = gathered(mark.load_spent()) or whole
-        self._from_ms: int | None = None
-        """Where the stretch that is being used begins; None before its first timestamp."""
+        self.clock = MarkedClock(mark.load(), mark.load_spent(), max_drift_ms=max_drift_ms)
 
     @property
     def is_ahead(self) -> bool:
@@ -112,64 +90,23 @@ class Author:
 
     def now(self) -> Hlc:
         """The timestamp that the next op would carry."""
-        return self.clock.next(self._place_clock())
+        return self.clock.next(self.mesh_time.now())
 
     def tick(self) -> Hlc:
         """A fresh timestamp, covered by a persisted mark."""
-        now_ms = self._place_clock()
-        ahead = self.clock.next(now_ms).wall_ms
-        latest_ms = self.mesh_time.most_ms() + self.clock.max_drift_ms
-        if now_ms > latest_ms:
-            raise Unavailable(ahead_words(now_ms - self.mesh_time.most_ms()), hint=HINT)
-        if ahead > latest_ms:
-            words = (
-                f"all time up to {in_words(ahead - now_ms)} from now was used up by a wrong clock"
-            )
-            raise Unavailable(words, hint="wait for it, or use another key")
-        if ahead > self.clock.limit_ms:
-            if self._from_ms is None or ahead > self.clock.limit_ms + self.clock.max_drift_ms:
-                self._aside = self._spent()
-                self._from_ms = ahead
-            promised = ahead + MARK_AHEAD_MS
-            self._mark.store(promised, self._spent(up_to_ms=promised))
-            self.clock.reserve(promised)
-        return self.clock.tick(now_ms)
-
-    def _spent(self, up_to_ms: int | None = None) -> tuple[Stretch, ...]:
-        if self._from_ms is None:
-            return self._aside
-        limit_ms = self.clock.limit_ms if up_to_ms is None else up_to_ms
-        return gathered((*self._aside, Stretch(self._from_ms, limit_ms)))
-
-    def _place_clock(self) -> int:
-        """The wall time, once the clock stands where it may go on from.
-
-        That is before what was used up too early, if the clock ran ahead of its own machine's and
-        the log does not show that it is the machine's which is behind.
-        """
-        now_ms = self._wall.now_ms()
-        wall_ms = self.clock.next(now_ms).wall_ms
-        drift_ms = self.clock.max_drift_ms
-        is_behind = self.mesh_time.least_ms() > now_ms + drift_ms
-        if not is_behind and wall_ms > self.mesh_time.latest_ms(now_ms) + drift_ms:
-            free_ms = min(first_free(now_ms, self._spent()), wall_ms)
-        else:
-            free_ms = first_free(wall_ms, self._aside)
-        if free_ms != wall_ms:
-            self._aside = self._spent()
-            self._from_ms = None
-            self.clock.resume(free_ms)
-        return now_ms
+        now = self.mesh_time.now()
+        while isinstance(given := self.clock.stamp(now), Promise):
+            self._mark.store(given.wall_ms, given.spent)
+            self.clock.reserve(given)
+        if isinstance(given, TooEarly):
+            raise _unavailable(given)
+        return given
 
     def settle(self) -> None:
-        """Take back the part of the mark that was not used; nothing may be stamped afterwards.
-
-        Without it every short process would push the next one a second further ahead of the
-        wall clock, until a shell loop is refused for drift.
-        """
-        used_ms = min(self.clock.last.wall_ms, self.clock.limit_ms)
-        if self._from_ms is not None and used_ms < self.clock.limit_ms:
-            self._mark.store(used_ms, self._spent(up_to_ms=used_ms))
+        """Take back the part of the mark that was not used; nothing may be stamped afterwards."""
+        unused = self.clock.unused()
+        if unused is not None:
+            self._mark.store(unused.wall_ms, unused.spent)
 
     def observe(self, hlc: tuple[int, int]) -> None:
         """Merge the timestamp of a verified op."""
@@ -220,6 +157,16 @@ class Author:
         if entry.fault is not None:
             raise _unreadable(op, len(op_bytes), entry.fault)
         return Draft(subject, payload, op, entry)
+
+
+def _unavailable(why: TooEarly) -> Unavailable:
+    """Why nothing can be stamped, and what to do about it."""
+    if not why.is_spent:
+        return Unavailable(ahead_words(why.by_ms), hint=HINT)
+    return Unavailable(
+        f"all time up to {in_words(why.by_ms)} from now was used up by a wrong clock",
+        hint="wait for it, or use another key",
+    )
 
 
 def _unreadable(op: ops.AnyOp, size: int, fault: Reason) -> Rejected:

@@ -9,7 +9,7 @@ import math
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from antiphon.core.mesh_time import Bounds
+from antiphon.core.mesh_time import Bounds, Now
 
 if TYPE_CHECKING:
     from antiphon.ports import WallClock
@@ -63,30 +63,26 @@ class MeshTime:
             self._said_s = -math.inf
             _log().warning("clock_right")  # at the same level: who saw the one sees the other
 
+    def now(self) -> Now:
+        """This machine's time, and what is known of the mesh's."""
+        boot_ms, bounds = self._boot_ms(), self._bounds
+        return Now(self._wall.now_ms(), bounds.least_ms(boot_ms), bounds.most_ms(boot_ms))
+
     def most_ms(self) -> float:
         """How late it is at most; infinite where that is not known, or was known too long ago."""
         return self._bounds.most_ms(self._boot_ms())
 
-    def latest_ms(self, now_ms: int) -> float:
-        """The later of `now_ms` and how late it is at most, if that is known."""
-        most_ms = self.most_ms()
-        return now_ms if math.isinf(most_ms) else max(now_ms, most_ms)
-
-    def least_ms(self) -> float:
-        """How late it is at least."""
-        return self._bounds.least_ms(self._boot_ms())
-
     def is_ahead(self, max_drift_ms: int) -> bool:
         """Whether this machine's clock is known to be so far ahead that nothing can be signed."""
-        return self._wall.now_ms() - self.most_ms() > max_drift_ms
+        return self.now().ahead_ms > max_drift_ms
 
     def fault(self, max_drift_ms: int) -> str:
         """What is wrong with this machine's clock, in words; empty if nothing is known to be."""
-        now_ms = self._wall.now_ms()
-        if self.is_ahead(max_drift_ms):
-            return ahead_words(now_ms - self.most_ms())
-        if self.least_ms() - now_ms > max_drift_ms:
-            return f"this machine's clock is {in_words(self.least_ms() - now_ms)} behind the mesh's"
+        now = self.now()
+        if now.ahead_ms > max_drift_ms:
+            return ahead_words(now.ahead_ms)
+        if now.behind_ms > max_drift_ms:
+            return f"this machine's clock is {in_words(now.behind_ms)} behind the mesh's"
         return ""
 
     def complain(self, max_drift_ms: int) -> str:

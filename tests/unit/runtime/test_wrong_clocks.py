@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from antiphon.core.clock import Stretch, first_free, gathered
+from antiphon.core.clock import Stretch
 from antiphon.errors import Corrupt, Unavailable
 from antiphon.runtime.author import Author, NoMark
 from antiphon.runtime.keys import FileMark, SeedKeyring
@@ -136,13 +136,33 @@ def test_no_stamp_is_signed_twice_whatever_the_clock_does(tmp_path, seed):
     assert len(seen) > 50
 
 
-def test_stretches_are_joined_where_they_lie_nearest_and_free_nothing():
-    spent = [Stretch(1, 5), Stretch(6, 9), Stretch(20, 21), Stretch(24, 30), Stretch(500, 600)]
-    assert gathered(spent) == ((1, 9), (20, 21), (24, 30), (500, 600))
-    assert gathered(spent, most=2) == ((1, 30), (500, 600))
-    assert first_free(3, gathered(spent)) == 10
-    assert first_free(21, (Stretch(20, 21), Stretch(22, 23))) == 24
-    assert first_free(700, gathered(spent)) == 700
+class FullDisk(NoMark):
+    """A mark of ten days ahead that was left behind, on a disk that takes nothing more for now."""
+
+    is_full = True
+    spent = (Stretch(0, START_MS), Stretch(START_MS + 10 * DAY_MS, START_MS + 11 * DAY_MS))
+
+    def load(self):
+        return START_MS
+
+    def load_spent(self):
+        return self.spent
+
+    def store(self, wall_ms, spent=()):
+        if self.is_full:
+            raise OSError("no space left on device")
+
+
+def test_what_could_not_be_written_down_frees_nothing():
+    machine, disk = Machine(), FullDisk()
+    author = author_on(machine, disk)
+    machine.off_ms = 20 * DAY_MS
+    for _ in range(2):
+        machine.true_ms += 10
+        with pytest.raises(OSError, match="no space"):
+            author.tick()
+    disk.is_full, machine.off_ms = False, 10 * DAY_MS + HOUR_MS
+    assert author.tick().wall_ms > disk.spent[-1].to_ms
 
 
 def test_a_mark_file_of_an_earlier_version_is_read_and_a_broken_one_is_named(tmp_path):
