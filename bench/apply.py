@@ -1,6 +1,7 @@
 """`bench apply`: the reducer alone, and everything a full node does, on one core.
 
-`apply_per_s` counts verdicts on opened records (`core.lanes.apply`, lanes in a dict).
+`apply_per_s` counts verdicts on opened records (`core.reducer.judge`, lanes in a dict), which have
+their signatures checked when they are opened; a completion's proof counts as the reader's own.
 `full_node_per_s` counts records through a full node: framing, canonical check, schema, BLAKE3,
 Ed25519, verdict, SQLite in WAL mode; the engine is not in it. Repetitions are taken in turn and
 the median is given with the spread.
@@ -14,9 +15,15 @@ import tempfile
 import time
 from pathlib import Path
 
-from antiphon.core import lanes, records, subjects
+from msgspec.structs import replace
+
+from antiphon.core import records
+from antiphon.core.branches import LaneKey
 from antiphon.core.control_history import ControlHistory
-from antiphon.core.lanes import Lane
+from antiphon.core.families.jobs.state import EMPTY
+from antiphon.core.family import Lane
+from antiphon.core.protocol import PROTOCOL
+from antiphon.core.reducer import Outcome, judge
 from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.ports import Record
 from antiphon.runtime.author import Author, NoMark
@@ -34,23 +41,23 @@ BATCH = 512
 
 def pure(mesh: str, signed: list[Signed]) -> float:
     """Verdicts per second of the reducer alone."""
-    history = ControlHistory(mesh)
-    entries = [
-        records.open_record(mesh, item.seq, item.wall_ms, item.subject, item.payload)
+    history = ControlHistory(PROTOCOL, mesh)
+    opened = (
+        records.open_record(PROTOCOL, mesh, item.seq, item.wall_ms, item.subject, item.payload)
         for item in signed
-    ]
+    )
+    entries = [replace(entry, is_own=True) for entry in opened]
     history.apply(entries[0])
-    known: dict[tuple[str, str], Lane] = {}
-    keys = [subjects.lane_of(entry.subject) for entry in entries]
+    known: dict[LaneKey, Lane] = {}
     begun = time.perf_counter()
-    for key, entry in zip(keys[1:], entries[1:], strict=True):
-        assert key is not None
-        outcome = lanes.apply(
-            history.at(entry.seq, entry.commit_ms), known.get(key, lanes.EMPTY), entry
-        )
+    for entry in entries[1:]:
+        assert entry.place is not None
+        key = entry.place.key
+        outcome = judge(history.at(entry.seq, entry.commit_ms), known.get(key, EMPTY), entry)
+        assert isinstance(outcome, Outcome)
         known[key] = outcome.lane
     took = time.perf_counter() - begun
-    assert all(lane.job is not None for lane in known.values())
+    assert all(lane.state is not None for lane in known.values())
     return (len(entries) - 1) / took
 
 

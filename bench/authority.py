@@ -11,17 +11,32 @@ from __future__ import annotations
 import argparse
 import time
 
+from msgspec.structs import replace
 from nacl import bindings
 
-from antiphon.core import authority, clock, jobs, lanes, manifest, ops
+from antiphon.core import authority, clock, manifest, records
 from antiphon.core.control import Control
+from antiphon.core.families.jobs import JOBS
+from antiphon.core.families.jobs.ops import (
+    ClaimBody,
+    CompleteBody,
+    JobClaim,
+    JobComplete,
+    JobSchedule,
+    ScheduleBody,
+)
+from antiphon.core.families.jobs.state import EMPTY, State
+from antiphon.core.family import At, Lane
 from antiphon.core.grants import Grants
 from antiphon.core.ids import did_of
+from antiphon.core.protocol import PROTOCOL
 from antiphon.core.records import Entry
+from antiphon.core.reducer import Outcome, judge
 from antiphon.core.register import Register
 from antiphon.core.rules import Rules
 from antiphon.core.ucan import Payload, Policy, issue, open_envelope
-from bench.lives import KIND
+from antiphon.runtime.keys import SeedKeyring
+from bench.lives import KIND, proved
 from bench.report import conclude, median, say
 
 NOW_MS = 1_763_000_000_000
@@ -81,30 +96,36 @@ def entry(seq: int, kind: type, body: object, cids: tuple[str, ...], prev: int) 
         auth=cids,
         body=body,
     )
-    return Entry(seq, NOW_MS, ops.subject_of(op), op, "", None)
+    return records.unsigned(PROTOCOL, op, seq, NOW_MS)
 
 
 def a_life(cids: tuple[str, ...]) -> list[Entry]:
     content = manifest.author({"command": [f"@{KIND}"], "args": ["{}"], "timeout": 60})
     job = manifest.job_id(content)
-    claim = ops.ClaimBody(kind=KIND, job=job, lease_ms=30_000, begin=True)
+    claim = ClaimBody(kind=KIND, job=job, lease_ms=30_000, begin=True)
     fence = clock.pack((NOW_MS, 101))
-    done = ops.CompleteBody(kind=KIND, job=job, fence=fence, status="succeeded")
+    done = proved(
+        SeedKeyring(bytes([len(cids) + 1]) * 32),
+        "a" * 16,
+        CompleteBody(kind=KIND, job=job, fence=fence, status="succeeded"),
+    )
     return [
-        entry(100, ops.JobSchedule, ops.ScheduleBody(kind=KIND, manifest=content), cids, 0),
-        entry(101, ops.JobClaim, claim, cids, 0),
-        entry(102, ops.JobComplete, done, cids, 101),
+        entry(100, JobSchedule, ScheduleBody(kind=KIND, manifest=content), cids, 0),
+        entry(101, JobClaim, claim, cids, 0),
+        entry(102, JobComplete, done, cids, 101),
     ]
 
 
 def warm_us(rounds: int) -> float:
     control, cids = on_the_log(chain_of(3))
     claim = a_life(cids)[1]
-    assert isinstance(claim.op, ops.JobClaim)
-    assert authority.fault(control, claim.op, claim, None) is None
+    assert isinstance(claim.op, JobClaim)
+    assert claim.place is not None
+    at = At(claim.seq, claim.commit_ms, control, claim.place.key)
+    assert authority.fault(JOBS, None, claim.op, at) is None
     begun = time.perf_counter()
     for _ in range(rounds):
-        authority.fault(control, claim.op, claim, None)
+        authority.fault(JOBS, None, claim.op, at)
     return (time.perf_counter() - begun) / rounds * 1e6
 
 
@@ -114,23 +135,26 @@ def cold_us(rounds: int) -> float:
     for _ in range(rounds):
         control, cids = on_the_log(envelopes)
         claim = a_life(cids)[1]
-        assert isinstance(claim.op, ops.JobClaim)
-        assert authority.fault(control, claim.op, claim, None) is None
+        assert isinstance(claim.op, JobClaim)
+        assert claim.place is not None
+        at = At(claim.seq, claim.commit_ms, control, claim.place.key)
+        assert authority.fault(JOBS, None, claim.op, at) is None
     return (time.perf_counter() - begun) / rounds * 1e6
 
 
 def applied_per_s(rounds: int) -> float:
     control, cids = on_the_log(chain_of(3))
-    life = a_life(cids)
-    lane = lanes.EMPTY
+    life = [replace(one, is_own=True) for one in a_life(cids)]
+    lane: Lane = EMPTY
     begun = time.perf_counter()
     for _ in range(rounds):
-        lane = lanes.EMPTY
+        lane = EMPTY
         for record in life:
-            lane = lanes.apply(control, lane, record).lane
+            outcome = judge(control, lane, record)
+            assert isinstance(outcome, Outcome)
+            lane = outcome.lane
     took = time.perf_counter() - begun
-    assert lane.job is not None
-    assert lane.job.state is jobs.State.SUCCEEDED
+    assert lane.state.state is State.SUCCEEDED
     return rounds * len(life) / took
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from antiphon import assembly
-from antiphon.core import subjects
+from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.errors import AntiphonError
 from antiphon.runtime.handlers import Handlers
 from antiphon.runtime.home import Home
@@ -46,7 +46,7 @@ async def bare(home: Home, slots: int, jobs: int, name: str, sizes: tuple[int, i
     done = 0
     async with assembly.join(home, "worker") as station:
         log, mesh = station.engine.log, home.mesh().mesh
-        calls = subjects.calls_of(mesh, 1, KIND, below=False)
+        calls = job_subjects.calls_of(mesh, 1, KIND, below=False)
         async with (
             log.work(calls, name=queue_name(KIND, 1)) as queue,
             asyncio.TaskGroup() as tasks,
@@ -58,7 +58,7 @@ async def bare(home: Home, slots: int, jobs: int, name: str, sizes: tuple[int, i
                     queue.grant(1)
                     delivery = await queue.next()
                     job = delivery.record.subject[-64:]
-                    subject = subjects.job(mesh, KIND, job)
+                    subject = job_subjects.job(mesh, KIND, job)
                     try:
                         seq = await log.append(
                             subject,

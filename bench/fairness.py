@@ -27,7 +27,9 @@ from msgspec import Struct
 
 from antiphon import assembly
 from antiphon.assembly import hosting
-from antiphon.core import codec, manifest, ops, selection, signing, subjects
+from antiphon.core import codec, manifest, selection, signing, subjects
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.ops import JobSchedule, ScheduleBody
 from antiphon.core.manifest import job_id
 from antiphon.core.rules import Rules
 from antiphon.core.selection import Candidate, Need
@@ -63,7 +65,7 @@ def needs(jobs: int, seed: str) -> Iterator[Need]:
     for number in range(jobs):
         arguments = (f'{{"args":["{seed}",{number}],"kwargs":{{}}}}',)
         content = manifest.Manifest(command=(f"@{KIND}",), args=arguments, timeout=60)
-        op = ops.JobSchedule(
+        op = JobSchedule(
             v=1,
             mesh="a" * 16,
             author=caller.did,
@@ -71,7 +73,7 @@ def needs(jobs: int, seed: str) -> Iterator[Need]:
             prev=0,
             deps=(),
             auth=(),
-            body=ops.ScheduleBody(kind=KIND, manifest=content),
+            body=ScheduleBody(kind=KIND, manifest=content),
         )
         op_bytes = codec.encode(op)
         block = signing.Block(sig=caller.sign(signing.OP_TYPE, op_bytes).hex())
@@ -139,8 +141,8 @@ async def call(peer: Peer, number: int) -> str:
     content = manifest.author(
         {"command": [f"@{KIND}"], "args": [call_text((number,), {})], "timeout": 60}
     )
-    body = ops.ScheduleBody(kind=KIND, manifest=content)
-    await peer.commit(peer.draft(ops.JobSchedule, body, prev=0))
+    body = ScheduleBody(kind=KIND, manifest=content)
+    await peer.commit(peer.draft(JobSchedule, body, prev=0))
     return job_id(content)
 
 
@@ -185,7 +187,7 @@ async def _waits(peer: Peer, jobs: list[str], workers: list[str], dead: str) -> 
     waits = Waits([], [], 0)
     unfinished = 0
     for job in jobs:
-        filters = subjects.lane_filters(peer.mesh, KIND, job)
+        filters = job_subjects.lane(peer.mesh, KIND, job)
         records = [one async for page in peer.log.read_lane(filters) for one in page]
         view = await peer.read_lane(KIND, job)
         if view.lane.job is None or not view.lane.job.is_terminal:

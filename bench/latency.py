@@ -23,7 +23,8 @@ from typing import Final
 from msgspec import Struct
 
 from antiphon import assembly
-from antiphon.core import manifest, ops, subjects
+from antiphon.core import manifest, subjects
+from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.core.rules import Rules
 from antiphon.engines.nats import LocalServer
 from antiphon.engines.nats.server_config import Sync
@@ -99,7 +100,7 @@ async def call_one(peer: Peer, number: int) -> int:
         {"command": [f"@{KIND}"], "args": [call_text((number,), {})], "timeout": 60}
     )
     at_ns = boot_ns()
-    called = await client.call(peer, ops.ScheduleBody(kind=KIND, manifest=content))
+    called = await client.call(peer, ScheduleBody(kind=KIND, manifest=content))
     async with asyncio.timeout(30):
         await client.wait_for_end(peer, KIND, called.job)
     return at_ns

@@ -15,7 +15,15 @@ from typing import Final
 
 from msgspec import Struct
 
-from antiphon.core import clock, manifest, ops
+from antiphon.core import clock, manifest
+from antiphon.core.families.jobs.ops import (
+    ClaimBody,
+    CompleteBody,
+    JobClaim,
+    JobComplete,
+    JobSchedule,
+    ScheduleBody,
+)
 from antiphon.runtime.handlers import call_text, inline_output
 from antiphon.runtime.peer import Peer
 from bench.latency import Ground, ground, measure
@@ -58,21 +66,21 @@ async def live(peer: Peer, number: int) -> None:
         {"command": [f"@{OTHER}"], "args": [call_text((number,), {})], "timeout": 60}
     )
     job, log = manifest.job_id(content), peer.log
-    called = peer.draft(ops.JobSchedule, ops.ScheduleBody(kind=OTHER, manifest=content), prev=0)
+    called = peer.draft(JobSchedule, ScheduleBody(kind=OTHER, manifest=content), prev=0)
     await log.append(called.subject, called.payload, message_id=called.op_id, expected_last=0)
-    claim = ops.ClaimBody(kind=OTHER, job=job, lease_ms=30_000, begin=True)
-    claimed = peer.draft(ops.JobClaim, claim, prev=0)
+    claim = ClaimBody(kind=OTHER, job=job, lease_ms=30_000, begin=True)
+    claimed = peer.draft(JobClaim, claim, prev=0)
     seq = await log.append(
         claimed.subject, claimed.payload, message_id=claimed.op_id, expected_last=0
     )
-    done = ops.CompleteBody(
+    done = CompleteBody(
         kind=OTHER,
         job=job,
         fence=clock.pack(claimed.op.hlc),
         status="succeeded",
         outputs=(inline_output("result", "0", "application/json"),),
     )
-    ended = peer.draft(ops.JobComplete, done, prev=seq)
+    ended = peer.draft(JobComplete, done, prev=seq)
     await log.append(ended.subject, ended.payload, message_id=ended.op_id, expected_last=seq)
 
 

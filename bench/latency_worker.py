@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from antiphon import assembly
-from antiphon.core import subjects
+from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.ports import OpLog
 from antiphon.runtime.handlers import Handlers
 from antiphon.runtime.home import Home
@@ -31,7 +31,7 @@ def boot_ns() -> int:
 
 def bare_queue(mesh: str) -> tuple[str, str]:
     """Subject filter and name of the bare consumer."""
-    return subjects.calls_of(mesh, 1, BARE, below=False), "bench-bare"
+    return job_subjects.calls_of(mesh, 1, BARE, below=False), "bench-bare"
 
 
 async def note_bare(log: OpLog, mesh: str, out: int) -> None:

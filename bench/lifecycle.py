@@ -23,7 +23,8 @@ from pathlib import Path
 
 from antiphon import assembly
 from antiphon.assembly import hosting
-from antiphon.core import manifest, ops, subjects
+from antiphon.core import manifest, subjects
+from antiphon.core.families.jobs.ops import JobSchedule, ScheduleBody
 from antiphon.core.rules import Rules
 from antiphon.ports import Record
 from antiphon.runtime.author import Draft
@@ -45,7 +46,7 @@ def schedule(peer: Peer, number: int) -> Draft:
     content = manifest.author(
         {"command": [f"@{KIND}"], "args": [call_text((number,), {})], "timeout": 60}
     )
-    return peer.draft(ops.JobSchedule, ops.ScheduleBody(kind=KIND, manifest=content), prev=0)
+    return peer.draft(JobSchedule, ScheduleBody(kind=KIND, manifest=content), prev=0)
 
 
 async def submit(peer: Peer, first: int, count: int) -> None:

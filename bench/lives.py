@@ -10,9 +10,20 @@ import json
 from collections.abc import Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from antiphon.core import clock, codec, manifest, ops, signing
+from antiphon.core import clock, codec, manifest, proof, signing
+from antiphon.core.families.jobs.ops import (
+    ClaimBody,
+    CompleteBody,
+    JobClaim,
+    JobComplete,
+    JobSchedule,
+    ScheduleBody,
+)
 from antiphon.core.ids import digest, message_id
+from antiphon.core.op import subject_of
+from antiphon.core.outputs import Output
 from antiphon.core.rules import Rules
 from antiphon.runtime import founding
 from antiphon.runtime.keys import SeedKeyring
@@ -29,6 +40,27 @@ class Signed(Struct, frozen=True, gc=False):
     payload: bytes
     op_id: str
     prev: int
+
+
+def proved(key: SeedKeyring, mesh: str, body: CompleteBody) -> CompleteBody:
+    """A completion with its author's proof of what it says."""
+    said = proof.Predicate(
+        mesh=mesh,
+        kind=body.kind,
+        job=body.job,
+        manifest=proof.Digests(blake3=body.job),
+        worker=key.did,
+        fence=body.fence,
+        started=body.fence,
+        ended=body.fence,
+        status=body.status,
+        exit=body.exit,
+        runner=proof.Runner(name="bench", version="1", platform="any"),
+        isolation=proof.Isolation(level="none"),
+        usage=proof.Usage(wall_ms=1),
+    )
+    statement = proof.statement(said, body.outputs)
+    return replace(body, proof=proof.seal_in(statement, key.did, key.sign))
 
 
 class _FixedClock:
@@ -82,8 +114,8 @@ class Lives:
                 job = self._job(number)
                 record = self._sign(
                     self._worker,
-                    ops.JobClaim,
-                    ops.ClaimBody(kind=KIND, job=job, lease_ms=30_000, begin=True),
+                    JobClaim,
+                    ClaimBody(kind=KIND, job=job, lease_ms=30_000, begin=True),
                     seq,
                     at,
                     0,
@@ -112,17 +144,19 @@ class Lives:
         return manifest.job_id(self._manifest(number))
 
     def _schedule(self, seq: int, at: tuple[int, int], number: int) -> Signed:
-        body = ops.ScheduleBody(kind=KIND, manifest=self._manifest(number))
-        return self._sign(self._caller, ops.JobSchedule, body, seq, at, 0)
+        body = ScheduleBody(kind=KIND, manifest=self._manifest(number))
+        return self._sign(self._caller, JobSchedule, body, seq, at, 0)
 
     def _complete(self, seq: int, at: tuple[int, int], job: str, prev: int, fence: str) -> Signed:
-        output = ops.Output(
-            name="result", hash=digest(b"0"), size=1, type="application/json", text="0"
+        output = Output(name="result", hash=digest(b"0"), size=1, type="application/json", text="0")
+        body = proved(
+            self._worker,
+            self.mesh,
+            CompleteBody(
+                kind=KIND, job=job, fence=fence, status="succeeded", outputs=(output,), exit=0
+            ),
         )
-        body = ops.CompleteBody(
-            kind=KIND, job=job, fence=fence, status="succeeded", outputs=(output,)
-        )
-        return self._sign(self._worker, ops.JobComplete, body, seq, at, prev)
+        return self._sign(self._worker, JobComplete, body, seq, at, prev)
 
     def _sign(
         self,
@@ -139,4 +173,4 @@ class Lives:
         op_bytes = codec.encode(op)
         block = signing.Block(sig=key.sign(signing.OP_TYPE, op_bytes).hex())
         payload = signing.frame(op_bytes, block)
-        return Signed(seq, at[0], ops.subject_of(op), payload, digest(op_bytes), prev)
+        return Signed(seq, at[0], subject_of(op), payload, digest(op_bytes), prev)

@@ -17,7 +17,8 @@ from typing import Final
 import msgspec
 
 from antiphon import assembly, telemetry
-from antiphon.core import manifest, ops
+from antiphon.core import manifest
+from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.errors import AntiphonError
 from antiphon.runtime import client
 from antiphon.runtime.handlers import call_text
@@ -51,7 +52,7 @@ async def call_on(peer: Peer, acks: int, number: int) -> None:
     )
     while True:
         try:
-            called = await client.call(peer, ops.ScheduleBody(kind=kind, manifest=content))
+            called = await client.call(peer, ScheduleBody(kind=kind, manifest=content))
         except AntiphonError as problem:
             print(f"call {number} refused: {problem}", file=sys.stderr, flush=True)
             await asyncio.sleep(AGAIN_S)

@@ -25,7 +25,8 @@ from msgspec import Struct
 
 from antiphon import assembly, telemetry
 from antiphon.assembly import hosting
-from antiphon.core import manifest, ops
+from antiphon.core import manifest
+from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.core.rules import Rules
 from antiphon.runtime import client
 from antiphon.runtime.handlers import call_text
@@ -104,7 +105,7 @@ async def call(peer: Peer, number: int) -> Key:
     content = manifest.author(
         {"command": [f"@{kind}"], "args": [call_text((number, work_ms), {})], "timeout": 60}
     )
-    called = await client.call(peer, ops.ScheduleBody(kind=kind, manifest=content))
+    called = await client.call(peer, ScheduleBody(kind=kind, manifest=content))
     return called.kind, called.job
 
 

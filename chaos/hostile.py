@@ -30,10 +30,11 @@ from typing import Any, Final
 from msgspec import Struct
 
 from antiphon import telemetry
-from antiphon.core import ops, subjects
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.ops import ClaimBody, JobClaim
+from antiphon.core.families.jobs.subjects import queue_name
 from antiphon.core.reasons import Reason
 from antiphon.core.standoff import LONGEST_S
-from antiphon.core.subjects import queue_name
 from antiphon.errors import AntiphonError
 from antiphon.ports import WorkQueue
 from antiphon.runtime.author import Draft
@@ -71,7 +72,7 @@ POINTED_S: Final = OFFER_S + RULES.claim_window_ms / 1000 + ROUNDS_S
 
 def _calls(on: Scene) -> tuple[str, str]:
     mesh = on.hostile.peer.mesh
-    return subjects.calls_of(mesh, 1, KIND, below=False), queue_name(KIND, 1)
+    return job_subjects.calls_of(mesh, 1, KIND, below=False), queue_name(KIND, 1)
 
 
 async def acknowledge_everything(on: Scene, _called: list[Key]) -> None:
@@ -105,10 +106,10 @@ async def claim_and_idle(on: Scene, _called: list[Key]) -> None:
 
 async def _hold(peer: Peer, job: str) -> Draft | None:
     """Claim a job; the claim, unless somebody was faster."""
-    body = ops.ClaimBody(kind=KIND, job=job, lease_ms=RULES.lease_ms_max, begin=True)
+    body = ClaimBody(kind=KIND, job=job, lease_ms=RULES.lease_ms_max, begin=True)
     with suppress(AntiphonError):
         view = await peer.read_lane(KIND, job)
-        draft = peer.draft(ops.JobClaim, body, prev=view.lane.job_tail)
+        draft = peer.draft(JobClaim, body, prev=view.lane.job_tail)
         seq = await peer.commit(draft, timeout_s=1)
         view = await peer.read_lane(KIND, job, at_least=seq)
         return draft if view.verdict_of(draft.op_id) is Reason.OK else None
@@ -145,7 +146,7 @@ async def flood_lanes(on: Scene, called: list[Key]) -> None:
 
 
 async def _junk(line: Line, on: Scene, job: str, first: int, count: int) -> None:
-    subject = subjects.job(on.hostile.peer.mesh, KIND, job)
+    subject = job_subjects.job(on.hostile.peer.mesh, KIND, job)
     await line.send(*(frame(subject, b"junk %d" % (first + n)) for n in range(count)))
 
 

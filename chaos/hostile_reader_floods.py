@@ -15,9 +15,13 @@ from typing import Any, Final
 
 from msgspec import UNSET, Struct
 
-from antiphon.core import codec, ops, signing, subjects
+from antiphon.core import codec, signing, subjects
+from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
+from antiphon.core.families.jobs.ops import CancelBody, JobCancel
+from antiphon.core.families.mesh.ops import EvidenceBody, MeshEvidence
 from antiphon.core.grants import token_of
 from antiphon.core.ids import digest
+from antiphon.core.op import subject_of
 from antiphon.core.ucan import Payload, Policy
 from antiphon.runtime.keys import SeedKeyring
 from chaos.outsider_line import frame, header
@@ -62,7 +66,7 @@ class Reader(Struct, frozen=True, kw_only=True):
         op = kind(**{**fields, "author": key.did}, body=body)
         op_bytes = codec.encode(op)
         block = signing.Block(sig=key.sign(signing.OP_TYPE, op_bytes).hex())
-        return ops.subject_of(op, op_bytes), signing.frame(op_bytes, block)
+        return subject_of(op, op_bytes), signing.frame(op_bytes, block)
 
 
 Flood = Callable[[Reader], Iterator[bytes]]
@@ -132,15 +136,15 @@ def _evidence(reader: Reader) -> Iterator[bytes]:
         accused, at = SeedKeyring(os.urandom(32)), (time.time_ns() // 1_000_000, number)
         pair = [
             reader.sign(
-                ops.JobCancel,
-                ops.CancelBody(kind="x", job="0" * 64, reason=reason),
+                JobCancel,
+                CancelBody(kind="x", job="0" * 64, reason=reason),
                 by=accused,
                 hlc=at,
             )[1].decode()
             for reason in "ab"
         ]
-        body = ops.EvidenceBody(node=accused.did, first=pair[0], second=pair[1])
-        letters.append(reader.to_gate("post", reader.sign(ops.MeshEvidence, body)[1]))
+        body = EvidenceBody(node=accused.did, first=pair[0], second=pair[1])
+        letters.append(reader.to_gate("post", reader.sign(MeshEvidence, body)[1]))
     return itertools.cycle(letters)
 
 
@@ -148,7 +152,7 @@ def _revocations(reader: Reader) -> Iterator[bytes]:
     """Of its own grants, by itself and by keys that nobody knows."""
     keys = [reader.key, *(SeedKeyring(os.urandom(32)) for _ in range(PREPARED))]
     letters = [
-        reader.sign(ops.UcanRevoke, ops.RevokeBody(cid=cid), by=key, prev=7)[1]
+        reader.sign(UcanRevoke, RevokeBody(cid=cid), by=key, prev=7)[1]
         for key in keys
         for cid in reader.revoked
     ]
@@ -168,7 +172,7 @@ def _delegation(reader: Reader, deps: tuple[tuple[int, str], ...]) -> tuple[str,
             meta=UNSET,
         )
     )
-    return reader.sign(ops.UcanDelegate, ops.DelegateBody(token=token_of(made.raw)), deps=deps)
+    return reader.sign(UcanDelegate, DelegateBody(token=token_of(made.raw)), deps=deps)
 
 
 def _delegations(reader: Reader) -> Iterator[bytes]:
@@ -200,7 +204,7 @@ def taken_ids(reader: Reader) -> Iterator[bytes]:
     while True:
         at_ms = max(at_ms + 1, time.time_ns() // 1_000_000)
         for cid in reader.revoked:
-            op = ops.UcanRevoke(
+            op = UcanRevoke(
                 v=1,
                 mesh=reader.mesh,
                 author=reader.owner,
@@ -208,7 +212,7 @@ def taken_ids(reader: Reader) -> Iterator[bytes]:
                 prev=0,
                 deps=(),
                 auth=(),
-                body=ops.RevokeBody(cid=cid),
+                body=RevokeBody(cid=cid),
             )
             yield frame(subject, b"x", head=header(Nats_Msg_Id=digest(codec.encode(op))))
         if at_ms > time.time_ns() // 1_000_000 + 400:

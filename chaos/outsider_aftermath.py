@@ -9,6 +9,7 @@ from typing import Final
 
 from antiphon import assembly
 from antiphon.core import subjects
+from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.reasons import Reason
 from antiphon.runtime.lane_reading import REFUSED_KEPT
 from antiphon.runtime.peer import Peer
@@ -71,7 +72,7 @@ async def _nodes_agree(scene: Scene) -> str:
 async def _light_readers_agree(scene: Scene) -> str:
     """Light readers of single lanes, and of the control ops, against the owner's full node."""
     records = await scene.read_log()
-    lanes = dict.fromkeys(subjects.lane_of(record.subject) for record in records)
+    lanes = dict.fromkeys(job_subjects.lane_of(record.subject) for record in records)
     known = [
         lane
         for lane in lanes
@@ -83,7 +84,7 @@ async def _light_readers_agree(scene: Scene) -> str:
         readers = [scene.owner.peer, *([victim] if kind.startswith("build.") else [])]
         full = {
             stored.record.seq: stored.verdict
-            for stored in scene.host.node.replica.lane_records(kind, job)
+            for stored in scene.host.node.replica.job_records(kind, job)
         }
         for reader in readers:
             count += await _same_lane(reader, kind, job, full)

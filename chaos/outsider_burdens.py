@@ -12,7 +12,10 @@ import os
 import time
 from typing import Any, Final
 
-from antiphon.core import codec, manifest, ops
+from antiphon.core import codec, manifest
+from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
+from antiphon.core.families.jobs.ops import JobClaim, JobSchedule, ScheduleBody
+from antiphon.core.families.mesh.ops import EvidenceBody, MeshEvidence
 from antiphon.core.grants import token_of
 from antiphon.core.ids import digest
 from antiphon.core.terms import Terms
@@ -78,7 +81,7 @@ async def _take_ids(scene: Scene) -> Held:
 
 
 def _foretold(mesh: str, owner: str, cid: str, at_ms: int) -> str:
-    op = ops.UcanRevoke(
+    op = UcanRevoke(
         v=1,
         mesh=mesh,
         author=owner,
@@ -86,7 +89,7 @@ def _foretold(mesh: str, owner: str, cid: str, at_ms: int) -> str:
         prev=0,
         deps=(),
         auth=(),
-        body=ops.RevokeBody(cid=cid),
+        body=RevokeBody(cid=cid),
     )
     return digest(codec.encode(op))
 
@@ -97,7 +100,7 @@ async def _name_many_records(scene: Scene) -> Held:
     verdicts: set[str] = set()
     for number in range(10 * scene.rounds):
         deps = tuple((seq, "blake3:" + "0" * 64) for seq in range(number + 1, number + 1 + _DEPS))
-        claim = forger.sign(ops.JobClaim, a_claim(invented()), deps=deps)
+        claim = forger.sign(JobClaim, a_claim(invented()), deps=deps)
         verdicts.add(await scene.verdict(await stored(scene, claim.subject, b"", claim.payload)))
         answer = await forger.post(_delegation(forger, forger.key.did, deps=deps))
         verdicts.add(answer.get("reason") or "stored")
@@ -112,7 +115,7 @@ async def _name_many_records(scene: Scene) -> Held:
 
 def _delegation(giver: Forger, to: str, **other: Any) -> Signed:
     made = giver.key.delegate(giver.delegation(to))
-    return giver.sign(ops.UcanDelegate, ops.DelegateBody(token=token_of(made.raw)), **other)
+    return giver.sign(UcanDelegate, DelegateBody(token=token_of(made.raw)), **other)
 
 
 async def _accuse_nobodies(scene: Scene) -> Held:
@@ -121,11 +124,10 @@ async def _accuse_nobodies(scene: Scene) -> Held:
     for number in range(5 * scene.rounds):
         nobody, hlc = Forger(scene, SeedKeyring(os.urandom(32))), (now_ms(), number)
         pair = [
-            nobody.sign(ops.JobClaim, a_claim(invented()), hlc=hlc).payload.decode()
-            for _ in range(2)
+            nobody.sign(JobClaim, a_claim(invented()), hlc=hlc).payload.decode() for _ in range(2)
         ]
-        body = ops.EvidenceBody(node=nobody.key.did, first=pair[0], second=pair[1])
-        answer = await forger.post(forger.sign(ops.MeshEvidence, body))
+        body = EvidenceBody(node=nobody.key.did, first=pair[0], second=pair[1])
+        answer = await forger.post(forger.sign(MeshEvidence, body))
         if "refused" not in answer:
             raise Breach(f"the gate said {answer}")
         said.add(answer["reason"])
@@ -158,7 +160,7 @@ async def _blob_by_a_second_key(scene: Scene) -> Held:
     first = Forger(scene, home.signer("machine"))
     second = Forger(scene, SeedKeyring(os.urandom(32)))
     made = first.key.delegate(first.delegation(second.key.did, command="/job/schedule"))
-    given = first.sign(ops.UcanDelegate, ops.DelegateBody(token=token_of(made.raw)))
+    given = first.sign(UcanDelegate, DelegateBody(token=token_of(made.raw)))
     where = f"apg.{scene.mesh}.{line.user}"
     found = await line.ask(f"{where}.post", given.payload)
     if not found or not json.loads(found[0].data).get("seq"):
@@ -169,8 +171,8 @@ async def _blob_by_a_second_key(scene: Scene) -> Held:
         {"command": [f"@{RENDER}"], "args": [os.urandom(4).hex()], "timeout": 5, "inputs": [read]}
     )
     chain = (*first.chain("/job/schedule"), made.cid)
-    body = ops.ScheduleBody(kind=RENDER, manifest=content)
-    call = second.sign(ops.JobSchedule, body, auth=chain)
+    body = ScheduleBody(kind=RENDER, manifest=content)
+    call = second.sign(JobSchedule, body, auth=chain)
     answer = await line.store(call.subject, call.payload)
     verdict = await scene.verdict(int(answer["seq"]))
     if not verdict.is_accepted:

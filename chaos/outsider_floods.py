@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from antiphon.core import ops, subjects
+from antiphon.core import subjects
+from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
 from antiphon.core.grants import token_of
 from antiphon.core.reasons import Reason
 from antiphon.core.ucan import Policy
@@ -154,7 +155,7 @@ def _own_delegations(scene: Scene, line: Line) -> Iterator[bytes]:
     box = f"apg.{scene.mesh}.{line.user}.post"
     while True:
         made = forger.key.delegate(forger.delegation(forger.key.did))
-        record = forger.sign(ops.UcanDelegate, ops.DelegateBody(token=token_of(made.raw)))
+        record = forger.sign(UcanDelegate, DelegateBody(token=token_of(made.raw)))
         yield frame(box, record.payload, reply=f"{line.inbox}.flood")
 
 
@@ -257,7 +258,7 @@ async def _give_and_take(scene: Scene) -> Held:
         cid, _ = await forger.delegate(scene.victim.signer("machine").did, command="/job/claim")
         await scene.restart_victim()
         prev = await tail_of(scene, subjects.control(scene.mesh, f"revoke.{cid}"))
-        taken = forger.sign(ops.UcanRevoke, ops.RevokeBody(cid=cid), prev=prev)
+        taken = forger.sign(UcanRevoke, RevokeBody(cid=cid), prev=prev)
         answer = await forger.post(taken)
         if not answer.get("seq"):
             raise Breach(f"this shows nothing, since the gate says {answer}")
@@ -320,9 +321,7 @@ async def _hold_off_revocation(scene: Scene) -> Held:
     above = [Forger(scene, SeedKeyring(os.urandom(32))) for _ in range(_SQUATTERS)]
     for forger in above:
         await forger.delegate(forger.owner)
-    letters = [
-        forger.sign(ops.UcanRevoke, ops.RevokeBody(cid=cid)) for forger in above for cid in cids
-    ]
+    letters = [forger.sign(UcanRevoke, RevokeBody(cid=cid)) for forger in above for cid in cids]
     for letter in letters[: len(cids)]:
         answer = await above[0].post(letter, line)
         if "refused" not in answer:

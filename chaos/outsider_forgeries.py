@@ -15,9 +15,26 @@ from typing import Any, Final
 
 from msgspec import UNSET, Struct
 
-from antiphon.core import codec, manifest, ops, signing, subjects
+from antiphon.core import codec, manifest, signing
+from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.ops import (
+    CancelBody,
+    ClaimBody,
+    CompleteBody,
+    ExpireBody,
+    JobCancel,
+    JobClaim,
+    JobComplete,
+    JobExpire,
+    JobSchedule,
+    JobYield,
+    ScheduleBody,
+    YieldBody,
+)
 from antiphon.core.grants import token_of
 from antiphon.core.ids import digest
+from antiphon.core.op import subject_of
 from antiphon.core.reasons import Reason
 from antiphon.core.ucan import Payload, Policy
 from antiphon.runtime.handlers import call_text
@@ -87,9 +104,7 @@ class Forger:
         op = kind(**fields, body=body)
         op_bytes = codec.encode(op)
         block = signing.Block(sig=self.key.sign(signing.OP_TYPE, op_bytes).hex())
-        return Signed(
-            ops.subject_of(op, op_bytes), signing.frame(op_bytes, block), digest(op_bytes)
-        )
+        return Signed(subject_of(op, op_bytes), signing.frame(op_bytes, block), digest(op_bytes))
 
     async def put(self, record: Signed, *, on: str = "") -> Reason:
         """Bring it to the log; the full node's verdict."""
@@ -132,7 +147,7 @@ class Forger:
     async def delegate(self, to: str, **other: Any) -> tuple[str, Reason]:
         """Have the gate put such a delegation on the log; its id, and the verdict."""
         made = self.key.delegate(self.delegation(to, **other))
-        record = self.sign(ops.UcanDelegate, ops.DelegateBody(token=token_of(made.raw)))
+        record = self.sign(UcanDelegate, DelegateBody(token=token_of(made.raw)))
         answer = await self.post(record)
         if "refused" in answer:
             return made.cid, Reason(answer["reason"])
@@ -144,15 +159,15 @@ async def called(scene: Scene) -> str:
     return (await scene.owner.submit(RENDER, f"frame {os.urandom(4).hex()}")).id
 
 
-def a_claim(job: str, kind: str = RENDER, lease_ms: int = 10_000) -> ops.ClaimBody:
-    return ops.ClaimBody(kind=kind, job=job, lease_ms=lease_ms)
+def a_claim(job: str, kind: str = RENDER, lease_ms: int = 10_000) -> ClaimBody:
+    return ClaimBody(kind=kind, job=job, lease_ms=lease_ms)
 
 
 async def agreed(scene: Scene, record: Signed, verdict: Reason, expected: Reason) -> Held:
     """The full node's verdict is the one expected, and a light reader's is the same."""
     if verdict is not expected:
         raise Breach(f"the rules said {verdict.value!r}, not {expected.value!r}")
-    lane = subjects.lane_of(record.subject)
+    lane = job_subjects.lane_of(record.subject)
     if lane is not None and lane[0] == RENDER:
         view = await scene.owner.peer.read_lane(*lane)
         light = view.verdict_of(record.op_id)
@@ -184,15 +199,15 @@ def _scheduling(forger: Forger, _job: str) -> Signed:
     content = manifest.author(
         {"command": [f"@{RENDER}"], "args": [call_text(("x",), {})], "timeout": 60}
     )
-    body = ops.ScheduleBody(kind=RENDER, manifest=content)
-    return forger.sign(ops.JobSchedule, body, auth=forger.chain("/job/claim"))
+    body = ScheduleBody(kind=RENDER, manifest=content)
+    return forger.sign(JobSchedule, body, auth=forger.chain("/job/claim"))
 
 
 def _claiming(**other: Any) -> Callable[[Forger, str], Signed]:
     def make(forger: Forger, job: str) -> Signed:
         fields = {name: one(forger) if callable(one) else one for name, one in other.items()}
         fields.setdefault("auth", forger.chain("/job/claim"))
-        return forger.sign(ops.JobClaim, a_claim(job), **fields)
+        return forger.sign(JobClaim, a_claim(job), **fields)
 
     return make
 
@@ -228,14 +243,14 @@ _CLAIMS: Final = [
         "claim for ever",
         Reason.LEASE,
         lambda forger, job: forger.sign(
-            ops.JobClaim, a_claim(job, lease_ms=_YEAR_MS), auth=forger.chain("/job/claim")
+            JobClaim, a_claim(job, lease_ms=_YEAR_MS), auth=forger.chain("/job/claim")
         ),
     ),
     _forging(
         "claim of the victim's kind, on its own subject",
         Reason.SUBJECT,
         lambda forger, job: forger.sign(
-            ops.JobClaim, a_claim(job, BUILD), auth=forger.chain("/job/claim")
+            JobClaim, a_claim(job, BUILD), auth=forger.chain("/job/claim")
         ),
         elsewhere=True,
     ),
@@ -245,8 +260,8 @@ _CLAIMS: Final = [
         "cancel the owner's job",
         Reason.COMMAND,
         lambda forger, job: forger.sign(
-            ops.JobCancel,
-            ops.CancelBody(kind=RENDER, job=job, reason="x"),
+            JobCancel,
+            CancelBody(kind=RENDER, job=job, reason="x"),
             auth=forger.chain("/job/complete"),
         ),
     ),
@@ -261,7 +276,7 @@ def _meddling(
     async def act(scene: Scene) -> Held:
         job = await called(scene)
         holder = scene.owner.peer
-        draft = holder.draft(ops.JobClaim, a_claim(job), prev=0)
+        draft = holder.draft(JobClaim, a_claim(job), prev=0)
         held_at = await holder.commit(draft)
         view = await holder.read_lane(RENDER, job, at_least=held_at)
         fence = view.lane.job.fence if view.lane.job is not None else ""
@@ -277,20 +292,20 @@ _MEDDLING: Final = [
     _meddling(
         "complete under somebody's fence",
         Reason.NOT_CLAIMER,
-        ops.JobComplete,
-        lambda job, fence: ops.CompleteBody(kind=RENDER, job=job, fence=fence, status="failed"),
+        JobComplete,
+        lambda job, fence: CompleteBody(kind=RENDER, job=job, fence=fence, status="failed"),
     ),
     _meddling(
         "give back somebody's job",
         Reason.NOT_CLAIMER,
-        ops.JobYield,
-        lambda job, fence: ops.YieldBody(kind=RENDER, job=job, fence=fence, reason="other"),
+        JobYield,
+        lambda job, fence: YieldBody(kind=RENDER, job=job, fence=fence, reason="other"),
     ),
     _meddling(
         "expire a lease before its time",
         Reason.EARLY,
-        ops.JobExpire,
-        lambda job, fence: ops.ExpireBody(kind=RENDER, job=job, fence=fence),
+        JobExpire,
+        lambda job, fence: ExpireBody(kind=RENDER, job=job, fence=fence),
     ),
 ]
 

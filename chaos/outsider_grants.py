@@ -6,9 +6,12 @@ import os
 from typing import Final
 
 from antiphon.assembly.logins import log_in
-from antiphon.core import ops, subjects
+from antiphon.core import subjects
+from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
+from antiphon.core.families.jobs.ops import CancelBody, JobCancel, JobClaim
+from antiphon.core.families.mesh.ops import EvidenceBody, MeshEvidence
 from antiphon.core.grants import token_of
-from antiphon.core.ids import digest
+from antiphon.core.ids import digest, key_of
 from antiphon.core.reasons import Reason
 from antiphon.core.ucan import seal_envelope
 from antiphon.errors import Rejected
@@ -35,8 +38,8 @@ async def _widen(scene: Scene) -> Held:
         return Held("rules", verdict.value)
     chain = (*forger.chain("/job/claim"), child)
     job = await called(scene)
-    body = ops.CancelBody(kind=RENDER, job=job, reason="x")
-    verdict = await forger.put(forger.sign(ops.JobCancel, body, auth=chain))
+    body = CancelBody(kind=RENDER, job=job, reason="x")
+    verdict = await forger.put(forger.sign(JobCancel, body, auth=chain))
     if verdict.is_accepted:
         raise Breach("a child allowed more than its parent")
     try:
@@ -52,7 +55,7 @@ async def _forge_delegation(scene: Scene) -> Held:
     payload = forger.delegation(forger.key.did, iss=forger.owner)
     own_signature = forger.key.delegate(forger.delegation(forger.key.did)).signature
     made = seal_envelope(payload, own_signature)
-    record = forger.sign(ops.UcanDelegate, ops.DelegateBody(token=token_of(made.raw)))
+    record = forger.sign(UcanDelegate, DelegateBody(token=token_of(made.raw)))
     answer = await forger.post(record)
     if answer.get("reason") != Reason.SIGNATURE.value:
         raise Breach(f"the gate said {answer}")
@@ -69,7 +72,7 @@ async def _revoke_the_victim(scene: Scene) -> Held:
             await forger.delegate(forger.owner)
         for cid in grants_of(scene, victim).values():
             prev = await tail_of(scene, subjects.control(scene.mesh, f"revoke.{cid}"))
-            record = forger.sign(ops.UcanRevoke, ops.RevokeBody(cid=cid), prev=prev)
+            record = forger.sign(UcanRevoke, RevokeBody(cid=cid), prev=prev)
             answer = await forger.post(record)
             if "refused" not in answer:
                 raise Breach(f"the gate said {answer}")
@@ -84,14 +87,14 @@ async def _false_evidence(scene: Scene) -> Held:
     forger = Forger(scene)
     claim = a_claim(invented())
     hlc = (now_ms(), 9)
-    pair = [forger.sign(ops.JobClaim, claim, hlc=hlc, prev=n).payload.decode() for n in (1, 2)]
+    pair = [forger.sign(JobClaim, claim, hlc=hlc, prev=n).payload.decode() for n in (1, 2)]
     shown = (await leaked_lane(scene))[-1].decode()
     accused = scene.working.worker.peer.author.did if scene.working.worker else ""
     for first, second in ((pair[0], pair[1]), (shown, shown)):
-        body = ops.EvidenceBody(node=accused, first=first, second=second)
-        subject = subjects.control(scene.mesh, f"evidence.{ops.key_of(accused)}")
+        body = EvidenceBody(node=accused, first=first, second=second)
+        subject = subjects.control(scene.mesh, f"evidence.{key_of(accused)}")
         prev = await tail_of(scene, subject)
-        answer = await forger.post(forger.sign(ops.MeshEvidence, body, prev=prev))
+        answer = await forger.post(forger.sign(MeshEvidence, body, prev=prev))
         if answer.get("reason") != Reason.PROOF.value:
             raise Breach(f"the gate said {answer}")
     return Held("gate", f"{Reason.PROOF.value}; and the server lets it write none")
@@ -102,8 +105,8 @@ async def _hidden_reasons(scene: Scene) -> Held:
     forger = Forger(scene)
     hidden = await stored(scene, own(scene), b"", b"hidden")
     made = forger.key.delegate(forger.delegation(SeedKeyring(os.urandom(32)).did))
-    body = ops.DelegateBody(token=token_of(made.raw))
-    record = forger.sign(ops.UcanDelegate, body, deps=((hidden, digest(b"hidden")),))
+    body = DelegateBody(token=token_of(made.raw))
+    record = forger.sign(UcanDelegate, body, deps=((hidden, digest(b"hidden")),))
     answer = await forger.post(record)
     if "refused" in answer:
         return Held("gate", f"refused as {answer['reason']}, whatever they can read")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from antiphon.core import manifest, ops
+from antiphon.core import manifest
+from antiphon.core.families.jobs.ops import JobOffer, JobSchedule, OfferBody, ScheduleBody
 from antiphon.core.ids import message_id
 from antiphon.errors import Conflict, OutcomeUnknown
 from antiphon.runtime.handlers import call_text
@@ -124,16 +125,16 @@ async def _junk_ids(scene: Scene) -> Held:
     return await rejected(scene, seqs)
 
 
-def _schedule(text: str) -> ops.ScheduleBody:
+def _schedule(text: str) -> ScheduleBody:
     content = manifest.author(
         {"command": [f"@{BUILD}"], "args": [call_text((text,), {})], "timeout": 60}
     )
-    return ops.ScheduleBody(kind=BUILD, manifest=content)
+    return ScheduleBody(kind=BUILD, manifest=content)
 
 
-async def _written_anyway(scene: Scene, peer: Peer, body: ops.ScheduleBody | ops.OfferBody) -> Held:
+async def _written_anyway(scene: Scene, peer: Peer, body: ScheduleBody | OfferBody) -> Held:
     """First the id that could be foretold is taken, then the one that could not."""
-    kind = ops.JobSchedule if isinstance(body, ops.ScheduleBody) else ops.JobOffer
+    kind = JobSchedule if isinstance(body, ScheduleBody) else JobOffer
     draft = peer.draft(kind, body, prev=0)
     await stored(scene, own(scene), header(Nats_Msg_Id=draft.op_id))
     seq = await peer.commit(draft)
@@ -159,7 +160,7 @@ async def _id_of_the_victim(scene: Scene) -> Held:
     """The same for a member, who cannot even read what lies there under its op's id."""
     peer = scene.working.mesh.peer
     await peer.sync_control()
-    return await _written_anyway(scene, peer, ops.OfferBody(kind=BUILD, job=invented()))
+    return await _written_anyway(scene, peer, OfferBody(kind=BUILD, job=invented()))
 
 
 # --- looking like the server --------------------------------------------------------------------

@@ -17,8 +17,9 @@ import time
 from pathlib import Path
 
 from antiphon import JobContext, assembly, telemetry
-from antiphon.core import ops
+from antiphon.core.families.jobs.ops import CompleteBody, JobComplete
 from antiphon.core.ids import digest
+from antiphon.core.outputs import Output
 from antiphon.runtime.handlers import Handlers
 from antiphon.runtime.home import Home
 from antiphon.runtime.peer import Peer
@@ -35,11 +36,11 @@ async def insist(peer: Peer, held: JobContext) -> None:
     """Commit a completion under a fence that has passed to someone else."""
     view = await peer.read_lane(held.kind, held.job)
     text = '"stale"'
-    output = ops.Output(name="result", hash=digest(text.encode()), size=len(text), text=text)
-    body = ops.CompleteBody(
+    output = Output(name="result", hash=digest(text.encode()), size=len(text), text=text)
+    body = CompleteBody(
         kind=held.kind, job=held.job, fence=held.fence, status="succeeded", outputs=(output,)
     )
-    draft = peer.draft(ops.JobComplete, body, prev=view.lane.job_tail)
+    draft = peer.draft(JobComplete, body, prev=view.lane.job_tail)
     seq = await peer.commit(draft)
     again = await peer.read_lane(held.kind, held.job, at_least=seq)
     tell("insisted", seq=seq, verdict=again.verdict_of(draft.op_id))

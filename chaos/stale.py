@@ -25,7 +25,8 @@ from msgspec import Struct
 
 from antiphon import assembly
 from antiphon.assembly import hosting
-from antiphon.core import manifest, ops
+from antiphon.core import manifest
+from antiphon.core.families.jobs.ops import JobClaim, JobComplete, ScheduleBody
 from antiphon.core.reasons import Reason
 from antiphon.core.rules import Rules
 from antiphon.runtime import client
@@ -109,7 +110,7 @@ async def trial(how: int) -> Trial:
         content = manifest.author(
             {"command": [f"@{KIND}"], "args": [call_text((), {})], "timeout": 60}
         )
-        called = await client.call(caller.peer, ops.ScheduleBody(kind=KIND, manifest=content))
+        called = await client.call(caller.peer, ScheduleBody(kind=KIND, manifest=content))
         await first.hears("claimed")
         first.send(how)
         second = await SlowWorker.start(home, "second")
@@ -137,16 +138,16 @@ async def trial(how: int) -> Trial:
 def read_back(node: FullNode, job: str) -> tuple[float, int]:
     """From the full node's replica: end of the first lease to second claim, results accepted."""
     accepted, deadline_ms, takeover_ms, holder = 0, 0, 0, ""
-    for stored in node.replica.lane_records(KIND, job):
+    for stored in node.replica.job_records(KIND, job):
         entry = node.peer.open(stored.record)
         if stored.verdict is not Reason.OK:
             continue
-        if isinstance(entry.op, ops.JobClaim):
+        if isinstance(entry.op, JobClaim):
             if holder and entry.op.author != holder:
                 takeover_ms = entry.commit_ms - deadline_ms
             holder = entry.op.author
             deadline_ms = entry.op.hlc[0] + entry.op.body.lease_ms
-        accepted += isinstance(entry.op, ops.JobComplete)
+        accepted += isinstance(entry.op, JobComplete)
     return takeover_ms / 1000, accepted
 
 

@@ -75,7 +75,7 @@ def slipped_in(told: Told) -> Iterator[tuple[str, bytes]]:
     for record in strangers:
         yield f"slipped in record {record['seq']}", _with(mine, [*mine["records"], record])
     yield "slipped in another job", _with(mine, [*mine["records"], *strangers])
-    yield "named another job", written({**mine, "job": theirs["job"]})
+    yield "named another job", written({**mine, "name": theirs["name"]})
     yield "named another kind", written({**mine, "kind": "chaos.other"})
     yield "showed another job's records", written({**mine, "records": theirs["records"]})
     yield "doubled a record", written({**mine, "records": [*mine["records"], mine["records"][-1]]})

@@ -12,7 +12,21 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from antiphon.core import manifest, ops, proof, terms
+from antiphon.core import manifest, proof, terms
+from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
+from antiphon.core.families.jobs.ops import (
+    ClaimBody,
+    CompleteBody,
+    ExpireBody,
+    JobClaim,
+    JobComplete,
+    JobExpire,
+    JobOp,
+    JobSchedule,
+    JobStart,
+    ScheduleBody,
+    StartBody,
+)
 from antiphon.core.grants import token_of
 from antiphon.core.rules import Rules
 from antiphon.engines.memory import MemoryEngine, MemoryServer
@@ -100,12 +114,12 @@ class Scene:
         for payload in wanted:
             given = self.owner.delegate(payload)
             cids.append(given.cid)
-            body = ops.DelegateBody(token=token_of(given.raw))
-            await commit_control(owner, owner.draft(ops.UcanDelegate, body, prev=0))
+            body = DelegateBody(token=token_of(given.raw))
+            await commit_control(owner, owner.draft(UcanDelegate, body, prev=0))
         return await self.peer(keyring), cids[0]
 
 
-async def _write(peer: Peer, kind: type[ops.JobOp], body: Struct, job: str) -> int:
+async def _write(peer: Peer, kind: type[JobOp], body: Struct, job: str) -> int:
     await peer.sync_control()
     view = await peer.read_lane(KIND, job)
     return await peer.commit(peer.draft(kind, body, prev=view.lane.job_tail))
@@ -120,18 +134,18 @@ async def _fence(peer: Peer, job: str) -> str:
 
 async def _call(owner: Peer, word: str) -> tuple[str, manifest.Manifest]:
     content = manifest.author({"command": ["true"], "args": [word], "timeout": 30})
-    body = ops.ScheduleBody(kind=KIND, manifest=content)
-    await owner.commit(owner.draft(ops.JobSchedule, body, prev=0))
+    body = ScheduleBody(kind=KIND, manifest=content)
+    await owner.commit(owner.draft(JobSchedule, body, prev=0))
     return manifest.job_id(content), content
 
 
 async def _claim(peer: Peer, job: str) -> None:
-    body = ops.ClaimBody(kind=KIND, job=job, lease_ms=LEASE_MS, begin=True)
-    await _write(peer, ops.JobClaim, body, job)
+    body = ClaimBody(kind=KIND, job=job, lease_ms=LEASE_MS, begin=True)
+    await _write(peer, JobClaim, body, job)
 
 
 async def _complete(peer: Peer, job: str, content: manifest.Manifest) -> None:
-    body = ops.CompleteBody(
+    body = CompleteBody(
         kind=KIND, job=job, fence=await _fence(peer, job), status="succeeded", exit=0
     )
     run = Run(
@@ -140,7 +154,7 @@ async def _complete(peer: Peer, job: str, content: manifest.Manifest) -> None:
         usage=proof.Usage(wall_ms=1),
         runner=python_runner(),
     )
-    await _write(peer, ops.JobComplete, prove(peer, body, run), job)
+    await _write(peer, JobComplete, prove(peer, body, run), job)
 
 
 async def tell() -> Told:
@@ -154,14 +168,14 @@ async def tell() -> Told:
         job, content = await _call(owner, "one")
         await _claim(first, job)
         fence = await _fence(first, job)
-        revoke = owner.draft(ops.UcanRevoke, ops.RevokeBody(cid=cid), prev=0)
+        revoke = owner.draft(UcanRevoke, RevokeBody(cid=cid), prev=0)
         revocation = await commit_control(owner, revoke)
-        await _write(first, ops.JobStart, ops.StartBody(kind=KIND, job=job, fence=fence), job)
+        await _write(first, JobStart, StartBody(kind=KIND, job=job, fence=fence), job)
         await _claim(second, job)
         fence = await _fence(second, job)
         await asyncio.sleep(2 * LEASE_MS / 1000)
-        over = ops.ExpireBody(kind=KIND, job=job, fence=fence)
-        expiry = await _write(owner, ops.JobExpire, over, job)
+        over = ExpireBody(kind=KIND, job=job, fence=fence)
+        expiry = await _write(owner, JobExpire, over, job)
         await _claim(third, job)
         await _complete(third, job, content)
         other, content = await _call(owner, "two")

@@ -24,7 +24,8 @@ from typing import Final
 from msgspec import Struct
 
 from antiphon import assembly, telemetry
-from antiphon.core import manifest, ops
+from antiphon.core import manifest
+from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.core.rules import Rules
 from antiphon.engines.nats import LocalServer
 from antiphon.errors import AntiphonError
@@ -88,7 +89,7 @@ async def call(peer: Peer, kind: str, number: int, work_ms: int) -> Key:
     )
     while True:
         try:
-            called = await client.call(peer, ops.ScheduleBody(kind=kind, manifest=content))
+            called = await client.call(peer, ScheduleBody(kind=kind, manifest=content))
         except AntiphonError:
             await asyncio.sleep(0.2)
         else:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from antiphon.core.families.jobs.state import Job, State
+
 if TYPE_CHECKING:
     __version__: str
 
-    from antiphon.core.jobs import Job, State
     from antiphon.core.manifest import Manifest
     from antiphon.core.reasons import Reason
     from antiphon.errors import (

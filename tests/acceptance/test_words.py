@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.core.jobs import State
+from antiphon.core.families.jobs.state import State
 from antiphon.errors import (
     AntiphonError,
     Corrupt,

@@ -2,13 +2,22 @@
 
 from typing import Any
 
-from antiphon.core import clock, manifest, ops, proof
+from antiphon.core import clock, manifest, proof
+from antiphon.core.families.jobs.ops import (
+    ClaimBody,
+    CompleteBody,
+    JobClaim,
+    JobComplete,
+    JobSchedule,
+    ScheduleBody,
+)
+from antiphon.core.outputs import Output
 from antiphon.runtime import client
 from antiphon.runtime.peer import Peer
 from antiphon.runtime.proving import Run, prove, python_runner
 
 
-async def called(peer: Peer, kind: str, *, inputs: tuple[ops.Output, ...] = ()) -> client.Called:
+async def called(peer: Peer, kind: str, *, inputs: tuple[Output, ...] = ()) -> client.Called:
     """A command's job that reads these."""
     content = manifest.author(
         {
@@ -21,10 +30,10 @@ async def called(peer: Peer, kind: str, *, inputs: tuple[ops.Output, ...] = ()) 
         }
     )
     content = manifest.with_nonce(content, peer.entropy.token(16).hex())
-    return await client.call(peer, ops.ScheduleBody(kind=kind, manifest=content))
+    return await client.call(peer, ScheduleBody(kind=kind, manifest=content))
 
 
-def proved(worker: Peer, body: ops.CompleteBody, content: manifest.Manifest) -> ops.CompleteBody:
+def proved(worker: Peer, body: CompleteBody, content: manifest.Manifest) -> CompleteBody:
     """A completion with the proof of a short run that begins now."""
     run = Run(
         manifest=content,
@@ -36,7 +45,7 @@ def proved(worker: Peer, body: ops.CompleteBody, content: manifest.Manifest) -> 
 
 
 async def completed(
-    caller: Peer, worker: Peer, kind: str, *outputs: ops.Output, **fields: Any
+    caller: Peer, worker: Peer, kind: str, *outputs: Output, **fields: Any
 ) -> client.Called:
     """A job of the caller's that the worker did, with these outputs."""
     job = await called(caller, kind, **fields)
@@ -44,12 +53,12 @@ async def completed(
     view = await worker.read_lane(kind, job.job, at_least=job.seq)
     schedule = view.entry_at(job.seq)
     assert schedule is not None
-    assert isinstance(schedule.op, ops.JobSchedule)
+    assert isinstance(schedule.op, JobSchedule)
     rules = worker.control.rules
-    claim = ops.ClaimBody(kind=kind, job=job.job, lease_ms=rules.lease_ms, begin=True)
-    draft = worker.draft(ops.JobClaim, claim, prev=0)
+    claim = ClaimBody(kind=kind, job=job.job, lease_ms=rules.lease_ms, begin=True)
+    draft = worker.draft(JobClaim, claim, prev=0)
     seq = await worker.commit(draft)
-    body = ops.CompleteBody(
+    body = CompleteBody(
         kind=kind,
         job=job.job,
         fence=clock.pack(draft.op.hlc),
@@ -58,7 +67,7 @@ async def completed(
         exit=0,
     )
     body = proved(worker, body, schedule.op.body.manifest)
-    done = worker.draft(ops.JobComplete, body, prev=seq)
+    done = worker.draft(JobComplete, body, prev=seq)
     ended = await worker.commit(done)
     view = await worker.read_lane(kind, job.job, at_least=ended)
     assert view.lane.job is not None

@@ -6,7 +6,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from antiphon import assembly
-from antiphon.core import ops, selection, subjects
+from antiphon.core import selection, subjects
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.ops import JobClaim
+from antiphon.core.families.mesh.ops import MeshRules, RulesBody
 from antiphon.core.rules import Rules
 from antiphon.core.selection import Candidate, Need
 from antiphon.runtime import founding
@@ -87,12 +90,12 @@ class DrawingMesh:
         await asyncio.sleep(1)
         peer = self.owner.peer
         prev = peer.history.tail(subjects.control(peer.mesh, "rules"))
-        draft = peer.draft(ops.MeshRules, ops.RulesBody(rules=rules), prev=prev)
+        draft = peer.draft(MeshRules, RulesBody(rules=rules), prev=prev)
         await commit_control(peer, draft)
 
     async def need(self, job: str, kind: str = KIND) -> Need:
         peer = self.owner.peer
-        (record,) = await whole_lane(peer.log, [subjects.call(peer.mesh, 1, kind, job)])
+        (record,) = await whole_lane(peer.log, [job_subjects.call(peer.mesh, 1, kind, job)])
         return Need(kind=kind, job=job, seed=selection.seed_of(record.payload))
 
     async def order(self, job: str, workers: list[Worker]) -> list[str]:
@@ -111,7 +114,7 @@ class DrawingMesh:
     async def claims(self, job: str, kind: str = KIND) -> int:
         """How many claims were written for a job."""
         view = await self.owner.peer.read_lane(kind, job)
-        return sum(isinstance(one.entry.op, ops.JobClaim) for one in view.history)
+        return sum(isinstance(one.entry.op, JobClaim) for one in view.history)
 
     async def state(self, job: str, kind: str = KIND) -> str:
         view = await self.owner.peer.read_lane(kind, job)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from antiphon import assembly
-from antiphon.core import manifest, ops
+from antiphon.core import manifest
+from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.core.rules import Rules
 from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.engines.nats import LocalServer, NatsEngine
@@ -120,7 +121,7 @@ async def call(peer: Peer, *args: object, kind: str = KIND, **fields: Any) -> cl
     content = manifest.author(
         {"command": [f"@{kind}"], "args": [call_text(args, {})], "timeout": 30}
     )
-    body = ops.ScheduleBody(kind=kind, manifest=content, **fields)
+    body = ScheduleBody(kind=kind, manifest=content, **fields)
     return await client.call(peer, body)
 
 
@@ -135,7 +136,7 @@ async def eventually(is_so: Callable[[], Any], *, within_s: float = 20.0) -> Any
 def ops_on_lane(node: FullNode, job: str, kind: str = KIND) -> list[tuple[str, str]]:
     """(op type, verdict) of a lane, as a full node stored it."""
     return [
-        (entry.op.TYPE if entry.op else "", stored.verdict.value)
-        for stored in node.replica.lane_records(kind, job)
+        (entry.op.type_name() if entry.op else "", stored.verdict.value)
+        for stored in node.replica.job_records(kind, job)
         for entry in [node.peer.open(stored.record)]
     ]

@@ -7,7 +7,7 @@ import stat
 import pytest
 from blake3 import blake3
 
-from antiphon.core import ops
+from antiphon.core.outputs import Output
 from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.errors import Corrupt, Malformed, Misconfigured, Rejected
 from antiphon.runtime.artifacts import INLINE_BYTES, Artifacts
@@ -106,9 +106,9 @@ async def test_a_caller_may_ask_for_nothing_inline(stored):
 async def test_content_that_differs_from_its_record_gets_no_name(stored, claim):
     made = await stored.keep(BIG)
     fields = {"name": "x", "hash": made.hash, "size": made.size, "sha256": made.sha256}
-    wrong = ops.Output(**(fields | claim))
+    wrong = Output(**(fields | claim))
     if "hash" in claim:
-        wrong = ops.Output(name="x", hash=claim["hash"], size=4, text="here")
+        wrong = Output(name="x", hash=claim["hash"], size=4, text="here")
     target = stored.folder / "target"
     with pytest.raises(Corrupt):
         await stored.artifacts.fetch(wrong, target)

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 import pytest
 from structlog.testing import capture_logs
 
-from antiphon.core import ops
 from antiphon.core.attendance import QUIET_AFTER_MS
+from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
 from antiphon.interfaces.cli.doctor import coordinator_finding
 from antiphon.runtime.attendance import Attendance, News, Standing, ask_once
 from antiphon.runtime.peer import commit_control
@@ -166,8 +166,8 @@ def test_who_is_cut_off_from_the_engine_says_nothing_about_others():
 async def test_on_a_real_server_silence_is_noticed_and_so_is_the_return():
     async with a_mesh("nats") as mesh:
         owner, hub = (await mesh.station(mesh.owner)), (await mesh.station())
-        body = ops.CoordinatorBody(node=hub.keyring.did)
-        await commit_control(owner.peer, owner.peer.draft(ops.MeshCoordinator, body, prev=0))
+        body = CoordinatorBody(node=hub.keyring.did)
+        await commit_control(owner.peer, owner.peer.draft(MeshCoordinator, body, prev=0))
         before = await end_of_log(owner)
         async with following(await mesh.station()) as node:
             attendance = Attendance(node, round_s=0.1, listen_s=0.3, quiet_after_ms=1_000)

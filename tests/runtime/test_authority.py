@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from antiphon.core import ops
+from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
 from antiphon.core.grants import token_of
 from antiphon.core.rules import Rules
 from antiphon.core.ucan import Payload, Policy
@@ -33,13 +33,13 @@ class Rights:
             exp=None,
         )
         granted = self.mesh.owner.delegate(payload)
-        body = ops.DelegateBody(token=token_of(granted.raw))
-        await commit_control(self.owner, self.owner.draft(ops.UcanDelegate, body, prev=0))
+        body = DelegateBody(token=token_of(granted.raw))
+        await commit_control(self.owner, self.owner.draft(UcanDelegate, body, prev=0))
         return granted.cid
 
     async def take(self, cid: str) -> None:
-        body = ops.RevokeBody(cid=cid)
-        await commit_control(self.owner, self.owner.draft(ops.UcanRevoke, body, prev=0))
+        body = RevokeBody(cid=cid)
+        await commit_control(self.owner, self.owner.draft(UcanRevoke, body, prev=0))
 
 
 @on_both_engines

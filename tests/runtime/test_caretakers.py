@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from antiphon.core import ops
+from antiphon.core.families.jobs.ops import JobExpire
 from tests.runtime.drawing import QUEUED, drawing
 from tests.runtime.timeless import in_no_time
 
@@ -17,7 +17,7 @@ async def expiries(mesh) -> list[tuple[str, str]]:
         found += [
             (one.entry.op.author, one.verdict.value)
             for one in view.history
-            if isinstance(one.entry.op, ops.JobExpire)
+            if isinstance(one.entry.op, JobExpire)
         ]
     return found
 
@@ -42,7 +42,7 @@ class Writes:
 
     def _counting(self, commit):
         async def counted(draft, **options):
-            self.tried += isinstance(draft.op, ops.JobExpire)
+            self.tried += isinstance(draft.op, JobExpire)
             return await commit(draft, **options)
 
         return counted

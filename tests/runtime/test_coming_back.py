@@ -3,8 +3,9 @@
 import pytest
 
 from antiphon import CircuitOpen, Mesh, OutcomeUnknown
-from antiphon.core import manifest, ops
+from antiphon.core import manifest
 from antiphon.core.breaker import Breaker
+from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.engines.nats import LocalServer
 from antiphon.errors import Unavailable
 from antiphon.runtime.peer import APPEND_TRIES
@@ -15,9 +16,9 @@ FOR_EVER_S = 1e9
 """A breaker that nothing but a new line closes."""
 
 
-def body(number: int) -> ops.ScheduleBody:
+def body(number: int) -> ScheduleBody:
     content = manifest.author({"command": ["@test.work"], "args": [f"[{number}]"], "timeout": 30})
-    return ops.ScheduleBody(kind="test.work", manifest=content)
+    return ScheduleBody(kind="test.work", manifest=content)
 
 
 async def until_it_is_open(breaker: Breaker, peer) -> None:

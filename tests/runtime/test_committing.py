@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core import control_history, ops
 from antiphon.core.backoff import backoff_ms
+from antiphon.core.families.jobs.ops import CancelBody, ClaimBody, JobCancel, JobClaim
+from antiphon.core.families.mesh import table
+from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator, MeshRules, RulesBody
 from antiphon.core.ids import digest
+from antiphon.core.protocol import PROTOCOL
 from antiphon.core.reasons import Reason
-from antiphon.core.rules import PROTOCOL
 from antiphon.errors import Corrupt, LostRace, Misconfigured, OutcomeUnknown, Outdated, Rejected
 from antiphon.ports import Record
 from antiphon.runtime.keys import FileMark, SeedKeyring
@@ -59,8 +61,8 @@ async def test_nobody_keeps_an_op_off_the_log_by_taking_its_message_id(engine, f
     async with a_mesh(engine) as mesh:
         rogue, peer = (await mesh.station()).peer, (await mesh.station()).peer
         await peer.sync_control()
-        body = ops.CancelBody(kind=KIND, job="0" * 64)
-        draft = peer.draft(ops.JobCancel, body, prev=0)
+        body = CancelBody(kind=KIND, job="0" * 64)
+        draft = peer.draft(JobCancel, body, prev=0)
         taken = draft.op_id if foretold else digest(draft.payload)
         junk = f"ap.{mesh.mesh}.job.{KIND}.{'1' * 64}"
         await rogue.log.append(junk, b"junk", message_id=taken, expected_last=0)
@@ -75,9 +77,9 @@ async def test_of_two_claims_on_a_fresh_job_the_second_gets_a_conflict(engine):
     async with a_mesh(engine) as mesh:
         caller, one, two = [(await mesh.station()).peer for _ in range(3)]
         called = await call(caller, 1)
-        body = ops.ClaimBody(kind=KIND, job=called.job, lease_ms=600)
+        body = ClaimBody(kind=KIND, job=called.job, lease_ms=600)
         results = await asyncio.gather(
-            *(peer.commit(peer.draft(ops.JobClaim, body, prev=0)) for peer in (one, two)),
+            *(peer.commit(peer.draft(JobClaim, body, prev=0)) for peer in (one, two)),
             return_exceptions=True,
         )
         assert {type(result) for result in results} == {int, LostRace}
@@ -147,12 +149,12 @@ async def test_owner_ops_are_accepted_in_place_and_others_are_told_why_not(engin
     async with a_mesh(engine) as mesh:
         owner = (await mesh.station(mesh.owner)).peer
         stranger = (await mesh.station()).peer
-        body = ops.CoordinatorBody(node=stranger.author.did)
-        await commit_control(owner, owner.draft(ops.MeshCoordinator, body, prev=0))
+        body = CoordinatorBody(node=stranger.author.did)
+        await commit_control(owner, owner.draft(MeshCoordinator, body, prev=0))
         assert owner.control.coordinator == stranger.author.did
         await stranger.sync_control()
         tail = stranger.history.tail(f"ap.{mesh.mesh}.ctl.coordinator")
-        draft = stranger.draft(ops.MeshCoordinator, body, prev=tail)
+        draft = stranger.draft(MeshCoordinator, body, prev=tail)
         with pytest.raises(Rejected) as refused:
             await commit_control(stranger, draft)
         assert refused.value.reason == "not_owner"
@@ -160,16 +162,16 @@ async def test_owner_ops_are_accepted_in_place_and_others_are_told_why_not(engin
 
 @on_both_engines
 async def test_a_node_stops_at_a_protocol_that_it_does_not_have(engine, monkeypatch):
-    monkeypatch.setattr(control_history, "NOTICE_MS", 300)
+    monkeypatch.setattr(table, "NOTICE_MS", 300)
     async with a_mesh(engine) as mesh:
         owner = (await mesh.station(mesh.owner)).peer
         replica = Replica(":memory:", mesh=mesh.mesh)
         node = FullNode((await mesh.station()).peer, replica)
-        newer = ops.RulesBody(rules=type(QUICK)(authority="open", protocol=PROTOCOL + 1))
+        newer = RulesBody(rules=type(QUICK)(authority="open", protocol=PROTOCOL.number + 1))
 
         async def raise_the_protocol() -> None:
             async with beside(node.run(), ready=node.ready):
-                seq = await owner.commit(owner.draft(ops.MeshRules, newer, prev=0))
+                seq = await owner.commit(owner.draft(MeshRules, newer, prev=0))
                 await node.reached(seq)
                 assert node.replica.record(seq).verdict is Reason.OK, "it is announced"
                 await asyncio.sleep(0.4)  # the notice itself is what is waited for
@@ -177,7 +179,7 @@ async def test_a_node_stops_at_a_protocol_that_it_does_not_have(engine, monkeypa
                 later = await owner.log.append(junk, b"", message_id="x", expected_last=0)
                 await node.reached(later)
 
-        with pytest.raises(Outdated, match=f"protocol {PROTOCOL + 1}"):
+        with pytest.raises(Outdated, match=f"protocol {PROTOCOL.number + 1}"):
             await raise_the_protocol()
         assert replica.cursor.seq == 2, "nothing was applied from there on"
         with pytest.raises(Outdated):

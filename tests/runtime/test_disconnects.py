@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from antiphon.core import ops
-from antiphon.core.jobs import State
+from antiphon.core.families.jobs.ops import JobSchedule
+from antiphon.core.families.jobs.state import State
 from antiphon.core.rules import Rules
 from antiphon.runtime import client
 from antiphon.runtime.handlers import Handling
@@ -160,4 +160,4 @@ async def test_a_job_past_its_time_to_start_is_not_claimed():
         await client.wait_for_end(caller, KIND, other.job)
         assert worker.done == 1
         view = await caller.read_lane(KIND, late.job)
-        assert [type(judged.entry.op) for judged in view.history] == [ops.JobSchedule]
+        assert [type(judged.entry.op) for judged in view.history] == [JobSchedule]

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from antiphon.core import ops
+from antiphon.core.families.grants.ops import RevokeBody, UcanRevoke
 from antiphon.core.ids import digest
 from antiphon.core.rules import Rules
 from antiphon.core.scope import NOTHING, Scope
@@ -137,8 +137,8 @@ class GateUnderTest:
 
     async def revoke(self, cid: str) -> None:
         peer = self.owner.peer
-        body = ops.RevokeBody(cid=cid)
-        await commit_control(peer, peer.draft(ops.UcanRevoke, body, prev=0))
+        body = RevokeBody(cid=cid)
+        await commit_control(peer, peer.draft(UcanRevoke, body, prev=0))
 
 
 @asynccontextmanager
@@ -317,15 +317,15 @@ async def test_losing_a_part_ends_the_login_and_leaves_the_door_open(tmp_path):
             for one in control.grants.given_to(key.did, before=2**63)
             if one.payload.cmd == "/job/claim"
         )
-        body = ops.RevokeBody(cid=schedule.cid)
+        body = RevokeBody(cid=schedule.cid)
         peer = at.owner.peer
-        await commit_control(peer, peer.draft(ops.UcanRevoke, body, prev=0))
+        await commit_control(peer, peer.draft(UcanRevoke, body, prev=0))
         read = next(
             one
             for one in control.grants.given_to(key.did, before=2**63)
             if one.payload.cmd == "/job/read"
         )
-        await commit_control(peer, peer.draft(ops.UcanRevoke, ops.RevokeBody(cid=read.cid), prev=0))
+        await commit_control(peer, peer.draft(UcanRevoke, RevokeBody(cid=read.cid), prev=0))
         await eventually(lambda: "U1" in at.wall.expelled, within_s=5)
         assert "D1" not in at.wall.expelled
         assert (await at.login()).scope.reads == ()

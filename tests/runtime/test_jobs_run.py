@@ -4,8 +4,18 @@ import asyncio
 
 import pytest
 
-from antiphon.core import ops
-from antiphon.core.jobs import State
+from antiphon.core.families.jobs.ops import (
+    ClaimBody,
+    Failure,
+    JobClaim,
+    JobComplete,
+    JobSchedule,
+    JobYield,
+    Retry,
+    ScheduleBody,
+    YieldBody,
+)
+from antiphon.core.families.jobs.state import State
 from antiphon.core.rules import Rules
 from antiphon.runtime import client
 from tests.runtime.meshes import KIND, QUICK, a_mesh, call, eventually, on_both_engines, ops_on_lane
@@ -44,7 +54,7 @@ async def test_the_same_manifest_again_is_the_same_job_and_other_kinds_are_other
         assert not other_class.is_new
         assert first.job == again.job == other_class.job
         # Even the same content under another kind is another job, on a lane of its own.
-        body = ops.ScheduleBody(kind="test.other", manifest=_content_of(await _lane(caller, first)))
+        body = ScheduleBody(kind="test.other", manifest=_content_of(await _lane(caller, first)))
         planted = await client.call(caller, body)
         assert planted.is_new
         assert planted.job == first.job
@@ -62,7 +72,7 @@ async def test_a_kind_that_a_worker_does_not_know_is_never_claimed(engine):
         assert ended.job.outcome == "succeeded"
         for called in strange:
             view = await _lane(caller, called)
-            assert [type(judged.entry.op) for judged in view.history] == [ops.JobSchedule]
+            assert [type(judged.entry.op) for judged in view.history] == [JobSchedule]
 
 
 async def _lane(peer, called):
@@ -71,7 +81,7 @@ async def _lane(peer, called):
 
 def _content_of(view):
     op = view.history[0].entry.op
-    assert isinstance(op, ops.JobSchedule)
+    assert isinstance(op, JobSchedule)
     return op.body.manifest
 
 
@@ -100,7 +110,7 @@ async def test_a_worker_holds_no_more_leases_than_it_has_slots(engine):
         for seq in range(1, node.applied + 1):
             stored = node.replica.record(seq)
             op = node.peer.open(stored.record).op
-            held += isinstance(op, ops.JobClaim) - isinstance(op, ops.JobComplete)
+            held += isinstance(op, JobClaim) - isinstance(op, JobComplete)
             deepest = max(deepest, held)
         assert deepest <= 2
 
@@ -116,7 +126,7 @@ async def test_an_error_with_attempts_left_is_given_back_and_without_ends_the_jo
             return "second time lucky"
         raise ValueError(f"no luck with {number}")
 
-    retry = ops.Retry(attempts=2, base_ms=10, cap_ms=20)
+    retry = Retry(attempts=2, base_ms=10, cap_ms=20)
     async with a_mesh(engine) as mesh:
         node = await mesh.node()
         caller = (await mesh.station()).peer
@@ -127,7 +137,7 @@ async def test_an_error_with_attempts_left_is_given_back_and_without_ends_the_jo
         assert ended.job.state is State.SUCCEEDED
         ended = await client.wait_for_end(caller, KIND, doomed.job)
         assert ended.job.outcome == "failed"
-        assert ended.error == ops.Failure(name="ValueError", message="no luck with 2")
+        assert ended.error == Failure(name="ValueError", message="no luck with 2")
         assert tries == {1: 2, 2: 2}
         await node.reached(ended.job.ended_seq)
         assert ("job.yield", "ok") in ops_on_lane(node, doomed.job)
@@ -141,7 +151,7 @@ async def test_an_error_that_is_not_worth_retrying_ends_the_job_at_once(engine):
     async with a_mesh(engine) as mesh:
         caller = (await mesh.station()).peer
         await mesh.worker(hopeless)
-        called = await call(caller, retry=ops.Retry(attempts=5, give_up_on=("KeyError",)))
+        called = await call(caller, retry=Retry(attempts=5, give_up_on=("KeyError",)))
         ended = await client.wait_for_end(caller, KIND, called.job)
         assert (ended.job.outcome, ended.job.attempts) == ("failed", 0)
 
@@ -197,8 +207,8 @@ async def test_a_dead_workers_job_is_expired_called_again_and_taken_over(engine)
         called = await call(caller, 5)
         dead = (await mesh.station()).peer
         view = await dead.read_lane(KIND, called.job)
-        body = ops.ClaimBody(kind=KIND, job=called.job, lease_ms=300, begin=True)
-        await dead.commit(dead.draft(ops.JobClaim, body, prev=view.lane.job_tail))
+        body = ClaimBody(kind=KIND, job=called.job, lease_ms=300, begin=True)
+        await dead.commit(dead.draft(JobClaim, body, prev=view.lane.job_tail))
         await mesh.worker(double)
         ended = await client.wait_for_end(caller, KIND, called.job)
         assert ended.outputs[0].text == "10"
@@ -216,16 +226,16 @@ async def test_a_worker_stays_away_from_a_held_job_until_it_is_given_back(engine
         called = await call(caller, 4, lease_ms_max=1200)
         holder = (await mesh.station()).peer
         view = await holder.read_lane(KIND, called.job)
-        body = ops.ClaimBody(kind=KIND, job=called.job, lease_ms=1200, begin=True)
-        claim = holder.draft(ops.JobClaim, body, prev=view.lane.job_tail)
+        body = ClaimBody(kind=KIND, job=called.job, lease_ms=1200, begin=True)
+        claim = holder.draft(JobClaim, body, prev=view.lane.job_tail)
         claimed_seq = await holder.commit(claim)
         await mesh.worker(double)
         await asyncio.sleep(0.5)
         await node.reached(claimed_seq)
         assert ops_on_lane(node, called.job)[-1] == ("job.claim", "ok"), "nobody else wrote"
         view = await holder.read_lane(KIND, called.job)
-        back = ops.YieldBody(kind=KIND, job=called.job, fence=view.lane.job.fence, reason="battery")
-        await holder.commit(holder.draft(ops.JobYield, back, prev=claimed_seq))
+        back = YieldBody(kind=KIND, job=called.job, fence=view.lane.job.fence, reason="battery")
+        await holder.commit(holder.draft(JobYield, back, prev=claimed_seq))
         ended = await client.wait_for_end(caller, KIND, called.job)
         assert ended.job.outcome == "succeeded"
         await node.reached(ended.job.ended_seq)

@@ -4,8 +4,11 @@ import tracemalloc
 
 import pytest
 
-from antiphon.core import ops, subjects
-from antiphon.core.jobs import State
+from antiphon.core.branches import LaneKey
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.ops import ClaimBody, CompleteBody, JobClaim, JobComplete
+from antiphon.core.families.jobs.state import State
+from antiphon.core.outputs import Output
 from antiphon.core.reasons import Reason
 from antiphon.core.rules import Rules
 from antiphon.runtime import client
@@ -19,7 +22,7 @@ MB = 1024 * 1024
 
 async def bury(peer, job, payloads):
     """Write on a job's own subject, whatever it is; the last sequence."""
-    subject = subjects.job(peer.mesh, KIND, job)
+    subject = job_subjects.job(peer.mesh, KIND, job)
     last = (await peer.read_lane(KIND, job)).lane.job_tail
     for number, payload in enumerate(payloads):
         last = await peer.log.append(
@@ -33,8 +36,8 @@ def junk(count):
 
 
 def claim(peer, job, prev):
-    body = ops.ClaimBody(kind=KIND, job=job, lease_ms=10_000, begin=True)
-    return peer.draft(ops.JobClaim, body, prev=prev)
+    body = ClaimBody(kind=KIND, job=job, lease_ms=10_000, begin=True)
+    return peer.draft(JobClaim, body, prev=prev)
 
 
 async def answer(*_args, **_kwargs):
@@ -78,7 +81,7 @@ async def test_a_long_lane_is_continued_where_it_was_left(engine, monkeypatch):
         view = await peer.read_lane(KIND, called.job, at_least=held)
         assert begun == [last]
         assert view.lane.job.state is State.RUNNING
-        assert [judged.entry.seq for judged in view.history] == [first.call.seq, held]
+        assert [judged.entry.seq for judged in view.history] == [first.first.seq, held]
         assert view.called_with == first.called_with is not None
 
 
@@ -112,13 +115,13 @@ async def test_a_heavy_lane_weighs_little_on_its_reader():
         called = await call(reader)
         text = "x" * 100_000
         outputs = tuple(
-            ops.Output(name=f"out-{number}", hash="blake3:" + "0" * 64, size=len(text), text=text)
+            Output(name=f"out-{number}", hash="blake3:" + "0" * 64, size=len(text), text=text)
             for number in range(2)
         )
-        body = ops.CompleteBody(
+        body = CompleteBody(
             kind=KIND, job=called.job, fence="0" * 16, status="succeeded", outputs=outputs
         )
-        heavy = [stranger.draft(ops.JobComplete, body, prev=1).payload for _ in range(600)]
+        heavy = [stranger.draft(JobComplete, body, prev=1).payload for _ in range(600)]
         assert sum(map(len, heavy)) > 100 * MB
         await bury(stranger, called.job, heavy)
         tracemalloc.start()
@@ -180,7 +183,7 @@ async def test_a_lane_can_be_judged_up_to_a_record():
         last = await bury(peer, called.job, junk(2 * LONG))
         held = await peer.commit(claim(peer, called.job, last))
         await peer.read_lane(KIND, called.job, at_least=held)
-        before = await peer.lanes.before(KIND, called.job, held)
-        after = await peer.lanes.before(KIND, called.job, held + 1)
+        before = await peer.lanes.before(LaneKey("jobs", KIND, called.job), held)
+        after = await peer.lanes.before(LaneKey("jobs", KIND, called.job), held + 1)
         assert (before.job_tail, before.job.state) == (last, State.PENDING)
         assert (after.job_tail, after.job.state) == (held, State.RUNNING)

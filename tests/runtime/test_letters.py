@@ -4,7 +4,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from antiphon.core import codec, ops, signing, subjects
+from antiphon.core import codec, signing, subjects
+from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
+from antiphon.core.families.jobs.ops import ClaimBody, JobClaim
+from antiphon.core.families.mesh.ops import EvidenceBody, MeshEvidence
 from antiphon.core.grants import open_token, token_of
 from antiphon.core.ids import message_id
 from antiphon.core.rules import Rules
@@ -34,21 +37,21 @@ class Desk:
     async def grant(self, giver, to: str) -> str:
         """A delegation on the log; its id."""
         draft = self.delegation(giver, to)
-        await self.bring(giver, ops.UcanDelegate, draft.op.body)
+        await self.bring(giver, UcanDelegate, draft.op.body)
         return open_token(draft.op.body.token).cid
 
     def delegation(self, giver, to: str):
         owner, token = self.gate.peer.control.owner, self.mesh.entropy.token
         (payload,) = payloads(ALL, issuer=giver.keyring.did, audience=to, owner=owner, nonce=token)
-        body = ops.DelegateBody(token=token_of(giver.keyring.delegate(payload).raw))
-        return giver.peer.draft(ops.UcanDelegate, body, prev=0)
+        body = DelegateBody(token=token_of(giver.keyring.delegate(payload).raw))
+        return giver.peer.draft(UcanDelegate, body, prev=0)
 
     async def bring(self, by, kind, body) -> None:
         await by.peer.sync_control()
         await commit_control(by.peer, by.peer.draft(kind, body, prev=0))
 
     def revocation(self, by, cid: str, **how):
-        return by.peer.draft(ops.UcanRevoke, ops.RevokeBody(cid=cid), **{"prev": 0, **how})
+        return by.peer.draft(UcanRevoke, RevokeBody(cid=cid), **{"prev": 0, **how})
 
     async def refusal(self, payload: bytes, user: str = "U1") -> str:
         with pytest.raises(Rejected) as caught:
@@ -103,13 +106,13 @@ async def test_what_the_rules_would_reject_is_not_stored(tmp_path):
         assert await at.refusal(draft.payload, user="U9") == "member"
         assert await at.refusal(b"junk") == "op"
         assert await at.refusal(draft.payload + b" ") == "op"
-        body = ops.ClaimBody(kind="a", job="1" * 64, lease_ms=5000)
-        claim = alice.peer.draft(ops.JobClaim, body, prev=0)
+        body = ClaimBody(kind="a", job="1" * 64, lease_ms=5000)
+        claim = alice.peer.draft(JobClaim, body, prev=0)
         assert await at.refusal(claim.payload) == "op"
         for fields, reason in (
             ({"hlc": (draft.op.hlc[0] + 10**7, 0)}, "drift"),
             ({"deps": ((1, "blake3:" + "0" * 64),)}, "missing_dep"),
-            ({"body": ops.RevokeBody(cid="b" + "a" * 58)}, "no_chain"),
+            ({"body": RevokeBody(cid="b" + "a" * 58)}, "no_chain"),
         ):
             assert await at.refusal(resigned(alice.keyring, draft.op, **fields)) == reason
 
@@ -118,14 +121,14 @@ async def test_evidence_is_stored_where_it_proves_something(tmp_path):
     async with a_desk(tmp_path) as at:
         liar, witness = await at.mesh.station(), await at.mesh.station()
         await at.grant(at.owner, liar.keyring.did)
-        claim = ops.ClaimBody(kind="a", job="1" * 64, lease_ms=5000)
-        first = liar.peer.draft(ops.JobClaim, claim, prev=0)
+        claim = ClaimBody(kind="a", job="1" * 64, lease_ms=5000)
+        first = liar.peer.draft(JobClaim, claim, prev=0)
         second = resigned(liar.keyring, first.op, prev=1)
         texts = first.payload.decode(), second.decode()
 
         def shown(one: str, two: str):
-            body = ops.EvidenceBody(node=liar.keyring.did, first=one, second=two)
-            return witness.peer.draft(ops.MeshEvidence, body, prev=0)
+            body = EvidenceBody(node=liar.keyring.did, first=one, second=two)
+            return witness.peer.draft(MeshEvidence, body, prev=0)
 
         assert await at.refusal(shown(texts[0], texts[0]).payload) == "proof"
         true = shown(*texts)

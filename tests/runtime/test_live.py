@@ -6,7 +6,7 @@ import threading
 import msgspec
 import pytest
 
-from antiphon.core import ops
+from antiphon.core.families.jobs.ops import ClaimBody, JobClaim
 from antiphon.errors import Corrupt
 from antiphon.runtime import live
 from antiphon.runtime.handlers import JobContext
@@ -100,8 +100,8 @@ async def broadcast(chunks):
 async def _claimed(peer, job):
     await peer.sync_control()
     await peer.read_lane(KIND, job)
-    body = ops.ClaimBody(kind=KIND, job=job, lease_ms=600, begin=True)
-    await peer.commit(peer.draft(ops.JobClaim, body, prev=0))
+    body = ClaimBody(kind=KIND, job=job, lease_ms=600, begin=True)
+    await peer.commit(peer.draft(JobClaim, body, prev=0))
     return (await peer.read_lane(KIND, job)).lane.job
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from antiphon import Mesh
 from antiphon.assembly.stations import place
-from antiphon.core import ops
+from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
 from antiphon.core.grants import token_of
 from antiphon.core.terms import Terms
 from antiphon.core.ucan import Payload, Policy
@@ -101,8 +101,8 @@ async def passed_on(owner, giver, audience, *commands, kind=KIND):
                 exp=None,
             )
         )
-        body = ops.DelegateBody(token=token_of(given.raw))
-        await commit_control(writer, writer.draft(ops.UcanDelegate, body, prev=0))
+        body = DelegateBody(token=token_of(given.raw))
+        await commit_control(writer, writer.draft(UcanDelegate, body, prev=0))
 
 
 async def writing(mesh, keyring):

@@ -4,9 +4,12 @@ from collections import Counter
 
 import pytest
 
-from antiphon.core import ops
+from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
+from antiphon.core.families.jobs.ops import ExpireBody, JobExpire
+from antiphon.core.families.mesh.ops import MeshRoute, RouteBody
 from antiphon.core.grants import token_of
 from antiphon.core.ids import digest
+from antiphon.core.op import MAX_DEPS
 from antiphon.core.reasons import Reason
 from antiphon.core.rules import Rules
 from antiphon.core.terms import Terms, payloads
@@ -14,7 +17,7 @@ from antiphon.runtime.peer import dep_of
 from tests.runtime.meshes import KIND, a_mesh, call, on_both_engines
 
 CLOSED = Rules(max_drift_ms=100)
-MANY = ops.MAX_DEPS
+MANY = MAX_DEPS
 
 
 class Counting:
@@ -34,8 +37,8 @@ async def grant(owner, to) -> None:
     terms, did = Terms(can=("all",)), owner.author.did
     token = owner.entropy.token
     (payload,) = payloads(terms, issuer=did, audience=to, owner=did, nonce=token)
-    body = ops.DelegateBody(token=token_of(owner.author._keyring.delegate(payload).raw))
-    await owner.commit(owner.draft(ops.UcanDelegate, body, prev=0))
+    body = DelegateBody(token=token_of(owner.author._keyring.delegate(payload).raw))
+    await owner.commit(owner.draft(UcanDelegate, body, prev=0))
 
 
 @on_both_engines
@@ -49,14 +52,14 @@ async def test_a_reader_reads_once_what_an_op_names_and_only_if_nothing_else_spe
         await member.sync_control()
         jobs = [await call(member, n) for n in range(MANY)]
         records = await member.log.fetch_many([job.seq for job in jobs])
-        named = tuple((record.seq, dep_of(record).op_id) for record in records)
+        named = tuple((record.seq, dep_of(member.protocol, record).op_id) for record in records)
         lane = jobs[0].job
         await reader.sync_control()
 
         async def written(by, deps) -> tuple[Reason | None, Counter]:
             prev = (await reader.read_lane(KIND, lane)).lane.job_tail
-            body = ops.ExpireBody(kind=KIND, job=lane)
-            draft = by.draft(ops.JobExpire, body, prev=prev, deps=deps)
+            body = ExpireBody(kind=KIND, job=lane)
+            draft = by.draft(JobExpire, body, prev=prev, deps=deps)
             await by.commit(draft)
             counting = reader.log = Counting(reader.log)
             view = await reader.read_lane(KIND, lane)
@@ -80,8 +83,8 @@ async def test_what_control_ops_name_is_never_read(engine):
         owner, reader = (await mesh.station(mesh.owner)).peer, (await mesh.station()).peer
         counting = reader.log = Counting(reader.log)
         for n, deps in enumerate(((), ((1, digest(b"")),) * MANY, ((99, digest(b"")),) * MANY)):
-            body = ops.RouteBody(kind=f"k{n}", target=owner.author.did)
-            seq = await owner.commit(owner.draft(ops.MeshRoute, body, prev=0, deps=deps))
+            body = RouteBody(kind=f"k{n}", target=owner.author.did)
+            seq = await owner.commit(owner.draft(MeshRoute, body, prev=0, deps=deps))
             counting.asked.clear()
             await reader.confirm(seq)
             assert reader.control_verdicts[seq] is (Reason.MISSING_DEP if deps else Reason.OK)

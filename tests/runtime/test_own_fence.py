@@ -1,6 +1,7 @@
 """What a tenure writes carries its own fence, also when the lane has moved on without it."""
 
-from antiphon.core import endings, ops
+from antiphon.core import endings
+from antiphon.core.families.jobs.ops import Retry
 from antiphon.runtime.tenure import Tenure
 from tests.unit.core.authors import ALICE, BOB
 from tests.unit.core.ledger import Story
@@ -19,6 +20,6 @@ def test_after_its_lease_was_ended_by_others_it_still_speaks_for_itself():
     assert tenure.job.state.value == "pending"
     ends = (
         endings.giving_back(tenure.held),
-        endings.after(tenure.held, ops.Retry(), chance=0.5),
+        endings.after(tenure.held, Retry(), chance=0.5),
     )
     assert [end.fence for end in ends] == [fence, fence]

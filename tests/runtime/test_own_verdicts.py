@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from antiphon import Mesh
-from antiphon.core import codec, manifest, ops
+from antiphon.core import codec, manifest
+from antiphon.core.families.jobs.ops import JobSchedule, Retry, ScheduleBody
 from antiphon.core.reasons import Reason
 from antiphon.core.terms import Terms
 from antiphon.errors import Malformed, Rejected
@@ -25,16 +26,16 @@ LIMIT = codec.MAX_OP_BYTES
 LONGEST_KIND = ".".join(["k" * 15] * 8)
 
 
-def of_size(peer, size: int, kind: str = KIND, **fields) -> ops.ScheduleBody:
+def of_size(peer, size: int, kind: str = KIND, **fields) -> ScheduleBody:
     """A call whose op has this many bytes."""
 
-    def body(letters: int) -> ops.ScheduleBody:
+    def body(letters: int) -> ScheduleBody:
         text = call_text(("x" * letters,), {})
         content = manifest.author({"command": [f"@{kind}"], "args": [text], "timeout": 30})
         content = manifest.with_nonce(content, f"{size:032x}")
-        return ops.ScheduleBody(kind=kind, manifest=content, **fields)
+        return ScheduleBody(kind=kind, manifest=content, **fields)
 
-    op = peer.compose(ops.JobSchedule, body(0), prev=0)
+    op = peer.compose(JobSchedule, body(0), prev=0)
     return body(size - len(codec.encode(op)))
 
 
@@ -92,7 +93,7 @@ calls = st.fixed_dictionaries(
         "concurrency": st.none() | labels,
         "requires": st.lists(labels, max_size=33).map(tuple),
         "retry": st.builds(
-            ops.Retry,
+            Retry,
             attempts=st.none() | st.integers(0, 1_001),
             give_up_on=st.lists(words | st.just("x" * 4_097), max_size=65).map(tuple),
         ),
@@ -120,7 +121,7 @@ def test_what_its_author_accepts_a_full_and_a_light_reader_accept(several):
             else:
                 text = call_text(args, {"n": n})
                 content = manifest.author({"command": [f"@{kind}"], "args": [text], "timeout": 30})
-                body = ops.ScheduleBody(kind=kind, manifest=content, **fields)
+                body = ScheduleBody(kind=kind, manifest=content, **fields)
             called = await client.call(author, body)
         except (Malformed, Rejected):
             newest = await author.log.last()
@@ -132,7 +133,7 @@ def test_what_its_author_accepts_a_full_and_a_light_reader_accept(several):
         stored = node.replica.record(called.seq)
         if called.is_new:
             assert stored.verdict is Reason.OK
-        assert node.replica.lane((kind, called.job)) == view.lane
+        assert node.replica.job_lane(kind, called.job) == view.lane
 
     asyncio.run(scene())
 

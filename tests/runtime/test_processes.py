@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.core import ops, proof
-from antiphon.core.jobs import State
+from antiphon.core import proof
+from antiphon.core.families.jobs.ops import Failure
+from antiphon.core.families.jobs.state import State
 from antiphon.core.manifest import author
 from antiphon.errors import Misconfigured
 from antiphon.runtime import client
@@ -79,7 +80,7 @@ async def test_a_child_is_used_again_and_ended_with_the_worker():
 
 async def test_failures_come_back_by_name_with_their_lineage():
     ran = await run(spawned.missing_file)
-    assert ran.failure == ops.Failure(name="FileNotFoundError", message="no such file")
+    assert ran.failure == Failure(name="FileNotFoundError", message="no such file")
     assert "OSError" in ran.lineage
     assert not ran.is_final
     assert (await run(spawned.hopeless)).is_final
@@ -98,7 +99,7 @@ async def test_a_process_that_takes_too_long_is_ended(tmp_path):
     running = asyncio.ensure_future(run(spawned.endless, str(notes), timeout_s=2))
     pids = await family_in(notes)
     ran = await running
-    assert ran.failure == ops.Failure(name="TimeoutError", message="took longer than 2 s")
+    assert ran.failure == Failure(name="TimeoutError", message="took longer than 2 s")
     await eventually(lambda: not any(map(is_alive, pids)), within_s=2)
 
 

@@ -9,8 +9,9 @@ from securesystemslib.exceptions import VerificationError
 from securesystemslib.signer import SSlibKey
 
 from antiphon.core import proof
+from antiphon.core.families.jobs.ops import Retry
+from antiphon.core.families.jobs.state import State
 from antiphon.core.ids import public_key_of
-from antiphon.core.jobs import State
 from antiphon.sdk.handles import JobHandle
 from antiphon.sdk.proofs import proof_of
 from tests.runtime.meshes import KIND, a_mesh, call, on_both_engines
@@ -78,7 +79,6 @@ async def test_a_stranger_verifies_it_with_securesystemslib_alone():
 
 
 async def test_a_failed_run_is_vouched_for_and_a_job_nobody_ran_is_not():
-    from antiphon.core import ops
     from antiphon.errors import Rejected
 
     async with a_mesh("memory") as mesh:
@@ -91,7 +91,7 @@ async def test_a_failed_run_is_vouched_for_and_a_job_nobody_ran_is_not():
         with pytest.raises(Rejected, match="without a proof"):
             await proof_of(handle)
         await mesh.worker(double)
-        failed = await ended(mesh, caller, -1, retry=ops.Retry(attempts=1))
+        failed = await ended(mesh, caller, -1, retry=Retry(attempts=1))
         assert (await failed.state()).state is State.FAILED
         said = proof.open_proof(await proof_of(failed)).predicate
         assert said.status == "failed"

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from antiphon.assembly import recovery
-from antiphon.core import ops
+from antiphon.core.families.mesh.ops import MeshCoordinator, MeshRoute, MeshRules
 from antiphon.errors import OutcomeUnknown, Rejected
 from antiphon.runtime.home import Home
 from antiphon.runtime.keys import SeedKeyring
@@ -129,7 +129,7 @@ async def test_what_the_old_key_left_in_force_is_listed(tmp_path):
         assert (route.name, route.now, route.by) == ("render.video", thief, old)
         (rule,) = review.rules
         assert (rule.name, rule.before, rule.now, rule.by) == ("attempts", 3, 8, old)
-        kinds = [ops.MeshCoordinator, ops.MeshRoute, ops.MeshRules]
+        kinds = [MeshCoordinator, MeshRoute, MeshRules]
         for one, kind in zip((review.coordinator, route, rule), kinds, strict=True):
             entry = await at.owner.peer.fetch_entry(one.seq)
             assert isinstance(entry.op, kind)

@@ -23,7 +23,7 @@ async def report_of(mesh, ended):
         control=mesh.peer.control,
         job=view.lane.job,
         lane=[(judged.entry, judged.verdict) for judged in view.history],
-        completion=entry.op if entry.op.TYPE == "job.complete" else None,
+        completion=entry.op if entry.op.type_name() == "job.complete" else None,
     )
 
 

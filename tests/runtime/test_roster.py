@@ -5,8 +5,18 @@ import time
 
 import pytest
 
-from antiphon.core import clock, ops
+from antiphon.core import clock
+from antiphon.core.families.jobs.ops import (
+    ClaimBody,
+    CompleteBody,
+    JobClaim,
+    JobComplete,
+    JobStart,
+    StartBody,
+)
+from antiphon.core.families.mesh.ops import MeshRoute, RouteBody
 from antiphon.core.ids import digest
+from antiphon.core.outputs import Output
 from antiphon.runtime import client
 from antiphon.runtime.peer import commit_control
 from antiphon.runtime.roster import Roster
@@ -33,8 +43,8 @@ async def test_the_roster_answers_its_three_questions(engine):
 
         # Routed elsewhere, they are nobody else's to claim.
         owner = (await mesh.station(mesh.owner)).peer
-        route = ops.RouteBody(kind=f"{KIND}.deep", target=owner.author.did)
-        await commit_control(owner, owner.draft(ops.MeshRoute, route, prev=0))
+        route = RouteBody(kind=f"{KIND}.deep", target=owner.author.did)
+        await commit_control(owner, owner.draft(MeshRoute, route, prev=0))
         await node.reached(owner.confirmed)
         assert [job.job for job in roster.claimable(KIND, by=me)] == [first.job]
         assert [job.job for job in roster.claimable(KIND, by=owner.author.did)] == [
@@ -43,8 +53,8 @@ async def test_the_roster_answers_its_three_questions(engine):
         ]
 
         # Claimed and past its deadline.
-        body = ops.ClaimBody(kind=KIND, job=first.job, lease_ms=200, begin=True)
-        seq = await holder.commit(holder.draft(ops.JobClaim, body, prev=0))
+        body = ClaimBody(kind=KIND, job=first.job, lease_ms=200, begin=True)
+        seq = await holder.commit(holder.draft(JobClaim, body, prev=0))
         await node.reached(seq)
         assert roster.overdue() == []
         await asyncio.sleep(0.25)
@@ -62,19 +72,19 @@ async def test_a_worker_loop_needs_nothing_but_the_roster(engine):
 
         async def work_through() -> None:
             for job in roster.claimable(KIND, by=peer.author.did):
-                body = ops.ClaimBody(kind=KIND, job=job.job, lease_ms=600)
-                claim = peer.draft(ops.JobClaim, body, prev=0)
+                body = ClaimBody(kind=KIND, job=job.job, lease_ms=600)
+                claim = peer.draft(JobClaim, body, prev=0)
                 claimed = await peer.commit(claim)
                 fence = clock.pack(claim.op.hlc)
-                start = ops.StartBody(kind=KIND, job=job.job, fence=fence)
-                started = await peer.commit(peer.draft(ops.JobStart, start, prev=claimed))
-                output = ops.Output(name="result", hash=digest(b"7"), size=1, text="7")
-                done = ops.CompleteBody(
+                start = StartBody(kind=KIND, job=job.job, fence=fence)
+                started = await peer.commit(peer.draft(JobStart, start, prev=claimed))
+                output = Output(name="result", hash=digest(b"7"), size=1, text="7")
+                done = CompleteBody(
                     kind=KIND, job=job.job, fence=fence, status="succeeded", outputs=(output,)
                 )
                 schedule = peer.open(node.replica.record(job.scheduled_seq).record).op
                 done = proved(peer, done, schedule.body.manifest)
-                await peer.commit(peer.draft(ops.JobComplete, done, prev=started))
+                await peer.commit(peer.draft(JobComplete, done, prev=started))
 
         await node.reached(jobs[-1].seq)
         await work_through()

@@ -10,7 +10,7 @@ from antiphon.core.terms import Terms
 from antiphon.errors import Unavailable
 from antiphon.runtime import client
 from antiphon.runtime.home import Home
-from antiphon.runtime.node import FullNode
+from antiphon.runtime.node import SEAL_LANE, FullNode
 from antiphon.runtime.replica import Replica
 from antiphon.runtime.services import beside
 from antiphon.sdk import authority, hosting
@@ -68,12 +68,12 @@ class Place:
         newest = await self.owner.peer.log.last()
         await asyncio.wait_for(self.node.reached(newest.seq), 20)
         for kind, job in jobs:
-            expected = self.node.replica.lane_records(kind, job)
+            expected = self.node.replica.job_records(kind, job)
             assert expected
             await eventually(lambda kind=kind, job=job: node.replica.job(kind, job))
             await eventually(
                 lambda kind=kind, job=job, expected=expected: (
-                    node.replica.lane_records(kind, job) == expected
+                    node.replica.job_records(kind, job) == expected
                 )
             )
             assert node.replica.job(kind, job) == self.node.replica.job(kind, job)
@@ -148,7 +148,7 @@ async def test_what_is_granted_without_a_new_login_is_not_judged_in_part(tmp_pat
             await place.agree(node, frame)
             assert kinds_in(node.replica) == {RENDER}
         async with place.replicating() as node:  # the newest record is none that it asks for
-            assert node.replica.lane_records(*older) == []
+            assert node.replica.job_records(*older) == []
             await place.cancel(*frame)
             await place.agree(node, frame)
 
@@ -230,7 +230,7 @@ async def test_full_rights_after_a_scope_compare_seals_again(tmp_path):
         await write_seal(owner, root="0" * 64)
         node = await seen_by(mesh, replica, ">")
         assert replica.tree.is_kept
-        newest = replica.newest_on(f"ap.{mesh.mesh}.seal")
+        newest = replica.newest_of(SEAL_LANE)
         assert newest.verdict is Reason.SEAL
         assert replica.tree.size_at(node.applied) == node.applied
         replica.close()

@@ -8,11 +8,15 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from antiphon.core import merkle, ops, seals, subjects
+from antiphon.core import merkle
+from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
+from antiphon.core.families.seals.ops import MeshSeal, SealBody
+from antiphon.core.families.seals.state import leaf_of
+from antiphon.core.family import Mark
 from antiphon.core.reasons import Reason
 from antiphon.errors import Corrupt, Unavailable
 from antiphon.ports import Record
-from antiphon.runtime.node import FullNode
+from antiphon.runtime.node import SEAL_LANE, FullNode
 from antiphon.runtime.peer import commit_control
 from antiphon.runtime.replica import Replica
 from antiphon.runtime.sealer import Sealer
@@ -30,12 +34,7 @@ async def a_coordinator(mesh, **how) -> FullNode:
 
 
 def verdicts_on_seals(node: FullNode) -> list[str]:
-    subject = subjects.seal(node.peer.mesh)
-    return [
-        found.verdict.value
-        for record in node.replica.control_records()
-        if record.subject == subject and (found := node.replica.record(record.seq))
-    ]
+    return [one.verdict.value for one in node.replica.lane_records(SEAL_LANE)]
 
 
 async def write_seal(node: FullNode, **fields) -> int:
@@ -44,7 +43,7 @@ async def write_seal(node: FullNode, **fields) -> int:
     mark = node.replica.tree.mark_at(node.applied)
     said = {"upto": node.applied, "size": mark.size, "root": mark.root, **fields}
     peer = node.peer
-    draft = peer.draft(ops.MeshSeal, ops.SealBody(**said), prev=node.seals.tail)
+    draft = peer.draft(MeshSeal, SealBody(**said), prev=node.seals.tail)
     return await peer.commit(draft)
 
 
@@ -67,7 +66,7 @@ async def test_what_happens_is_sealed_and_a_second_node_agrees(engine):
         path = second.replica.tree.inclusion(called.seq, second.seals.upto)
         stored = second.replica.record(called.seq)
         record = stored.record
-        leaf = seals.leaf_of(
+        leaf = leaf_of(
             record.seq, record.commit_ms, record.subject, record.payload, stored.verdict.value
         )
         seal = second.peer.open(second.replica.record(second.seals.seq).record).op.body
@@ -88,11 +87,7 @@ async def test_a_bar_has_one_seal_and_silence_none(engine):
             await asyncio.sleep(0.04)
         await eventually(lambda: node.seals.upto >= called.seq)
         await asyncio.sleep(2 * BAR_S)
-        stamps = [
-            record.commit_ms
-            for record in node.replica.control_records()
-            if record.subject == subjects.seal(mesh.mesh)
-        ]
+        stamps = [one.record.commit_ms for one in node.replica.lane_records(SEAL_LANE)]
         assert len(stamps) > 2
         assert all(b - a >= BAR_S * 900 for a, b in pairwise(stamps))
         newest, count = node.applied, len(stamps)
@@ -172,10 +167,10 @@ async def test_sealing_goes_on_under_another_coordinator(engine):
         heir = await mesh.node(bar_s=BAR_S)
         await eventually(lambda: heir.seals.seq)
         peer = first.peer
-        body = ops.CoordinatorBody(node=heir.peer.author.did)
-        seq = await commit_control(peer, peer.draft(ops.MeshCoordinator, body, prev=0))
+        body = CoordinatorBody(node=heir.peer.author.did)
+        seq = await commit_control(peer, peer.draft(MeshCoordinator, body, prev=0))
         await eventually(lambda: first.seals.upto >= seq)
-        assert first.seals.author == heir.peer.author.did
+        assert first.seals.state.hlc_author == heir.peer.author.did
         assert set(verdicts_on_seals(first)) <= {"ok", "not_coordinator"}
 
 
@@ -213,10 +208,8 @@ def test_the_tree_survives_reopening_at_every_size(tmp_path):
         replica = Replica(tmp_path / "replica.db", mesh="m")
         replica.note(record, Reason.SUBJECT)
         replica.flush()
-        leaves.append(
-            seals.leaf_of(record.seq, record.seq, record.subject, record.payload, "subject")
-        )
-        assert replica.tree.mark_at(record.seq) == seals.Mark(leaves.size, leaves.root().hex())
+        leaves.append(leaf_of(record.seq, record.seq, record.subject, record.payload, "subject"))
+        assert replica.tree.mark_at(record.seq) == Mark(leaves.size, leaves.root().hex())
         replica.close()
 
 
@@ -229,7 +222,7 @@ def test_places_without_a_record_have_no_leaf():
     root = bytes.fromhex(replica.tree.root_at(40))
     for record in (records(1)[0], records(1, first=20)[0], records(1, first=31)[0]):
         path = [bytes.fromhex(node) for node in replica.tree.inclusion(record.seq, 40)]
-        leaf = seals.leaf_of(record.seq, record.seq, record.subject, record.payload, "subject")
+        leaf = leaf_of(record.seq, record.seq, record.subject, record.payload, "subject")
         index = replica.tree.size_at(record.seq) - 1
         hashed = merkle.leaf_hash(leaf)
         assert merkle.root_from_inclusion(index, 40, hashed, path) == root
@@ -281,7 +274,7 @@ async def test_who_watches_sees_whose_seal_counts():
             events = []
             while len(events) < 2:
                 events += await anext(batches)
-        assert [event.verdict.value for event in events] == ["not_coordinator", "ok"]
+        assert [event.verdict.value for event in events] == ["not_coordinator", "unseen"]
         assert "sealed the log up to record 2" in events[1].words
 
 
@@ -291,9 +284,9 @@ async def test_a_member_that_sees_some_kinds_only_judges_all_but_the_root():
         station = await mesh.station()
         station.peer.log.reads = ("test.>",)
         member = await mesh.node(caretaking=False, station=station)
-        assert await verdict_of(member, await write_seal(liar, root=WRONG)) is Reason.OK
+        assert await verdict_of(member, await write_seal(liar, root=WRONG)) is Reason.UNSEEN
         draft = member.peer.draft(
-            ops.MeshSeal, ops.SealBody(upto=2, size=2, root=WRONG), prev=member.seals.tail
+            MeshSeal, SealBody(upto=2, size=2, root=WRONG), prev=member.seals.tail
         )
         assert await verdict_of(member, await member.peer.commit(draft)) is Reason.NOT_COORDINATOR
         with pytest.raises(Unavailable, match="some kinds only"):

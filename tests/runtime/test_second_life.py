@@ -3,8 +3,10 @@
 import pytest
 
 from antiphon import JobContext
-from antiphon.core import clock, ops, subjects
-from antiphon.core.jobs import State
+from antiphon.core import clock
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.ops import ClaimBody, JobClaim
+from antiphon.core.families.jobs.state import State
 from antiphon.core.rules import Rules
 from antiphon.runtime import client
 from antiphon.runtime.keys import SeedKeyring
@@ -17,8 +19,8 @@ async def held_by_the_dead(mesh, keyring, job):
     """Claim as a worker that dies right after: the fence that it ran under."""
     peer = (await mesh.station(keyring)).peer
     view = await peer.read_lane(KIND, job)
-    body = ops.ClaimBody(kind=KIND, job=job, lease_ms=view.lane.job.lease_ms, begin=True)
-    draft = peer.draft(ops.JobClaim, body, prev=view.lane.job_tail)
+    body = ClaimBody(kind=KIND, job=job, lease_ms=view.lane.job.lease_ms, begin=True)
+    draft = peer.draft(JobClaim, body, prev=view.lane.job_tail)
     await peer.commit(draft)
     return clock.pack(draft.op.hlc)
 
@@ -40,8 +42,8 @@ async def test_a_restarted_worker_does_not_run_under_the_fence_of_its_dead_self(
         called = await call(caller)
         before = await held_by_the_dead(mesh, keyring, called.job)
         if handed_out_before:
-            calls = subjects.calls_of(mesh.mesh, 1, KIND, below=False)
-            async with caller.log.work(calls, name=subjects.queue_name(KIND, 1)) as queue:
+            calls = job_subjects.calls_of(mesh.mesh, 1, KIND, below=False)
+            async with caller.log.work(calls, name=job_subjects.queue_name(KIND, 1)) as queue:
                 queue.grant(1)
                 (await queue.next()).nak()
         await mesh.worker(note, station=await mesh.station(keyring))

@@ -5,8 +5,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from antiphon.core import subjects
-from antiphon.core.subjects import queue_name
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.subjects import queue_name
 from tests.runtime.drawing import KIND, QUEUED, drawing
 from tests.runtime.timeless import in_no_time
 
@@ -30,7 +30,7 @@ async def meanwhile(work):
 async def steal(mesh) -> None:
     """Acknowledge every announcement of the kind, as it comes."""
     log = (await mesh.timeless.station("thief")).peer.log
-    calls = subjects.calls_of(mesh.owner.peer.mesh, 1, KIND, below=False)
+    calls = job_subjects.calls_of(mesh.owner.peer.mesh, 1, KIND, below=False)
 
     async def drink(queue) -> None:
         queue.grant(512)

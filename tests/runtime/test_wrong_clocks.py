@@ -5,7 +5,9 @@ import asyncio
 import pytest
 
 from antiphon import assembly
-from antiphon.core import lanes, manifest, ops
+from antiphon.core import manifest
+from antiphon.core.families.jobs.ops import ClaimBody, JobClaim, JobSchedule, ScheduleBody
+from antiphon.core.families.jobs.state import EMPTY
 from antiphon.core.reasons import Reason
 from antiphon.errors import AntiphonError, Rejected
 from antiphon.runtime import client
@@ -31,7 +33,7 @@ class WrongClock(SystemClock):
 
 def schedule_body(number):
     content = {"command": [f"@{KIND}"], "args": [call_text((number,), {})], "timeout": 60}
-    return ops.ScheduleBody(kind=KIND, manifest=manifest.author(content))
+    return ScheduleBody(kind=KIND, manifest=manifest.author(content))
 
 
 async def peer_with(mesh, wall) -> Peer:
@@ -68,8 +70,8 @@ async def test_a_worker_with_a_clock_far_behind_is_told_so():
         called = await client.call((await mesh.station()).peer, schedule_body(2))
         slow = await peer_with(mesh, WrongClock(-2 * HOUR_MS - 90_000))
         lane = (await slow.read_lane(KIND, called.job)).lane
-        body = ops.ClaimBody(kind=KIND, job=called.job, lease_ms=lane.job.lease_ms, begin=True)
-        assert slow.foresee(ops.JobClaim, body, lane, prev=0) is Reason.STALE
+        body = ClaimBody(kind=KIND, job=called.job, lease_ms=lane.job.lease_ms, begin=True)
+        assert slow.foresee(JobClaim, body, lane, prev=0) is Reason.STALE
         assert "clock is 2 h 1 min behind" in slow.author.mesh_time.fault(DRIFT_MS)
 
 
@@ -106,7 +108,7 @@ async def test_an_op_beyond_the_drift_pulls_nobody_ahead_whose_clock_is_a_little
         view = await fast.read_lane(KIND, manifest.job_id(body.manifest))
         assert [judged.verdict for judged in view.history] == [Reason.DRIFT]
         other = schedule_body(4)
-        assert fast.foresee(ops.JobSchedule, other, lanes.EMPTY, prev=0) is Reason.OK
+        assert fast.foresee(JobSchedule, other, EMPTY, prev=0) is Reason.OK
         assert (await client.call(fast, other)).is_new
 
 

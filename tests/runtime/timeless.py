@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from antiphon.assembly import Station
-from antiphon.core import ops, subjects
+from antiphon.core import subjects
+from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
 from antiphon.core.rules import Rules
 from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.runtime import founding
@@ -48,9 +49,9 @@ class TimelessMesh:
     async def designate(self, owner: Station, node: str) -> None:
         """A second later: no author signs two ops with one timestamp."""
         await asyncio.sleep(1)
-        peer, body = owner.peer, ops.CoordinatorBody(node=node)
+        peer, body = owner.peer, CoordinatorBody(node=node)
         prev = peer.history.tail(subjects.control(peer.mesh, "coordinator"))
-        await commit_control(peer, peer.draft(ops.MeshCoordinator, body, prev=prev))
+        await commit_control(peer, peer.draft(MeshCoordinator, body, prev=prev))
 
 
 @asynccontextmanager

@@ -13,10 +13,43 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 from nacl import bindings
 
-from antiphon.core import codec, ops, signing, subjects
+from antiphon.core import codec, signing, subjects
 from antiphon.core.clock import Hlc, pack
+from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.ops import (
+    CancelBody,
+    ClaimBody,
+    CompleteBody,
+    JobCancel,
+    JobClaim,
+    JobComplete,
+    JobOffer,
+    JobSchedule,
+    JobStart,
+    JobYield,
+    OfferBody,
+    ScheduleBody,
+    StartBody,
+    YieldBody,
+)
+from antiphon.core.families.mesh.ops import (
+    CoordinatorBody,
+    EvidenceBody,
+    MeshCoordinator,
+    MeshEvidence,
+    MeshReadmit,
+    MeshRecover,
+    MeshRoute,
+    MeshRules,
+    ReadmitBody,
+    RecoverBody,
+    RouteBody,
+    RulesBody,
+)
 from antiphon.core.grants import token_of
 from antiphon.core.manifest import Manifest, job_id
+from antiphon.core.op import Op, subject_of
 from antiphon.core.ucan import Delegation, Payload, Policy, issue, seal_envelope
 from antiphon.runtime.keys import SeedKeyring
 from tests.runtime.by_hand import proved
@@ -89,9 +122,7 @@ async def perform(step: Step, stage: Stage, names: Names) -> Sent | None:
     return sent
 
 
-async def _signed(
-    kind: type[ops.AnyOp], body: Struct, step: Step, stage: Stage, names: Names
-) -> Sent:
+async def _signed(kind: type[Op], body: Struct, step: Step, stage: Stage, names: Names) -> Sent:
     words = step.words
     peer = stage.people[words.get("pose", step.who)]
     if "time" in words:
@@ -104,7 +135,7 @@ async def _signed(
     if "chain" in words:
         chain = [] if words["chain"] == NOTHING else words["chain"].split(", ")
         op = replace(op, auth=tuple(names.grants[one].cid for one in chain))
-    own = ops.subject_of(op)
+    own = subject_of(op)
     op = replace(op, prev=await stage.tail(own))
     op_bytes = codec.encode(op)
     block = signing.Block(sig=key_of(step.who).sign(signing.OP_TYPE, op_bytes).hex())
@@ -116,52 +147,52 @@ def _lane_or(subject: str, step: Step, stage: Stage, names: Names) -> str:
     if "lane" not in step.words:
         return subject
     work = names.jobs[step.words["lane"]]
-    return subjects.job(stage.mesh, work.kind, work.id)
+    return job_subjects.job(stage.mesh, work.kind, work.id)
 
 
 # --- bodies -----------------------------------------------------------------------------------
 
 
-async def _said(step: Step, stage: Stage, names: Names) -> tuple[type[ops.AnyOp], Struct]:
+async def _said(step: Step, stage: Stage, names: Names) -> tuple[type[Op], Struct]:
     """The op type of a verb, and the body that says the same."""
     words, did = step.words, names.did
     match step.verb:
         case "grants":
             granted = _write_grant(step, stage, names)
-            return ops.UcanDelegate, ops.DelegateBody(token=token_of(granted.raw))
+            return UcanDelegate, DelegateBody(token=token_of(granted.raw))
         case "brings":
             granted = names.grants[words["grant"]]
-            return ops.UcanDelegate, ops.DelegateBody(token=token_of(granted.raw))
+            return UcanDelegate, DelegateBody(token=token_of(granted.raw))
         case "revokes":
-            return ops.UcanRevoke, ops.RevokeBody(cid=names.grants[words["grant"]].cid)
+            return UcanRevoke, RevokeBody(cid=names.grants[words["grant"]].cid)
         case "routes":
             target = None if words["target"] == NOBODY else did(words["target"])
-            return ops.MeshRoute, ops.RouteBody(kind=words["kind"], target=target)
+            return MeshRoute, RouteBody(kind=words["kind"], target=target)
         case "names":
-            return ops.MeshCoordinator, ops.CoordinatorBody(node=did(words["person"]))
+            return MeshCoordinator, CoordinatorBody(node=did(words["person"]))
         case "sets":
             rules = stage.people[step.who].control.rules
             changed = replace(rules, **{words["rule"]: int(words["number"])})
-            return ops.MeshRules, ops.RulesBody(rules=changed)
+            return MeshRules, RulesBody(rules=changed)
         case "hands":
             heirs = {"owner": did(words["person"]), "recovery": did(words["spare"])}
-            return ops.MeshRecover, ops.RecoverBody(**heirs)
+            return MeshRecover, RecoverBody(**heirs)
         case "shows":
             one, two = (names.records[words[part]] for part in ("record", "other_record"))
-            return ops.MeshEvidence, ops.EvidenceBody(
+            return MeshEvidence, EvidenceBody(
                 node=did(words["person"]),
                 first=one.payload.decode(),
                 second=two.payload.decode(),
             )
         case "readmits":
-            return ops.MeshReadmit, ops.ReadmitBody(node=did(words["person"]))
+            return MeshReadmit, ReadmitBody(node=did(words["person"]))
         case "calls":
-            return ops.JobSchedule, _call(step, stage, names)
+            return JobSchedule, _call(step, stage, names)
         case _:
             return await _about_job(step, stage, names)
 
 
-def _call(step: Step, stage: Stage, names: Names) -> ops.ScheduleBody:
+def _call(step: Step, stage: Stage, names: Names) -> ScheduleBody:
     words = step.words
     if "job" in words:
         content = names.jobs[words["job"]].manifest
@@ -171,10 +202,10 @@ def _call(step: Step, stage: Stage, names: Names) -> ops.ScheduleBody:
     not_before = None
     if "end" in words:
         not_before = stage.clock.today_ms + names.story.after_ms(words["end"])
-    return ops.ScheduleBody(kind=words["kind"], manifest=content, not_before=not_before)
+    return ScheduleBody(kind=words["kind"], manifest=content, not_before=not_before)
 
 
-async def _about_job(step: Step, stage: Stage, names: Names) -> tuple[type[ops.AnyOp], Struct]:
+async def _about_job(step: Step, stage: Stage, names: Names) -> tuple[type[Op], Struct]:
     words = step.words
     work = names.jobs[words["job"]]
     # Whoever writes on a lane has read it: its clock is past what stands there.
@@ -184,20 +215,20 @@ async def _about_job(step: Step, stage: Stage, names: Names) -> tuple[type[ops.A
     fence = names.fences.get((step.who, words["job"])) or (known and known.fence) or NO_FENCE
     match step.verb:
         case "offers":
-            return ops.JobOffer, ops.OfferBody(**on)
+            return JobOffer, OfferBody(**on)
         case "claims":
-            return ops.JobClaim, ops.ClaimBody(**on, lease_ms=LEASE_MS)
+            return JobClaim, ClaimBody(**on, lease_ms=LEASE_MS)
         case "renews":
-            return ops.JobClaim, ops.ClaimBody(**on, lease_ms=LEASE_MS, fence=fence)
+            return JobClaim, ClaimBody(**on, lease_ms=LEASE_MS, fence=fence)
         case "starts":
-            return ops.JobStart, ops.StartBody(**on, fence=fence)
+            return JobStart, StartBody(**on, fence=fence)
         case "completes":
-            body = ops.CompleteBody(**on, fence=fence, status="succeeded")
-            return ops.JobComplete, proved(author, body, work.manifest)
+            body = CompleteBody(**on, fence=fence, status="succeeded")
+            return JobComplete, proved(author, body, work.manifest)
         case "yields":
-            return ops.JobYield, ops.YieldBody(**on, fence=fence, reason="drain")
+            return JobYield, YieldBody(**on, fence=fence, reason="drain")
         case "cancels":
-            return ops.JobCancel, ops.CancelBody(**on)
+            return JobCancel, CancelBody(**on)
     raise AssertionError(f"the stage cannot do {step.verb!r}")
 
 

@@ -12,9 +12,10 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
 
-from antiphon.core import lanes, subjects
 from antiphon.core.control import Control
-from antiphon.core.jobs import Job
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.state import Job
+from antiphon.core.families.jobs.table import standing
 from antiphon.core.reasons import Reason
 from antiphon.core.rules import Rules
 from antiphon.engines.memory import MemoryEngine, MemoryServer
@@ -198,14 +199,14 @@ class Stage:
         seen = (await peer.read_lane(kind, job)).lane.job
         stored = self.live.replica.job(kind, job)
         return {
-            "light": lanes.effective(peer.control, seen, self.newest + 1),
-            "live": lanes.effective(self.live.peer.control, stored, self.newest + 1),
+            "light": standing(peer.control, seen, self.newest + 1),
+            "live": standing(self.live.peer.control, stored, self.newest + 1),
         }
 
 
 async def light_verdict(peer: Peer, seq: int, subject: str) -> Reason:
     """A light reader's verdict, from one lane or from the control ops alone."""
-    lane = subjects.lane_of(subject)
+    lane = job_subjects.lane_of(subject)
     if lane is None:
         return peer.control_verdicts[seq]
     view = await peer.read_lane(*lane, at_least=seq)

@@ -2,7 +2,8 @@
 
 import asyncio
 
-from antiphon.core import manifest, ops
+from antiphon.core import manifest
+from antiphon.core.protocol import PROTOCOL
 from antiphon.testing.simulation.shortcuts import quiet_and_quick
 from antiphon.testing.simulation.workload import Call
 from antiphon.testing.simulation.world import Plan, World
@@ -71,6 +72,6 @@ def types_on(world, key):
     for seq in range(1, referee.log.last_seq + 1):
         record = referee.log.at(seq)
         if record.subject.endswith(f"{key[0]}.{key[1]}"):
-            op = ops.decoder.decode(record.payload.partition(b"\n")[0])
-            found.append((op.TYPE.removeprefix("job."), referee.verdicts[seq - 1].value))
+            op = PROTOCOL.decoder.decode(record.payload.partition(b"\n")[0])
+            found.append((op.type_name().removeprefix("job."), referee.verdicts[seq - 1].value))
     return found

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from antiphon.core.jobs import HELD
+from antiphon.core.families.jobs.state import HELD
 from antiphon.testing.mutations.of_runtime import stolen_calls_unheeded
 from antiphon.testing.simulation import machines
 from antiphon.testing.simulation.greed import bury, drink, unquenchable

@@ -5,9 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from antiphon.core import authority, lanes, proof, records, seals, transitions
+from antiphon.core import authority, records, reducer
+from antiphon.core.families.jobs import completion, table
+from antiphon.core.families.jobs.ops import JobClaim, JobExpire, JobYield
+from antiphon.core.families.seals import table as seals_table
 from antiphon.core.grants import Grants
-from antiphon.core.ops import JobClaim, JobExpire, JobYield
 from antiphon.core.ucan import Chain, chain, signatures
 from antiphon.engines.memory.log import LogStore
 from antiphon.engines.memory.oplog import MemoryLog
@@ -58,15 +60,15 @@ ON_CHAINED_WORLDS = {
 
 def patchable():
     return [
-        transitions._holder_fault,
-        transitions.stands_for,
-        proof.holds,
-        seals._judge_content,
+        table._holder_fault,
+        table.stands_for,
+        completion.is_proved,
+        seals_table._matches,
         worker.HELD,
         Server._write,
         LogStore.append,
-        lanes._judge,
-        *(dict(transitions.TRANSITIONS[op]) for op in (JobExpire, JobClaim, JobYield)),
+        reducer._fault,
+        *(dict(table.TRANSITIONS[op]) for op in (JobExpire, JobClaim, JobYield)),
         Credits.admit,
         Caretaker._point_to,
         MemoryLog.read_lane,

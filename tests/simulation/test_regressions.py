@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
-from antiphon.core import ops, subjects
+from antiphon.core import subjects
+from antiphon.core.families.jobs.ops import JobClaim, JobOffer, JobSchedule, OfferBody, ScheduleBody
+from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
 from antiphon.engines.memory.faults import FINE, Fate
 from antiphon.errors import Corrupt, Unavailable
 from antiphon.runtime.node import FullNode
@@ -26,7 +28,7 @@ def test_a_worker_stopped_past_its_lease_tries_to_complete_and_is_refused(tmp_pa
         try:
             return await really_write(self, kind, body)
         except TenureLost as lost:
-            refused.append((kind.TYPE, lost.verdict.value))
+            refused.append((kind.type_name(), lost.verdict.value))
             raise
 
     monkeypatch.setattr(Tenure, "write", write)
@@ -69,8 +71,8 @@ def test_a_job_called_again_while_it_runs_is_not_run_twice_by_the_same_worker(tm
         await until(lambda: world.workload.runs == 1)
         peer = world.submitters[0].connect()
         await peer.sync_control()
-        again = ops.ScheduleBody(kind=slow.kind, manifest=slow.manifest, urgency=2)
-        await peer.commit(peer.draft(ops.JobSchedule, again, prev=0))
+        again = ScheduleBody(kind=slow.kind, manifest=slow.manifest, urgency=2)
+        await peer.commit(peer.draft(JobSchedule, again, prev=0))
         await until(ended(world, key_of(slow)))
         await asyncio.sleep(3 * LOAN_S)
 
@@ -120,7 +122,7 @@ def test_a_renewal_that_fails_for_any_reason_does_not_end_the_worker(tmp_path, m
     broken = []
 
     async def write(self, kind, body):
-        if kind is ops.JobClaim and not broken:
+        if kind is JobClaim and not broken:
             broken.append(kind)
             raise Corrupt("what was read cannot be true")
         return await really_write(self, kind, body)
@@ -154,11 +156,11 @@ def test_a_strangers_control_op_with_deps_ends_nobody_while_the_engine_is_silent
         world.workers[0].boot()
         await asyncio.sleep(1)
         peer = world.mallory.connect()
-        body = ops.CoordinatorBody(node=peer.author.did)
+        body = CoordinatorBody(node=peer.author.did)
         genesis = await peer.fetch_entry(1)
         deps = ((1, genesis.op_id),)
         world.ground.weather.everywhere = 1.0
-        draft = peer.draft(ops.MeshCoordinator, body, prev=0, deps=deps)
+        draft = peer.draft(MeshCoordinator, body, prev=0, deps=deps)
         await peer.commit(draft)
         for machine in (world.full[0], world.workers[0]):
             monkeypatch.setattr(machine, "_died", ends.append)
@@ -216,8 +218,8 @@ def test_a_refused_claimer_settles_the_announcement_once_and_waits(tmp_path, mon
         # It has yielded with a pause of 200 to 400 ms, and is called again at once.
         peer = world.submitters[1].connect()
         view = await peer.read_lane(*key_of(flaky))
-        offer = ops.OfferBody(kind=flaky.kind, job=key_of(flaky)[1])
-        await peer.commit(peer.draft(ops.JobOffer, offer, prev=view.lane.call_tail))
+        offer = OfferBody(kind=flaky.kind, job=key_of(flaky)[1])
+        await peer.commit(peer.draft(JobOffer, offer, prev=view.lane.call_tail))
         await until(ended(world, key_of(flaky)))
         assert asyncio.get_running_loop().time() < 3.0
 

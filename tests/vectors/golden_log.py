@@ -13,8 +13,12 @@ The first line names the mesh and the digest of the state at the end; then one r
 import json
 from pathlib import Path
 
-from antiphon.core import codec, ops, signing, subjects
+from antiphon.core import codec, signing, subjects
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.ops import JobSchedule, Retry, ScheduleBody
+from antiphon.core.families.seals.ops import MeshSeal, SealBody
 from antiphon.core.ids import did_of, digest
+from antiphon.core.outputs import DsseEnvelope, DsseSignature, Output
 from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER, sign_batch, sign_bytes
 from tests.unit.core.ledger import T0, Ledger, Reader, Story
 from tests.vectors import golden_log_closed
@@ -79,10 +83,10 @@ def byte_story(ledger: Ledger) -> None:
     """Records that are no ops, or not where or whose they say."""
     story = Story(ledger, word="bytes")
     good = ledger.draft(
-        ops.JobSchedule, ops.ScheduleBody(kind="render", manifest=story.manifest), ALICE, at=200
+        JobSchedule, ScheduleBody(kind="render", manifest=story.manifest), ALICE, at=200
     )
     text = good.op_bytes
-    job = subjects.job(ledger.mesh, "render", story.id)
+    job = job_subjects.job(ledger.mesh, "render", story.id)
     for payload, subject in [
         (b"junk", good.subject),  # frame
         (text + b"\n{}", good.subject),  # malformed: the block
@@ -100,8 +104,8 @@ def byte_story(ledger: Ledger) -> None:
         (good.payload, f"ap.{ledger.mesh}.call.9.render.{story.id}"),  # subject: no lane
     ]:
         ledger.append(subject, payload, stamp=200)
-    body = ops.ScheduleBody(kind="render", manifest=story.manifest)
-    last = ledger.draft(ops.JobSchedule, body, ALICE, at=210)  # ok, signed as one of three
+    body = ScheduleBody(kind="render", manifest=story.manifest)
+    last = ledger.draft(JobSchedule, body, ALICE, at=210)  # ok, signed as one of three
     block = sign_batch(ALICE, ledger.mesh, [b"one", last.op_bytes, b"three"])[1]
     ledger.append(last.subject, signing.frame(last.op_bytes, block), stamp=210)
 
@@ -138,10 +142,10 @@ def tenure_story(ledger: Ledger) -> None:
     story.claim(CAROL, at=20_040, prev=3)  # prev
     story.claim(CAROL, at=9_000_000, stamp=20_045)  # drift
     story.claim(CAROL, at=20_050, deps=(ledger.dep(1),))
-    good = ops.Output(name="out", hash=digest(b"hi"), size=2, type="text/plain", text="hi")
-    bad = ops.Output(name="out", hash=digest(b"hi"), size=3, text="hi")
-    junk = ops.DsseEnvelope(
-        payload="e30=", payload_type="t", signatures=(ops.DsseSignature(keyid="", sig=""),)
+    good = Output(name="out", hash=digest(b"hi"), size=2, type="text/plain", text="hi")
+    bad = Output(name="out", hash=digest(b"hi"), size=3, text="hi")
+    junk = DsseEnvelope(
+        payload="e30=", payload_type="t", signatures=(DsseSignature(keyid="", sig=""),)
     )
     story.complete(CAROL, outputs=(bad,), at=20_060)  # output
     story.complete(CAROL, proof=junk, at=20_070)  # proof
@@ -168,7 +172,7 @@ def waiting_story(ledger: Ledger) -> None:
     first.claim(CAROL, at=30_110)
     late = Story(ledger, word="late")
     late.schedule(start_by=T0 + 30_000, how={"at": 30_200})  # too_late
-    late.schedule(retry=ops.Retry(attempts=101), how={"at": 30_210})  # attempts
+    late.schedule(retry=Retry(attempts=101), how={"at": 30_210})  # attempts
     late.schedule(lease_ms=1, how={"at": 30_220})  # lease
     late.schedule(start_by=T0 + 40_000, how={"at": 30_230})
     late.claim(ALICE, at=40_001)  # too_late
@@ -176,7 +180,7 @@ def waiting_story(ledger: Ledger) -> None:
     late.expire(fence=None, at=40_002)
     late.expire(fence=None, at=40_003)  # already
     once = Story(ledger, word="once")
-    once.schedule(retry=ops.Retry(attempts=1), how={"at": 40_100})
+    once.schedule(retry=Retry(attempts=1), how={"at": 40_100})
     once.claim(ALICE, begin=True, at=40_200)
     once.expire(at=50_201)  # exhausted
     once.complete(ALICE, at=50_300)  # finished
@@ -186,10 +190,10 @@ def waiting_story(ledger: Ledger) -> None:
 
 def stray_seal_story(ledger: Ledger) -> None:
     """Seals that are none: of another log, on another subject, by another key, in other bytes."""
-    body = ops.SealBody(upto=1, size=1, root="0" * 64)
-    seal = ledger.draft(ops.MeshSeal, body, CAROL, at=50_500)
+    body = SealBody(upto=1, size=1, root="0" * 64)
+    seal = ledger.draft(MeshSeal, body, CAROL, at=50_500)
     text = seal.op_bytes
-    call = subjects.call(ledger.mesh, 1, "render", Story(ledger, word="sealed").id)
+    call = job_subjects.call(ledger.mesh, 1, "render", Story(ledger, word="sealed").id)
     for payload, subject in [
         (seal.payload, seal.subject),  # seal
         (seal.payload, call),  # subject

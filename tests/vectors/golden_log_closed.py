@@ -6,9 +6,21 @@ manifests that ask for something, quarantine, seals, and a recovery.
 
 import msgspec
 
-from antiphon.core import ops, proof
+from antiphon.core import proof
+from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
+from antiphon.core.families.jobs.ops import CancelBody, CompleteBody, JobCancel, JobComplete
+from antiphon.core.families.mesh.ops import (
+    EvidenceBody,
+    MeshEvidence,
+    MeshReadmit,
+    MeshRecover,
+    ReadmitBody,
+    RecoverBody,
+)
+from antiphon.core.families.seals.ops import MeshSeal, SealBody
 from antiphon.core.grants import token_of
 from antiphon.core.ids import digest
+from antiphon.core.outputs import Output
 from tests.unit.core import authors
 from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER, RECOVERY, Author
 from tests.unit.core.ledger import Ledger, Story
@@ -19,8 +31,8 @@ CONTROL = 7  # the place of a control op that took effect
 RENDER = [["like", ".kind", "render.*"]]
 KEPT, INLINE = digest(b"kept"), digest(b"hi")
 OUTPUTS = (
-    ops.Output(name="kept", hash=KEPT, size=4),
-    ops.Output(name="said", hash=INLINE, size=2, type="text/plain", text="hi"),
+    Output(name="kept", hash=KEPT, size=4),
+    Output(name="said", hash=INLINE, size=2, type="text/plain", text="hi"),
 )
 
 
@@ -32,17 +44,17 @@ class Court:
 
     def bring(self, by: Author, to: Author, *, brought_by=None, at, **terms) -> str:
         granted = delegation(by, to, **terms)
-        body = ops.DelegateBody(token=token_of(granted.raw))
-        self.ledger.put(ops.UcanDelegate, body, brought_by or by, at=at)
+        body = DelegateBody(token=token_of(granted.raw))
+        self.ledger.put(UcanDelegate, body, brought_by or by, at=at)
         return granted.cid
 
     def revoke(self, cid: str, by: Author, *, at) -> None:
-        self.ledger.put(ops.UcanRevoke, ops.RevokeBody(cid=cid), by, at=at)
+        self.ledger.put(UcanRevoke, RevokeBody(cid=cid), by, at=at)
 
 
 def proved(story: Story, by: Author, *, outputs=(), status="succeeded", says=None):
     """A completion with its proof; `says` bends what the proof says."""
-    body = ops.CompleteBody(
+    body = CompleteBody(
         kind=story.kind, job=story.id, fence=story.fence, status=status, outputs=outputs
     )
     ours = {
@@ -69,13 +81,13 @@ def chain_story(ledger: Ledger) -> None:
     other.schedule(ALICE, how={"at": 60_120, "auth": (mine,)})  # policy
     story.claim(BOB, auth=(lent,), at=60_130)  # no_chain: no root
     story.claim(BOB, auth=(mine, lent), begin=True, at=60_140)
-    ledger.put(ops.JobComplete, proved(story, BOB), BOB, auth=(mine, lent), at=60_150)  # command
+    ledger.put(JobComplete, proved(story, BOB), BOB, auth=(mine, lent), at=60_150)  # command
     court.revoke(lent, CAROL, at=60_160)  # no_chain: not hers to take
     court.revoke(lent, ALICE, at=60_170)
     story.claim(BOB, auth=(mine, lent), at=60_180)  # revoked, and the lease has ended
     story.claim(ALICE, auth=(mine,), begin=True, at=60_190)
     end = proved(story, ALICE, outputs=OUTPUTS)
-    ledger.put(ops.JobComplete, end, ALICE, auth=(mine,), at=60_200)
+    ledger.put(JobComplete, end, ALICE, auth=(mine,), at=60_200)
     brief = court.bring(OWNER, CAROL, until_ms=62_000, nonce=b"a short while", at=60_210)
     late = Story(ledger, kind="render.frame", word="late")
     late.schedule(CAROL, how={"at": 61_900, "stamp": 63_100, "auth": (brief,)})  # chain_expired
@@ -94,11 +106,11 @@ def proof_story(ledger: Ledger) -> None:
         (64_050, {"job": "0" * 64}),
         (64_060, {"status": "failed"}),
     ):
-        ledger.put(ops.JobComplete, proved(story, OWNER, says=says), OWNER, at=at)  # proof
+        ledger.put(JobComplete, proved(story, OWNER, says=says), OWNER, at=at)  # proof
     stolen = msgspec.structs.replace(proved(story, ALICE), fence=story.fence)
-    ledger.put(ops.JobComplete, stolen, OWNER, at=64_070)  # proof
+    ledger.put(JobComplete, stolen, OWNER, at=64_070)  # proof
     story.evict(KEPT, at=64_080)  # not_ended
-    ledger.put(ops.JobComplete, proved(story, OWNER, outputs=OUTPUTS), OWNER, at=64_090)
+    ledger.put(JobComplete, proved(story, OWNER, outputs=OUTPUTS), OWNER, at=64_090)
     story.evict(KEPT, BOB, at=64_100)  # no_chain
     story.evict(INLINE, at=64_110)  # no_output
     story.evict(KEPT, at=64_120)
@@ -107,7 +119,7 @@ def proof_story(ledger: Ledger) -> None:
     failed.schedule(OWNER, how={"at": 64_200})
     failed.claim(OWNER, begin=True, at=64_210)
     end = proved(failed, OWNER, status="failed")
-    ledger.put(ops.JobComplete, end, OWNER, at=64_220)
+    ledger.put(JobComplete, end, OWNER, at=64_220)
 
 
 def sight_story(ledger: Ledger) -> None:
@@ -133,15 +145,15 @@ def quarantine_story(ledger: Ledger) -> None:
     """Two things said with one timestamp, shown; what their author says then, and readmission."""
     story = Story(ledger, kind="render.frame", word="twice")
     drafts = [
-        ledger.draft(ops.JobCancel, ops.CancelBody(kind=story.kind, job=story.id, reason=why), BOB,
+        ledger.draft(JobCancel, CancelBody(kind=story.kind, job=story.id, reason=why), BOB,
                      at=66_000, prev=0)
         for why in ("one", "other")
     ]  # fmt: skip
     first, second = (draft.payload.decode() for draft in drafts)
-    body = ops.EvidenceBody(node=BOB.did, first=first, second=second)
-    ledger.put(ops.MeshEvidence, body, ALICE, at=66_010)
+    body = EvidenceBody(node=BOB.did, first=first, second=second)
+    ledger.put(MeshEvidence, body, ALICE, at=66_010)
     story.schedule(BOB, how={"at": 66_020})  # quarantined
-    ledger.put(ops.MeshReadmit, ops.ReadmitBody(node=BOB.did), OWNER, at=66_030)
+    ledger.put(MeshReadmit, ReadmitBody(node=BOB.did), OWNER, at=66_030)
     story.schedule(BOB, how={"at": 66_040})  # no_chain
 
 
@@ -151,8 +163,8 @@ def seal_story(ledger: Ledger) -> None:
     def seal(by: Author, *, at: int, back: int = 0, **changes) -> None:
         upto = len(ledger.log) - back
         mark = ledger.reader.mark_at(upto)
-        body = ops.SealBody(upto=upto, size=mark.size, root=mark.root)
-        ledger.put(ops.MeshSeal, msgspec.structs.replace(body, **changes), by, at=at)
+        body = SealBody(upto=upto, size=mark.size, root=mark.root)
+        ledger.put(MeshSeal, msgspec.structs.replace(body, **changes), by, at=at)
 
     seal(OWNER, at=67_000)  # not_coordinator
     seal(CAROL, at=67_010, root="0" * 64)  # seal
@@ -166,9 +178,9 @@ def seal_story(ledger: Ledger) -> None:
 def recovery_story(ledger: Ledger) -> None:
     """A thief of the owner's key announces a protocol; the recovery key takes it back."""
     ledger.rules(protocol=2, authority="open", how={"at": 68_000})
-    body = ops.RecoverBody(owner=BOB.did, recovery=CAROL.did)
-    ledger.put(ops.MeshRecover, body, ALICE, at=68_010)  # not_owner
-    ledger.put(ops.MeshRecover, body, RECOVERY, at=68_020)
+    body = RecoverBody(owner=BOB.did, recovery=CAROL.did)
+    ledger.put(MeshRecover, body, ALICE, at=68_010)  # not_owner
+    ledger.put(MeshRecover, body, RECOVERY, at=68_020)
     ledger.coordinator(OWNER, at=68_030)  # not_owner
     ledger.route("build", None, BOB, at=68_040 + 8 * DAY)
 

@@ -24,7 +24,8 @@ from msgspec.structs import replace
 
 from antiphon.assembly.programs import runner_of
 from antiphon.core import codec, commands
-from antiphon.core.ops import Failure, Output
+from antiphon.core.families.jobs.ops import Failure
+from antiphon.core.outputs import Output
 from antiphon.errors import (
     AntiphonError,
     EngineDenied,

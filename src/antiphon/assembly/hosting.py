@@ -16,7 +16,8 @@ from msgspec import Struct
 
 from antiphon.assembly.logins import connect
 from antiphon.assembly.stations import OWNER
-from antiphon.core import ops, subjects
+from antiphon.core import subjects
+from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
 from antiphon.core.rules import Rules
 from antiphon.errors import Held, Misconfigured
 from antiphon.files import replace_file
@@ -243,8 +244,8 @@ async def coordinate(home: Home, peer: Peer) -> None:
         return
     prev = peer.history.tail(subjects.control(peer.mesh, "coordinator"))
     async with owner_of(home, peer) as (author, _):
-        body = ops.CoordinatorBody(node=peer.author.did)
-        await commit_control(peer, author.draft(ops.MeshCoordinator, body, prev=prev, auth=()))
+        body = CoordinatorBody(node=peer.author.did)
+        await commit_control(peer, author.draft(MeshCoordinator, body, prev=prev, auth=()))
 
 
 @asynccontextmanager

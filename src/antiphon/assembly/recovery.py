@@ -16,7 +16,8 @@ from msgspec.structs import asdict, replace
 
 from antiphon.assembly.logins import connect, fresh_access
 from antiphon.assembly.stations import OWNER, place
-from antiphon.core import ops, subjects
+from antiphon.core import subjects
+from antiphon.core.families.mesh.ops import MeshRecover, RecoverBody
 from antiphon.core.genealogy import trace
 from antiphon.errors import LostRace, OutcomeUnknown, Rejected
 from antiphon.runtime import keys
@@ -112,10 +113,10 @@ async def _put_in_force(home: Home, peer: Peer, show: Show) -> None:
     entropy = SystemEntropy()
     owner, seed = home.next_key(OWNER, entropy), home.next_seed(RECOVERY, entropy)
     show(seed)
-    body = ops.RecoverBody(owner=owner.did, recovery=keys.SeedKeyring(seed).did)
+    body = RecoverBody(owner=owner.did, recovery=keys.SeedKeyring(seed).did)
     prev = peer.history.tail(subjects.control(peer.mesh, "recover"))
     try:
-        await commit_control(peer, peer.draft(ops.MeshRecover, body, prev=prev))
+        await commit_control(peer, peer.draft(MeshRecover, body, prev=prev))
     except LostRace:
         # An earlier attempt of our own may have arrived late.
         if not _is_in_force(home, await peer.sync_control()):

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from antiphon.assembly.logins import connect, fresh_access, keep_fresh
-from antiphon.core import ops, terms
+from antiphon.core import terms
+from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
 from antiphon.core.grants import token_of
 from antiphon.core.rules import Rules
 from antiphon.core.wallet import chains_to
@@ -114,8 +115,8 @@ async def _pass_on(home: Home, station: Station) -> None:
             f"{home.path} holds neither a machine's key nor the owner's",
             hint="join the mesh first: antiphon join TICKET",
         )
-    body = ops.DelegateBody(token=token_of(giver.delegate(payload).raw))
-    await commit_control(peer, peer.draft(ops.UcanDelegate, body, prev=0))
+    body = DelegateBody(token=token_of(giver.delegate(payload).raw))
+    await commit_control(peer, peer.draft(UcanDelegate, body, prev=0))
 
 
 async def engine_info(home: Home, *, token: str | None = None) -> EngineInfo:

@@ -6,8 +6,8 @@ author. They must have stood on the log before it, cover its command, admit its 
 author's time *and* at the commit's (or an expired contractor could date its ops back), and not be
 revoked by then. The owner needs none.
 
-Three ops carry their authority in what the log says of their author: the coordinator announces
-waiting jobs, and whoever called a job, or coordinates, may cancel it and evict what it wrote.
+What an op's author may do without a chain, by an office or by what the log says of it, its family
+knows.
 """
 
 from __future__ import annotations
@@ -18,26 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import UNSET, Struct, to_builtins
 from msgspec.structs import fields
 
-from antiphon.core import ops
 from antiphon.core.reasons import Reason
 from antiphon.core.ucan import Verdict
 
 if TYPE_CHECKING:
     from antiphon.core.control import Control
-    from antiphon.core.jobs import Job
-    from antiphon.core.records import Entry
-
-COMMANDS: Final[dict[type, str]] = {
-    ops.JobSchedule: "/job/schedule",
-    ops.JobOffer: "/job/complete",
-    ops.JobClaim: "/job/claim",
-    ops.JobStart: "/job/complete",
-    ops.JobComplete: "/job/complete",
-    ops.JobYield: "/job/complete",
-    ops.JobExpire: "/job/complete",
-    ops.JobCancel: "/job/cancel",
-    ops.JobEvict: "/artifact/write",
-}
+    from antiphon.core.family import At, Family
+    from antiphon.core.op import Op
 
 _REASONS: Final = {
     Verdict.NO_CHAIN: Reason.NO_CHAIN,
@@ -52,31 +39,28 @@ _REASONS: Final = {
 }
 
 
-def fault(control: Control, op: ops.JobOp, entry: Entry, job: Job | None) -> Reason | None:
+def fault(family: Family, state: Any, op: Op, at: At) -> Reason | None:
     """Why the author may not author this op here, or None."""
-    author = op.author
-    if control.is_quarantined(author):
-        return Reason.QUARANTINED
-    if control.rules.authority == "open" or author == control.owner:
+    control, author, command = at.control, op.author, op.COMMAND
+    if command and (control.rules.authority == "open" or author == control.owner):
         return None
-    if isinstance(op, ops.JobOffer) and author == control.coordinator:
+    by_right = family.entitled(control, state, op, at)
+    if by_right is True:
         return None
-    if isinstance(op, ops.JobCancel | ops.JobEvict) and _may_cancel(
-        control, author, job, entry.seq
-    ):
-        return None
-    if not op.auth:
+    if isinstance(by_right, Reason):
+        return by_right
+    if not op.auth or not command:
         return Reason.NO_CHAIN
     grants = control.grants
-    chain = grants.chain(control.owner, op.auth, before=entry.seq)
+    chain = grants.chain(control.owner, op.auth, before=at.seq)
     if chain is None:
         return Reason.NO_CHAIN
     outcome = chain.judge(
         author,
-        COMMANDS[type(op)],
+        command,
         arguments_of(op.body) if chain.policies else {},
-        (op.hlc[0] // 1000, entry.commit_ms // 1000),
-        grants.revoked(op.auth, before=entry.seq),
+        (op.hlc[0] // 1000, at.commit_ms // 1000),
+        grants.revoked(op.auth, before=at.seq),
     )
     return None if outcome.ok else _REASONS[outcome.verdict]
 
@@ -107,16 +91,7 @@ def _fields(kind: type[Struct]) -> tuple[tuple[str, str], ...]:
     return tuple((field.name, field.encode_name) for field in fields(kind))
 
 
-def _may_cancel(control: Control, author: str, job: Job | None, seq: int) -> bool:
-    """The coordinator may, and the caller while nobody has taken back what it called by."""
-    if author == control.coordinator:
-        return True
-    if job is None or job.scheduler != author:
-        return False
-    return not _is_taken_back(control, author, job.call_auth, since=job.scheduled_seq, seq=seq)
-
-
-def stands_for(control: Control, op: ops.JobOp, seq: int, node: str) -> bool:
+def stands_for(control: Control, op: Op, seq: int, node: str) -> bool:
     """Whether an op is `node`'s: by its own key, or by one that it passes everything on to.
 
     A machine's key signs nothing but delegations; what it does is signed by its processes, which
@@ -135,7 +110,7 @@ def stands_for(control: Control, op: ops.JobOp, seq: int, node: str) -> bool:
     return False
 
 
-def by_the_word_of(control: Control, op: ops.JobOp, seq: int, node: str) -> tuple[str, ...]:
+def by_the_word_of(control: Control, op: Op, seq: int, node: str) -> tuple[str, ...]:
     """Through whom `node` wrote this op: from itself down to the author; empty if it did not.
 
     Whoever passes a right on can pass it on to keys of its own making, and nobody can tell those
@@ -148,17 +123,7 @@ def by_the_word_of(control: Control, op: ops.JobOp, seq: int, node: str) -> tupl
     return (*issuers[issuers.index(node) :], op.author) if node in issuers else ()
 
 
-def has_ended(control: Control, job: Job, seq: int) -> bool:
-    """Whether the authority under which the present tenure was begun has ended since."""
-    shown = control.standing_of(job.claimer)
-    if shown is not None and shown.shown_seq > job.auth_seq:
-        return True
-    if control.rules.authority == "open":
-        return False
-    return _is_taken_back(control, job.claimer, job.auth, since=job.auth_seq, seq=seq)
-
-
-def _is_taken_back(
+def is_taken_back(
     control: Control, who: str, auth: tuple[str, ...], *, since: int, seq: int
 ) -> bool:
     """Whether the chain that an op named at `since` has been revoked, or its root replaced."""

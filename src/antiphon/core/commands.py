@@ -11,8 +11,8 @@ from typing import Final
 from msgspec import UNSET, Struct
 
 from antiphon.core import codec
-from antiphon.core.bodies import Failure
 from antiphon.core.control import Control
+from antiphon.core.families.jobs.ops import Failure
 from antiphon.core.manifest import BlobInput, Manifest
 from antiphon.core.terms import NETWORK
 

@@ -6,7 +6,7 @@ of control records) stands in append-only books that all intervals share and ask
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,11 +15,11 @@ from antiphon.core import subjects
 from antiphon.core.grants import Grants
 from antiphon.core.reasons import Reason
 from antiphon.core.register import Register
-from antiphon.core.rules import PROTOCOL, Rules, contradiction
+from antiphon.core.rules import Rules, contradiction
 from antiphon.errors import Outdated
 
 if TYPE_CHECKING:
-    from antiphon.core.records import Entry
+    from antiphon.core.ucan import Delegation
 
 
 class Standing(Struct, frozen=True):
@@ -60,6 +60,8 @@ class Control(Struct, frozen=True, kw_only=True):
     """Authors that were shown to equivocate."""
     op_ids: dict[int, str]
     """The id of every control record by its sequence, rejected ones included: what deps name."""
+    known_protocol: int = 1
+    """The newest protocol that this code can read."""
 
     def at_time(self, commit_ms: int) -> Control:
         """The state that judges a record with this commit stamp: a rise may have come into force.
@@ -69,8 +71,8 @@ class Control(Struct, frozen=True, kw_only=True):
         rise = self.rise
         if rise is None or commit_ms < rise.from_ms:
             return self
-        if rise.protocol > PROTOCOL:
-            raise outdated(self.mesh, rise.protocol)
+        if rise.protocol > self.known_protocol:
+            raise outdated(self.mesh, rise.protocol, self.known_protocol)
         rules = rise.rules
         if rules is None or contradiction(rules) is not None:
             rules = replace(self.rules, protocol=rise.protocol)
@@ -117,19 +119,40 @@ class Control(Struct, frozen=True, kw_only=True):
         return best[1]
 
 
-def outdated(mesh: str, protocol: int) -> Outdated:
+class Said(Struct, frozen=True):
+    """Something that a register is to hold from an op on."""
+
+    register: Register[Any]
+    key: str
+    value: object
+
+
+class Change(Struct, frozen=True):
+    """What an accepted op changes of control: data, for `ControlHistory.take` to write down."""
+
+    control: Control | None = None
+    """The interval that begins with it; None where the present one goes on."""
+    said: Said | None = None
+    granted: Delegation | None = None
+    revoked: tuple[str, str] | None = None
+    """A delegation, and who took it back."""
+    unknown: int = 0
+    """A protocol that this code does not have, and that is in force from here on."""
+
+
+def outdated(mesh: str, protocol: int, known: int) -> Outdated:
     """What stops code that meets a protocol which it does not have."""
     return Outdated(
-        f"mesh {mesh} runs protocol {protocol} by now; this version reads {PROTOCOL} and stops",
+        f"mesh {mesh} runs protocol {protocol} by now; this version reads {known} and stops",
         hint="upgrade this node: pip install -U antiphon",
     )
 
 
-def time_fault(control: Control, entry: Entry, hlc: tuple[int, int]) -> Reason | None:
+def time_fault(rules: Rules, commit_ms: int, hlc: tuple[int, int]) -> Reason | None:
     """Whether an op's own time is bearable next to its commit time."""
     wall_ms = hlc[0]
-    if wall_ms > entry.commit_ms + control.rules.max_drift_ms:
+    if wall_ms > commit_ms + rules.max_drift_ms:
         return Reason.DRIFT
-    if wall_ms < entry.commit_ms - control.rules.horizon_ms:
+    if wall_ms < commit_ms - rules.horizon_ms:
         return Reason.TOO_OLD
     return None

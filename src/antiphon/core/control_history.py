@@ -9,24 +9,28 @@ worker that just arrived judge the same record alike.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from antiphon.core import ops
-from antiphon.core.control import Control, Rise, Standing, outdated, time_fault
-from antiphon.core.control_verdicts import judge
-from antiphon.core.grants import Grants, open_token
+from antiphon.core.control import Change, Control, outdated
+from antiphon.core.family import Lane, Needs, Reads
+from antiphon.core.grants import Grants
 from antiphon.core.reasons import Reason
-from antiphon.core.records import Activation, Entry, open_anywhere
-from antiphon.core.register import Register
-from antiphon.core.rules import NOTICE_MS, PROTOCOL, contradiction
+from antiphon.core.records import Entry, open_anywhere
+from antiphon.core.reducer import Outcome, judge
+
+if TYPE_CHECKING:
+    from antiphon.core.protocol import Protocol
 
 
 class ControlHistory:
     """All intervals of one mesh. Fed with every record on its control subjects, in order."""
 
-    def __init__(self, mesh: str) -> None:
+    def __init__(self, protocol: Protocol, mesh: str) -> None:
         """Begin with nothing; the first accepted op must be genesis."""
+        self.protocol = protocol
         self.mesh = mesh
         self._starts: list[int] = []
         self._states: list[Control] = []
@@ -61,132 +65,60 @@ class ControlHistory:
         """Judge one control record and remember its effect. Feeding one twice is an error."""
         if entry.seq <= self.applied:
             raise ValueError(f"control record {entry.seq} was fed after {self.applied}")
-        before = self._tails.get(entry.subject, 0)
-        verdict = self._judged(entry, before)
+        outcome = self.judge(entry)
+        if outcome.change is not None:
+            self.take(entry.seq, outcome.change)
         self._tails[entry.subject] = entry.seq
         self._op_ids[entry.seq] = entry.op_id
         self.applied = entry.seq
-        return verdict
+        return outcome.verdict
 
-    def _judged(self, entry: Entry, before: int) -> Reason:
-        current = self.newest(entry.commit_ms)
-        activation = entry.activation
-        if activation is not None and _is_in_force(activation, current, entry, before):
-            if current is None:
-                raise outdated(self.mesh, activation.protocol)
-            rise = Rise(activation.protocol, entry.commit_ms + NOTICE_MS, None)
-            self._push(replace(current, since=entry.seq, owner_hlc=activation.hlc, rise=rise))
-            return Reason.OK
-        if entry.fault is not None:
-            return entry.fault
-        op = entry.op
-        if isinstance(op, ops.MeshGenesis):
-            return self._found(entry, op)
-        if current is None or not isinstance(op, ops.CONTROL_TYPES):
-            return Reason.GENESIS
-        verdict = judge(current, entry, op, before)
-        if verdict is Reason.OK:
-            self._take(current, entry, op)
-        return verdict
+    def judge(self, entry: Entry) -> Outcome:
+        """What a control record would come to if it came next; nothing is remembered."""
+        control = self.newest(entry.commit_ms)
+        lane = Lane((self.tail(entry.subject),))
+        outcome = judge(control, lane, entry)
+        if isinstance(outcome, Needs):
+            shown = (
+                open_anywhere(self.protocol, self.mesh, text.encode()) for text in outcome.shown
+            )
+            outcome = judge(control, lane, entry, Reads(shown=tuple(shown)))
+        if isinstance(outcome, Needs):
+            raise TypeError(f"a control op needs more than control: {outcome}")
+        return outcome
 
-    def _take(self, current: Control, entry: Entry, op: ops.ControlOp) -> None:
+    def settle(self, lane: Lane, entry: Entry, read: Callable[[Needs], Reads]) -> Outcome:
+        """What a record beside control comes to, at its own place; `read` gets what that takes."""
+        control = self.at(entry.seq, entry.commit_ms)
+        outcome = judge(control, lane, entry)
+        while isinstance(outcome, Needs):
+            outcome = judge(control, lane, entry, read(outcome))
+        return outcome
+
+    def take(self, seq: int, change: Change) -> None:
         """Write down what an accepted op changes."""
-        seq = entry.seq
-        match op:
-            case ops.UcanDelegate(body=body):
-                self.grants.grant(seq, open_token(body.token))
-                return
-            case ops.UcanRevoke(body=body):
-                self.grants.revoke(seq, body.cid, op.author)
-                return
-            case ops.MeshRoute(body=body):
-                current.targets.say(seq, body.kind, body.target or "")
-            case ops.MeshEvidence(body=body):
-                shown = open_anywhere(current.mesh, body.first.encode()).op
-                hlc = shown.hlc if shown is not None else op.hlc
-                current.standings.say(seq, body.node, Standing(seq, hlc))
-            case ops.MeshReadmit(body=body):
-                standing = current.standing_of(body.node)
-                if standing is not None:
-                    again = replace(standing, is_readmitted=True)
-                    current.standings.say(seq, body.node, again)
-        self._push(_effect(current, entry, op))
-
-    def foresee(self, entry: Entry) -> Reason:
-        """The verdict that a control op would get if it came next."""
-        current, op = self.newest(entry.commit_ms), entry.op
-        if isinstance(op, ops.MeshGenesis) or not isinstance(op, ops.CONTROL_TYPES):
-            return Reason.GENESIS
-        if current is None:
-            return Reason.GENESIS
-        return judge(current, entry, op, self.tail(entry.subject))
-
-    def _found(self, entry: Entry, op: ops.MeshGenesis) -> Reason:
-        if self._states or op.mesh or op.prev or op.deps or op.auth:
-            return Reason.GENESIS
-        body = op.body
-        if op.author != body.owner:
-            return Reason.NOT_OWNER
-        if body.rules.protocol > PROTOCOL:
-            raise outdated(self.mesh, body.rules.protocol)
-        if contradiction(body.rules) is not None:
-            return Reason.RULES
-        if op.hlc[0] > entry.commit_ms + body.rules.max_drift_ms:
-            return Reason.DRIFT
-        state = Control(
-            mesh=self.mesh,
-            since=entry.seq,
-            owner=body.owner,
-            recovery=body.recovery,
-            coordinator=body.owner,
-            rules=body.rules,
-            owner_hlc=op.hlc,
-            grants=self.grants,
-            targets=Register(),
-            standings=Register(),
-            op_ids=self._op_ids,
-        )
-        self._push(state)
-        return Reason.OK
+        if change.granted is not None:
+            self.grants.grant(seq, change.granted)
+        if change.revoked is not None:
+            self.grants.revoke(seq, *change.revoked)
+        if change.said is not None:
+            change.said.register.say(seq, change.said.key, change.said.value)
+        if change.unknown:
+            raise outdated(self.mesh, change.unknown, self.protocol.number)
+        if change.control is not None:
+            self._push(change.control)
 
     def _push(self, state: Control) -> None:
+        if not self._states:
+            known = self.protocol.number
+            if state.rules.protocol > known:
+                raise outdated(self.mesh, state.rules.protocol, known)
+            state = replace(
+                state,
+                mesh=self.mesh,
+                grants=self.grants,
+                op_ids=self._op_ids,
+                known_protocol=known,
+            )
         self._starts.append(state.since)
         self._states.append(state)
-
-
-def _is_in_force(
-    activation: Activation, current: Control | None, entry: Entry, before: int
-) -> bool:
-    """Whether rules from the future would be accepted here by what no protocol changes."""
-    if activation.type == ops.MeshGenesis.TYPE:
-        return current is None and activation.author == activation.body.get("owner")
-    return (
-        current is not None
-        and time_fault(current, entry, activation.hlc) is None
-        and activation.author == current.owner
-        and activation.prev == before
-        and not activation.deps
-        and activation.hlc > current.owner_hlc
-    )
-
-
-def _effect(control: Control, entry: Entry, op: ops.ControlOp) -> Control:
-    """The interval that begins with an op; what books hold was written down before."""
-    after = replace(control, since=entry.seq)
-    if not isinstance(op, ops.MeshEvidence):
-        after = replace(after, owner_hlc=op.hlc)
-    match op:
-        case ops.MeshRules(body=body) if body.rules.protocol > control.rules.protocol:
-            rise = Rise(body.rules.protocol, entry.commit_ms + NOTICE_MS, body.rules)
-            return replace(after, rise=rise)
-        case ops.MeshRules(body=body):
-            return replace(after, rules=body.rules, rise=None)
-        case ops.MeshCoordinator(body=body):
-            return replace(after, coordinator=body.node)
-        case ops.MeshRecover(body=body):
-            # Whoever had the old key may have named the coordinator, and announced a protocol.
-            return replace(
-                after, owner=body.owner, recovery=body.recovery, coordinator=body.owner, rise=None
-            )
-        case _:
-            return after

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from antiphon.core import ops
 from antiphon.core.backoff import backoff_ms
 from antiphon.core.codec import MAX_INTEGER
-from antiphon.core.jobs import Job
+from antiphon.core.families.jobs.ops import CompleteBody, Failure, Retry, YieldBody
+from antiphon.core.families.jobs.state import Job
+from antiphon.core.outputs import Output
 
-Ending = ops.CompleteBody | ops.YieldBody
+Ending = CompleteBody | YieldBody
 
 
 class Fault(Struct, frozen=True, kw_only=True):
     """A failure, and what is known about whether another attempt helps."""
 
-    failure: ops.Failure
+    failure: Failure
     lineage: tuple[str, ...] = ()
     """The failure's kind and everything that it is a kind of, by name. The log keeps the first
     of them only: `failure.name`."""
@@ -25,13 +26,13 @@ class Fault(Struct, frozen=True, kw_only=True):
     """The wait that the job itself asked for: it stands in place of the backoff. The mesh's
     rules cut it down where it is too long."""
 
-    def is_over_for(self, job: Job, retry: ops.Retry) -> bool:
+    def is_over_for(self, job: Job, retry: Retry) -> bool:
         """Whether it ends the job: no attempt is left, or none is worth it."""
         names = {self.failure.name, *self.lineage}
         is_hopeless = self.is_final or not names.isdisjoint(retry.give_up_on)
         return is_hopeless or job.attempts + 1 >= job.attempts_max
 
-    def delay_ms(self, job: Job, retry: ops.Retry, *, chance: float) -> int:
+    def delay_ms(self, job: Job, retry: Retry, *, chance: float) -> int:
         """How long to wait before the next attempt."""
         if self.asked_ms is not None:
             return min(max(self.asked_ms, 0), MAX_INTEGER)
@@ -40,16 +41,16 @@ class Fault(Struct, frozen=True, kw_only=True):
 
 def after(
     job: Job,
-    retry: ops.Retry,
+    retry: Retry,
     *,
-    outputs: tuple[ops.Output, ...] = (),
+    outputs: tuple[Output, ...] = (),
     fault: Fault | None = None,
     exit_code: int | None = None,
     chance: float,
 ) -> Ending:
     """A yield after a failure while attempts are left, else a completion (M22)."""
     if fault is not None and not fault.is_over_for(job, retry):
-        return ops.YieldBody(
+        return YieldBody(
             kind=job.kind,
             job=job.job,
             fence=job.fence,
@@ -57,7 +58,7 @@ def after(
             retry_after_ms=fault.delay_ms(job, retry, chance=chance),
             error=fault.failure,
         )
-    return ops.CompleteBody(
+    return CompleteBody(
         kind=job.kind,
         job=job.job,
         fence=job.fence,
@@ -70,11 +71,11 @@ def after(
 
 def giving_back(job: Job) -> Ending:
     """This process ends before the work does."""
-    return ops.YieldBody(kind=job.kind, job=job.job, fence=job.fence, reason="drain")
+    return YieldBody(kind=job.kind, job=job.job, fence=job.fence, reason="drain")
 
 
-def lost(job: Job) -> ops.YieldBody:
+def lost(job: Job) -> YieldBody:
     """The process that held it is gone, and its key is back: as an expiry, but at once."""
     words = "its worker ended in the middle of it, or was cut off"
-    gone = ops.Failure(name="WorkerLost", message=words)
-    return ops.YieldBody(kind=job.kind, job=job.job, fence=job.fence, reason="error", error=gone)
+    gone = Failure(name="WorkerLost", message=words)
+    return YieldBody(kind=job.kind, job=job.job, fence=job.fence, reason="error", error=gone)

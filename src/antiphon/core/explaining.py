@@ -13,9 +13,19 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core import ops, selection
+from antiphon.core import selection
 from antiphon.core.clock import pack
-from antiphon.core.jobs import Job, State
+from antiphon.core.families.grants.ops import UcanRevoke
+from antiphon.core.families.jobs.ops import (
+    JobCancel,
+    JobClaim,
+    JobComplete,
+    JobExpire,
+    JobSchedule,
+    JobYield,
+)
+from antiphon.core.families.jobs.state import Job, State
+from antiphon.core.families.mesh.ops import MeshEvidence
 from antiphon.core.reasons import Reason
 from antiphon.core.selection import Candidate, Method, Need, Unfit
 from antiphon.core.subjects import covers
@@ -189,7 +199,7 @@ def _because(control: Control, kind: str, requires: Sequence[str]) -> tuple[Beca
 
 def _requires(history: Sequence[tuple[Entry, Reason]], job: Job) -> tuple[str, ...]:
     for entry, _ in history:
-        if entry.seq == job.scheduled_seq and isinstance(entry.op, ops.JobSchedule):
+        if entry.seq == job.scheduled_seq and isinstance(entry.op, JobSchedule):
             return entry.op.body.requires
     return ()
 
@@ -231,32 +241,32 @@ def _tenures(history: Sequence[tuple[Entry, Reason]]) -> tuple[Tenure, ...]:
         if verdict is not Reason.OK or op is None:
             continue
         is_held = bool(found) and not found[-1].how
-        if isinstance(op, ops.JobClaim):
+        if isinstance(op, JobClaim):
             if not is_held:
                 since_ms = entry.commit_ms
                 found.append(Tenure(node=op.author, fence=pack(op.hlc), since_ms=since_ms))
-        elif is_held and (how := _ending(op)):
+        elif is_held and (how := _ending(entry)):
             found[-1] = replace(found[-1], until_ms=entry.commit_ms, how=how)
     return tuple(found)
 
 
-def _ending(op: ops.AnyOp) -> str:
+def _ending(entry: Entry) -> str:
     """How an op ends a tenure, in a word or two; empty if it does not."""
-    match op:
-        case ops.JobExpire():
+    match entry.op:
+        case JobExpire():
             return "expired"
-        case ops.JobYield(body=body):
+        case JobYield(body=body):
             return f"gave back ({body.reason})"
-        case ops.JobComplete(body=done):
+        case JobComplete(body=done):
             return done.status
-        case ops.JobCancel():
+        case JobCancel():
             return "cancelled"
-        case ops.UcanRevoke():
+        case UcanRevoke():
             return "revoked"
-        case ops.MeshEvidence():
+        case MeshEvidence():
             return "quarantined"
         case _:
-            return "lost its rights" if isinstance(op, ops.CONTROL_TYPES) else ""
+            return "lost its rights" if entry.is_control else ""
 
 
 def _waits(

@@ -32,6 +32,8 @@ from antiphon.errors import Malformed
 if TYPE_CHECKING:
     from antiphon.core.ucan import Revocations
 
+MESH_META: Final = "mesh"
+"""A delegation whose metadata names a mesh is good on that mesh only: one key may own several."""
 CHAINS_KEPT: Final = 16_384
 CHAINS_KEPT_BYTES: Final = 32 * 1024 * 1024
 """Chains that are known, and what their delegations may weigh in memory."""

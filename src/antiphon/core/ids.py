@@ -65,3 +65,8 @@ def short_node(did: str) -> str:
 def short_job(job: str) -> str:
     """What people see of a job id."""
     return job[:_SHORT]
+
+
+def key_of(did: str) -> str:
+    """A node's id as one subject token."""
+    return did.removeprefix("did:key:")

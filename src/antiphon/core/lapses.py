@@ -1,7 +1,7 @@
 """Tenures that ended with their authority: which control record ended each of them (spec §6).
 
 A revocation is no record of the job's lane, and yet it ends the lease there. Whoever tells a
-job's story puts it back in its place. Nothing here decides: `lanes.effective` does.
+job's story puts it back in its place. Nothing here decides: `standing` does.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from antiphon.core import lanes, ops
-from antiphon.core.jobs import Job, State
+from antiphon.core.families.jobs.ops import JobCancel, JobClaim, JobComplete, JobExpire, JobYield
+from antiphon.core.families.jobs.state import Job, State
+from antiphon.core.families.jobs.table import standing
 from antiphon.core.reasons import Reason
 
 if TYPE_CHECKING:
@@ -40,10 +41,10 @@ def lapses(
             found.append(at)
             holder = None
         match entry.op:
-            case ops.JobClaim(author=who, auth=auth):
+            case JobClaim(author=who, auth=auth):
                 held = replace(job, state=State.CLAIMED, claimer=who, auth=auth, auth_seq=entry.seq)
                 holder = _Holder(held, entry.commit_ms)
-            case ops.JobYield() | ops.JobExpire() | ops.JobComplete() | ops.JobCancel():
+            case JobYield() | JobExpire() | JobComplete() | JobCancel():
                 holder = None
             case _:
                 pass
@@ -62,7 +63,8 @@ def _lapse(control: ControlHistory, holder: _Holder, upto: int) -> int | None:
     """The record before `upto` that ended what `holder` has, or None if it still holds it."""
 
     def has_lapsed(seq: int) -> bool:
-        now = lanes.effective(control.at(seq, holder.claimed_ms), holder.job, seq)
+        state = control.at(seq, holder.claimed_ms)
+        now = standing(state, holder.job, seq) if state is not None else None
         return now is not None and now.state is State.PENDING
 
     if not has_lapsed(upto):

@@ -16,6 +16,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from antiphon.core import codec
 from antiphon.core.json_schema import published
+from antiphon.core.op import Digest
 from antiphon.errors import Malformed
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ MAX_OUTPUTS: Final = 256
 MAX_SECRETS: Final = 64
 MAX_TIMEOUT_S: Final = 366 * 24 * 3600
 
-Digest = Annotated[str, Meta(pattern=r"^blake3:[0-9a-f]{64}\Z")]
 SECRET_NAME: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z"
 EnvName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z", max_length=256)]
 

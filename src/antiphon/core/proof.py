@@ -20,10 +20,10 @@ import msgspec
 from msgspec import Meta, Struct
 
 from antiphon.core import codec, manifest, signing
-from antiphon.core.bodies import CompleteBody, DsseEnvelope, DsseSignature, Output
 from antiphon.core.bounded_cache import BoundedCache
 from antiphon.core.ids import DIGEST_PREFIX, digest, public_key_of
 from antiphon.core.json_schema import published
+from antiphon.core.outputs import DsseEnvelope, DsseSignature, Output
 from antiphon.errors import Malformed
 
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
@@ -237,29 +237,6 @@ def _unpacked(text: str) -> bytes:
     if len(raw) > MAX_PAYLOAD_BYTES or base64.b64encode(raw).decode() != text:
         raise Malformed("the proof is not base64 in its one spelling", reason="proof")
     return raw
-
-
-def holds(body: CompleteBody, *, mesh: str, author: str) -> bool:
-    """Whether a completion carries the proof of exactly what it says, by its own author."""
-    envelope = body.proof
-    if envelope is None:
-        return False
-    try:
-        found = open_proof(envelope)
-    except Malformed:
-        return False
-    said = found.predicate
-    return (
-        said.mesh == mesh
-        and said.kind == body.kind
-        and said.job == said.manifest.blake3 == body.job
-        and said.fence == body.fence
-        and said.worker == author
-        and said.status == body.status
-        and said.exit == body.exit
-        and found.subject == subjects_of(body.job, body.outputs)
-        and is_signed_by(envelope, author)
-    )
 
 
 def trailers(envelope: DsseEnvelope) -> list[tuple[str, str]]:

@@ -54,6 +54,7 @@ class Reason(StrEnum):
     RULES = "rules"
     PROTOCOL = "protocol"
     SEAL = "seal"
+    UNSEEN = "unseen"
 
     # jobs
     NO_JOB = "no_job"
@@ -153,6 +154,7 @@ _WORDS = {
     Reason.RULES: "the rules contradict one another",
     Reason.PROTOCOL: "a protocol is never lowered",
     Reason.SEAL: "the seal does not match the log",
+    Reason.UNSEEN: "only who reads everything can compare it with the log",
     Reason.NO_JOB: "there is no such job",
     Reason.WAITING: "the job still waits for something",
     Reason.HELD: "someone else holds the lease",

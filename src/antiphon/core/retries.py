@@ -14,15 +14,16 @@ from blake3 import blake3
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from antiphon.core import manifest, ops
-from antiphon.core.jobs import Job, State
+from antiphon.core import manifest
+from antiphon.core.families.jobs.ops import ScheduleBody
+from antiphon.core.families.jobs.state import Job, State
 
 _CONTEXT: Final = b"antiphon retry\n"
 _NONCE_DIGITS: Final = 32
 RETRYABLE: Final = frozenset({State.FAILED, State.ABORTED})
 
 
-def retried(body: ops.ScheduleBody, job: str) -> ops.ScheduleBody:
+def retried(body: ScheduleBody, job: str) -> ScheduleBody:
     """What calls the retry of a job that was called like this.
 
     Everything is as it was, but for the times of day in it, which are over.
@@ -36,7 +37,7 @@ def retried(body: ops.ScheduleBody, job: str) -> ops.ScheduleBody:
     )
 
 
-def retry_id(body: ops.ScheduleBody, job: str) -> str:
+def retry_id(body: ScheduleBody, job: str) -> str:
     """The id that the retry of a job has, whether or not it was called yet."""
     return manifest.job_id(_anew(body.manifest, job))
 

@@ -11,9 +11,6 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
-PROTOCOL: Final = 1
-"""The newest protocol that this code can read."""
-
 _DAY_MS: Final = 24 * 3600 * 1000
 NOTICE_MS: Final = 7 * _DAY_MS
 """How long after its announcement a higher protocol comes into force: time to upgrade, and for

@@ -26,10 +26,15 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from antiphon.core import authority, ops, signing
+from antiphon.core import authority, signing
+from antiphon.core.branches import LaneKey
+from antiphon.core.families.jobs import JOBS
+from antiphon.core.families.jobs.ops import ClaimBody, JobClaim
+from antiphon.core.family import At
 from antiphon.core.ids import digest
+from antiphon.core.op import Label
 from antiphon.core.reasons import Reason
-from antiphon.core.records import Entry
+from antiphon.core.reducer import author_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -45,7 +50,7 @@ JITTER: Final = 0.25
 """Of a claim window: what is added at most to the wait of every rank but the first."""
 
 Weight = Annotated[int, Meta(ge=1, le=MAX_WEIGHT)]
-Labels = Annotated[tuple[ops.Label, ...], Meta(max_length=MAX_LABELS)]
+Labels = Annotated[tuple[Label, ...], Meta(max_length=MAX_LABELS)]
 Method = Literal["queue", "rendezvous"]
 
 _WHOLE: Final = 1 << 256
@@ -226,7 +231,7 @@ def check_labels(labels: Iterable[str], *, most: int = MAX_LABELS) -> tuple[str,
 
 def _is_label(text: str) -> bool:
     try:
-        msgspec.convert(text, ops.Label)
+        msgspec.convert(text, Label)
     except msgspec.ValidationError:
         return False
     return True
@@ -253,20 +258,19 @@ def claim_fault(
     `wallet` is the worker's own, or one that was made to think in its place.
     """
     route = control.route_for(kind)
-    if control.rules.authority == "open" and route is None:
-        return Reason.QUARANTINED if control.is_quarantined(did) else None
-    body = ops.ClaimBody(kind=kind, job=job, lease_ms=control.rules.lease_ms, begin=True)
-    op = ops.JobClaim(
+    body = ClaimBody(kind=kind, job=job, lease_ms=control.rules.lease_ms, begin=True)
+    op = JobClaim(
         v=1,
         mesh=control.mesh,
         author=did,
         hlc=(now_ms, 0),
         prev=0,
         deps=(),
-        auth=wallet.choose(control, ops.JobClaim, body, now_ms),
+        auth=wallet.choose(control, JobClaim, body, now_ms),
         body=body,
     )
-    fault = authority.fault(control, op, Entry(_NO_END, now_ms, "", op, "", None), None)
+    at = At(_NO_END, now_ms, control, LaneKey(JOBS.name, kind, job))
+    fault = author_fault(JOBS, None, op, at)
     if fault is not None:
         return fault
     if route is not None and not authority.stands_for(control, op, _NO_END, route):

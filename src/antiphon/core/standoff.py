@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from antiphon.core.jobs import Job
+from antiphon.core.families.jobs.state import Job
 from antiphon.core.reasons import Reason
 
 LONGEST_S: Final = 60.0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, Struct, UnsetType
 
-from antiphon.core.control_verdicts import MESH_META
+from antiphon.core.grants import MESH_META
 from antiphon.core.scope import EVERY_KIND, filter_of, kinds_of
 from antiphon.core.ucan import TOP, Payload, Policy
 from antiphon.errors import Malformed

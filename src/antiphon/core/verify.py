@@ -18,18 +18,24 @@ import base64
 import binascii
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Annotated, Final, Literal, NoReturn
+from typing import Annotated, Any, Final, Literal, NoReturn
 
 import msgspec
 from msgspec import Meta, Struct
 
-from antiphon.core import codec, lanes, merkle, ops, records, seals, signing, subjects
-from antiphon.core.bodies import JobId, Kind
+from antiphon.core import codec, merkle, records, signing, subjects
+from antiphon.core.branches import LaneKey
 from antiphon.core.control import Control
 from antiphon.core.control_history import ControlHistory
-from antiphon.core.deps import Dep
-from antiphon.core.ids import digest, mesh_id
-from antiphon.core.jobs import Job
+from antiphon.core.families.jobs.ops import JobComplete
+from antiphon.core.families.jobs.state import Job
+from antiphon.core.families.mesh.ops import Genesis, MeshGenesis
+from antiphon.core.families.seals.ops import MeshSeal, SealBody
+from antiphon.core.families.seals.state import assumed, leaf_of
+from antiphon.core.family import UNSEEN_ROOT, Lane, Needs, Reads
+from antiphon.core.ids import key_of, mesh_id
+from antiphon.core.op import Kind, subject_of
+from antiphon.core.protocol import Protocol
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry
 from antiphon.errors import Malformed, Rejected
@@ -93,8 +99,10 @@ class Bundle(_Part, frozen=True, kw_only=True):
 
     format: Literal["antiphon-bundle-1"]
     mesh: Annotated[str, Meta(pattern=r"^[a-z2-7]{16}\Z")]
+    family: Annotated[str, Meta(min_length=1, max_length=64)]
     kind: Kind
-    job: JobId
+    name: Annotated[str, Meta(min_length=1, max_length=128)]
+    """What it is about: of which family and kind, and which; of a job, its id."""
     records: Annotated[tuple[Shown, ...], Meta(max_length=MAX_RECORDS)]
     """By sequence; the lane, the control records, and what those name as their deps."""
     seal: Content
@@ -109,12 +117,26 @@ class Report(Struct, frozen=True, kw_only=True):
     """Who founded the mesh: everything rests on this key."""
     control: Control
     """What held for the mesh where the seal ends."""
-    job: Job
+    key: LaneKey
+    state: Any
+    """What the records come to: of a job, the `Job`."""
     lane: list[tuple[Entry, Reason]]
-    seal: ops.SealBody
+    seal: SealBody
     coordinator: str
-    completion: ops.JobComplete | None
     records: int
+
+    @property
+    def job(self) -> Job:
+        """The job that it is about; `Rejected` if it is about something else."""
+        if not isinstance(self.state, Job):
+            _refuse(f"it is about {self.key.name} of the family {self.key.family}, and no job")
+        return self.state
+
+    @property
+    def completion(self) -> JobComplete | None:
+        """How the job ended, if somebody completed it."""
+        ending = next((e.op for e, _ in self.lane if e.seq == self.job.ended_seq), None)
+        return ending if isinstance(ending, JobComplete) else None
 
 
 _decoder = msgspec.json.Decoder(Bundle)
@@ -142,30 +164,33 @@ def read(data: bytes) -> Bundle:
     return bundle
 
 
-def check(bundle: Bundle, *, owner: str | None = None) -> Report:
+def check(protocol: Protocol, bundle: Bundle, *, owner: str | None = None) -> Report:
     """Everything that the bundle can show, or `Rejected` with what is wrong with it."""
-    entries = _opened(bundle)
+    key = LaneKey(bundle.family, bundle.kind, bundle.name)
+    family = next((one for one in protocol.families if one.name == key.family), None)
+    if family is None or family.is_control:
+        _refuse(f"it is about the family {key.family!r}, which has no such things")
+    entries = _opened(protocol, bundle)
     genesis = _genesis(bundle, entries, owner)
-    seal = _sealed(bundle)
+    seal = _sealed(protocol, bundle)
     _check_leaves(bundle, seal.body)
-    history, lane, judged = _replayed(bundle, entries)
+    history, lane, judged = _replayed(protocol, bundle, key, entries)
     control = history.at(seal.body.upto + 1, seal.hlc[0])
-    _check_seal(control, seal, bundle.seal.payload())
-    if control is None or lane.job is None:
-        _refuse("it does not show that the job was ever called")
-    if not lane.job.is_terminal:
-        _refuse("the job had not ended where this bundle ends")
-    ending = next((e.op for e, _ in judged if e.seq == lane.job.ended_seq), None)
+    _check_seal(protocol, history, seal, bundle.seal.payload())
+    if control is None or lane.state is None:
+        _refuse("it does not show that there ever was such a thing: no first op")
+    if why := family.unfinished(lane.state):
+        _refuse(why)
     return Report(
         mesh=bundle.mesh,
         name=genesis.name,
         owner=genesis.owner,
         control=control,
-        job=lane.job,
+        key=key,
+        state=lane.state,
         lane=judged,
         seal=seal.body,
         coordinator=seal.author,
-        completion=ending if isinstance(ending, ops.JobComplete) else None,
         records=len(entries),
     )
 
@@ -174,18 +199,20 @@ def _refuse(why: str) -> NoReturn:
     raise Rejected(f"the bundle does not hold: {why}", reason="bundle")
 
 
-def _opened(bundle: Bundle) -> list[Entry]:
+def _opened(protocol: Protocol, bundle: Bundle) -> list[Entry]:
     if any(b.seq <= a.seq or b.leaf <= a.leaf for a, b in pairwise(bundle.records)):
         _refuse("its records are not in the order of the log")
     return [
-        records.open_record(bundle.mesh, s.seq, s.commit_ms, s.subject, s.record.payload())
+        records.open_record(
+            protocol, bundle.mesh, s.seq, s.commit_ms, s.subject, s.record.payload()
+        )
         for s in bundle.records
     ]
 
 
-def _genesis(bundle: Bundle, entries: list[Entry], owner: str | None) -> ops.Genesis:
+def _genesis(bundle: Bundle, entries: list[Entry], owner: str | None) -> Genesis:
     first = entries[0] if entries else None
-    if first is None or not isinstance(first.op, ops.MeshGenesis):
+    if first is None or not isinstance(first.op, MeshGenesis):
         _refuse("it does not begin with the founding of a mesh")
     op_bytes, _ = signing.unframe(bundle.records[0].record.payload())
     if mesh_id(op_bytes) != bundle.mesh:
@@ -195,19 +222,19 @@ def _genesis(bundle: Bundle, entries: list[Entry], owner: str | None) -> ops.Gen
     return first.op.body
 
 
-def _sealed(bundle: Bundle) -> ops.MeshSeal:
-    entry = records.open_anywhere(bundle.mesh, bundle.seal.payload())
-    if not isinstance(entry.op, ops.MeshSeal):
+def _sealed(protocol: Protocol, bundle: Bundle) -> MeshSeal:
+    entry = records.open_anywhere(protocol, bundle.mesh, bundle.seal.payload())
+    if not isinstance(entry.op, MeshSeal):
         why = entry.fault.in_words if entry.fault is not None else "it is another op"
         _refuse(f"its seal is none: {why}")
     return entry.op
 
 
-def _check_leaves(bundle: Bundle, seal: ops.SealBody) -> None:
+def _check_leaves(bundle: Bundle, seal: SealBody) -> None:
     for shown in bundle.records:
         if shown.seq > seal.upto:
             _refuse(f"record {shown.seq} is newer than what its seal covers")
-        leaf = seals.leaf_of(
+        leaf = leaf_of(
             shown.seq,
             shown.commit_ms,
             shown.subject,
@@ -221,59 +248,57 @@ def _check_leaves(bundle: Bundle, seal: ops.SealBody) -> None:
 
 
 def _replayed(
-    bundle: Bundle, entries: list[Entry]
-) -> tuple[ControlHistory, lanes.Lane, list[tuple[Entry, Reason]]]:
-    """Judge everything again, control first, as any reader of the log would."""
-    control_subjects = subjects.all_control(bundle.mesh)
-    own_lane = (bundle.kind, bundle.job)
-    deps = _deps(bundle)
-    history, lane = ControlHistory(bundle.mesh), lanes.EMPTY
+    protocol: Protocol, bundle: Bundle, key: LaneKey, entries: list[Entry]
+) -> tuple[ControlHistory, Lane, list[tuple[Entry, Reason]]]:
+    """Judge everything again as any reader of the log would."""
+    shown_at = {shown.seq: shown for shown in bundle.records}
+
+    def read(needs: Needs) -> Reads:
+        found = {seq: shown_at.get(seq) for seq in needs.records}
+        return Reads(
+            records={
+                seq: records.dep_of(protocol, shown.subject, shown.record.payload())
+                if shown is not None
+                else None
+                for seq, shown in found.items()
+            },
+            mark=UNSEEN_ROOT,
+        )
+
+    history, lane = ControlHistory(protocol, bundle.mesh), protocol.empty(key)
     judged: list[tuple[Entry, Reason]] = []
     needed: set[int] = set()
     beside: set[int] = set()
     for shown, entry in zip(bundle.records, entries, strict=True):
-        named = entry.op.deps if entry.op is not None else ()
-        if subjects.matches(control_subjects, entry.subject):
+        if entry.is_control:
             verdict = history.apply(entry)
-        elif subjects.lane_of(entry.subject) == own_lane:
-            outcome = lanes.apply(history.at(entry.seq, entry.commit_ms), lane, entry, deps)
+        elif entry.place is not None and entry.place.key == key:
+            outcome = history.settle(lane, entry, read)
             lane, verdict = outcome.lane, outcome.verdict
             judged.append((entry, verdict))
         else:
             beside.add(entry.seq)
             continue
-        needed.update(seq for seq, _ in named)
+        needed.update(seq for seq, _ in (entry.op.deps if entry.op is not None else ()))
         if verdict is not shown.verdict:
             _refuse(
                 f"record {entry.seq} was sealed as '{shown.verdict.value}', and by what is in the"
                 f" bundle it is '{verdict.value}': something is missing, or was put in"
             )
     if beside - needed:
-        _refuse(f"record {min(beside - needed)} has nothing to do with the job")
+        _refuse(f"record {min(beside - needed)} has nothing to do with what it is about")
     return history, lane, judged
 
 
-def _deps(bundle: Bundle) -> dict[int, Dep]:
-    return {shown.seq: _dep(shown) for shown in bundle.records}
-
-
-def _dep(shown: Shown) -> Dep:
-    payload = shown.record.payload()
-    try:
-        op_bytes, _ = signing.unframe(payload)
-    except Malformed:
-        op_bytes = payload
-    return Dep(digest(op_bytes), shown.subject)
-
-
-def _check_seal(control: Control | None, seal: ops.MeshSeal, payload: bytes) -> None:
+def _check_seal(
+    protocol: Protocol, history: ControlHistory, seal: MeshSeal, payload: bytes
+) -> None:
     """By the rules of the place where the tree ends; when it was committed is not shown."""
-    entry = records.open_record(
-        seal.mesh, seal.body.upto + 1, seal.hlc[0], subjects.seal(seal.mesh), payload
-    )
-    verdict = seals.judge(control, seals.Seals(tail=seal.prev), entry, None).verdict
-    if verdict is not Reason.OK:
-        _refuse(f"its seal would be rejected: {verdict.in_words}")
+    at = (seal.body.upto + 1, seal.hlc[0], subject_of(seal))
+    entry = records.open_record(protocol, seal.mesh, *at, payload)
+    outcome = history.settle(assumed(seal), entry, lambda _: Reads(mark=UNSEEN_ROOT))
+    if outcome.verdict is not Reason.UNSEEN:
+        _refuse(f"its seal would be rejected: {outcome.verdict.in_words}")
 
 
 def wanted_control(bundle_lane: Iterable[Entry], mesh: str, kind: str) -> set[str]:
@@ -289,7 +314,7 @@ def wanted_control(bundle_lane: Iterable[Entry], mesh: str, kind: str) -> set[st
         prefix = prefix.rpartition(".")[0]
     for entry in bundle_lane:
         if entry.op is not None:
-            node = ops.key_of(entry.op.author)
+            node = key_of(entry.op.author)
             wanted |= {f"evidence.{node}", f"readmit.{node}"}
             wanted |= {f"{what}.{cid}" for cid in entry.op.auth for what in ("ucan", "revoke")}
     return {subjects.control(mesh, what) for what in wanted}

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import Struct
 
-from antiphon.core.subjects import lane_of
 from antiphon.core.ucan import covers
 from antiphon.core.worth import State, appraise
 
@@ -68,8 +67,11 @@ class Volumes:
         self._kept: dict[int, dict[What, int]] = {}
         self._newest = 0
 
-    def note(self, at_ms: int, subject: str, author: str, size: int, *, is_accepted: bool) -> None:
-        """One record. `author` is empty where nobody's signature is on it."""
+    def note(self, at_ms: int, kind: str, author: str, size: int, *, is_accepted: bool) -> None:
+        """One record.
+
+        `kind` is empty where it is about the mesh, `author` where nobody's signature is on it.
+        """
         slot = at_ms // SLOT_MS
         if slot > self._newest:
             self._newest = slot
@@ -78,10 +80,8 @@ class Volumes:
             self._kept = {at: kept for at, kept in self._kept.items() if at > oldest}
         elif slot <= self._newest - WINDOW_MS // SLOT_MS:
             return
-        lane = lane_of(subject)
-        kind = lane[0].partition(".")[0] if lane else CONTROL
         refused = 0 if is_accepted else size
-        self._add(slot, "kind", kind, Volume(1, size, refused))
+        self._add(slot, "kind", kind.partition(".")[0] or CONTROL, Volume(1, size, refused))
         if author:
             self._add(slot, "author", author, Volume(1, size, refused))
 

@@ -16,6 +16,7 @@ from antiphon.core.ucan import MAX_LINKS, Verdict
 if TYPE_CHECKING:
     from antiphon.core.control import Control
     from antiphon.core.grants import Grants, Link
+    from antiphon.core.op import Op
     from antiphon.core.ucan import Chain
 
 MAX_CHAINS: Final = 64
@@ -91,12 +92,14 @@ class Wallet:
         self._did = did
         self._choices: dict[tuple[str, str], _Choice] = {}
 
-    def choose(self, control: Control, kind: object, body: Struct, now_ms: int) -> tuple[str, ...]:
+    def choose(
+        self, control: Control, kind: type[Op], body: Struct, now_ms: int
+    ) -> tuple[str, ...]:
         """The chain that an op should name; empty if it needs none, or none is to be had."""
         if control.rules.authority == "open" or self._did == control.owner:
             return ()
-        command = authority.COMMANDS.get(kind) if isinstance(kind, type) else None
-        if command is None:
+        command = kind.COMMAND
+        if not command:
             return ()
         key = (command, getattr(body, "kind", ""))
         now_s = now_ms // 1000

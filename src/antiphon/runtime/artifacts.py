@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from blake3 import blake3
 from msgspec import Struct
 
-from antiphon.core import ops
+from antiphon.core.outputs import Output
 from antiphon.errors import Corrupt, Malformed, Misconfigured, Rejected
 from antiphon.runtime.landing import Draft, Landing, open_plain
 
@@ -62,7 +62,7 @@ class Artifacts:
         media_type: str | None = None,
         on_progress: OnProgress | None = None,
         inline_bytes: int = INLINE_BYTES,
-    ) -> ops.Output:
+    ) -> Output:
         """Store a file's content; what a completion says about it.
 
         UTF-8 text of at most `inline_bytes` goes into the answer and not to the engine. A file
@@ -77,7 +77,7 @@ class Artifacts:
                 await self._blobs.put(chunks, digest=sums.digest)
         finally:
             os.close(file)
-        return ops.Output(
+        return Output(
             name=name,
             hash=sums.digest,
             size=sums.size,
@@ -90,7 +90,7 @@ class Artifacts:
 
     async def fetch(
         self,
-        wanted: ops.Output | str,
+        wanted: Output | str,
         to: Path,
         *,
         job: JobName | None = None,
@@ -106,7 +106,7 @@ class Artifacts:
 
     async def fetch_below(
         self,
-        wanted: ops.Output,
+        wanted: Output,
         directory: Path,
         *,
         job: JobName | None = None,
@@ -118,7 +118,7 @@ class Artifacts:
             return landing.path
 
     async def stream(
-        self, wanted: ops.Output | str, *, job: JobName | None = None
+        self, wanted: Output | str, *, job: JobName | None = None
     ) -> AsyncGenerator[bytes]:
         """The content, piece by piece. Only its end shows that all of it was right."""
         expected = _Expected.of(wanted)
@@ -134,9 +134,9 @@ class Artifacts:
         return await self._blobs.has(digest, job=job)
 
     async def _source(
-        self, expected: _Expected, wanted: ops.Output | str, job: JobName | None
+        self, expected: _Expected, wanted: Output | str, job: JobName | None
     ) -> AsyncGenerator[bytes]:
-        if isinstance(wanted, ops.Output) and wanted.text is not None:
+        if isinstance(wanted, Output) and wanted.text is not None:
             yield wanted.text.encode()
             return
         try:
@@ -148,7 +148,7 @@ class Artifacts:
 
     async def _land(
         self,
-        wanted: ops.Output | str,
+        wanted: Output | str,
         landing: Landing,
         job: JobName | None,
         on_progress: OnProgress | None,
@@ -156,7 +156,7 @@ class Artifacts:
         expected = _Expected.of(wanted)
         if await self._from_cache(expected, landing, on_progress):
             return
-        is_inline = isinstance(wanted, ops.Output) and wanted.text is not None
+        is_inline = isinstance(wanted, Output) and wanted.text is not None
         cache = None if is_inline else self._cache
         if cache is not None and not (expected.size is None or cache.takes(expected.size)):
             cache = None
@@ -211,7 +211,7 @@ class Artifacts:
             os.close(file)
 
 
-def check_file(output: ops.Output, path: Path) -> None:
+def check_file(output: Output, path: Path) -> None:
     """`Corrupt` unless a file holds exactly what an output names; blocks while it reads."""
     file = open_plain(path)
     try:
@@ -231,7 +231,7 @@ class _Expected(Struct, frozen=True):
     size: int | None = None
 
     @classmethod
-    def of(cls, wanted: ops.Output | str) -> _Expected:
+    def of(cls, wanted: Output | str) -> _Expected:
         digest = wanted if isinstance(wanted, str) else wanted.hash
         if _DIGEST.fullmatch(digest) is None:  # it becomes a file's name
             raise Malformed(f"{digest[:80]!r} is not a digest", reason="digest")

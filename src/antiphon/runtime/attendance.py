@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from antiphon.core import attendance, ops
-from antiphon.core.jobs import State
+from antiphon.core import attendance
+from antiphon.core.families.jobs.state import State
+from antiphon.core.protocol import PROTOCOL
 from antiphon.errors import AntiphonError
 from antiphon.runtime.presence import roll_call
 
@@ -189,6 +190,6 @@ def _last_op_ms(replica: Replica, author: str) -> int | None:
         if stored is None or not stored.verdict.is_accepted:
             continue
         op_bytes, _, _ = stored.record.payload.partition(b"\n")
-        if ops.decoder.decode(op_bytes).author == author:
+        if PROTOCOL.decoder.decode(op_bytes).author == author:
             return stored.record.commit_ms
     return None

@@ -7,13 +7,17 @@ nothing may be signed, is decided in `core/marked_clock.py`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import typing
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from antiphon.core import codec, ops, signing
+from antiphon.core import codec, signing
 from antiphon.core.clock import Hlc, Stretch
+from antiphon.core.families.jobs.ops import JobSchedule
 from antiphon.core.marked_clock import MarkedClock, Promise, TooEarly
+from antiphon.core.op import Op, subject_of
+from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry, open_own
 from antiphon.errors import Rejected, Unavailable
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
     from antiphon.ports import Keyring, WallClock
 
 
-class Mark(Protocol):
+class Mark(typing.Protocol):
     """Where the high-water mark survives a crash."""
 
     def load(self) -> int:
@@ -58,7 +62,7 @@ class Draft(Struct, frozen=True, gc=False):
 
     subject: str
     payload: bytes
-    op: ops.AnyOp
+    op: Op
     entry: Entry
     """As any reader will open it; its place is not known yet."""
 
@@ -72,9 +76,17 @@ class Author:
     """One key, one clock, one mesh."""
 
     def __init__(
-        self, mesh: str, keyring: Keyring, wall: WallClock, *, max_drift_ms: int, mark: Mark
+        self,
+        mesh: str,
+        keyring: Keyring,
+        wall: WallClock,
+        *,
+        max_drift_ms: int,
+        mark: Mark,
+        protocol: Protocol = PROTOCOL,
     ) -> None:
         """Continue after the persisted mark, whatever the wall clock says."""
+        self.protocol = protocol
         self.mesh = mesh
         self.did = keyring.did
         self._keyring = keyring
@@ -118,14 +130,14 @@ class Author:
 
     def compose(
         self,
-        kind: Callable[..., ops.AnyOp],
+        kind: Callable[..., Op],
         body: Struct,
         *,
         prev: int,
         hlc: Hlc,
         auth: tuple[str, ...],
         deps: tuple[tuple[int, str], ...] = (),
-    ) -> ops.AnyOp:
+    ) -> Op:
         """An op of this author, not signed yet; `auth` names delegations, from root to leaf."""
         return kind(
             v=1,
@@ -140,7 +152,7 @@ class Author:
 
     def draft(
         self,
-        kind: Callable[..., ops.AnyOp],
+        kind: Callable[..., Op],
         body: Struct,
         *,
         prev: int,
@@ -152,8 +164,8 @@ class Author:
         op_bytes = codec.encode(op)
         block = signing.Block(sig=self._keyring.sign(signing.OP_TYPE, op_bytes).hex())
         payload = signing.frame(op_bytes, block)
-        subject = ops.subject_of(op, op_bytes)
-        entry = open_own(self.mesh, subject, payload)
+        subject = subject_of(op, op_bytes)
+        entry = open_own(self.protocol, self.mesh, subject, payload)
         if entry.fault is not None:
             raise _unreadable(op, len(op_bytes), entry.fault)
         return Draft(subject, payload, op, entry)
@@ -169,11 +181,11 @@ def _unavailable(why: TooEarly) -> Unavailable:
     )
 
 
-def _unreadable(op: ops.AnyOp, size: int, fault: Reason) -> Rejected:
+def _unreadable(op: Op, size: int, fault: Reason) -> Rejected:
     """Why nobody would accept these bytes, and what to do about it."""
     if fault is not Reason.SIZE:
-        return Rejected(f"{op.TYPE} would be rejected: {fault.in_words}", reason=fault.value)
-    what = "the call" if isinstance(op, ops.JobSchedule) else op.TYPE
+        return Rejected(f"{op.type_name()} would be rejected: {fault.in_words}", reason=fault.value)
+    what = "the call" if isinstance(op, JobSchedule) else op.type_name()
     return Rejected(
         f"{what} has {size:,} bytes with its arguments; a record holds {codec.MAX_OP_BYTES:,}",
         reason=fault.value,

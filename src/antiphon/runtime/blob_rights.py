@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import UNSET
 
-from antiphon.core import ops
 from antiphon.core.authority import by_the_word_of
+from antiphon.core.families.jobs import JOBS
+from antiphon.core.families.jobs.ops import JobComplete, JobSchedule
 from antiphon.core.manifest import BlobInput
+from antiphon.core.op import Op
 from antiphon.core.reasons import Reason
 
 if TYPE_CHECKING:
@@ -55,7 +57,7 @@ class BlobRights:
                 continue
             control = self._peer.history.at(seq, judged.entry.commit_ms)
             own: tuple[str, ...] = ()
-            if control is not None and isinstance(op, ops.JOB_TYPES):
+            if control is not None and isinstance(op, JOBS.ops):
                 own = by_the_word_of(control, op, seq, node)
             if not own:
                 return "others"
@@ -63,12 +65,12 @@ class BlobRights:
         return frozenset((user, *self._users_of(through))) if through else frozenset()
 
 
-def names(op: ops.AnyOp | None, digest: str) -> bool:
+def names(op: Op | None, digest: str) -> bool:
     """Whether an op says that its job reads, or wrote, this content."""
-    if isinstance(op, ops.JobSchedule):
+    if isinstance(op, JobSchedule):
         given = op.body.manifest.inputs
         inputs = () if given is UNSET else given
         return any(isinstance(one, BlobInput) and one.hash == digest for one in inputs)
-    if isinstance(op, ops.JobComplete):
+    if isinstance(op, JobComplete):
         return any(output.hash == digest for output in op.body.outputs)
     return False

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from antiphon.core import ops, selection, subjects
+from antiphon.core import selection, subjects
+from antiphon.core.families.jobs.ops import JobCancel, JobComplete
 from antiphon.core.selection import Need
 
 if TYPE_CHECKING:
     from antiphon.ports import Record
-    from antiphon.runtime.lane_reading import LaneView
+    from antiphon.runtime.lane_reading import JobView
     from antiphon.runtime.peer import Peer
 
 CATCH_UP: Final = 10_000
 """Sequences before the newest among which a new worker looks for what is pending."""
 _PAGE: Final = 1_024
 _REQUIRES: Final = b'"requires"'
-_ENDS: Final = frozenset({ops.JobComplete.TYPE, ops.JobCancel.TYPE})
+_ENDS: Final = frozenset({JobComplete.type_name(), JobCancel.type_name()})
 
 
 class Call:
@@ -176,9 +177,9 @@ async def _between(peer: Peer, subject: str, after: int, upto: int) -> AsyncIter
         after = page.records[-1].seq
 
 
-def need_of(view: LaneView) -> Need | None:
+def need_of(view: JobView) -> Need | None:
     """What a judged lane says about who should claim its job; None if it has none."""
-    job, called_with, call = view.lane.job, view.called_with, view.call
+    job, called_with, call = view.lane.job, view.called_with, view.first
     if job is None or called_with is None or call is None:
         return None
     return Need(

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from antiphon.core import lanes, ops, selection
-from antiphon.core.jobs import HELD, Job, State
+from antiphon.core import selection
+from antiphon.core.families.jobs.ops import ExpireBody, JobExpire, JobOffer, JobOp, OfferBody
+from antiphon.core.families.jobs.state import HELD, Job, JobLane, State
+from antiphon.core.families.jobs.table import standing
 from antiphon.core.reasons import Reason
 from antiphon.errors import AntiphonError, Conflict
 from antiphon.runtime.colleagues import TURN_S, Colleagues
@@ -24,7 +26,6 @@ from antiphon.runtime.company import Company, Traits
 from antiphon.runtime.roster import Roster
 
 if TYPE_CHECKING:
-    from antiphon.core.lanes import Lane
     from antiphon.runtime.node import FullNode
 
 EXPIRIES_PER_ROUND: Final = 100
@@ -105,31 +106,31 @@ class Caretaker:
     def _is_open(self, job: Job) -> bool:
         """Whether anyone may claim it, revocations considered."""
         node = self.node
-        lane = node.replica.lane((job.kind, job.job))
-        now = lanes.effective(node.peer.control, lane.job, node.applied + 1)
+        lane = node.replica.job_lane(job.kind, job.job)
+        now = standing(node.peer.control, lane.job, node.applied + 1)
         return now is not None and now.state is State.PENDING
 
     def _is_still_queued(self, job: Job, now_ms: int) -> bool:
         """Whether the job's turn has simply not come: its queue moves, and stands before it."""
-        lane = self.node.replica.lane((job.kind, job.job))
+        lane = self.node.replica.job_lane(job.kind, job.job)
         reached, at_ms = self.node.passed.get((job.kind, job.urgency), (0, 0))
         is_moving = now_ms - at_ms < self.node.peer.control.rules.offer_after_ms
         return is_moving and lane.call_tail > reached
 
     async def _expire(self, job: Job) -> bool:
         """Write the expiry; True if the log accepted it from us."""
-        body = ops.ExpireBody(
+        body = ExpireBody(
             kind=job.kind, job=job.job, fence=job.fence if job.state in HELD else None
         )
-        lane = self.node.replica.lane((job.kind, job.job))
-        return await self._write(ops.JobExpire, body, lane, lane.job_tail)
+        lane = self.node.replica.job_lane(job.kind, job.job)
+        return await self._write(JobExpire, body, lane, lane.job_tail)
 
     async def _call_again(self, job: Job) -> None:
-        lane = self.node.replica.lane((job.kind, job.job))
+        lane = self.node.replica.job_lane(job.kind, job.job)
         if lane.job is None or not self._is_open(job):
             return
-        body = ops.OfferBody(kind=job.kind, job=job.job, urgency=lane.job.urgency)
-        await self._write(ops.JobOffer, body, lane, lane.call_tail)
+        body = OfferBody(kind=job.kind, job=job.job, urgency=lane.job.urgency)
+        await self._write(JobOffer, body, lane, lane.call_tail)
 
     async def _point_to(self, job: Job) -> None:
         """Tell a kind's workers of a call that the engine's queue may have handed to nobody honest.
@@ -138,7 +139,7 @@ class Caretaker:
         """
         peer = self.node.peer
         if selection.method(peer.control, job.kind) == "queue":
-            lane = self.node.replica.lane((job.kind, job.job))
+            lane = self.node.replica.job_lane(job.kind, job.job)
             await self._voice(job.kind).point_to(job.job, lane.call_tail)
 
     def _voice(self, kind: str) -> Company:
@@ -151,9 +152,9 @@ class Caretaker:
 
     async def _write(
         self,
-        kind: type[ops.JobOp],
-        body: ops.ExpireBody | ops.OfferBody,
-        lane: Lane,
+        kind: type[JobOp],
+        body: ExpireBody | OfferBody,
+        lane: JobLane,
         prev: int,
     ) -> bool:
         peer = self.node.peer

@@ -6,15 +6,27 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from antiphon.core import lanes, ops, subjects
-from antiphon.core.jobs import Job
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.ops import (
+    CancelBody,
+    EvictBody,
+    Failure,
+    JobCancel,
+    JobComplete,
+    JobEvict,
+    JobSchedule,
+    JobYield,
+    ScheduleBody,
+)
+from antiphon.core.families.jobs.state import EMPTY, Job
 from antiphon.core.manifest import job_id
+from antiphon.core.outputs import Output
 from antiphon.core.reasons import ABOUT_TIME, LACKS_AUTHORITY, Reason
 from antiphon.errors import Conflict, JobFailed, LostRace, Rejected, Unavailable
 from antiphon.runtime.mesh_time import HINT
 
 if TYPE_CHECKING:
-    from antiphon.runtime.lane_reading import LaneView
+    from antiphon.runtime.lane_reading import JobView
     from antiphon.runtime.peer import Peer
 
 CALL_TRIES: Final = 8
@@ -34,15 +46,13 @@ class Ended(Struct, frozen=True):
     """A job's end as the log has it."""
 
     job: Job
-    outputs: tuple[ops.Output, ...]
-    error: ops.Failure | None
+    outputs: tuple[Output, ...]
+    error: Failure | None
     exit: int | None = None
     """What a command returned; negative: the signal that ended it."""
 
 
-async def call(
-    peer: Peer, body: ops.ScheduleBody, *, deps: tuple[tuple[int, str], ...] = ()
-) -> Called:
+async def call(peer: Peer, body: ScheduleBody, *, deps: tuple[tuple[int, str], ...] = ()) -> Called:
     """Schedule a job. The same (kind, manifest) again finds the first: nothing runs twice.
 
     Records that were refused may lie where the call belongs, an earlier try of our own with a
@@ -53,7 +63,7 @@ async def call(
     for attempt in range(CALL_TRIES):
         if attempt > 1:
             await peer.pause(attempt)
-        draft = peer.draft(ops.JobSchedule, body, prev=prev, deps=deps)
+        draft = peer.draft(JobSchedule, body, prev=prev, deps=deps)
         try:
             seq = await peer.commit(draft)
             break
@@ -61,7 +71,7 @@ async def call(
             view = await peer.read_lane(body.kind, job)
             if view.lane.job is not None:
                 return Called(body.kind, job, view.lane.job.scheduled_seq, is_new=False)
-            prev = view.lane.tails[lanes.slot_of(draft.subject) or 0]
+            prev = view.lane.tails[draft.entry.place.slot] if draft.entry.place is not None else 0
     else:
         raise Unavailable(f"lost {CALL_TRIES} races in a row on job {job}")
     view = await peer.read_lane(body.kind, job, at_least=seq)
@@ -74,15 +84,15 @@ async def call(
     raise _refused(peer, "the call was rejected", reason)
 
 
-async def _require_permission(peer: Peer, body: ops.ScheduleBody) -> None:
+async def _require_permission(peer: Peer, body: ScheduleBody) -> None:
     """`Rejected` before anything is written that would only be refused."""
     if peer.confirmed == 0:
         await peer.sync_control()
-    verdict = peer.foresee(ops.JobSchedule, body, lanes.EMPTY, prev=0)
+    verdict = peer.foresee(JobSchedule, body, EMPTY, prev=0)
     if verdict is not Reason.OK:
         # Perhaps the grant has only just been written.
         await peer.sync_control()
-        verdict = peer.foresee(ops.JobSchedule, body, lanes.EMPTY, prev=0)
+        verdict = peer.foresee(JobSchedule, body, EMPTY, prev=0)
     if verdict is Reason.OK:
         return
     raise _refused(peer, "the call would be rejected", verdict)
@@ -101,7 +111,7 @@ def _refused(peer: Peer, what: str, verdict: Reason) -> Rejected:
 
 async def wait_for_end(peer: Peer, kind: str, job: str) -> Ended:
     """Follow one job's own subject until its lane shows an end."""
-    subject = subjects.job(peer.mesh, kind, job)
+    subject = job_subjects.job(peer.mesh, kind, job)
     view = await peer.read_lane(kind, job)
     ended = ended_of(view)
     if ended is not None:
@@ -114,17 +124,17 @@ async def wait_for_end(peer: Peer, kind: str, job: str) -> Ended:
     raise Unavailable("the log ended before the job did")
 
 
-def ended_of(view: LaneView) -> Ended | None:
+def ended_of(view: JobView) -> Ended | None:
     """The end of a lane, or None while there is none."""
     job = view.lane.job
     if job is None or not job.is_terminal:
         return None
     entry = view.entry_at(job.ended_seq)
-    if entry is not None and isinstance(entry.op, ops.JobComplete):
+    if entry is not None and isinstance(entry.op, JobComplete):
         body = entry.op.body
         return Ended(job, body.outputs, body.error, body.exit)
     error = None
-    if entry is not None and isinstance(entry.op, ops.JobYield):
+    if entry is not None and isinstance(entry.op, JobYield):
         error = entry.op.body.error
     return Ended(job, (), error)
 
@@ -156,7 +166,7 @@ def failure(ended: Ended) -> JobFailed:
 
 async def cancel(peer: Peer, kind: str, job: str, *, reason: str) -> Job:
     """End a job that has not ended; the job as it stands afterwards."""
-    body = ops.CancelBody(kind=kind, job=job, reason=reason)
+    body = CancelBody(kind=kind, job=job, reason=reason)
     for attempt in range(CANCEL_TRIES):
         if attempt:
             await peer.pause(attempt - 1)
@@ -166,7 +176,7 @@ async def cancel(peer: Peer, kind: str, job: str, *, reason: str) -> Job:
             raise Rejected(f"there is no job {job[:8]} of kind {kind}", reason="no_job")
         if known.is_terminal:
             return known
-        draft = peer.draft(ops.JobCancel, body, prev=view.lane.job_tail)
+        draft = peer.draft(JobCancel, body, prev=view.lane.job_tail)
         try:
             seq = await peer.commit(draft)
         except Conflict:
@@ -182,7 +192,7 @@ async def cancel(peer: Peer, kind: str, job: str, *, reason: str) -> Job:
 
 async def evict(peer: Peer, kind: str, job: str, digest: str) -> Job:
     """Say that an output is kept no longer; the job afterwards. Again changes nothing."""
-    body = ops.EvictBody(kind=kind, job=job, hash=digest)
+    body = EvictBody(kind=kind, job=job, hash=digest)
     for attempt in range(CANCEL_TRIES):
         if attempt:
             await peer.pause(attempt - 1)
@@ -191,7 +201,7 @@ async def evict(peer: Peer, kind: str, job: str, digest: str) -> Job:
         if known is not None and digest in known.evicted:
             return known
         await peer.sync_control()
-        foreseen = peer.foresee(ops.JobEvict, body, view.lane, prev=view.lane.job_tail)
+        foreseen = peer.foresee(JobEvict, body, view.lane, prev=view.lane.job_tail)
         if foreseen is not Reason.OK:
             raise Rejected(
                 f"evicting would be rejected: {foreseen.in_words}",
@@ -199,7 +209,7 @@ async def evict(peer: Peer, kind: str, job: str, digest: str) -> Job:
                 hint="'antiphon who' shows who may do what" if foreseen in LACKS_AUTHORITY else "",
             )
         try:
-            draft = peer.draft(ops.JobEvict, body, prev=view.lane.job_tail)
+            draft = peer.draft(JobEvict, body, prev=view.lane.job_tail)
             seq = await peer.commit(draft)
         except Conflict:
             continue

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from antiphon.core import ops
+from antiphon.core.families.jobs.ops import EvictBody, JobEvict
+from antiphon.core.families.jobs.state import Job
 from antiphon.core.reasons import Reason
 from antiphon.errors import AntiphonError, Conflict, EngineDenied
 
 if TYPE_CHECKING:
-    from antiphon.core.jobs import Job
     from antiphon.ports import Blobs
     from antiphon.runtime.node import FullNode
 
@@ -80,12 +80,12 @@ class Evictor:
     async def _evict(self, job: Job) -> None:
         node, peer = self.node, self.node.peer
         for digest in job.stored:
-            lane = node.replica.lane((job.kind, job.job))
-            body = ops.EvictBody(kind=job.kind, job=job.job, hash=digest)
-            if peer.foresee(ops.JobEvict, body, lane, prev=lane.job_tail) is not Reason.OK:
+            lane = node.replica.job_lane(job.kind, job.job)
+            body = EvictBody(kind=job.kind, job=job.job, hash=digest)
+            if peer.foresee(JobEvict, body, lane, prev=lane.job_tail) is not Reason.OK:
                 continue
             try:
-                draft = peer.draft(ops.JobEvict, body, prev=lane.job_tail)
+                draft = peer.draft(JobEvict, body, prev=lane.job_tail)
                 seq = await peer.commit(draft)
             except Conflict:
                 return  # somebody wrote on the lane: next time

@@ -12,7 +12,8 @@ from msgspec import Struct
 
 from antiphon.core import proof
 from antiphon.core.endings import Fault
-from antiphon.core.ops import Failure, Output
+from antiphon.core.families.jobs.ops import Failure
+from antiphon.core.outputs import Output
 
 if TYPE_CHECKING:
     from antiphon.core.manifest import Manifest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from antiphon.core.ops import Failure
+from antiphon.core.families.jobs.ops import Failure
 from antiphon.errors import GiveUp, HandlerWish, RetryLater
 from antiphon.runtime.executing import Ran
 from antiphon.runtime.proving import python_runner

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from antiphon.core import codec, ops, signing, subjects
+from antiphon.core import codec, signing, subjects
 from antiphon.core.clock import Hlc
+from antiphon.core.families.mesh.ops import Genesis, MeshGenesis
 from antiphon.core.ids import mesh_id, message_id
 from antiphon.core.rules import Rules, contradiction
 from antiphon.errors import LostRace, Misconfigured
@@ -30,7 +31,7 @@ def found(
     problem = contradiction(rules)
     if problem is not None:
         raise Misconfigured(f"these rules cannot hold: {problem}")
-    op = ops.MeshGenesis(
+    op = MeshGenesis(
         v=1,
         mesh="",
         author=keyring.did,
@@ -38,7 +39,7 @@ def found(
         prev=0,
         deps=(),
         auth=(),
-        body=ops.Genesis(name=name, owner=keyring.did, recovery=recovery, rules=rules),
+        body=Genesis(name=name, owner=keyring.did, recovery=recovery, rules=rules),
     )
     op_bytes = codec.encode(op)
     block = signing.Block(sig=keyring.sign(signing.OP_TYPE, op_bytes).hex())

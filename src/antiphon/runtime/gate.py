@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import structlog
 
-from antiphon.core import ops, terms
+from antiphon.core import terms
+from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
 from antiphon.core.genealogy import bearers, is_reserved
 from antiphon.core.grants import token_of
 from antiphon.core.ids import short_node
@@ -326,8 +327,8 @@ class Gate:
             )
             for payload in wanted:
                 delegation = keyring.delegate(payload)
-                body = ops.DelegateBody(token=token_of(delegation.raw))
-                draft = author.draft(ops.UcanDelegate, body, prev=0, auth=())
+                body = DelegateBody(token=token_of(delegation.raw))
+                draft = author.draft(UcanDelegate, body, prev=0, auth=())
                 await commit_control(self._peer, draft)
 
     async def _login(self, door: str, request: knocking.LoginRequest) -> knocking.Login:

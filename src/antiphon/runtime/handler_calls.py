@@ -12,7 +12,7 @@ from msgspec import Struct
 from antiphon.core import codec
 from antiphon.core.ids import digest
 from antiphon.core.manifest import Manifest
-from antiphon.core.ops import Output
+from antiphon.core.outputs import Output
 from antiphon.errors import Malformed
 from antiphon.runtime.executing import Live, Unheard
 

@@ -1,4 +1,4 @@
-"""A job's lane, read page by page and judged as the pages come.
+"""A lane, read page by page and judged as the pages come.
 
 Anybody who may work on a kind may write on its lanes, and nothing limits how much. So a reader
 holds a page at a time, keeps what took effect and the newest of the rest, and remembers of long
@@ -9,14 +9,19 @@ Invariant: what was judged stays judged. The log only loses what an archiver too
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+import typing
+from typing import Final
 
 from msgspec import Struct
 
-from antiphon.core import lanes, ops, subjects
-from antiphon.core.lanes import Lane
+from antiphon.core.branches import LaneKey
+from antiphon.core.families.jobs.ops import JobSchedule, ScheduleBody
+from antiphon.core.families.jobs.state import JobLane
+from antiphon.core.family import Lane
+from antiphon.core.protocol import Protocol
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry
+from antiphon.core.reducer import Outcome
 from antiphon.errors import Unavailable
 from antiphon.ports import OpLog, Record
 
@@ -42,8 +47,8 @@ class LaneView(Struct, frozen=True):
     history: list[Judged]
     """Every record that took effect, and the newest of the others, oldest first."""
     lane: Lane
-    call: Record | None = None
-    """The record by which the job was scheduled."""
+    first: Record | None = None
+    """The first record that took effect: of a job, the one by which it was called."""
     own_refused: dict[str, Reason] = {}
     """What became of the reader's own ops that were refused, the newest of them."""
 
@@ -68,13 +73,18 @@ class LaneView(Struct, frozen=True):
                 return judged.entry
         return None
 
+
+class JobView(LaneView, frozen=True):
+    """The lane of a job."""
+
+    lane: JobLane
+
     @property
-    def called_with(self) -> ops.ScheduleBody | None:
+    def called_with(self) -> ScheduleBody | None:
         """What the job was called with; None where no call was accepted."""
-        job = self.lane.job
-        entry = self.entry_at(job.scheduled_seq) if job is not None else None
+        entry = self.entry_at(self.first.seq) if self.first is not None else None
         op = entry.op if entry is not None else None
-        return op.body if isinstance(op, ops.JobSchedule) else None
+        return op.body if isinstance(op, JobSchedule) else None
 
 
 class _Place(Struct):
@@ -84,11 +94,11 @@ class _Place(Struct):
     """The sequence of the last record that was judged."""
     length: int = 0
     """How many records that took, in all."""
-    lane: Lane = lanes.EMPTY
+    lane: Lane = Lane()
     effective: list[Judged] = []
     refused: list[Judged] = []
     own_refused: dict[str, Reason] = {}
-    call: Record | None = None
+    first: Record | None = None
 
     def continued(self) -> _Place:
         """A copy to go on with: several readers may do so at the same time."""
@@ -99,10 +109,10 @@ class _Place(Struct):
             effective=list(self.effective),
             refused=list(self.refused),
             own_refused=dict(self.own_refused),
-            call=self.call,
+            first=self.first,
         )
 
-    def take(self, record: Record, entry: Entry, outcome: lanes.Outcome, reader: str) -> None:
+    def take(self, record: Record, entry: Entry, outcome: Outcome, reader: str) -> None:
         """Go on by one record."""
         self.reach = record.seq
         self.length += 1
@@ -110,9 +120,7 @@ class _Place(Struct):
         judged = Judged(entry, outcome.verdict)
         if outcome.changed:
             self.effective.append(judged)
-            job = outcome.lane.job
-            if job is not None and job.scheduled_seq == record.seq:
-                self.call = record
+            self.first = self.first or record
             return
         self.refused.append(judged)
         if len(self.refused) > 2 * REFUSED_KEPT:
@@ -128,13 +136,14 @@ class _Place(Struct):
         if self.refused:
             kept = self.refused[-REFUSED_KEPT:]
             history = sorted([*self.effective, *kept], key=lambda judged: judged.entry.seq)
-        return LaneView(history, self.lane, self.call, self.own_refused)
+        return LaneView(history, self.lane, self.first, self.own_refused)
 
 
-class Judge(Protocol):
+class Judge(typing.Protocol):
     """Whoever knows the control state: a `Peer`."""
 
     mesh: str
+    protocol: Protocol
     log: OpLog
 
     def open(self, record: Record) -> Entry:
@@ -143,7 +152,7 @@ class Judge(Protocol):
     async def confirm(self, upto: int) -> None:
         """Make sure that every control op up to `upto` was seen."""
 
-    async def judge(self, entry: Entry, lane: Lane) -> lanes.Outcome:
+    async def judge(self, entry: Entry, lane: Lane) -> Outcome:
         """The verdict on one record."""
 
     async def pause(self, attempt: int) -> None:
@@ -157,36 +166,36 @@ class LaneReader:
         """Nothing is read yet."""
         self._by = judge
         self._reader = reader
-        self._places: dict[tuple[str, str], _Place] = {}
+        self._places: dict[LaneKey, _Place] = {}
 
-    async def read(self, kind: str, job: str, *, at_least: int = 0) -> LaneView:
-        """A job's whole lane, judged; see `Peer.read_lane`."""
+    async def read(self, key: LaneKey, *, at_least: int = 0) -> LaneView:
+        """A whole lane, judged; see `Peer.read`."""
         for attempt in range(TRIES):
             if attempt:
                 await self._by.pause(attempt - 1)
-            place = await self._judged(kind, job)
+            place = await self._judged(key)
             if place.reach >= at_least:
                 return place.view()
         raise Unavailable(f"this copy of the log does not hold {at_least} yet")
 
-    async def before(self, kind: str, job: str, seq: int) -> Lane:
+    async def before(self, key: LaneKey, seq: int) -> Lane:
         """The lane as it was before the record with that sequence."""
-        return (await self._judged(kind, job, before=seq)).lane
+        return (await self._judged(key, before=seq)).lane
 
-    async def _judged(self, kind: str, job: str, *, before: int | None = None) -> _Place:
-        known = self._places.get((kind, job))
+    async def _judged(self, key: LaneKey, *, before: int | None = None) -> _Place:
+        known, protocol = self._places.get(key), self._by.protocol
         if known is None or (before is not None and known.reach >= before):
-            place = _Place()
+            place = _Place(lane=protocol.empty(key))
         else:
             place = known.continued()
-        filters = subjects.lane_filters(self._by.mesh, kind, job)
-        async for page in self._by.log.read_lane(filters, after=place.reach):
+        wanted = protocol.subjects_of(self._by.mesh, key)
+        async for page in self._by.log.read_lane(wanted, after=place.reach):
             if before is not None and page[-1].seq >= before:
                 await self._judge(place, [one for one in page if one.seq < before])
                 break
             await self._judge(place, page)
         if place.length > LONG:
-            self._remember((kind, job), place)
+            self._remember(key, place)
         return place
 
     async def _judge(self, place: _Place, page: list[Record]) -> None:
@@ -196,7 +205,7 @@ class LaneReader:
             entry = self._by.open(record)
             place.take(record, entry, await self._by.judge(entry, place.lane), self._reader)
 
-    def _remember(self, key: tuple[str, str], place: _Place) -> None:
+    def _remember(self, key: LaneKey, place: _Place) -> None:
         """Without what was refused, which weighs as much as somebody hostile likes."""
         kept = place.continued()
         kept.refused.clear()

@@ -10,12 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from antiphon.core import ops
+from antiphon.core.families.grants.ops import UcanDelegate, UcanRevoke
+from antiphon.core.families.mesh.ops import MeshEvidence
 from antiphon.core.grants import open_token
 from antiphon.core.ids import message_id
 from antiphon.core.reasons import Reason
-from antiphon.core.records import Entry, open_anywhere
+from antiphon.core.records import open_anywhere
 from antiphon.core.wallet import chains_to
 from antiphon.errors import LostRace, Rejected
 
@@ -54,25 +56,26 @@ class Letters:
             raise Rejected("the gate does not know this machine", reason="member")
         peer = self._peer
         await peer.sync_control()
-        shown = open_anywhere(peer.mesh, payload)
+        shown = open_anywhere(peer.protocol, peer.mesh, payload)
         op = shown.op
-        if not isinstance(op, ops.UcanDelegate | ops.UcanRevoke | ops.MeshEvidence):
+        if not isinstance(op, UcanDelegate | UcanRevoke | MeshEvidence):
             raise Rejected(
                 "the gate takes delegations, revocations and evidence, and nothing else",
                 reason="op",
             )
         seq = peer.history.applied + 1
-        entry = Entry(seq, peer.wall.now_ms(), shown.subject, op, shown.op_id, None)
-        verdict = peer.history.foresee(entry)
+        verdict = peer.history.judge(replace(shown, seq=seq, commit_ms=peer.wall.now_ms())).verdict
         if verdict is Reason.PREV:
             raise LostRace(f"{shown.subject} is no longer at {op.prev}")
         if verdict is not Reason.OK:
-            raise Rejected(f"{op.TYPE} would be rejected: {verdict.in_words}", reason=verdict.value)
-        if isinstance(op, ops.UcanRevoke):
+            raise Rejected(
+                f"{op.type_name()} would be rejected: {verdict.in_words}", reason=verdict.value
+            )
+        if isinstance(op, UcanRevoke):
             _check_effect(peer.control, op.body.cid, op.author)
-        if isinstance(op, ops.UcanDelegate):
+        if isinstance(op, UcanDelegate):
             _check_giver(peer.control, open_token(op.body.token).payload.iss)
-        self._count(member.node, op.TYPE, len(payload))
+        self._count(member.node, op.type_name(), len(payload))
         return shown.subject, message_id(payload), op.prev
 
     def _count(self, node: str, what: str, size: int) -> None:

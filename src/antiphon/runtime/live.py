@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from antiphon.core import signing
-from antiphon.core.jobs import HELD
+from antiphon.core.families.jobs.state import HELD
 from antiphon.errors import AntiphonError, EngineDenied
 
 if TYPE_CHECKING:

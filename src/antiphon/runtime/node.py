@@ -12,15 +12,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import Struct
 
-from antiphon.core import lanes, ops, seals, subjects
-from antiphon.core.deps import NO_DEPS, Dep
+from antiphon.core.branches import LaneKey
+from antiphon.core.families.jobs.state import HELD, Job, JobLane, State
+from antiphon.core.families.seals import SEALS
+from antiphon.core.families.seals.ops import MeshSeal
+from antiphon.core.families.seals.state import SealLane
+from antiphon.core.family import UNSEEN_ROOT, Lane, Mark, Needs, Reads
 from antiphon.core.ids import digest
-from antiphon.core.jobs import HELD, Job, State
-from antiphon.core.lanes import Lane
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry
 from antiphon.errors import Corrupt, EngineDenied, Unavailable
@@ -40,6 +42,7 @@ LONGEST_PAUSE: Final = 6
 """Doublings of the pause while the engine does not say what an op depends on."""
 
 
+SEAL_LANE: Final = LaneKey(SEALS.name, "", "")
 TRIES_WITH_NEW_LOGIN: Final = 20
 """About half a minute."""
 LOOKS_FOR_SCOPE: Final = 4
@@ -53,8 +56,14 @@ class Applied(Struct, frozen=True, gc=False):
     record: Record
     entry: Entry
     verdict: Reason
-    before: Job | None
-    after: Job | None
+    before: Any
+    after: Any
+    """The state of its lane before it and after; None where there is none, as with control."""
+
+    @property
+    def job(self) -> Job | None:
+        """The job that it is about, as it is now; None where it is about something else."""
+        return self.after if isinstance(self.after, Job) else None
 
 
 Watcher = Callable[[Applied], None]
@@ -73,9 +82,6 @@ class FullNode:
         self.applied = 0
         self.passed: dict[tuple[str, int], tuple[int, int]] = {}
         """By kind and class: the newest call that was answered, and when (wall ms)."""
-        self.seals = seals.NONE
-        """The seal subject as of the last record that was applied."""
-        self._seal_subject = subjects.seal(peer.mesh)
         self._progress = asyncio.Condition()
         self._adopt_scope()
 
@@ -148,10 +154,7 @@ class FullNode:
         """Restore control state from the replica and check that the log still agrees with it."""
         self._adopt_scope()
         cursor = self.replica.cursor
-        beside_lanes = self.replica.control_records()
-        control = (record for record in beside_lanes if record.subject != self._seal_subject)
-        await self.peer.feed_control(control, cursor.seq)
-        self.seals = self._stored_seals()
+        await self.peer.feed_control(self.replica.control_records(), cursor.seq)
         self.applied = cursor.seq
         if cursor.seq == 0:
             return
@@ -197,38 +200,29 @@ class FullNode:
             self._progress.notify_all()
 
     async def _apply_one(self, record: Record) -> None:
-        key = subjects.lane_of(record.subject)
-        if key is None:
-            entry = self.peer.open(record)
-            if record.subject == self._seal_subject:
-                verdict = self._judge_seal(entry)
-            else:
-                verdict = await self._judge_control(record, entry)
+        entry = self.peer.open(record)
+        if entry.is_control:
+            verdict = await self._control_verdict(record)
             self.replica.note(record, verdict)
             self._tell(record, entry, verdict, None, None)
             return
-        entry = self.peer.open(record)
-        before = self.replica.lane(key)
-        control = self.peer.history.at(record.seq, record.commit_ms)
-        wanted = lanes.to_look_up(control, before, entry)
-        deps = self._look_up(wanted) if wanted else NO_DEPS
-        outcome = lanes.apply(control, before, entry, deps)
+        key = entry.place.key if entry.place is not None else None
+        before = self.replica.lane(key) if key is not None else Lane()
+        outcome = self.peer.history.settle(before, entry, self._read)
         if outcome.changed:
             self.peer.merge(entry)
             self._note_passage(before, outcome.lane)
-        recall_after_ms = control.rules.offer_after_ms if control is not None else 0
-        self.replica.note(record, outcome.verdict, key, outcome.lane, recall_after_ms)
+        elif outcome.verdict is Reason.SEAL:
+            self._tell_mismatch(entry)
+        self.replica.note(record, outcome.verdict, key, outcome.lane)
         if self.watchers:
-            self._tell(record, entry, outcome.verdict, before.job, outcome.lane.job)
+            self._tell(record, entry, outcome.verdict, before.state, outcome.lane.state)
 
-    async def _judge_control(self, record: Record, entry: Entry) -> Reason:
-        """The verdict on a record outside the lanes, however long the engine stays away.
+    async def _control_verdict(self, record: Record) -> Reason:
+        """The verdict on a control record, however long the engine stays away.
 
-        What lies on no control subject is judged alone: this peer may have confirmed control
-        ops beyond it already, and would take it for an old one.
+        This peer may have confirmed control ops beyond it already.
         """
-        if not subjects.matches(subjects.all_control(self.peer.mesh), record.subject):
-            return entry.fault or Reason.SUBJECT
         for attempt in count():
             try:
                 await self.peer.feed_control([record], record.seq)
@@ -237,44 +231,46 @@ class FullNode:
                 await self.peer.pause(min(attempt, LONGEST_PAUSE))
         return self.peer.control_verdicts.get(record.seq, Reason.MALFORMED)
 
-    def _stored_seals(self) -> seals.Seals:
-        newest = self.replica.newest_on(self._seal_subject)
-        stands = self.replica.newest_on(self._seal_subject, verdict=Reason.OK)
-        tail = newest.record.seq if newest is not None else 0
-        if stands is None:
-            return seals.Seals(tail)
-        return seals.accepted(tail, self.peer.open(stands.record))
-
-    def _judge_seal(self, entry: Entry) -> Reason:
-        """The verdict on a record of the seal subject; one that does not match is told loudly."""
-        outcome = seals.judge(
-            self.peer.history.at(entry.seq, entry.commit_ms),
-            self.seals,
-            entry,
-            self._own_mark if self.replica.tree.is_kept else None,
-        )
-        self.seals = outcome.seals
-        if outcome.verdict is Reason.OK:
-            self.peer.merge(entry)
-        if outcome.verdict is Reason.SEAL and isinstance(entry.op, ops.MeshSeal):
-            body = entry.op.body
-            own = self._own_mark(body.upto) if self.replica.tree.is_kept else None
-            _log().error(
-                "seal_mismatch",
-                seal=entry.seq,
-                coordinator=entry.op.author,
-                upto=body.upto,
-                sealed=body.root,
-                here=own.root if own is not None else "",
-            )
-        return outcome.verdict
-
-    def _own_mark(self, upto: int) -> seals.Mark:
+    def _read(self, needs: Needs) -> Reads:
+        """What a verdict takes, from the replica alone."""
         self.replica.flush()
-        return self.replica.tree.mark_at(upto, since=self.seals.upto)
+        stored = {seq: self.replica.record(seq) for seq in needs.records}
+        protocol = self.peer.protocol
+        return Reads(
+            records={
+                seq: dep_of(protocol, found.record) if found is not None else None
+                for seq, found in stored.items()
+            },
+            mark=self._own_mark(needs.upto) if needs.upto else None,
+        )
+
+    def _own_mark(self, upto: int) -> Mark:
+        tree = self.replica.tree
+        return tree.mark_at(upto, since=self.seals.upto) if tree.is_kept else UNSEEN_ROOT
+
+    @property
+    def seals(self) -> SealLane:
+        """The seals as of the last record that was applied."""
+        return cast("SealLane", self.replica.lane(SEAL_LANE))
+
+    def _tell_mismatch(self, entry: Entry) -> None:
+        """A seal that does not match is told loudly."""
+        if not isinstance(entry.op, MeshSeal):
+            return
+        body = entry.op.body
+        _log().error(
+            "seal_mismatch",
+            seal=entry.seq,
+            coordinator=entry.op.author,
+            upto=body.upto,
+            sealed=body.root,
+            here=self._own_mark(body.upto).root,
+        )
 
     def _note_passage(self, before: Lane, after: Lane) -> None:
         """Queues hand out in log order: remember how far each one has come."""
+        if not isinstance(before, JobLane) or not isinstance(after, JobLane):
+            return
         if before.job is None or before.job.state is not State.PENDING or after.job is None:
             return
         if after.job.state in HELD:
@@ -285,18 +281,13 @@ class FullNode:
             if len(self.passed) > QUEUES_KEPT:
                 del self.passed[next(iter(self.passed))]
 
-    def _look_up(self, wanted: tuple[int, ...]) -> dict[int, Dep]:
-        self.replica.flush()
-        stored = {seq: self.replica.record(seq) for seq in wanted}
-        return {seq: dep_of(found.record) for seq, found in stored.items() if found is not None}
-
     def _tell(
         self,
         record: Record,
         entry: Entry,
         verdict: Reason,
-        before: Job | None,
-        after: Job | None,
+        before: Any,
+        after: Any,
     ) -> None:
         applied = Applied(record, entry, verdict, before, after)
         for watcher in self.watchers:

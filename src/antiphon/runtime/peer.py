@@ -8,36 +8,40 @@ merged. It decides nothing: verdicts come from `antiphon.core`.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core import lanes, ops, records, signing, subjects
+from antiphon.core import records, subjects
 from antiphon.core.backoff import backoff_ms
 from antiphon.core.bounded_cache import BoundedCache
+from antiphon.core.branches import LaneKey
 from antiphon.core.control import Control
 from antiphon.core.control_history import ControlHistory
-from antiphon.core.deps import NO_DEPS, Dep
-from antiphon.core.ids import digest, message_id
-from antiphon.core.lanes import Lane
+from antiphon.core.families.jobs import JOBS
+from antiphon.core.families.jobs.state import JobLane
+from antiphon.core.family import UNSEEN_ROOT, Dep, Lane, Needs, Reads
+from antiphon.core.ids import message_id
+from antiphon.core.op import Op
 from antiphon.core.reasons import ABOUT_TIME, Reason
 from antiphon.core.records import Entry
+from antiphon.core.reducer import Outcome, judge
 from antiphon.core.wallet import Wallet
 from antiphon.errors import (
     Corrupt,
     IdTaken,
     LostRace,
-    Malformed,
     OutcomeUnknown,
     Rejected,
     Unavailable,
 )
-from antiphon.runtime.lane_reading import LaneReader, LaneView
+from antiphon.runtime.lane_reading import JobView, LaneReader, LaneView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
+    from antiphon.core.protocol import Protocol
     from antiphon.ports import Engine, Entropy, Record, WallClock
     from antiphon.runtime.author import Author, Draft
 
@@ -54,24 +58,22 @@ SENT_KEPT: Final = 64
 """Records of our own whose stamps tell the time when they come back."""
 
 
-def open_entry(mesh: str, record: Record) -> Entry:
+def open_entry(protocol: Protocol, mesh: str, record: Record) -> Entry:
     """A record of the log, opened by the core."""
-    return records.open_record(mesh, record.seq, record.commit_ms, record.subject, record.payload)
+    return records.open_record(
+        protocol, mesh, record.seq, record.commit_ms, record.subject, record.payload
+    )
+
+
+def dep_of(protocol: Protocol, record: Record) -> Dep:
+    """What a record is to an op that names it."""
+    return records.dep_of(protocol, record.subject, record.payload)
 
 
 def _let_it_fail(begun: asyncio.Task[None]) -> None:
     """What was begun ahead may fail unheard: whoever needs it begins it again and hears."""
     if not begun.cancelled():
         begun.exception()
-
-
-def dep_of(record: Record) -> Dep:
-    """What a named record is, as far as `deps` are concerned."""
-    try:
-        op_bytes, _ = signing.unframe(record.payload)
-    except Malformed:
-        op_bytes = record.payload
-    return Dep(digest(op_bytes), record.subject)
 
 
 class Peer:
@@ -85,7 +87,8 @@ class Peer:
         self.mesh = author.mesh
         self.wall = wall
         self.entropy = entropy
-        self.history = ControlHistory(author.mesh)
+        self.protocol = author.protocol
+        self.history = ControlHistory(self.protocol, author.mesh)
         self._confirmed = 0
         self._confirming: asyncio.Task[None] | None = None
         self._wanted = 0
@@ -102,14 +105,14 @@ class Peer:
 
     # --- ops of our own -----------------------------------------------------------------------
 
-    def compose(self, kind: Callable[..., ops.AnyOp], body: Struct, *, prev: int) -> ops.AnyOp:
+    def compose(self, kind: type[Op], body: Struct, *, prev: int) -> Op:
         """An op as it would be drafted right now; nothing is signed for it."""
         auth, hlc = self._choose_auth(kind, body), self.author.now()
         return self.author.compose(kind, body, prev=prev, hlc=hlc, auth=auth)
 
     def draft(
         self,
-        kind: Callable[..., ops.AnyOp],
+        kind: type[Op],
         body: Struct,
         *,
         prev: int,
@@ -119,7 +122,7 @@ class Peer:
         auth = self._choose_auth(kind, body)
         return self.author.draft(kind, body, prev=prev, auth=auth, deps=deps)
 
-    def _choose_auth(self, kind: object, body: Struct) -> tuple[str, ...]:
+    def _choose_auth(self, kind: type[Op], body: Struct) -> tuple[str, ...]:
         now_ms = self.wall.now_ms()
         control = self.history.newest(now_ms)
         return () if control is None else self._wallet.choose(control, kind, body, now_ms)
@@ -136,7 +139,7 @@ class Peer:
         known = self._opened.get(record.seq)
         if known is not None and known[0] == record.payload and known[1].subject == record.subject:
             return replace(known[1], seq=record.seq, commit_ms=record.commit_ms)
-        entry = open_entry(self.mesh, record)
+        entry = open_entry(self.protocol, self.mesh, record)
         if entry.op is not None:
             self._opened.put(record.seq, (record.payload, entry), len(record.payload))
         return entry
@@ -229,44 +232,51 @@ class Peer:
         if op is not None and op.hlc[0] <= entry.commit_ms + self.author.clock.max_drift_ms:
             self.author.observe(op.hlc)
 
-    async def judge(self, entry: Entry, lane: Lane) -> lanes.Outcome:
-        """The verdict on one record; its control state must be confirmed."""
+    async def judge(self, entry: Entry, lane: Lane) -> Outcome:
+        """The verdict on one record beside control, which must be confirmed up to it."""
         control = self.history.at(entry.seq, entry.commit_ms)
-        wanted = lanes.to_look_up(control, lane, entry)
-        deps = await self._look_up(wanted) if wanted else NO_DEPS
-        outcome = lanes.apply(control, lane, entry, deps)
+        outcome = judge(control, lane, entry)
+        while isinstance(outcome, Needs):
+            outcome = judge(control, lane, entry, await self._read(outcome))
         self.merge(entry)
         return outcome
 
-    async def _look_up(self, wanted: tuple[int, ...]) -> dict[int, Dep]:
-        """What the log holds at some sequences, by at most one read."""
-        known = {seq: dep for seq in wanted if (dep := self._deps.get(seq)) is not None}
-        unknown = [seq for seq in wanted if seq not in known]
+    async def _read(self, needs: Needs) -> Reads:
+        """What a verdict takes, by at most one read. Who reads lanes does not see every record."""
+        found = {seq: self._deps.get(seq) for seq in needs.records}
+        unknown = [seq for seq, dep in found.items() if dep is None]
         for record in await self.log.fetch_many(unknown) if unknown else ():
-            dep = known[record.seq] = dep_of(record)
-            self._deps.put(record.seq, dep, len(dep.subject))
-        return known
+            dep = found[record.seq] = dep_of(self.protocol, record)
+            self._deps.put(record.seq, dep, len(dep.kind))
+        return Reads(records=found, mark=UNSEEN_ROOT)
 
-    async def read_lane(self, kind: str, job: str, *, at_least: int = 0) -> LaneView:
-        """Load a job's whole lane with the control state it needs, and judge every record.
+    async def read(self, key: LaneKey, *, at_least: int = 0) -> LaneView:
+        """Load a whole lane with the control state it needs, and judge every record.
 
         `at_least` is a sequence that is known to be on the lane: control is confirmed up to it
         while the lane is being read, and a copy of the log that lacks it is not believed.
         """
         self.confirm_soon(at_least)
-        return await self.lanes.read(kind, job, at_least=at_least)
+        return await self.lanes.read(key, at_least=at_least)
 
-    def foresee(self, kind: type[ops.JobOp], body: Struct, lane: Lane, *, prev: int) -> Reason:
+    async def read_lane(self, kind: str, job: str, *, at_least: int = 0) -> JobView:
+        """The lane of a job."""
+        view = await self.read(LaneKey(JOBS.name, kind, job), at_least=at_least)
+        lane = cast("JobLane", view.lane)
+        return JobView(view.history, lane, view.first, view.own_refused)
+
+    def foresee(self, kind: type[Op], body: Struct, lane: Lane, *, prev: int) -> Reason:
         """The verdict that an op would get if it were drafted and committed right now.
 
-        Nothing is signed for it. A clock that ran ahead of its own machine's shows as `drift`, and
-        so does a machine's that is known to be ahead of the mesh's.
+        Nothing is signed for it, and nothing is read. A clock that ran ahead of its own machine's
+        shows as `drift`, and so does a machine's that is known to be ahead of the mesh's.
         """
         op = self.compose(kind, body, prev=prev)
         newest = max(*lane.tails, self.history.applied) + 1
         commit_ms = int(min(self.wall.now_ms(), self.author.mesh_time.most_ms()))
-        entry = Entry(newest, commit_ms, ops.subject_of(op), op, "", None)
-        verdict = lanes.apply(self.control, lane, entry).verdict
+        entry = records.unsigned(self.protocol, op, newest, commit_ms)
+        outcome = judge(self.control, lane, entry)
+        verdict = Reason.OK if isinstance(outcome, Needs) else outcome.verdict
         if verdict in ABOUT_TIME:
             self.author.mesh_time.complain(self.author.clock.max_drift_ms)
         return verdict
@@ -315,8 +325,9 @@ class Peer:
                     continue
                 if found is not None:
                     return found
-        kind, job = subjects.lane_of(draft.subject) or ("", "")
-        what = f"{draft.op.TYPE} of job {job}" if job else draft.op.TYPE
+        place = draft.entry.place
+        kind, job = place.key[1:] if place is not None and place.key.kind else ("", "")
+        what = f"{draft.op.type_name()} of job {job}" if job else draft.op.type_name()
         if not is_unknown:
             raise Unavailable(f"{what} was not written in {APPEND_TRIES} tries: {why}")
         raise OutcomeUnknown(
@@ -366,5 +377,7 @@ async def commit_control(peer: Peer, draft: Draft) -> int:
     await peer.confirm(seq)
     verdict = peer.control_verdicts[seq]
     if not verdict.is_accepted:
-        raise Rejected(f"{draft.op.TYPE} was rejected: {verdict.in_words}", reason=verdict.value)
+        raise Rejected(
+            f"{draft.op.type_name()} was rejected: {verdict.in_words}", reason=verdict.value
+        )
     return seq

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.core.ops import Failure
+from antiphon.core.families.jobs.ops import Failure
 from antiphon.errors import Misconfigured
 from antiphon.runtime.executing import Stream
 from antiphon.runtime.failing import failed_with

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from antiphon.core import proof
-from antiphon.core.ops import Failure
+from antiphon.core.families.jobs.ops import Failure
 from antiphon.errors import AntiphonError, Misconfigured
 from antiphon.runtime.executing import Ran
 from antiphon.runtime.failing import failure_of, lineage_of

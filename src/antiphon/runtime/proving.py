@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, Struct, structs
 
 from antiphon.core import clock, manifest, proof
+from antiphon.core.families.jobs.ops import CompleteBody
 from antiphon.runtime.host import installed_version
 
 if TYPE_CHECKING:
-    from antiphon.core.bodies import CompleteBody
     from antiphon.runtime.peer import Peer
 
 IN_PROCESS = proof.Isolation(level="none")

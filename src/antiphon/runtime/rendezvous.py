@@ -24,8 +24,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from antiphon.core import ops, selection, subjects
-from antiphon.core.jobs import HELD, State
+from antiphon.core import selection
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.ops import JobOffer, JobSchedule
+from antiphon.core.families.jobs.state import HELD, State
 from antiphon.core.selection import Need
 from antiphon.core.standoff import LONGEST_S
 from antiphon.errors import AntiphonError, Unavailable
@@ -68,7 +70,7 @@ class Rendezvous:
         self._waiting_bytes = 0
         self._out: dict[str, Call] = {}
         self._aside: dict[str, Aside] = {}
-        self._ranked_at = dict.fromkeys(subjects.CLASSES, -1)
+        self._ranked_at = dict.fromkeys(job_subjects.CLASSES, -1)
         self._room = asyncio.Event()
         self._looks = asyncio.Event()
         company.listeners.append(self._heard)
@@ -247,12 +249,12 @@ class Rendezvous:
         """
         entry = self._peer.open(record)
         op = entry.op
-        if not isinstance(op, ops.JobSchedule | ops.JobOffer):
+        if not isinstance(op, JobSchedule | JobOffer):
             return
         job = record.subject[-64:]
         if op.body.kind != self.company.kind or job in self._out:
             return
-        if is_known or isinstance(op, ops.JobOffer) or op.prev != 0:
+        if is_known or isinstance(op, JobOffer) or op.prev != 0:
             await self._consider_again(record, job)
             return
         if job in self._waiting or job in self._aside:

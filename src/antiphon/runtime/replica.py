@@ -7,8 +7,9 @@ move in one transaction, and the cursor names both the sequence and the digest o
 A replica is made of what the log shows within one scope, and knows which: lanes of other kinds
 may have begun before the cursor, so with another scope it begins anew.
 
-Writes are batched. Lanes in work are kept in memory, bounded; a lane that is not there is read
-from its row, so memory depends on what is alive, not on what ever was.
+There is one table of records, and one of lanes for each family, with the columns that the family
+declares. Writes are batched. Lanes in work are kept in memory, bounded; a lane that is not there
+is read from its row, so memory depends on what is alive, not on what ever was.
 """
 
 from __future__ import annotations
@@ -16,68 +17,50 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
-import msgspec
 from msgspec import Struct
 
+from antiphon.core.branches import LaneKey
+from antiphon.core.families.jobs import JOBS
+from antiphon.core.families.jobs.state import JobLane
+from antiphon.core.family import Lane
 from antiphon.core.ids import digest
-from antiphon.core.jobs import HELD, OPEN, TERMINAL, State
-from antiphon.core.lanes import EMPTY, Lane
+from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.reasons import Reason
 from antiphon.core.scope import EVERY_KIND
 from antiphon.errors import Corrupt
 from antiphon.ports import Record
 from antiphon.runtime import replica_tree
-from antiphon.runtime.replica_reads import WITHOUT_RESULT, ReplicaReads, decode_lane
+from antiphon.runtime.replica_reads import ReplicaReads
+from antiphon.runtime.replica_table import LaneTable, Row
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 LANES_IN_MEMORY: Final = 50_000
 CACHE_KIB: Final = 16 * 1024
 
 _SCHEMA: Final = """
 create table if not exists meta (name text primary key, value text not null) without rowid;
-create table if not exists lanes (
-    id integer primary key,
-    kind text not null,
-    job text not null,
-    state text,
-    urgency integer,
-    due_ms integer,      -- when anyone may expire it; null once it has ended
-    recall_ms integer,   -- when it should be called again; null unless pending
-    failed_seq integer,  -- where it ended without a result
-    calls integer not null,
-    called_ms integer not null,
-    first_seq integer not null,
-    kept_ms integer,     -- since when what it wrote is kept beside the log; null if nothing is
-    body blob not null,
-    unique (job, kind)
-);
-create index if not exists lanes_open on lanes (state, kind, first_seq) where due_ms is not null;
-create index if not exists lanes_due on lanes (due_ms) where due_ms is not null;
-create index if not exists lanes_recall on lanes (recall_ms) where recall_ms is not null;
-create index if not exists lanes_failed on lanes (failed_seq) where failed_seq is not null;
-create index if not exists lanes_kept on lanes (kept_ms) where kept_ms is not null;
 create table if not exists named (  -- by digest: lanes that still need those bytes
     digest text not null, lane integer not null, primary key (digest, lane)
 ) without rowid;
 create table if not exists evicted (digest text primary key, at_ms integer not null) without rowid;
-create table if not exists tallies (state text primary key, jobs integer not null) without rowid;
+create table if not exists tallies (
+    family text not null, state text not null, lanes integer not null, primary key (family, state)
+) without rowid;
 create table if not exists records (
     seq integer primary key,
     stamp_ns integer not null,
     subject text not null,
     verdict text not null,
-    lane integer,
+    lane integer,  -- its row in the table of its family; rows of all families are counted together
     payload blob not null
 );
 create index if not exists records_lane on records (lane, seq) where lane is not null;
 create index if not exists records_control on records (seq) where lane is null;
 """
 
-_TABLES: Final = ("records", "lanes", "named", "evicted", "tallies")
-
-_encoder = msgspec.msgpack.Encoder()
+_TABLES: Final = ("records", "named", "evicted", "tallies")
 
 
 class Cursor(Struct, frozen=True):
@@ -92,12 +75,10 @@ class _Held(Struct):
 
     row: int
     lane: Lane
-    calls: int
-    called_ms: int
-    first_seq: int
-    counted_as: State | None
+    table: LaneTable
+    first_seq: int = 0
+    counted_as: str | None = None
     """The state under which the tallies in the file count it."""
-    recall_after_ms: int = 0
     dirty: bool = False
     named: tuple[str, ...] = ()
     """The digests under which the file has it, and of which it evicted some."""
@@ -107,9 +88,20 @@ class _Held(Struct):
 class Replica(ReplicaReads):
     """One mesh's replica in one file. A single writer; readers open it read-only."""
 
-    def __init__(self, path: Path | str, *, mesh: str, read_only: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        mesh: str,
+        read_only: bool = False,
+        protocol: Protocol = PROTOCOL,
+    ) -> None:
         """Open or create; `Corrupt` if the file belongs to another mesh."""
         self.mesh = mesh
+        self.protocol = protocol
+        self.tables = {
+            family.name: LaneTable(family) for family in protocol.families if not family.is_control
+        }
         target = f"file:{path}?mode=ro" if read_only else str(path)
         self._db = sqlite3.connect(
             target, uri=read_only, isolation_level=None, check_same_thread=False
@@ -123,6 +115,7 @@ class Replica(ReplicaReads):
             self._db.execute("begin immediate")
             self._claim_file()
             self._db.execute("commit")
+            self._db.executescript("".join(table.schema for table in self.tables.values()))
         self.tree = replica_tree.Tree(self._db)
         """The Merkle tree over the records: what seals are compared with."""
         self._load()
@@ -131,24 +124,31 @@ class Replica(ReplicaReads):
 
     def _load(self) -> None:
         """Go on from what is in the file."""
-        self._lanes: dict[tuple[str, str], _Held] = {}
-        self._dirty: list[tuple[tuple[str, str], _Held]] = []
-        self._pending: list[tuple[int, int, str, str, tuple[str, str] | None, bytes]] = []
-        self._next_row = self._scalar("select coalesce(max(id), 0) from lanes") + 1
+        self._lanes: dict[LaneKey, _Held] = {}
+        self._dirty: list[tuple[LaneKey, _Held]] = []
+        self._pending: list[tuple[int, int, str, str, LaneKey | None, bytes]] = []
+        self._next_row = 1 + max(
+            self._scalar(f"select coalesce(max(id), 0) from {table.name}")  # noqa: S608 - a name of our own
+            for table in self.tables.values()
+        )
         self._cursor = self._load_cursor()
 
     def _claim_file(self) -> None:
+        """Families whose columns changed cannot go on with what an older version wrote."""
         known = dict(self._db.execute("select name, value from meta").fetchall())
+        schema = {"schema": str(SCHEMA_VERSION)}
+        schema |= {table.name: digest(table.schema.encode()) for table in self.tables.values()}
         if not known:
-            rows = [("mesh", self.mesh), ("schema", str(SCHEMA_VERSION))]
-            self._db.executemany("insert into meta values (?, ?)", rows)
-            return
-        if known.get("mesh") != self.mesh or known.get("schema") != str(SCHEMA_VERSION):
+            self._db.execute("insert into meta values ('mesh', ?)", (self.mesh,))
+        elif known.get("mesh") != self.mesh or any(
+            known.get(name, value) != value for name, value in schema.items()
+        ):
             raise Corrupt(
                 f"the replica holds mesh {known.get('mesh')} in schema {known.get('schema')},"
-                f" not {self.mesh} in {SCHEMA_VERSION}",
+                f" not {self.mesh} as this version writes it ({SCHEMA_VERSION})",
                 hint="move the file away; the replica is rebuilt from the log",
             )
+        self._db.executemany("insert or replace into meta values (?, ?)", schema.items())
 
     def _scalar(self, sql: str, *args: object) -> int:
         row = self._db.execute(sql, args).fetchone()
@@ -170,7 +170,8 @@ class Replica(ReplicaReads):
         """Forget everything and be a replica of these kinds; in one transaction."""
         self._db.execute("begin immediate")
         try:
-            for table in (*_TABLES, *replica_tree.TABLES):
+            lanes = (table.name for table in self.tables.values())
+            for table in (*_TABLES, *lanes, *replica_tree.TABLES):
                 self._db.execute(f"delete from {table}")  # noqa: S608 - names of our own
             self._db.execute("delete from meta where name = 'leaves'")
             self._db.execute("insert or replace into meta values ('reads', ?)", (" ".join(reads),))
@@ -188,25 +189,26 @@ class Replica(ReplicaReads):
         """The last record that is in the file."""
         return self._cursor
 
-    def lane(self, key: tuple[str, str]) -> Lane:
+    def lane(self, key: LaneKey) -> Lane:
         """A lane as of the last record that was noted."""
         return self._hold(key).lane
 
-    def _hold(self, key: tuple[str, str]) -> _Held:
+    def job_lane(self, kind: str, job: str) -> JobLane:
+        """A job's lane as of the last record that was noted."""
+        return cast("JobLane", self.lane(LaneKey(JOBS.name, kind, job)))
+
+    def _hold(self, key: LaneKey) -> _Held:
         held = self._lanes.get(key)
         if held is None:
-            row = self._db.execute(
-                "select id, body, calls, called_ms, first_seq from lanes"
-                " where kind = ? and job = ?",
-                key,
-            ).fetchone()
+            table = self.tables[key.family]
+            row = self._db.execute(table.find, (key.name, key.kind)).fetchone()
             if row is None:
-                held = _Held(0, EMPTY, 0, 0, 0, None)
+                held = _Held(0, self.protocol.empty(key), table)
             else:
-                lane = decode_lane(row[1])
-                state = lane.job.state if lane.job is not None else None
-                held = _Held(row[0], lane, row[2], row[3], row[4], state)
-                held.named, held.evictions = _needs(lane), _evictions(lane)
+                lane = table.decode(row[1])
+                held = _Held(row[0], lane, table, row[2], table.state_of(lane))
+                held.named, gone = table.blobs(lane)
+                held.evictions = len(gone)
             self._lanes[key] = held
         return held
 
@@ -214,14 +216,10 @@ class Replica(ReplicaReads):
         self,
         record: Record,
         verdict: Reason,
-        key: tuple[str, str] | None = None,
+        key: LaneKey | None = None,
         lane: Lane | None = None,
-        recall_after_ms: int = 0,
     ) -> None:
-        """Add one judged record; nothing reaches the file before `flush`.
-
-        `recall_after_ms` is the rule for how long a call may stay unanswered.
-        """
+        """Add one judged record; nothing reaches the file before `flush`."""
         self._pending.append(
             (record.seq, record.stamp_ns, record.subject, verdict.value, key, record.payload)
         )
@@ -229,12 +227,8 @@ class Replica(ReplicaReads):
             return
         held = self._hold(key)
         held.lane = lane
-        held.recall_after_ms = recall_after_ms
         if held.first_seq == 0:
             held.first_seq = record.seq
-        if ".call." in record.subject and verdict.is_accepted:
-            held.calls += 1
-            held.called_ms = record.commit_ms
         if not held.dirty:
             held.dirty = True
             self._dirty.append((key, held))
@@ -263,55 +257,52 @@ class Replica(ReplicaReads):
         self._forget()
 
     def _write_lanes(self) -> None:
-        fresh, known = [], []
-        moved: Counter[State] = Counter()
+        fresh: dict[str, list[Row]] = {}
+        known: dict[str, list[Row]] = {}
+        moved: Counter[tuple[str, str]] = Counter()
         for key, held in self._dirty:
             held.dirty = False
-            state = held.lane.job.state if held.lane.job is not None else None
-            if state is not held.counted_as:
+            table = held.table
+            state = table.state_of(held.lane)
+            if state != held.counted_as:
                 if held.counted_as is not None:
-                    moved[held.counted_as] -= 1
+                    moved[key.family, held.counted_as] -= 1
                 if state is not None:
-                    moved[state] += 1
+                    moved[key.family, state] += 1
                 held.counted_as = state
-            columns = _columns(held)
+            values = table.values(held.lane)
             if held.row == 0:
                 held.row = self._next_row
                 self._next_row += 1
-                fresh.append((held.row, *key, *columns))
+                row = (held.row, key.kind, key.name, held.first_seq, *values)
+                fresh.setdefault(key.family, []).append(row)
             else:
-                known.append((*columns, held.row))
-        self._write_needs()
+                known.setdefault(key.family, []).append((*values, held.row))
+            self._write_needs(held)
         self._dirty.clear()
+        for family, rows in fresh.items():
+            self._db.executemany(self.tables[family].insert, rows)
+        for family, rows in known.items():
+            self._db.executemany(self.tables[family].update, rows)
         self._db.executemany(
-            "insert into lanes (id, kind, job, state, urgency, due_ms, recall_ms, failed_seq,"
-            " calls, called_ms, first_seq, kept_ms, body)"
-            " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            fresh,
-        )
-        self._db.executemany(
-            "update lanes set state = ?, urgency = ?, due_ms = ?, recall_ms = ?, failed_seq = ?,"
-            " calls = ?, called_ms = ?, first_seq = ?, kept_ms = ?, body = ? where id = ?",
-            known,
-        )
-        self._db.executemany(
-            "insert into tallies values (?, ?)"
-            " on conflict (state) do update set jobs = jobs + excluded.jobs",
-            [(state.value, change) for state, change in moved.items()],
+            "insert into tallies values (?, ?, ?)"
+            " on conflict (family, state) do update set lanes = lanes + excluded.lanes",
+            [(*which, change) for which, change in moved.items()],
         )
 
-    def _write_needs(self) -> None:
-        """Which lanes need which bytes; most lanes name none."""
-        for _, held in self._dirty:
-            job, needs, evictions = held.lane.job, _needs(held.lane), _evictions(held.lane)
-            if needs != held.named:
-                self._db.execute("delete from named where lane = ?", (held.row,))
-                rows = [(digest_, held.row) for digest_ in needs]
-                self._db.executemany("insert into named values (?, ?)", rows)
-            if job is not None and evictions > held.evictions:
-                gone = [(which, job.hlc[0]) for which in job.evicted[held.evictions :]]
-                self._db.executemany("insert or replace into evicted values (?, ?)", gone)
-            held.named, held.evictions = needs, evictions
+    def _write_needs(self, held: _Held) -> None:
+        """Which bytes a lane needs; most name none."""
+        needs, gone = held.table.blobs(held.lane)
+        if needs != held.named:
+            self._db.execute("delete from named where lane = ?", (held.row,))
+            self._db.executemany(
+                "insert into named values (?, ?)", [(one, held.row) for one in needs]
+            )
+        if len(gone) > held.evictions:
+            at_ms = held.lane.state.hlc[0]
+            rows = [(one, at_ms) for one in gone[held.evictions :]]
+            self._db.executemany("insert or replace into evicted values (?, ?)", rows)
+        held.named, held.evictions = needs, len(gone)
 
     def settle_eviction(self, digest_: str) -> None:
         """Forget an eviction whose bytes are gone, or needed after all."""
@@ -321,7 +312,7 @@ class Replica(ReplicaReads):
         """Keep memory bounded: ended lanes leave first, then the oldest."""
         if len(self._lanes) <= LANES_IN_MEMORY:
             return
-        for key in [k for k, held in self._lanes.items() if _is_ended(held.lane)]:
+        for key in [k for k, held in self._lanes.items() if held.table.is_over(held.lane)]:
             del self._lanes[key]
         while len(self._lanes) > LANES_IN_MEMORY:
             del self._lanes[next(iter(self._lanes))]
@@ -331,44 +322,3 @@ class Replica(ReplicaReads):
         self._cursor = self._load_cursor()
         self.tree.see(self._cursor.seq)
         return self._cursor
-
-
-def _needs(lane: Lane) -> tuple[str, ...]:
-    job = lane.job
-    return tuple(dict.fromkeys((*job.reads, *job.stored))) if job is not None else ()
-
-
-def _evictions(lane: Lane) -> int:
-    return len(lane.job.evicted) if lane.job is not None else 0
-
-
-def _is_ended(lane: Lane) -> bool:
-    return lane.job is not None and lane.job.state in TERMINAL
-
-
-def _columns(held: _Held) -> tuple[object, ...]:
-    job = held.lane.job
-    body = _encoder.encode(held.lane)
-    if job is None:
-        return None, None, None, None, None, held.calls, held.called_ms, held.first_seq, None, body
-    due_ms: int | None = None
-    if job.state in HELD:
-        due_ms = job.deadline_ms
-    elif job.state in OPEN:
-        due_ms = job.start_by_ms
-    recall_ms: int | None = None
-    if job.state is State.PENDING:
-        recall_ms = job.recall_ms(held.calls, held.called_ms, held.recall_after_ms)
-    failed_seq = job.ended_seq if job.state.value in WITHOUT_RESULT else None
-    return (
-        job.state.value,
-        job.urgency,
-        due_ms,
-        recall_ms,
-        failed_seq,
-        held.calls,
-        held.called_ms,
-        held.first_seq,
-        job.ended_ms if job.stored else None,
-        body,
-    )

@@ -12,15 +12,20 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from antiphon.core.jobs import Job, State
-from antiphon.core.lanes import Lane
+from antiphon.core import subjects
+from antiphon.core.branches import LaneKey
+from antiphon.core.families.jobs import JOBS
+from antiphon.core.families.jobs.columns import WITHOUT_RESULT
+from antiphon.core.families.jobs.state import Job, JobLane, State
+from antiphon.core.family import Lane
+from antiphon.core.protocol import Protocol
 from antiphon.core.reasons import Reason
 from antiphon.ports import Record
+from antiphon.runtime.replica_table import LaneTable
 
 _HEAD_BYTES: Final = 2048
-WITHOUT_RESULT: Final = frozenset({State.FAILED.value, State.ABORTED.value})
 
-decode_lane = msgspec.msgpack.Decoder(Lane).decode
+_decode = msgspec.msgpack.Decoder(JobLane).decode
 
 
 class StoredRecord(Struct, frozen=True):
@@ -34,6 +39,9 @@ class ReplicaReads:
     """The reading half of a replica."""
 
     _db: sqlite3.Connection
+    mesh: str
+    protocol: Protocol
+    tables: dict[str, LaneTable]
 
     @property
     def reads(self) -> tuple[str, ...] | None:
@@ -42,11 +50,12 @@ class ReplicaReads:
         return None if row is None else tuple(row[0].split())
 
     def control_records(self) -> Iterator[Record]:
-        """Every record outside the lanes, oldest first."""
+        """Every control record, oldest first."""
         rows = self._db.execute(
             "select seq, stamp_ns, subject, payload from records where lane is null order by seq"
         )
-        return (Record(*row) for row in rows)
+        pattern = subjects.all_control(self.mesh)
+        return (Record(*row) for row in rows if subjects.matches(pattern, row[2]))
 
     def record(self, seq: int) -> StoredRecord | None:
         """One record, or None."""
@@ -67,13 +76,12 @@ class ReplicaReads:
                 return
             yield stamp_ns // 1_000_000, subject, Reason(verdict), size, head
 
-    def newest_on(self, subject: str, *, verdict: Reason | None = None) -> StoredRecord | None:
-        """The newest record on a subject outside the lanes, of any verdict or of this one."""
+    def newest_of(self, key: LaneKey, *, verdict: Reason | None = None) -> StoredRecord | None:
+        """The newest record of a lane, of any verdict or of this one."""
         row = self._db.execute(
             "select seq, stamp_ns, subject, payload, verdict from records"
-            " where lane is null and subject = ? and (? is null or verdict = ?)"
-            " order by seq desc limit 1",
-            (subject, verdict, verdict),
+            " where lane = ? and (? is null or verdict = ?) order by seq desc limit 1",
+            (self._row_of(key), verdict, verdict),
         ).fetchone()
         return StoredRecord(Record(*row[:4]), Reason(row[4])) if row else None
 
@@ -84,26 +92,48 @@ class ReplicaReads:
         ).fetchone()
         return int(row[0]) if row else 0
 
-    def lane_records(self, kind: str, job: str) -> list[StoredRecord]:
+    def lane_records(self, key: LaneKey) -> list[StoredRecord]:
         """A lane's records with their verdicts, oldest first."""
         rows = self._db.execute(
             "select seq, stamp_ns, subject, payload, verdict from records"
-            " where lane = (select id from lanes where kind = ? and job = ?) order by seq",
-            (kind, job),
+            " where lane = ? order by seq",
+            (self._row_of(key),),
         )
         return [StoredRecord(Record(*row[:4]), Reason(row[4])) for row in rows]
+
+    def job_records(self, kind: str, job: str) -> list[StoredRecord]:
+        """The same of a job's lane."""
+        return self.lane_records(LaneKey(JOBS.name, kind, job))
+
+    def _row_of(self, key: LaneKey) -> int:
+        """The row of a lane; 0 if there is none, which no lane has."""
+        row = self._db.execute(self.tables[key.family].find, (key.name, key.kind)).fetchone()
+        return int(row[0]) if row else 0
+
+    def find_lanes(self, prefix: str, *, limit: int = 16) -> list[tuple[LaneKey, Lane]]:
+        """Lanes of any family whose names begin with these letters."""
+        found: list[tuple[LaneKey, Lane]] = []
+        for family, table in self.tables.items():
+            rows = self._db.execute(
+                f"select kind, name, body from {table.name}"  # noqa: S608 - a name of our own
+                " where name >= ? and name < ? and name != '' limit ?",
+                (prefix, prefix + "\uffff", limit - len(found)),
+            )
+            found += [(LaneKey(family, row[0], row[1]), table.decode(row[2])) for row in rows]
+        return found
 
     def job(self, kind: str, job: str) -> Job | None:
         """What is the state of this job (M20)."""
         row = self._db.execute(
-            "select body from lanes where kind = ? and job = ?", (kind, job)
+            "select body from lanes_jobs where name = ? and kind = ?", (job, kind)
         ).fetchone()
-        return decode_lane(row[0]).job if row else None
+        return _decode(row[0]).job if row else None
 
     def find(self, prefix: str, *, limit: int = 16) -> list[Job]:
         """Jobs whose id begins with these hex digits."""
         rows = self._db.execute(
-            "select body from lanes where job >= ? and job < ? and state is not null limit ?",
+            "select body from lanes_jobs"
+            " where name >= ? and name < ? and state is not null limit ?",
             (prefix, prefix + "g", limit),
         )
         return _jobs(rows)
@@ -111,7 +141,7 @@ class ReplicaReads:
     def pending(self, kind: str, *, limit: int = 1000) -> list[Job]:
         """Pending jobs of a kind, or below it, oldest first (M20)."""
         rows = self._db.execute(
-            "select body from lanes where due_ms is not null and state = 'pending'"
+            "select body from lanes_jobs where due_ms is not null and state = 'pending'"
             " and (kind = ? or (kind > ? and kind < ?)) order by first_seq limit ?",
             (kind, kind + ".", kind + "/", limit),
         )
@@ -120,7 +150,7 @@ class ReplicaReads:
     def overdue(self, now_ms: int, *, limit: int = 100) -> list[Job]:
         """Jobs past their deadline, or past the time to start, longest overdue first (M20)."""
         rows = self._db.execute(
-            "select body from lanes where due_ms is not null and due_ms < ?"
+            "select body from lanes_jobs where due_ms is not null and due_ms < ?"
             " order by due_ms limit ?",
             (now_ms, limit),
         )
@@ -129,7 +159,7 @@ class ReplicaReads:
     def unanswered(self, now_ms: int, *, limit: int = 100) -> list[Job]:
         """Pending jobs that should be called again, longest waiting first."""
         rows = self._db.execute(
-            "select body from lanes where recall_ms is not null and recall_ms < ?"
+            "select body from lanes_jobs where recall_ms is not null and recall_ms < ?"
             " order by recall_ms limit ?",
             (now_ms, limit),
         )
@@ -138,7 +168,7 @@ class ReplicaReads:
     def kept_before(self, ended_ms: int, *, limit: int) -> list[Job]:
         """Jobs that ended before this and whose outputs are still kept, longest ago first."""
         rows = self._db.execute(
-            "select body from lanes where kept_ms is not null and kept_ms < ?"
+            "select body from lanes_jobs where kept_ms is not null and kept_ms < ?"
             " order by kept_ms limit ?",
             (ended_ms, limit),
         )
@@ -160,7 +190,7 @@ class ReplicaReads:
         """Jobs, newest first, filtered by state and kind prefix."""
         wanted = [state.value for state in states]
         clauses, args = ["state is not null"], list[object]()
-        if wanted and set(wanted) <= WITHOUT_RESULT:
+        if wanted and set(wanted) <= {state.value for state in WITHOUT_RESULT}:
             clauses.append("failed_seq is not null")
         if wanted:
             clauses.append(f"state in ({','.join('?' * len(wanted))})")
@@ -169,17 +199,19 @@ class ReplicaReads:
             clauses.append("(kind = ? or (kind > ? and kind < ?))")
             args += [kind, kind + ".", kind + "/"]
         rows = self._db.execute(
-            f"select body from lanes where {' and '.join(clauses)} order by id desc limit ?",  # noqa: S608 - only placeholders are joined
+            f"select body from lanes_jobs where {' and '.join(clauses)} order by id desc limit ?",  # noqa: S608 - only placeholders are joined
             (*args, limit),
         )
         return _jobs(rows)
 
     def counts(self) -> dict[str, int]:
         """How many jobs are in each state that has any."""
-        rows = self._db.execute("select state, jobs from tallies where jobs > 0")
+        rows = self._db.execute(
+            "select state, lanes from tallies where family = 'jobs' and lanes > 0"
+        )
         return dict(rows.fetchall())
 
 
 def _jobs(rows: Iterable[tuple[bytes]]) -> list[Job]:
-    found = (decode_lane(row[0]).job for row in rows)
+    found = (_decode(row[0]).job for row in rows)
     return [job for job in found if job is not None]

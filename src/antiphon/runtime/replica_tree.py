@@ -17,8 +17,9 @@ from math import inf
 from typing import Final
 
 from antiphon.core import merkle
+from antiphon.core.families.seals.state import leaf_of
+from antiphon.core.family import Mark
 from antiphon.core.merkle import Frontier
-from antiphon.core.seals import Mark, leaf_of
 from antiphon.errors import Corrupt, Unavailable
 from antiphon.ports import NANOSECONDS_PER_MS
 

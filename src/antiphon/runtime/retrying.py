@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from antiphon.core import retries
+from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.errors import Rejected
 from antiphon.runtime import client
 
 if TYPE_CHECKING:
-    from antiphon.core import ops
     from antiphon.runtime.client import Called
-    from antiphon.runtime.lane_reading import LaneView
+    from antiphon.runtime.lane_reading import JobView
     from antiphon.runtime.peer import Peer
 
 LONGEST_CHAIN: Final = 256
@@ -45,7 +45,7 @@ async def retry(peer: Peer, kind: str, job: str) -> Called:
     raise Rejected(f"job {job[:8]} was retried {LONGEST_CHAIN} times", reason="retried")
 
 
-async def links_of(peer: Peer, view: LaneView) -> Links:
+async def links_of(peer: Peer, view: JobView) -> Links:
     """Both links of a job whose lane was read; the one ahead is looked up on the log."""
     body, job = view.called_with, view.lane.job
     if body is None or job is None:
@@ -55,7 +55,7 @@ async def links_of(peer: Peer, view: LaneView) -> Links:
     return Links(retry_of=body.retry_of, retried_as=ahead if is_there else None)
 
 
-def _retryable(view: LaneView, kind: str, job_id: str) -> ops.ScheduleBody:
+def _retryable(view: JobView, kind: str, job_id: str) -> ScheduleBody:
     job, body = view.lane.job, view.called_with
     if job is None or body is None:
         raise Rejected(f"there is no job {job_id[:8]} of kind {kind}", reason="no_job")

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from antiphon.core import lanes
+from antiphon.core.families.jobs.state import Job
+from antiphon.core.families.jobs.table import standing
 from antiphon.core.wallet import acts_for
 
 if TYPE_CHECKING:
-    from antiphon.core.jobs import Job
     from antiphon.runtime.node import FullNode
 
 
@@ -27,7 +27,7 @@ class Roster:
         """The state of one job, or None if there is no such job."""
         node = self._node
         found = node.replica.job(kind, job)
-        return lanes.effective(node.peer.control, found, node.applied + 1)
+        return standing(node.peer.control, found, node.applied + 1)
 
     def claimable(self, kind: str, *, by: str, limit: int = 100) -> list[Job]:
         """Pending jobs of this kind, or below it, that `by` could claim now, oldest first."""

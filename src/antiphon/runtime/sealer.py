@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from antiphon.core import ops, subjects
+from antiphon.core import subjects
+from antiphon.core.families.seals.ops import MeshSeal, SealBody
+from antiphon.core.family import Mark
+from antiphon.core.reasons import Reason
 from antiphon.errors import AntiphonError, Conflict
 
 if TYPE_CHECKING:
-    from antiphon.core.seals import Mark
     from antiphon.runtime.node import FullNode
 
 CALM_S: Final = 0.5
@@ -65,14 +67,15 @@ class Sealer:
         mark = self._whole_mark(upto)
         if mark is None:
             return False
-        body = ops.SealBody(upto=upto, size=mark.size, root=mark.root)
+        body = SealBody(upto=upto, size=mark.size, root=mark.root)
         try:
-            draft = node.peer.draft(ops.MeshSeal, body, prev=node.seals.tail)
+            draft = node.peer.draft(MeshSeal, body, prev=node.seals.tail)
             seq = await node.peer.commit(draft)
         except Conflict:
             return False
         await node.reached(seq)
-        return node.seals.seq == seq
+        stored = node.replica.record(seq)
+        return stored is not None and stored.verdict is Reason.OK
 
     def _whole_mark(self, upto: int) -> Mark | None:
         """What is to be sealed; None if this machine's own records are damaged."""
@@ -94,7 +97,8 @@ class Sealer:
 
     def _pause_s(self) -> float:
         """What is left of the bar since the last seal, whoever made it."""
-        since_ms = self.node.peer.wall.now_ms() - self.node.seals.commit_ms
+        last = self.node.seals.state
+        since_ms = self.node.peer.wall.now_ms() - (last.commit_ms if last is not None else 0)
         return min(self.bar_s, max(0.0, self.bar_s - since_ms / 1000))
 
     async def _calm(self) -> None:

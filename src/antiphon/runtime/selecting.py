@@ -15,9 +15,11 @@ import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from antiphon.core import ops, selection, subjects
-from antiphon.core.jobs import State
-from antiphon.core.subjects import queue_name
+from antiphon.core import selection
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.ops import JobOffer, JobSchedule
+from antiphon.core.families.jobs.state import State
+from antiphon.core.families.jobs.subjects import queue_name
 from antiphon.errors import AntiphonError, EngineDenied, Unavailable
 from antiphon.runtime.calls import Touched, need_of, particular, touched
 from antiphon.runtime.company import Company, Traits
@@ -64,7 +66,7 @@ async def rendezvous(
 ) -> AsyncIterator[Rendezvous]:
     """The rendezvous of one kind and class; the company must be listening."""
     drawn = Rendezvous(company, loan_s=loan_s)
-    calls = subjects.calls_of(company.peer.mesh, urgency, company.kind, below=False)
+    calls = job_subjects.calls_of(company.peer.mesh, urgency, company.kind, below=False)
     try:
         async with beside(drawn.follow(calls, touched_lately), drawn.look_again()):
             yield drawn
@@ -99,8 +101,8 @@ class _Selected:
         self.ready = asyncio.Event()
         self._peer = peer
         self._traits = traits
-        self._by_class = [SwitchedQueue() for _ in subjects.CLASSES]
-        self._pointed = [SwitchedQueue() for _ in subjects.CLASSES]
+        self._by_class = [SwitchedQueue() for _ in job_subjects.CLASSES]
+        self._pointed = [SwitchedQueue() for _ in job_subjects.CLASSES]
         self._method: Method = "queue"
         self._has_changed = asyncio.Event()
 
@@ -157,7 +159,7 @@ class _Selected:
         for urgency, switched in enumerate(self._pointed):
             switched.use(DrawnQueue(pointers, urgency))
         for urgency, switched in enumerate(self._by_class):
-            calls = subjects.calls_of(self._peer.mesh, urgency, self.kind, below=False)
+            calls = job_subjects.calls_of(self._peer.mesh, urgency, self.kind, below=False)
             name = queue_name(self.kind, urgency)
             shared = await stack.enter_async_context(self._peer.log.work(calls, name=name))
             switched.use(SiftedQueue(shared, company, pointers if has_labels else None))
@@ -303,7 +305,7 @@ class SiftedQueue:
         while True:
             delivery = await self._shared.next()
             op = self._peer.open(delivery.record).op
-            if not isinstance(op, ops.JobSchedule | ops.JobOffer) or self._is_plain(delivery, op):
+            if not isinstance(op, JobSchedule | JobOffer) or self._is_plain(delivery, op):
                 return delivery
             self._in_hand += 1
             try:
@@ -312,7 +314,7 @@ class SiftedQueue:
             finally:
                 self._in_hand -= 1
 
-    async def _is_passed_on(self, delivery: Delivery, op: ops.JobSchedule | ops.JobOffer) -> bool:
+    async def _is_passed_on(self, delivery: Delivery, op: JobSchedule | JobOffer) -> bool:
         try:
             is_particular = await self._is_particular(delivery, op)
         except asyncio.CancelledError:
@@ -324,9 +326,9 @@ class SiftedQueue:
             await self._pass_on(delivery)
         return is_particular
 
-    def _is_plain(self, delivery: Delivery, op: ops.JobSchedule | ops.JobOffer) -> bool:
+    def _is_plain(self, delivery: Delivery, op: JobSchedule | JobOffer) -> bool:
         job = delivery.record.subject[-64:]
-        if isinstance(op, ops.JobOffer):
+        if isinstance(op, JobOffer):
             return job in self._plain
         if op.body.requires or op.prev != 0:
             return False
@@ -335,9 +337,9 @@ class SiftedQueue:
         self._plain[job] = None
         return True
 
-    async def _is_particular(self, delivery: Delivery, op: ops.JobSchedule | ops.JobOffer) -> bool:
+    async def _is_particular(self, delivery: Delivery, op: JobSchedule | JobOffer) -> bool:
         """Whether the job is pending, and requires labels."""
-        if isinstance(op, ops.JobSchedule) and op.prev == 0 and delivery.deliveries == 1:
+        if isinstance(op, JobSchedule) and op.prev == 0 and delivery.deliveries == 1:
             return True
         view = await self._peer.read_lane(self._company.kind, delivery.record.subject[-64:])
         need, job = need_of(view), view.lane.job

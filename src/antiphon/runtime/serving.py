@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from antiphon.core import clock, endings, ops, proof
+from antiphon.core import clock, endings, proof
+from antiphon.core.families.jobs.ops import JobComplete, JobOp, JobYield, ScheduleBody, YieldBody
+from antiphon.core.families.jobs.state import Job
 from antiphon.core.reasons import Reason
 from antiphon.core.standoff import standoff_s
 from antiphon.errors import EngineDenied, LostRace, Unavailable
@@ -18,7 +20,6 @@ from antiphon.runtime.live import Broadcast
 from antiphon.runtime.tenure import Tenure, TenureLost
 
 if TYPE_CHECKING:
-    from antiphon.core.jobs import Job
     from antiphon.ports import Delivery
     from antiphon.runtime.executing import Executor, Ran
     from antiphon.runtime.peer import Peer
@@ -42,7 +43,7 @@ class Server:
         self.done = 0
         """Jobs of which the accepted end was read."""
 
-    async def serve(self, tenure: Tenure, body: ops.ScheduleBody, executor: Executor) -> None:
+    async def serve(self, tenure: Tenure, body: ScheduleBody, executor: Executor) -> None:
         """Run the job and write its end; settle its announcement, whatever happens."""
         job = tenure.job
         live = Broadcast(self.peer, job.kind, job.job, job.fence)
@@ -69,7 +70,7 @@ class Server:
             if tenure.is_out_of_time:
                 ran = failed_with(TimeoutError(f"took longer than {limit_s} s"))
             elif tenure.lost is None:
-                await self._write(tenure, ops.JobYield, endings.giving_back(tenure.held))
+                await self._write(tenure, JobYield, endings.giving_back(tenure.held))
                 return
             else:
                 # Somebody who cancels a job is no trouble of the worker's.
@@ -89,9 +90,7 @@ class Server:
         patience_s = max(tenure.lease_left_s, LATER_S if executor.goes_on else 0.0)
         await self._end(tenure, body, ran, until_s=self.peer.wall.boot_s() + patience_s)
 
-    async def _end(
-        self, tenure: Tenure, body: ops.ScheduleBody, ran: Ran, *, until_s: float
-    ) -> None:
+    async def _end(self, tenure: Tenure, body: ScheduleBody, ran: Ran, *, until_s: float) -> None:
         """Write how it ended, with the proof of it where that is the end of the job."""
         end = endings.after(
             tenure.held,
@@ -101,8 +100,8 @@ class Server:
             exit_code=ran.exit,
             chance=self._chance(),
         )
-        if isinstance(end, ops.YieldBody):
-            await self._write(tenure, ops.JobYield, end, until_s=until_s)
+        if isinstance(end, YieldBody):
+            await self._write(tenure, JobYield, end, until_s=until_s)
             return
         run = proving.Run(
             manifest=body.manifest,
@@ -113,12 +112,12 @@ class Server:
             environment=ran.environment,
         )
         complete = proving.prove(self.peer, end, run)
-        await self._write(tenure, ops.JobComplete, complete, until_s=until_s)
+        await self._write(tenure, JobComplete, complete, until_s=until_s)
 
     async def _write(
         self,
         tenure: Tenure,
-        kind: type[ops.JobOp],
+        kind: type[JobOp],
         end: endings.Ending,
         *,
         until_s: float = 0.0,
@@ -144,7 +143,7 @@ class Server:
             self.stay_away(tenure.delivery, tenure.job, Reason.NOT_YET)
 
     async def _written(
-        self, tenure: Tenure, kind: type[ops.JobOp], end: endings.Ending, until_s: float
+        self, tenure: Tenure, kind: type[JobOp], end: endings.Ending, until_s: float
     ) -> Reason:
         attempt = 0
         while True:
@@ -176,9 +175,11 @@ class Server:
         return self.peer.entropy.random()
 
 
-def _tell_refusal(tenure: Tenure, kind: type[ops.JobOp], verdict: Reason) -> None:
+def _tell_refusal(tenure: Tenure, kind: type[JobOp], verdict: Reason) -> None:
     fields = _standstill(tenure)
-    log.warning("end_refused", job=tenure.job.job, op=kind.TYPE, verdict=verdict.value, **fields)
+    log.warning(
+        "end_refused", job=tenure.job.job, op=kind.type_name(), verdict=verdict.value, **fields
+    )
 
 
 def _standstill(tenure: Tenure) -> dict[str, str]:

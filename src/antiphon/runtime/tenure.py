@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import structs
 
-from antiphon.core import ops, subjects
-from antiphon.core.jobs import HELD, Job
-from antiphon.core.lanes import Lane
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.ops import ClaimBody, JobClaim, JobOp
+from antiphon.core.families.jobs.state import HELD, Job, JobLane
 from antiphon.core.reasons import Reason
 from antiphon.errors import AntiphonError, LostRace, Unavailable
 
@@ -54,7 +54,7 @@ class Tenure:
         self,
         peer: Peer,
         delivery: Delivery,
-        lane: Lane,
+        lane: JobLane,
         job: Job,
         *,
         claimed_boot_s: float,
@@ -177,7 +177,7 @@ class Tenure:
 
     async def _follow(self) -> None:
         """Watch the job's own subject, so that a cancellation does not wait for a renewal."""
-        subject = subjects.job(self.peer.mesh, self.job.kind, self.job.job)
+        subject = job_subjects.job(self.peer.mesh, self.job.kind, self.job.job)
         try:
             async with self.peer.log.follow(self.lane.job_tail, subject=subject) as batches:
                 async for batch in batches:
@@ -203,11 +203,9 @@ class Tenure:
             return
         lease_ms = min(self._lease_ms * LEASE_GROWTH, self.job.lease_ms_max)
         sent_boot_s = self.peer.wall.boot_s()
-        body = ops.ClaimBody(
-            kind=self.job.kind, job=self.job.job, lease_ms=lease_ms, fence=self.fence
-        )
+        body = ClaimBody(kind=self.job.kind, job=self.job.job, lease_ms=lease_ms, fence=self.fence)
         try:
-            verdict = await self.write(ops.JobClaim, body)
+            verdict = await self.write(JobClaim, body)
         except TenureLost as lost:
             self._lose(lost)
             return
@@ -225,7 +223,7 @@ class Tenure:
 
     # --- writing ------------------------------------------------------------------------------
 
-    async def write(self, kind: type[ops.JobOp], body: Struct) -> Reason:
+    async def write(self, kind: type[JobOp], body: Struct) -> Reason:
         """Commit one op of this tenure and read back the verdict that the log gives it.
 
         Raises `TenureLost` when the lane shows that the lease has passed to someone else, and
@@ -249,18 +247,18 @@ class Tenure:
         entry = await self.peer.fetch_entry(seq, newest_on=subject)
         await self.peer.confirm(seq)
         outcome = await self.peer.judge(entry, self.lane)
-        self._move(outcome.lane)
+        self._move(cast("JobLane", outcome.lane))
         return outcome.verdict
 
-    async def _reread(self, kind: type[ops.JobOp], body: Struct) -> None:
+    async def _reread(self, kind: type[JobOp], body: Struct) -> None:
         """Someone wrote on the lane: find out whether the lease is still ours."""
         view = await self.peer.read_lane(self.job.kind, self.job.job)
         self._move(view.lane)
         if not self._is_ours():
             verdict = self.peer.foresee(kind, body, view.lane, prev=view.lane.job_tail)
-            raise TenureLost(f"{kind.TYPE} came too late: {verdict.in_words}", verdict)
+            raise TenureLost(f"{kind.type_name()} came too late: {verdict.in_words}", verdict)
 
-    def _move(self, lane: Lane) -> None:
+    def _move(self, lane: JobLane) -> None:
         self.lane = lane
         if lane.job is not None:
             self.job = lane.job

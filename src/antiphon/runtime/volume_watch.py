@@ -50,7 +50,8 @@ class VolumeWatch:
         author = entry.op.author if entry.op is not None else ""
         at_ms = entry.commit_ms
         accepted = applied.verdict.is_accepted
-        self.volumes.note(at_ms, entry.subject, author, size, is_accepted=accepted)
+        kind = entry.place.key.kind if entry.place is not None else ""
+        self.volumes.note(at_ms, kind, author, size, is_accepted=accepted)
         if at_ms - self._looked_ms >= LOOK_EVERY_MS:
             self._looked_ms = at_ms
             self._look(at_ms)
@@ -96,5 +97,7 @@ def lately(replica: ReplicaReads, now_ms: int) -> Volumes:
     for at_ms, subject, verdict, size, head in replica.newest(since_ns, limit=LOOKED_AT):
         found = _AUTHOR.match(head) if verdict not in ABOUT_BYTES else None
         author = found[1].decode() if found else ""
-        volumes.note(at_ms, subject, author, size, is_accepted=verdict.is_accepted)
+        lane = replica.protocol.lane_of(subject)
+        kind = lane.kind if lane is not None else ""
+        volumes.note(at_ms, kind, author, size, is_accepted=verdict.is_accepted)
     return volumes

@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from antiphon.core import signing
-from antiphon.core.bodies import Count, JobId
-from antiphon.core.ops import Did
+from antiphon.core.families.jobs.ops import JobId
+from antiphon.core.op import Count, Did
 from antiphon.core.selection import Labels, Weight
 from antiphon.core.subjects import MAX_KIND_LENGTH
 from antiphon.errors import AntiphonError

@@ -12,24 +12,27 @@ import asyncio
 from collections import Counter
 from contextlib import AsyncExitStack, suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import structlog
 from msgspec import Struct
 
-from antiphon.core import endings, lanes, ops, subjects
-from antiphon.core.jobs import HELD, Job, State
-from antiphon.core.lanes import Lane
+from antiphon.core import endings, subjects
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.ops import ClaimBody, JobClaim, JobOffer, JobSchedule, JobYield
+from antiphon.core.families.jobs.state import EMPTY, HELD, Job, JobLane, State
+from antiphon.core.families.jobs.subjects import queue_name as queue_name  # noqa: PLC0414 - also found here
+from antiphon.core.family import Needs
 from antiphon.core.pacing import Rate
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry
+from antiphon.core.reducer import judge
 from antiphon.core.standoff import JITTER_S, LONGEST_S
-from antiphon.core.subjects import queue_name as queue_name  # noqa: PLC0414 - also found here
 from antiphon.errors import AntiphonError, Conflict, EngineDenied, LostRace, Unavailable
 from antiphon.runtime.company import Traits
 from antiphon.runtime.crediting import Credits
 from antiphon.runtime.keeper import Keeper
-from antiphon.runtime.lane_reading import LaneView
+from antiphon.runtime.lane_reading import JobView
 from antiphon.runtime.peer import Peer
 from antiphon.runtime.selecting import selecting
 from antiphon.runtime.serving import Server
@@ -107,7 +110,7 @@ class Worker:
             )
             opened_of = Counter[str]()
             for kind, queue in opened:
-                level = opened_of[kind] % len(subjects.CLASSES)  # most urgent first, over again
+                level = opened_of[kind] % len(job_subjects.CLASSES)  # most urgent first, over again
                 opened_of[kind] += 1
                 self._credits.add(queue, kind, level=level)
                 pullers.append(tasks.create_task(self._pull(queue, kind)))
@@ -210,7 +213,7 @@ class Worker:
 
     async def _answer(self, delivery: Delivery, kind: str, loan_s: float) -> None:
         entry = self.peer.open(delivery.record)
-        if not isinstance(entry.op, ops.JobSchedule | ops.JobOffer):
+        if not isinstance(entry.op, JobSchedule | JobOffer):
             # Not an op, or not on its own subject: it announces nothing to anybody.
             delivery.ack()
             return
@@ -230,7 +233,7 @@ class Worker:
     ) -> None:
         """Claim the job and serve it, or settle the announcement."""
         lane = self._assumed_lane(delivery, entry)
-        body = entry.op.body if isinstance(entry.op, ops.JobSchedule) else None
+        body = entry.op.body if isinstance(entry.op, JobSchedule) else None
         for attempt in range(CLAIM_TRIES):
             if lane is None:
                 view = await self.peer.read_lane(kind, job_id, at_least=delivery.record.seq)
@@ -266,21 +269,23 @@ class Worker:
             return
         delivery.nak(self._jitter_s(LONGEST_S))
 
-    def _assumed_lane(self, delivery: Delivery, entry: Entry) -> Lane | None:
+    def _assumed_lane(self, delivery: Delivery, entry: Entry) -> JobLane | None:
         """The lane of a job that was just called for the first time: its schedule, alone.
 
         It only saves a read. The claim's compare-and-set against nothing shows whether the job's
         own subject was empty, and the lane is read back in full before anything runs.
         """
-        if delivery.deliveries != 1 or not isinstance(entry.op, ops.JobSchedule):
+        if delivery.deliveries != 1 or not isinstance(entry.op, JobSchedule):
             return None
-        outcome = lanes.apply(self.peer.control, lanes.EMPTY, entry)
+        outcome = judge(self.peer.control, EMPTY, entry)
         self.peer.merge(entry)
-        return outcome.lane if outcome.changed else None
+        if isinstance(outcome, Needs) or not outcome.changed:
+            return None
+        return cast("JobLane", outcome.lane)
 
     async def _claim(
-        self, delivery: Delivery, kind: str, job_id: str, lane: Lane
-    ) -> tuple[LaneView, float] | None:
+        self, delivery: Delivery, kind: str, job_id: str, lane: JobLane
+    ) -> tuple[JobView, float] | None:
         """Try to take the job: the lane as read back if the claim holds.
 
         None means that it does not, and that the delivery is settled. `LostRace` means that
@@ -294,12 +299,12 @@ class Worker:
             await self._let_go(job, lane)
             raise LostRace(f"an earlier tenure of job {job_id} was in the way")
         boot_s = self.peer.wall.boot_s()
-        body = ops.ClaimBody(kind=kind, job=job_id, lease_ms=job.lease_ms, begin=True)
-        verdict = self.peer.foresee(ops.JobClaim, body, lane, prev=lane.job_tail)
+        body = ClaimBody(kind=kind, job=job_id, lease_ms=job.lease_ms, begin=True)
+        verdict = self.peer.foresee(JobClaim, body, lane, prev=lane.job_tail)
         if verdict is not Reason.OK:
             self._server.stay_away(delivery, job, verdict)
             return None
-        draft = self.peer.draft(ops.JobClaim, body, prev=lane.job_tail)
+        draft = self.peer.draft(JobClaim, body, prev=lane.job_tail)
         try:
             seq = await self.peer.commit(draft)
         except Conflict:
@@ -317,14 +322,14 @@ class Worker:
         self._server.stay_away(delivery, mine or job, verdict)
         return None
 
-    async def _let_go(self, job: Job, lane: Lane) -> None:
+    async def _let_go(self, job: Job, lane: JobLane) -> None:
         """End a tenure of this key that nobody here serves: its process died, or lost its end.
 
         A claim would renew it, and two runs would carry one fence. It counts as an expiry would.
         """
         body = endings.lost(job)
         with suppress(Conflict):
-            await self.peer.commit(self.peer.draft(ops.JobYield, body, prev=lane.job_tail))
+            await self.peer.commit(self.peer.draft(JobYield, body, prev=lane.job_tail))
 
     # --- one tenure ---------------------------------------------------------------------------
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct
 
-from antiphon.core.bodies import Output
+from antiphon.core.families.jobs.state import Job
+from antiphon.core.outputs import Output
 from antiphon.errors import Corrupt, Misconfigured, Rejected
 from antiphon.runtime import client
 from antiphon.runtime.artifacts import OnProgress, check_file
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from antiphon.core.jobs import Job
     from antiphon.core.verify import Report
     from antiphon.sdk.handles import JobHandle
     from antiphon.sdk.mesh import Mesh

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from antiphon.core import ops, terms
+from antiphon.core import terms
+from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
+from antiphon.core.families.jobs.state import HELD, Job
 from antiphon.core.genealogy import Holder, bearers, is_reserved
 from antiphon.core.grants import token_of
 from antiphon.core.ids import short_node
-from antiphon.core.jobs import HELD, Job
 from antiphon.core.scope import admits, filter_of, kinds_of
 from antiphon.core.terms import RIGHTS, Terms, rights_of
 from antiphon.core.ucan import Verdict
@@ -99,7 +100,7 @@ async def grant(mesh: Mesh, to: str, wanted: Terms) -> Granted:
         ends_s = _covered_until(held, control, wanted)
     signed = [keyring.delegate(payload) for payload in payloads]
     for one in signed:
-        await write(mesh, ops.UcanDelegate, ops.DelegateBody(token=token_of(one.raw)))
+        await write(mesh, UcanDelegate, DelegateBody(token=token_of(one.raw)))
     cids = tuple(one.cid for one in signed)
     return Granted(
         node=node,
@@ -208,7 +209,7 @@ async def revoke(mesh: Mesh, *targets: str) -> Revoked:
     held_up: list[str] = []
     for cid in named:
         try:
-            await write(mesh, ops.UcanRevoke, ops.RevokeBody(cid=cid))
+            await write(mesh, UcanRevoke, RevokeBody(cid=cid))
         except Conflict:
             held_up.append(cid[-8:])
     if held_up:

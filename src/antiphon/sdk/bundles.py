@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from antiphon.core import ops, subjects, verify
+from antiphon.core import verify
+from antiphon.core.branches import LaneKey
+from antiphon.core.families.jobs import JOBS
+from antiphon.core.families.seals.ops import MeshSeal, SealBody
+from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.reasons import Reason
 from antiphon.core.verify import Bundle, Content, Report, Shown
 from antiphon.errors import Malformed, Outdated, Rejected, Unavailable
+from antiphon.runtime.node import SEAL_LANE
 from antiphon.runtime.peer import open_entry
 
 if TYPE_CHECKING:
@@ -39,8 +44,8 @@ class SealStanding(Struct, frozen=True, kw_only=True):
 async def seal_standing(mesh: Mesh) -> SealStanding:
     """How far the log is sealed, and whether a seal did not match."""
     async with mesh.replica() as replica:
-        found = _newest_seal(replica, mesh.peer.mesh)
-        refused = replica.newest_on(subjects.seal(mesh.peer.mesh), verdict=Reason.SEAL)
+        found = _newest_seal(replica)
+        refused = replica.newest_of(SEAL_LANE, verdict=Reason.SEAL)
     refused_seq = refused.record.seq if refused is not None else 0
     if found is None:
         return SealStanding(refused_seq=refused_seq)
@@ -67,7 +72,7 @@ async def export(
     while True:
         async with mesh.replica() as replica:
             _require_ended(replica, kind, job)
-            bundle = _assembled(replica, mesh.peer.mesh, kind, job)
+            bundle = assembled(replica, LaneKey(JOBS.name, kind, job))
         if bundle is not None:
             return verify.write(bundle)
         left_s = until - clock.time()
@@ -80,10 +85,10 @@ async def export(
         await asyncio.sleep(min(ROUND_S, left_s))
 
 
-def open_bundle(data: bytes, *, owner: str | None = None) -> Report:
+def open_bundle(data: bytes, *, owner: str | None = None, protocol: Protocol = PROTOCOL) -> Report:
     """Check a bundle offline: `Rejected` or `Malformed` with a sentence if it does not hold."""
     try:
-        return verify.check(verify.read(data), owner=owner)
+        return verify.check(protocol, verify.read(data), owner=owner)
     except Outdated as problem:
         raise Rejected(problem.message, reason="bundle", hint=problem.hint) from problem
 
@@ -98,32 +103,35 @@ def _require_ended(replica: Replica, kind: str, job: str) -> None:
         )
 
 
-def _newest_seal(replica: Replica, mesh: str) -> tuple[StoredRecord, ops.SealBody] | None:
-    stored = replica.newest_on(subjects.seal(mesh), verdict=Reason.OK)
+def _newest_seal(replica: Replica) -> tuple[StoredRecord, SealBody] | None:
+    stored = replica.newest_of(SEAL_LANE, verdict=Reason.OK)
     if stored is None:
         return None
-    op = open_entry(mesh, stored.record).op
-    return (stored, op.body) if isinstance(op, ops.MeshSeal) else None
+    op = _opened(replica, stored).op
+    return (stored, op.body) if isinstance(op, MeshSeal) else None
 
 
-def _assembled(replica: Replica, mesh: str, kind: str, job: str) -> Bundle | None:
-    """The bundle under the newest seal; None if that does not cover the job's end."""
-    found = _newest_seal(replica, mesh)
-    lane = replica.lane_records(kind, job)
-    ended = replica.job(kind, job)
-    if found is None or ended is None or found[1].upto < ended.ended_seq:
+def _opened(replica: Replica, stored: StoredRecord) -> Entry:
+    return open_entry(replica.protocol, replica.mesh, stored.record)
+
+
+def assembled(replica: Replica, key: LaneKey) -> Bundle | None:
+    """The bundle of a lane under the newest seal; None if that does not cover its last change."""
+    found = _newest_seal(replica)
+    lane = replica.lane_records(key)
+    newest = max((one.record.seq for one in lane if one.verdict is Reason.OK), default=0)
+    if found is None or not newest or found[1].upto < newest:
         return None
     seal, body = found
     lane = [stored for stored in lane if stored.record.seq <= body.upto]
-    entries = [open_entry(mesh, stored.record) for stored in lane]
-    coordinator = open_entry(mesh, seal.record)
-    wanted = verify.wanted_control([*entries, coordinator], mesh, kind)
-    everything = _control(replica, mesh, body.upto)
+    entries = [_opened(replica, stored) for stored in [*lane, seal]]
+    wanted = verify.wanted_control(entries, replica.mesh, key.kind)
+    everything = _control(replica, body.upto)
     few = [stored for stored in everything if stored.record.subject in wanted]
     for control in (few, everything):
-        bundle = _bundle(replica, (mesh, kind, job), [*control, *lane], seal, body)
+        bundle = _bundle(replica, key, [*control, *lane], seal, body)
         try:
-            verify.check(bundle)
+            verify.check(replica.protocol, bundle)
         except (Rejected, Malformed):
             if control is everything:
                 raise
@@ -132,42 +140,34 @@ def _assembled(replica: Replica, mesh: str, kind: str, job: str) -> Bundle | Non
     return None
 
 
-def _control(replica: Replica, mesh: str, upto: int) -> list[StoredRecord]:
-    pattern = subjects.all_control(mesh)
-    found = [
-        replica.record(record.seq)
-        for record in replica.control_records()
-        if record.seq <= upto and subjects.matches(pattern, record.subject)
-    ]
+def _control(replica: Replica, upto: int) -> list[StoredRecord]:
+    found = [replica.record(one.seq) for one in replica.control_records() if one.seq <= upto]
     return [stored for stored in found if stored is not None]
 
 
 def _bundle(
     replica: Replica,
-    job: tuple[str, str, str],
+    key: LaneKey,
     records: list[StoredRecord],
     seal: StoredRecord,
-    body: ops.SealBody,
+    body: SealBody,
 ) -> Bundle:
-    mesh, kind, job_id = job
     shown = {stored.record.seq: stored for stored in records}
     for stored in records:
-        for seq in _named(open_entry(mesh, stored.record)):
+        op = _opened(replica, stored).op
+        for seq, _ in op.deps if op is not None else ():
             named = replica.record(seq) if seq < stored.record.seq else None
             if named is not None:
                 shown.setdefault(seq, named)
     return Bundle(
         format=verify.FORMAT,
-        mesh=mesh,
-        kind=kind,
-        job=job_id,
+        mesh=replica.mesh,
+        family=key.family,
+        kind=key.kind,
+        name=key.name,
         records=tuple(_shown(replica, shown[seq], body.size) for seq in sorted(shown)),
         seal=Content.of(seal.record.payload),
     )
-
-
-def _named(entry: Entry) -> list[int]:
-    return [seq for seq, _ in entry.op.deps] if entry.op is not None else []
 
 
 def _shown(replica: Replica, stored: StoredRecord, size: int) -> Shown:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from antiphon.core.breaker import Breaker
+from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.errors import AntiphonError, CircuitOpen, EngineDenied, Unavailable
 from antiphon.runtime import client
 from antiphon.sdk.handles import JobHandle
 
 if TYPE_CHECKING:
-    from antiphon.core.ops import ScheduleBody
     from antiphon.runtime.peer import Peer
 
 

@@ -17,10 +17,10 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from antiphon.core.manifest import BlobInput, Manifest, author
+from antiphon.core.outputs import Output
 from antiphon.errors import Malformed
 
 if TYPE_CHECKING:
-    from antiphon.core.ops import Output
     from antiphon.runtime.artifacts import OnProgress
     from antiphon.runtime.home import Home
     from antiphon.sdk.mesh import Mesh

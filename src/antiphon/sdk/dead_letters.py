@@ -6,8 +6,17 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from antiphon.core import ops, retries
-from antiphon.core.jobs import Job, State
+from antiphon.core import retries
+from antiphon.core.families.jobs.ops import (
+    Failure,
+    JobCancel,
+    JobComplete,
+    JobSchedule,
+    JobYield,
+    ScheduleBody,
+)
+from antiphon.core.families.jobs.state import Job, State
+from antiphon.core.op import Op
 from antiphon.runtime.retrying import Links
 
 if TYPE_CHECKING:
@@ -21,7 +30,7 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
     """A job that ended without a result."""
 
     job: Job
-    error: ops.Failure | None
+    error: Failure | None
     """What its last attempt failed with, where anybody said so."""
     note: str
     """Why, in words."""
@@ -54,13 +63,13 @@ def retryable(peer: Peer, replica: Replica, *, kind: str, limit: int) -> list[Jo
 
 def _letter(peer: Peer, replica: Replica, job: Job) -> DeadLetter:
     end = _op_at(peer, replica, job.ended_seq)
-    error = end.body.error if isinstance(end, ops.JobComplete | ops.JobYield) else None
+    error = end.body.error if isinstance(end, JobComplete | JobYield) else None
     call = _op_at(peer, replica, job.scheduled_seq)
-    ahead = _retry_in(replica, job, call.body) if isinstance(call, ops.JobSchedule) else None
+    ahead = _retry_in(replica, job, call.body) if isinstance(call, JobSchedule) else None
     return DeadLetter(job=job, error=error, note=_note(job, end, error), retried_as=ahead)
 
 
-def _note(job: Job, end: ops.AnyOp | None, error: ops.Failure | None) -> str:
+def _note(job: Job, end: Op | None, error: Failure | None) -> str:
     if error is not None:
         return error.message
     match job.outcome:
@@ -68,18 +77,18 @@ def _note(job: Job, end: ops.AnyOp | None, error: ops.Failure | None) -> str:
             return "the last worker fell silent"
         case "expired":
             return "nobody claimed it in time"
-        case "cancelled" if isinstance(end, ops.JobCancel) and end.body.reason:
+        case "cancelled" if isinstance(end, JobCancel) and end.body.reason:
             return end.body.reason
         case _:
             return ""
 
 
-def _op_at(peer: Peer, replica: Replica, seq: int) -> ops.AnyOp | None:
+def _op_at(peer: Peer, replica: Replica, seq: int) -> Op | None:
     stored = replica.record(seq)
     return peer.open(stored.record).op if stored is not None else None
 
 
-def _retry_in(replica: Replica, job: Job, body: ops.ScheduleBody) -> str | None:
+def _retry_in(replica: Replica, job: Job, body: ScheduleBody) -> str | None:
     retry = retries.retry_id(body, job.job)
     return retry if replica.job(job.kind, retry) is not None else None
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from antiphon.core import lanes
 from antiphon.core.explaining import Explanation, Lot, Tenure, Wait, Waits, explain
+from antiphon.core.families.jobs.table import standing
 from antiphon.core.selection import Candidate
 from antiphon.errors import Rejected
 from antiphon.runtime.presence import Card, roll_call
@@ -25,13 +25,13 @@ async def explain_job(
         view = await peer.read_lane(kind, job_id)
         control = await peer.sync_control()
     cards = asking.result()
-    job = lanes.effective(control, view.lane.job, peer.confirmed + 1)
-    if job is None or view.call is None:
+    job = standing(control, view.lane.job, peer.confirmed + 1)
+    if job is None or view.first is None:
         raise Rejected(f"there is no job {job_id} of kind {kind}", reason="no_job")
     known = [candidate_of(card) for card in cards if card.role == "worker"]
     history = await history_of(peer, view)
     now_ms = peer.wall.now_ms()
-    return explain(control, job, view.call.payload, history, known, now_ms=now_ms), cards
+    return explain(control, job, view.first.payload, history, known, now_ms=now_ms), cards
 
 
 def candidate_of(card: Card) -> Candidate:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from antiphon.core import codec, lanes
-from antiphon.core.bodies import Output
-from antiphon.core.jobs import Job
+from antiphon.core import codec
+from antiphon.core.families.jobs.state import Job
+from antiphon.core.families.jobs.table import standing
+from antiphon.core.outputs import Output
 from antiphon.core.story import Line, tell
 from antiphon.errors import Rejected
 from antiphon.runtime import client, retrying
@@ -17,7 +18,7 @@ from antiphon.runtime.retrying import Links, links_of
 from antiphon.sdk.histories import history_of
 
 if TYPE_CHECKING:
-    from antiphon.runtime.lane_reading import LaneView
+    from antiphon.runtime.lane_reading import JobView
     from antiphon.runtime.peer import Peer
 
 R = TypeVar("R")
@@ -57,7 +58,7 @@ class JobHandle(Generic[R]):
         async with asyncio.timeout(timeout_s):
             return await client.wait_for_end(self._peer, self.kind, self.id)
 
-    async def lane(self) -> LaneView:
+    async def lane(self) -> JobView:
         """Every record about the job, judged."""
         return await self._peer.read_lane(self.kind, self.id)
 
@@ -66,7 +67,7 @@ class JobHandle(Generic[R]):
         found = (await self.lane()).lane
         # A tenure may have ended with its authority since the lane's last record.
         control = await self._peer.sync_control()
-        job = lanes.effective(control, found.job, self._peer.confirmed + 1)
+        job = standing(control, found.job, self._peer.confirmed + 1)
         if job is None:
             raise Rejected(f"there is no job {self.id[:8]} of kind {self.kind}", reason="no_job")
         return job

@@ -9,11 +9,11 @@ from antiphon.core.reasons import Reason
 
 if TYPE_CHECKING:
     from antiphon.core.records import Entry
-    from antiphon.runtime.lane_reading import LaneView
+    from antiphon.runtime.lane_reading import JobView
     from antiphon.runtime.peer import Peer
 
 
-async def history_of(peer: Peer, view: LaneView) -> list[tuple[Entry, Reason]]:
+async def history_of(peer: Peer, view: JobView) -> list[tuple[Entry, Reason]]:
     """A lane's records and the control records that ended a tenure on it, oldest first.
 
     As of the last `sync_control`.

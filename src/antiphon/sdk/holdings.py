@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from antiphon.core import ops
 from antiphon.core.genealogy import Genealogy, trace
 from antiphon.core.ids import public_key_of, short_node
+from antiphon.core.op import Op, subject_of
 from antiphon.core.terms import rights_of
 from antiphon.core.worth import Grant, State
 from antiphon.errors import Conflict, Held, LostRace, Rejected
@@ -23,7 +23,7 @@ from antiphon.runtime.peer import commit_control
 from antiphon.sdk.mesh import Mesh
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Iterable
 
 OWNER_KEY: Final = "owner"
 MACHINE_KEY: Final = "machine"
@@ -175,11 +175,11 @@ def require_standing(held: Holdings) -> None:
         )
 
 
-async def write(mesh: Mesh, kind: Callable[..., ops.AnyOp], body: Struct) -> int:
+async def write(mesh: Mesh, kind: type[Op], body: Struct) -> int:
     """Put a control op on the log behind whatever lies on its subject; its place."""
     peer = mesh.peer
     for _ in range(WRITE_TRIES):
-        subject = ops.subject_of(peer.compose(kind, body, prev=0))
+        subject = subject_of(peer.compose(kind, body, prev=0))
         draft = peer.draft(kind, body, prev=peer.history.tail(subject))
         try:
             return await commit_control(peer, draft)

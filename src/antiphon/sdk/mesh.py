@@ -31,7 +31,9 @@ from antiphon.assembly import (
 )
 from antiphon.core import manifest as manifests
 from antiphon.core.breaker import Breaker
-from antiphon.core.jobs import Job, State
+from antiphon.core.families.jobs.ops import ScheduleBody
+from antiphon.core.families.jobs.state import Job, State
+from antiphon.core.outputs import Output
 from antiphon.core.reasons import Reason
 from antiphon.core.story import Line
 from antiphon.core.subjects import check_kind
@@ -53,7 +55,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from typing import Self
 
-    from antiphon.core.ops import Output, ScheduleBody
     from antiphon.ports import EngineInfo
     from antiphon.runtime.artifacts import Artifacts
     from antiphon.runtime.hooks import Hook

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from antiphon.core import ops, proof
-from antiphon.core.bodies import DsseEnvelope
+from antiphon.core import proof
+from antiphon.core.families.jobs.ops import JobComplete
+from antiphon.core.outputs import DsseEnvelope
 from antiphon.core.proof import Statement
 from antiphon.errors import Rejected
 
@@ -24,7 +25,7 @@ async def proof_of(handle: JobHandle[Any]) -> DsseEnvelope:
             reason="no_proof",
             hint=f"antiphon show {handle.id[:8]}",
         )
-    if not isinstance(entry.op, ops.JobComplete) or entry.op.body.proof is None:
+    if not isinstance(entry.op, JobComplete) or entry.op.body.proof is None:
         raise Rejected(
             f"job {handle.id[:8]} ended without a proof: no run of it was completed",
             reason="no_proof",

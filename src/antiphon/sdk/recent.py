@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from antiphon.core.families.jobs.state import Job
 from antiphon.runtime.replica import Replica
 from antiphon.sdk.environment import read_environment
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from antiphon.core.jobs import Job
 
 
 def recent_jobs(home: Path | None, *, limit: int) -> list[Job]:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from antiphon.assembly.rerunning import FolderBlobs, run_again
-from antiphon.core import ops, proof
+from antiphon.core import proof
+from antiphon.core.families.jobs.ops import CompleteBody, JobSchedule
 from antiphon.errors import Rejected
 from antiphon.runtime.executing import Assignment
 from antiphon.sdk.answering import offer_of
@@ -88,12 +89,12 @@ async def rerun(
 
 def _manifest_of(report: Report) -> Manifest:
     for entry, _ in report.lane:
-        if entry.seq == report.job.scheduled_seq and isinstance(entry.op, ops.JobSchedule):
+        if entry.seq == report.job.scheduled_seq and isinstance(entry.op, JobSchedule):
             return entry.op.body.manifest
     raise Rejected("the bundle does not hold the call of its job", reason="bundle")
 
 
-def _is_same_program(body: ops.CompleteBody, runner: proof.Runner) -> bool | None:
+def _is_same_program(body: CompleteBody, runner: proof.Runner) -> bool | None:
     if body.proof is None:
         return None
     then = proof.open_proof(body.proof).predicate.runner.digest

@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from antiphon.core import ops
-from antiphon.core.rules import PROTOCOL, Rules, contradiction
+from antiphon.core.families.mesh.ops import (
+    CoordinatorBody,
+    MeshCoordinator,
+    MeshRoute,
+    MeshRules,
+    RouteBody,
+    RulesBody,
+)
+from antiphon.core.rules import Rules, contradiction
 from antiphon.core.scope import admits, filter_of
 from antiphon.core.subjects import check_kind
 from antiphon.core.ucan import covers
@@ -39,7 +46,7 @@ async def route(mesh: Mesh, kind: str, to: str | None) -> Changed:
     before = held.routes.get(check_kind(kind))
     seq = 0
     if before != node:
-        seq = await write(mesh, ops.MeshRoute, ops.RouteBody(kind=kind, target=node))
+        seq = await write(mesh, MeshRoute, RouteBody(kind=kind, target=node))
     return Changed(before=before, after=node, seq=seq)
 
 
@@ -72,7 +79,7 @@ async def coordinator(mesh: Mesh, node: str) -> Changed:
     require_owner(held, "designate a coordinator")
     did, seq = find_node(held, node), 0
     if did != held.coordinator:
-        seq = await write(mesh, ops.MeshCoordinator, ops.CoordinatorBody(node=did))
+        seq = await write(mesh, MeshCoordinator, CoordinatorBody(node=did))
     return Changed(before=held.coordinator, after=did, seq=seq)
 
 
@@ -88,10 +95,10 @@ async def rules(mesh: Mesh, changes: Mapping[str, object]) -> RulesChanged:
     """Change some rules from here on; the others stay as they are."""
     held, before = await who(mesh), mesh.peer.control.rules
     require_owner(held, "change the rules")
-    after = changed_rules(before, changes)
+    after = changed_rules(before, changes, newest=mesh.peer.protocol.number)
     seq = 0
     if after != before:
-        seq = await write(mesh, ops.MeshRules, ops.RulesBody(rules=after))
+        seq = await write(mesh, MeshRules, RulesBody(rules=after))
     return RulesChanged(before=rule_values(before), after=rule_values(after), seq=seq)
 
 
@@ -100,8 +107,11 @@ def rule_values(of: Rules | None = None) -> dict[str, Any]:
     return msgspec.structs.asdict(of or Rules())
 
 
-def changed_rules(before: Rules, changes: Mapping[str, object]) -> Rules:
-    """The rules with some changed, or `Rejected` with what is wrong about it."""
+def changed_rules(before: Rules, changes: Mapping[str, object], *, newest: int) -> Rules:
+    """The rules with some changed, or `Rejected` with what is wrong about it.
+
+    `newest` is the newest protocol that this code has.
+    """
     values = rule_values(before)
     for name, value in changes.items():
         if name not in values:
@@ -114,10 +124,10 @@ def changed_rules(before: Rules, changes: Mapping[str, object]) -> Rules:
                 f"{name} cannot be {value!r}: {why[:1].lower()}{why[1:]}", reason="rules"
             ) from problem
     after = msgspec.convert({**values, **changes}, Rules)
-    if not before.protocol <= after.protocol <= PROTOCOL:
+    if not before.protocol <= after.protocol <= newest:
         raise Rejected(
             f"protocol cannot be {after.protocol}: it is {before.protocol}, is never lowered, and"
-            f" this version reads up to {PROTOCOL}",
+            f" this version reads up to {newest}",
             reason="protocol",
         )
     why_not = contradiction(after)

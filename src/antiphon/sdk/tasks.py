@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core import manifest as manifests
-from antiphon.core import ops
+from antiphon.core.families.jobs import ops
 from antiphon.core.pacing import parse_rate
 from antiphon.core.selection import MAX_REQUIRED, check_labels
 from antiphon.core.subjects import is_kind

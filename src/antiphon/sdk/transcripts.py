@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from blake3 import blake3
 
+from antiphon.core.outputs import Output
 from antiphon.errors import Corrupt
 
 if TYPE_CHECKING:
-    from antiphon.core.ops import Output
     from antiphon.runtime.live import Words
     from antiphon.sdk.handles import JobHandle
     from antiphon.sdk.mesh import Mesh

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from antiphon.core import seals, subjects
-from antiphon.core.lanes import Lane
+from antiphon.core.families.jobs.state import Job
+from antiphon.core.family import Lane
 from antiphon.core.reasons import Reason
 from antiphon.core.story import tell
 from antiphon.runtime.peer import open_entry
@@ -20,7 +20,7 @@ from antiphon.runtime.peer import open_entry
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
-    from antiphon.core.jobs import Job
+    from antiphon.core.branches import LaneKey
     from antiphon.core.records import Entry
     from antiphon.ports import Record
     from antiphon.runtime.node import Applied
@@ -39,9 +39,11 @@ class Event(Struct, frozen=True, kw_only=True):
     author: str
     verdict: Reason
     words: str
+    family: str = ""
     kind: str = ""
     job: str = ""
-    """Empty where the record is about the mesh and not about a job."""
+    """What it is about: of which family, and the job's id or its name there; empty where the
+    record is about the mesh."""
     state: str = ""
     """The job's state afterwards."""
 
@@ -51,9 +53,9 @@ def event_of(applied: Applied) -> Event:
     return _event(applied.entry, applied.verdict, applied.after)
 
 
-def _event(entry: Entry, verdict: Reason, job: Job | None) -> Event:
+def _event(entry: Entry, verdict: Reason, state: object) -> Event:
     line = tell([(entry, verdict)])[0]
-    kind, name = subjects.lane_of(entry.subject) or ("", "")
+    key = entry.place.key if entry.place is not None and not entry.is_control else None
     return Event(
         seq=entry.seq,
         at_ms=entry.commit_ms,
@@ -61,9 +63,10 @@ def _event(entry: Entry, verdict: Reason, job: Job | None) -> Event:
         author=line.author,
         verdict=verdict,
         words=line.words,
-        kind=kind,
-        job=name,
-        state=job.state.value if job is not None else "",
+        family=key.family if key is not None else "",
+        kind=key.kind if key is not None else "",
+        job=key.name if key is not None else "",
+        state=state.state.value if isinstance(state, Job) else "",
     )
 
 
@@ -79,7 +82,7 @@ async def watching(peer: Peer) -> AsyncIterator[AsyncIterator[list[Event]]]:
 
 async def _events(peer: Peer, after: int) -> AsyncGenerator[list[Event]]:
     while True:  # a follower ends when other kinds can be read: lanes may have gone on unseen
-        kept: dict[tuple[str, str], Lane] = {}
+        kept: dict[LaneKey, Lane] = {}
         async with peer.log.follow(after) as batches:
             async for batch in batches:
                 after = batch[-1].seq
@@ -89,22 +92,19 @@ async def _events(peer: Peer, after: int) -> AsyncGenerator[list[Event]]:
                     del kept[next(iter(kept))]
 
 
-async def _judged(peer: Peer, record: Record, kept: dict[tuple[str, str], Lane]) -> Event:
-    entry = open_entry(peer.mesh, record)
-    key = subjects.lane_of(record.subject)
-    if record.subject == subjects.seal(peer.mesh):
-        return _event(entry, _seal_verdict(peer, entry), None)
-    if key is None:
+async def _judged(peer: Peer, record: Record, kept: dict[LaneKey, Lane]) -> Event:
+    entry = open_entry(peer.protocol, peer.mesh, record)
+    if entry.is_control:
         return _event(entry, peer.control_verdicts.get(record.seq, Reason.MALFORMED), None)
+    if entry.place is None:
+        return _event(entry, (await peer.judge(entry, Lane())).verdict, None)
+    key = entry.place.key
     lane = kept.pop(key, None)
+    if lane is None and entry.op is not None and entry.family is not None:
+        assumed = entry.family.assumed
+        lane = assumed(entry.op) if assumed is not None else None
     if lane is None:
-        lane = await peer.lanes.before(*key, record.seq)
+        lane = await peer.lanes.before(key, record.seq)
     outcome = await peer.judge(entry, lane)
     kept[key] = outcome.lane
-    return _event(entry, outcome.verdict, outcome.lane.job)
-
-
-def _seal_verdict(peer: Peer, entry: Entry) -> Reason:
-    """Who watches holds no log to compare a seal with: only its author's office is judged."""
-    before = seals.Seals(tail=entry.op.prev if entry.op is not None else 0)
-    return seals.judge(peer.history.at(entry.seq, entry.commit_ms), before, entry, None).verdict
+    return _event(entry, outcome.verdict, outcome.lane.state)

@@ -5,6 +5,7 @@ import json
 from contextlib import asynccontextmanager
 
 from antiphon.core import subjects
+from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.scope import Scope
 from antiphon.engines.nats import (
     Gatehouse,
@@ -120,7 +121,7 @@ class ScopedMesh:
         return subjects.all_control(self.mesh)
 
     def lane(self, kind, number):
-        return subjects.lane_filters(self.mesh, kind, job_id(number))
+        return job_subjects.lane(self.mesh, kind, job_id(number))
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from antiphon.core import subjects
+from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.scope import EVERYTHING, Scope
 from antiphon.engines.nats import Gatehouse, Hearing, gatehouse, readings, wire
 from antiphon.engines.nats.hearing import Service
@@ -222,7 +222,7 @@ async def test_what_the_server_delivers_to_a_gates_subject_is_no_request():
         connection = here.owner.log.connection
         hearing = Hearing(connection, here.mesh, [MEMBER])
         stop = hearing.serve(Service("blob", lambda *message: heard.append(message), 8))
-        calls = subjects.calls_of(here.mesh, 1, "render.video", below=False)
+        calls = job_subjects.calls_of(here.mesh, 1, "render.video", below=False)
         async with here.owner.log.work(calls, name="render=video=1"):
             await here.put(f"call.1.render.video.{job_id(77)}", b"planted")
             target = f"apg.{here.mesh}.{MEMBER}.blob".encode()

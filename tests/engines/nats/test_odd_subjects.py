@@ -8,7 +8,9 @@ import asyncio
 
 import pytest
 
-from antiphon.core import records, seals
+from antiphon.core import records
+from antiphon.core.families.seals.state import leaf_of
+from antiphon.core.protocol import PROTOCOL
 from antiphon.engines.nats import wire
 from antiphon.testing.engine_suite.harness import collect, new_mesh, whole_lane
 from tests.engines.nats.test_cluster import bootstrap, three_servers
@@ -82,11 +84,11 @@ async def test_all_ways_of_reading_give_one_subject_and_so_one_leaf():
         for seq, subject in ways["confirmed"].items():
             payload = b"%d" % (seq - 1)
             entries = [
-                records.open_record(mesh, seq, stamps[seq], one, payload)
+                records.open_record(PROTOCOL, mesh, seq, stamps[seq], one, payload)
                 for one in (subject, ways["fetched"][seq])
             ]
             assert entries[0] == entries[1]
-            leaves = {seals.leaf_of(seq, stamps[seq], e.subject, payload, e.fault) for e in entries}
+            leaves = {leaf_of(seq, stamps[seq], e.subject, payload, e.fault) for e in entries}
             assert len(leaves) == 1
         await engine.close()
 

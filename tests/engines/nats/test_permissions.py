@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from antiphon.core import subjects
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.subjects import queue_name
 from antiphon.core.scope import Scope, admits
-from antiphon.core.subjects import queue_name
 from antiphon.engines.nats import LocalServer, NatsEngine, ServerUser, UserKey
 from antiphon.engines.nats.permissions import Permissions, below, of_door, of_member, of_ticket
 from antiphon.engines.nats.sight import sight_of
@@ -213,10 +214,10 @@ def test_subjects_admit_exactly_the_kinds_of_the_filter(kind_filter, within, wit
     pattern = f"ap.m.job.{below(kind_filter)}"
     for kind in within:
         assert admits(kind_filter, kind)
-        assert subjects.matches(pattern, subjects.job("m", kind, job))
+        assert subjects.matches(pattern, job_subjects.job("m", kind, job))
     for kind in without:
         assert not admits(kind_filter, kind)
-        assert not subjects.matches(pattern, subjects.job("m", kind, job))
+        assert not subjects.matches(pattern, job_subjects.job("m", kind, job))
 
 
 def test_the_server_and_the_gate_show_a_member_the_same():

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from antiphon.core import subjects
+from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.scope import Scope
 from antiphon.engines.nats import NatsEngine, Reader, follow, readings, scoped_records
 from antiphon.engines.nats.keypairs import UserKey
@@ -58,7 +58,7 @@ async def test_lanes_are_complete_and_in_order():
     async with scoped_reader("render.>") as (here, reader):
         for one in (
             here.lane("render.video", 1),
-            subjects.lane(here.mesh, "render.video", job_id(1)),
+            job_subjects.lane(here.mesh, "render.video", job_id(1)),
         ):
             assert seqs(await whole_lane(reader.log, one)) == [2, 4, 6]
         assert seqs(await whole_lane(reader.log, here.lane("render.audio.mix", 3))) == [8, 9]

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from antiphon.core import subjects
+from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.scope import EVERYTHING, Scope
 from antiphon.engines.nats import Gatehouse, NatsEngine, Reader
 from antiphon.engines.nats.log import NatsLog
@@ -138,9 +139,7 @@ async def test_a_reader_on_three_copies_misses_nothing():
             for n in range(4):
                 last = await put(lane, after=last, name=n)
             read = await persist(
-                lambda: whole_lane(
-                    reader.log, subjects.lane_filters(mesh, "render.lane", job_id(1))
-                )
+                lambda: whole_lane(reader.log, job_subjects.lane(mesh, "render.lane", job_id(1)))
             )
             assert len(read) <= 4  # a copy may lag; what it shows is a beginning
             assert seqs(read) == list(range(62, 62 + len(read)))

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from antiphon.core.families.jobs.subjects import lane_of
 from antiphon.core.scope import admits
-from antiphon.core.subjects import lane_of, matches
+from antiphon.core.subjects import matches
 from antiphon.engines.nats.sight import Sight, is_filter, is_within, lane_subjects, meet
 from antiphon.testing.engine_suite.harness import job_id
 

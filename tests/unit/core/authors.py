@@ -12,8 +12,10 @@ from blake3 import blake3
 from msgspec.structs import replace
 from nacl import bindings
 
-from antiphon.core import codec, ops, proof, signing
+from antiphon.core import codec, proof, signing
+from antiphon.core.families.jobs.ops import CompleteBody
 from antiphon.core.ids import did_of, digest
+from antiphon.core.op import Op, subject_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ WORKERS = (ALICE, BOB, CAROL)
 class Signed:
     """An op with its bytes, its own subject and a valid block."""
 
-    op: ops.AnyOp
+    op: Op
     op_bytes: bytes
     subject: str
     payload: bytes
@@ -58,18 +60,18 @@ class Signed:
         return digest(self.op_bytes)
 
 
-def signed(by: Author, op: ops.AnyOp) -> Signed:
+def signed(by: Author, op: Op) -> Signed:
     """The record that `by` would publish."""
     op_bytes = codec.encode(op)
     return Signed(
         op=op,
         op_bytes=op_bytes,
-        subject=ops.subject_of(op, op_bytes),
+        subject=subject_of(op, op_bytes),
         payload=signing.frame(op_bytes, by.sign(op_bytes)),
     )
 
 
-def proved(by: Author, mesh: str, body: ops.CompleteBody, **says) -> ops.CompleteBody:
+def proved(by: Author, mesh: str, body: CompleteBody, **says) -> CompleteBody:
     """A completion with its author's proof of just that, but for what `says` bends."""
     said = proof.Predicate(
         mesh=mesh,

@@ -9,16 +9,50 @@ which is `at` too unless a test says otherwise. `prev` is what the subject's tai
 
 from dataclasses import dataclass
 
-from antiphon.core import codec, lanes, ops, records, seals, signing, subjects
+from antiphon.core import codec
+from antiphon.core.branches import LaneKey
 from antiphon.core.control_history import ControlHistory
-from antiphon.core.deps import Dep
-from antiphon.core.ids import digest, mesh_id
-from antiphon.core.jobs import Job
+from antiphon.core.families.jobs.ops import (
+    CancelBody,
+    ClaimBody,
+    CompleteBody,
+    EvictBody,
+    ExpireBody,
+    JobCancel,
+    JobClaim,
+    JobComplete,
+    JobEvict,
+    JobExpire,
+    JobOffer,
+    JobSchedule,
+    JobStart,
+    JobYield,
+    OfferBody,
+    ScheduleBody,
+    StartBody,
+    YieldBody,
+)
+from antiphon.core.families.jobs.state import EMPTY, Job, JobLane
+from antiphon.core.families.mesh.ops import (
+    CoordinatorBody,
+    Genesis,
+    MeshCoordinator,
+    MeshGenesis,
+    MeshRoute,
+    MeshRules,
+    RouteBody,
+    RulesBody,
+)
+from antiphon.core.families.seals.state import SealLane, leaf_of
+from antiphon.core.family import UNSEEN_ROOT, Lane, Mark, Needs, Reads
+from antiphon.core.ids import mesh_id
 from antiphon.core.manifest import Manifest, job_id
 from antiphon.core.merkle import Frontier
+from antiphon.core.op import subject_of
+from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.reasons import Reason
+from antiphon.core.records import Entry, dep_of, open_record
 from antiphon.core.rules import Rules
-from antiphon.errors import Malformed
 from tests.unit.core.authors import ALICE, BOB, OWNER, RECOVERY, Author, Signed, proved, signed
 
 T0 = 1_763_158_000_000
@@ -38,82 +72,89 @@ class Record:
     payload: bytes
 
 
-def dep_of(record: Record) -> Dep:
-    """What a record is to an op that names it."""
-    try:
-        op_bytes, _ = signing.unframe(record.payload)
-    except Malformed:
-        op_bytes = record.payload
-    return Dep(digest(op_bytes), record.subject)
+def open_entry(mesh: str, record: Record, protocol: Protocol = PROTOCOL) -> Entry:
+    """A record, opened."""
+    return open_record(protocol, mesh, record.seq, record.commit_ms, record.subject, record.payload)
 
 
 class Reader:
     """Judges records in order. `log` is where it looks named records up."""
 
-    def __init__(self, mesh: str, log: list[Record]) -> None:
+    def __init__(self, mesh: str, log: list[Record], protocol: Protocol = PROTOCOL) -> None:
         self.mesh = mesh
         self.log = log
-        self.history = ControlHistory(mesh)
-        self.lanes: dict[tuple[str, str], lanes.Lane] = {}
-        self.seals = seals.NONE
+        self.protocol = protocol
+        self.history = ControlHistory(protocol, mesh)
+        self.all_lanes: dict[LaneKey, Lane] = {}
         self.verdicts: dict[int, Reason] = {}
+
+    @property
+    def lanes(self) -> dict[tuple[str, str], JobLane]:
+        """Those of jobs."""
+        return {key[1:]: lane for key, lane in self.all_lanes.items() if key.family == "jobs"}
+
+    @property
+    def seals(self) -> SealLane:
+        return self.all_lanes.get(LaneKey("seals", "", ""), SealLane())
 
     def judge(self, record: Record) -> Reason:
         verdict = self.verdicts[record.seq] = self._judge(record)
         return verdict
 
-    def mark_at(self, upto: int) -> seals.Mark:
+    def mark_at(self, upto: int) -> Mark:
         """Size and root of the log up to a sequence, as this reader judged it."""
         tree = Frontier()
         for record in self.log[:upto]:
             verdict = self.verdicts[record.seq].value
             tree.append(
-                seals.leaf_of(record.seq, record.commit_ms, record.subject, record.payload, verdict)
+                leaf_of(record.seq, record.commit_ms, record.subject, record.payload, verdict)
             )
-        return seals.Mark(tree.size, tree.root().hex())
+        return Mark(tree.size, tree.root().hex())
 
     def _judge(self, record: Record) -> Reason:
-        entry = records.open_record(
-            self.mesh, record.seq, record.commit_ms, record.subject, record.payload
-        )
-        named = entry.op.deps if entry.op is not None else ()
-        deps = {seq: dep_of(self.log[seq - 1]) for seq, _ in named if 0 < seq <= len(self.log)}
-        if subjects.matches(subjects.all_control(self.mesh), record.subject):
+        entry = open_entry(self.mesh, record, self.protocol)
+        if entry.is_control:
             return self.history.apply(entry)
-        if record.subject == subjects.seal(self.mesh):
-            own = self.mark_at if len(self.verdicts) == record.seq - 1 else None
-            control = self.history.at(record.seq, record.commit_ms)
-            told = seals.judge(control, self.seals, entry, own)
-            self.seals = told.seals
-            return told.verdict
-        pair = subjects.lane_of(record.subject)
-        if pair is None:
-            assert entry.fault is not None
-            return entry.fault
-        lane = self.lanes.get(pair, lanes.EMPTY)
-        outcome = lanes.apply(self.history.at(record.seq, record.commit_ms), lane, entry, deps)
-        self.lanes[pair] = outcome.lane
+        if entry.place is None:
+            return self.history.settle(Lane(), entry, self._read).verdict
+        key = entry.place.key
+        lane = self.all_lanes.get(key) or self.protocol.empty(key)
+        sees_all = len(self.verdicts) == record.seq - 1
+        outcome = self.history.settle(lane, entry, lambda needs: self._read(needs, sees_all))
+        self.all_lanes[key] = outcome.lane
         return outcome.verdict
+
+    def _read(self, needs: Needs, sees_all: bool = True) -> Reads:
+        there = {record.seq: record for record in self.log}
+        found = {seq: there.get(seq) for seq in needs.records}
+        mark = self.mark_at(needs.upto) if sees_all else UNSEEN_ROOT
+        return Reads(
+            records={
+                seq: dep_of(self.protocol, one.subject, one.payload) if one else None
+                for seq, one in found.items()
+            },
+            mark=mark if needs.upto else None,
+        )
 
 
 class Ledger:
     """A founded mesh, its log, and the verdicts so far."""
 
-    def __init__(self, **rules) -> None:
-        body = ops.Genesis(
+    def __init__(self, code: Protocol = PROTOCOL, **rules) -> None:
+        body = Genesis(
             name="test",
             owner=OWNER.did,
             recovery=RECOVERY.did,
             rules=Rules(**{"authority": "open", **rules}),
         )
-        op = ops.MeshGenesis(
+        op = MeshGenesis(
             v=1, mesh="", author=OWNER.did, hlc=(T0, 0), prev=0, deps=(), auth=(), body=body
         )
         founding = signed(OWNER, op)
         self.mesh = mesh_id(founding.op_bytes)
         self.log: list[Record] = []
         self.verdicts: list[Reason] = []
-        self.reader = Reader(self.mesh, self.log)
+        self.reader = Reader(self.mesh, self.log, code)
         self.now = 0
         assert self.append(founding.subject, founding.payload) is Reason.OK
 
@@ -151,7 +192,7 @@ class Ledger:
             body=body,
         )
         if prev is None:
-            subject = ops.subject_of(op, codec.encode(op))
+            subject = subject_of(op, codec.encode(op))
             return self.draft(
                 kind, body, by, at=self.now, logical=logical, prev=self.tail(subject), deps=deps,
                 mesh=mesh, auth=auth,
@@ -167,20 +208,21 @@ class Ledger:
 
     def dep(self, seq: int) -> tuple[int, str]:
         """How an op names the record at `seq`."""
-        return seq, dep_of(self.log[seq - 1]).op_id
+        one = self.log[seq - 1]
+        return seq, dep_of(self.reader.protocol, one.subject, one.payload).op_id
 
     # --- control ------------------------------------------------------------------------------
 
     def rules(self, by: Author = OWNER, /, *, how=None, **values) -> Reason:
-        body = ops.RulesBody(rules=Rules(**{"authority": "open", **values}))
-        return self.put(ops.MeshRules, body, by, **(how or {}))
+        body = RulesBody(rules=Rules(**{"authority": "open", **values}))
+        return self.put(MeshRules, body, by, **(how or {}))
 
     def route(self, kind: str, target: Author | None, by: Author = OWNER, **how) -> Reason:
-        body = ops.RouteBody(kind=kind, target=target.did if target else None)
-        return self.put(ops.MeshRoute, body, by, **how)
+        body = RouteBody(kind=kind, target=target.did if target else None)
+        return self.put(MeshRoute, body, by, **how)
 
     def coordinator(self, node: Author, by: Author = OWNER, **how) -> Reason:
-        return self.put(ops.MeshCoordinator, ops.CoordinatorBody(node=node.did), by, **how)
+        return self.put(MeshCoordinator, CoordinatorBody(node=node.did), by, **how)
 
 
 def manifest(word: str = "true") -> Manifest:
@@ -197,8 +239,8 @@ class Story:
         self.id = job_id(self.manifest)
 
     @property
-    def lane(self) -> lanes.Lane:
-        return self.ledger.reader.lanes.get((self.kind, self.id), lanes.EMPTY)
+    def lane(self) -> JobLane:
+        return self.ledger.reader.lanes.get((self.kind, self.id), EMPTY)
 
     @property
     def job(self) -> Job:
@@ -219,24 +261,24 @@ class Story:
         return self.ledger.put(kind, body, by, **how)
 
     def schedule(self, by=OWNER, *, how=None, **fields) -> Reason:
-        body = ops.ScheduleBody(kind=self.kind, manifest=self.manifest, **fields)
-        return self.ledger.put(ops.JobSchedule, body, by, **(how or {}))
+        body = ScheduleBody(kind=self.kind, manifest=self.manifest, **fields)
+        return self.ledger.put(JobSchedule, body, by, **(how or {}))
 
     def offer(self, by=OWNER, *, urgency=1, **how) -> Reason:
-        return self._put(ops.JobOffer, ops.OfferBody, by, {"urgency": urgency}, how)
+        return self._put(JobOffer, OfferBody, by, {"urgency": urgency}, how)
 
     def claim(self, by=ALICE, *, lease_ms=LEASE_MS, begin=False, fence=None, **how) -> Reason:
         fields = {"lease_ms": lease_ms, "begin": begin, "fence": fence}
-        return self._put(ops.JobClaim, ops.ClaimBody, by, fields, how)
+        return self._put(JobClaim, ClaimBody, by, fields, how)
 
     def start(self, by=ALICE, *, fence=None, **how) -> Reason:
-        return self._put(ops.JobStart, ops.StartBody, by, {"fence": fence or self.fence}, how)
+        return self._put(JobStart, StartBody, by, {"fence": fence or self.fence}, how)
 
     def complete(
         self, by=ALICE, *, fence=None, status="succeeded", outputs=(), proof=TRUE, **how
     ) -> Reason:
         """By default with a proof of just that."""
-        body = ops.CompleteBody(
+        body = CompleteBody(
             kind=self.kind,
             job=self.id,
             fence=fence or self.fence,
@@ -246,7 +288,7 @@ class Story:
         )
         if proof is TRUE:
             body = proved(by, self.ledger.mesh, body)
-        return self.ledger.put(ops.JobComplete, body, by, **how)
+        return self.ledger.put(JobComplete, body, by, **how)
 
     def give_back(self, by=ALICE, *, fence=None, reason="drain", retry_after_ms=0, **how) -> Reason:
         fields = {
@@ -254,15 +296,15 @@ class Story:
             "reason": reason,
             "retry_after_ms": retry_after_ms,
         }
-        return self._put(ops.JobYield, ops.YieldBody, by, fields, how)
+        return self._put(JobYield, YieldBody, by, fields, how)
 
     def expire(self, by=BOB, *, fence=CURRENT, **how) -> Reason:
         """By default the current tenure; `fence=None` is about the wait."""
         fields = {"fence": self.fence if fence is CURRENT else fence}
-        return self._put(ops.JobExpire, ops.ExpireBody, by, fields, how)
+        return self._put(JobExpire, ExpireBody, by, fields, how)
 
     def cancel(self, by=OWNER, **how) -> Reason:
-        return self._put(ops.JobCancel, ops.CancelBody, by, {}, how)
+        return self._put(JobCancel, CancelBody, by, {}, how)
 
     def evict(self, which, by=OWNER, **how) -> Reason:
-        return self._put(ops.JobEvict, ops.EvictBody, by, {"hash": which}, how)
+        return self._put(JobEvict, EvictBody, by, {"hash": which}, how)

@@ -4,11 +4,51 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from nacl import bindings
 
-from antiphon.core import ops
 from antiphon.core.clock import MAX_LOGICAL, MAX_WALL, pack
 from antiphon.core.codec import MAX_INTEGER
+from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
+from antiphon.core.families.jobs.ops import (
+    CancelBody,
+    ClaimBody,
+    CompleteBody,
+    EvictBody,
+    ExpireBody,
+    Failure,
+    JobCancel,
+    JobClaim,
+    JobComplete,
+    JobEvict,
+    JobExpire,
+    JobOffer,
+    JobSchedule,
+    JobStart,
+    JobYield,
+    OfferBody,
+    Retry,
+    ScheduleBody,
+    StartBody,
+    YieldBody,
+)
+from antiphon.core.families.mesh.ops import (
+    CoordinatorBody,
+    EvidenceBody,
+    Genesis,
+    MeshCoordinator,
+    MeshEvidence,
+    MeshGenesis,
+    MeshReadmit,
+    MeshRecover,
+    MeshRoute,
+    MeshRules,
+    ReadmitBody,
+    RecoverBody,
+    RouteBody,
+    RulesBody,
+)
+from antiphon.core.families.seals.ops import MeshSeal, SealBody
 from antiphon.core.grants import token_of
 from antiphon.core.manifest import BlobInput, Manifest, NonceInput
+from antiphon.core.outputs import DsseEnvelope, DsseSignature, Output
 from antiphon.core.rules import Rules
 from antiphon.core.ucan import Payload, Policy, issue
 from tests.unit.core.authors import ALICE, OWNER
@@ -93,10 +133,10 @@ rules = sparse(
 
 _on_job = {"kind": kinds, "job": hexes}
 _failure = sparse(
-    ops.Failure, {"name": st.just("ValueError")}, {"message": texts}
+    Failure, {"name": st.just("ValueError")}, {"message": texts}
 )  # fmt: skip
 _output = sparse(
-    ops.Output,
+    Output,
     {"name": st.just("out"), "hash": digests, "size": st.integers(0, MAX_INTEGER)},
     {"type": optional(st.just("text/plain")), "sha256": optional(hexes), "text": optional(texts)},
 )
@@ -122,21 +162,19 @@ _delegations = st.builds(
 _tokens = _delegations.map(lambda given: token_of(given.raw))
 
 bodies = {
-    ops.MeshGenesis: sparse(
-        ops.Genesis,
+    MeshGenesis: sparse(
+        Genesis,
         {"name": st.just("m"), "owner": _dids, "recovery": _dids, "rules": rules},
         {},
     ),
-    ops.MeshRules: sparse(ops.RulesBody, {"rules": rules}, {}),
-    ops.MeshRoute: sparse(ops.RouteBody, {"kind": kinds}, {"target": optional(_dids)}),
-    ops.MeshCoordinator: sparse(ops.CoordinatorBody, {"node": _dids}, {}),
-    ops.MeshRecover: sparse(ops.RecoverBody, {"owner": _dids, "recovery": _dids}, {}),
-    ops.MeshEvidence: sparse(
-        ops.EvidenceBody, {"node": _dids, "first": texts, "second": texts}, {}
-    ),
-    ops.MeshReadmit: sparse(ops.ReadmitBody, {"node": _dids}, {}),
-    ops.MeshSeal: sparse(
-        ops.SealBody,
+    MeshRules: sparse(RulesBody, {"rules": rules}, {}),
+    MeshRoute: sparse(RouteBody, {"kind": kinds}, {"target": optional(_dids)}),
+    MeshCoordinator: sparse(CoordinatorBody, {"node": _dids}, {}),
+    MeshRecover: sparse(RecoverBody, {"owner": _dids, "recovery": _dids}, {}),
+    MeshEvidence: sparse(EvidenceBody, {"node": _dids, "first": texts, "second": texts}, {}),
+    MeshReadmit: sparse(ReadmitBody, {"node": _dids}, {}),
+    MeshSeal: sparse(
+        SealBody,
         {
             "upto": st.integers(1, MAX_INTEGER),
             "size": st.integers(1, MAX_INTEGER),
@@ -144,15 +182,15 @@ bodies = {
         },
         {"state": optional(digests)},
     ),
-    ops.UcanDelegate: sparse(ops.DelegateBody, {"token": _tokens}, {}),
-    ops.UcanRevoke: sparse(ops.RevokeBody, {"cid": _delegations.map(lambda given: given.cid)}, {}),
-    ops.JobSchedule: sparse(
-        ops.ScheduleBody,
+    UcanDelegate: sparse(DelegateBody, {"token": _tokens}, {}),
+    UcanRevoke: sparse(RevokeBody, {"cid": _delegations.map(lambda given: given.cid)}, {}),
+    JobSchedule: sparse(
+        ScheduleBody,
         {"kind": kinds, "manifest": manifests},
         {
             "urgency": st.sampled_from([0, 1, 2]),
             "retry": sparse(
-                ops.Retry,
+                Retry,
                 {},
                 {
                     "attempts": optional(st.integers(1, 1000)),
@@ -168,15 +206,15 @@ bodies = {
             "retry_of": optional(hexes),
         },
     ),
-    ops.JobOffer: sparse(ops.OfferBody, _on_job, {"urgency": st.sampled_from([0, 1, 2])}),
-    ops.JobClaim: sparse(
-        ops.ClaimBody,
+    JobOffer: sparse(OfferBody, _on_job, {"urgency": st.sampled_from([0, 1, 2])}),
+    JobClaim: sparse(
+        ClaimBody,
         {**_on_job, "lease_ms": st.integers(1, MAX_INTEGER)},
         {"begin": st.booleans(), "fence": optional(fences)},
     ),
-    ops.JobStart: sparse(ops.StartBody, {**_on_job, "fence": fences}, {}),
-    ops.JobComplete: sparse(
-        ops.CompleteBody,
+    JobStart: sparse(StartBody, {**_on_job, "fence": fences}, {}),
+    JobComplete: sparse(
+        CompleteBody,
         {**_on_job, "fence": fences, "status": st.sampled_from(["succeeded", "failed"])},
         {
             "outputs": st.lists(_output, max_size=2).map(tuple),
@@ -184,22 +222,22 @@ bodies = {
             "exit": optional(st.integers(-255, 255)),
             "proof": optional(
                 st.builds(
-                    ops.DsseEnvelope,
+                    DsseEnvelope,
                     payload=texts,
                     payload_type=st.just("application/vnd.in-toto+json"),
-                    signatures=st.just((ops.DsseSignature(keyid="", sig="AA=="),)),
+                    signatures=st.just((DsseSignature(keyid="", sig="AA=="),)),
                 )
             ),
         },
     ),
-    ops.JobYield: sparse(
-        ops.YieldBody,
+    JobYield: sparse(
+        YieldBody,
         {**_on_job, "fence": fences, "reason": st.sampled_from(["error", "drain", "other"])},
         {"retry_after_ms": st.integers(0, MAX_INTEGER), "error": optional(_failure)},
     ),
-    ops.JobExpire: sparse(ops.ExpireBody, _on_job, {"fence": optional(fences)}),
-    ops.JobCancel: sparse(ops.CancelBody, _on_job, {"reason": texts}),
-    ops.JobEvict: sparse(ops.EvictBody, {**_on_job, "hash": digests}, {}),
+    JobExpire: sparse(ExpireBody, _on_job, {"fence": optional(fences)}),
+    JobCancel: sparse(CancelBody, _on_job, {"reason": texts}),
+    JobEvict: sparse(EvictBody, {**_on_job, "hash": digests}, {}),
 }
 
 
@@ -208,7 +246,7 @@ def ops_of(kind):
     return st.builds(
         kind,
         v=st.just(1),
-        mesh=st.just("" if kind is ops.MeshGenesis else "a" * 16),
+        mesh=st.just("" if kind is MeshGenesis else "a" * 16),
         author=_dids,
         hlc=hlcs,
         prev=st.integers(0, MAX_INTEGER),

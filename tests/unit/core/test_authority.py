@@ -5,8 +5,10 @@ import json
 import pytest
 from nacl import bindings
 
-from antiphon.core import codec, ops, subjects
+from antiphon.core import codec, subjects
 from antiphon.core.authority import arguments_of
+from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
+from antiphon.core.families.jobs.ops import Retry, ScheduleBody
 from antiphon.core.grants import token_of
 from antiphon.core.reasons import Reason
 from antiphon.core.ucan import Payload, Policy, issue
@@ -46,11 +48,11 @@ class Court:
         return granted.cid
 
     def bring(self, granted, by: Author, **how) -> Reason:
-        body = ops.DelegateBody(token=token_of(granted.raw))
-        return self.ledger.put(ops.UcanDelegate, body, by, **how)
+        body = DelegateBody(token=token_of(granted.raw))
+        return self.ledger.put(UcanDelegate, body, by, **how)
 
     def revoke(self, cid: str, by: Author, **how) -> Reason:
-        return self.ledger.put(ops.UcanRevoke, ops.RevokeBody(cid=cid), by, **how)
+        return self.ledger.put(UcanRevoke, RevokeBody(cid=cid), by, **how)
 
     def job(self, kind="render.frame", word="true") -> Story:
         story = Story(self.ledger, kind=kind, word=word)
@@ -116,7 +118,7 @@ def test_policies_see_fields_that_are_at_their_default(statement, is_admitted):
 
 
 def test_what_a_policy_sees_is_what_would_be_written_and_the_defaults():
-    body = ops.ScheduleBody(kind="a", manifest=manifest(), urgency=2, retry=ops.Retry(attempts=7))
+    body = ScheduleBody(kind="a", manifest=manifest(), urgency=2, retry=Retry(attempts=7))
     seen = arguments_of(body)
     written = json.loads(codec.encode(body))
     del written["retry"]

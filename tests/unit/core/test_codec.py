@@ -8,8 +8,10 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core import codec, ops
+from antiphon.core import codec
+from antiphon.core.families.jobs.ops import ClaimBody, JobClaim, JobSchedule, ScheduleBody
 from antiphon.core.manifest import Manifest
+from antiphon.core.protocol import PROTOCOL
 from antiphon.errors import Malformed
 from tests.unit.core.authors import ALICE
 from tests.unit.core.strategies import (
@@ -23,7 +25,7 @@ from tests.unit.core.strategies import (
     texts,
 )
 
-CLAIM = ops.JobClaim(
+CLAIM = JobClaim(
     v=1,
     mesh="a" * 16,
     author=ALICE.did,
@@ -31,7 +33,7 @@ CLAIM = ops.JobClaim(
     prev=4711,
     deps=((4690, "blake3:" + "0" * 64),),
     auth=(),
-    body=ops.ClaimBody(kind="render", job="1" * 64, lease_ms=30_000),
+    body=ClaimBody(kind="render", job="1" * 64, lease_ms=30_000),
 )
 
 
@@ -49,7 +51,7 @@ def test_every_awkward_character_is_written_as_rfc_8785_writes_it(code):
     assert codec.encode(chr(code)) == rfc8785.dumps(chr(code))
 
 
-@pytest.mark.parametrize("kind", bodies, ids=lambda kind: kind.TYPE)
+@pytest.mark.parametrize("kind", bodies, ids=lambda kind: kind.type_name())
 def test_every_op_is_written_as_rfc_8785_writes_it(kind):
     @BRISK
     @given(ops_of(kind))
@@ -57,7 +59,7 @@ def test_every_op_is_written_as_rfc_8785_writes_it(kind):
         written = codec.encode(op)
         assert written == rfc8785.dumps(json.loads(written))
         assert written == rfc8785.dumps(msgspec.to_builtins(op))
-        assert codec.decode(written, ops.decoder) == op
+        assert codec.decode(written, PROTOCOL.decoder) == op
 
     holds()
 
@@ -162,11 +164,11 @@ def respelt():
 def test_a_second_spelling_is_refused(spelling):
     assert spelling.encode() != codec.encode(CLAIM)
     with pytest.raises(Malformed):
-        codec.decode(spelling.encode(), ops.decoder)
+        codec.decode(spelling.encode(), PROTOCOL.decoder)
 
 
 def test_the_first_spelling_is_read():
-    assert codec.decode(codec.encode(CLAIM), ops.decoder) == CLAIM
+    assert codec.decode(codec.encode(CLAIM), PROTOCOL.decoder) == CLAIM
 
 
 @pytest.mark.parametrize(
@@ -176,7 +178,7 @@ def test_the_first_spelling_is_read():
 )  # fmt: skip
 def test_the_refusal_says_whether_form_or_content_is_wrong(spelling, reason):
     with pytest.raises(Malformed) as refusal:
-        codec.decode(respelt()[spelling].encode(), ops.decoder)
+        codec.decode(respelt()[spelling].encode(), PROTOCOL.decoder)
     assert refusal.value.reason == reason
 
 
@@ -196,27 +198,27 @@ def test_the_refusal_says_whether_form_or_content_is_wrong(spelling, reason):
          "escaped surrogate"],
 )  # fmt: skip
 def test_a_bomb_is_malformed_and_nothing_else(bomb):
-    for decoder in (ops.decoder, msgspec.json.Decoder(dict[str, object])):
+    for decoder in (PROTOCOL.decoder, msgspec.json.Decoder(dict[str, object])):
         with pytest.raises(Malformed):
             codec.decode(bomb, decoder)
 
 
 def test_an_op_of_exactly_the_largest_size_is_read_and_one_byte_more_is_not():
     def cancel(padding):
-        body = ops.ScheduleBody(
+        body = ScheduleBody(
             kind="k", manifest=Manifest(command=("x" * padding,), args=(), timeout=0)
         )
         return codec.encode(
-            ops.JobSchedule(
+            JobSchedule(
                 v=1, mesh="a" * 16, author=ALICE.did, hlc=(0, 0), prev=0, deps=(), auth=(),
                 body=body,
             )
         )  # fmt: skip
 
     room = codec.MAX_OP_BYTES - len(cancel(0))
-    assert codec.decode(cancel(room), ops.decoder)
+    assert codec.decode(cancel(room), PROTOCOL.decoder)
     with pytest.raises(Malformed) as refusal:
-        codec.decode(cancel(room + 1), ops.decoder)
+        codec.decode(cancel(room + 1), PROTOCOL.decoder)
     assert refusal.value.reason == "size"
 
 
@@ -224,7 +226,7 @@ def test_an_op_of_exactly_the_largest_size_is_read_and_one_byte_more_is_not():
 @given(st.binary(max_size=200) | texts.map(str.encode) | plain_values.map(rfc8785.dumps))
 def test_arbitrary_bytes_are_read_exactly_or_refused_as_malformed(data):
     try:
-        op = codec.decode(data, ops.decoder)
+        op = codec.decode(data, PROTOCOL.decoder)
     except Malformed:
         return
     assert codec.encode(op) == data
@@ -239,7 +241,7 @@ def test_bytes_that_were_changed_anywhere_are_refused_or_another_op(op, data):
     cut = data.draw(st.integers(0, 3))
     changed = good[:at] + put + good[at + cut :]
     try:
-        read = codec.decode(changed, ops.decoder)
+        read = codec.decode(changed, PROTOCOL.decoder)
     except Malformed:
         return
     assert (read == op) == (changed == good)

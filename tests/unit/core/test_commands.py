@@ -6,7 +6,7 @@ import pytest
 from msgspec import UNSET
 
 from antiphon.core import codec, commands, manifest, proof
-from antiphon.core.bodies import Output
+from antiphon.core.outputs import Output
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core import ops, records
+from antiphon.core import records
 from antiphon.core.control_history import ControlHistory
+from antiphon.core.families.jobs.ops import JobSchedule, ScheduleBody
+from antiphon.core.families.mesh.ops import Genesis, MeshGenesis, MeshRoute, RouteBody
 from antiphon.core.ids import mesh_id
+from antiphon.core.protocol import PROTOCOL
 from antiphon.core.reasons import Reason
 from antiphon.core.rules import Rules, contradiction
 from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER, RECOVERY, signed
@@ -17,8 +20,8 @@ OK, STALE, NOT_OWNER = Reason.OK, Reason.STALE, Reason.NOT_OWNER
 
 
 def genesis(by=OWNER, *, owner=OWNER, mesh="", hlc=(T0, 0), prev=0, deps=(), auth=(), rules=None):
-    body = ops.Genesis(name="m", owner=owner.did, recovery=RECOVERY.did, rules=rules or Rules())
-    op = ops.MeshGenesis(
+    body = Genesis(name="m", owner=owner.did, recovery=RECOVERY.did, rules=rules or Rules())
+    op = MeshGenesis(
         v=1, mesh=mesh, author=by.did, hlc=hlc, prev=prev, deps=deps, auth=auth, body=body
     )
     return signed(by, op)
@@ -26,8 +29,8 @@ def genesis(by=OWNER, *, owner=OWNER, mesh="", hlc=(T0, 0), prev=0, deps=(), aut
 
 def found(record, *, commit_ms=T0, seq=1):
     mesh = record.op.mesh or mesh_id(record.op_bytes)
-    history = ControlHistory(mesh)
-    entry = records.open_record(mesh, seq, commit_ms, record.subject, record.payload)
+    history = ControlHistory(PROTOCOL, mesh)
+    entry = records.open_record(PROTOCOL, mesh, seq, commit_ms, record.subject, record.payload)
     return history.apply(entry), history
 
 
@@ -71,10 +74,10 @@ def test_a_genesis_that_is_none_founds_nothing(how, verdict):
 
 def test_nothing_is_valid_before_genesis():
     ledger = Ledger()
-    route = ledger.draft(ops.MeshRoute, ops.RouteBody(kind="a", target=ALICE.did), OWNER)
+    route = ledger.draft(MeshRoute, RouteBody(kind="a", target=ALICE.did), OWNER)
     reader = Reader(ledger.mesh, [])
     for at, draft in enumerate([route, signed(OWNER, ledger_schedule(ledger))], 1):
-        entry = records.open_record(ledger.mesh, at, T0, draft.subject, draft.payload)
+        entry = records.open_record(PROTOCOL, ledger.mesh, at, T0, draft.subject, draft.payload)
         assert entry.fault is None
         record = type(ledger.log[0])(
             seq=at, commit_ms=T0, subject=draft.subject, payload=draft.payload
@@ -85,8 +88,8 @@ def test_nothing_is_valid_before_genesis():
 
 def ledger_schedule(ledger):
     story = Story(ledger)
-    body = ops.ScheduleBody(kind=story.kind, manifest=story.manifest)
-    return ledger.draft(ops.JobSchedule, body, OWNER).op
+    body = ScheduleBody(kind=story.kind, manifest=story.manifest)
+    return ledger.draft(JobSchedule, body, OWNER).op
 
 
 def test_the_same_genesis_again_is_rejected():
@@ -330,7 +333,7 @@ def test_a_record_is_judged_by_the_control_ops_before_it():
 
 def test_records_are_fed_in_order():
     ledger = Ledger()
-    entry = records.open_record(ledger.mesh, 1, T0, ledger.log[0].subject, b"")
+    entry = records.open_record(PROTOCOL, ledger.mesh, 1, T0, ledger.log[0].subject, b"")
     with pytest.raises(ValueError, match="fed after"):
         ledger.history.apply(entry)
 

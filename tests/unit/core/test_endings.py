@@ -2,12 +2,13 @@
 
 import pytest
 
-from antiphon.core import endings, ops
+from antiphon.core import endings
 from antiphon.core.codec import MAX_INTEGER
 from antiphon.core.endings import Fault
-from antiphon.core.jobs import Job, State
+from antiphon.core.families.jobs.ops import CompleteBody, Failure, Retry, YieldBody
+from antiphon.core.families.jobs.state import Job, State
 
-FAILURE = ops.Failure(name="FileNotFoundError", message="no such file")
+FAILURE = Failure(name="FileNotFoundError", message="no such file")
 LINEAGE = ("FileNotFoundError", "OSError", "Exception", "BaseException")
 
 
@@ -32,8 +33,8 @@ def a_job(*, attempts: int = 0, attempts_max: int = 3) -> Job:
     )
 
 
-def end_of(fault: Fault | None, *, retry: ops.Retry | None = None, **job: int) -> endings.Ending:
-    return endings.after(a_job(**job), retry or ops.Retry(), fault=fault, chance=0.5)
+def end_of(fault: Fault | None, *, retry: Retry | None = None, **job: int) -> endings.Ending:
+    return endings.after(a_job(**job), retry or Retry(), fault=fault, chance=0.5)
 
 
 def test_without_a_fault_the_job_succeeds():
@@ -49,9 +50,9 @@ def test_a_failure_is_given_back_while_attempts_are_left(attempts, attempts_max,
     end = end_of(Fault(failure=FAILURE), attempts=attempts, attempts_max=attempts_max)
     assert end.error == FAILURE
     if is_over:
-        assert (type(end), end.status) == (ops.CompleteBody, "failed")
+        assert (type(end), end.status) == (CompleteBody, "failed")
     else:
-        assert (type(end), end.reason) == (ops.YieldBody, "error")
+        assert (type(end), end.reason) == (YieldBody, "error")
 
 
 @pytest.mark.parametrize(
@@ -68,14 +69,14 @@ def test_a_failure_is_given_back_while_attempts_are_left(attempts, attempts_max,
 )
 def test_rules_name_an_error_or_anything_that_it_is_a_kind_of(give_up_on, is_over):
     fault = Fault(failure=FAILURE, lineage=LINEAGE)
-    end = end_of(fault, retry=ops.Retry(give_up_on=give_up_on))
-    assert isinstance(end, ops.CompleteBody) == is_over
+    end = end_of(fault, retry=Retry(give_up_on=give_up_on))
+    assert isinstance(end, CompleteBody) == is_over
     assert end.error.name == "FileNotFoundError", "the log keeps the error's own name"
 
 
 def test_a_rule_matches_the_name_of_a_failure_that_has_no_lineage():
-    end = end_of(Fault(failure=FAILURE), retry=ops.Retry(give_up_on=("FileNotFoundError",)))
-    assert isinstance(end, ops.CompleteBody)
+    end = end_of(Fault(failure=FAILURE), retry=Retry(give_up_on=("FileNotFoundError",)))
+    assert isinstance(end, CompleteBody)
 
 
 def test_a_final_failure_ends_the_job_whatever_is_left():
@@ -85,7 +86,7 @@ def test_a_final_failure_ends_the_job_whatever_is_left():
 
 @pytest.mark.parametrize("attempts, delay_ms", [(0, 15), (1, 25), (2, 45), (3, 50), (90, 50)])
 def test_pauses_double_and_are_jittered_and_capped(attempts, delay_ms):
-    retry = ops.Retry(base_ms=10, cap_ms=50)
+    retry = Retry(base_ms=10, cap_ms=50)
     end = end_of(Fault(failure=FAILURE), retry=retry, attempts=attempts, attempts_max=100)
     assert end.retry_after_ms == delay_ms
 

@@ -2,11 +2,13 @@
 
 import pytest
 
-from antiphon.core import ops
+from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
+from antiphon.core.families.jobs.state import State
 from antiphon.core.grants import token_of
 from antiphon.core.ids import digest
-from antiphon.core.jobs import State
 from antiphon.core.manifest import author, blobs_read, job_id
+from antiphon.core.outputs import Output
+from antiphon.core.protocol import PROTOCOL
 from antiphon.core.reasons import Reason
 from antiphon.core.records import open_record
 from antiphon.core.rules import NOTICE_MS
@@ -17,10 +19,10 @@ from tests.unit.core.test_authority import delegation
 
 ONE, TWO, INLINE = digest(b"one"), digest(b"two"), digest(b"text")
 OUTPUTS = (
-    ops.Output(name="one", hash=ONE, size=3),
-    ops.Output(name="one again", hash=ONE, size=3),
-    ops.Output(name="two", hash=TWO, size=3),
-    ops.Output(name="text", hash=INLINE, size=4, text="text"),
+    Output(name="one", hash=ONE, size=3),
+    Output(name="one again", hash=ONE, size=3),
+    Output(name="two", hash=TWO, size=3),
+    Output(name="text", hash=INLINE, size=4, text="text"),
 )
 
 
@@ -66,7 +68,9 @@ def test_it_is_told_in_words():
     story = ended()
     story.evict(ONE)
     last = story.ledger.log[-1]
-    entry = open_record(story.ledger.mesh, last.seq, last.commit_ms, last.subject, last.payload)
+    entry = open_record(
+        PROTOCOL, story.ledger.mesh, last.seq, last.commit_ms, last.subject, last.payload
+    )
     assert f"evicted the output {ONE[7:19]}" in tell([(entry, Reason.OK)])[0].words
 
 
@@ -87,8 +91,8 @@ def test_so_may_a_holder_of_artifact_write_for_the_kind():
     def granted(to, command, kind):
         terms = {"pol": [["==", ".kind", kind]], "until_ms": 2 * NOTICE_MS}
         given = delegation(OWNER, to, cmd=command, **terms)
-        body = ops.DelegateBody(token=token_of(given.raw))
-        assert story.ledger.put(ops.UcanDelegate, body, OWNER) is Reason.OK
+        body = DelegateBody(token=token_of(given.raw))
+        assert story.ledger.put(UcanDelegate, body, OWNER) is Reason.OK
         return (given.cid,)
 
     right = granted(ALICE, "/artifact/write", "render")

@@ -4,10 +4,12 @@ from hashlib import sha256
 
 import pytest
 
-from antiphon.core import lanes, ops
 from antiphon.core.explaining import Because, Explanation, Waits, explain
+from antiphon.core.families.jobs.table import standing
+from antiphon.core.families.mesh.ops import MeshRecover, RecoverBody
 from antiphon.core.ids import short_node
 from antiphon.core.lapses import lapses
+from antiphon.core.protocol import PROTOCOL
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry, open_record
 from antiphon.core.selection import Candidate
@@ -28,7 +30,10 @@ def told_history(story: Story) -> list[tuple[Entry, Reason]]:
     """The job's lane, and the control records that ended a tenure on it."""
     ledger = story.ledger
     everything = [
-        (open_record(ledger.mesh, one.seq, one.commit_ms, one.subject, one.payload), verdict)
+        (
+            open_record(PROTOCOL, ledger.mesh, one.seq, one.commit_ms, one.subject, one.payload),
+            verdict,
+        )
         for one, verdict in zip(ledger.log, ledger.verdicts, strict=True)
     ]
     lane = [one for one in everything if one[0].subject.endswith(story.id)]
@@ -39,7 +44,7 @@ def told_history(story: Story) -> list[tuple[Entry, Reason]]:
 def explained(story: Story, *known: Candidate, at: int = 1_000) -> Explanation:
     ledger = story.ledger
     control = ledger.history.current
-    job = lanes.effective(control, story.job, len(ledger.log) + 1)
+    job = standing(control, story.job, len(ledger.log) + 1)
     history = told_history(story)
     schedule = ledger.log[job.scheduled_seq - 1].payload
     return explain(control, job, schedule, history, known, now_ms=T0 + at)
@@ -210,7 +215,7 @@ def test_a_tenure_also_ends_with_a_quarantine_and_with_another_owner(how):
     if how == "quarantined":
         assert show(court.ledger, two_faces(court.ledger), at=2_000) is Reason.OK
     else:
-        body = ops.RecoverBody(owner=BOB.did, recovery=CAROL.did)
-        assert court.ledger.put(ops.MeshRecover, body, RECOVERY, at=2_000) is Reason.OK
+        body = RecoverBody(owner=BOB.did, recovery=CAROL.did)
+        assert court.ledger.put(MeshRecover, body, RECOVERY, at=2_000) is Reason.OK
     (tenure,) = explained(story, at=5_000).tenures
     assert (tenure.until_ms - T0, tenure.how) == (2_000, how)

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from antiphon.core import ops, subjects
+from antiphon.core import subjects
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.protocol import PROTOCOL
 from antiphon.core.reasons import Reason
 from tests.unit.core.ledger import Reader, Record
 from tests.vectors import golden_log
@@ -20,9 +22,9 @@ LOG = [
     )
     for line in LINES
 ]
-LANES = sorted({pair for one in LOG if (pair := subjects.lane_of(one.subject))})
+LANES = sorted({pair for one in LOG if (pair := job_subjects.lane_of(one.subject))})
 # Too large for a small file, or kept for later.
-NEVER_RECORDED = {"predecessor", "protocol", "size"}
+NEVER_RECORDED = {"unseen", "predecessor", "protocol", "size"}
 
 
 def test_the_recorded_log_replays_to_the_recorded_verdicts_and_state():
@@ -41,7 +43,7 @@ def test_the_recorded_log_names_every_verdict_that_there_is():
 
 def test_the_recorded_log_has_an_accepted_op_of_every_type():
     accepted = [line["payload"] for line in LINES if line["verdict"] == "ok"]
-    assert {json.loads(text.partition("\n")[0])["type"] for text in accepted} == ops.TYPE_NAMES
+    assert {json.loads(text.partition("\n")[0])["type"] for text in accepted} == set(PROTOCOL.ops)
 
 
 def test_todays_code_writes_the_recorded_bytes():
@@ -52,7 +54,7 @@ def test_todays_code_writes_the_recorded_bytes():
 @pytest.mark.parametrize("kind, job", LANES, ids=lambda value: value[:8])
 def test_a_light_reader_of_one_lane_reaches_the_recorded_verdicts(kind, job):
     reader = Reader(MESH, LOG)
-    wanted = (subjects.all_control(MESH), *subjects.lane_filters(MESH, kind, job))
+    wanted = (subjects.all_control(MESH), *job_subjects.lane(MESH, kind, job))
     # All control ops first, the lane afterwards: a record's own place decides, not the order.
     for each_of in (wanted[:1], wanted[1:]):
         for record, line in zip(LOG, LINES, strict=True):

@@ -6,11 +6,23 @@ says. A cell is the verdict, and the next state where the op takes effect.
 
 import pytest
 
-from antiphon.core import ops
 from antiphon.core.clock import pack
-from antiphon.core.jobs import State
+from antiphon.core.families.jobs import JOBS
+from antiphon.core.families.jobs.ops import (
+    JobCancel,
+    JobClaim,
+    JobComplete,
+    JobEvict,
+    JobExpire,
+    JobOffer,
+    JobSchedule,
+    JobStart,
+    JobYield,
+    Retry,
+)
+from antiphon.core.families.jobs.state import State
+from antiphon.core.families.jobs.table import TRANSITIONS
 from antiphon.core.reasons import Reason
-from antiphon.core.transitions import TRANSITIONS
 from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER
 from tests.unit.core.ledger import NO_FENCE, T0, Ledger, Story
 
@@ -34,7 +46,7 @@ def waiting():
 
 def pending(attempts=3):
     story = Story()
-    retry = ops.Retry(attempts=attempts)
+    retry = Retry(attempts=attempts)
     assert story.schedule(start_by=T0 + START_BY, retry=retry, how={"at": 0}) is Reason.OK
     return story
 
@@ -106,50 +118,50 @@ STATES = {
 
 
 ACTS = {
-    "schedule": (ops.JobSchedule, lambda job, at: job.schedule(CAROL, how={"at": at})),
-    "schedule_0": (ops.JobSchedule, lambda job, at: job.schedule(urgency=0, how={"at": at})),
-    "offer": (ops.JobOffer, lambda job, at: job.offer(OWNER, at=at)),
-    "offer_by_bob": (ops.JobOffer, lambda job, at: job.offer(BOB, at=at)),
-    "offer_class_0": (ops.JobOffer, lambda job, at: job.offer(OWNER, urgency=0, at=at)),
-    "claim_alice": (ops.JobClaim, lambda job, at: job.claim(ALICE, at=at)),
-    "claim_bob": (ops.JobClaim, lambda job, at: job.claim(BOB, at=at)),
-    "begin_alice": (ops.JobClaim, lambda job, at: job.claim(ALICE, begin=True, at=at)),
-    "begin_bob": (ops.JobClaim, lambda job, at: job.claim(BOB, begin=True, at=at)),
-    "renew": (ops.JobClaim, lambda job, at: job.claim(ALICE, fence=FENCE, at=at)),
-    "renew_by_bob": (ops.JobClaim, lambda job, at: job.claim(BOB, fence=FENCE, at=at)),
-    "renew_other": (ops.JobClaim, lambda job, at: job.claim(ALICE, fence=OTHER_FENCE, at=at)),
-    "renew_late": (ops.JobClaim, lambda job, _: job.claim(ALICE, fence=FENCE, at=late(job))),
-    "start": (ops.JobStart, lambda job, at: job.start(ALICE, fence=FENCE, at=at)),
-    "start_by_bob": (ops.JobStart, lambda job, at: job.start(BOB, fence=FENCE, at=at)),
-    "start_other": (ops.JobStart, lambda job, at: job.start(ALICE, fence=OTHER_FENCE, at=at)),
-    "complete": (ops.JobComplete, lambda job, at: job.complete(ALICE, fence=FENCE, at=at)),
+    "schedule": (JobSchedule, lambda job, at: job.schedule(CAROL, how={"at": at})),
+    "schedule_0": (JobSchedule, lambda job, at: job.schedule(urgency=0, how={"at": at})),
+    "offer": (JobOffer, lambda job, at: job.offer(OWNER, at=at)),
+    "offer_by_bob": (JobOffer, lambda job, at: job.offer(BOB, at=at)),
+    "offer_class_0": (JobOffer, lambda job, at: job.offer(OWNER, urgency=0, at=at)),
+    "claim_alice": (JobClaim, lambda job, at: job.claim(ALICE, at=at)),
+    "claim_bob": (JobClaim, lambda job, at: job.claim(BOB, at=at)),
+    "begin_alice": (JobClaim, lambda job, at: job.claim(ALICE, begin=True, at=at)),
+    "begin_bob": (JobClaim, lambda job, at: job.claim(BOB, begin=True, at=at)),
+    "renew": (JobClaim, lambda job, at: job.claim(ALICE, fence=FENCE, at=at)),
+    "renew_by_bob": (JobClaim, lambda job, at: job.claim(BOB, fence=FENCE, at=at)),
+    "renew_other": (JobClaim, lambda job, at: job.claim(ALICE, fence=OTHER_FENCE, at=at)),
+    "renew_late": (JobClaim, lambda job, _: job.claim(ALICE, fence=FENCE, at=late(job))),
+    "start": (JobStart, lambda job, at: job.start(ALICE, fence=FENCE, at=at)),
+    "start_by_bob": (JobStart, lambda job, at: job.start(BOB, fence=FENCE, at=at)),
+    "start_other": (JobStart, lambda job, at: job.start(ALICE, fence=OTHER_FENCE, at=at)),
+    "complete": (JobComplete, lambda job, at: job.complete(ALICE, fence=FENCE, at=at)),
     "complete_late": (
-        ops.JobComplete,
+        JobComplete,
         lambda job, _: job.complete(ALICE, fence=FENCE, at=late(job)),
     ),
     "complete_fail": (
-        ops.JobComplete,
+        JobComplete,
         lambda job, at: job.complete(ALICE, fence=FENCE, status="failed", at=at),
     ),
-    "complete_bob": (ops.JobComplete, lambda job, at: job.complete(BOB, fence=FENCE, at=at)),
+    "complete_bob": (JobComplete, lambda job, at: job.complete(BOB, fence=FENCE, at=at)),
     "complete_other": (
-        ops.JobComplete,
+        JobComplete,
         lambda job, at: job.complete(ALICE, fence=OTHER_FENCE, at=at),
     ),
-    "yield": (ops.JobYield, lambda job, at: job.give_back(ALICE, fence=FENCE, at=at)),
+    "yield": (JobYield, lambda job, at: job.give_back(ALICE, fence=FENCE, at=at)),
     "yield_error": (
-        ops.JobYield,
+        JobYield,
         lambda job, at: job.give_back(ALICE, fence=FENCE, reason="error", at=at),
     ),
-    "yield_by_bob": (ops.JobYield, lambda job, at: job.give_back(BOB, fence=FENCE, at=at)),
-    "yield_other": (ops.JobYield, lambda job, at: job.give_back(ALICE, fence=OTHER_FENCE, at=at)),
-    "expire": (ops.JobExpire, lambda job, _: job.expire(fence=FENCE, at=late(job))),
-    "expire_early": (ops.JobExpire, lambda job, at: job.expire(fence=FENCE, at=at)),
-    "expire_other": (ops.JobExpire, lambda job, _: job.expire(fence=OTHER_FENCE, at=late(job))),
-    "expire_wait": (ops.JobExpire, lambda job, _: job.expire(fence=None, at=TOO_LATE)),
-    "expire_soon": (ops.JobExpire, lambda job, at: job.expire(fence=None, at=at)),
-    "cancel": (ops.JobCancel, lambda job, at: job.cancel(at=at)),
-    "evict": (ops.JobEvict, lambda job, at: job.evict(f"blake3:{0:064x}", at=at)),
+    "yield_by_bob": (JobYield, lambda job, at: job.give_back(BOB, fence=FENCE, at=at)),
+    "yield_other": (JobYield, lambda job, at: job.give_back(ALICE, fence=OTHER_FENCE, at=at)),
+    "expire": (JobExpire, lambda job, _: job.expire(fence=FENCE, at=late(job))),
+    "expire_early": (JobExpire, lambda job, at: job.expire(fence=FENCE, at=at)),
+    "expire_other": (JobExpire, lambda job, _: job.expire(fence=OTHER_FENCE, at=late(job))),
+    "expire_wait": (JobExpire, lambda job, _: job.expire(fence=None, at=TOO_LATE)),
+    "expire_soon": (JobExpire, lambda job, at: job.expire(fence=None, at=at)),
+    "cancel": (JobCancel, lambda job, at: job.cancel(at=at)),
+    "evict": (JobEvict, lambda job, at: job.evict(f"blake3:{0:064x}", at=at)),
 }
 
 
@@ -258,7 +270,7 @@ def test_every_op_in_every_state(act, name, cell):
 
 def test_the_table_names_every_pair_of_op_and_state():
     tried = {(ACTS[act][0], STATES[name][1]) for act, name, _ in cells()}
-    assert tried == {(kind, state) for kind in ops.JOB_TYPES for state in State}
+    assert tried == {(kind, state) for kind in JOBS.ops for state in State}
     assert tried == {(kind, state) for kind, row in TRANSITIONS.items() for state in row}
     assert {act for act, _, _ in cells()} == ACTS.keys()
 

@@ -5,10 +5,18 @@ Time, predecessor, deps, authority, existence, order: in that sequence.
 
 import pytest
 
-from antiphon.core import lanes, ops, records, subjects
+from antiphon.core import records
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.ops import ClaimBody, JobClaim, JobOffer, OfferBody
+from antiphon.core.families.jobs.state import JobLane
+from antiphon.core.families.mesh.ops import MeshRoute, RouteBody
+from antiphon.core.family import Needs, Reads
+from antiphon.core.protocol import PROTOCOL
 from antiphon.core.reasons import Reason
+from antiphon.core.records import dep_of
+from antiphon.core.reducer import judge
 from tests.unit.core.authors import ALICE, BOB, OWNER
-from tests.unit.core.ledger import T0, Ledger, Story, dep_of
+from tests.unit.core.ledger import T0, Ledger, Story
 
 OK, PREV, MISSING = Reason.OK, Reason.PREV, Reason.MISSING_DEP
 DAY = 86_400_000
@@ -71,7 +79,7 @@ def test_the_first_op_on_a_subject_names_nothing():
 
 def test_a_rejected_record_and_even_junk_is_a_link_of_the_chain():
     story = called()
-    subject = subjects.job(story.ledger.mesh, story.kind, story.id)
+    subject = job_subjects.job(story.ledger.mesh, story.kind, story.id)
     assert story.claim(ALICE, lease_ms=1) is Reason.LEASE
     assert story.claim(ALICE, prev=0) is PREV
     assert story.ledger.append(subject, b"junk") is Reason.FRAME
@@ -86,11 +94,11 @@ def test_a_stray_record_that_a_lanes_filter_reads_does_not_move_the_lane(token):
     mesh = story.ledger.mesh
     subject = f"ap.{mesh}.{token}.{story.kind}.{story.id}"
     payload = story.ledger.log[-1].payload
-    entry = records.open_record(mesh, 9, T0, subject, payload)
-    outcome = lanes.apply(story.ledger.history.current, story.lane, entry)
+    entry = records.open_record(PROTOCOL, mesh, 9, T0, subject, payload)
+    outcome = judge(story.ledger.history.current, story.lane, entry)
     assert outcome.verdict is Reason.SUBJECT
     assert outcome.lane == story.lane
-    assert subjects.lane_of(subject) is None
+    assert job_subjects.lane_of(subject) is None
 
 
 # --- deps ------------------------------------------------------------------------------------
@@ -125,21 +133,22 @@ def test_an_op_with_a_missing_dep_is_rejected(case):
 def test_a_dep_that_was_committed_later_does_not_count_for_whoever_reads_later():
     story = called()
     ledger = story.ledger
-    future = ledger.draft(ops.JobOffer, ops.OfferBody(kind=story.kind, job=story.id), BOB, at=2_000)
+    future = ledger.draft(JobOffer, OfferBody(kind=story.kind, job=story.id), BOB, at=2_000)
     claim = ledger.draft(
-        ops.JobClaim,
-        ops.ClaimBody(kind=story.kind, job=story.id, lease_ms=10_000),
+        JobClaim,
+        ClaimBody(kind=story.kind, job=story.id, lease_ms=10_000),
         ALICE,
         at=1_000,
         deps=((4, future.op_id),),
     )
     assert ledger.commit(claim) is MISSING  # sequence 3
     assert ledger.commit(future) is OK  # sequence 4: now the log holds what it named
-    entry = records.open_record(ledger.mesh, 3, T0 + 1_000, claim.subject, claim.payload)
-    late = {4: dep_of(ledger.log[3])}
-    assert late[4].op_id == future.op_id
-    fresh = lanes.Lane((0, 0, 2, 0, 0), story.job)
-    assert lanes.apply(ledger.history.at(3, T0 + 1_000), fresh, entry, late).verdict is MISSING
+    entry = records.open_record(PROTOCOL, ledger.mesh, 3, T0 + 1_000, claim.subject, claim.payload)
+    one = ledger.log[3]
+    late = Reads(records={4: dep_of(PROTOCOL, one.subject, one.payload)})
+    assert late.records[4].op_id == future.op_id
+    fresh = JobLane((0, 0, 2, 0, 0), story.job)
+    assert judge(ledger.history.at(3, T0 + 1_000), fresh, entry, late).verdict is MISSING
 
 
 def two_kinds():
@@ -159,10 +168,10 @@ def test_an_op_about_a_job_names_nothing_of_another_kind():
 @pytest.mark.req("M18")
 def test_a_control_op_names_control_records_only():
     ledger, _ = two_kinds()
-    body = ops.RouteBody(kind="render", target=OWNER.did)
-    assert ledger.put(ops.MeshRoute, body, OWNER, deps=(ledger.dep(2),)) is MISSING
-    again = ops.RouteBody(kind="render.video", target=OWNER.did)
-    assert ledger.put(ops.MeshRoute, again, OWNER, deps=(ledger.dep(1),)) is OK
+    body = RouteBody(kind="render", target=OWNER.did)
+    assert ledger.put(MeshRoute, body, OWNER, deps=(ledger.dep(2),)) is MISSING
+    again = RouteBody(kind="render.video", target=OWNER.did)
+    assert ledger.put(MeshRoute, again, OWNER, deps=(ledger.dep(1),)) is OK
 
 
 @pytest.mark.req("M18")
@@ -207,6 +216,7 @@ def test_authority_is_that_of_the_ops_own_place():
 
 # --- which reason comes first ----------------------------------------------------------------
 
+NOTHING_THERE = "blake3:" + "0" * 64
 BAD_DEP = ((99, "blake3:" + "0" * 64),)
 
 
@@ -232,9 +242,11 @@ def test_the_first_broken_rule_is_the_verdict(how, verdict):
         ({"at": 9_000, "stamp": 0}, ()),
         ({"prev": 77}, ()),
         ({"by": ALICE}, ()),
+        ({"by": OWNER, "more": BAD_DEP}, ()),
+        ({"by": OWNER, "more": ((0, NOTHING_THERE),)}, ()),
         ({"by": OWNER}, (2, 3)),
     ],
-    ids=["time", "predecessor", "authority", "nothing wrong"],
+    ids=["time", "predecessor", "authority", "the future", "no place", "nothing wrong"],
 )
 def test_nobody_reads_what_an_op_names_that_is_refused_anyway(how, looked_up):
     story = Story(authority="chain")
@@ -242,16 +254,15 @@ def test_nobody_reads_what_an_op_names_that_is_refused_anyway(how, looked_up):
     ledger = story.ledger
     ledger.append(f"ap.{ledger.mesh}.job.{story.kind}.{story.id}", b"junk")
     stamp = how.pop("stamp", None)
-    body = ops.ClaimBody(kind=story.kind, job=story.id, lease_ms=10_000)
-    # What has no place yet, one place twice, and a control record, which is at hand.
-    deps = (ledger.dep(2), ledger.dep(2), ledger.dep(3), ledger.dep(1), (0, "blake3:" + "0" * 64))
-    draft = ledger.draft(
-        ops.JobClaim, body, how.pop("by", OWNER), deps=(*deps, *BAD_DEP), **{"prev": 3, **how}
-    )
+    body = ClaimBody(kind=story.kind, job=story.id, lease_ms=10_000)
+    # One place twice, and a control record, which is at hand.
+    deps = (ledger.dep(2), ledger.dep(2), ledger.dep(3), ledger.dep(1), *how.pop("more", ()))
+    draft = ledger.draft(JobClaim, body, how.pop("by", OWNER), deps=deps, **{"prev": 3, **how})
     commit_ms = T0 + (ledger.now if stamp is None else stamp)
-    entry = records.open_record(ledger.mesh, 4, commit_ms, draft.subject, draft.payload)
+    entry = records.open_record(PROTOCOL, ledger.mesh, 4, commit_ms, draft.subject, draft.payload)
     control = ledger.history.at(4, commit_ms)
-    assert lanes.to_look_up(control, story.lane, entry) == looked_up
+    outcome = judge(control, story.lane, entry)
+    assert (outcome.records if isinstance(outcome, Needs) else ()) == looked_up
 
 
 def test_existence_comes_before_order_and_order_before_the_transition():

@@ -11,8 +11,40 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from antiphon.core import lanes, ops, subjects
-from antiphon.core.jobs import HELD, State
+from antiphon.core import subjects
+from antiphon.core.families.jobs import JOBS
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.ops import (
+    CancelBody,
+    ClaimBody,
+    CompleteBody,
+    EvictBody,
+    ExpireBody,
+    JobCancel,
+    JobClaim,
+    JobComplete,
+    JobEvict,
+    JobExpire,
+    JobOffer,
+    JobSchedule,
+    JobStart,
+    JobYield,
+    OfferBody,
+    Retry,
+    ScheduleBody,
+    StartBody,
+    YieldBody,
+)
+from antiphon.core.families.jobs.state import EMPTY, HELD, State
+from antiphon.core.families.mesh.ops import (
+    CoordinatorBody,
+    MeshCoordinator,
+    MeshRoute,
+    MeshRules,
+    RouteBody,
+    RulesBody,
+)
+from antiphon.core.protocol import PROTOCOL
 from antiphon.core.reasons import Reason
 from antiphon.core.rules import Rules
 from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER, Author, proved, sign_bytes
@@ -100,7 +132,7 @@ class AnyInterleaving(RuleBasedStateMachine):
         return at + twist.get("wall", 0), logical
 
     def put(self, kind, body, by, twist, story=None):
-        if kind is ops.JobComplete and not twist.get("unproved"):
+        if kind is JobComplete and not twist.get("unproved"):
             body = proved(by, self.ledger.mesh, body)
         at, logical = self.stamped(story, twist)
         deps = ()
@@ -138,13 +170,13 @@ class AnyInterleaving(RuleBasedStateMachine):
         verdict = self.ledger.append(subject, payload, stamp=stamp)
         seq = len(self.ledger.log)
         after = self.ledger.reader.lanes
-        pair = subjects.lane_of(subject)
+        pair = job_subjects.lane_of(subject)
         for key, lane in after.items():
-            old = before.get(key, lanes.EMPTY)
+            old = before.get(key, EMPTY)
             if key != pair:
                 assert lane == old
                 continue
-            slot = lanes.slot_of(subject)
+            slot = PROTOCOL.place_of(subject).slot
             assert lane.tails == (*old.tails[:slot], seq, *old.tails[slot + 1 :])
             if verdict is not Reason.OK:
                 assert lane.job == old.job
@@ -178,14 +210,14 @@ class AnyInterleaving(RuleBasedStateMachine):
     def call_them_all(self, waits, attempts, window):
         start_by = None if window is None else T0 + self.now + window
         for story, is_waiting in zip(self.stories[: self.lanes_in_play], waits, strict=False):
-            body = ops.ScheduleBody(
+            body = ScheduleBody(
                 kind=story.kind,
                 manifest=story.manifest,
                 start_by=start_by,
                 not_before=T0 if is_waiting else None,
-                retry=ops.Retry(attempts=attempts),
+                retry=Retry(attempts=attempts),
             )
-            self.put(ops.JobSchedule, body, OWNER, {}, story)
+            self.put(JobSchedule, body, OWNER, {}, story)
 
     def pick(self, at, states):
         """One of the jobs in these states, or None."""
@@ -203,7 +235,7 @@ class AnyInterleaving(RuleBasedStateMachine):
     def offer(self, at):
         coordinator = self.ledger.history.current.coordinator
         by = next(one for one in EVERYONE if one.did == coordinator)
-        self.do(self.pick(at, {State.WAITING}), ops.JobOffer, ops.OfferBody, by)
+        self.do(self.pick(at, {State.WAITING}), JobOffer, OfferBody, by)
 
     @precondition(lambda self: self.pick(0, {State.PENDING}))
     @rule(
@@ -214,7 +246,7 @@ class AnyInterleaving(RuleBasedStateMachine):
         story = self.pick(at, {State.PENDING})
         if patient:
             self.now = max(self.now, story.job.retry_after_ms - T0)
-        self.do(story, ops.JobClaim, ops.ClaimBody, by, lease_ms=lease_ms, begin=begin)
+        self.do(story, JobClaim, ClaimBody, by, lease_ms=lease_ms, begin=begin)
 
     @precondition(lambda self: self.pick(0, HELD))
     @rule(
@@ -227,14 +259,14 @@ class AnyInterleaving(RuleBasedStateMachine):
         if off is not None:
             self.now = max(self.now, story.job.deadline_ms - T0 + off)
         fence = story.fence if named else None
-        self.do(story, ops.JobClaim, ops.ClaimBody, twist=twist, lease_ms=lease_ms, fence=fence)
+        self.do(story, JobClaim, ClaimBody, twist=twist, lease_ms=lease_ms, fence=fence)
 
     @precondition(lambda self: self.pick(0, {State.CLAIMED}))
     @rule(at=which, by=anyone, name=fences, twist=slips)
     def begin(self, at, by, name, twist):
         story = self.pick(at, {State.CLAIMED})
         fence = self.fence(story, name)
-        self.do(story, ops.JobStart, ops.StartBody, by, twist, fence=fence)
+        self.do(story, JobStart, StartBody, by, twist, fence=fence)
 
     @precondition(lambda self: self.pick(0, HELD))
     @rule(
@@ -244,7 +276,7 @@ class AnyInterleaving(RuleBasedStateMachine):
     def finish(self, at, by, name, twist, status):
         story = self.pick(at, HELD)
         fence = self.fence(story, name)
-        self.do(story, ops.JobComplete, ops.CompleteBody, by, twist, fence=fence, status=status)
+        self.do(story, JobComplete, CompleteBody, by, twist, fence=fence, status=status)
 
     @precondition(lambda self: self.pick(0, HELD))
     @rule(
@@ -255,7 +287,7 @@ class AnyInterleaving(RuleBasedStateMachine):
         story = self.pick(at, HELD)
         fence = self.fence(story, name)
         self.do(
-            story, ops.JobYield, ops.YieldBody, by, twist,
+            story, JobYield, YieldBody, by, twist,
             fence=fence, reason=reason, retry_after_ms=pause,
         )  # fmt: skip
 
@@ -265,7 +297,7 @@ class AnyInterleaving(RuleBasedStateMachine):
         """Expire a tenure around its deadline; `put` adds a millisecond."""
         story = self.pick(at, HELD)
         self.now = max(self.now, story.job.deadline_ms - T0 + off)
-        self.do(story, ops.JobExpire, ops.ExpireBody, by, twist, fence=story.fence)
+        self.do(story, JobExpire, ExpireBody, by, twist, fence=story.fence)
 
     # --- anything else ------------------------------------------------------------------------
 
@@ -274,7 +306,7 @@ class AnyInterleaving(RuleBasedStateMachine):
         self.now += by_ms
 
     @rule(
-        at=which, by=anyone, name=fences, kind=st.sampled_from(ops.JOB_TYPES),
+        at=which, by=anyone, name=fences, kind=st.sampled_from(JOBS.ops),
         flag=st.booleans(), number=st.integers(0, 4), twist=how,
     )  # fmt: skip
     def anything(self, at, by, name, kind, flag, number, twist):
@@ -283,23 +315,23 @@ class AnyInterleaving(RuleBasedStateMachine):
         fence = self.fence(story, name)
         job = {"kind": story.kind, "job": story.id}
         body = {
-            ops.JobSchedule: lambda: ops.ScheduleBody(
+            JobSchedule: lambda: ScheduleBody(
                 kind=story.kind, manifest=story.manifest, urgency=number % 3,
                 not_before=T0 if flag else None,
             ),
-            ops.JobOffer: lambda: ops.OfferBody(**job, urgency=number % 3),
-            ops.JobClaim: lambda: ops.ClaimBody(
+            JobOffer: lambda: OfferBody(**job, urgency=number % 3),
+            JobClaim: lambda: ClaimBody(
                 **job, lease_ms=[1, 5_000, 10_000, 120_000, 10**9][number], begin=flag,
                 fence=fence if number % 2 else None,
             ),
-            ops.JobStart: lambda: ops.StartBody(**job, fence=fence),
-            ops.JobComplete: lambda: ops.CompleteBody(**job, fence=fence, status="succeeded"),
-            ops.JobYield: lambda: ops.YieldBody(**job, fence=fence, reason="error"),
-            ops.JobExpire: lambda: ops.ExpireBody(**job, fence=fence if flag else None),
-            ops.JobCancel: lambda: ops.CancelBody(**job),
-            ops.JobEvict: lambda: ops.EvictBody(**job, hash=f"blake3:{number:064x}"),
+            JobStart: lambda: StartBody(**job, fence=fence),
+            JobComplete: lambda: CompleteBody(**job, fence=fence, status="succeeded"),
+            JobYield: lambda: YieldBody(**job, fence=fence, reason="error"),
+            JobExpire: lambda: ExpireBody(**job, fence=fence if flag else None),
+            JobCancel: lambda: CancelBody(**job),
+            JobEvict: lambda: EvictBody(**job, hash=f"blake3:{number:064x}"),
         }[kind]()  # fmt: skip
-        if kind is ops.JobCancel and number:
+        if kind is JobCancel and number:
             twist = {**twist, "prev": 1}  # a cancel that counts is rare, or nothing would live
         self.put(kind, body, self.holder(story, by), twist, story)
 
@@ -315,13 +347,13 @@ class AnyInterleaving(RuleBasedStateMachine):
         by = OWNER if flag else by
         match what:
             case "route":
-                body = ops.RouteBody(kind="a.b" if flag else "a", target=to.did if to else None)
-                self.put(ops.MeshRoute, body, by, twist)
+                body = RouteBody(kind="a.b" if flag else "a", target=to.did if to else None)
+                self.put(MeshRoute, body, by, twist)
             case "coordinator":
-                self.put(ops.MeshCoordinator, ops.CoordinatorBody(node=to.did), by, twist)
+                self.put(MeshCoordinator, CoordinatorBody(node=to.did), by, twist)
             case _:
                 rules = Rules(authority="open", **{**RULES, **values})
-                self.put(ops.MeshRules, ops.RulesBody(rules=rules), by, twist)
+                self.put(MeshRules, RulesBody(rules=rules), by, twist)
         in_force = self.ledger.history.current.rules
         self.rules = {name: getattr(in_force, name) for name in RULES}
 
@@ -358,11 +390,11 @@ class AnyInterleaving(RuleBasedStateMachine):
             for record in log:
                 if subjects.matches(subjects.all_control(mesh), record.subject):
                     assert light.judge(record) is self.ledger.verdicts[record.seq - 1]
-            filters = subjects.lane_filters(mesh, story.kind, story.id)
+            filters = job_subjects.lane(mesh, story.kind, story.id)
             for record in log:
                 if any(subjects.matches(each, record.subject) for each in filters):
                     assert light.judge(record) is self.ledger.verdicts[record.seq - 1]
-            assert light.lanes.get((story.kind, story.id), lanes.EMPTY) == story.lane
+            assert light.lanes.get((story.kind, story.id), EMPTY) == story.lane
 
     def bring_to_an_end(self, at):
         """Two expiries suffice from anywhere: one for the tenure, one for the wait."""
@@ -374,8 +406,8 @@ class AnyInterleaving(RuleBasedStateMachine):
             due = job.deadline_ms if job.state in HELD else job.start_by_ms
             self.now = max(self.now, due - T0)
             fence = job.fence if job.state in HELD else None
-            body = ops.ExpireBody(kind=story.kind, job=story.id, fence=fence)
-            self.put(ops.JobExpire, body, OWNER, {}, story)
+            body = ExpireBody(kind=story.kind, job=story.id, fence=fence)
+            self.put(JobExpire, body, OWNER, {}, story)
         assert story.job.is_terminal
 
 

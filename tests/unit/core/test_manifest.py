@@ -9,8 +9,10 @@ from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core import codec, manifest, ops
+from antiphon.core import codec, manifest
+from antiphon.core.families.jobs.ops import JobSchedule, ScheduleBody
 from antiphon.core.manifest import author, core_bytes, job_id, seconds
+from antiphon.core.op import subject_of
 from antiphon.errors import Malformed
 from tests.unit.core.published_schemas import fits, published
 from tests.unit.core.strategies import BRISK, manifests
@@ -67,12 +69,12 @@ def test_omitted_arguments_are_hashed_as_an_empty_list():
 def test_a_ulid_changes_neither_the_id_nor_the_subject(plain, ulid):
     named = msgspec.structs.replace(plain, ulid=ulid)
     assert job_id(named) == job_id(msgspec.structs.replace(plain, ulid=msgspec.UNSET))
-    op = ops.JobSchedule(
+    op = JobSchedule(
         v=1, mesh="a" * 16, author="x", hlc=(0, 0), prev=0, deps=(), auth=(),
-        body=ops.ScheduleBody(kind="k", manifest=named),
+        body=ScheduleBody(kind="k", manifest=named),
     )  # fmt: skip
-    assert ops.subject_of(op).endswith("." + job_id(plain))
-    assert ulid.lower() not in ops.subject_of(op).lower()
+    assert subject_of(op).endswith("." + job_id(plain))
+    assert ulid.lower() not in subject_of(op).lower()
     assert ulid.encode() in codec.encode(op)  # recorded, so that it can be resolved by reading
 
 

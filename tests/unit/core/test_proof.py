@@ -10,26 +10,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core import codec, ops, proof, signing
+from antiphon.core import codec, proof, signing
+from antiphon.core.branches import LaneKey
+from antiphon.core.families.jobs import completion
+from antiphon.core.families.jobs.ops import CompleteBody, Failure, JobComplete
+from antiphon.core.family import At
 from antiphon.core.ids import digest, public_key_of
 from antiphon.core.manifest import Manifest, job_id
+from antiphon.core.outputs import DsseEnvelope, Output
 from antiphon.core.reasons import Reason
 from antiphon.errors import Malformed
 from tests.unit.core.authors import ALICE, BOB, Author
-from tests.unit.core.ledger import Ledger, Story
+from tests.unit.core.ledger import T0, Ledger, Story
 
 OK = Reason.OK
 MANIFEST = Manifest(command=("true",), args=(), timeout=30)
 
 
-def output(text: str = "42", name: str = "result") -> ops.Output:
+def output(text: str = "42", name: str = "result") -> Output:
     raw = text.encode()
-    return ops.Output(
+    return Output(
         name=name, hash=digest(raw), size=len(raw), sha256=sha256(raw).hexdigest(), text=text
     )
 
 
-def predicate(body: ops.CompleteBody, on: str, by: str, **changes) -> proof.Predicate:
+def predicate(body: CompleteBody, on: str, by: str, **changes) -> proof.Predicate:
     said = proof.Predicate(
         mesh=on,
         kind=body.kind,
@@ -48,7 +53,7 @@ def predicate(body: ops.CompleteBody, on: str, by: str, **changes) -> proof.Pred
     return msgspec.structs.replace(said, **changes)
 
 
-def envelope(said: proof.Predicate, outputs, by: Author) -> ops.DsseEnvelope:
+def envelope(said: proof.Predicate, outputs, by: Author) -> DsseEnvelope:
     payload = proof.statement(said, outputs)
     return proof.seal_in(payload, by.did, lambda kind, data: signing.sign(by.secret, kind, data))
 
@@ -62,7 +67,7 @@ class Proved:
         self.story.schedule()
         assert self.story.claim(ALICE) is OK
 
-    def body(self, **fields) -> ops.CompleteBody:
+    def body(self, **fields) -> CompleteBody:
         given = {
             "kind": self.story.kind,
             "job": self.story.job.job,
@@ -70,15 +75,15 @@ class Proved:
             "status": "succeeded",
             "outputs": (output(),),
         }
-        return ops.CompleteBody(**{**given, **fields})
+        return CompleteBody(**{**given, **fields})
 
-    def proved(self, by: Author = ALICE, body=None, **changes) -> ops.CompleteBody:
+    def proved(self, by: Author = ALICE, body=None, **changes) -> CompleteBody:
         body = body or self.body()
         said = predicate(body, self.ledger.mesh, ALICE.did, **changes)
         return msgspec.structs.replace(body, proof=envelope(said, body.outputs, by))
 
-    def put(self, body: ops.CompleteBody, by: Author = ALICE) -> Reason:
-        return self.ledger.put(ops.JobComplete, body, by)
+    def put(self, body: CompleteBody, by: Author = ALICE) -> Reason:
+        return self.ledger.put(JobComplete, body, by)
 
 
 @pytest.mark.req("P7", "P8")
@@ -127,9 +132,7 @@ def test_a_proof_must_be_there_signed_by_the_worker_and_about_these_outputs():
 
 def test_a_failed_run_is_vouched_for_too_and_one_without_outputs_names_the_job():
     job = Proved()
-    body = job.body(
-        status="failed", outputs=(), exit=3, error=ops.Failure(name="Exit", message="3")
-    )
+    body = job.body(status="failed", outputs=(), exit=3, error=Failure(name="Exit", message="3"))
     proved = job.proved(body=body)
     (subject,) = proof.open_proof(proved.proof).subject
     assert subject.name == f"job:{body.job}"
@@ -144,11 +147,13 @@ def test_no_byte_of_an_envelope_can_change(data):
     at = data.draw(st.integers(0, len(encoded) - 1))
     encoded[at] ^= 1 << data.draw(st.integers(0, 7))
     try:
-        bent = msgspec.json.decode(bytes(encoded), type=ops.DsseEnvelope)
+        bent = msgspec.json.decode(bytes(encoded), type=DsseEnvelope)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return
     body = msgspec.structs.replace(proved, proof=bent)
-    assert not proof.holds(body, mesh=job.ledger.mesh, author=ALICE.did)
+    at = At(9, T0, job.ledger.history.current, LaneKey("jobs", body.kind, body.job))
+    assert not completion.is_proved(body, ALICE.did, at)
+    assert completion.is_proved(proved, ALICE.did, at)
 
 
 def test_only_the_canonical_spelling_of_a_statement_is_read():
@@ -185,9 +190,9 @@ def test_the_jobs_id_is_the_manifests_digest():
     assert digests.sha256 == sha256(b'{"args":[],"command":["true"],"timeout":30}').hexdigest()
 
 
-def with_outputs(number: int, count: int) -> ops.DsseEnvelope:
+def with_outputs(number: int, count: int) -> DsseEnvelope:
     outputs = [output(f"{number}"), *(output(name=f"file-{at}") for at in range(1, count))]
-    body = ops.CompleteBody(kind="k", job="0" * 64, fence="0" * 16, status="succeeded")
+    body = CompleteBody(kind="k", job="0" * 64, fence="0" * 16, status="succeeded")
     return envelope(predicate(body, "mesh", ALICE.did), outputs, ALICE)
 
 

@@ -6,18 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core import codec, control, control_history, ops, records
+from antiphon.core import codec
 from antiphon.core.control_history import ControlHistory
+from antiphon.core.families.mesh.ops import MeshRecover, MeshRoute, RecoverBody, RouteBody
 from antiphon.core.ids import mesh_id
+from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.reasons import Reason
 from antiphon.core.records import open_record
-from antiphon.core.rules import NOTICE_MS, PROTOCOL
+from antiphon.core.rules import NOTICE_MS
 from antiphon.errors import Misconfigured, Outdated
 from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER, RECOVERY, sign_bytes
 from tests.unit.core.ledger import T0, Ledger, Reader
 from tests.unit.core.strategies import BRISK, plain_values
 
-NEWER = PROTOCOL + 1
+NEWER = PROTOCOL.number + 1
+NEWER_CODE = Protocol(NEWER, PROTOCOL.families)
+"""Code that has the next protocol, in which nothing is different."""
 
 
 def rules_bytes(ledger, *, rules=None, **fields):
@@ -44,8 +48,8 @@ def put(ledger, op_bytes, *, by=OWNER, subject=None):
 
 def past(ledger):
     """Any record that is committed when the notice of what was announced at 1,000 has passed."""
-    body = ops.RouteBody(kind="a", target=BOB.did)
-    return ledger.put(ops.MeshRoute, body, OWNER, at=1_000 + NOTICE_MS)
+    body = RouteBody(kind="a", target=BOB.did)
+    return ledger.put(MeshRoute, body, OWNER, at=1_000 + NOTICE_MS)
 
 
 def test_readable_rules_of_a_newer_protocol_stop_this_code_when_the_notice_has_passed():
@@ -67,8 +71,8 @@ def test_readable_rules_of_a_newer_protocol_stop_this_code_when_the_notice_has_p
 def test_a_recovery_takes_back_what_a_stolen_key_announced():
     ledger = Ledger()
     assert ledger.rules(protocol=65_535, how={"at": 1_000}) is Reason.OK
-    body = ops.RecoverBody(owner=BOB.did, recovery=CAROL.did)
-    assert ledger.put(ops.MeshRecover, body, RECOVERY, at=NOTICE_MS) is Reason.OK
+    body = RecoverBody(owner=BOB.did, recovery=CAROL.did)
+    assert ledger.put(MeshRecover, body, RECOVERY, at=NOTICE_MS) is Reason.OK
     assert ledger.history.current.rise is None
     assert ledger.coordinator(BOB, BOB, at=1_000 + NOTICE_MS) is Reason.OK
 
@@ -81,28 +85,19 @@ def test_the_owner_takes_it_back_with_other_rules():
     assert ledger.history.current.rules.attempts == 5
 
 
-@pytest.fixture
-def newer_code(monkeypatch):
-    """Code that has the next protocol, in which nothing is different."""
-    for module in (control, control_history, records):
-        monkeypatch.setattr(module, "PROTOCOL", NEWER)
-
-
-@pytest.mark.usefixtures("newer_code")
 def test_a_known_protocol_comes_into_force_by_the_commit_stamp_alone():
-    ledger = Ledger()
+    ledger = Ledger(NEWER_CODE)
     assert ledger.rules(protocol=NEWER, attempts=7, how={"at": 1_000}) is Reason.OK
     rules = [ledger.history.at(3, T0 + ms).rules for ms in (999 + NOTICE_MS, 1_000 + NOTICE_MS)]
-    assert [(one.protocol, one.attempts) for one in rules] == [(PROTOCOL, 3), (NEWER, 7)]
+    assert [(one.protocol, one.attempts) for one in rules] == [(PROTOCOL.number, 3), (NEWER, 7)]
     assert past(ledger) is Reason.OK
     current = ledger.history.current
     assert (current.rules.protocol, current.rules.attempts, current.rise) == (NEWER, 7, None)
-    assert ledger.rules(protocol=PROTOCOL) is Reason.PROTOCOL
+    assert ledger.rules(protocol=PROTOCOL.number) is Reason.PROTOCOL
 
 
-@pytest.mark.usefixtures("newer_code")
 def test_values_that_contradict_one_another_do_not_come_with_a_protocol():
-    ledger = Ledger(attempts=5)
+    ledger = Ledger(NEWER_CODE, attempts=5)
     assert ledger.rules(protocol=NEWER, attempts=50, attempts_max=1, how={"at": 1_000}).is_accepted
     assert past(ledger) is Reason.OK
     rules = ledger.history.current.rules
@@ -165,11 +160,11 @@ def test_an_unreadable_genesis_of_a_newer_protocol_stops_this_code():
     genesis = codec.encode(op)
     mesh = mesh_id(genesis)
     subject = f"ap.{mesh}.ctl.genesis"
-    entry = open_record(mesh, 1, T0, subject, sign_bytes(OWNER, genesis))
+    entry = open_record(PROTOCOL, mesh, 1, T0, subject, sign_bytes(OWNER, genesis))
     with pytest.raises(Outdated):
-        ControlHistory(mesh).apply(entry)
-    forged = open_record(mesh, 1, T0, subject, sign_bytes(ALICE, genesis))
-    assert ControlHistory(mesh).apply(forged) is Reason.MALFORMED
+        ControlHistory(PROTOCOL, mesh).apply(entry)
+    forged = open_record(PROTOCOL, mesh, 1, T0, subject, sign_bytes(ALICE, genesis))
+    assert ControlHistory(PROTOCOL, mesh).apply(forged) is Reason.MALFORMED
 
 
 def test_newer_rules_may_have_further_fields_outside_the_rules_too():
@@ -179,14 +174,29 @@ def test_newer_rules_may_have_further_fields_outside_the_rules_too():
     assert ledger.history.current.rise.protocol == NEWER
 
 
+JUDGED = {
+    "not the owner's": ({"author": ALICE.did}, Reason.NOT_OWNER),
+    "not the newest": ({"hlc": [T0, 0]}, Reason.EQUIVOCATION),
+    "before the newest": ({"hlc": [T0 - 1, 0]}, Reason.STALE),
+    "ahead of its commit": ({"hlc": [T0 + 3_001, 0]}, Reason.DRIFT),
+    "without its reason": ({"deps": [[1, "blake3:" + "0" * 64]]}, Reason.MISSING_DEP),
+    "another predecessor": ({"prev": 1}, Reason.PREV),
+}
+
+
+@pytest.mark.parametrize("fields, verdict", JUDGED.values(), ids=JUDGED.keys())
+def test_an_announcement_is_judged_as_any_op_is_and_as_newer_code_judges_it(fields, verdict):
+    by = ALICE if fields.get("author") == ALICE.did else OWNER
+    plain, further = {"protocol": NEWER}, {"protocol": NEWER, "tempo": "adagio"}
+    for code, rules in ((PROTOCOL, plain), (PROTOCOL, further), (NEWER_CODE, plain)):
+        ledger = Ledger(code)
+        before = ledger.history.current
+        assert put(ledger, rules_bytes(ledger, rules=rules, **fields), by=by) is verdict
+        assert ledger.history.current is before
+
+
 ONLY_REJECTED = {
-    "not the owner's": {"author": ALICE.did},
-    "not the newest": {"hlc": [T0, 0]},
-    "before the newest": {"hlc": [T0 - 1, 0]},
-    "ahead of its commit": {"hlc": [T0 + 3_001, 0]},
-    "with a reason": {"deps": [[1, "blake3:" + "0" * 64]]},
-    "another predecessor": {"prev": 1},
-    "this protocol": {"rules": {"protocol": PROTOCOL, "tempo": "adagio"}},
+    "this protocol": {"rules": {"protocol": PROTOCOL.number, "tempo": "adagio"}},
     "no protocol": {"rules": {"tempo": "adagio"}},
     "a protocol in words": {"rules": {"protocol": "2", "tempo": "adagio"}},
     "a protocol that is true": {"rules": {"protocol": True, "tempo": "adagio"}},
@@ -202,8 +212,7 @@ ONLY_REJECTED = {
 def test_anything_less_is_only_malformed(fields):
     ledger = Ledger()
     before = ledger.history.current
-    by = ALICE if fields.get("author") == ALICE.did else OWNER
-    assert put(ledger, rules_bytes(ledger, **fields), by=by) is Reason.MALFORMED
+    assert put(ledger, rules_bytes(ledger, **fields)) is Reason.MALFORMED
     assert ledger.history.current is before
     assert ledger.coordinator(BOB, at=2_000) is Reason.OK
 
@@ -236,7 +245,7 @@ def test_before_genesis_nobody_is_the_owner_who_could_stop_this_code():
         subject=f"ap.{ledger.mesh}.ctl.rules",
         payload=sign_bytes(OWNER, draft),
     )
-    assert reader.judge(record) is Reason.MALFORMED
+    assert reader.judge(record) is Reason.GENESIS
 
 
 @BRISK

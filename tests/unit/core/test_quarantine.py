@@ -4,8 +4,20 @@ import tracemalloc
 
 import pytest
 
-from antiphon.core import ops
+from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
+from antiphon.core.families.jobs.ops import CancelBody, JobCancel
+from antiphon.core.families.mesh.ops import (
+    EvidenceBody,
+    Genesis,
+    MeshEvidence,
+    MeshGenesis,
+    MeshReadmit,
+    MeshRecover,
+    ReadmitBody,
+    RecoverBody,
+)
 from antiphon.core.grants import token_of
+from antiphon.core.protocol import PROTOCOL
 from antiphon.core.reasons import Reason
 from antiphon.core.records import open_record
 from antiphon.core.rules import Rules
@@ -21,15 +33,15 @@ def two_faces(ledger: Ledger, by=ALICE, *, at=5, other_at=5, same=False):
     kinds = ["a", "a" if same else "b"]
     return [
         ledger.draft(
-            ops.JobCancel, ops.CancelBody(kind=kind, job="1" * 64), by, at=when, prev=0
+            JobCancel, CancelBody(kind=kind, job="1" * 64), by, at=when, prev=0
         ).payload.decode()
         for kind, when in zip(kinds, [at, other_at], strict=True)
     ]
 
 
 def show(ledger: Ledger, pair, *, node=ALICE, by=BOB, **how) -> Reason:
-    body = ops.EvidenceBody(node=node.did, first=pair[0], second=pair[1])
-    return ledger.put(ops.MeshEvidence, body, by, **how)
+    body = EvidenceBody(node=node.did, first=pair[0], second=pair[1])
+    return ledger.put(MeshEvidence, body, by, **how)
 
 
 @pytest.mark.req("M11")
@@ -41,9 +53,9 @@ def test_an_author_shown_to_equivocate_is_quarantined_until_the_owner_readmits_i
     assert story.claim(ALICE, at=200) is Reason.QUARANTINED
     assert show(ledger, two_faces(ledger, ALICE), by=ALICE, at=300) is Reason.QUARANTINED
     assert show(ledger, two_faces(ledger), at=400) is Reason.ALREADY
-    readmit = ops.ReadmitBody(node=ALICE.did)
-    assert ledger.put(ops.MeshReadmit, readmit, BOB, at=500) is Reason.NOT_OWNER
-    assert ledger.put(ops.MeshReadmit, readmit, OWNER, at=600) is OK
+    readmit = ReadmitBody(node=ALICE.did)
+    assert ledger.put(MeshReadmit, readmit, BOB, at=500) is Reason.NOT_OWNER
+    assert ledger.put(MeshReadmit, readmit, OWNER, at=600) is OK
     assert story.claim(ALICE, at=700) is OK
 
 
@@ -58,8 +70,8 @@ def test_a_quarantine_ends_the_leases_that_are_held_and_not_later_ones():
     assert story.claim(BOB, at=200) is OK
     assert story.fence > fence
     assert story.job.attempts == 0
-    readmit = ops.ReadmitBody(node=ALICE.did)
-    assert story.ledger.put(ops.MeshReadmit, readmit, OWNER, at=300) is OK
+    readmit = ReadmitBody(node=ALICE.did)
+    assert story.ledger.put(MeshReadmit, readmit, OWNER, at=300) is OK
     later = Story(story.ledger, word="later")
     later.schedule(how={"at": 400})
     assert later.claim(ALICE, at=500) is OK
@@ -96,8 +108,8 @@ def test_evidence_from_another_mesh_proves_nothing_here():
 
 def test_geneses_of_other_meshes_prove_nothing_though_they_name_no_mesh():
     def founding(name: str) -> str:
-        body = ops.Genesis(name=name, owner=ALICE.did, recovery=BOB.did, rules=Rules())
-        op = ops.MeshGenesis(
+        body = Genesis(name=name, owner=ALICE.did, recovery=BOB.did, rules=Rules())
+        op = MeshGenesis(
             v=1, mesh="", author=ALICE.did, hlc=(T0, 0), prev=0, deps=(), auth=(), body=body
         )
         return signed(ALICE, op).payload.decode()
@@ -110,8 +122,8 @@ def test_old_evidence_says_nothing_after_a_readmission_and_new_evidence_does():
     ledger = Ledger()
     old = two_faces(ledger)
     assert show(ledger, old, at=100) is OK
-    readmit = ops.ReadmitBody(node=ALICE.did)
-    assert ledger.put(ops.MeshReadmit, readmit, OWNER, at=200) is OK
+    readmit = ReadmitBody(node=ALICE.did)
+    assert ledger.put(MeshReadmit, readmit, OWNER, at=200) is OK
     assert show(ledger, old, at=300) is Reason.ALREADY
     assert ledger.history.current.quarantined == []
     assert show(ledger, two_faces(ledger, at=350, other_at=350), at=400) is OK
@@ -130,7 +142,7 @@ def test_evidence_counts_against_keys_that_hold_something():
 
     def give(by, to, nonce):
         token = token_of(delegation(by, to, nonce=nonce).raw)
-        assert ledger.put(ops.UcanDelegate, ops.DelegateBody(token=token), by) is OK
+        assert ledger.put(UcanDelegate, DelegateBody(token=token), by) is OK
 
     assert show(ledger, two_faces(ledger)) is Reason.ALREADY, "nothing of it counts anyway"
     give(CAROL, ALICE, b"a stranger's")
@@ -151,9 +163,10 @@ def test_what_is_shown_against_many_weighs_as_much_as_it_did_against_few():
     for half in (pairs[:200], pairs[200:]):
         tracemalloc.start()
         for who, pair in half:
-            body = ops.EvidenceBody(node=who.did, first=pair[0], second=pair[1])
-            draft = ledger.draft(ops.MeshEvidence, body, BOB)
+            body = EvidenceBody(node=who.did, first=pair[0], second=pair[1])
+            draft = ledger.draft(MeshEvidence, body, BOB)
             entry = open_record(
+                PROTOCOL,
                 ledger.mesh,
                 ledger.history.applied + 1,
                 T0 + ledger.now,
@@ -168,21 +181,21 @@ def test_what_is_shown_against_many_weighs_as_much_as_it_did_against_few():
 
 def test_the_recovery_key_replaces_a_lost_owner_from_its_place_on():
     ledger = Ledger()
-    body = ops.RecoverBody(owner=BOB.did, recovery=CAROL.did)
-    assert ledger.put(ops.MeshRecover, body, OWNER, at=10) is Reason.NOT_OWNER
-    assert ledger.put(ops.MeshRecover, body, ALICE, at=20) is Reason.NOT_OWNER
-    assert ledger.put(ops.MeshRecover, body, RECOVERY, at=30) is OK
+    body = RecoverBody(owner=BOB.did, recovery=CAROL.did)
+    assert ledger.put(MeshRecover, body, OWNER, at=10) is Reason.NOT_OWNER
+    assert ledger.put(MeshRecover, body, ALICE, at=20) is Reason.NOT_OWNER
+    assert ledger.put(MeshRecover, body, RECOVERY, at=30) is OK
     assert ledger.route("a", ALICE, OWNER, at=40) is Reason.NOT_OWNER, "the old key is no longer it"
     assert ledger.route("a", ALICE, BOB, at=50) is OK
     current = ledger.history.current
     assert (current.owner, current.recovery, current.coordinator) == (BOB.did, CAROL.did, BOB.did)
     assert ledger.history.at(2, T0).owner == OWNER.did, "what came before is judged as before"
-    assert ledger.put(ops.MeshRecover, body, RECOVERY, at=60) is Reason.NOT_OWNER
+    assert ledger.put(MeshRecover, body, RECOVERY, at=60) is Reason.NOT_OWNER
 
 
 def test_a_recovery_that_is_not_newer_than_the_owners_last_word_is_stale():
     ledger = Ledger()
     assert ledger.route("a", ALICE, at=500) is OK
-    body = ops.RecoverBody(owner=BOB.did, recovery=CAROL.did)
-    assert ledger.put(ops.MeshRecover, body, RECOVERY, at=400, stamp=600) is Reason.STALE
+    body = RecoverBody(owner=BOB.did, recovery=CAROL.did)
+    assert ledger.put(MeshRecover, body, RECOVERY, at=400, stamp=600) is Reason.STALE
     assert ledger.history.current.owner_hlc[0] == T0 + 500

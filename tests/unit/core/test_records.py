@@ -4,8 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core import codec, ops, signing, subjects
+from antiphon.core import codec, signing
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.ops import ClaimBody, JobClaim, JobSchedule, ScheduleBody
+from antiphon.core.families.mesh.ops import Genesis, MeshGenesis
 from antiphon.core.ids import did_of, digest, mesh_id
+from antiphon.core.protocol import PROTOCOL
 from antiphon.core.reasons import Reason
 from antiphon.core.records import open_record
 from antiphon.core.rules import Rules
@@ -15,7 +19,7 @@ from tests.unit.core.strategies import THOROUGH, any_op
 
 MESH = "a" * 16
 JOB = "1" * 64
-CLAIM = ops.JobClaim(
+CLAIM = JobClaim(
     v=1,
     mesh=MESH,
     author=ALICE.did,
@@ -23,14 +27,14 @@ CLAIM = ops.JobClaim(
     prev=0,
     deps=(),
     auth=(),
-    body=ops.ClaimBody(kind="render", job=JOB, lease_ms=30_000),
+    body=ClaimBody(kind="render", job=JOB, lease_ms=30_000),
 )
 GOOD = signed(ALICE, CLAIM)
 RULES_SUBJECT = f"ap.{MESH}.ctl.rules"
 
 
 def opened(payload, subject=GOOD.subject, mesh=MESH):
-    return open_record(mesh, 7, T0, subject, payload)
+    return open_record(PROTOCOL, mesh, 7, T0, subject, payload)
 
 
 def test_a_signed_op_on_its_own_subject_opens():
@@ -94,15 +98,15 @@ FAULTS = {
 @pytest.mark.parametrize("payload, fault", FAULTS.values(), ids=FAULTS.keys())
 def test_each_fault_has_its_own_word(payload, fault):
     entry = opened(payload)
-    assert (entry.op, entry.fault, entry.activation) == (None, fault, None)
+    assert (entry.op, entry.fault, entry.family) == (None, fault, None)
 
 
 OTHER_SUBJECTS = [
-    subjects.job(MESH, "render", "2" * 64),
-    subjects.job(MESH, "render.video", JOB),
-    subjects.job("b" * 16, "render", JOB),
-    subjects.call(MESH, 1, "render", JOB),
-    subjects.wait(MESH, "render", JOB),
+    job_subjects.job(MESH, "render", "2" * 64),
+    job_subjects.job(MESH, "render.video", JOB),
+    job_subjects.job("b" * 16, "render", JOB),
+    job_subjects.call(MESH, 1, "render", JOB),
+    job_subjects.wait(MESH, "render", JOB),
     f"ap.{MESH}.else.render.{JOB}",
     f"ap.{MESH}.ctl.rules",
     f"ap.{MESH}.job.render.{JOB}.more",
@@ -142,7 +146,7 @@ def test_an_op_replayed_on_another_mesh_is_rejected():
     first, second = Story(Ledger()), Story(Ledger(attempts=7))
     assert first.ledger.mesh != second.ledger.mesh
     draft = first.ledger.draft(
-        ops.JobSchedule, ops.ScheduleBody(kind="render", manifest=first.manifest), OWNER
+        JobSchedule, ScheduleBody(kind="render", manifest=first.manifest), OWNER
     )
     there = draft.subject.replace(first.ledger.mesh, second.ledger.mesh)
     assert second.ledger.append(there, draft.payload) is Reason.MESH
@@ -151,10 +155,10 @@ def test_an_op_replayed_on_another_mesh_is_rejected():
 
 
 def test_the_genesis_of_another_mesh_lies_on_the_wrong_subject_here():
-    body = ops.Genesis(name="other", owner=ALICE.did, recovery=BOB.did, rules=Rules())
+    body = Genesis(name="other", owner=ALICE.did, recovery=BOB.did, rules=Rules())
     genesis = signed(
         ALICE,
-        ops.MeshGenesis(
+        MeshGenesis(
             v=1, mesh="", author=ALICE.did, hlc=(T0, 0), prev=0, deps=(), auth=(), body=body
         ),
     )
@@ -199,7 +203,7 @@ def test_a_signed_record_that_was_changed_anywhere_yields_no_op(op, data):
     cut = data.draw(st.integers(0, 2))
     put = data.draw(st.binary(max_size=3))
     changed = record.payload[:at] + put + record.payload[at + cut :]
-    entry = open_record(MESH, 1, T0, record.subject, changed)
+    entry = open_record(PROTOCOL, MESH, 1, T0, record.subject, changed)
     assert (entry.op is not None) == (changed == record.payload)
 
 
@@ -217,10 +221,10 @@ def test_every_op_opens_on_its_own_subject_in_both_signature_forms(op):
     by = OWNER if op.author == OWNER.did else ALICE
     record = signed(by, op)
     mesh = op.mesh or mesh_id(record.op_bytes)
-    assert open_record(mesh, 1, T0, record.subject, record.payload).op == op
+    assert open_record(PROTOCOL, mesh, 1, T0, record.subject, record.payload).op == op
     block = sign_batch(by, mesh, [b"another", record.op_bytes, b"a third"])[1]
     batched = signing.frame(record.op_bytes, block)
-    assert open_record(mesh, 1, T0, record.subject, batched).op == op
+    assert open_record(PROTOCOL, mesh, 1, T0, record.subject, batched).op == op
 
 
 def test_a_batch_signature_for_another_mesh_does_not_open():

@@ -3,18 +3,19 @@
 import pytest
 from msgspec.structs import replace
 
-from antiphon.core import manifest, ops, retries
+from antiphon.core import manifest, retries
+from antiphon.core.families.jobs.ops import Retry, ScheduleBody
 
 BLOB = {"kind": "blobptr", "algo": "blake3", "hash": "blake3:" + "1" * 64}
 
 
 def a_body(**fields):
     content = manifest.author({"command": ["make"], "args": ["all"], "timeout": 5, **fields})
-    return ops.ScheduleBody(
+    return ScheduleBody(
         kind="test.build",
         manifest=content,
         urgency=0,
-        retry=ops.Retry(attempts=7),
+        retry=Retry(attempts=7),
         start_by=5_000,
         not_before=4_000,
         requires=("gpu",),

@@ -4,11 +4,18 @@ import json
 
 import pytest
 
-from antiphon.core import ops, seals, subjects
+from antiphon.core import subjects
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.mesh.ops import EvidenceBody, MeshEvidence
+from antiphon.core.families.seals.ops import MeshSeal, SealBody
+from antiphon.core.families.seals.state import SealLane, leaf_of
+from antiphon.core.family import UNSEEN_ROOT, Reads
 from antiphon.core.ids import digest
 from antiphon.core.merkle import Frontier, leaf_hash
+from antiphon.core.protocol import PROTOCOL
 from antiphon.core.reasons import Reason
 from antiphon.core.records import open_record
+from antiphon.core.reducer import judge
 from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER
 from tests.unit.core.ledger import T0, Ledger, Story
 
@@ -30,17 +37,17 @@ def sealed_by_carol(**rules) -> Ledger:
 def seal(ledger: Ledger, by=CAROL, *, upto=None, root=None, size=None, state=None, **how):
     upto = len(ledger.log) if upto is None else upto
     mark = ledger.reader.mark_at(min(upto, len(ledger.log)))
-    body = ops.SealBody(
+    body = SealBody(
         upto=upto,
         size=mark.size if size is None else size,
         root=mark.root if root is None else root,
         state=state,
     )
-    return ledger.put(ops.MeshSeal, body, by, **how)
+    return ledger.put(MeshSeal, body, by, **how)
 
 
 def test_a_leaf_is_canonical_json_of_place_time_subject_digest_and_verdict():
-    leaf = seals.leaf_of(7, 1_000, "ap.m.seal", b"bytes", "stale")
+    leaf = leaf_of(7, 1_000, "ap.m.seal", b"bytes", "stale")
     assert json.loads(leaf) == [7, 1_000, "ap.m.seal", digest(b"bytes"), "stale"]
     assert b" " not in leaf
 
@@ -89,10 +96,19 @@ def test_seals_grow_in_time_and_in_what_they_cover():
 
 def test_a_rejected_seal_moves_nothing_but_the_tail():
     ledger = sealed_by_carol()
-    assert seal(ledger, root=WRONG, at=500) is Reason.SEAL
-    assert ledger.reader.seals == seals.Seals(tail=6)
+    assert seal(ledger, ALICE, at=500) is Reason.NOT_COORDINATOR
+    assert ledger.reader.seals == SealLane((6,))
     assert seal(ledger, prev=0, at=510) is Reason.PREV
     assert seal(ledger, at=400, stamp=520) is Reason.OK
+
+
+def test_a_seal_that_fails_for_its_root_alone_orders_those_that_follow():
+    ledger = sealed_by_carol()
+    assert seal(ledger, root=WRONG, at=500) is Reason.SEAL
+    assert (ledger.reader.seals.seq, ledger.reader.seals.upto) == (6, 5)
+    assert seal(ledger, at=400, stamp=510) is Reason.STALE
+    assert seal(ledger, upto=5, size=5, at=520) is Reason.STALE
+    assert seal(ledger, at=530) is Reason.OK
 
 
 def test_the_office_goes_with_the_designation():
@@ -105,18 +121,19 @@ def test_the_office_goes_with_the_designation():
 
 def test_a_node_that_sees_some_records_only_judges_all_but_the_root():
     ledger = sealed_by_carol()
-    body = ops.SealBody(upto=5, size=5, root=WRONG)
-    for by, verdict in ((CAROL, Reason.OK), (ALICE, Reason.NOT_COORDINATOR)):
-        draft = ledger.draft(ops.MeshSeal, body, by)
-        entry = open_record(ledger.mesh, 6, T0 + ledger.now, draft.subject, draft.payload)
-        told = seals.judge(ledger.history.at(6, T0), seals.NONE, entry, None)
+    body = SealBody(upto=5, size=5, root=WRONG)
+    for by, verdict in ((CAROL, Reason.UNSEEN), (ALICE, Reason.NOT_COORDINATOR)):
+        draft = ledger.draft(MeshSeal, body, by)
+        entry = open_record(PROTOCOL, ledger.mesh, 6, T0 + ledger.now, draft.subject, draft.payload)
+        reads = Reads(mark=UNSEEN_ROOT)
+        told = judge(ledger.history.at(6, T0), SealLane(), entry, reads)
         assert told.verdict is verdict
 
 
 def test_a_seal_is_an_op_on_its_own_subject_only():
     ledger = Ledger()
-    draft = ledger.draft(ops.MeshSeal, ops.SealBody(upto=1, size=1, root=WRONG), OWNER)
-    lane = subjects.call(ledger.mesh, 1, "render", Story(ledger).id)
+    draft = ledger.draft(MeshSeal, SealBody(upto=1, size=1, root=WRONG), OWNER)
+    lane = job_subjects.call(ledger.mesh, 1, "render", Story(ledger).id)
     for subject in (lane, subjects.control(ledger.mesh, "rules")):
         assert ledger.append(subject, draft.payload, stamp=10) is Reason.SUBJECT
     assert seal(ledger, OWNER) is Reason.OK
@@ -125,23 +142,19 @@ def test_a_seal_is_an_op_on_its_own_subject_only():
 def test_two_seals_with_one_timestamp_are_evidence():
     ledger = Ledger()
     shown = [
-        ledger.draft(
-            ops.MeshSeal, ops.SealBody(upto=n, size=1, root=WRONG), BOB, at=50
-        ).payload.decode()
+        ledger.draft(MeshSeal, SealBody(upto=n, size=1, root=WRONG), BOB, at=50).payload.decode()
         for n in (1, 2)
     ]
-    body = ops.EvidenceBody(node=BOB.did, first=shown[0], second=shown[1])
-    assert ledger.put(ops.MeshEvidence, body, ALICE, at=60) is Reason.OK
+    body = EvidenceBody(node=BOB.did, first=shown[0], second=shown[1])
+    assert ledger.put(MeshEvidence, body, ALICE, at=60) is Reason.OK
 
 
 def test_a_quarantined_coordinator_seals_nothing():
     ledger = sealed_by_carol()
     shown = [
-        ledger.draft(
-            ops.MeshSeal, ops.SealBody(upto=n, size=1, root=WRONG), CAROL, at=150
-        ).payload.decode()
+        ledger.draft(MeshSeal, SealBody(upto=n, size=1, root=WRONG), CAROL, at=150).payload.decode()
         for n in (1, 2)
     ]
-    body = ops.EvidenceBody(node=CAROL.did, first=shown[0], second=shown[1])
-    assert ledger.put(ops.MeshEvidence, body, ALICE) is Reason.OK
+    body = EvidenceBody(node=CAROL.did, first=shown[0], second=shown[1])
+    assert ledger.put(MeshEvidence, body, ALICE) is Reason.OK
     assert seal(ledger) is Reason.QUARANTINED

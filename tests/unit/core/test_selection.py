@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core import codec, ops, selection, signing
+from antiphon.core import codec, selection, signing
 from antiphon.core import manifest as manifest_ids
+from antiphon.core.families.jobs.ops import JobSchedule, ScheduleBody
 from antiphon.core.ids import digest
 from antiphon.core.reasons import Reason
 from antiphon.core.rules import Rules
@@ -66,8 +67,8 @@ def test_a_score_does_not_depend_on_the_precision_that_the_program_happens_to_us
         assert str(selection.score(lot, 1)) == "0.5844375494164253755305783222112859738809"
 
 
-def a_schedule(word: str = "1") -> ops.JobSchedule:
-    return ops.JobSchedule(
+def a_schedule(word: str = "1") -> JobSchedule:
+    return JobSchedule(
         v=1,
         mesh="a" * 16,
         author=ALICE.did,
@@ -75,7 +76,7 @@ def a_schedule(word: str = "1") -> ops.JobSchedule:
         prev=0,
         deps=(),
         auth=(),
-        body=ops.ScheduleBody(kind="render", manifest=manifest(word)),
+        body=ScheduleBody(kind="render", manifest=manifest(word)),
     )
 
 

@@ -7,9 +7,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from antiphon.core import codec, lanes, ops, subjects
+from antiphon.core import codec, subjects
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.ops import JobOffer, JobSchedule, ScheduleBody
+from antiphon.core.families.seals.ops import MeshSeal
 from antiphon.core.ids import mesh_id
-from antiphon.core.manifest import Manifest
+from antiphon.core.manifest import Manifest, job_id
+from antiphon.core.op import Kind, subject_of
+from antiphon.core.protocol import PROTOCOL
 from antiphon.errors import Malformed
 from tests.unit.core.strategies import BRISK, THOROUGH, any_op, hexes, kinds, texts
 
@@ -65,7 +70,7 @@ BAD_KINDS = [
 def test_a_dotted_lower_case_name_is_a_kind(kind):
     assert subjects.is_kind(kind)
     assert subjects.check_kind(kind) == kind
-    assert msgspec.convert(kind, ops.Kind) == kind
+    assert msgspec.convert(kind, Kind) == kind
 
 
 @pytest.mark.req("M25")
@@ -77,14 +82,14 @@ def test_anything_else_is_none(kind):
     assert refusal.value.reason == "kind"
     assert refusal.value.hint
     with pytest.raises(msgspec.ValidationError):
-        msgspec.convert(kind, ops.Kind)
+        msgspec.convert(kind, Kind)
 
 
 @THOROUGH
 @given(texts | kinds | st.text("ab.-_0A", max_size=20))
 def test_ops_and_subjects_agree_on_what_a_kind_is(text):
     try:
-        msgspec.convert(text, ops.Kind)
+        msgspec.convert(text, Kind)
     except msgspec.ValidationError:
         assert not subjects.is_kind(text)
     else:
@@ -116,7 +121,7 @@ def test_the_words_of_each_subject():
     assert subjects.control(MESH, "route.a.b") == f"ap.{MESH}.ctl.route.a.b"
     assert subjects.all_control(MESH) == f"ap.{MESH}.ctl.>"
     assert subjects.seal(MESH) == f"ap.{MESH}.seal"
-    assert subjects.lane(MESH, "a.b", JOB) == (
+    assert job_subjects.lane(MESH, "a.b", JOB) == (
         f"ap.{MESH}.wait.a.b.{JOB}",
         f"ap.{MESH}.call.0.a.b.{JOB}",
         f"ap.{MESH}.call.1.a.b.{JOB}",
@@ -133,25 +138,25 @@ nasty_kinds = kinds | st.sampled_from(NASTY)
 @THOROUGH
 @given(nasty_kinds, hexes, nasty_kinds, hexes)
 def test_the_filters_of_a_lane_read_that_lane_and_no_other(kind, job, other_kind, other_job):
-    filters = subjects.lane_filters(MESH, kind, job)
-    for subject in subjects.lane(MESH, kind, job):
+    filters = job_subjects.lane(MESH, kind, job)
+    for subject in job_subjects.lane(MESH, kind, job):
         assert sum(subjects.matches(each, subject) for each in filters) == 1
     assume((kind, job) != (other_kind, other_job))
     for pair in ((other_kind, other_job), (other_kind, job), (kind, other_job)):
         if pair == (kind, job):
             continue
-        for subject in subjects.lane(MESH, *pair):
+        for subject in job_subjects.lane(MESH, *pair):
             assert not any(subjects.matches(each, subject) for each in filters)
 
 
 @pytest.mark.parametrize("kind", NASTY)
 @pytest.mark.parametrize("other", NASTY)
 def test_nasty_kinds_keep_apart_under_one_job_id(kind, other):
-    ours = set(subjects.lane(MESH, kind, JOB))
-    theirs = set(subjects.lane(MESH, other, JOB))
+    ours = set(job_subjects.lane(MESH, kind, JOB))
+    theirs = set(job_subjects.lane(MESH, other, JOB))
     assert (ours == theirs) == (kind == other)
     assert ours.isdisjoint(theirs) == (kind != other)
-    for each in subjects.lane_filters(MESH, kind, JOB):
+    for each in job_subjects.lane(MESH, kind, JOB):
         matched = {subject for subject in theirs if subjects.matches(each, subject)}
         assert bool(matched) == (kind == other)
 
@@ -159,9 +164,9 @@ def test_nasty_kinds_keep_apart_under_one_job_id(kind, other):
 @THOROUGH
 @given(nasty_kinds, hexes)
 def test_a_subject_tells_its_lane_and_its_slot(kind, job):
-    for slot, subject in enumerate(subjects.lane(MESH, kind, job)):
-        assert subjects.lane_of(subject) == (kind, job)
-        assert lanes.slot_of(subject) == slot
+    for slot, subject in enumerate(job_subjects.lane(MESH, kind, job)):
+        assert job_subjects.lane_of(subject) == (kind, job)
+        assert PROTOCOL.place_of(subject) == (("jobs", kind, job), slot)
 
 
 STRANGE = [
@@ -188,31 +193,33 @@ STRANGE = [
 @pytest.mark.parametrize("subject", STRANGE)
 def test_a_subject_that_no_op_has_belongs_to_no_lane(subject):
     # A lane's wildcard filters may read such a record; nothing about it may move the lane.
-    assert subjects.lane_of(subject) is None
+    assert job_subjects.lane_of(subject) is None
+    place = PROTOCOL.place_of(subject)
+    assert place is None or place.key.family in {"control", "seals"}
 
 
 @THOROUGH
 @given(any_op)
 def test_every_op_has_one_subject_and_job_ops_lie_in_their_lane(op):
     op_bytes = codec.encode(op)
-    subject = ops.subject_of(op, op_bytes)
+    subject = subject_of(op, op_bytes)
     mesh = op.mesh or mesh_id(op_bytes)
     assert subject.startswith(f"ap.{mesh}.")
     assert re.fullmatch(r"[A-Za-z0-9._-]+", subject)
-    pair = subjects.lane_of(subject)
-    if isinstance(op, ops.CONTROL_TYPES):
+    pair = job_subjects.lane_of(subject)
+    if PROTOCOL.family_of[type(op)].is_control:
         assert pair is None
         assert subjects.matches(subjects.all_control(mesh), subject)
         return
-    if isinstance(op, ops.MeshSeal):
+    if isinstance(op, MeshSeal):
         assert pair is None
         assert subject == subjects.seal(mesh)
         return
     assert pair is not None
     assert pair[0] == op.body.kind
-    assert subject in subjects.lane(mesh, *pair)
-    expected = {ops.JobSchedule: {0, 1, 2, 3}, ops.JobOffer: {1, 2, 3}}.get(type(op), {4})
-    assert lanes.slot_of(subject) in expected
+    assert subject in job_subjects.lane(mesh, *pair)
+    expected = {JobSchedule: {0, 1, 2, 3}, JobOffer: {1, 2, 3}}.get(type(op), {4})
+    assert PROTOCOL.place_of(subject).slot in expected
 
 
 @pytest.mark.parametrize(
@@ -229,11 +236,9 @@ def test_every_op_has_one_subject_and_job_ops_lie_in_their_lane(op):
 )
 def test_a_schedule_is_called_in_its_class_unless_it_waits(fields, slot):
     manifest = Manifest(command=("true",), args=(), timeout=0)
-    body = ops.ScheduleBody(kind="a.b", manifest=manifest, **fields)
-    op = ops.JobSchedule(
-        v=1, mesh=MESH, author="x", hlc=(0, 0), prev=0, deps=(), auth=(), body=body
-    )
-    assert ops.subject_of(op) == f"ap.{MESH}.{slot}.a.b.{ops.job_id(manifest)}"
+    body = ScheduleBody(kind="a.b", manifest=manifest, **fields)
+    op = JobSchedule(v=1, mesh=MESH, author="x", hlc=(0, 0), prev=0, deps=(), auth=(), body=body)
+    assert subject_of(op) == f"ap.{MESH}.{slot}.a.b.{job_id(manifest)}"
 
 
 # --- filters ---------------------------------------------------------------------------------
@@ -284,10 +289,10 @@ def test_filters_agree_with_a_regular_expression(pattern, rest, subject):
 @BRISK
 @given(nasty_kinds, nasty_kinds, hexes, st.sampled_from([0, 1, 2]))
 def test_the_filter_for_calls_reads_one_kind_or_all_below_a_prefix(kind, other, job, urgency):
-    subject = subjects.call(MESH, urgency, other, job)
-    exact = subjects.calls_of(MESH, urgency, kind, below=False)
-    below = subjects.calls_of(MESH, urgency, kind, below=True)
+    subject = job_subjects.call(MESH, urgency, other, job)
+    exact = job_subjects.calls_of(MESH, urgency, kind, below=False)
+    below = job_subjects.calls_of(MESH, urgency, kind, below=True)
     assert subjects.matches(exact, subject) == (kind == other)
     assert subjects.matches(below, subject) == subjects.covers(kind, other)
-    assert not subjects.matches(below, subjects.call(MESH, (urgency + 1) % 3, other, job))
-    assert not subjects.matches(below, subjects.job(MESH, other, job))
+    assert not subjects.matches(below, job_subjects.call(MESH, (urgency + 1) % 3, other, job))
+    assert not subjects.matches(below, job_subjects.job(MESH, other, job))

@@ -7,8 +7,9 @@ import random
 
 import pytest
 
-from antiphon.core import ops
-from antiphon.core.jobs import HELD, State
+from antiphon.core.families.jobs import JOBS
+from antiphon.core.families.jobs.ops import JobCancel
+from antiphon.core.families.jobs.state import HELD, State
 from tests.unit.core.test_machine import (
     DAY,
     EVERYONE,
@@ -105,7 +106,7 @@ class Walk:
                     at=at,
                     by=pick([None, None, *EVERYONE]),
                     name=pick(["current"] * 4 + ["old", "zero", "future"]),
-                    kind=pick([kind for kind in ops.JOB_TYPES if kind is not ops.JobCancel]),
+                    kind=pick([kind for kind in JOBS.ops if kind is not JobCancel]),
                     flag=pick([True, False]),
                     number=self.chance.randrange(5),
                     twist=self.twist(),

@@ -1,6 +1,6 @@
 """Choosing the delegations that an op names."""
 
-from antiphon.core import ops
+from antiphon.core.families.jobs.ops import ClaimBody, JobClaim
 from antiphon.core.wallet import MAX_CHAINS, Wallet, chains_to
 from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER
 from tests.unit.core.ledger import T0
@@ -9,11 +9,11 @@ from tests.unit.core.test_authority import DAY_MS, RENDER, Court
 ANY = 2**63
 
 
-def claim(kind: str) -> ops.ClaimBody:
-    return ops.ClaimBody(kind=kind, job="a" * 64, lease_ms=1000, begin=True)
+def claim(kind: str) -> ClaimBody:
+    return ClaimBody(kind=kind, job="a" * 64, lease_ms=1000, begin=True)
 
 
-def pick(court: Court, who=ALICE, kind="render.frame", op=ops.JobClaim, now_ms=T0):
+def pick(court: Court, who=ALICE, kind="render.frame", op=JobClaim, now_ms=T0):
     control = court.ledger.history.current
     return Wallet(who.did).choose(control, op, claim(kind), now_ms)
 
@@ -47,12 +47,12 @@ def test_a_choice_is_dropped_when_it_ends_or_the_book_grows():
     court = Court()
     short = court.grant(OWNER, ALICE, until_ms=60_000)
     wallet, control = Wallet(ALICE.did), court.ledger.history.current
-    assert wallet.choose(control, ops.JobClaim, claim("a"), T0) == (short,)
+    assert wallet.choose(control, JobClaim, claim("a"), T0) == (short,)
     long = court.grant(OWNER, ALICE, until_ms=DAY_MS)
-    assert wallet.choose(control, ops.JobClaim, claim("a"), T0 + 61_000) == (long,)
+    assert wallet.choose(control, JobClaim, claim("a"), T0 + 61_000) == (long,)
     court.revoke(long, OWNER)
     other = court.grant(OWNER, ALICE, nonce=b"another nonce")
-    assert wallet.choose(control, ops.JobClaim, claim("a"), T0 + 61_000) == (other,)
+    assert wallet.choose(control, JobClaim, claim("a"), T0 + 61_000) == (other,)
 
 
 def test_without_authority_the_nearest_chain_is_named_so_that_the_verdict_can_say_why():

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from antiphon.core.backoff import backoff_ms
 from antiphon.core.ids import short_node
+from antiphon.core.protocol import PROTOCOL
 from antiphon.core.reasons import Reason
-from antiphon.core.records import Entry, open_record
+from antiphon.core.records import open_record, unsigned
 from antiphon.core.story import tell
 from tests.unit.core.authors import ALICE
 from tests.unit.core.ledger import T0, Story
@@ -35,7 +36,10 @@ def test_a_lane_is_told_line_by_line():
     story.ledger.append(story.ledger.log[-1].subject, b"junk")
     story.complete(ALICE)
     judged = [
-        (open_record(story.ledger.mesh, r.seq, r.commit_ms, r.subject, r.payload), verdict)
+        (
+            open_record(PROTOCOL, story.ledger.mesh, r.seq, r.commit_ms, r.subject, r.payload),
+            verdict,
+        )
         for r, verdict in zip(story.ledger.log[1:], story.ledger.verdicts[1:], strict=True)
     ]
     lines = tell(judged)
@@ -53,7 +57,7 @@ def test_a_lane_is_told_line_by_line():
 @BRISK
 @given(any_op, st.sampled_from(list(Reason)))
 def test_every_op_can_be_told_with_every_verdict(op, verdict):
-    [line] = tell([(Entry(1, T0, "s", op, "id", None), verdict)])
+    [line] = tell([(unsigned(PROTOCOL, op, 1, T0), verdict)])
     assert line.words.startswith(short_node(op.author))
     assert (verdict is Reason.OK) == (f"({verdict.value})" not in line.words)
 

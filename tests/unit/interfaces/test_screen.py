@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from antiphon import JobContext, Mesh
-from antiphon.core.jobs import State
+from antiphon.core.families.jobs.state import State
 from antiphon.core.reasons import Reason
 from antiphon.interfaces.cli import awaiting, progressing
 from antiphon.interfaces.cli.following import _without_last_words

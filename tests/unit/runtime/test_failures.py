@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.core import ops
+from antiphon.core.families.jobs.ops import Retry
 from antiphon.core.reasons import Reason
 from antiphon.runtime.client import Ended, failure
 from tests.unit.core.authors import ALICE
@@ -19,7 +19,7 @@ from tests.unit.core.ledger import Story
 )
 def test_giving_up_says_after_what(attempts, yields_max, reason, said):
     story = Story(yields_max=yields_max)
-    assert story.schedule(retry=ops.Retry(attempts=attempts)) is Reason.OK
+    assert story.schedule(retry=Retry(attempts=attempts)) is Reason.OK
     while not story.job.is_terminal:
         assert story.claim(ALICE) is Reason.OK
         assert story.give_back(ALICE, reason=reason) is Reason.OK
@@ -28,7 +28,7 @@ def test_giving_up_says_after_what(attempts, yields_max, reason, said):
 
 def test_a_lease_that_ran_out_is_named_as_the_cause():
     story = Story()
-    assert story.schedule(retry=ops.Retry(attempts=1)) is Reason.OK
+    assert story.schedule(retry=Retry(attempts=1)) is Reason.OK
     assert story.claim(ALICE) is Reason.OK
     assert story.expire(at=60_000) is Reason.OK
     assert "let its lease run out" in failure(Ended(story.job, (), None)).message

@@ -8,9 +8,10 @@ import pytest
 from msgspec import structs
 
 from antiphon import Mesh
-from antiphon.core import ops
+from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
 from antiphon.core.grants import token_of
-from antiphon.core.rules import PROTOCOL, Rules
+from antiphon.core.protocol import PROTOCOL
+from antiphon.core.rules import Rules
 from antiphon.core.terms import RIGHTS, passing_on
 from antiphon.errors import Conflict, Malformed, Rejected
 from antiphon.interfaces.cli.delegate import Right
@@ -301,8 +302,8 @@ async def test_a_machine_that_acts_through_its_processes_can_be_told_from_a_node
             issuer=GPU.did, audience=HELPER.did, mesh=mesh.id, alias="worker-1", nonce=bytes
         )
         async with as_(mesh, GPU) as gpu:
-            body = ops.DelegateBody(token=token_of(GPU.delegate(payload).raw))
-            await write(gpu, ops.UcanDelegate, body)
+            body = DelegateBody(token=token_of(GPU.delegate(payload).raw))
+            await write(gpu, UcanDelegate, body)
         held = await who(mesh)
         assert acts_through(held, GPU.did) == [HELPER.did]
         assert acts_through(held, HELPER.did) == acts_through(held, held.owner) == []
@@ -343,19 +344,19 @@ async def test_rules_change_where_they_differ():
         ({"attempts": 5_000}, "<= 1000"),
         ({"attempts": "many"}, "attempts cannot be 'many'"),
         ({"authority": "none"}, "authority cannot be 'none'"),
-        ({"protocol": PROTOCOL + 1}, f"this version reads up to {PROTOCOL}"),
+        ({"protocol": PROTOCOL.number + 1}, f"this version reads up to {PROTOCOL.number}"),
         ({"selection": [("Render", "queue")]}, "selection cannot be"),
         ({"speed": 3}, "there is no rule 'speed'"),
     ],
 )
 def test_rules_that_cannot_be_are_refused_with_the_reason(changes, said):
     with pytest.raises(Rejected) as refusal:
-        changed_rules(Rules(), changes)
+        changed_rules(Rules(), changes, newest=PROTOCOL.number)
     assert said in refusal.value.message
 
 
 def test_both_halves_of_a_contradiction_can_be_changed_at_once():
-    after = changed_rules(Rules(), {"lease_min_ms": 1_000, "max_drift_ms": 500})
+    after = changed_rules(Rules(), {"lease_min_ms": 1_000, "max_drift_ms": 500}, newest=1)
     assert (after.lease_min_ms, after.max_drift_ms) == (1_000, 500)
 
 

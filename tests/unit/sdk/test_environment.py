@@ -7,8 +7,9 @@ import sqlite3
 import pytest
 
 from antiphon import Mesh, Misconfigured, Unavailable
-from antiphon.core import manifest, ops
+from antiphon.core import manifest
 from antiphon.core.breaker import Breaker, Phase
+from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.errors import EngineDenied, Held, OutcomeUnknown, Rejected
 from antiphon.runtime import client
 from antiphon.runtime.home import Access, Home, MeshFile
@@ -123,9 +124,9 @@ def test_engine_and_replica_can_be_elsewhere_than_the_state_directory_says(
 # --- the breaker ------------------------------------------------------------------------------
 
 
-def body(number: int) -> ops.ScheduleBody:
+def body(number: int) -> ScheduleBody:
     content = manifest.author({"command": ["@test.work"], "args": [f"[{number}]"], "timeout": 30})
-    return ops.ScheduleBody(kind="test.work", manifest=content)
+    return ScheduleBody(kind="test.work", manifest=content)
 
 
 @pytest.mark.req("S17")

@@ -72,7 +72,7 @@ async def test_a_handler_may_ask_for_another_wait_than_the_rules_say():
     waits = [
         judged.entry.op.body.retry_after_ms
         for judged in lane.history
-        if judged.entry.op.TYPE == "job.yield"
+        if judged.entry.op.type_name() == "job.yield"
     ]
     assert waits == [50]
 

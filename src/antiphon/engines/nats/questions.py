@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from antiphon.core.ops import MAX_DEPS
+from antiphon.core.op import MAX_DEPS
 from antiphon.core.subjects import MAX_KIND_LENGTH
 from antiphon.engines.nats.sight import is_filter, is_literal
 from antiphon.errors import AntiphonError

@@ -21,12 +21,16 @@ from functools import lru_cache
 from msgspec import Struct
 
 from antiphon.core import subjects
+from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.scope import EVERY_KIND, Scope, fewest
 
 _PRINTABLE = re.compile(r"[!-~]+", re.ASCII)
 _WILDCARDS = frozenset("*>")
 _TOKEN = r"[^.]+"
-_LANE_FILTERS = (("call.*", [f"call.{one}" for one in subjects.CLASSES]), ("*", ["wait", "job"]))
+_LANE_FILTERS = (
+    ("call.*", [f"call.{one}" for one in job_subjects.CLASSES]),
+    ("*", ["wait", "job"]),
+)
 
 
 class Reader(Struct, frozen=True):

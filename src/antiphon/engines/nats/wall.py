@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.core import subjects
+from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.scope import Scope
 from antiphon.engines.nats import permissions, wire
 from antiphon.engines.nats.accounts import Accounts
@@ -109,9 +110,9 @@ class NatsWall:
         """See `ports.Wall.make_queues`."""
         subjects.check_kind(kind)
         names: list[str] = []
-        for urgency in subjects.CLASSES:
-            name = subjects.queue_name(kind, urgency)
-            calls = subjects.calls_of(self._mesh, urgency, kind, below=False)
+        for urgency in job_subjects.CLASSES:
+            name = job_subjects.queue_name(kind, urgency)
+            calls = job_subjects.calls_of(self._mesh, urgency, kind, below=False)
             async with self._log.work(calls, name=name):  # joining makes it; leaving keeps it
                 names.append(name)
         return tuple(names)

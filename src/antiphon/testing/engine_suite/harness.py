@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from typing import ClassVar, Protocol, TypeVar
 
 from antiphon.core import subjects
+from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.errors import AntiphonError, Unavailable
 from antiphon.ports import Delivery, Engine, OpLog, Record, WorkQueue
 
@@ -90,11 +91,11 @@ class Site:
 
     def call(self, number: int, *, kind: str = "render", urgency: int = 1) -> str:
         """The subject on which job `number` is announced."""
-        return subjects.call(self.mesh, urgency, kind, job_id(number))
+        return job_subjects.call(self.mesh, urgency, kind, job_id(number))
 
     def job(self, number: int, *, kind: str = "render") -> str:
         """The subject of what happens to job `number`."""
-        return subjects.job(self.mesh, kind, job_id(number))
+        return job_subjects.job(self.mesh, kind, job_id(number))
 
     def control(self, what: str = "rules") -> str:
         """The subject of a control op."""
@@ -102,7 +103,7 @@ class Site:
 
     def calls(self, *, kind: str = "render", below: bool = False) -> str:
         """The filter of a queue."""
-        return subjects.calls_of(self.mesh, 1, kind, below=below)
+        return job_subjects.calls_of(self.mesh, 1, kind, below=below)
 
     def fresh_id(self) -> str:
         """A message id that was not used before."""

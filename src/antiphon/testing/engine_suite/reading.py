@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from antiphon.core import subjects
+from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.errors import LostRace, Unavailable
 from antiphon.testing.engine_suite.harness import (
     EngineSuite,
@@ -119,22 +120,22 @@ class LaneSuite(EngineSuite):
         engine = await site.connect()
         mesh, one, two = site.mesh, job_id(1), job_id(2)
         for subject in (
-            subjects.wait(mesh, "render", one),  # 1
-            subjects.call(mesh, 2, "render", one),  # 2
-            subjects.call(mesh, 1, "render", two),  # 3: another job
-            subjects.job(mesh, "render", one),  # 4
-            subjects.job(mesh, "render.video", one),  # 5: another kind, the same id
-            subjects.call(mesh, 0, "render", one),  # 6
+            job_subjects.wait(mesh, "render", one),  # 1
+            job_subjects.call(mesh, 2, "render", one),  # 2
+            job_subjects.call(mesh, 1, "render", two),  # 3: another job
+            job_subjects.job(mesh, "render", one),  # 4
+            job_subjects.job(mesh, "render.video", one),  # 5: another kind, the same id
+            job_subjects.call(mesh, 0, "render", one),  # 6
             subjects.control(mesh, "rules"),  # 7
         ):
             await site.append(engine, subject)
-        await site.append(engine, subjects.job(mesh, "render", one), after=4)  # 8
+        await site.append(engine, job_subjects.job(mesh, "render", one), after=4)  # 8
 
     async def test_a_lane_is_read_by_its_two_filters(self) -> None:
         async with self.site() as site:
             await self._fill(site)
             engine = await site.connect()
-            filters = subjects.lane_filters(site.mesh, "render", job_id(1))
+            filters = job_subjects.lane(site.mesh, "render", job_id(1))
             lane = await whole_lane(engine.log, filters)
             assert seqs(lane) == [1, 2, 4, 6, 8]
 
@@ -142,21 +143,21 @@ class LaneSuite(EngineSuite):
         async with self.site() as site:
             await self._fill(site)
             engine = await site.connect()
-            lane = await whole_lane(engine.log, subjects.lane(site.mesh, "render", job_id(1)))
+            lane = await whole_lane(engine.log, job_subjects.lane(site.mesh, "render", job_id(1)))
             assert seqs(lane) == [1, 2, 4, 6, 8]
 
     async def test_kinds_below_are_other_lanes(self) -> None:
         async with self.site() as site:
             await self._fill(site)
             engine = await site.connect()
-            filters = subjects.lane_filters(site.mesh, "render.video", job_id(1))
+            filters = job_subjects.lane(site.mesh, "render.video", job_id(1))
             assert seqs(await whole_lane(engine.log, filters)) == [5]
 
     async def test_an_unknown_lane_is_empty(self) -> None:
         async with self.site() as site:
             await self._fill(site)
             engine = await site.connect()
-            filters = subjects.lane_filters(site.mesh, "render", job_id(9))
+            filters = job_subjects.lane(site.mesh, "render", job_id(9))
             assert await whole_lane(engine.log, filters) == []
 
     async def _bury(self, site: Site) -> list[int]:
@@ -268,7 +269,7 @@ class PurgeSuite(EngineSuite):
             await site.announce(engine, range(2))
             await site.append(engine, site.job(0))
             await site.append(engine, site.job(1))
-            for pattern in subjects.lane_filters(site.mesh, "render", job_id(0)):
+            for pattern in job_subjects.lane(site.mesh, "render", job_id(0)):
                 await engine.log.purge(pattern, upto=4)
             assert seqs((await engine.log.read(0, limit=9)).records) == [2, 4]
 

@@ -8,9 +8,11 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from antiphon.core import authority, ops
+from antiphon.core import authority
+from antiphon.core.families.jobs import table
+from antiphon.core.families.jobs.ops import JobExpire
+from antiphon.core.families.jobs.state import Job
 from antiphon.core.grants import Grants
-from antiphon.core.jobs import Job
 from antiphon.core.register import Register
 from antiphon.core.ucan import Chain, signatures
 from antiphon.core.ucan import chain as chain_rules
@@ -33,12 +35,12 @@ def revocation_ignored() -> Iterator[None]:
 @contextmanager
 def quarantine_ends_no_lease() -> Iterator[None]:
     """Who is quarantined keeps what it holds."""
-    really_ended = authority.has_ended
+    really_lost = table._has_lost_authority  # noqa: SLF001 - a bug is put in
 
-    def has_ended(control: Any, job: Job, seq: int) -> bool:
-        return really_ended(replace(control, standings=Register()), job, seq)
+    def lost(control: Any, job: Job, seq: int) -> bool:
+        return really_lost(replace(control, standings=Register()), job, seq)
 
-    with patched(authority, "has_ended", has_ended):
+    with patched(table, "_has_lost_authority", lost):
         yield
 
 
@@ -130,8 +132,8 @@ def anyone_expires() -> Iterator[None]:
     """Whoever sees that a lease is over may end it, without any right to."""
     really_fault = authority.fault
 
-    def fault(control: Any, op: Any, entry: Any, job: Job | None) -> Any:
-        return None if isinstance(op, ops.JobExpire) else really_fault(control, op, entry, job)
+    def fault(family: Any, state: Any, op: Any, at: Any) -> Any:
+        return None if isinstance(op, JobExpire) else really_fault(family, state, op, at)
 
     with patched(authority, "fault", fault):
         yield

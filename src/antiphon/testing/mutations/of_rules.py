@@ -8,9 +8,12 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from antiphon.core import codec, lanes, ops, proof, records, seals, signing, transitions
-from antiphon.core.ids import digest
-from antiphon.core.jobs import HELD, OPEN, Job, State
+from antiphon.core import codec, records, reducer, signing
+from antiphon.core.families.jobs import completion, table
+from antiphon.core.families.jobs.ops import JobClaim, JobExpire, JobYield
+from antiphon.core.families.jobs.state import HELD, OPEN, Job, State
+from antiphon.core.families.seals import table as seals_table
+from antiphon.core.protocol import Protocol
 from antiphon.core.reasons import Reason
 from antiphon.engines.memory.log import LogStore
 from antiphon.testing.mutations.patching import patched
@@ -25,14 +28,14 @@ def no_fence_check() -> Iterator[None]:
     def only_the_claimer(job: Job, op: Any) -> Reason | None:
         return None if op.author == job.claimer else Reason.NOT_CLAIMER
 
-    with patched(transitions, "_holder_fault", only_the_claimer):
+    with patched(table, "_holder_fault", only_the_claimer):
         yield
 
 
 @contextmanager
 def no_compare_and_set() -> Iterator[None]:
     """The engine stores whatever comes, and the rules do not look at `prev`."""
-    really_append, really_judge = LogStore.append, lanes._judge  # noqa: SLF001 - as above
+    really_append, really_fault = LogStore.append, reducer._fault  # noqa: SLF001 - as above
 
     def append(
         self: LogStore, subject: str, payload: bytes, message_id: str, _expected: int
@@ -40,21 +43,20 @@ def no_compare_and_set() -> Iterator[None]:
         seqs = self._subjects.get(subject)
         return really_append(self, subject, payload, message_id, seqs[-1] if seqs else 0)
 
-    def judge(control: Any, job: Any, before: int, entry: records.Entry, deps: Any) -> Any:
-        named = entry.op.prev if entry.op is not None else before
-        return really_judge(control, job, named, entry, deps)
+    def fault(family: Any, state: Any, op: Any, before: int, at: Any) -> Any:
+        return really_fault(family, state, op, before if family.is_control else op.prev, at)
 
-    with patched(LogStore, "append", append), patched(lanes, "_judge", judge):
+    with patched(LogStore, "append", append), patched(reducer, "_fault", fault):
         yield
 
 
 @contextmanager
 def expiry_by_local_time() -> Iterator[None]:
     """Whoever believes that a lease is over may end it: the rules check no deadline."""
-    table: Any = transitions.TRANSITIONS[ops.JobExpire]
+    row: Any = table.TRANSITIONS[JobExpire]
     with ExitStack() as stack:
         for state in (*HELD, *OPEN):
-            stack.enter_context(patched(table, state, _believing(table[state])))
+            stack.enter_context(patched(row, state, _believing(row[state])))
         yield
 
 
@@ -71,16 +73,16 @@ def subject_unchecked() -> Iterator[None]:
     really_open = records.open_record
 
     def open_record(
-        mesh: str, seq: int, commit_ms: int, subject: str, payload: bytes
+        protocol: Protocol, mesh: str, seq: int, commit_ms: int, subject: str, payload: bytes
     ) -> records.Entry:
-        entry = really_open(mesh, seq, commit_ms, subject, payload)
+        entry = really_open(protocol, mesh, seq, commit_ms, subject, payload)
         if entry.fault is not Reason.SUBJECT:
             return entry
         op_bytes, block = signing.unframe(payload)
-        op = codec.decode(op_bytes, ops.decoder)
+        op = codec.decode(op_bytes, protocol.decoder)
         if not signing.is_block_valid(op.author, mesh, op_bytes, block):
             return entry
-        return records.Entry(seq, commit_ms, subject, op, digest(op_bytes), None)
+        return replace(entry, op=op, fault=None, family=protocol.family_of[type(op)])
 
     with patched(records, "open_record", open_record):
         yield
@@ -89,28 +91,28 @@ def subject_unchecked() -> Iterator[None]:
 @contextmanager
 def routes_unread() -> Iterator[None]:
     """Whoever may claim may claim what is routed to somebody else."""
-    with patched(transitions, "stands_for", lambda *_: True):
+    with patched(table, "stands_for", lambda *_: True):
         yield
 
 
 @contextmanager
 def proofs_unread() -> Iterator[None]:
     """A result counts with any proof, or without one."""
-    with patched(proof, "holds", lambda *_, **__: True):
+    with patched(completion, "is_proved", lambda *_, **__: True):
         yield
 
 
 @contextmanager
 def seals_unread() -> Iterator[None]:
     """The coordinator may seal whatever it likes."""
-    with patched(seals, "_judge_content", lambda *_: Reason.OK):
+    with patched(seals_table, "_matches", lambda *_: True):
         yield
 
 
 @contextmanager
 def claims_judged_as_of(**changes: int | tuple[()]) -> Iterator[None]:
     """Claims are judged as if the job said something else; afterwards it says what it said."""
-    table: Any = transitions.TRANSITIONS[ops.JobClaim]
+    row: Any = table.TRANSITIONS[JobClaim]
 
     def blind(cell: Any) -> Any:
         def judge(job: Job, op: Any, at: Any) -> Any:
@@ -123,7 +125,7 @@ def claims_judged_as_of(**changes: int | tuple[()]) -> Iterator[None]:
 
     with ExitStack() as stack:
         for state in (State.PENDING, *HELD):
-            stack.enter_context(patched(table, state, blind(table[state])))
+            stack.enter_context(patched(row, state, blind(row[state])))
         yield
 
 
@@ -155,10 +157,10 @@ def attempts_uncounted() -> Iterator[None]:
         return lambda job, op, at: cell(replace(job, attempts=-1), op, at)
 
     with ExitStack() as stack:
-        for kind in (ops.JobExpire, ops.JobYield):
-            table: Any = transitions.TRANSITIONS[kind]
+        for kind in (JobExpire, JobYield):
+            row: Any = table.TRANSITIONS[kind]
             for state in HELD:
-                stack.enter_context(patched(table, state, forgetful(table[state])))
+                stack.enter_context(patched(row, state, forgetful(row[state])))
         yield
 
 

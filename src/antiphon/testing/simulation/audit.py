@@ -98,7 +98,7 @@ class Auditor:
         if machine.replica is None:
             self.referee.accuse("light_equals_full", f"{machine.name} did not come back", key)
             return
-        for stored in machine.replica.lane_records(*key):
+        for stored in machine.replica.job_records(*key):
             seq = stored.record.seq
             if seq not in said and stored.verdict is not Reason.OK and len(said) >= REFUSED_KEPT:
                 continue  # of a lane full of junk a light reader keeps the newest of it
@@ -201,8 +201,8 @@ def state_of(replica: Replica, keys: list[tuple[str, str]]) -> str:
     """A digest of everything that a replica knows, read through its public questions."""
     state = blake3()
     for key in keys:
-        state.update(msgspec.msgpack.encode(replica.lane(key)))
-        for stored in replica.lane_records(*key):
+        state.update(msgspec.msgpack.encode(replica.job_lane(*key)))
+        for stored in replica.job_records(*key):
             state.update(f"{stored.record.seq} {stored.verdict.value}\n".encode())
     for record in replica.control_records():
         found = replica.record(record.seq)

@@ -7,10 +7,37 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from antiphon.core import codec, ops, subjects
+from antiphon.core import codec, subjects
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.ops import (
+    CancelBody,
+    ClaimBody,
+    CompleteBody,
+    ExpireBody,
+    JobCancel,
+    JobClaim,
+    JobComplete,
+    JobExpire,
+    JobSchedule,
+    JobYield,
+    ScheduleBody,
+    YieldBody,
+)
+from antiphon.core.families.jobs.state import HELD, State
+from antiphon.core.families.mesh.ops import (
+    CoordinatorBody,
+    MeshCoordinator,
+    MeshRoute,
+    MeshRules,
+    RouteBody,
+    RulesBody,
+)
+from antiphon.core.families.seals.ops import MeshSeal, SealBody
 from antiphon.core.ids import digest
-from antiphon.core.jobs import HELD, State
 from antiphon.core.manifest import author as author_manifest
+from antiphon.core.op import subject_of
+from antiphon.core.outputs import Output
+from antiphon.core.protocol import PROTOCOL
 from antiphon.core.rules import Rules
 from antiphon.testing.simulation.greed import call_lonely
 from antiphon.testing.simulation.hostile import Deed, Mallory
@@ -28,8 +55,8 @@ async def junk(m: Mallory) -> None:
     root = subjects.root(m.mesh)
     places = (
         m.lane_subject(key),
-        subjects.call(m.mesh, job.urgency, *key),
-        subjects.wait(m.mesh, *key),
+        job_subjects.call(m.mesh, job.urgency, *key),
+        job_subjects.wait(m.mesh, *key),
         f"{root}.call.9.{key[0]}.{key[1]}",
         f"{root}.else.{key[0]}.{key[1]}",
         f"{root}.ctl.rules",
@@ -51,9 +78,9 @@ async def wrong_subject(m: Mallory) -> None:
     fence = other[2].fence or NO_FENCE
     body, what = m.chance.choice(
         (
-            (ops.CancelBody(kind=kind, job=job), ops.JobCancel),
-            (ops.CompleteBody(kind=kind, job=job, fence=fence, status="failed"), ops.JobComplete),
-            (ops.ClaimBody(kind=kind, job=job, lease_ms=10_000), ops.JobClaim),
+            (CancelBody(kind=kind, job=job), JobCancel),
+            (CompleteBody(kind=kind, job=job, fence=fence, status="failed"), JobComplete),
+            (ClaimBody(kind=kind, job=job, lease_ms=10_000), JobClaim),
         )
     )
     await m.put(subject, m.op(what, body, prev=m.tail(subject)))
@@ -66,8 +93,8 @@ async def other_kind(m: Mallory) -> None:
         return
     key, lane, job = found
     kind = next(kind for kind in KINDS if kind != key[0])
-    body = ops.CompleteBody(kind=kind, job=key[1], fence=job.fence, status="succeeded")
-    payload = m.op(ops.JobComplete, body, prev=lane.job_tail)
+    body = CompleteBody(kind=kind, job=key[1], fence=job.fence, status="succeeded")
+    payload = m.op(JobComplete, body, prev=lane.job_tail)
     await m.put(m.chance.choice((m.lane_subject(key), m.lane_subject((kind, key[1])))), payload)
 
 
@@ -81,14 +108,14 @@ async def not_the_claimer(m: Mallory) -> None:
     body, what = m.chance.choice(
         (
             (
-                ops.CompleteBody(kind=kind, job=job_id, fence=job.fence, status="succeeded"),
-                ops.JobComplete,
+                CompleteBody(kind=kind, job=job_id, fence=job.fence, status="succeeded"),
+                JobComplete,
             ),
             (
-                ops.YieldBody(kind=kind, job=job_id, fence=job.fence, reason="error"),
-                ops.JobYield,
+                YieldBody(kind=kind, job=job_id, fence=job.fence, reason="error"),
+                JobYield,
             ),
-            (ops.ClaimBody(kind=kind, job=job_id, lease_ms=40_000), ops.JobClaim),
+            (ClaimBody(kind=kind, job=job_id, lease_ms=40_000), JobClaim),
         )
     )
     await m.put(m.lane_subject(key), m.op(what, body, prev=lane.job_tail))
@@ -102,19 +129,19 @@ async def stale_fence(m: Mallory) -> None:
     key, lane, _ = found
     kind, job_id = key
     subject = m.lane_subject(key)
-    claim = ops.ClaimBody(kind=kind, job=job_id, lease_ms=5_000, begin=True)
-    await m.put(subject, m.op(ops.JobClaim, claim, prev=lane.job_tail))
+    claim = ClaimBody(kind=kind, job=job_id, lease_ms=5_000, begin=True)
+    await m.put(subject, m.op(JobClaim, claim, prev=lane.job_tail))
     first = m.referee.lanes[key].job
     if first is None or first.claimer != m.keyring.did:
         return
-    back = ops.YieldBody(kind=kind, job=job_id, fence=first.fence, reason="other")
-    await m.put(subject, m.op(ops.JobYield, back, prev=m.tail(subject)))
-    await m.put(subject, m.op(ops.JobClaim, claim, prev=m.tail(subject)))
+    back = YieldBody(kind=kind, job=job_id, fence=first.fence, reason="other")
+    await m.put(subject, m.op(JobYield, back, prev=m.tail(subject)))
+    await m.put(subject, m.op(JobClaim, claim, prev=m.tail(subject)))
     if m.chance.random() < 0.5:  # noqa: PLR2004
-        end = ops.CompleteBody(kind=kind, job=job_id, fence=first.fence, status="succeeded")
-        await m.put(subject, m.op(ops.JobComplete, end, prev=m.tail(subject)))
+        end = CompleteBody(kind=kind, job=job_id, fence=first.fence, status="succeeded")
+        await m.put(subject, m.op(JobComplete, end, prev=m.tail(subject)))
     else:
-        await m.put(subject, m.op(ops.JobYield, back, prev=m.tail(subject)))
+        await m.put(subject, m.op(JobYield, back, prev=m.tail(subject)))
 
 
 async def forged_author(m: Mallory) -> None:
@@ -123,8 +150,8 @@ async def forged_author(m: Mallory) -> None:
     if found is None:
         return
     key, lane, job = found
-    body = ops.CompleteBody(kind=key[0], job=key[1], fence=job.fence, status="succeeded")
-    payload = m.op(ops.JobComplete, body, prev=lane.job_tail, author=job.claimer)
+    body = CompleteBody(kind=key[0], job=key[1], fence=job.fence, status="succeeded")
+    payload = m.op(JobComplete, body, prev=lane.job_tail, author=job.claimer)
     await m.put(m.lane_subject(key), payload)
 
 
@@ -146,8 +173,8 @@ async def future(m: Mallory) -> None:
         return
     key, lane, _ = found
     ahead_ms = m.chance.choice((1_500, 1_999, 2_200, 60_000, 10**10))
-    body = ops.ClaimBody(kind=key[0], job=key[1], lease_ms=5_000)
-    payload = m.op(ops.JobClaim, body, prev=lane.job_tail, wall_ms=m.now_ms() + ahead_ms)
+    body = ClaimBody(kind=key[0], job=key[1], lease_ms=5_000)
+    payload = m.op(JobClaim, body, prev=lane.job_tail, wall_ms=m.now_ms() + ahead_ms)
     await m.put(m.lane_subject(key), payload)
 
 
@@ -157,9 +184,9 @@ async def early_expire(m: Mallory) -> None:
     if found is None:
         return
     key, lane, job = found
-    body = ops.ExpireBody(kind=key[0], job=key[1], fence=job.fence or None)
+    body = ExpireBody(kind=key[0], job=key[1], fence=job.fence or None)
     ahead_ms = m.chance.choice((0, 1_900))
-    payload = m.op(ops.JobExpire, body, prev=lane.job_tail, wall_ms=m.now_ms() + ahead_ms)
+    payload = m.op(JobExpire, body, prev=lane.job_tail, wall_ms=m.now_ms() + ahead_ms)
     await m.put(m.lane_subject(key), payload)
 
 
@@ -170,27 +197,27 @@ async def double_schedule(m: Mallory) -> None:
         return
     key, _, job = found
     stored = m.referee.log.at(job.scheduled_seq)
-    entry = None if stored is None else codec.decode(stored.payload.split(b"\n")[0], ops.decoder)
-    if not isinstance(entry, ops.JobSchedule):
+    entry = (
+        None if stored is None else codec.decode(stored.payload.split(b"\n")[0], PROTOCOL.decoder)
+    )
+    if not isinstance(entry, JobSchedule):
         return
     urgency: Any = m.chance.choice((0, 1, 2))
-    body = ops.ScheduleBody(
-        kind=key[0], manifest=entry.body.manifest, urgency=urgency, lease_ms=40_000
-    )
-    subject = subjects.call(m.mesh, urgency, *key)
-    await m.put(subject, m.op(ops.JobSchedule, body, prev=m.tail(subject)))
+    body = ScheduleBody(kind=key[0], manifest=entry.body.manifest, urgency=urgency, lease_ms=40_000)
+    subject = job_subjects.call(m.mesh, urgency, *key)
+    await m.put(subject, m.op(JobSchedule, body, prev=m.tail(subject)))
 
 
 async def usurp(m: Mallory) -> None:
     """Control ops that only the owner may write, and a second genesis."""
     root, did = m.mesh, m.keyring.did
-    rules = ops.RulesBody(rules=Rules(protocol=m.chance.choice((1, 2)), authority="open"))
+    rules = RulesBody(rules=Rules(protocol=m.chance.choice((1, 2)), authority="open"))
     what: Any
     what, body, name = m.chance.choice(
         (
-            (ops.MeshRules, rules, "rules"),
-            (ops.MeshRoute, ops.RouteBody(kind=KINDS[0], target=did), f"route.{KINDS[0]}"),
-            (ops.MeshCoordinator, ops.CoordinatorBody(node=did), "coordinator"),
+            (MeshRules, rules, "rules"),
+            (MeshRoute, RouteBody(kind=KINDS[0], target=did), f"route.{KINDS[0]}"),
+            (MeshCoordinator, CoordinatorBody(node=did), "coordinator"),
         )
     )
     subject = subjects.control(root, name)
@@ -204,34 +231,34 @@ async def plant(m: Mallory) -> None:
     content = author_manifest(
         {"command": ["@doomed"], "args": [arguments], "timeout": 9, "inputs": [nonce]}
     )
-    body = ops.ScheduleBody(kind="doomed", manifest=content)
-    payload = m.op(ops.JobSchedule, body, prev=0)
-    subject = ops.subject_of(codec.decode(payload.split(b"\n")[0], ops.decoder))
+    body = ScheduleBody(kind="doomed", manifest=content)
+    payload = m.op(JobSchedule, body, prev=0)
+    subject = subject_of(codec.decode(payload.split(b"\n")[0], PROTOCOL.decoder))
     await m.put(subject, payload)
     key = ("doomed", subject[-64:])
     lane = m.lane_subject(key)
-    claim = ops.ClaimBody(kind=key[0], job=key[1], lease_ms=5_000, begin=True)
-    await m.put(lane, m.op(ops.JobClaim, claim, prev=m.tail(lane)))
+    claim = ClaimBody(kind=key[0], job=key[1], lease_ms=5_000, begin=True)
+    await m.put(lane, m.op(JobClaim, claim, prev=m.tail(lane)))
     job = m.referee.lanes[key].job
     if job is not None and job.claimer == m.keyring.did:
-        lie = ops.Output(name="result", hash=digest(b"truth"), size=5, text="a lie")
-        end = ops.CompleteBody(
+        lie = Output(name="result", hash=digest(b"truth"), size=5, text="a lie")
+        end = CompleteBody(
             kind=key[0], job=key[1], fence=job.fence, status="succeeded", outputs=(lie,)
         )
-        await m.put(lane, m.op(ops.JobComplete, end, prev=m.tail(lane)))
+        await m.put(lane, m.op(JobComplete, end, prev=m.tail(lane)))
 
 
 async def false_witness(m: Mallory) -> None:
     """The end of a job that it holds by right, with a proof that may be of something else."""
     found = m.some_job(State.PENDING)
     key, lane = found[:2] if found else await call_lonely(m)
-    claim = ops.ClaimBody(kind=key[0], job=key[1], lease_ms=5_000, begin=True)
+    claim = ClaimBody(kind=key[0], job=key[1], lease_ms=5_000, begin=True)
     subject = m.lane_subject(key)
-    await m.put(subject, m.op(ops.JobClaim, claim, prev=lane.job_tail, is_plain=True))
+    await m.put(subject, m.op(JobClaim, claim, prev=lane.job_tail, is_plain=True))
     mine = m.referee.lanes[key].job
     if mine is not None and mine.claimer == m.keyring.did:
-        end = ops.CompleteBody(kind=key[0], job=key[1], fence=mine.fence, status="succeeded")
-        await m.put(subject, m.op(ops.JobComplete, end, prev=m.tail(subject), is_plain=True))
+        end = CompleteBody(kind=key[0], job=key[1], fence=mine.fence, status="succeeded")
+        await m.put(subject, m.op(JobComplete, end, prev=m.tail(subject), is_plain=True))
 
 
 async def false_seal(m: Mallory) -> None:
@@ -239,9 +266,9 @@ async def false_seal(m: Mallory) -> None:
     last = m.referee.log.last_seq
     upto = max(1, last - m.chance.choice((0, 0, 0, 5, -3)))
     root = m.chance.randbytes(32).hex()
-    body = ops.SealBody(upto=upto, size=max(1, upto - m.chance.choice((0, 0, 1))), root=root)
+    body = SealBody(upto=upto, size=max(1, upto - m.chance.choice((0, 0, 1))), root=root)
     subject = subjects.seal(m.mesh)
-    await m.put(subject, m.op(ops.MeshSeal, body, prev=m.tail(subject)))
+    await m.put(subject, m.op(MeshSeal, body, prev=m.tail(subject)))
 
 
 DEEDS: Final[dict[str, Deed]] = {

@@ -7,7 +7,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from antiphon.core import codec, ops, proof
+from antiphon.core import codec, proof
+from antiphon.core.families.jobs.ops import CompleteBody, JobComplete
+from antiphon.core.outputs import DsseEnvelope
+from antiphon.core.protocol import PROTOCOL
 from antiphon.testing.simulation.machines import WatchedKeyring
 from antiphon.testing.simulation.referee import Referee
 
@@ -18,8 +21,8 @@ LATEST: Final = 200
 
 
 def vouched(
-    body: ops.CompleteBody, referee: Referee, keyring: WatchedKeyring, chance: Random
-) -> ops.CompleteBody:
+    body: CompleteBody, referee: Referee, keyring: WatchedKeyring, chance: Random
+) -> CompleteBody:
     """A result with a proof, true or false."""
     if body.proof is not None:
         return body
@@ -33,7 +36,7 @@ def vouched(
     return replace(body, proof=_stolen(referee))
 
 
-def _own(body: ops.CompleteBody, mesh: str, keyring: WatchedKeyring) -> ops.DsseEnvelope:
+def _own(body: CompleteBody, mesh: str, keyring: WatchedKeyring) -> DsseEnvelope:
     predicate = proof.Predicate(
         mesh=mesh,
         kind=body.kind,
@@ -53,7 +56,7 @@ def _own(body: ops.CompleteBody, mesh: str, keyring: WatchedKeyring) -> ops.Dsse
     return proof.seal_in(payload, keyring.did, keyring.sign)
 
 
-def _stolen(referee: Referee) -> ops.DsseEnvelope | None:
+def _stolen(referee: Referee) -> DsseEnvelope | None:
     """Somebody else's proof, from the log."""
     last = referee.log.last_seq
     for seq in range(last, max(last - LATEST, 0), -1):
@@ -61,6 +64,6 @@ def _stolen(referee: Referee) -> ops.DsseEnvelope | None:
         if stored is None or b'"type":"job.complete"' not in stored.payload:
             continue
         if referee.verdicts[seq - 1].value == "ok":
-            op = codec.decode(stored.payload.partition(b"\n")[0], ops.decoder)
-            return op.body.proof if isinstance(op, ops.JobComplete) else None
+            op = codec.decode(stored.payload.partition(b"\n")[0], PROTOCOL.decoder)
+            return op.body.proof if isinstance(op, JobComplete) else None
     return None

@@ -11,10 +11,23 @@ from typing import Any, Final
 
 from msgspec import UNSET, UnsetType
 
-from antiphon.core import codec, ops, subjects
+from antiphon.core import codec, subjects
+from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
+from antiphon.core.families.jobs.ops import ClaimBody, JobClaim, JobSchedule, ScheduleBody
+from antiphon.core.families.jobs.state import HELD, State
+from antiphon.core.families.mesh.ops import (
+    EvidenceBody,
+    MeshEvidence,
+    MeshReadmit,
+    MeshRecover,
+    ReadmitBody,
+    RecoverBody,
+)
 from antiphon.core.grants import token_of
-from antiphon.core.jobs import HELD, State
+from antiphon.core.ids import key_of
 from antiphon.core.manifest import author as author_manifest
+from antiphon.core.op import subject_of
+from antiphon.core.protocol import PROTOCOL
 from antiphon.core.ucan import Delegation, Payload, Policy, seal_envelope
 from antiphon.core.wallet import chains_to
 from antiphon.testing.simulation.hostile import Deed, Mallory, two_faces
@@ -76,9 +89,9 @@ async def call(m: Mallory, auth: tuple[str, ...] | None = None, *, wall_ms: int 
             "inputs": [nonce],
         }
     )
-    body = ops.ScheduleBody(kind=kind, manifest=content)
-    payload = m.op(ops.JobSchedule, body, prev=0, wall_ms=wall_ms, auth=auth)
-    await m.put(ops.subject_of(codec.decode(payload.split(b"\n")[0], ops.decoder)), payload)
+    body = ScheduleBody(kind=kind, manifest=content)
+    payload = m.op(JobSchedule, body, prev=0, wall_ms=wall_ms, auth=auth)
+    await m.put(subject_of(codec.decode(payload.split(b"\n")[0], PROTOCOL.decoder)), payload)
 
 
 async def claim(m: Mallory, auth: tuple[str, ...] | None = None, *, wall_ms: int = 0) -> None:
@@ -86,8 +99,8 @@ async def claim(m: Mallory, auth: tuple[str, ...] | None = None, *, wall_ms: int
     found = await m.next_job(State.PENDING)
     if found is not None:
         key, lane, _ = found
-        body = ops.ClaimBody(kind=key[0], job=key[1], lease_ms=5_000)
-        payload = m.op(ops.JobClaim, body, prev=lane.job_tail, wall_ms=wall_ms, auth=auth)
+        body = ClaimBody(kind=key[0], job=key[1], lease_ms=5_000)
+        payload = m.op(JobClaim, body, prev=lane.job_tail, wall_ms=wall_ms, auth=auth)
         await m.put(m.lane_subject(key), payload)
 
 
@@ -212,11 +225,11 @@ async def revoke_others(m: Mallory) -> None:
     if m.chance.random() < 0.7:  # noqa: PLR2004
         await _bring(m, m.keyring.delegate(_payload(m, m.keyring.did, link.issuer)))
     subject = subjects.control(m.mesh, f"revoke.{link.cid}")
-    body = ops.RevokeBody(cid=link.cid)
-    await m.put(subject, m.op(ops.UcanRevoke, body, prev=m.tail(subject)))
+    body = RevokeBody(cid=link.cid)
+    await m.put(subject, m.op(UcanRevoke, body, prev=m.tail(subject)))
     lane = m.lane_subject(key)
-    take = ops.ClaimBody(kind=key[0], job=key[1], lease_ms=5_000)
-    await m.put(lane, m.op(ops.JobClaim, take, prev=m.tail(lane)))
+    take = ClaimBody(kind=key[0], job=key[1], lease_ms=5_000)
+    await m.put(lane, m.op(JobClaim, take, prev=m.tail(lane)))
 
 
 async def false_evidence(m: Mallory) -> None:
@@ -228,13 +241,13 @@ async def false_evidence(m: Mallory) -> None:
     node = m.chance.choice((found[2].scheduler, mandates(m).owner, m.keyring.did))
     if node == m.keyring.did:
         second = first
-    body = ops.EvidenceBody(node=node, first=first, second=second)
+    body = EvidenceBody(node=node, first=first, second=second)
     shown = mandates(m).evidence
     if shown and m.chance.random() < 0.5:  # noqa: PLR2004
-        body = ops.EvidenceBody(**m.chance.choice(shown))
+        body = EvidenceBody(**m.chance.choice(shown))
         node = body.node
-    subject = subjects.control(m.mesh, f"evidence.{ops.key_of(node)}")
-    await m.put(subject, m.op(ops.MeshEvidence, body, prev=m.tail(subject)))
+    subject = subjects.control(m.mesh, f"evidence.{key_of(node)}")
+    await m.put(subject, m.op(MeshEvidence, body, prev=m.tail(subject)))
 
 
 async def succeed(m: Mallory) -> None:
@@ -243,8 +256,8 @@ async def succeed(m: Mallory) -> None:
     what: Any
     what, body, name = m.chance.choice(
         (
-            (ops.MeshRecover, ops.RecoverBody(owner=did, recovery=did), "recover"),
-            (ops.MeshReadmit, ops.ReadmitBody(node=did), f"readmit.{ops.key_of(did)}"),
+            (MeshRecover, RecoverBody(owner=did, recovery=did), "recover"),
+            (MeshReadmit, ReadmitBody(node=did), f"readmit.{key_of(did)}"),
         )
     )
     subject = subjects.control(m.mesh, name)
@@ -274,8 +287,8 @@ def _payload(
 
 async def _bring(m: Mallory, delegation: Delegation) -> None:
     subject = subjects.control(m.mesh, f"ucan.{delegation.cid}")
-    body = ops.DelegateBody(token=token_of(delegation.raw))
-    await m.put(subject, m.op(ops.UcanDelegate, body, prev=m.tail(subject)))
+    body = DelegateBody(token=token_of(delegation.raw))
+    await m.put(subject, m.op(UcanDelegate, body, prev=m.tail(subject)))
 
 
 FORGERIES: Final[dict[str, Deed]] = {

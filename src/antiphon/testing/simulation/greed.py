@@ -10,12 +10,21 @@ import asyncio
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Final
 
-from antiphon.core import ops, subjects
-from antiphon.core.jobs import State
-from antiphon.core.lanes import Lane
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.ops import (
+    ClaimBody,
+    JobClaim,
+    JobOffer,
+    JobSchedule,
+    JobYield,
+    OfferBody,
+    ScheduleBody,
+    YieldBody,
+)
+from antiphon.core.families.jobs.state import JobLane, State
+from antiphon.core.families.jobs.subjects import queue_name
 from antiphon.core.manifest import author as author_manifest
 from antiphon.core.manifest import job_id
-from antiphon.core.subjects import queue_name
 from antiphon.errors import AntiphonError
 from antiphon.ports import WorkQueue
 from antiphon.testing.simulation.facts import Key
@@ -50,24 +59,24 @@ async def hog(m: Mallory) -> None:
         return
     key, lane, job = found
     subject = m.lane_subject(key)
-    claim = ops.ClaimBody(kind=key[0], job=key[1], lease_ms=job.lease_ms_max)
-    await m.put(subject, m.op(ops.JobClaim, claim, prev=lane.job_tail))
+    claim = ClaimBody(kind=key[0], job=key[1], lease_ms=job.lease_ms_max)
+    await m.put(subject, m.op(JobClaim, claim, prev=lane.job_tail))
     mine = m.referee.lanes[key].job
     if mine is None or mine.claimer != m.keyring.did or m.chance.random() < 0.5:  # noqa: PLR2004
         return
-    body = ops.YieldBody(
+    body = YieldBody(
         kind=key[0], job=key[1], fence=mine.fence, reason="other", retry_after_ms=2**40
     )
-    await m.put(subject, m.op(ops.JobYield, body, prev=m.tail(subject)))
+    await m.put(subject, m.op(JobYield, body, prev=m.tail(subject)))
 
 
-async def call_lonely(m: Mallory) -> tuple[Key, Lane]:
+async def call_lonely(m: Mallory) -> tuple[Key, JobLane]:
     """Call a job that nobody else does, with little time to begin it."""
     nonce = {"kind": "nonce", "nonce": m.chance.randbytes(16).hex()}
     content = author_manifest({"command": [f"@{LONELY}"], "timeout": 9, "inputs": [nonce]})
-    body = ops.ScheduleBody(kind=LONELY, manifest=content, start_by=m.now_ms() + WINDOW_MS)
+    body = ScheduleBody(kind=LONELY, manifest=content, start_by=m.now_ms() + WINDOW_MS)
     key = (LONELY, job_id(content))
-    await m.put(subjects.call(m.mesh, 1, *key), m.op(ops.JobSchedule, body, prev=0, is_plain=True))
+    await m.put(job_subjects.call(m.mesh, 1, *key), m.op(JobSchedule, body, prev=0, is_plain=True))
     return key, m.referee.lanes[key]
 
 
@@ -76,17 +85,17 @@ async def cling(m: Mallory) -> None:
     found = m.some_job(State.PENDING, where=lambda job: 0 < job.tenure_ms_max < SHORT_MS)
     key, lane = found[:2] if found else await call_lonely(m)
     subject, lease_ms = m.lane_subject(key), lane.job.lease_ms_max if lane.job else 0
-    claim = ops.ClaimBody(kind=key[0], job=key[1], lease_ms=lease_ms, begin=True)
-    await m.put(subject, m.op(ops.JobClaim, claim, prev=lane.job_tail, is_plain=True))
+    claim = ClaimBody(kind=key[0], job=key[1], lease_ms=lease_ms, begin=True)
+    await m.put(subject, m.op(JobClaim, claim, prev=lane.job_tail, is_plain=True))
     loop = asyncio.get_running_loop()
     end_s = loop.time() + CLINGS_S
     while loop.time() < end_s:
         held = m.referee.lanes[key].job
         if held is None or held.claimer != m.keyring.did or held.is_terminal:
             return
-        body = ops.ClaimBody(kind=key[0], job=key[1], lease_ms=lease_ms, fence=held.fence)
+        body = ClaimBody(kind=key[0], job=key[1], lease_ms=lease_ms, fence=held.fence)
         with suppress(AntiphonError):
-            await m.put(subject, m.op(ops.JobClaim, body, prev=m.tail(subject), is_plain=True))
+            await m.put(subject, m.op(JobClaim, body, prev=m.tail(subject), is_plain=True))
         await asyncio.sleep(RENEWS_S)
 
 
@@ -96,8 +105,8 @@ async def overreach(m: Mallory) -> None:
     key, lane = found[:2] if found else await call_lonely(m)
     most_ms = lane.job.lease_ms_max if lane.job else 1
     lease_ms = m.chance.choice((most_ms + 1, 10 * most_ms, 4_999))
-    body = ops.ClaimBody(kind=key[0], job=key[1], lease_ms=lease_ms, begin=True)
-    await m.put(m.lane_subject(key), m.op(ops.JobClaim, body, prev=lane.job_tail, is_plain=True))
+    body = ClaimBody(kind=key[0], job=key[1], lease_ms=lease_ms, begin=True)
+    await m.put(m.lane_subject(key), m.op(JobClaim, body, prev=lane.job_tail, is_plain=True))
 
 
 async def claim_late(m: Mallory) -> None:
@@ -105,21 +114,19 @@ async def claim_late(m: Mallory) -> None:
     key, lane = await call_lonely(m)
     late_ms = m.chance.choice((1, 200))
     await asyncio.sleep((WINDOW_MS + late_ms) / 1000)
-    body = ops.ClaimBody(kind=key[0], job=key[1], lease_ms=5_000, begin=True)
+    body = ClaimBody(kind=key[0], job=key[1], lease_ms=5_000, begin=True)
     start_by_ms = lane.job.start_by_ms if lane.job else 0
     at_ms = max(m.now_ms(), start_by_ms + late_ms)
     subject = m.lane_subject(key)
-    await m.put(
-        subject, m.op(ops.JobClaim, body, prev=m.tail(subject), wall_ms=at_ms, is_plain=True)
-    )
+    await m.put(subject, m.op(JobClaim, body, prev=m.tail(subject), wall_ms=at_ms, is_plain=True))
 
 
 async def steal_announcements(m: Mallory) -> None:
     """Acknowledge other people's announcements, so that nobody is handed them again."""
     if m.engine is None:
         return
-    kind, urgency = m.chance.choice(KINDS), m.chance.choice(subjects.CLASSES)
-    filter_ = subjects.calls_of(m.mesh, urgency, kind, below=False)
+    kind, urgency = m.chance.choice(KINDS), m.chance.choice(job_subjects.CLASSES)
+    filter_ = job_subjects.calls_of(m.mesh, urgency, kind, below=False)
     async with m.engine.log.work(filter_, name=queue_name(kind, urgency)) as queue:
         queue.grant(STOLEN)
         try:
@@ -157,8 +164,8 @@ async def drink(m: Mallory, kind: str) -> None:
             queue.grant(1)
 
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
-        for urgency in subjects.CLASSES:
-            calls = subjects.calls_of(m.mesh, urgency, kind, below=False)
+        for urgency in job_subjects.CLASSES:
+            calls = job_subjects.calls_of(m.mesh, urgency, kind, below=False)
             for _ in range(MOUTHS):
                 work = engine.log.work(calls, name=queue_name(kind, urgency))
                 tasks.create_task(swallow(await stack.enter_async_context(work)))
@@ -171,10 +178,10 @@ async def flood(m: Mallory) -> None:
         return
     key, _, job = found
     urgency: Any = job.urgency
-    subject = subjects.call(m.mesh, urgency, *key)
-    body = ops.OfferBody(kind=key[0], job=key[1], urgency=urgency)
+    subject = job_subjects.call(m.mesh, urgency, *key)
+    body = OfferBody(kind=key[0], job=key[1], urgency=urgency)
     for _ in range(FLOOD):
-        await m.put(subject, m.op(ops.JobOffer, body, prev=m.tail(subject)))
+        await m.put(subject, m.op(JobOffer, body, prev=m.tail(subject)))
 
 
 async def bury(m: Mallory) -> None:

@@ -13,10 +13,13 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from antiphon.core import codec, ops, signing, subjects
+from antiphon.core import codec, signing
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.ops import CancelBody, CompleteBody, JobCancel
+from antiphon.core.families.jobs.state import Job, JobLane, State
 from antiphon.core.ids import digest
-from antiphon.core.jobs import Job, State
-from antiphon.core.lanes import Lane
+from antiphon.core.op import Op
+from antiphon.core.protocol import PROTOCOL
 from antiphon.core.wallet import Wallet
 from antiphon.errors import AntiphonError
 from antiphon.runtime.peer import Peer, dep_of
@@ -34,7 +37,7 @@ DEPS_SHARE: Final = 0.25
 TRUE_SHARE: Final = 0.8
 """Of its ops, those that name another record; of these, those that name it rightly."""
 
-Found = tuple[Key, Lane, Job]
+Found = tuple[Key, JobLane, Job]
 Where = Callable[[Job], bool]
 
 
@@ -107,7 +110,7 @@ class Mallory(Machine):
     async def _await_job(self, states: tuple[State, ...], where: Where) -> Found | None:
         found: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
 
-        def look(key: Key, lane: Lane) -> None:
+        def look(key: Key, lane: JobLane) -> None:
             job = lane.job
             if job is not None and job.state in states and where(job) and not found.done():
                 found.set_result((key, lane, job))
@@ -127,7 +130,7 @@ class Mallory(Machine):
 
     def op(
         self,
-        kind: type[ops.AnyOp],
+        kind: type[Op],
         body: Struct,
         *,
         prev: int,
@@ -141,7 +144,7 @@ class Mallory(Machine):
         Unless told what to name as `auth`, it names the best chain that it has; unless it is
         plain, it may name other records, rightly or not.
         """
-        if isinstance(body, ops.CompleteBody):
+        if isinstance(body, CompleteBody):
             body = vouched(body, self.referee, self.keyring, self.chance)
         at = self.peer.author.tick() if self.peer else (self.now_ms(), 0)
         made: Any = kind(
@@ -152,12 +155,12 @@ class Mallory(Machine):
             prev=prev,
             deps=() if is_plain else self._some_deps(),
             auth=self._best_chain(kind, body) if auth is None else auth,
-            body=body,  # type: ignore[arg-type] # each op class names its body
+            body=body,
         )
         self._serial += 1
         return sealed(made, self.keyring)
 
-    def _best_chain(self, kind: type[ops.AnyOp], body: Struct) -> tuple[str, ...]:
+    def _best_chain(self, kind: type[Op], body: Struct) -> tuple[str, ...]:
         control = self.referee.history.current
         if control is None:
             return ()
@@ -169,7 +172,7 @@ class Mallory(Machine):
             return ()
         seq = self.chance.randint(1, self.referee.log.last_seq + 1)
         stored = self.referee.log.at(seq)
-        named = dep_of(stored).op_id if stored is not None else digest(b"")
+        named = dep_of(PROTOCOL, stored).op_id if stored is not None else digest(b"")
         return ((seq, named if self.chance.random() < TRUE_SHARE else digest(b"else")),)
 
     async def put(self, subject: str, payload: bytes) -> int:
@@ -190,13 +193,13 @@ class Mallory(Machine):
 
     def lane_subject(self, key: Key) -> str:
         """The subject of what happens to a job."""
-        return subjects.job(self.ground.mesh, *key)
+        return job_subjects.job(self.ground.mesh, *key)
 
 
 Deed = Callable[[Mallory], Awaitable[None]]
 
 
-def sealed(op: ops.AnyOp, keyring: WatchedKeyring) -> bytes:
+def sealed(op: Op, keyring: WatchedKeyring) -> bytes:
     """An op with a signature block."""
     op_bytes = codec.encode(op)
     block = signing.Block(sig=keyring.sign(signing.OP_TYPE, op_bytes).hex())
@@ -208,9 +211,9 @@ def two_faces(
 ) -> tuple[str, str]:
     """Two ops with one timestamp, signed with a copy of somebody's key."""
     copy = key.copied()
-    bodies = [ops.CancelBody(kind="doomed", job=chance.randbytes(32).hex()) for _ in range(2)]
+    bodies = [CancelBody(kind="doomed", job=chance.randbytes(32).hex()) for _ in range(2)]
     first, second = (
-        ops.JobCancel(v=1, mesh=mesh, author=key.did, hlc=at, prev=0, deps=(), auth=(), body=body)
+        JobCancel(v=1, mesh=mesh, author=key.did, hlc=at, prev=0, deps=(), auth=(), body=body)
         for body in bodies
     )
     return sealed(first, copy).decode(), sealed(second, copy).decode()

@@ -20,7 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from antiphon.core import ops, subjects, terms
+from antiphon.core import subjects, terms
+from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
 from antiphon.core.grants import open_token, token_of
 from antiphon.core.ucan import Delegation, Payload
 from antiphon.engines.memory import MemoryEngine
@@ -253,7 +254,7 @@ class Machine(ABC):
 
     async def bring_paper(self, peer: Peer) -> None:
         """Put on the log what the machine passed on to this process, however long it takes."""
-        body = ops.DelegateBody(token=self._paper) if self._paper else None
+        body = DelegateBody(token=self._paper) if self._paper else None
         while body is not None:
             await peer.sync_control()
             cid = open_token(body.token).cid
@@ -261,7 +262,7 @@ class Machine(ABC):
                 return
             prev = peer.history.tail(subjects.control(peer.mesh, f"ucan.{cid}"))
             with suppress(Conflict, Rejected):
-                await commit_control(peer, peer.draft(ops.UcanDelegate, body, prev=prev))
+                await commit_control(peer, peer.draft(UcanDelegate, body, prev=prev))
                 return
             await asyncio.sleep(PAPER_S)
 

@@ -13,8 +13,25 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core import ops, subjects
+from antiphon.core import subjects
+from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
+from antiphon.core.families.mesh.ops import (
+    CoordinatorBody,
+    EvidenceBody,
+    MeshCoordinator,
+    MeshEvidence,
+    MeshReadmit,
+    MeshRecover,
+    MeshRoute,
+    MeshRules,
+    ReadmitBody,
+    RecoverBody,
+    RouteBody,
+    RulesBody,
+)
 from antiphon.core.grants import token_of
+from antiphon.core.ids import key_of
+from antiphon.core.op import Op
 from antiphon.core.rules import Rules
 from antiphon.core.ucan import Delegation
 from antiphon.errors import Conflict, Rejected, Unavailable
@@ -46,7 +63,7 @@ IN_VAIN: Final = frozenset({"not_owner", "no_chain", "proof"})
 class Change(Struct, frozen=True):
     """One control op to be written."""
 
-    op: type[ops.ControlOp]
+    op: type[Op]
     body: Struct
     subject: str
 
@@ -68,16 +85,16 @@ class Scribe(Machine):
 
     def route(self, kind: str, target: str | None) -> None:
         """Let only one node claim a kind, or everybody again."""
-        self._push(ops.MeshRoute, ops.RouteBody(kind=kind, target=target), f"route.{kind}")
+        self._push(MeshRoute, RouteBody(kind=kind, target=target), f"route.{kind}")
 
     def rule(self, attempts: int) -> None:
         """Change what a job gets that does not say how often it may be tried."""
         rules = replace(self._rules, attempts=attempts)
-        self._push(ops.MeshRules, ops.RulesBody(rules=rules), "rules")
+        self._push(MeshRules, RulesBody(rules=rules), "rules")
 
     def coordinate(self, node: str) -> None:
         """Name who seals."""
-        self._push(ops.MeshCoordinator, ops.CoordinatorBody(node=node), "coordinator")
+        self._push(MeshCoordinator, CoordinatorBody(node=node), "coordinator")
 
     def clear_routes(self) -> None:
         """Let everybody claim everything again."""
@@ -86,28 +103,28 @@ class Scribe(Machine):
 
     def bring(self, delegation: Delegation) -> None:
         """Put a delegation on the log."""
-        body = ops.DelegateBody(token=token_of(delegation.raw))
-        self._push(ops.UcanDelegate, body, f"ucan.{delegation.cid}")
+        body = DelegateBody(token=token_of(delegation.raw))
+        self._push(UcanDelegate, body, f"ucan.{delegation.cid}")
 
     def revoke(self, cid: str) -> None:
         """Take a delegation back."""
-        self._push(ops.UcanRevoke, ops.RevokeBody(cid=cid), f"revoke.{cid}")
+        self._push(UcanRevoke, RevokeBody(cid=cid), f"revoke.{cid}")
 
     def show(self, node: str, first: str, second: str) -> None:
         """Show that somebody signed two ops with one timestamp."""
-        body = ops.EvidenceBody(node=node, first=first, second=second)
-        self._push(ops.MeshEvidence, body, f"evidence.{ops.key_of(node)}")
+        body = EvidenceBody(node=node, first=first, second=second)
+        self._push(MeshEvidence, body, f"evidence.{key_of(node)}")
 
     def readmit(self, node: str) -> None:
         """End a quarantine."""
-        name = f"readmit.{ops.key_of(node)}"
-        self._push(ops.MeshReadmit, ops.ReadmitBody(node=node), name)
+        name = f"readmit.{key_of(node)}"
+        self._push(MeshReadmit, ReadmitBody(node=node), name)
 
     def recover(self, heir: str) -> None:
         """Use the recovery key; the heir's is the next one too."""
-        self._push(ops.MeshRecover, ops.RecoverBody(owner=heir, recovery=heir), "recover")
+        self._push(MeshRecover, RecoverBody(owner=heir, recovery=heir), "recover")
 
-    def _push(self, op: type[ops.ControlOp], body: Struct, name: str) -> None:
+    def _push(self, op: type[Op], body: Struct, name: str) -> None:
         self.is_idle = False
         subject = subjects.control(self.ground.mesh, name)
         self._changes.append(Change(op, body, subject))

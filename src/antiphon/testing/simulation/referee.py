@@ -11,18 +11,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, cast
 
 from blake3 import blake3
 
-from antiphon.core import lanes, seals, subjects
+from antiphon.core import subjects
+from antiphon.core.branches import LaneKey
 from antiphon.core.control_history import ControlHistory
+from antiphon.core.families.jobs import JOBS
+from antiphon.core.families.jobs.state import JobLane
+from antiphon.core.families.seals.state import SealLane, leaf_of
+from antiphon.core.family import Lane, Mark, Needs, Reads
 from antiphon.core.merkle import Frontier
+from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry
 from antiphon.engines.memory.log import LogStore
 from antiphon.ports import Record
-from antiphon.runtime.node import Applied
+from antiphon.runtime.node import SEAL_LANE, Applied
 from antiphon.runtime.peer import dep_of, open_entry
 from antiphon.testing.simulation import facts, laws
 from antiphon.testing.simulation.facts import Key
@@ -36,15 +42,17 @@ VIOLATIONS_KEPT: Final = 50
 class Referee:
     """Watches one mesh."""
 
-    def __init__(self, mesh: str, log: LogStore) -> None:
+    def __init__(self, mesh: str, log: LogStore, protocol: Protocol = PROTOCOL) -> None:
         """Put itself between the log and everybody who hears of commits."""
         self.mesh = mesh
         self.log = log
+        self.protocol = protocol
         self.ledger = Ledger()
         self.verdicts: list[Reason] = []
-        self.lanes: dict[Key, lanes.Lane] = {}
-        self.history = ControlHistory(mesh)
-        self.seals = seals.NONE
+        self.lanes: dict[Key, JobLane] = {}
+        self.history = ControlHistory(protocol, mesh)
+        self.others: dict[LaneKey, Lane] = {}
+        """Lanes of other families than jobs."""
         self.sealed = 0
         """Seals that were accepted."""
         self._seal_subject = subjects.seal(mesh)
@@ -55,7 +63,7 @@ class Referee:
         self.broken = 0
         self.histogram: Counter[str] = Counter()
         self.honest_hosts: set[Host] = set()
-        self.onlookers: list[Callable[[Key, lanes.Lane], None]] = []
+        self.onlookers: list[Callable[[Key, JobLane], None]] = []
         """Told of every lane that a record has touched, before anyone else hears of it."""
         self.traps: list[Callable[[str, Host | None], bool]] = []
         """Asked about each op that an honest key signs; a trap that says True has sprung."""
@@ -84,9 +92,11 @@ class Referee:
 
     def committed(self, record: Record, head: str) -> None:
         """A record was stored: judge it before anyone else sees it."""
-        entry = open_entry(self.mesh, record)
-        key = subjects.lane_of(record.subject)
-        verdict = self._judge(entry, key)
+        entry = open_entry(self.protocol, self.mesh, record)
+        place = entry.place
+        is_job = place is not None and place.key.family == JOBS.name
+        key = (place.key.kind, place.key.name) if place is not None and is_job else None
+        verdict = self._judge(entry)
         self._grow(record, verdict)
         sender = current_host()
         now = Committed(
@@ -107,38 +117,52 @@ class Referee:
                 onlooker(key, self.lanes[key])
         self._announce(record, head)
 
-    def _judge(self, entry: Entry, key: Key | None) -> Reason:
-        control = self.history.at(entry.seq, entry.commit_ms)
-        if entry.subject == self._seal_subject:
-            told = seals.judge(control, self.seals, entry, self._mark_at)
-            self.seals = told.seals
-            self.sealed += told.verdict is Reason.OK
-            return told.verdict
-        if key is None:
+    def _judge(self, entry: Entry) -> Reason:
+        if entry.is_control:
             return self.history.apply(entry)
-        lane = self.lanes.get(key, lanes.EMPTY)
-        named = entry.op.deps if entry.op is not None else ()
-        stored = {seq: self.log.at(seq) for seq, _ in named}
-        deps = {seq: dep_of(found) for seq, found in stored.items() if found is not None}
-        outcome = lanes.apply(control, lane, entry, deps)
-        self.lanes[key] = outcome.lane
+        place = entry.place
+        if place is None:
+            return self.history.settle(Lane(), entry, self._read).verdict
+        kind, name = place.key.kind, place.key.name
+        is_job = place.key.family == JOBS.name
+        before = self.lanes.get((kind, name)) if is_job else self.others.get(place.key)
+        lane = before or self.protocol.empty(place.key)
+        outcome = self.history.settle(lane, entry, self._read)
+        if is_job:
+            self.lanes[kind, name] = cast("JobLane", outcome.lane)
+        else:
+            self.others[place.key] = outcome.lane
+        self.sealed += outcome.changed and place.key == SEAL_LANE
         return outcome.verdict
+
+    def _read(self, needs: Needs) -> Reads:
+        stored = {seq: self.log.at(seq) for seq in needs.records}
+        return Reads(
+            records={
+                seq: dep_of(self.protocol, found) if found is not None else None
+                for seq, found in stored.items()
+            },
+            mark=self._mark_at(needs.upto) if needs.upto else None,
+        )
+
+    @property
+    def seals(self) -> SealLane:
+        """The seals so far."""
+        return cast("SealLane", self.others.get(SEAL_LANE, SealLane()))
 
     def _grow(self, record: Record, verdict: Reason) -> None:
         self.verdicts.append(verdict)
-        leaf = seals.leaf_of(
-            record.seq, record.commit_ms, record.subject, record.payload, verdict.value
-        )
+        leaf = leaf_of(record.seq, record.commit_ms, record.subject, record.payload, verdict.value)
         self._leaves.append(leaf)
         if record.subject != self._seal_subject:
             self._newest_unsealed = record.seq
 
-    def _mark_at(self, upto: int) -> seals.Mark:
+    def _mark_at(self, upto: int) -> Mark:
         if upto < self._tree.size:
             self._tree = Frontier()
         for leaf in self._leaves[self._tree.size : upto]:
             self._tree.append(leaf)
-        return seals.Mark(self._tree.size, self._tree.root().hex())
+        return Mark(self._tree.size, self._tree.root().hex())
 
     @property
     def is_sealed(self) -> bool:

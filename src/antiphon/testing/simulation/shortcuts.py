@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import structlog
 
 from antiphon.core import records
+from antiphon.core.protocol import Protocol
 from antiphon.core.ucan import Delegation, signatures
 
 
@@ -26,12 +27,12 @@ def quiet_and_quick() -> Iterator[None]:
     really_open, really_verify = records.open_record, signatures.is_signed
 
     def open_once(
-        mesh: str, seq: int, commit_ms: int, subject: str, payload: bytes
+        protocol: Protocol, mesh: str, seq: int, commit_ms: int, subject: str, payload: bytes
     ) -> records.Entry:
         key = (mesh, seq, commit_ms, subject, payload)
         entry = opened.get(key)
         if entry is None:
-            entry = opened[key] = really_open(*key)
+            entry = opened[key] = really_open(protocol, *key)
         return entry
 
     def verify_once(delegation: Delegation) -> bool:

@@ -14,9 +14,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from antiphon.core import manifest, ops
-from antiphon.core.jobs import TERMINAL
-from antiphon.core.lanes import EMPTY, Lane
+from antiphon.core import manifest
+from antiphon.core.families.jobs.ops import CancelBody, JobCancel, JobSchedule, Retry, ScheduleBody
+from antiphon.core.families.jobs.state import EMPTY, TERMINAL, JobLane
 from antiphon.core.reasons import Reason
 from antiphon.errors import Conflict, LostRace, Unavailable
 from antiphon.runtime.handlers import Handlers, JobContext, call_text
@@ -183,7 +183,7 @@ class SubmitterMachine(Machine):
                     await asyncio.sleep(pause_s)
                     pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
                     continue
-                draft = peer.draft(ops.JobSchedule, body, prev=prev, deps=deps)
+                draft = peer.draft(JobSchedule, body, prev=prev, deps=deps)
                 seq = await peer.commit(draft)
             except LostRace:
                 # Someone called the same job, or wrote on its subject: is it there?
@@ -203,12 +203,12 @@ class SubmitterMachine(Machine):
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
-    async def _is_allowed(self, peer: Peer, body: ops.ScheduleBody) -> bool:
+    async def _is_allowed(self, peer: Peer, body: ScheduleBody) -> bool:
         """Whether the call would be accepted, as far as is known after another look."""
-        if peer.foresee(ops.JobSchedule, body, EMPTY, prev=0) is Reason.OK:
+        if peer.foresee(JobSchedule, body, EMPTY, prev=0) is Reason.OK:
             return True
         await peer.sync_control()
-        return peer.foresee(ops.JobSchedule, body, EMPTY, prev=0) is Reason.OK
+        return peer.foresee(JobSchedule, body, EMPTY, prev=0) is Reason.OK
 
     async def _stands(self, peer: Peer, kind: str, job: str, seq: int) -> bool:
         """Whether the call was accepted; a clock that is too far ahead has to wait."""
@@ -224,7 +224,7 @@ class SubmitterMachine(Machine):
                 return False
             await asyncio.sleep(0.2)
 
-    async def _read(self, peer: Peer, kind: str, job: str) -> Lane:
+    async def _read(self, peer: Peer, kind: str, job: str) -> JobLane:
         while True:
             try:
                 return (await peer.read_lane(kind, job)).lane
@@ -242,14 +242,14 @@ class SubmitterMachine(Machine):
             except Unavailable:
                 await asyncio.sleep(1.0)
 
-    def _body(self, call: Call) -> ops.ScheduleBody:
+    def _body(self, call: Call) -> ScheduleBody:
         now_ms = self.clock.now_ms()
         start_by = now_ms + call.start_within_ms if call.start_within_ms else None
-        return ops.ScheduleBody(
+        return ScheduleBody(
             kind=call.kind,
             manifest=call.manifest,
             urgency=call.urgency,  # type: ignore[arg-type] # drawn from the three classes
-            retry=ops.Retry(attempts=call.attempts, base_ms=200, cap_ms=10_000),
+            retry=Retry(attempts=call.attempts, base_ms=200, cap_ms=10_000),
             lease_ms=call.lease_ms,
             start_by=start_by,
             not_before=now_ms if call.waits else None,
@@ -264,10 +264,10 @@ class SubmitterMachine(Machine):
                 lane = (await peer.read_lane(call.kind, job)).lane
                 if lane.job is None or lane.job.state in TERMINAL:
                     return
-                body = ops.CancelBody(kind=call.kind, job=job, reason="changed my mind")
+                body = CancelBody(kind=call.kind, job=job, reason="changed my mind")
                 prev = lane.job_tail
-                if peer.foresee(ops.JobCancel, body, lane, prev=prev) is not Reason.OK:
+                if peer.foresee(JobCancel, body, lane, prev=prev) is not Reason.OK:
                     return
-                await peer.commit(peer.draft(ops.JobCancel, body, prev=prev))
+                await peer.commit(peer.draft(JobCancel, body, prev=prev))
             except (Conflict, Unavailable):
                 await asyncio.sleep(1.0)

@@ -12,9 +12,9 @@ An eviction changes nothing of that: an output of an ended job is kept no longer
 time to the next job, or to the reason why there is none. A cell that is a bare reason rejects
 whatever stands in it. Every cell is filled; nothing is legal by omission.
 
-What all cells share (time, order, authority) was checked before, in `lanes.apply`. A fence is the
-packed timestamp of the claim that began the tenure; after the job ended it is still the last
-tenure's, so a latecomer with an older one is told `fence`, not `finished`.
+What all cells share (time, order, authority) was checked before, in `antiphon.core.reducer`. A
+fence is the packed timestamp of the claim that began the tenure; after the job ended it is still
+the last tenure's, so a latecomer with an older one is told `fence`, not `finished`.
 """
 
 from __future__ import annotations
@@ -22,35 +22,92 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core import ops, proof
-from antiphon.core.authority import stands_for
+from antiphon.core.authority import is_taken_back, stands_for
 from antiphon.core.clock import pack, unpack
+from antiphon.core.families.jobs import completion, ops
+from antiphon.core.families.jobs.state import HELD, TERMINAL, Job, State
+from antiphon.core.family import At
 from antiphon.core.ids import digest
-from antiphon.core.jobs import TERMINAL, Job, State
 from antiphon.core.manifest import blobs_read
 from antiphon.core.reasons import Reason
 from antiphon.core.rules import Rules
 
 if TYPE_CHECKING:
     from antiphon.core.control import Control
+    from antiphon.core.op import Op
 
-
-class Moment(Struct, frozen=True, gc=False):
-    """When and under which control state an op is judged."""
-
-    seq: int
-    commit_ms: int
-    control: Control
-
-
-Cell = Callable[[Job, Any, Moment], Job | Reason]
+Cell = Callable[[Job, Any, At], Job | Reason]
 """Each cell takes the one op type of its row; the table's key guarantees it."""
 
 
-def scheduled(op: ops.JobSchedule, job: str, at: Moment) -> Job | Reason:
+# --- who may, and what stands before an op ------------------------------------------------------
+
+
+def entitled(control: Control, job: Job | None, op: Op, at: At) -> Reason | bool:
+    """Three ops carry their authority in what the log says of their author.
+
+    The coordinator announces waiting jobs; whoever called a job, or coordinates, may cancel it
+    and evict what it wrote.
+    """
+    match op:
+        case ops.JobOffer():
+            return op.author == control.coordinator
+        case ops.JobCancel() | ops.JobEvict():
+            if op.author == control.coordinator:
+                return True
+            if job is None or job.scheduler != op.author:
+                return False
+            auth, since = job.call_auth, job.scheduled_seq
+            return not is_taken_back(control, op.author, auth, since=since, seq=at.seq)
+        case _:
+            return False
+
+
+def standing(control: Control, job: Job | None, seq: int) -> Job | None:
+    """The job as it stands before a sequence: a tenure ends where its authority did."""
+    if job is None or job.state not in HELD:
+        return job
+    if control.rules.authority == "open" and not control.standings:
+        return job
+    return without_authority(job) if _has_lost_authority(control, job, seq) else job
+
+
+def _has_lost_authority(control: Control, job: Job, seq: int) -> bool:
+    """Whether the authority under which the present tenure was begun has ended since."""
+    shown = control.standing_of(job.claimer)
+    if shown is not None and shown.shown_seq > job.auth_seq:
+        return True
+    if control.rules.authority == "open":
+        return False
+    return is_taken_back(control, job.claimer, job.auth, since=job.auth_seq, seq=seq)
+
+
+def last(_: Control, job: Job | None, op: Op) -> tuple[tuple[int, int], str] | None:
+    """The newest op on the job; a second call of it says so however old it is."""
+    if job is None or type(op) is ops.JobSchedule:
+        return None
+    return job.hlc, job.hlc_author
+
+
+def step(job: Job | None, op: Op, at: At) -> Job | Reason:
+    """The job after an op, or why there is none."""
+    if job is None:
+        return scheduled(op, at) if isinstance(op, ops.JobSchedule) else Reason.NO_JOB
+    cell = TRANSITIONS[type(op)][job.state]
+    return cell if isinstance(cell, Reason) else cell(job, op, at)
+
+
+def unfinished(job: Job) -> str:
+    """A bundle is about a job that has ended."""
+    return "" if job.is_terminal else "the job had not ended where this bundle ends"
+
+
+# --- the cells ----------------------------------------------------------------------------------
+
+
+def scheduled(op: ops.JobSchedule, at: At) -> Job | Reason:
     """The job that a first schedule creates, or why it cannot."""
     body, rules = op.body, at.control.rules
     wall_ms = op.hlc[0]
@@ -68,7 +125,7 @@ def scheduled(op: ops.JobSchedule, job: str, at: Moment) -> Job | Reason:
         return Reason.TOO_LATE
     return Job(
         kind=body.kind,
-        job=job,
+        job=at.key.name,
         state=State.WAITING if body.waits else State.PENDING,
         scheduler=op.author,
         call_auth=op.auth,
@@ -79,6 +136,9 @@ def scheduled(op: ops.JobSchedule, job: str, at: Moment) -> Job | Reason:
         urgency=body.urgency,
         start_by_ms=start_by_ms,
         start_window_ms=start_window_ms,
+        calls=0 if body.waits else 1,
+        called_ms=at.commit_ms,
+        recall_after_ms=rules.offer_after_ms,
         attempts_max=attempts_max,
         lease_ms=lease_ms,
         lease_ms_max=lease_ms_max,
@@ -97,21 +157,28 @@ def _tenure_ms_max(timeout_s: int, rules: Rules) -> int:
     return timeout_s * 1000 + rules.lease_max_ms
 
 
-def _offer_first(job: Job, op: ops.JobOffer, at: Moment) -> Job | Reason:
+def _offer_first(job: Job, op: ops.JobOffer, at: At) -> Job | Reason:
     if op.author != at.control.coordinator:
         return Reason.NOT_COORDINATOR
     if op.body.urgency != job.urgency:
         return Reason.CLASS
-    return replace(job, state=State.PENDING, hlc=op.hlc, hlc_author=op.author)
+    return replace(_called(job, at), state=State.PENDING, hlc=op.hlc, hlc_author=op.author)
 
 
-def _offer_again(job: Job, op: ops.JobOffer, _: Moment) -> Job | Reason:
-    # An announcement changes nothing, not even the job's timestamp: a claim that is already on
-    # its way must not turn stale because somebody repeated the call.
-    return job if op.body.urgency == job.urgency else Reason.CLASS
+def _offer_again(job: Job, op: ops.JobOffer, at: At) -> Job | Reason:
+    # An announcement does not change the job's timestamp: a claim that is already on its way
+    # must not turn stale because somebody repeated the call.
+    return _called(job, at) if op.body.urgency == job.urgency else Reason.CLASS
 
 
-def _claim_open(job: Job, op: ops.JobClaim, at: Moment) -> Job | Reason:
+def _called(job: Job, at: At) -> Job:
+    rules = at.control.rules
+    return replace(
+        job, calls=job.calls + 1, called_ms=at.commit_ms, recall_after_ms=rules.offer_after_ms
+    )
+
+
+def _claim_open(job: Job, op: ops.JobClaim, at: At) -> Job | Reason:
     body, wall_ms = op.body, op.hlc[0]
     if body.fence is not None:
         return Reason.FENCE
@@ -140,7 +207,7 @@ def _claim_open(job: Job, op: ops.JobClaim, at: Moment) -> Job | Reason:
     )
 
 
-def _claim_held(job: Job, op: ops.JobClaim, at: Moment) -> Job | Reason:
+def _claim_held(job: Job, op: ops.JobClaim, at: At) -> Job | Reason:
     body, wall_ms = op.body, op.hlc[0]
     if op.author != job.claimer:
         return Reason.HELD if body.fence is None else Reason.FENCE
@@ -174,22 +241,22 @@ def _holder_fault(job: Job, op: ops.JobStart | ops.JobComplete | ops.JobYield) -
     return None
 
 
-def _start_held(job: Job, op: ops.JobStart, _: Moment) -> Job | Reason:
+def _start_held(job: Job, op: ops.JobStart, _: At) -> Job | Reason:
     return _holder_fault(job, op) or replace(
         job, state=State.RUNNING, hlc=op.hlc, hlc_author=op.author
     )
 
 
-def _start_again(job: Job, op: ops.JobStart, _: Moment) -> Job | Reason:
+def _start_again(job: Job, op: ops.JobStart, _: At) -> Job | Reason:
     return _holder_fault(job, op) or Reason.ALREADY
 
 
-def _complete(job: Job, op: ops.JobComplete, at: Moment) -> Job | Reason:
+def _complete(job: Job, op: ops.JobComplete, at: At) -> Job | Reason:
     fault = _holder_fault(job, op)
     if fault is not None:
         return fault
     body = op.body
-    if not proof.holds(body, mesh=at.control.mesh, author=op.author):
+    if not completion.is_proved(body, op.author, at):
         return Reason.PROOF
     for output in body.outputs:
         if output.text is not None:
@@ -201,7 +268,7 @@ def _complete(job: Job, op: ops.JobComplete, at: Moment) -> Job | Reason:
     return _ended(replace(job, stored=tuple(stored)), op, at, state, body.status)
 
 
-def _yield(job: Job, op: ops.JobYield, at: Moment) -> Job | Reason:
+def _yield(job: Job, op: ops.JobYield, at: At) -> Job | Reason:
     fault = _holder_fault(job, op)
     if fault is not None:
         return fault
@@ -229,7 +296,7 @@ def _yield(job: Job, op: ops.JobYield, at: Moment) -> Job | Reason:
     )
 
 
-def _expire_held(job: Job, op: ops.JobExpire, at: Moment) -> Job | Reason:
+def _expire_held(job: Job, op: ops.JobExpire, at: At) -> Job | Reason:
     wall_ms = op.hlc[0]
     if op.body.fence != job.fence:
         return _repeated_expiry(job, op) or Reason.FENCE
@@ -269,7 +336,7 @@ def _repeated_expiry(job: Job, op: ops.JobExpire) -> Reason | None:
     return Reason.ALREADY if repeats else None
 
 
-def _expire_open(job: Job, op: ops.JobExpire, at: Moment) -> Job | Reason:
+def _expire_open(job: Job, op: ops.JobExpire, at: At) -> Job | Reason:
     if op.body.fence is not None:
         return _repeated_expiry(job, op) or Reason.NOT_CLAIMED
     if op.hlc[0] <= job.start_by_ms or at.commit_ms <= job.start_by_ms:
@@ -277,7 +344,7 @@ def _expire_open(job: Job, op: ops.JobExpire, at: Moment) -> Job | Reason:
     return _ended(job, op, at, State.ABORTED, "expired")
 
 
-def _expire_late(job: Job, op: ops.JobExpire, _: Moment) -> Job | Reason:
+def _expire_late(job: Job, op: ops.JobExpire, _: At) -> Job | Reason:
     return _repeated_expiry(job, op) or Reason.FINISHED
 
 
@@ -296,11 +363,11 @@ def without_authority(job: Job) -> Job:
     )
 
 
-def _cancel(job: Job, op: ops.JobCancel, at: Moment) -> Job | Reason:
+def _cancel(job: Job, op: ops.JobCancel, at: At) -> Job | Reason:
     return _ended(job, op, at, State.ABORTED, "cancelled")
 
 
-def _evict(job: Job, op: ops.JobEvict, _: Moment) -> Job | Reason:
+def _evict(job: Job, op: ops.JobEvict, _: At) -> Job | Reason:
     which = op.body.hash
     if which in job.evicted:
         return Reason.ALREADY
@@ -315,18 +382,18 @@ def _evict(job: Job, op: ops.JobEvict, _: Moment) -> Job | Reason:
     )
 
 
-def _fenced_idle(job: Job, _: ops.JobOp, __: Moment) -> Job | Reason:
+def _fenced_idle(job: Job, _: Op, __: At) -> Job | Reason:
     # Whoever still carries a fence into a job that nobody holds had its tenure ended.
     return Reason.FENCE if job.expired_fence or job.yields or job.attempts else Reason.NOT_CLAIMED
 
 
 def _fenced_late(
-    job: Job, op: ops.JobStart | ops.JobComplete | ops.JobYield, _: Moment
+    job: Job, op: ops.JobStart | ops.JobComplete | ops.JobYield, _: At
 ) -> Job | Reason:
     return Reason.FENCE if op.body.fence != job.fence else Reason.FINISHED
 
 
-def _ended(job: Job, op: ops.JobOp, at: Moment, state: State, outcome: str) -> Job:
+def _ended(job: Job, op: ops.JobOp, at: At, state: State, outcome: str) -> Job:
     return replace(
         job,
         state=state,

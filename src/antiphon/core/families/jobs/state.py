@@ -1,6 +1,6 @@
 """A job's derived state, and the questions that can be asked of it (spec §7.2).
 
-How one state follows from another is in `antiphon.core.transitions`.
+How one state follows from another is in `antiphon.core.families.jobs.table`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from antiphon.core import ops
+from antiphon.core.families.jobs.ops import Class
+from antiphon.core.family import Lane
 
 
 class State(StrEnum):
@@ -45,7 +46,7 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     hlc: tuple[int, int]
     """The newest accepted op that changed this job; the next must be newer."""
     hlc_author: str
-    urgency: ops.Class
+    urgency: Class
     start_by_ms: int
     """Wall time by which a waiting or pending job must be claimed."""
     start_window_ms: int
@@ -54,6 +55,11 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     lease_ms_max: int
     tenure_ms_max: int = 0
     """How long after its beginning a tenure can still be renewed; 0: as long as it likes."""
+    calls: int = 0
+    """How often it was announced."""
+    called_ms: int = 0
+    recall_after_ms: int = 0
+    """By the rules at its last announcement: how long that may stay unanswered."""
     attempts: int = 0
     """Tenures that ended in expiry or an `error` yield."""
     yields: int = 0
@@ -100,13 +106,14 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
             return now_ms > self.deadline_ms
         return self.state in OPEN and now_ms > self.start_by_ms
 
-    def recall_ms(self, calls: int, called_ms: int, after_ms: int) -> int:
-        """When a pending job that was called `calls` times, last at `called_ms`, is called again.
+    @property
+    def recall_ms(self) -> int:
+        """When a pending job is called again.
 
-        `after_ms` after it last could be claimed, and twice as long after each further call.
+        Some time after it last could be claimed, and twice as long after each further call.
         """
-        since_ms = max(called_ms, self.hlc[0], self.retry_after_ms)
-        return since_ms + (after_ms << min(max(calls - 1, 0), RECALL_DOUBLINGS))
+        since_ms = max(self.called_ms, self.hlc[0], self.retry_after_ms)
+        return since_ms + (self.recall_after_ms << min(max(self.calls - 1, 0), RECALL_DOUBLINGS))
 
     def claimable_ms(self, now_ms: int, by: str) -> int:
         """When `by` should look at it again: once it could be claimed, as far as is known."""
@@ -123,3 +130,31 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
             and now_ms <= self.start_by_ms
             and all(who != by or now_ms >= until for who, until in self.cooling)
         )
+
+
+_WAIT, _CALL, _JOB = 0, 1, 4
+
+
+class JobLane(Lane, frozen=True, gc=False):
+    """A job's lane: the last sequences on wait, call.0, call.1, call.2 and job, and the job."""
+
+    tails: tuple[int, ...] = (0, 0, 0, 0, 0)
+    state: Job | None = None
+
+    @property
+    def job(self) -> Job | None:
+        """The job, once it was called."""
+        return self.state
+
+    @property
+    def call_tail(self) -> int:
+        """What an offer names as `prev`, given the job's class."""
+        return self.tails[_CALL + self.state.urgency] if self.state else 0
+
+    @property
+    def job_tail(self) -> int:
+        """What the next op on the job's own subject names as `prev`."""
+        return self.tails[_JOB]
+
+
+EMPTY: Final = JobLane()

@@ -1,0 +1,62 @@
+"""Delegations and revocations as ops (spec §6): they stand on the log like everything else.
+
+Members hand both to the gate. Every node reads all of control, so nobody may fill it; and where a
+revocation belongs is known beforehand, so a member that could publish there could keep everybody
+else from it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Final
+
+from msgspec import Meta
+
+from antiphon.core.branches import Branch
+from antiphon.core.grants import open_token
+from antiphon.core.op import Body, Op
+from antiphon.core.ucan import Delegation
+
+UCAN: Final = Branch(stem="ctl.ucan", shape="control", via_gate=True)
+REVOKE: Final = Branch(stem="ctl.revoke", shape="control", via_gate=True)
+
+
+class DelegateBody(Body, frozen=True):
+    """Puts a UCAN delegation on the log: unpadded base64url of its envelope."""
+
+    token: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]+\Z", max_length=24 * 1024)]
+
+    @property
+    def delegation(self) -> Delegation:
+        """What it grants; `Malformed` if the token holds none."""
+        return open_token(self.token)
+
+
+class RevokeBody(Body, frozen=True):
+    """Ends a delegation, and everything below it, from here on."""
+
+    cid: Annotated[str, Meta(pattern=r"^b[a-z2-7]{20,100}\Z")]
+
+
+class UcanDelegate(Op, frozen=True, tag="ucan.delegate"):
+    """Grants."""
+
+    body: DelegateBody
+    BRANCH: ClassVar[Branch] = UCAN
+
+    def subject(self, mesh: str) -> str:
+        """One for each delegation."""
+        return f"ap.{mesh}.{UCAN.stem}.{self.body.delegation.cid}"
+
+
+class UcanRevoke(Op, frozen=True, tag="ucan.revoke"):
+    """Takes back."""
+
+    body: RevokeBody
+    BRANCH: ClassVar[Branch] = REVOKE
+
+    def subject(self, mesh: str) -> str:
+        """One for each delegation."""
+        return f"ap.{mesh}.{REVOKE.stem}.{self.body.cid}"
+
+
+GrantOp = UcanDelegate | UcanRevoke

@@ -1,0 +1,63 @@
+"""What delegations and revocations do (spec §6).
+
+Delegations are brought by those whom they concern and taken back by those above them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from antiphon.core.control import Change
+from antiphon.core.families.grants import ops
+from antiphon.core.family import At, Moved
+from antiphon.core.grants import MESH_META
+from antiphon.core.reasons import Reason
+
+if TYPE_CHECKING:
+    from antiphon.core.control import Control
+    from antiphon.core.op import Op
+    from antiphon.core.ucan import Delegation
+
+
+def entitled(control: Control, _state: None, op: Op, at: At) -> Reason | bool:
+    """Whom a delegation concerns, and who stands above it."""
+    author, owner = op.author, control.owner
+    match op:
+        case ops.UcanDelegate(body=body):
+            claims = body.delegation.payload
+            return author in {claims.iss, claims.aud, owner} or Reason.NO_CHAIN
+        case ops.UcanRevoke(body=body):
+            grants = control.grants
+            may = grants.find(body.cid, before=at.seq) is not None and (
+                author == owner or grants.is_above(author, body.cid, before=at.seq)
+            )
+            return may or Reason.NO_CHAIN
+        case _:
+            return Reason.NO_CHAIN
+
+
+def last(_control: Control, _state: None, _op: Op) -> None:
+    """Each stands for itself."""
+
+
+def step(_state: None, op: Op, at: At) -> Moved | Reason:
+    """What is granted or revoked from here on."""
+    match op:
+        case ops.UcanDelegate(body=body):
+            return _granted(body.delegation, at)
+        case ops.UcanRevoke(body=body):
+            return Moved(Reason.OK, change=Change(revoked=(body.cid, op.author)))
+        case _:
+            return Reason.TYPE
+
+
+def _granted(delegation: Delegation, at: At) -> Moved | Reason:
+    control = at.control
+    if control.grants.find(delegation.cid, before=at.seq) is not None:
+        return Reason.ALREADY
+    meta = delegation.payload.meta
+    if isinstance(meta, dict) and meta.get(MESH_META, control.mesh) != control.mesh:
+        return Reason.MESH
+    if not control.grants.is_signed(delegation):
+        return Reason.SIGNATURE
+    return Moved(Reason.OK, change=Change(granted=delegation))

@@ -1,0 +1,36 @@
+"""Delegations and revocations, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from antiphon.core import terms
+from antiphon.core.families.grants import ops
+from antiphon.core.ids import short_node
+
+if TYPE_CHECKING:
+    from antiphon.core.op import Op
+    from antiphon.core.ucan import Delegation
+
+_SHORT_CID: Final = 8
+
+
+def deed(op: Op) -> str:
+    """What an op did, as the end of a sentence that begins with its author."""
+    match op:
+        case ops.UcanDelegate(body=body):
+            return _grant(body.delegation)
+        case ops.UcanRevoke(body=body):
+            return f"revoked the grant {body.cid[-_SHORT_CID:]}"
+        case _:
+            return f"wrote {op.type_name()}"
+
+
+def _grant(delegation: Delegation) -> str:
+    claims = delegation.payload
+    alias = terms.alias_of(delegation)
+    whom = short_node(claims.aud) + (f" ({alias})" if alias else "")
+    if claims.subject is None:
+        return f"brought a grant that passes on to {whom} what {short_node(claims.iss)} holds"
+    right = terms.rights_of(claims.cmd)
+    return f"brought a grant to {whom}: {right} {terms.kinds_in_words(delegation)}"

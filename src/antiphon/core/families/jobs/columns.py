@@ -1,0 +1,54 @@
+"""What a replica keeps of jobs to be asked by (spec §3)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from antiphon.core.families.jobs.state import HELD, OPEN, Job, State
+from antiphon.core.family import Column, Index
+
+WITHOUT_RESULT: Final = frozenset({State.FAILED, State.ABORTED})
+
+
+def _due_ms(job: Job) -> int | None:
+    """When anyone may expire it; nothing once it has ended."""
+    if job.state in HELD:
+        return job.deadline_ms
+    return job.start_by_ms if job.state in OPEN else None
+
+
+def _recall_ms(job: Job) -> int | None:
+    """When it should be called again; nothing unless pending."""
+    return job.recall_ms if job.state is State.PENDING else None
+
+
+def _failed_seq(job: Job) -> int | None:
+    """Where it ended without a result."""
+    return job.ended_seq if job.state in WITHOUT_RESULT else None
+
+
+def _kept_ms(job: Job) -> int | None:
+    """Since when what it wrote is kept beside the log; nothing where nothing is."""
+    return job.ended_ms if job.stored else None
+
+
+COLUMNS: Final = (
+    Column("state", "text", lambda job: job.state.value),
+    Column("urgency", "integer", lambda job: job.urgency),
+    Column("due_ms", "integer", _due_ms),
+    Column("recall_ms", "integer", _recall_ms),
+    Column("failed_seq", "integer", _failed_seq),
+    Column("kept_ms", "integer", _kept_ms),
+)
+INDEXES: Final = (
+    Index(("state", "kind", "first_seq"), of="due_ms"),
+    Index(("due_ms",), of="due_ms"),
+    Index(("recall_ms",), of="recall_ms"),
+    Index(("failed_seq",), of="failed_seq"),
+    Index(("kept_ms",), of="kept_ms"),
+)
+
+
+def blobs(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Digests that the job reads or keeps, and those of which it gave the bytes up."""
+    return tuple(dict.fromkeys((*job.reads, *job.stored))), job.evicted

@@ -1,0 +1,38 @@
+"""Whether a completion proves what it says (spec §9)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from antiphon.core import proof
+from antiphon.errors import Malformed
+
+if TYPE_CHECKING:
+    from antiphon.core.families.jobs.ops import CompleteBody
+    from antiphon.core.family import At
+
+
+def is_proved(body: CompleteBody, author: str, at: At) -> bool:
+    """Whether a completion carries the proof of exactly what it says, by its own author.
+
+    A reader whose own proof it is has just signed it, and need not verify that.
+    """
+    envelope = body.proof
+    if envelope is None:
+        return False
+    try:
+        found = proof.open_proof(envelope)
+    except Malformed:
+        return False
+    said = found.predicate
+    return (
+        said.mesh == at.control.mesh
+        and said.kind == body.kind
+        and said.job == said.manifest.blake3 == body.job
+        and said.fence == body.fence
+        and said.worker == author
+        and said.status == body.status
+        and said.exit == body.exit
+        and found.subject == proof.subjects_of(body.job, body.outputs)
+        and (at.is_own or proof.is_signed_by(envelope, author))
+    )

@@ -1,0 +1,244 @@
+"""What can be said about a job (spec §7.2): nine ops, each with its body.
+
+A job's lane is every record on its wait, call and job subjects. Whoever may schedule a kind may
+also write on its jobs' lanes, or it could not take a call back.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from antiphon.core.branches import Branch
+from antiphon.core.codec import MAX_INTEGER
+from antiphon.core.families.jobs.subjects import CLASSES
+from antiphon.core.manifest import Manifest, job_id
+from antiphon.core.op import Body, Count, Digest, Kind, Label, Op, Text, Wall
+from antiphon.core.outputs import DsseEnvelope, Output
+
+READ_BY: Final = ("/job/read", "/job/claim")
+"""The right to claim a kind includes the right to read it."""
+CALLED_BY: Final = ("/job/schedule", "/job/complete")
+WORKED_BY: Final = (
+    "/job/claim",
+    "/job/complete",
+    "/job/cancel",
+    "/job/schedule",
+    "/artifact/write",
+)
+
+WAIT: Final = Branch(stem="wait", read_by=READ_BY, written_by=CALLED_BY)
+CALL: Final = Branch(
+    stem="call",
+    variants=tuple(map(str, CLASSES)),
+    read_by=READ_BY,
+    written_by=CALLED_BY,
+)
+JOB: Final = Branch(stem="job", read_by=READ_BY, written_by=WORKED_BY)
+
+Fence = Annotated[str, Meta(pattern=r"^[0-9a-f]{16}\Z")]
+JobId = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+Class = Literal[0, 1, 2]
+
+
+class Retry(Body, frozen=True):
+    """How a job meets failure. The first two bound the log; the rest guide the worker."""
+
+    attempts: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    base_ms: Annotated[int, Meta(ge=0, le=3_600_000)] = 1_000
+    cap_ms: Annotated[int, Meta(ge=0, le=3_600_000)] = 60_000
+    give_up_on: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
+    """Names of errors that are not worth a second attempt, nor any that is a kind of them."""
+
+
+class ScheduleBody(Body, frozen=True):
+    """Calls a job. What to run is in the manifest; the rest is about when, where and how often."""
+
+    kind: Kind
+    manifest: Manifest
+    urgency: Class = msgspec.field(name="class", default=1)
+    retry: Retry = Retry()
+    lease_ms: Annotated[int, Meta(ge=1, le=MAX_INTEGER)] | None = None
+    lease_ms_max: Annotated[int, Meta(ge=1, le=MAX_INTEGER)] | None = None
+    start_by: Wall | None = None
+    not_before: Wall | None = None
+    concurrency: Label | None = None
+    requires: Annotated[tuple[Label, ...], Meta(max_length=32)] = ()
+    retry_of: JobId | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the job begins as waiting and needs the coordinator's offer."""
+        return self.not_before is not None or self.concurrency is not None
+
+
+class _OnJob(Body, frozen=True):
+    kind: Kind
+    job: JobId
+
+
+class OfferBody(_OnJob, frozen=True):
+    """Announces a job: of a waiting one by the coordinator, of a pending one once more."""
+
+    urgency: Class = msgspec.field(name="class", default=1)
+
+
+class ClaimBody(_OnJob, frozen=True):
+    """Takes a pending job, or renews the claimer's own lease.
+
+    With `fence` it is a renewal of that tenure and nothing else, so that a worker whose lease
+    was lost unnoticed cannot begin a new tenure by mistake.
+    """
+
+    lease_ms: Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
+    begin: bool = False
+    fence: Fence | None = None
+
+
+class StartBody(_OnJob, frozen=True):
+    """The claimer begins to run."""
+
+    fence: Fence
+
+
+class Failure(Body, frozen=True):
+    """What went wrong, for people; `name` is what retry rules match."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=255)]
+    message: Text = ""
+
+
+class CompleteBody(_OnJob, frozen=True):
+    """Ends a job; without a proof that holds it is refused."""
+
+    fence: Fence
+    status: Literal["succeeded", "failed"]
+    outputs: Annotated[tuple[Output, ...], Meta(max_length=1024)] = ()
+    error: Failure | None = None
+    exit: Annotated[int, Meta(ge=-255, le=255)] | None = None
+    proof: DsseEnvelope | None = None
+
+
+class YieldBody(_OnJob, frozen=True):
+    """Gives the job back."""
+
+    fence: Fence
+    reason: Literal["error", "drain", "battery", "sleep", "lost", "other"]
+    retry_after_ms: Count = 0
+    error: Failure | None = None
+
+
+class ExpireBody(_OnJob, frozen=True):
+    """Ends a tenure whose deadline passed (`fence`), or a wait that lasted past `start_by`."""
+
+    fence: Fence | None = None
+
+
+class CancelBody(_OnJob, frozen=True):
+    """Ends a job that has not ended."""
+
+    reason: Text = ""
+
+
+class EvictBody(_OnJob, frozen=True):
+    """Says that an output's bytes are kept no longer; that they were made stays on record."""
+
+    hash: Digest
+
+
+class JobSchedule(Op, frozen=True, tag="job.schedule"):
+    """Calls a job."""
+
+    body: ScheduleBody
+    COMMAND: ClassVar[str] = "/job/schedule"
+    BRANCH: ClassVar[Branch] = CALL
+
+    def subject(self, mesh: str) -> str:
+        """Where it announces the job; where it waits to be offered, if it has to."""
+        body, job = self.body, job_id(self.body.manifest)
+        if body.waits:
+            return WAIT.subject(mesh, body.kind, job)
+        return CALL.subject(mesh, body.kind, job, body.urgency)
+
+
+class JobOffer(Op, frozen=True, tag="job.offer"):
+    """Announces a job."""
+
+    body: OfferBody
+    COMMAND: ClassVar[str] = "/job/complete"
+    BRANCH: ClassVar[Branch] = CALL
+
+    def subject(self, mesh: str) -> str:
+        """With the announcements of its class."""
+        return CALL.subject(mesh, self.body.kind, self.body.job, self.body.urgency)
+
+
+class _JobOp(Op, frozen=True):
+    """What happens to a job after its call."""
+
+    COMMAND: ClassVar[str] = "/job/complete"
+    BRANCH: ClassVar[Branch] = JOB
+
+    def subject(self, mesh: str) -> str:
+        """The job's own."""
+        return f"ap.{mesh}.job.{self.body.kind}.{self.body.job}"
+
+
+class JobClaim(_JobOp, frozen=True, tag="job.claim"):
+    """Takes or renews a lease."""
+
+    body: ClaimBody
+    COMMAND: ClassVar[str] = "/job/claim"
+
+
+class JobStart(_JobOp, frozen=True, tag="job.start"):
+    """Begins to run."""
+
+    body: StartBody
+
+
+class JobComplete(_JobOp, frozen=True, tag="job.complete"):
+    """Ends a job with an outcome."""
+
+    body: CompleteBody
+
+
+class JobYield(_JobOp, frozen=True, tag="job.yield"):
+    """Gives a job back."""
+
+    body: YieldBody
+
+
+class JobExpire(_JobOp, frozen=True, tag="job.expire"):
+    """Ends what outlasted its time."""
+
+    body: ExpireBody
+
+
+class JobCancel(_JobOp, frozen=True, tag="job.cancel"):
+    """Aborts a job."""
+
+    body: CancelBody
+    COMMAND: ClassVar[str] = "/job/cancel"
+
+
+class JobEvict(_JobOp, frozen=True, tag="job.evict"):
+    """Lets an output's bytes go."""
+
+    body: EvictBody
+    COMMAND: ClassVar[str] = "/artifact/write"
+
+
+JobOp = (
+    JobSchedule
+    | JobOffer
+    | JobClaim
+    | JobStart
+    | JobComplete
+    | JobYield
+    | JobExpire
+    | JobCancel
+    | JobEvict
+)

@@ -1,0 +1,68 @@
+"""The subjects of jobs (spec §8).
+
+    wait.<kind…>.<job>           schedules that wait for something
+    call.<class>.<kind…>.<job>   schedules and offers: the announcement of work
+    job.<kind…>.<job>            everything that happens to a job afterwards
+
+A job is the pair (kind, job id); its *lane* is every record on its wait, call and job subjects.
+"""
+
+from __future__ import annotations
+
+CLASSES = (0, 1, 2)
+"""0 urgent, 1 normal, 2 whenever."""
+_CLASS_TOKENS = frozenset(map(str, CLASSES))
+
+
+def wait(mesh: str, kind: str, job: str) -> str:
+    """The subject of a schedule that waits."""
+    return f"ap.{mesh}.wait.{kind}.{job}"
+
+
+def call(mesh: str, urgency: int, kind: str, job: str) -> str:
+    """The subject of a schedule or offer: the announcement."""
+    return f"ap.{mesh}.call.{urgency}.{kind}.{job}"
+
+
+def job(mesh: str, kind: str, job_id: str) -> str:
+    """The subject of what happens to a job."""
+    return f"ap.{mesh}.job.{kind}.{job_id}"
+
+
+def lane(mesh: str, kind: str, job_id: str) -> tuple[str, ...]:
+    """The literal subjects that make up one job's lane."""
+    return (
+        wait(mesh, kind, job_id),
+        *(call(mesh, urgency, kind, job_id) for urgency in CLASSES),
+        job(mesh, kind, job_id),
+    )
+
+
+def calls_of(mesh: str, urgency: int, kind: str, *, below: bool) -> str:
+    """Filter: announcements of exactly one kind, or of every kind below a prefix."""
+    return f"ap.{mesh}.call.{urgency}.{kind}.{'>' if below else '*'}"
+
+
+def queue_name(kind: str, urgency: int) -> str:
+    """The shared queue of one kind and class: the same for every worker.
+
+    Engines allow no dot in a queue's name; `=` cannot occur in a kind, so names stay distinct.
+    """
+    return f"{kind.replace('.', '=')}={urgency}"
+
+
+def lane_of(subject: str) -> tuple[str, str] | None:
+    """(kind, job id) of a subject that belongs to a lane, else None."""
+    tokens = subject.split(".")
+    if len(tokens) < 5:  # noqa: PLR2004 - ap.<mesh>.job.<kind>.<job> is the shortest
+        return None
+    match tokens[2]:
+        case "wait" | "job":
+            kind_tokens = tokens[3:-1]
+        case "call" if tokens[3] in _CLASS_TOKENS:
+            kind_tokens = tokens[4:-1]
+        case _:
+            return None
+    if not kind_tokens:
+        return None
+    return ".".join(kind_tokens), tokens[-1]

@@ -1,0 +1,46 @@
+"""Ops about jobs, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from antiphon.core.families.jobs import ops
+
+if TYPE_CHECKING:
+    from antiphon.core.op import Op
+
+
+def deed(op: Op) -> str:
+    """What an op did, as the end of a sentence that begins with its author."""
+    match op:
+        case ops.JobSchedule(body=body):
+            waiting = ", to wait for its offer" if body.waits else ""
+            return f"called {body.kind} as class {body.urgency}{waiting}"
+        case ops.JobOffer():
+            return "called it again"
+        case ops.JobClaim(body=body) if body.fence is not None:
+            return f"renewed the lease for {_seconds(body.lease_ms)}"
+        case ops.JobClaim(body=body):
+            began = " and began" if body.begin else ""
+            return f"claimed it for {_seconds(body.lease_ms)}{began}"
+        case ops.JobStart():
+            return "began to run it"
+        case ops.JobComplete(body=body):
+            why = f": {body.error.name}: {body.error.message}" if body.error else ""
+            return f"completed it, {body.status}{why}"
+        case ops.JobYield(body=body):
+            why = f" ({body.error.name}: {body.error.message})" if body.error else ""
+            return f"gave it back, reason {body.reason}{why}"
+        case ops.JobExpire(body=body):
+            what = "the lease" if body.fence is not None else "the wait"
+            return f"declared {what} over"
+        case ops.JobCancel(body=body):
+            return f"cancelled it{': ' + body.reason if body.reason else ''}"
+        case ops.JobEvict(body=body):
+            return f"evicted the output {body.hash.removeprefix('blake3:')[:12]}: its bytes may go"
+        case _:
+            return f"wrote {op.type_name()}"
+
+
+def _seconds(milliseconds: int) -> str:
+    return f"{milliseconds / 1000:g} s"

@@ -1,0 +1,36 @@
+"""The mesh as a whole: genesis, rules, routes, offices, evidence (spec §7.4)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from antiphon.core.families.mesh import ops, table, words
+from antiphon.core.family import Family
+
+MESH: Final = Family(
+    name="mesh",
+    ops=(
+        ops.MeshGenesis,
+        ops.MeshRules,
+        ops.MeshRoute,
+        ops.MeshCoordinator,
+        ops.MeshRecover,
+        ops.MeshEvidence,
+        ops.MeshReadmit,
+    ),
+    branches=(
+        ops.GENESIS,
+        ops.RULES,
+        ops.ROUTE,
+        ops.COORDINATOR,
+        ops.RECOVER,
+        ops.EVIDENCE,
+        ops.READMIT,
+    ),
+    found=table.found,
+    entitled=table.entitled,
+    last=table.last,
+    step=table.step,
+    foreign=table.announcement,
+    words=words.deed,
+)

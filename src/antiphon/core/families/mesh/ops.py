@@ -1,0 +1,172 @@
+"""What can be said about the mesh as a whole (spec §7.4): rules, routes, offices, evidence."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Final
+
+from msgspec import Meta
+
+from antiphon.core.branches import Branch
+from antiphon.core.ids import key_of
+from antiphon.core.op import Body, Did, Kind, Op
+from antiphon.core.rules import Rules
+
+
+def _control(what: str, *, via_gate: bool = False) -> Branch:
+    return Branch(stem=f"ctl.{what}", shape="control", via_gate=via_gate)
+
+
+GENESIS: Final = _control("genesis")
+RULES: Final = _control("rules")
+ROUTE: Final = _control("route")
+COORDINATOR: Final = _control("coordinator")
+RECOVER: Final = _control("recover")
+EVIDENCE: Final = _control("evidence", via_gate=True)
+READMIT: Final = _control("readmit")
+
+
+class Genesis(Body, frozen=True):
+    """Founds a mesh. The envelope's `mesh` is empty, since the id is this op's own digest."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=128)]
+    owner: Did
+    recovery: Did
+    rules: Rules
+
+
+class RulesBody(Body, frozen=True):
+    """The complete rules from here on."""
+
+    rules: Rules
+
+
+class RouteBody(Body, frozen=True):
+    """While set, only `target` may claim jobs below this kind prefix; without it, cleared."""
+
+    kind: Kind
+    target: Did | None = None
+
+
+class CoordinatorBody(Body, frozen=True):
+    """Who authors derivations from here on."""
+
+    node: Did
+
+
+class RecoverBody(Body, frozen=True):
+    """A new owner and a new recovery key, in the words of the old recovery key."""
+
+    owner: Did
+    recovery: Did
+
+
+class EvidenceBody(Body, frozen=True):
+    """Two records that `node` signed with one timestamp, each as it lies on a log."""
+
+    node: Did
+    first: Annotated[str, Meta(max_length=96 * 1024)]
+    second: Annotated[str, Meta(max_length=96 * 1024)]
+
+
+class ReadmitBody(Body, frozen=True):
+    """Ends a quarantine."""
+
+    node: Did
+
+
+class _MeshOp(Op, frozen=True):
+    """Lies on the one subject of its branch."""
+
+    def subject(self, mesh: str) -> str:
+        """The only one of its sort."""
+        return f"ap.{mesh}.{self.BRANCH.stem}"
+
+
+class MeshGenesis(_MeshOp, frozen=True, tag="mesh.genesis"):
+    """Founds the mesh."""
+
+    body: Genesis
+    BRANCH: ClassVar[Branch] = GENESIS
+    FOUNDS: ClassVar[bool] = True
+
+
+class MeshRules(_MeshOp, frozen=True, tag="mesh.rules"):
+    """Replaces the rules."""
+
+    body: RulesBody
+    BRANCH: ClassVar[Branch] = RULES
+
+
+class MeshRoute(Op, frozen=True, tag="mesh.route"):
+    """Sets or clears a route."""
+
+    body: RouteBody
+    BRANCH: ClassVar[Branch] = ROUTE
+
+    def subject(self, mesh: str) -> str:
+        """One for each kind prefix."""
+        return f"ap.{mesh}.{ROUTE.stem}.{self.body.kind}"
+
+
+class MeshCoordinator(_MeshOp, frozen=True, tag="mesh.coordinator"):
+    """Names the coordinator."""
+
+    body: CoordinatorBody
+    BRANCH: ClassVar[Branch] = COORDINATOR
+
+
+class MeshRecover(_MeshOp, frozen=True, tag="mesh.recover"):
+    """Replaces the owner."""
+
+    body: RecoverBody
+    BRANCH: ClassVar[Branch] = RECOVER
+
+
+class MeshEvidence(Op, frozen=True, tag="mesh.evidence"):
+    """Quarantines an author that signed two ops with one timestamp."""
+
+    body: EvidenceBody
+    BRANCH: ClassVar[Branch] = EVIDENCE
+
+    def subject(self, mesh: str) -> str:
+        """One for each author."""
+        return f"ap.{mesh}.{EVIDENCE.stem}.{key_of(self.body.node)}"
+
+
+class MeshReadmit(Op, frozen=True, tag="mesh.readmit"):
+    """Ends a quarantine."""
+
+    body: ReadmitBody
+    BRANCH: ClassVar[Branch] = READMIT
+
+    def subject(self, mesh: str) -> str:
+        """One for each author."""
+        return f"ap.{mesh}.{READMIT.stem}.{key_of(self.body.node)}"
+
+
+class Announcement(Op, frozen=True, tag="mesh.rules"):
+    """Rules, or a genesis, of a protocol that this code does not have: just enough to know it.
+
+    Newer rules may have fields that this code does not know. To reject them as malformed while
+    newer code accepts them would split the mesh, so they are recognised by what never changes.
+    """
+
+    body: dict[str, Any]
+    BRANCH: ClassVar[Branch] = RULES
+    FOUNDS: ClassVar[bool] = True
+
+    def subject(self, mesh: str) -> str:
+        """A genesis names no mesh."""
+        return f"ap.{mesh}.{RULES.stem if self.mesh else GENESIS.stem}"
+
+    @property
+    def protocol(self) -> int:
+        """The protocol that it puts in force; 0 if it names none."""
+        rules = self.body.get("rules")
+        protocol = rules.get("protocol") if isinstance(rules, dict) else None
+        return protocol if isinstance(protocol, int) else 0
+
+
+MeshOp = (
+    MeshGenesis | MeshRules | MeshRoute | MeshCoordinator | MeshRecover | MeshEvidence | MeshReadmit
+)

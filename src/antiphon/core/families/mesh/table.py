@@ -1,0 +1,225 @@
+"""What ops about the mesh do (spec §7.4), and who may write them.
+
+Owner ops are the owner's, the recovery the recovery key's, and anybody may show evidence. An owner
+op must be newer than the last, so that log order and the owner's own order agree.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from antiphon.core.control import Change, Control, Rise, Said, Standing
+from antiphon.core.families.mesh import ops
+from antiphon.core.family import At, Moved, Needs
+from antiphon.core.grants import Grants
+from antiphon.core.reasons import Reason
+from antiphon.core.register import Register
+from antiphon.core.rules import NOTICE_MS, Rules, contradiction
+
+if TYPE_CHECKING:
+    from antiphon.core.op import Op
+
+
+# --- who may, and in which order ----------------------------------------------------------------
+
+
+def entitled(control: Control, _state: None, op: Op, _at: At) -> Reason | bool:
+    """Whose word counts."""
+    match op:
+        case ops.MeshEvidence():
+            return True
+        case ops.MeshRecover():
+            return op.author == control.recovery or Reason.NOT_OWNER
+        case _:
+            return op.author == control.owner or Reason.NOT_OWNER
+
+
+def last(control: Control, _state: None, op: Op) -> tuple[tuple[int, int], str] | None:
+    """Owner ops follow one another; evidence comes when it comes."""
+    return None if isinstance(op, ops.MeshEvidence) else (control.owner_hlc, op.author)
+
+
+# --- genesis ------------------------------------------------------------------------------------
+
+
+def found(op: Op, seq: int, commit_ms: int) -> Moved | Reason:
+    """What the first op of a mesh makes of it; any op that comes before it is refused."""
+    if op.mesh or op.prev or op.deps or op.auth:
+        return Reason.GENESIS
+    if isinstance(op, ops.Announcement):
+        is_own = op.author == op.body.get("owner")
+        return Moved(Reason.OK, change=Change(unknown=op.protocol)) if is_own else Reason.NOT_OWNER
+    if not isinstance(op, ops.MeshGenesis):
+        return Reason.GENESIS
+    body = op.body
+    if op.author != body.owner:
+        return Reason.NOT_OWNER
+    if contradiction(body.rules) is not None:
+        return Reason.RULES
+    if op.hlc[0] > commit_ms + body.rules.max_drift_ms:
+        return Reason.DRIFT
+    control = Control(
+        mesh="",
+        since=seq,
+        owner=body.owner,
+        recovery=body.recovery,
+        coordinator=body.owner,
+        rules=body.rules,
+        owner_hlc=op.hlc,
+        grants=Grants(),
+        targets=Register(),
+        standings=Register(),
+        op_ids={},
+    )
+    return Moved(Reason.OK, change=Change(control=control))
+
+
+# --- every other op -----------------------------------------------------------------------------
+
+
+def step(_state: None, op: Op, at: At) -> Moved | Reason | Needs:
+    """The change that an op makes of control."""
+    control = at.control
+    after = replace(control, since=at.seq, owner_hlc=op.hlc)
+    match op:
+        case ops.MeshRules(body=body):
+            return _with_rules(after, body.rules, at)
+        case ops.Announcement():
+            return _risen(after, op.protocol, None, at)
+        case ops.MeshRoute(body=body):
+            return _said(after, Said(control.targets, body.kind, body.target or ""))
+        case ops.MeshCoordinator(body=body):
+            return _changed(replace(after, coordinator=body.node))
+        case ops.MeshRecover(body=body):
+            # Whoever had the old key may have named the coordinator, and announced a protocol.
+            return _changed(
+                replace(
+                    after,
+                    owner=body.owner,
+                    recovery=body.recovery,
+                    coordinator=body.owner,
+                    rise=None,
+                )
+            )
+        case ops.MeshReadmit(body=body):
+            standing = control.standing_of(body.node)
+            if standing is None:
+                return _changed(after)
+            again = replace(standing, is_readmitted=True)
+            return _said(after, Said(control.standings, body.node, again))
+        case ops.MeshEvidence(body=body):
+            return _quarantined(control, body, at)
+        case _:
+            return Reason.GENESIS
+
+
+def _changed(after: Control) -> Moved:
+    return Moved(Reason.OK, change=Change(control=after))
+
+
+def _said(after: Control, said: Said) -> Moved:
+    return Moved(Reason.OK, change=Change(control=after, said=said))
+
+
+def _with_rules(after: Control, rules: Rules, at: At) -> Moved | Reason:
+    before = at.control.rules.protocol
+    if rules.protocol < before:
+        return Reason.PROTOCOL
+    if rules.protocol > before:
+        # The protocol that is announced judges the values that come with it.
+        return _risen(after, rules.protocol, rules, at)
+    if contradiction(rules) is not None:
+        return Reason.RULES
+    return _changed(replace(after, rules=rules, rise=None))
+
+
+def _risen(after: Control, protocol: int, rules: Rules | None, at: At) -> Moved:
+    return _changed(replace(after, rise=Rise(protocol, at.commit_ms + NOTICE_MS, rules)))
+
+
+def _quarantined(control: Control, body: ops.EvidenceBody, at: At) -> Moved | Reason | Needs:
+    """Two different ops, validly signed by one author with one timestamp, for this mesh.
+
+    Against a key that holds nothing it says what already holds: nothing of it counts.
+    """
+    node = body.node
+    if control.is_quarantined(node) or not _holds_something(control, node, at.seq):
+        return Reason.ALREADY
+    if not at.reads.shown:
+        return Needs(shown=(body.first, body.second))
+    one, two = at.reads.shown
+    if one.op is None or two.op is None or one.op_id == two.op_id:
+        return Reason.PROOF
+    if max(one.since, two.since) > control.rules.protocol:
+        return Reason.PROOF  # an op of a later protocol is none here
+    is_by_one = one.op.author == two.op.author == node
+    if not is_by_one or one.op.hlc != two.op.hlc or node == control.owner:
+        return Reason.PROOF
+    if one.op.mesh != control.mesh or two.op.mesh != control.mesh:
+        return Reason.PROOF  # geneses of other meshes name none
+    if one.op.hlc[0] > at.commit_ms + control.rules.max_drift_ms:
+        return Reason.PROOF  # or it would outdate whatever is shown after a readmission
+    known = control.standing_of(node)
+    if known is not None and one.op.hlc <= known.shown_hlc:
+        return Reason.ALREADY
+    shown = Said(control.standings, node, Standing(at.seq, one.op.hlc))
+    return _said(replace(control, since=at.seq), shown)
+
+
+def _holds_something(control: Control, did: str, seq: int) -> bool:
+    """Whether a key's ops could count here: its quarantine would change something."""
+    return (
+        control.rules.authority == "open"
+        or did in {control.owner, control.coordinator}
+        or control.grants.is_held_by(did, root=control.owner, before=seq)
+    )
+
+
+# --- what this code cannot read -----------------------------------------------------------------
+
+
+class _Envelope(Struct, frozen=True):
+    """What no protocol changes."""
+
+    author: str
+    mesh: str
+    hlc: tuple[int, int]
+    prev: int
+    deps: tuple[tuple[int, str], ...]
+    auth: tuple[str, ...]
+    type: str
+    body: dict[str, Any]
+
+
+_decode: Final = msgspec.json.Decoder(_Envelope).decode
+
+
+def announcement(op_bytes: bytes, protocol: int) -> ops.Announcement | None:
+    """Rules or a genesis of a protocol beyond this one, or None if the bytes are no such thing."""
+    try:
+        seen = _decode(op_bytes)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+    if (seen.type, bool(seen.mesh)) not in _ANNOUNCING:
+        return None
+    op = ops.Announcement(
+        v=1,
+        mesh=seen.mesh,
+        author=seen.author,
+        hlc=seen.hlc,
+        prev=seen.prev,
+        deps=seen.deps,
+        auth=seen.auth,
+        body=seen.body,
+    )
+    return op if op.protocol > protocol else None
+
+
+_ANNOUNCING: Final = {
+    (ops.MeshGenesis.type_name(), False),
+    (ops.MeshRules.type_name(), True),
+}

@@ -1,0 +1,19 @@
+"""Seals: the coordinator's word for everything on the log so far (spec §7.5)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from antiphon.core.families.seals import ops, state, table, words
+from antiphon.core.family import Family
+
+SEALS: Final = Family(
+    name="seals",
+    ops=(ops.MeshSeal,),
+    branches=(ops.SEAL,),
+    lane=state.SealLane,
+    entitled=table.entitled,
+    step=table.step,
+    assumed=state.assumed,
+    words=words.deed,
+)

@@ -1,0 +1,94 @@
+"""Which families there are: everything that follows from a list (spec §2, §4.1).
+
+A protocol is a number and its families, and never changes: whoever reads a log is given one. From
+it follow the decoder of ops, their names, the subjects they lie on, who reads and writes those,
+and what a replica keeps. `PROTOCOL` is the newest that this code has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Final, Union
+
+import msgspec
+
+from antiphon.core.branches import CONTROL, Branch, Grammar, LaneKey, Place
+from antiphon.core.families.grants import GRANTS
+from antiphon.core.families.jobs import JOBS
+from antiphon.core.families.mesh import MESH
+from antiphon.core.families.seals import SEALS
+from antiphon.core.family import Family, Lane
+from antiphon.core.op import Op
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A number, and the families that records can be about where it is in force."""
+
+    number: int
+    families: tuple[Family, ...]
+
+    def adding(self, *families: Family) -> Protocol:
+        """A protocol with further families; a higher one where their ops say so."""
+        since = (op.SINCE for family in families for op in family.ops)
+        return Protocol(max(self.number, *since), (*self.families, *families))
+
+    @cached_property
+    def decoder(self) -> msgspec.json.Decoder[Any]:
+        """Reads the bytes of any op."""
+        return msgspec.json.Decoder(Union[tuple(self.family_of)])  # noqa: UP007 - a list, not a |
+
+    @cached_property
+    def family_of(self) -> Mapping[type[Op], Family]:
+        """The family of each op class."""
+        return MappingProxyType({op: family for family in self.families for op in family.ops})
+
+    @cached_property
+    def ops(self) -> Mapping[str, type[Op]]:
+        """The op classes by the names of their types."""
+        return MappingProxyType({op.type_name(): op for op in self.family_of})
+
+    @cached_property
+    def _grammar(self) -> Grammar:
+        return Grammar((family.name, family.branches) for family in self.families)
+
+    @property
+    def branches(self) -> tuple[Branch, ...]:
+        """Every branch of the log: what engines and scopes go by."""
+        return tuple(self._grammar)
+
+    def place_of(self, subject: str) -> Place | None:
+        """The lane of a subject and its slot there; None where it belongs to nothing."""
+        return self._grammar.place_of(subject)
+
+    def lane_of(self, subject: str) -> LaneKey | None:
+        """The lane of a subject, if it belongs to any but control."""
+        place = self._grammar.place_of(subject)
+        return None if place is None or place.key.family == CONTROL else place.key
+
+    def read_by(self, place: Place) -> tuple[str, ...]:
+        """The commands of which one lets a member read there; none: everybody may."""
+        branch = self._grammar.branch_at(place)
+        return branch.read_by if branch is not None else ()
+
+    def subjects_of(self, mesh: str, key: LaneKey) -> tuple[str, ...]:
+        """The literal subjects that make up a lane, in the order of its slots."""
+        return self._grammar.lane(mesh, key)
+
+    def family(self, name: str) -> Family:
+        """The family of that name."""
+        return self._by_name[name]
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Family]:
+        return {family.name: family for family in self.families}
+
+    def empty(self, key: LaneKey) -> Lane:
+        """The lane before its first record."""
+        return Lane() if key.family == CONTROL else self._by_name[key.family].lane()
+
+
+PROTOCOL: Final = Protocol(1, (MESH, GRANTS, JOBS, SEALS))

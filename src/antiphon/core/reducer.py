@@ -1,0 +1,107 @@
+"""The one function that decides (spec §5): what a committed record comes to.
+
+`judge(control, lane, entry, reads)` is a pure function of a small read-set: the control state at
+the record's place, its lane so far, and what the op itself names. A full node, a node that sees
+some kinds, a light worker that read one lane and somebody who checks a file offline call it with
+the same arguments, so they come to the same verdict; its cost does not depend on the mesh.
+
+The checks that all ops share are made here, each once and in one order, which is part of the
+protocol since it decides which reason is recorded:
+
+    bytes, genesis, time, predecessor, quarantine, authority, deps, order, then the family's own
+
+Where a verdict takes more than is at hand, `judge` says what it `Needs`, after every cheaper check
+has passed: whoever may not author an op must not make everybody read by it. It changes nothing;
+what a control op changes is in the outcome, for `ControlHistory.take` to write down.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from antiphon.core import authority, deps
+from antiphon.core.control import Change, Control, time_fault
+from antiphon.core.family import NOTHING, At, Lane, Moved, Needs, Reads
+from antiphon.core.reasons import Reason
+
+if TYPE_CHECKING:
+    from antiphon.core.family import Family
+    from antiphon.core.op import Op
+    from antiphon.core.records import Entry
+
+
+class Outcome(Struct, frozen=True, gc=False):
+    """What a record did: its verdict, the lane after it, and what it changes of control."""
+
+    verdict: Reason
+    lane: Lane
+    change: Change | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether the record took effect."""
+        return self.verdict is Reason.OK
+
+
+def judge(
+    control: Control | None, lane: Lane, entry: Entry, reads: Reads = NOTHING
+) -> Outcome | Needs:
+    """Judge one record by the control state of its place, which is None before genesis."""
+    place, op, family = entry.place, entry.op, entry.family
+    if place is None:
+        return Outcome(entry.fault or Reason.SUBJECT, lane)
+    tails, slot, state = lane.tails, place.slot, lane.state
+    moved = (*tails[:slot], entry.seq, *tails[slot + 1 :])
+    if op is None or family is None or entry.since > 1:
+        fault = entry.fault_under(control.rules.protocol if control is not None else 1)
+        if fault is not None or op is None or family is None:
+            return Outcome(fault or Reason.MALFORMED, type(lane)(moved, state))
+    result: Any
+    if control is None:
+        result = family.found(op, entry.seq, entry.commit_ms)
+    elif not op.mesh:  # a mesh is founded once
+        result = Reason.GENESIS
+    else:
+        at = At(entry.seq, entry.commit_ms, control, place.key, reads, entry.is_own)
+        state = family.standing(control, state, entry.seq)
+        result = _fault(family, state, op, tails[slot], at)
+        if result is None and op.deps:
+            result = deps.fault(op, at)
+        if result is None:
+            result = _order_fault(family, control, state, op) or family.step(state, op, at)
+    if isinstance(result, Reason):
+        return Outcome(result, type(lane)(moved, state))
+    if isinstance(result, Needs):
+        return result
+    if isinstance(result, Moved):
+        return Outcome(result.verdict, type(lane)(moved, result.state), result.change)
+    return Outcome(Reason.OK, type(lane)(moved, result))
+
+
+def _fault(family: Family, state: Any, op: Op, before: int, at: At) -> Reason | None:
+    """What speaks against an op that can be known from what is at hand."""
+    control = at.control
+    fault = time_fault(control.rules, at.commit_ms, op.hlc)
+    if fault is not None:
+        return fault
+    if op.prev != before:
+        return Reason.PREV
+    return author_fault(family, state, op, at)
+
+
+def author_fault(family: Family, state: Any, op: Op, at: At) -> Reason | None:
+    """Why this author's word does not count here; also asked of those who may claim next."""
+    if at.control.is_quarantined(op.author):
+        return Reason.QUARANTINED
+    return authority.fault(family, state, op, at)
+
+
+def _order_fault(family: Family, control: Control, state: Any, op: Op) -> Reason | None:
+    """Whether an op is not newer than the one that it follows."""
+    last = family.last(control, state, op)
+    if last is None or op.hlc > last[0]:
+        return None
+    is_double = op.hlc == last[0] and op.author == last[1]
+    return Reason.EQUIVOCATION if is_double else Reason.STALE

@@ -1,0 +1,88 @@
+"""The tables of a replica that hold lanes: one for each family, from the columns it declares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from antiphon.core.family import Family, Lane
+
+_SHARED: Final = ("kind", "name", "first_seq")
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+def table_of(family: str) -> str:
+    """The name of a family's table."""
+    return f"lanes_{family}"
+
+
+class LaneTable:
+    """The table of one family's lanes: what makes it, and the statements that use it.
+
+    Every name in them is a family's own, and checked to be one when the table is made.
+    """
+
+    def __init__(self, family: Family) -> None:
+        self.family = family
+        self.name = table_of(family.name)
+        own = [column.name for column in family.columns]
+        if not all(name.isidentifier() for name in (self.name, *own)):
+            raise ValueError(f"the family {family.name} has a column that is no name: {own}")
+        names = [*_SHARED, "body", *own]
+        self.insert = (
+            f"insert into {self.name} (id, {', '.join(names)})"  # noqa: S608 - see above
+            f" values ({', '.join('?' * (len(names) + 1))})"
+        )
+        changed = ", ".join(f"{name} = ?" for name in names[len(_SHARED) :])
+        self.update = f"update {self.name} set {changed} where id = ?"  # noqa: S608 - see above
+        self.find = (
+            f"select id, body, first_seq from {self.name}"  # noqa: S608 - see above
+            " where name = ? and kind = ?"
+        )
+        self.decode: Callable[[bytes], Lane] = msgspec.msgpack.Decoder(family.lane).decode
+        self._values = [column.value for column in family.columns]
+        self._tallied = next((one.value for one in family.columns if one.name == "state"), None)
+
+    @property
+    def schema(self) -> str:
+        """The statements that make it."""
+        columns = "".join(f", {one.name} {one.type}" for one in self.family.columns)
+        made = [
+            f"create table if not exists {self.name} (id integer primary key, kind text not null,"
+            " name text not null, first_seq integer not null, body blob not null"
+            f"{columns}, unique (name, kind))",
+            *(
+                f"create index if not exists {self.name}_by_{'_'.join(one.columns)}"
+                f" on {self.name} ({', '.join(one.columns)}) where {one.of} is not null"
+                for one in self.family.indexes
+            ),
+        ]
+        return "".join(f"{statement};\n" for statement in made)
+
+    def values(self, lane: Lane) -> list[object]:
+        """What a row holds of a lane: its body, and the family's columns."""
+        body, state = _encode(lane), lane.state
+        if state is None:
+            return [body, *(None for _ in self._values)]
+        return [body, *(value(state) for value in self._values)]
+
+    def state_of(self, lane: Lane) -> str | None:
+        """The state under which a lane is counted, if its family has one."""
+        if self._tallied is None or lane.state is None:
+            return None
+        return str(self._tallied(lane.state))
+
+    def blobs(self, lane: Lane) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Digests that a lane still needs, and those that it gave up."""
+        if self.family.blobs is None or lane.state is None:
+            return (), ()
+        return self.family.blobs(lane.state)
+
+    def is_over(self, lane: Lane) -> bool:
+        """Whether a lane is unlikely to go on."""
+        return lane.state is not None and not self.family.unfinished(lane.state)
+
+
+Row = tuple[Any, ...]
