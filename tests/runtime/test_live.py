@@ -36,8 +36,8 @@ async def test_progress_is_heard_from_loops_and_threads(engine):
             kind = f"test.{function.__name__.replace('_', '-')}"
             await mesh.worker(function, kind=kind)
             caller = (await mesh.station()).peer
+            is_heard.clear()  # before the call: the worker may begin at once
             called = await call(caller, kind=kind)
-            is_heard.clear()
             try:
                 async with asyncio.timeout(10), listening(caller, kind, called.job) as words:
                     first = await anext(words)
