@@ -9,6 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
+from antiphon.core.bus_subjects import INBOX
 from antiphon.engines.memory.connection import Connection
 from antiphon.engines.memory.filters import Shape, SubjectFilter
 from antiphon.engines.memory.signal import Signal
@@ -145,4 +146,4 @@ class MemoryBus:
     def new_inbox(self) -> str:
         """A fresh reply subject; numbered, so that a seed gives the same ones."""
         self._inboxes += 1
-        return f"inbox.{self._connection.number}.{self._inboxes}"
+        return INBOX.at(user=self._connection.number, place=self._inboxes)

@@ -24,6 +24,7 @@ from typing import Any, Final, Self
 
 from msgspec import Struct
 
+from antiphon.core import bus_subjects
 from antiphon.engines.nats.jwts import signed
 from antiphon.engines.nats.keypairs import AccountKey, OperatorKey, check_user
 from antiphon.engines.nats.permissions import Permissions
@@ -48,9 +49,9 @@ _SERVED: Final = (
 # What they hear from it: committed records, and the gate's answers to their reads.
 _SHOWN: Final = ("apr.>", "_I.>")
 # What it hears from them: their reads, and the bus.
-_HEARD: Final = ("apg.>", "apb.>")
+_HEARD: Final = ("apg.>", f"{bus_subjects.ROOT}.>")
 # The bus the other way. As a service: two accounts may not show each other the same subjects.
-_TOLD: Final = ("apb.>",)
+_TOLD: Final = (f"{bus_subjects.ROOT}.>",)
 _PULL_WAITS_NS: Final = 30 * 1_000_000_000
 """How long the server remembers where the answers to a pull go; pulls end sooner."""
 

@@ -15,6 +15,7 @@ import secrets
 from collections import deque
 from typing import Self
 
+from antiphon.core.bus_subjects import BUS, INBOX, ROOT
 from antiphon.engines.nats import wire
 from antiphon.engines.nats.connection import Connection
 from antiphon.engines.nats.gate_subjects import gate_subject
@@ -32,15 +33,14 @@ class NatsBus:
 
     def __init__(self, connection: Connection, mesh: str) -> None:
         self._connection = connection
-        self._prefix = f"apb.{mesh}."
+        self._prefix = f"{ROOT}.{mesh}."
         # Not the connection's own: this one is told to everybody who is asked something, and
         # whoever knew the other could have the server answer there in somebody else's place.
         node = secrets.token_hex(8)
         user = connection.identity.user
         self._node = f"{user}.{node}" if user else node
-        # Members call the roll through the gate (`roll_gate`).
-        is_member = connection.identity.is_restricted
-        self._elsewhere = {"roll": gate_subject(mesh, user, "roll")} if is_member else {}
+        via_gate = [one.at() for one in BUS if one.via_gate and connection.identity.is_restricted]
+        self._elsewhere = {one: gate_subject(mesh, user, one) for one in via_gate}
         self._inboxes = 0
 
     async def publish(self, subject: str, payload: bytes, *, reply: str = "") -> None:
@@ -72,7 +72,7 @@ class NatsBus:
     def new_inbox(self) -> str:
         """See `ports.Bus.new_inbox`."""
         self._inboxes += 1
-        return f"inbox.{self._node}.{self._inboxes}"
+        return INBOX.at(user=self._node, place=self._inboxes)
 
 
 class BusSubscription:

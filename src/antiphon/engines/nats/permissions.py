@@ -15,11 +15,12 @@ token while it looks at permissions: whoever may ask for `render.video.*` may as
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from antiphon.core import subjects
+from antiphon.core import bus_subjects, subjects
+from antiphon.core.bus_subjects import BUS, BusSubject, Party
 from antiphon.core.scope import EVERY_KIND, Scope
 from antiphon.engines.nats.keypairs import check_user
 from antiphon.engines.nats.streams import log_name
@@ -55,23 +56,21 @@ def of_member(mesh: str, user: str, scope: Scope, queues: Sequence[str]) -> Perm
         publish.append(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{queue}")
         publish.append(f"$JS.ACK.{stream}.{queue}.>")
     publish.append(f"apg.{mesh}.{user}.>")
-    publish += [f"apb.{mesh}.inbox.>", *_company(mesh, scope)]
-    publish += _each(f"apb.{mesh}", ("live",), scope.works)
     live = f"apr.{mesh}"
     audible, bounded = _audible(scope.reads)
+    by_kind = {Party.READERS: audible, Party.WORKERS: scope.works}
+    said, heard = _bus(mesh, user, {Party.USER: (), Party.MEMBERS: (), **by_kind})
     subscribe = [
-        *_own(mesh, user),
+        f"_I.{user}.>",
         f"{live}.ctl.>",
         f"{live}.seal",
         *_each(live, ("job", "wait", "call.*"), audible),
-        f"apb.{mesh}.roll",
-        *_each(f"apb.{mesh}", ("live",), audible),
-        *_company(mesh, scope),
+        *heard,
     ]
     further = [f"{kind}.>" for kind in bounded]
     unheard = _each(live, ("job", "wait", "call.*"), further)
-    unheard += _each(f"apb.{mesh}", ("live",), further)
-    return Permissions(tuple(publish), tuple(subscribe), tuple(unheard))
+    unheard += _bus(mesh, user, {Party.READERS: further})[1]
+    return Permissions((*publish, *said), tuple(subscribe), tuple(unheard))
 
 
 def _audible(reads: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -93,21 +92,18 @@ def _audible(reads: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def of_ear(mesh: str, user: str) -> Permissions:
     """The gate's own: hears members where they are, and answers those who ask for a login."""
-    heard = (f"apg.{mesh}.>", f"apb.{mesh}.gate.>")
-    own = _own(mesh, check_user(user))
-    return Permissions((f"apb.{mesh}.inbox.>",), (*own, *heard), hears_many=True)
+    publish, subscribe = _of_one(mesh, user, Party.GATE)
+    return Permissions(publish, (*subscribe, f"apg.{mesh}.>"), hears_many=True)
 
 
 def of_ticket(mesh: str, user: str) -> Permissions:
     """Whoever holds a ticket may ask the gate to join, and hear its answer."""
-    check_user(user)
-    return Permissions((f"apb.{mesh}.gate.{user}.join",), _own(mesh, user))
+    return Permissions(*_of_one(mesh, user, Party.TICKET))
 
 
 def of_door(mesh: str, user: str) -> Permissions:
     """A member's door key may ask the gate for a login: as little as a ticket may."""
-    check_user(user)
-    return Permissions((f"apb.{mesh}.gate.{user}.login",), _own(mesh, user))
+    return Permissions(*_of_one(mesh, user, Party.DOOR))
 
 
 def below(kind_filter: str) -> str:
@@ -127,13 +123,38 @@ def _each(root: str, branches: Iterable[str], kind_filters: Iterable[str]) -> li
     return [f"{root}.{branch}.{kinds}" for branch in branches for kinds in filters]
 
 
-def _company(mesh: str, scope: Scope) -> list[str]:
-    """Where those talk who work on its kinds, and those who look after them."""
-    if not scope.works:
-        return []
-    return [f"apb.{mesh}.care", *(f"apb.{mesh}.work.{kinds}" for kinds in scope.works)]
+def _of_one(mesh: str, user: str, party: Party) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What one may publish and hear that is no member."""
+    said, heard = _bus(mesh, check_user(user), {Party.USER: (), party: ()})
+    return tuple(said), (f"_I.{user}.>", *heard)
 
 
-def _own(mesh: str, user: str) -> tuple[str, ...]:
-    """Where answers to this user arrive, and nobody else listens."""
-    return (f"_I.{user}.>", f"apb.{mesh}.inbox.{user}.>")
+def _bus(
+    mesh: str, user: str, parties: Mapping[Party, Sequence[str]]
+) -> tuple[list[str], list[str]]:
+    """What may be published and heard on the bus by whoever is these, each for these kinds."""
+
+    def admitted(subject: BusSubject, among: tuple[Party, ...]) -> list[str]:
+        held = (party for party in among if party in parties)
+        return [one for party in held for one in _filters(subject, party, user, parties[party])]
+
+    said = [one for each in BUS if not each.via_gate for one in admitted(each, each.publishers)]
+    heard = [one for each in BUS for one in admitted(each, each.listeners)]
+    root = f"{bus_subjects.ROOT}.{mesh}"
+    return [f"{root}.{one}" for one in said], [f"{root}.{one}" for one in dict.fromkeys(heard)]
+
+
+def _filters(subject: BusSubject, party: Party, user: str, kinds: Sequence[str]) -> list[str]:
+    """As much of a subject as a party to it is concerned with."""
+    pattern = subject.pattern
+    match party:
+        case Party.READERS | Party.WORKERS if "{kind}" in pattern:
+            named = pattern.replace("{kind}.{job}", "{jobs}")
+            return [named.format(kind=one, jobs=below(one)) for one in kinds]
+        case Party.READERS | Party.WORKERS:
+            return [pattern] if kinds else []
+        case Party.MEMBERS | Party.GATE:
+            head, is_cut, _ = pattern.partition("{")
+            return [f"{head}>" if is_cut else pattern]
+        case _:
+            return [subject.at(user=user, place=">")]

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from antiphon.core.bus_subjects import INBOX, ROLL
+from antiphon.core.subjects import matches
 from antiphon.engines.nats.bus import NatsBus, reply_in
 from antiphon.engines.nats.connection import Connection
 from antiphon.engines.nats.gatehouse import QUEUE
@@ -31,12 +33,12 @@ class RollGate:
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        stop = self._hearing.serve(Service("roll", self._on_call, CALLS_HEARD, queue=QUEUE))
+        stop = self._hearing.serve(Service(ROLL.at(), self._on_call, CALLS_HEARD, queue=QUEUE))
         try:
             while True:
                 payload, reply = await self._calls.get()
                 try:
-                    await self._bus.publish("roll", payload, reply=reply)
+                    await self._bus.publish(ROLL.at(), payload, reply=reply)
                 except Unavailable:
                     continue  # the asker hears nobody, and asks again
         finally:
@@ -45,6 +47,6 @@ class RollGate:
     def _on_call(self, subject: bytes, _reply: bytes, payload: bytes, header: bytes) -> None:
         user = subject.decode().split(".")[2]
         reply = reply_in(header) if header else ""
-        is_own = reply.startswith(f"inbox.{user}.")
+        is_own = matches(INBOX.at(user=user, place=">"), reply)
         if is_own and len(payload) <= MAX_CALL_BYTES and not self._calls.full():
             self._calls.put_nowait((payload, reply))
