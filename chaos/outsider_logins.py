@@ -12,7 +12,8 @@ from typing import Any, Final
 import msgspec
 from nats import errors as nats_errors
 
-from antiphon.core import signing
+from antiphon.core.bus_subjects import JOIN, LOGIN
+from antiphon.core.signed_message import MessageType
 from antiphon.engines.nats import UserKey
 from antiphon.engines.nats.keypairs import AccountKey
 from antiphon.runtime import knocking
@@ -25,6 +26,7 @@ from chaos.outsider_scene import BUILD, RENDER, Breach, Scene
 GONE_WITHIN_S: Final = 1.5
 """From the revocation's commit to the end of the connection."""
 TICKET_ENDS_S: Final = 5.0
+_ANY_LOGIN: Final = MessageType[dict[str, Any]]("login", dict, max_bytes=1024 * 1024)
 _TERMS: Final = hosting.Terms(can=("claim",), kinds=("render.*",))
 
 # --- logins -------------------------------------------------------------------------------------
@@ -132,10 +134,9 @@ def _door(scene: Scene) -> Pass:
 
 def asking(scene: Scene, fields: dict[str, Any]) -> bytes:
     """Any request for a login, signed by its own door key as it should be."""
-    text = json.dumps({"mesh": scene.mesh, **fields})
     door = UserKey.from_seed(scene.contractor.access().door_seed)
-    sig = door.sign(signing.pae(knocking.LOGIN_TYPE, text.encode())).hex()
-    return json.dumps({"request": text, "sig": sig}).encode()
+    signer, where = knocking.engine_signer(door.public, door.sign), LOGIN.at(user=door.public)
+    return _ANY_LOGIN.sign(fields, signer, mesh=scene.mesh, subject=where)
 
 
 def _knocking(name: str, verb: str, *bodies: bytes | dict[str, Any]) -> Attempt:
@@ -171,8 +172,13 @@ def _at_the_door(name: str, subject: str, *, listens: bool = False) -> Attempt:
 
 
 _MADE_UP: Final = {
-    "request": json.dumps({"mesh": "x", "ticket": "0" * 16, "secret": "x"}),
-    "sig": "00" * 64,
+    "message": {
+        "mesh": "x",
+        "subject": "gate.x.join",
+        "signers": ["did:key:x", "x", "x"],
+        "body": {"ticket": "0" * 16, "secret": "x", "alias": "x"},
+    },
+    "sigs": ["00" * 64] * 3,
 }
 
 
@@ -235,16 +241,16 @@ async def _until_shut_out(scene: Scene, held: Pass, within_s: float) -> None:
 async def _knock_with(scene: Scene, ticket: hosting.Ticket, **named: str) -> dict[str, Any]:
     """Join with a ticket, with new keys, whatever keys the request names."""
     node, user, door = SeedKeyring(os.urandom(32)), UserKey.new(), UserKey.new()
-    request = knocking.JoinRequest(
-        mesh=ticket.mesh,
-        ticket=ticket.id,
-        secret=ticket.secret,
-        node=node.did,
-        at_ms=time.time_ns() // 1_000_000,
-        **{"alias": "second", "user": user.public, "door": door.public, **named},
-    )
+    alias = named.get("alias", "second")
     line = await scene.enter(held=Pass(ticket.jwt, ticket.user_seed))
-    signed = knocking.sign_join(request, node, user.sign, door.sign)
+    signed = knocking.JOINS.sign(
+        knocking.JoinRequest(ticket=ticket.id, secret=ticket.secret, alias=alias),
+        (node.did, node.sign),
+        knocking.engine_signer(named.get("user", user.public), user.sign),
+        knocking.engine_signer(named.get("door", door.public), door.sign),
+        mesh=ticket.mesh,
+        subject=JOIN.at(user=line.user),
+    )
     return await knock(scene, line, "join", signed, within_s=3.0)
 
 

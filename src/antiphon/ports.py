@@ -349,8 +349,8 @@ class Wall(Protocol):
     def admit_door(self, user: str, until_s: int | None, now_s: int) -> str:
         """A login that can only ask the gate for another one."""
 
-    def is_signed_by(self, user: str, message: bytes, signature: bytes) -> bool:
-        """Whether the holder of this user's key signed the message."""
+    def is_signed_by(self, user: str, payload_type: str, payload: bytes, signature: bytes) -> bool:
+        """Whether the holder of this user's key signed this, as `core.signing` encodes it."""
 
     async def expel(self, users: Iterable[str], now_s: int) -> None:
         """End every login that these users were given so far, and their connections with them."""

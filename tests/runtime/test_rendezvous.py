@@ -2,12 +2,12 @@
 
 import asyncio
 
-import msgspec
 import pytest
 
+from antiphon.core.bus_subjects import WORK
 from antiphon.core.rules import Rules
 from antiphon.runtime.company import Company, Traits
-from antiphon.runtime.words import WORD_TYPE, Word, subject_of
+from antiphon.runtime.words import WORDS, Word
 from tests.runtime.drawing import DRAWN, KIND, QUEUED, WINDOW_S, drawing
 from tests.runtime.meshes import a_mesh, eventually, on_both_engines
 from tests.runtime.meshes import call as call_on
@@ -248,22 +248,15 @@ def test_under_queue_selection_nobody_says_a_word():
     in_no_time(story)
 
 
-def spoken(station, **fields) -> bytes:
+def spoken(station, *, named="", mesh="", kind=KIND, at_ms=None, **fields) -> bytes:
     """A word, truly signed by this station, about whatever it likes."""
-    text = msgspec.json.encode(
-        Word(
-            **{
-                "mesh": station.peer.mesh,
-                "kind": KIND,
-                "node": station.keyring.did,
-                "at_ms": station.peer.wall.now_ms(),
-                "free": 1,
-                **fields,
-            }
-        )
+    return WORDS.sign(
+        Word(**{"free": 1, **fields}),
+        (named or station.keyring.did, station.keyring.sign),
+        mesh=mesh or station.peer.mesh,
+        subject=WORK.at(kind=kind),
+        at_ms=station.peer.wall.now_ms() if at_ms is None else at_ms,
     )
-    sig = station.peer.author.vouch(WORD_TYPE, text).hex()
-    return msgspec.json.encode({"word": text.decode(), "sig": sig})
 
 
 @pytest.mark.req("G6")
@@ -275,13 +268,14 @@ def test_workers_become_known_by_their_words_and_only_by_their_own():
             bus = one.peer.engine.bus
 
             async def known_after(payload: bytes) -> set[str]:
-                await bus.publish(subject_of(KIND), payload)
+                await bus.publish(WORK.at(kind=KIND), payload)
                 await asyncio.sleep(0.1)
                 return {other.did for other in company.others()}
 
             async with company.listening():
                 assert await known_after(b"junk") == set()
-                assert await known_after(spoken(one, node=two.keyring.did)) == set(), "forged"
+                assert await known_after(b'{"x":' + b"[" * 100_000) == set(), "nested too deep"
+                assert await known_after(spoken(one, named=two.keyring.did)) == set(), "forged"
                 assert await known_after(spoken(one, mesh="a" * 16)) == set()
                 assert await known_after(spoken(one, kind="test.other")) == set()
                 assert await known_after(spoken(one, at_ms=0)) == set(), "old"
@@ -312,7 +306,7 @@ def test_a_liar_delays_a_job_by_a_bound_and_cannot_lose_it():
                     said = tuple(about)
                     for what in ("took", "ended"):
                         word = spoken(liar, **{what: said})
-                        await liar.engine.bus.publish(subject_of(KIND), word)
+                        await liar.engine.bus.publish(WORK.at(kind=KIND), word)
                         await asyncio.sleep(0.1)
 
             async def listen():

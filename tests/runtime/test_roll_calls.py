@@ -3,7 +3,8 @@
 import asyncio
 from contextlib import asynccontextmanager
 
-from antiphon.runtime.presence import CALL, Card, Presence, roll_call
+from antiphon.core.bus_subjects import ROLL
+from antiphon.runtime.presence import Card, Presence, roll_call
 from tests.runtime.meshes import a_mesh, eventually
 
 DAY_MS = 86_400_000
@@ -15,7 +16,6 @@ async def present(station, *, off_ms=0):
 
     def describe():
         return Card(
-            mesh=station.peer.mesh,
             node=station.keyring.did,
             alias="there",
             role="node",
@@ -46,12 +46,12 @@ async def test_an_old_answer_to_another_call_answers_nothing():
         bus = thief.peer.engine.bus
         inbox = bus.new_inbox()
         async with present(station), bus.subscribe(inbox) as answers:
-            await bus.publish(CALL, b"what the thief asked", reply=inbox)
+            await bus.publish(ROLL.at(), b"", reply=inbox)
             stolen = (await anext(aiter(answers))).payload
         replayed = []
 
         async def replay():
-            async with bus.subscribe(CALL) as calls:
+            async with bus.subscribe(ROLL.at()) as calls:
                 async for call in calls:
                     await bus.publish(call.reply, stolen)
                     replayed.append(call)
@@ -62,3 +62,31 @@ async def test_an_old_answer_to_another_call_answers_nothing():
         await eventually(lambda: replayed)
         replaying.cancel()
         await asyncio.wait([replaying])
+
+
+async def test_hostile_answers_keep_nobody_from_being_seen():
+    async with a_mesh("memory") as mesh:
+        station, liar, asker = [await mesh.station() for _ in range(3)]
+        bus = liar.peer.engine.bus
+
+        async def lie():
+            async with bus.subscribe(ROLL.at()) as calls:
+                async for call in calls:
+                    for junk in (b"", b"\xff", b'{"x":' + b"[" * 100_000):
+                        await bus.publish(call.reply, junk)
+
+        lying = asyncio.ensure_future(lie())
+        async with present(station):
+            (card,) = await roll_call(asker.peer)
+        assert card.node == station.keyring.did
+        lying.cancel()
+        await asyncio.wait([lying])
+
+
+async def test_a_call_with_an_endless_inbox_stops_nobody_from_answering():
+    async with a_mesh("memory") as mesh:
+        station, liar, asker = [await mesh.station() for _ in range(3)]
+        async with present(station):
+            await liar.peer.engine.bus.publish(ROLL.at(), b"", reply="inbox." + "x" * 1_000_000)
+            (card,) = await roll_call(asker.peer)
+        assert card.node == station.keyring.did

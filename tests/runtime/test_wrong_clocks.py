@@ -144,4 +144,4 @@ async def test_a_worker_that_spoke_with_a_clock_far_ahead_is_heard_when_it_is_ri
             wall.off_ms = 0
             await speaker.point_to("b" * 64, 1)
             await eventually(lambda: heard, within_s=3)
-        assert [word.calls[0][0] for word in heard] == ["b" * 64]
+        assert [word.body.calls[0][0] for word in heard] == ["b" * 64]

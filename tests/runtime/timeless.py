@@ -72,7 +72,6 @@ async def answering(station: Station) -> AsyncIterator[None]:
 
     def card() -> Card:
         return Card(
-            mesh=station.peer.mesh,
             node=station.keyring.did,
             alias=station.alias,
             role="node",

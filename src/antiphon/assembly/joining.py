@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from antiphon.assembly.stations import MACHINE, OWNER
 from antiphon.core import terms
+from antiphon.core.bus_subjects import JOIN
 from antiphon.core.ids import digest
 from antiphon.core.scope import Scope, filter_of
 from antiphon.errors import AntiphonError, EngineDenied, Held, Misconfigured, Rejected
@@ -107,23 +108,17 @@ async def redeem(home: Home, ticket: Ticket, *, alias: str) -> Access:
     try:
         ticket_user = UserKey.from_seed(ticket.user_seed)
         user, door = _engine_keys(home)
-        request = knocking.JoinRequest(
+        where = JOIN.at(user=ticket_user.public)
+        payload = knocking.JOINS.sign(
+            knocking.JoinRequest(ticket=ticket.id, secret=ticket.secret, alias=alias),
+            (machine.keyring.did, machine.keyring.sign),
+            *(knocking.engine_signer(key.public, key.sign) for key in (user, door)),
             mesh=ticket.mesh,
-            ticket=ticket.id,
-            secret=ticket.secret,
-            node=machine.keyring.did,
-            user=user.public,
-            door=door.public,
-            alias=alias,
-            at_ms=int(time.time() * 1000),
+            subject=where,
         )
         engine = await _knock(ticket)
         try:
-            login = await knocking.ask(
-                engine.bus,
-                knocking.join_subject(ticket_user.public),
-                knocking.sign_join(request, machine.keyring, user.sign, door.sign),
-            )
+            login = await knocking.ask(engine.bus, where, payload)
         finally:
             await engine.close()
     finally:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from antiphon.core.bus_subjects import LOGIN
 from antiphon.core.scope import NOTHING, Scope
 from antiphon.core.subjects import is_kind
 from antiphon.errors import AntiphonError, EngineDenied, Rejected, Unavailable
@@ -161,8 +162,10 @@ async def log_in(home: Home, access: Access, kinds: Sequence[str]) -> Access:
 
     described = home.mesh()
     wanted = tuple(kind for kind in kinds if is_kind(kind))
-    request = knocking.LoginRequest(mesh=described.mesh, kinds=wanted)
-    signed = knocking.sign_login(request, UserKey.from_seed(access.door_seed).sign)
+    where = LOGIN.at(user=access.door)
+    signer = knocking.engine_signer(access.door, UserKey.from_seed(access.door_seed).sign)
+    request = knocking.LoginRequest(kinds=wanted)
+    signed = knocking.LOGINS.sign(request, signer, mesh=described.mesh, subject=where)
     door = await NatsEngine.connect(
         described.engine,
         described.mesh,
@@ -171,7 +174,7 @@ async def log_in(home: Home, access: Access, kinds: Sequence[str]) -> Access:
         tls=client_context(described.ca) if described.ca else None,
     )
     try:
-        login = await knocking.ask(door.bus, knocking.login_subject(access.door), signed)
+        login = await knocking.ask(door.bus, where, signed)
     finally:
         await door.close()
     renewed = msgspec.structs.replace(access, jwt=login.jwt, scope=login.scope, kinds=login.kinds)

@@ -63,7 +63,6 @@ async def working(
 
 def _card(station: Station, role: Role, **fields: object) -> Card:
     return Card(
-        mesh=station.peer.mesh,
         node=station.keyring.did,
         alias=station.alias,
         role=role,

@@ -22,19 +22,13 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from antiphon.core import clock, selection
+from antiphon.core.bus_subjects import CARE, WORK
 from antiphon.core.selection import Candidate, Labels, Need, Weight
+from antiphon.core.signed_message import Message, Refused
 from antiphon.core.wallet import Wallet
 from antiphon.errors import Rejected, Unavailable
 from antiphon.runtime.services import beside
-from antiphon.runtime.words import (
-    MAX_MENTIONED,
-    Mention,
-    Returned,
-    Word,
-    opened,
-    signed,
-    subject_of,
-)
+from antiphon.runtime.words import AGE_MS, MAX_MENTIONED, WORDS, Mention, Returned, Word
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -53,7 +47,6 @@ ANSWER_WITHIN_S: Final = 0.2
 MAX_KNOWN: Final = 1_024
 MAX_UNSAID: Final = 4_096
 MAX_HEARD: Final = 4_096
-AGE_MS: Final = 10_000
 _FAULT_FOR_S: Final = 5.0
 
 
@@ -84,7 +77,7 @@ class Company:
         self.kind = kind
         self.traits = traits
         self.free = free
-        self.listeners: list[Callable[[Word], None]] = []
+        self.listeners: list[Callable[[Message[Word]], None]] = []
         self.revision = 0
         """Moves with everything that changes who is a candidate."""
         self._known: dict[str, _Known] = {}
@@ -95,7 +88,7 @@ class Company:
         self._said_free = -1
         self._speak_by_s = 0.0
         self._wake = asyncio.Event()
-        self._subject = subject_of(kind)
+        self._subject = WORK.at(kind=kind) if kind else CARE.at()
         self.is_silent = False
         """Whether it keeps to itself, and speaks of jobs that it was pointed to only."""
 
@@ -204,10 +197,6 @@ class Company:
         self._said_ms = clock.rising(self._said_ms, self.peer.wall.now_ms(), bearable_ms=AGE_MS)
         self._said_free = free = 0 if is_away else max(self.free(), 0)
         word = Word(
-            mesh=self.peer.mesh,
-            kind=self.kind,
-            node=self.peer.author.did,
-            at_ms=self._said_ms,
             labels=self.traits.labels,
             weight=self.traits.weight,
             free=free,
@@ -218,8 +207,10 @@ class Company:
             returned=tuple(Returned(job, *back) for job, back in taken["back"].items()),
             calls=calls,
         )
+        me, where = (self.peer.author.did, self.peer.author.vouch), self._subject
         try:
-            await self.peer.engine.bus.publish(self._subject, signed(word, self.peer.author))
+            payload = WORDS.sign(word, me, mesh=self.peer.mesh, subject=where, at_ms=self._said_ms)
+            await self.peer.engine.bus.publish(where, payload)
         except (Unavailable, Rejected):
             return  # what was to be mentioned waits for the next word
         for how, jobs in taken.items():
@@ -232,20 +223,20 @@ class Company:
     # --- hearing ------------------------------------------------------------------------------
 
     def _note(self, payload: bytes) -> None:
-        word = opened(payload, mesh=self.peer.mesh, kind=self.kind)
-        if word is None or word.node == self.peer.author.did:
+        now_ms = self.peer.wall.now_ms()
+        message = WORDS.open(payload, mesh=self.peer.mesh, subject=self._subject, now_ms=now_ms)
+        if isinstance(message, Refused) or message.author == self.peer.author.did:
             return
-        if abs(self.peer.wall.now_ms() - word.at_ms) > AGE_MS:
-            return
-        known = self._known.get(word.node)
-        if known is not None and word.at_ms <= known.at_ms:
+        word, node = message.body, message.author
+        known = self._known.get(node)
+        if known is not None and message.at_ms <= known.at_ms:
             return  # said before
-        if self.fault_of(word.node) is not None and not word.calls:
+        if self.fault_of(node) is not None and not word.calls:
             return
         if known is None and len(self._known) >= MAX_KNOWN and not self._forget_silent():
             return
         candidate = Candidate(
-            did=word.node,
+            did=node,
             kinds=(self.kind,),
             labels=word.labels,
             weight=word.weight,
@@ -254,11 +245,11 @@ class Company:
         )
         if known is None or known.candidate != candidate:
             self.revision += 1
-        self._known[word.node] = _Known(candidate, self.peer.wall.boot_s(), word.at_ms)
+        self._known[node] = _Known(candidate, self.peer.wall.boot_s(), message.at_ms)
         if word.is_new and not self.is_silent:
             self._speak_within(self.peer.entropy.random() * ANSWER_WITHIN_S)
         for listener in self.listeners:
-            listener(word)
+            listener(message)
 
     def _forget_silent(self) -> bool:
         now_s = self.peer.wall.boot_s()

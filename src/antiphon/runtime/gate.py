@@ -20,6 +20,7 @@ import msgspec
 import structlog
 
 from antiphon.core import terms
+from antiphon.core.bus_subjects import JOIN, LOGIN
 from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
 from antiphon.core.genealogy import bearers, is_reserved
 from antiphon.core.grants import token_of
@@ -32,6 +33,7 @@ from antiphon.runtime.members import MAX_MEMBERS, Member
 from antiphon.runtime.peer import Peer, commit_control
 
 if TYPE_CHECKING:
+    from antiphon.core.signed_message import Message
     from antiphon.ports import Bus, BusMessage, Keyring, Wall
     from antiphon.runtime.author import Author
     from antiphon.runtime.members import MemberBook
@@ -134,7 +136,7 @@ class Gate:
 
     async def _hear_member(self, door: str, heard: asyncio.Event) -> None:
         """Answer one member, in turn: whoever asks much keeps nobody else waiting."""
-        where = knocking.login_subject(door)
+        where = LOGIN.at(user=door)
         async with self._bus.subscribe(where, max_pending=WAITING) as requests:
             heard.set()
             async for request in requests:
@@ -143,14 +145,14 @@ class Gate:
 
     async def _hear_strangers(self) -> None:
         """Answer door keys that the gate does not know, so that they know."""
-        where = knocking.login_subject("*")
+        where = LOGIN.at(user="*")
         async with self._bus.subscribe(where, max_pending=WAITING) as requests:
             async for request in requests:
                 if request.subject.split(".")[1] not in self._heard:
                     await self._answer(request)
 
     async def _hear_joins(self, group: asyncio.TaskGroup) -> None:
-        where = knocking.join_subject("*")
+        where = JOIN.at(user="*")
         async with self._bus.subscribe(where, max_pending=1024) as requests:
             async for request in requests:
                 caller = request.subject.split(".")[1]
@@ -260,21 +262,18 @@ class Gate:
             log.warning("ticket_not_ended", problem=away.message)
 
     async def _decide(self, user: str, what: str, payload: bytes) -> knocking.Login:
+        mesh, engine = self._peer.mesh, self._wall.is_signed_by
         if what == "join":
-            return await self._join(user, knocking.open_join(payload, self._wall.is_signed_by))
-        request = knocking.open_login(payload, user, self._wall.is_signed_by)
-        if request.mesh != self._peer.mesh:
-            raise Rejected("this request is for another mesh", reason="mesh")
-        return await self._login(user, request)
+            return await self._join(user, knocking.open_join(payload, mesh, user, engine))
+        return await self._login(user, knocking.open_login(payload, mesh, user, engine))
 
-    async def _join(self, ticket_user: str, request: knocking.JoinRequest) -> knocking.Login:
+    async def _join(self, ticket_user: str, asked: Message[knocking.JoinRequest]) -> knocking.Login:
         """Use up a ticket, have the owner delegate, and give the first login."""
-        if request.mesh != self._peer.mesh:
-            raise Rejected("this ticket is for another mesh", reason="mesh")
-        if request.node == self._peer.control.owner:
+        request, (node, user, door) = asked.body, asked.signers
+        if node == self._peer.control.owner:
             raise Rejected("the owner needs no ticket", reason="ticket")
-        known = self._members.by_user(request.user) or self._members.by_door(request.door)
-        if known is not None and known.node != request.node:
+        known = self._members.by_user(user) or self._members.by_door(door)
+        if known is not None and known.node != node:
             raise Rejected("these engine keys belong to another machine", reason="member")
         if len(self._members.everyone()) >= MAX_MEMBERS:
             raise Rejected(f"the mesh has {MAX_MEMBERS} members already", reason="members")
@@ -285,14 +284,14 @@ class Gate:
             if invitation.user != ticket_user:
                 raise Rejected("this ticket belongs to another login", reason="ticket")
             alias = invitation.terms.alias or request.alias
-            self._check_alias(alias, request.node, by_owner=bool(invitation.terms.alias))
-            self._tickets.redeem(request.ticket, request.secret, node=request.node, now_s=now_s)
+            self._check_alias(alias, node, by_owner=bool(invitation.terms.alias))
+            self._tickets.redeem(request.ticket, request.secret, node=node, now_s=now_s)
             granted = msgspec.structs.replace(invitation.terms, alias=alias)
-            await self._delegate(granted, request.node)
+            await self._delegate(granted, node)
             member = Member(
-                node=request.node,
-                user=request.user,
-                door=request.door,
+                node=node,
+                user=user,
+                door=door,
                 alias=alias,
                 joined_s=now_s,
                 kinds=known.kinds if known is not None else (),

@@ -2,8 +2,8 @@
 
 Requests travel on the bus, on a subject on which only the asking engine user may publish. But a
 member can have the server send something there as an answer to itself, so a request is also signed:
-one for a login by the door key whose subject it is, one to join by all keys that it names, which
-proves that the key to which the owner is about to delegate is really there.
+one for a login by the door key whose subject it is, one to join by the machine's own key and both
+its engine keys, which proves that the key to which the owner is about to delegate is really there.
 """
 
 from __future__ import annotations
@@ -16,44 +16,35 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.core import signing, terms
+from antiphon.core.bus_subjects import JOIN, LOGIN
 from antiphon.core.scope import Scope
+from antiphon.core.signed_message import IsSigned, Message, MessageType, Refused, Signer
 from antiphon.errors import AntiphonError, Malformed, Rejected, Unavailable
 
 if TYPE_CHECKING:
-    from antiphon.ports import Bus, Keyring
+    from antiphon.ports import Bus
 
-LOGIN_TYPE: Final = "application/vnd.antiphon.login+json"
-JOIN_TYPE: Final = "application/vnd.antiphon.join+json"
 ANSWER_WITHIN_S: Final = 10.0
-MAX_ANSWER_BYTES: Final = 256 * 1024
+MAX_REQUEST_BYTES: Final = 64 * 1024
 MAX_KINDS: Final = 40
 
 T = TypeVar("T")
-Sign = Callable[[bytes], bytes]
-"""An engine key's own signature."""
 
 
 class JoinRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A machine asks to become a member."""
+    """A machine asks to become a member; signed by its own key, and its user's and door's."""
 
-    mesh: str
     ticket: str
     secret: str
-    node: str
-    """The machine's own id, to which the grant will be made."""
-    user: str
-    door: str
     alias: str
-    at_ms: int
 
     def __repr__(self) -> str:
-        return f"JoinRequest({self.ticket}, node={self.node})"
+        return f"JoinRequest({self.ticket})"
 
 
 class LoginRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A member asks for a login that admits the queues of these kinds."""
 
-    mesh: str
     kinds: tuple[str, ...] = ()
 
 
@@ -85,89 +76,45 @@ class Answer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     refusal: Refusal | None = None
 
 
-class _SignedLogin(Struct, frozen=True, forbid_unknown_fields=True):
-    request: str
-    sig: str
+JOINS: Final = MessageType("join", JoinRequest, max_bytes=MAX_REQUEST_BYTES)
+LOGINS: Final = MessageType("login", LoginRequest, max_bytes=MAX_REQUEST_BYTES)
+_REFUSED: Final = {
+    Refused.MESH: "this request is for another mesh",
+    Refused.SUBJECT: "this request was made for another login",
+    Refused.SIGNATURE: "the request is not signed by the keys that it names",
+}
 
 
-class _Signed(Struct, frozen=True, forbid_unknown_fields=True):
-    request: str
-    sig: str
-    """By the machine's key."""
-    user_sig: str
-    door_sig: str
+def engine_signer(name: str, sign: Callable[[bytes], bytes]) -> Signer:
+    """An engine key, which signs plain bytes, as the signer of a message."""
+    return name, lambda payload_type, payload: sign(signing.pae(payload_type, payload))
 
 
-def join_subject(user: str) -> str:
-    """Where a ticket's engine user asks to join."""
-    return f"gate.{user}.join"
-
-
-def login_subject(door: str) -> str:
-    """Where a member's door key asks for a login."""
-    return f"gate.{door}.login"
-
-
-def sign_join(request: JoinRequest, keyring: Keyring, user: Sign, door: Sign) -> bytes:
-    """The request with the proof that all three new keys are there."""
-    text = msgspec.json.encode(request)
-    message = signing.pae(JOIN_TYPE, text)
-    sig = keyring.sign(JOIN_TYPE, text).hex()
-    return msgspec.json.encode(
-        _Signed(text.decode(), sig, user(message).hex(), door(message).hex())
-    )
-
-
-def open_join(payload: bytes, is_signed_by: Callable[[str, bytes, bytes], bool]) -> JoinRequest:
-    """A request whose keys signed it, or `Malformed`; engine keys are `is_signed_by`'s to check."""
-    signed = _decoded(payload, _Signed)
-    text = signed.request.encode()
-    request = _decoded(text, JoinRequest)
-    try:
-        message = signing.pae(JOIN_TYPE, text)
-        is_signed = (
-            signing.is_signed(request.node, JOIN_TYPE, text, bytes.fromhex(signed.sig))
-            and is_signed_by(request.user, message, bytes.fromhex(signed.user_sig))
-            and is_signed_by(request.door, message, bytes.fromhex(signed.door_sig))
-        )
-    except ValueError:
-        is_signed = False
-    terms.check_alias(request.alias)
-    if not is_signed:
-        raise Malformed("the request is not signed by the keys that it names", reason="signature")
+def open_join(payload: bytes, mesh: str, ticket: str, engine: IsSigned) -> Message[JoinRequest]:
+    """A request that a machine's key, its user and its door signed; or `Malformed`."""
+    checks, where = (signing.is_signed, engine, engine), JOIN.at(user=ticket)
+    request = _opened(JOINS.open(payload, mesh=mesh, subject=where, checks=checks))
+    terms.check_alias(request.body.alias)
     return request
 
 
-def sign_login(request: LoginRequest, door: Sign) -> bytes:
-    """The request with the door key's signature."""
-    text = msgspec.json.encode(request)
-    sig = door(signing.pae(LOGIN_TYPE, text)).hex()
-    return msgspec.json.encode(_SignedLogin(text.decode(), sig))
-
-
-def open_login(
-    payload: bytes, door: str, is_signed_by: Callable[[str, bytes, bytes], bool]
-) -> LoginRequest:
+def open_login(payload: bytes, mesh: str, door: str, engine: IsSigned) -> LoginRequest:
     """A request for a login, within bounds and signed by this door key; or `Malformed`."""
-    signed = _decoded(payload, _SignedLogin)
-    text = signed.request.encode()
-    request = _decoded(text, LoginRequest)
-    try:
-        is_signed = is_signed_by(door, signing.pae(LOGIN_TYPE, text), bytes.fromhex(signed.sig))
-    except ValueError:
-        is_signed = False
-    if not is_signed:
-        raise Malformed("the request is not signed by the door key", reason="signature")
-    if len(request.kinds) > MAX_KINDS:
-        raise Malformed(f"a login for {len(request.kinds)} kinds; up to {MAX_KINDS}")
-    return request
+    where = LOGIN.at(user=door)
+    request = _opened(LOGINS.open(payload, mesh=mesh, subject=where, checks=(engine,)))
+    if request.author != door:
+        raise Malformed("the request is not signed by the door key", reason=Refused.SIGNATURE)
+    kinds = request.body.kinds
+    if len(kinds) > MAX_KINDS:
+        raise Malformed(f"a login for {len(kinds)} kinds; up to {MAX_KINDS}")
+    return request.body
 
 
-def _decoded(payload: bytes | str, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(payload, type=kind)
-    except msgspec.MsgspecError as problem:
-        raise Malformed("this is no request that the gate understands") from problem
+def _opened(found: Message[T] | Refused) -> Message[T]:
+    if isinstance(found, Refused):
+        told = _REFUSED.get(found, "this is no request that the gate understands")
+        raise Malformed(told, reason=found)
+    return found
 
 
 async def ask(
@@ -180,7 +127,7 @@ async def ask(
         try:
             async with asyncio.timeout(within_s):
                 async for message in answers:
-                    return _opened(message.payload)
+                    return _login_in(message.payload)
         except TimeoutError:
             pass
     raise Unavailable(
@@ -189,7 +136,7 @@ async def ask(
     )
 
 
-def _opened(payload: bytes) -> Login:
+def _login_in(payload: bytes) -> Login:
     try:
         answer = msgspec.json.decode(payload, type=Answer)
     except msgspec.MsgspecError as problem:

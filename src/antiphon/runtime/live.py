@@ -14,11 +14,11 @@ from collections import deque
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 
-from antiphon.core import signing
+from antiphon.core.bus_subjects import LIVE
 from antiphon.core.families.jobs.state import HELD
+from antiphon.core.signed_message import MessageType, Refused
 from antiphon.errors import AntiphonError, EngineDenied
 
 if TYPE_CHECKING:
@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from antiphon.runtime.executing import Stream
     from antiphon.runtime.peer import Peer
 
-WORDS_TYPE: Final = "application/vnd.antiphon.live+json"
 PACE_S: Final = 0.05
 """Between two sendings of one job."""
 CHUNK_BYTES: Final = 32 * 1024
+MAX_BYTES: Final = 64 * 1024
+"""Of one message: a chunk in base64, and a little."""
 BURST: Final = 2
 """Chunks in one sending: with the pace, some 1.3 MB a second."""
 HELD_BYTES: Final = 256 * 1024
@@ -45,9 +46,6 @@ LOOK_EVERY_S: Final = 0.1
 class Words(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One message: a piece of output, or how far the job is."""
 
-    mesh: str
-    kind: str
-    job: str
     fence: str
     number: int
     """Counts the messages of a tenure."""
@@ -60,18 +58,7 @@ class Words(Struct, frozen=True, kw_only=True, omit_defaults=True):
     note: str = ""
 
 
-class _Signed(Struct, frozen=True):
-    words: str
-    sig: str
-
-
-_decode_signed = msgspec.json.Decoder(_Signed).decode
-_decode_words = msgspec.json.Decoder(Words).decode
-
-
-def subject_of(kind: str, job: str) -> str:
-    """Where a job's words are said, relative to the mesh."""
-    return f"live.{kind}.{job}"
+WORDS: Final = MessageType("live", Words, max_bytes=MAX_BYTES)
 
 
 class Broadcast:
@@ -79,8 +66,8 @@ class Broadcast:
 
     def __init__(self, peer: Peer, kind: str, job: str, fence: str) -> None:
         self._peer = peer
-        self._subject = subject_of(kind, job)
-        self._name = {"mesh": peer.mesh, "kind": kind, "job": job, "fence": fence}
+        self._subject = LIVE.at(kind=kind, job=job)
+        self._fence = fence
         self._number = 0
         self._at: dict[Stream, int] = {"stdout": 0, "stderr": 0}
         self._held: deque[tuple[Stream, int, bytes]] = deque()
@@ -158,19 +145,18 @@ class Broadcast:
 
     async def _say(self, **fields: object) -> None:
         self._number += 1
-        words = Words(number=self._number, **self._name, **fields)  # type: ignore[arg-type]
-        text = msgspec.json.encode(words)
-        sig = self._peer.author.vouch(WORDS_TYPE, text).hex()
-        await self._peer.engine.bus.publish(
-            self._subject, msgspec.json.encode(_Signed(text.decode(), sig))
-        )
+        words = Words(number=self._number, fence=self._fence, **fields)  # type: ignore[arg-type]
+        author, where = self._peer.author, self._subject
+        payload = WORDS.sign(words, (author.did, author.vouch), mesh=self._peer.mesh, subject=where)
+        await self._peer.engine.bus.publish(where, payload)
 
 
 @asynccontextmanager
 async def listening(peer: Peer, kind: str, job: str) -> AsyncIterator[AsyncIterator[Words]]:
     """A job's words from now on, verified; nothing at all where this node may not hear them."""
     bus = peer.engine.bus
-    async with bus.subscribe(subject_of(kind, job), max_pending=PENDING) as messages:
+    where = LIVE.at(kind=kind, job=job)
+    async with bus.subscribe(where, max_pending=PENDING) as messages:
         yield _Listener(peer, kind, job).heard(messages)
 
 
@@ -179,7 +165,7 @@ class _Listener:
 
     def __init__(self, peer: Peer, kind: str, job: str) -> None:
         self._peer = peer
-        self._name = (peer.mesh, kind, job)
+        self._kind, self._job = kind, job
         self._fence = ""
         self._claimer = ""
         self._looked_s = -math.inf
@@ -187,25 +173,19 @@ class _Listener:
     async def heard(self, messages: AsyncIterator[BusMessage]) -> AsyncIterator[Words]:
         with suppress(EngineDenied):
             async for message in messages:
-                words = await self._verified(message.payload)
+                words = await self._verified(message)
                 if words is not None:
                     yield words
 
-    async def _verified(self, payload: bytes) -> Words | None:
-        try:
-            signed = _decode_signed(payload)
-            text = signed.words.encode()
-            words = _decode_words(text)
-            if (words.mesh, words.kind, words.job) != self._name:
-                return None
-            if words.fence != self._fence:
-                await self._look()
-            if words.fence != self._fence:
-                return None
-            raw = bytes.fromhex(signed.sig)
-            return words if signing.is_signed(self._claimer, WORDS_TYPE, text, raw) else None
-        except (msgspec.MsgspecError, ValueError, AntiphonError):
+    async def _verified(self, heard: BusMessage) -> Words | None:
+        message = WORDS.open(heard.payload, mesh=self._peer.mesh, subject=heard.subject)
+        if isinstance(message, Refused):
             return None
+        if message.body.fence != self._fence:
+            with suppress(AntiphonError):
+                await self._look()
+        is_holder = (message.body.fence, message.author) == (self._fence, self._claimer)
+        return message.body if is_holder else None
 
     async def _look(self) -> None:
         """Who holds the job now."""
@@ -213,7 +193,6 @@ class _Listener:
         if now_s - self._looked_s < LOOK_EVERY_S:
             return
         self._looked_s = now_s
-        _, kind, job = self._name
-        found = (await self._peer.read_lane(kind, job)).lane.job
+        found = (await self._peer.read_lane(self._kind, self._job)).lane.job
         if found is not None and found.state in HELD:
             self._fence, self._claimer = found.fence, found.claimer

@@ -2,8 +2,8 @@
 
 Nothing about presence is stored. Whoever asks publishes a call; every node that hears it answers
 once, with a signed card, after a short random pause so that thousands of answers do not arrive
-in one burst. The asker collects for a moment and verifies each card. A card repeats what the call
-said, so an old one answers nothing, whatever anybody's clock shows.
+in one burst. The asker collects for a moment and verifies each card. A card is signed for the one
+inbox that the call named, so an old one answers nothing, whatever anybody's clock shows.
 """
 
 from __future__ import annotations
@@ -12,35 +12,30 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal
 
-import msgspec
 from msgspec import Struct
 
-from antiphon.core import signing
-from antiphon.errors import AntiphonError, Unavailable
+from antiphon.core.bus_subjects import ROLL
+from antiphon.core.signed_message import MessageType, Refused
+from antiphon.errors import Rejected, Unavailable
 
 if TYPE_CHECKING:
     from antiphon.ports import Keyring
     from antiphon.runtime.peer import Peer
 
-CALL: Final = "roll"
-CARD_TYPE: Final = "application/vnd.antiphon.card+json"
 ANSWER_WITHIN_S: Final = 0.1
 MAX_CARDS: Final = 10_000
-MAX_QUESTION: Final = 64
+MAX_CARD_BYTES: Final = 256 * 1024
 
 
 class Card(Struct, frozen=True, kw_only=True):
-    """What a node says about itself. Signed over the bytes as sent; not an op."""
+    """What a node says about itself."""
 
-    mesh: str
     node: str
     alias: str
     role: Literal["worker", "node", "dev"]
     version: str
     at_ms: int
     """What the node's own clock showed."""
-    asked: str = ""
-    """What the call said."""
     kinds: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     weight: int = 1
@@ -50,13 +45,7 @@ class Card(Struct, frozen=True, kw_only=True):
     applied: int = 0
 
 
-class _Signed(Struct, frozen=True):
-    card: str
-    sig: str
-
-
-_decode_signed = msgspec.json.Decoder(_Signed).decode
-_decode_card = msgspec.json.Decoder(Card).decode
+CARDS: Final = MessageType("card", Card, max_bytes=MAX_CARD_BYTES)
 
 
 class Presence:
@@ -70,48 +59,36 @@ class Presence:
 
     async def run(self) -> None:
         """Listen for calls."""
-        bus = self._peer.engine.bus
-        async with bus.subscribe(CALL, max_pending=16) as calls:
+        bus, me = self._peer.engine.bus, (self._keyring.did, self._keyring.sign)
+        async with bus.subscribe(ROLL.at(), max_pending=16) as calls:
             async for call in calls:
                 await asyncio.sleep(self._peer.entropy.random() * ANSWER_WITHIN_S)
-                if not call.reply or len(call.payload) > MAX_QUESTION:
+                if not call.reply:
                     continue
-                asked = call.payload.decode("ascii", "replace")
-                card = msgspec.structs.replace(self._describe(), asked=asked)
-                text = msgspec.json.encode(card)
-                sig = self._keyring.sign(CARD_TYPE, text).hex()
-                signed = msgspec.json.encode(_Signed(text.decode(), sig))
                 try:
-                    await bus.publish(call.reply, signed)
-                except Unavailable:
-                    continue
+                    mesh, where = self._peer.mesh, call.reply
+                    await bus.publish(
+                        where, CARDS.sign(self._describe(), me, mesh=mesh, subject=where)
+                    )
+                except (Unavailable, Rejected):
+                    continue  # the engine is away, or the inbox a strange one
 
 
 async def roll_call(peer: Peer, *, wait_s: float = 0.4) -> list[Card]:
     """Ask who is there; the verified cards that arrived in time, one per node."""
     bus = peer.engine.bus
-    inbox, question = bus.new_inbox(), peer.entropy.token(16).hex()
+    inbox = f"{bus.new_inbox()}.{peer.entropy.token(16).hex()}"
     cards: dict[str, Card] = {}
     async with bus.subscribe(inbox, max_pending=MAX_CARDS) as answers:
-        await bus.publish(CALL, question.encode(), reply=inbox)
+        await bus.publish(ROLL.at(), b"", reply=inbox)
         try:
             async with asyncio.timeout(wait_s):
                 async for answer in answers:
-                    card = _verified(peer, question, answer.payload)
-                    if card is not None and len(cards) < MAX_CARDS:
-                        cards[card.node] = card
+                    message = CARDS.open(answer.payload, mesh=peer.mesh, subject=inbox)
+                    if isinstance(message, Refused) or message.body.node != message.author:
+                        continue
+                    if len(cards) < MAX_CARDS:
+                        cards[message.author] = message.body
         except TimeoutError:
             pass
     return sorted(cards.values(), key=lambda card: (card.role, card.alias, card.node))
-
-
-def _verified(peer: Peer, question: str, payload: bytes) -> Card | None:
-    try:
-        signed = _decode_signed(payload)
-        text = signed.card.encode()
-        card = _decode_card(text)
-        is_signed = signing.is_signed(card.node, CARD_TYPE, text, bytes.fromhex(signed.sig))
-    except (msgspec.MsgspecError, ValueError, AntiphonError):
-        return None
-    is_answer = card.asked == question and card.mesh == peer.mesh
-    return card if is_signed and is_answer else None

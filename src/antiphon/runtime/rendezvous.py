@@ -34,6 +34,7 @@ from antiphon.errors import AntiphonError, Unavailable
 from antiphon.runtime.calls import Aside, Call, CallDelivery, Touched, need_of
 
 if TYPE_CHECKING:
+    from antiphon.core.signed_message import Message
     from antiphon.ports import Record
     from antiphon.runtime.company import Company
     from antiphon.runtime.peer import Peer
@@ -179,14 +180,15 @@ class Rendezvous:
 
     # --- what others say ----------------------------------------------------------------------
 
-    def _heard(self, word: Word) -> None:
+    def _heard(self, message: Message[Word]) -> None:
+        word = message.body
         for job, call in word.took:
-            self._note_taken(job, call, word)
+            self._note_taken(job, call, message)
         for job, call in word.ended:
-            self._note_ended(job, call, word)
+            self._note_ended(job, call, message)
         for back in word.returned:
             aside = self._aside.get(back.job)
-            if aside is not None and aside.holder == word.node and not aside.is_over:
+            if aside is not None and aside.holder == message.author and not aside.is_over:
                 aside.holder = ""
                 aside.look_s = self._now_s() + min(back.after_ms / 1000, LONGEST_S)
                 self._looks.set()
@@ -203,10 +205,10 @@ class Rendezvous:
             window_s = self._peer.control.rules.claim_window_ms / 1000
             self.look_at(call, job, after_s=self._peer.entropy.random() * window_s)
 
-    def _note_taken(self, job: str, call: int, word: Word) -> None:
+    def _note_taken(self, job: str, call: int, said: Message[Word]) -> None:
         if job in self._out:
             return
-        claim = (word.at_ms, word.node)
+        claim = (said.at_ms, said.author)
         waiting = self._waiting.get(job)
         if waiting is not None and waiting.is_repeated:
             if not waiting.was_put_off:  # once: a liar would say it again and again
@@ -218,21 +220,21 @@ class Rendezvous:
         until_s = self._now_s() + self.loan_s * (1 + self._peer.entropy.random() / 4)
         if aside is None or (waiting is not None):
             self._take_out(job)
-            self._lay_aside(job, Aside(call, until_s, word.node, word.at_ms))
-        elif not aside.is_over and aside.holder == word.node:
+            self._lay_aside(job, Aside(call, until_s, said.author, said.at_ms))
+        elif not aside.is_over and aside.holder == said.author:
             aside.look_s = until_s
         elif aside.holder and selection.is_earlier(claim, (aside.at_ms, aside.holder)):
-            aside.holder, aside.at_ms = word.node, word.at_ms
+            aside.holder, aside.at_ms = said.author, said.at_ms
 
-    def _note_ended(self, job: str, call: int, word: Word) -> None:
+    def _note_ended(self, job: str, call: int, said: Message[Word]) -> None:
         waiting = self._waiting.get(job)
         if job in self._out or (waiting is not None and waiting.is_repeated):
             return
         aside = self._aside.get(job)
-        if aside is not None and aside.holder not in ("", word.node):
+        if aside is not None and aside.holder not in ("", said.author):
             return
         self._take_out(job)
-        over = Aside(call, self._now_s() + self.loan_s, word.node, word.at_ms, is_over=True)
+        over = Aside(call, self._now_s() + self.loan_s, said.author, said.at_ms, is_over=True)
         self._lay_aside(job, over)
 
     # --- where calls come from ----------------------------------------------------------------

@@ -1,11 +1,14 @@
-"""The bus's subjects: each stands in the table once."""
+"""The bus's subjects: each stands in the table once, and literals nowhere else."""
 
 import re
+from pathlib import Path
 
 import pytest
 
 from antiphon.core import subjects
 from antiphon.core.bus_subjects import BUS, CARE, INBOX, JOIN, LIVE, LOGIN, ROLL, WORK
+
+SOURCE = Path(__file__).resolve().parents[3] / "src" / "antiphon"
 
 
 @pytest.mark.parametrize(
@@ -29,3 +32,18 @@ def test_no_message_belongs_to_two_subjects():
     patterns = [re.sub(r"\{(\w+)\}", "*", one.pattern) for one in BUS]
     for at, pattern in enumerate(patterns):
         assert not any(subjects.matches(other, pattern) for other in patterns[:at])
+
+
+def test_the_table_is_the_only_place_that_spells_a_subject_of_the_bus():
+    """Outside it and the tests' own code, nobody writes one down; docstrings may speak of them."""
+    heads = "|".join(one.pattern.split(".")[0].split("{")[0] for one in BUS)
+    literal = re.compile(
+        rf"""["'](?:apb\b|(?:{heads})\.[^"' ])|\b(?:publish|subscribe|Service)\(f?["']"""
+    )
+    found = [
+        f"{path.relative_to(SOURCE)}: {one}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        if path.name != "bus_subjects.py" and "testing" not in path.parts
+        for one in literal.findall(path.read_text())
+    ]
+    assert found == []

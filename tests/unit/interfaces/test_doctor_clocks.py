@@ -12,7 +12,6 @@ HOUR_MS = 3_600_000
 def cards(*off_ms):
     return [
         Card(
-            mesh="m",
             node=f"did:key:{number}",
             alias=f"machine-{number}",
             role="worker",

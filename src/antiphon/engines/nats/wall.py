@@ -20,6 +20,7 @@ from msgspec import Struct
 from antiphon.core import subjects
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.scope import Scope
+from antiphon.core.signing import pae
 from antiphon.engines.nats import permissions, wire
 from antiphon.engines.nats.accounts import Accounts
 from antiphon.engines.nats.connection import Connection, Login
@@ -117,9 +118,9 @@ class NatsWall:
                 names.append(name)
         return tuple(names)
 
-    def is_signed_by(self, user: str, message: bytes, signature: bytes) -> bool:
+    def is_signed_by(self, user: str, payload_type: str, payload: bytes, signature: bytes) -> bool:
         """See `ports.Wall.is_signed_by`."""
-        return is_signed(user, message, signature)
+        return is_signed(user, pae(payload_type, payload), signature)
 
     # --- showing out ------------------------------------------------------------------------
 
