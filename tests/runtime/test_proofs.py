@@ -14,6 +14,7 @@ from antiphon.core.families.jobs.state import State
 from antiphon.core.ids import public_key_of
 from antiphon.sdk.handles import JobHandle
 from antiphon.sdk.proofs import proof_of
+from tests.runtime.by_hand import completed
 from tests.runtime.meshes import KIND, a_mesh, call, on_both_engines
 from tests.unit.core.published_schemas import fits, published
 
@@ -53,6 +54,14 @@ async def test_every_result_carries_a_proof_of_its_job_by_its_worker(engine):
             "result",
             "73475cb40a568e8da8a045ced110137e159f890ac4da883b6b17dc651b3a8049",
         )
+
+
+async def test_only_who_signed_a_proof_takes_its_signature_as_read():
+    async with a_mesh("memory") as mesh:
+        worker, other = (await mesh.station()).peer, (await mesh.station()).peer
+        job = await completed(other, worker, KIND)
+        views = [await peer.read_lane(KIND, job.job, at_least=job.seq) for peer in (worker, other)]
+        assert [view.history[-1].entry.is_own for view in views] == [True, False]
 
 
 async def test_a_stranger_verifies_it_with_securesystemslib_alone():

@@ -37,7 +37,6 @@ OPENED_KEPT_BYTES: Final = 8 * 1024 * 1024
 a worker chooses how large its own are, and everybody who reads its jobs opens them."""
 _WEIGHT: Final = 3
 """Times its text, which is kept with it: what an opened proof takes, as measured."""
-_OWN_KEPT: Final = 1024
 
 Hex64 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 Word = Annotated[str, Meta(max_length=255)]
@@ -186,8 +185,6 @@ def seal_in(payload: bytes, keyid: str, sign: Callable[[str, bytes], bytes]) -> 
 
 
 _opened: BoundedCache[str, Statement] = BoundedCache(most=OPENED_KEPT, most_bytes=OPENED_KEPT_BYTES)
-_own: dict[str, tuple[str, str]] = {}
-"""What this process signed itself a moment ago: by signature, whose it is, and of which bytes."""
 
 
 def open_proof(envelope: DsseEnvelope) -> Statement:
@@ -208,20 +205,11 @@ def open_proof(envelope: DsseEnvelope) -> Statement:
     return found
 
 
-def remember_own(envelope: DsseEnvelope, did: str) -> None:
-    """Spare this process the verification of what its own key has just signed."""
-    if len(_own) >= _OWN_KEPT:
-        del _own[next(iter(_own))]
-    _own[envelope.signatures[0].sig] = (did, digest(codec.encode(envelope)))
-
-
 def is_signed_by(envelope: DsseEnvelope, did: str) -> bool:
     """Whether the envelope carries one signature, and it is this key's."""
     if len(envelope.signatures) != 1:
         return False
     (signature,) = envelope.signatures
-    if signature.sig in _own and _own[signature.sig] == (did, digest(codec.encode(envelope))):
-        return True
     try:
         raw, payload = _unpacked(signature.sig), _unpacked(envelope.payload)
     except Malformed:

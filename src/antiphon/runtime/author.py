@@ -8,15 +8,18 @@ nothing may be signed, is decided in `core/marked_clock.py`.
 from __future__ import annotations
 
 import typing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from antiphon.core import codec, signing
+from antiphon.core import codec, proof, signing
+from antiphon.core.bounded_cache import BoundedCache
 from antiphon.core.clock import Hlc, Stretch
-from antiphon.core.families.jobs.ops import JobSchedule
+from antiphon.core.families.jobs.ops import CompleteBody, JobSchedule
 from antiphon.core.marked_clock import MarkedClock, Promise, TooEarly
 from antiphon.core.op import Op, subject_of
+from antiphon.core.outputs import DsseEnvelope
 from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry, open_own
@@ -27,6 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from antiphon.ports import Keyring, WallClock
+
+PROOFS_KEPT: Final = 1024
+PROOFS_KEPT_BYTES: Final = 8 * 1024 * 1024
+"""Proofs of our own that are not verified again when they come back, and what they may weigh."""
 
 
 class Mark(typing.Protocol):
@@ -92,6 +99,9 @@ class Author:
         self._keyring = keyring
         self._wall = wall
         self._mark = mark
+        self._proofs = BoundedCache[str, DsseEnvelope](
+            most=PROOFS_KEPT, most_bytes=PROOFS_KEPT_BYTES
+        )
         self.mesh_time = MeshTime(wall)
         self.clock = MarkedClock(mark.load(), mark.load_spent(), max_drift_ms=max_drift_ms)
 
@@ -125,8 +135,19 @@ class Author:
         self.clock.receive(self._wall.now_ms(), hlc)
 
     def vouch(self, payload_type: str, payload: bytes) -> bytes:
-        """Sign something that is not an op, such as a proof."""
+        """Sign something that is not an op."""
         return self._keyring.sign(payload_type, payload)
+
+    def prove(self, statement: bytes) -> DsseEnvelope:
+        """Sign a proof's statement."""
+        envelope = proof.seal_in(statement, self.did, self.vouch)
+        self._proofs.put(envelope.signatures[0].sig, envelope, len(envelope.payload))
+        return envelope
+
+    def _has_proved(self, body: Struct) -> bool:
+        """Whether this is a completion, and its proof one that this author has just signed."""
+        envelope = body.proof if isinstance(body, CompleteBody) else None
+        return envelope is not None and self._proofs.get(envelope.signatures[0].sig) == envelope
 
     def compose(
         self,
@@ -168,6 +189,8 @@ class Author:
         entry = open_own(self.protocol, self.mesh, subject, payload)
         if entry.fault is not None:
             raise _unreadable(op, len(op_bytes), entry.fault)
+        if self._has_proved(body):
+            entry = replace(entry, is_own=True)
         return Draft(subject, payload, op, entry)
 
 

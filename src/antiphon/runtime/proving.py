@@ -60,9 +60,7 @@ def prove(peer: Peer, body: CompleteBody, run: Run) -> CompleteBody:
         usage=run.usage,
     )
     payload = proof.statement(predicate, body.outputs)
-    envelope = proof.seal_in(payload, author.did, author.vouch)
-    proof.remember_own(envelope, author.did)
-    return structs.replace(body, proof=envelope)
+    return structs.replace(body, proof=author.prove(payload))
 
 
 def _inputs(content: manifest.Manifest) -> tuple[proof.Subject, ...]:

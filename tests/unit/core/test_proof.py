@@ -204,7 +204,6 @@ def test_proofs_that_others_made_large_fill_no_memory(rounds, count):
         for number in range(rounds):
             made = with_outputs(number, count)
             proof.open_proof(made)
-            proof.remember_own(made, ALICE.did)
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -216,10 +215,11 @@ def test_an_ordinary_proof_is_opened_once():
     assert proof.open_proof(made) is proof.open_proof(made)
 
 
-def test_what_this_process_signed_is_believed_in_no_other_form():
-    made = with_outputs(2, 1)
-    proof.remember_own(made, ALICE.did)
-    assert proof.is_signed_by(made, ALICE.did)
-    assert not proof.is_signed_by(made, BOB.did)
-    other = msgspec.structs.replace(made, payload=with_outputs(3, 1).payload)
-    assert not proof.is_signed_by(other, ALICE.did)
+def test_a_reader_takes_its_own_signature_as_read_and_nothing_else():
+    job = Proved()
+    here = {"mesh": job.ledger.mesh, "author": ALICE.did}
+    unsigned = job.proved(BOB)
+    assert not proof.holds(unsigned, **here)
+    assert proof.holds(unsigned, **here, is_own=True)
+    for other in (job.body(), job.proved(BOB, fence="0" * 16), job.proved(BOB, worker=BOB.did)):
+        assert not proof.holds(other, **here, is_own=True)
