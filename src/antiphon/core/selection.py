@@ -178,6 +178,21 @@ def rank_of(need: Need, me: Candidate, others: Iterable[Candidate]) -> int:
     return before
 
 
+def places(
+    need: Need, me: Candidate, others: Iterable[Candidate], *, now_ms: int
+) -> tuple[int, int]:
+    """How many should claim a job before me: of those with a free slot, and of all."""
+    free, busy = [], []
+    for other in others:
+        why = unfitness(need, other, now_ms=now_ms)
+        if why is None:
+            free.append(other)
+        elif why is Unfit.BUSY:
+            busy.append(other)
+    rank = rank_of(need, me, free)
+    return rank, rank + rank_of(need, me, busy)
+
+
 def wait_s(rank: int, *, window_ms: int, chance: float) -> float:
     """How long after the call a rank claims: the first at once, each next a window later."""
     if rank == 0:

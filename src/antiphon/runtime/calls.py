@@ -1,4 +1,4 @@
-"""Calls as a rendezvous keeps them, and what a newcomer finds on the log."""
+"""Calls as a rendezvous hands them out, and what a newcomer finds on the log."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from antiphon.core.families.jobs.ops import JobCancel, JobComplete
 from antiphon.core.selection import Need
 
 if TYPE_CHECKING:
+    from antiphon.core.turns import Call
     from antiphon.ports import Record
     from antiphon.runtime.lane_reading import JobView
     from antiphon.runtime.peer import Peer
@@ -22,47 +23,6 @@ CATCH_UP: Final = 10_000
 _PAGE: Final = 1_024
 _REQUIRES: Final = b'"requires"'
 _ENDS: Final = frozenset({JobComplete.type_name(), JobCancel.type_name()})
-
-
-class Call:
-    """One call that this worker may come to answer."""
-
-    __slots__ = (
-        "chance",
-        "deliveries",
-        "is_repeated",
-        "need",
-        "place",
-        "rank",
-        "record",
-        "since_s",
-        "urgency",
-        "was_put_off",
-    )
-
-    def __init__(
-        self, record: Record, need: Need, urgency: int, *, since_s: float, is_repeated: bool
-    ) -> None:
-        self.record = record
-        self.need = need
-        self.urgency = urgency
-        self.since_s = since_s
-        self.is_repeated = is_repeated
-        self.was_put_off = False
-        self.deliveries = 1 if is_repeated else 0
-        self.rank = self.place = 0
-        self.chance = 0.0
-
-
-class Aside(Struct):
-    """A call that is left alone until `look_s`."""
-
-    call: int
-    look_s: float
-    holder: str = ""
-    at_ms: int = 0
-    is_over: bool = False
-    """Said to have ended: kept only so that a late record of its call does not revive it."""
 
 
 class CallDelivery:
@@ -75,9 +35,9 @@ class CallDelivery:
 
     def __init__(
         self,
-        call: Call,
-        settle: Callable[[Call, float | None], None],
-        hold: Callable[[Call], None],
+        call: Call[Record],
+        settle: Callable[[Call[Record], float | None], None],
+        hold: Callable[[Call[Record]], None],
     ) -> None:
         """`settle` is told None for an acknowledgement, else the delay in seconds."""
         self.call = call

@@ -281,16 +281,7 @@ class Company:
 
     def places(self, need: Need) -> tuple[int, int]:
         """How many should claim a job before this worker: of those with room, and of all."""
-        now_ms = self.peer.wall.now_ms()
-        fit, free = [], []
-        for other in self.others():
-            why = selection.unfitness(need, other, now_ms=now_ms)
-            if why is None:
-                free.append(other)
-            elif why is selection.Unfit.BUSY:
-                fit.append(other)
-        rank = selection.rank_of(need, self.me, free)
-        return rank, rank + selection.rank_of(need, self.me, fit)
+        return selection.places(need, self.me, self.others(), now_ms=self.peer.wall.now_ms())
 
     def fault_of(self, did: str) -> Reason | None:
         """Why the log would refuse a claim of this kind by that worker, as of a moment ago."""

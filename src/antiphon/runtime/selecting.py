@@ -20,11 +20,12 @@ from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import JobOffer, JobSchedule
 from antiphon.core.families.jobs.state import State
 from antiphon.core.families.jobs.subjects import queue_name
+from antiphon.core.turns import LOAN_S
 from antiphon.errors import AntiphonError, EngineDenied, Unavailable
 from antiphon.runtime.calls import Touched, need_of, particular, touched
 from antiphon.runtime.company import Company, Traits
 from antiphon.runtime.drawn_queue import DrawnQueue
-from antiphon.runtime.rendezvous import LOAN_S, Rendezvous
+from antiphon.runtime.rendezvous import Rendezvous
 from antiphon.runtime.services import beside
 
 if TYPE_CHECKING:

@@ -217,9 +217,10 @@ def test_an_ordinary_proof_is_opened_once():
 
 def test_a_reader_takes_its_own_signature_as_read_and_nothing_else():
     job = Proved()
-    here = {"mesh": job.ledger.mesh, "author": ALICE.did}
+    at = At(9, T0, job.ledger.history.current, LaneKey("jobs", "render", job.body().job))
+    own = msgspec.structs.replace(at, is_own=True)
     unsigned = job.proved(BOB)
-    assert not proof.holds(unsigned, **here)
-    assert proof.holds(unsigned, **here, is_own=True)
+    assert not completion.is_proved(unsigned, ALICE.did, at)
+    assert completion.is_proved(unsigned, ALICE.did, own)
     for other in (job.body(), job.proved(BOB, fence="0" * 16), job.proved(BOB, worker=BOB.did)):
-        assert not proof.holds(other, **here, is_own=True)
+        assert not completion.is_proved(other, ALICE.did, own)
