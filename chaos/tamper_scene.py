@@ -35,11 +35,12 @@ from antiphon.runtime.author import Author, NoMark
 from antiphon.runtime.host import SystemClock, SystemEntropy
 from antiphon.runtime.keys import SeedKeyring
 from antiphon.runtime.node import FullNode
-from antiphon.runtime.peer import Peer, commit_control
+from antiphon.runtime.peer import Peer
 from antiphon.runtime.proving import Run, prove, python_runner
 from antiphon.runtime.replica import Replica
 from antiphon.runtime.sealer import Sealer
 from antiphon.runtime.services import beside
+from antiphon.runtime.writer import Intent, write_one
 from antiphon.sdk import bundles
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class Scene:
             given = self.owner.delegate(payload)
             cids.append(given.cid)
             body = DelegateBody(token=token_of(given.raw))
-            await commit_control(owner, owner.draft(UcanDelegate, body, prev=0))
+            await write_one(owner, Intent(UcanDelegate, body))
         return await self.peer(keyring), cids[0]
 
 
@@ -168,8 +169,8 @@ async def tell() -> Told:
         job, content = await _call(owner, "one")
         await _claim(first, job)
         fence = await _fence(first, job)
-        revoke = owner.draft(UcanRevoke, RevokeBody(cid=cid), prev=0)
-        revocation = await commit_control(owner, revoke)
+        revoke = Intent(UcanRevoke, RevokeBody(cid=cid))
+        revocation = (await write_one(owner, revoke)).seq
         await _write(first, JobStart, StartBody(kind=KIND, job=job, fence=fence), job)
         await _claim(second, job)
         fence = await _fence(second, job)

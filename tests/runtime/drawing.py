@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from antiphon import assembly
-from antiphon.core import selection, subjects
+from antiphon.core import selection
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import JobClaim
 from antiphon.core.families.mesh.ops import MeshRules, RulesBody
@@ -16,9 +16,9 @@ from antiphon.runtime import founding
 from antiphon.runtime.company import Traits
 from antiphon.runtime.handlers import Handlers
 from antiphon.runtime.node import FullNode
-from antiphon.runtime.peer import commit_control
 from antiphon.runtime.replica import Replica
 from antiphon.runtime.worker import Worker, WorkerSettings
+from antiphon.runtime.writer import Intent, write_one
 from antiphon.testing.engine_suite.harness import whole_lane
 from tests.runtime.meshes import call
 from tests.runtime.timeless import TimelessMesh
@@ -88,10 +88,7 @@ class DrawingMesh:
 
     async def set_rules(self, rules: Rules) -> None:
         await asyncio.sleep(1)
-        peer = self.owner.peer
-        prev = peer.history.tail(subjects.control(peer.mesh, "rules"))
-        draft = peer.draft(MeshRules, RulesBody(rules=rules), prev=prev)
-        await commit_control(peer, draft)
+        await write_one(self.owner.peer, Intent(MeshRules, RulesBody(rules=rules)))
 
     async def need(self, job: str, kind: str = KIND) -> Need:
         peer = self.owner.peer

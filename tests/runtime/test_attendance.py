@@ -10,8 +10,8 @@ from antiphon.core.attendance import QUIET_AFTER_MS
 from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
 from antiphon.interfaces.cli.doctor import coordinator_finding
 from antiphon.runtime.attendance import Attendance, News, Standing, ask_once
-from antiphon.runtime.peer import commit_control
 from antiphon.runtime.services import beside
+from antiphon.runtime.writer import Intent, write_one
 from antiphon.testing.engine_suite.harness import whole_lane
 from tests.runtime.meshes import a_mesh, call, eventually
 from tests.runtime.timeless import answering, following, in_no_time
@@ -167,7 +167,7 @@ async def test_on_a_real_server_silence_is_noticed_and_so_is_the_return():
     async with a_mesh("nats") as mesh:
         owner, hub = (await mesh.station(mesh.owner)), (await mesh.station())
         body = CoordinatorBody(node=hub.keyring.did)
-        await commit_control(owner.peer, owner.peer.draft(MeshCoordinator, body, prev=0))
+        await write_one(owner.peer, Intent(MeshCoordinator, body))
         before = await end_of_log(owner)
         async with following(await mesh.station()) as node:
             attendance = Attendance(node, round_s=0.1, listen_s=0.3, quiet_after_ms=1_000)

@@ -10,7 +10,7 @@ from antiphon.core.rules import Rules
 from antiphon.core.ucan import Payload, Policy
 from antiphon.errors import Rejected
 from antiphon.runtime import client
-from antiphon.runtime.peer import commit_control
+from antiphon.runtime.writer import Intent, write_one
 from tests.runtime.meshes import KIND, a_mesh, call, on_both_engines, ops_on_lane
 
 CLOSED = Rules(max_drift_ms=100, lease_min_ms=200, lease_ms=20_000, offer_after_ms=500)
@@ -34,12 +34,12 @@ class Rights:
         )
         granted = self.mesh.owner.delegate(payload)
         body = DelegateBody(token=token_of(granted.raw))
-        await commit_control(self.owner, self.owner.draft(UcanDelegate, body, prev=0))
+        await write_one(self.owner, Intent(UcanDelegate, body))
         return granted.cid
 
     async def take(self, cid: str) -> None:
         body = RevokeBody(cid=cid)
-        await commit_control(self.owner, self.owner.draft(UcanRevoke, body, prev=0))
+        await write_one(self.owner, Intent(UcanRevoke, body))
 
 
 @on_both_engines

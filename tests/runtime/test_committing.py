@@ -17,9 +17,9 @@ from antiphon.errors import Corrupt, LostRace, Misconfigured, OutcomeUnknown, Ou
 from antiphon.ports import Record
 from antiphon.runtime.keys import FileMark, SeedKeyring
 from antiphon.runtime.node import FullNode
-from antiphon.runtime.peer import commit_control
 from antiphon.runtime.replica import Replica
 from antiphon.runtime.services import beside
+from antiphon.runtime.writer import Intent, write_one
 from tests.runtime.meshes import KIND, QUICK, a_mesh, call, on_both_engines
 
 
@@ -150,13 +150,11 @@ async def test_owner_ops_are_accepted_in_place_and_others_are_told_why_not(engin
         owner = (await mesh.station(mesh.owner)).peer
         stranger = (await mesh.station()).peer
         body = CoordinatorBody(node=stranger.author.did)
-        await commit_control(owner, owner.draft(MeshCoordinator, body, prev=0))
+        await write_one(owner, Intent(MeshCoordinator, body))
         assert owner.control.coordinator == stranger.author.did
         await stranger.sync_control()
-        tail = stranger.history.tail(f"ap.{mesh.mesh}.ctl.coordinator")
-        draft = stranger.draft(MeshCoordinator, body, prev=tail)
         with pytest.raises(Rejected) as refused:
-            await commit_control(stranger, draft)
+            await write_one(stranger, Intent(MeshCoordinator, body))
         assert refused.value.reason == "not_owner"
 
 

@@ -21,8 +21,8 @@ from antiphon.runtime import knocking
 from antiphon.runtime.gate import WAITING, Gate
 from antiphon.runtime.keys import SeedKeyring
 from antiphon.runtime.members import MemberBook
-from antiphon.runtime.peer import commit_control
 from antiphon.runtime.tickets import Invitation, TicketBook
+from antiphon.runtime.writer import Intent, write_one
 from tests.runtime.meshes import a_mesh, eventually
 
 CLOSED = Rules(max_drift_ms=100)
@@ -141,7 +141,7 @@ class GateUnderTest:
     async def revoke(self, cid: str) -> None:
         peer = self.owner.peer
         body = RevokeBody(cid=cid)
-        await commit_control(peer, peer.draft(UcanRevoke, body, prev=0))
+        await write_one(peer, Intent(UcanRevoke, body))
 
 
 @asynccontextmanager
@@ -323,13 +323,13 @@ async def test_losing_a_part_ends_the_login_and_leaves_the_door_open(tmp_path):
         )
         body = RevokeBody(cid=schedule.cid)
         peer = at.owner.peer
-        await commit_control(peer, peer.draft(UcanRevoke, body, prev=0))
+        await write_one(peer, Intent(UcanRevoke, body))
         read = next(
             one
             for one in control.grants.given_to(key.did, before=2**63)
             if one.payload.cmd == "/job/read"
         )
-        await commit_control(peer, peer.draft(UcanRevoke, RevokeBody(cid=read.cid), prev=0))
+        await write_one(peer, Intent(UcanRevoke, RevokeBody(cid=read.cid)))
         await eventually(lambda: "U1" in at.wall.expelled, within_s=5)
         assert "D1" not in at.wall.expelled
         assert (await at.login()).scope.reads == ()

@@ -17,7 +17,7 @@ from antiphon.runtime import letters
 from antiphon.runtime.keys import SeedKeyring
 from antiphon.runtime.letters import Letters
 from antiphon.runtime.members import Member, MemberBook
-from antiphon.runtime.peer import commit_control
+from antiphon.runtime.writer import Intent, write_one
 from tests.runtime.meshes import a_mesh
 
 CLOSED = Rules(max_drift_ms=100)
@@ -48,7 +48,7 @@ class Desk:
 
     async def bring(self, by, kind, body) -> None:
         await by.peer.sync_control()
-        await commit_control(by.peer, by.peer.draft(kind, body, prev=0))
+        await write_one(by.peer, Intent(kind, body))
 
     def revocation(self, by, cid: str, **how):
         return by.peer.draft(UcanRevoke, RevokeBody(cid=cid), **{"prev": 0, **how})
@@ -78,7 +78,7 @@ async def test_the_issuer_and_those_above_take_back_once(tmp_path):
             message_id(draft.payload),
             0,
         )
-        seq = await commit_control(bob.peer, draft)
+        seq = await bob.peer.commit(draft)
         with pytest.raises(LostRace):
             await at.letters.accept("U1", at.revocation(alice, to_carol).payload)
         again = at.revocation(bob, to_carol, prev=seq)
@@ -133,7 +133,7 @@ async def test_evidence_is_stored_where_it_proves_something(tmp_path):
         assert await at.refusal(shown(texts[0], texts[0]).payload) == "proof"
         true = shown(*texts)
         assert await at.letters.accept("U1", true.payload)
-        seq = await commit_control(witness.peer, true)
+        seq = await witness.peer.commit(true)
         again = resigned(witness.keyring, true.op, prev=seq)
         assert await at.refusal(again) == "already"
 
@@ -149,7 +149,7 @@ async def test_a_member_delegates_what_leads_from_the_owner_and_nothing_else(tmp
             message_id(draft.payload),
             0,
         )
-        seq = await commit_control(alice.peer, draft)
+        seq = await alice.peer.commit(draft)
         with pytest.raises(LostRace):
             await at.letters.accept("U1", draft.payload)
         assert await at.refusal(resigned(alice.keyring, draft.op, prev=seq)) == "already"

@@ -17,7 +17,7 @@ from antiphon.runtime.author import NoMark
 from antiphon.runtime.blob_rights import BlobRights
 from antiphon.runtime.home import Home
 from antiphon.runtime.keys import SeedKeyring
-from antiphon.runtime.peer import commit_control
+from antiphon.runtime.writer import Intent, write_one
 from antiphon.sdk import hosting
 from tests.runtime.by_hand import called, completed
 from tests.runtime.meshes import KIND, a_mesh
@@ -102,7 +102,7 @@ async def passed_on(owner, giver, audience, *commands, kind=KIND):
             )
         )
         body = DelegateBody(token=token_of(given.raw))
-        await commit_control(writer, writer.draft(UcanDelegate, body, prev=0))
+        await write_one(writer, Intent(UcanDelegate, body))
 
 
 async def writing(mesh, keyring):

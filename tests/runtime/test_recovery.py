@@ -45,20 +45,20 @@ async def a_place(tmp_path):
 
 @pytest.mark.parametrize("given", ["the old key", "the new key"])
 async def test_a_recovery_whose_answer_is_lost_goes_on_when_run_again(tmp_path, monkeypatch, given):
-    commit = recovery.commit_control
+    write = recovery.write_one
 
-    async def unheard(peer, draft):
-        await commit(peer, draft)
+    async def unheard(*what):
+        await write(*what)
         raise OutcomeUnknown("no answer came")
 
     async with a_place(tmp_path) as at:
         old = (await at.control()).owner
-        monkeypatch.setattr(recovery, "commit_control", unheard)
+        monkeypatch.setattr(recovery, "write_one", unheard)
         with pytest.raises(OutcomeUnknown) as caught:
             await at.recover()
         assert "antiphon recover" in caught.value.hint
         assert at.kept() == {"owner-next.key", "recovery-next.key"}
-        monkeypatch.setattr(recovery, "commit_control", commit)
+        monkeypatch.setattr(recovery, "write_one", write)
         done = await at.recover(at.seed if given == "the old key" else at.shown[0])
         control = await at.control()
         assert at.shown == [done.recovery_seed] * 2

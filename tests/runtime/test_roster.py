@@ -18,8 +18,8 @@ from antiphon.core.families.mesh.ops import MeshRoute, RouteBody
 from antiphon.core.ids import digest
 from antiphon.core.outputs import Output
 from antiphon.runtime import client
-from antiphon.runtime.peer import commit_control
 from antiphon.runtime.roster import Roster
+from antiphon.runtime.writer import Intent, write_one
 from tests.runtime.by_hand import proved
 from tests.runtime.meshes import KIND, QUICK, a_mesh, call, eventually, on_both_engines
 
@@ -44,7 +44,7 @@ async def test_the_roster_answers_its_three_questions(engine):
         # Routed elsewhere, they are nobody else's to claim.
         owner = (await mesh.station(mesh.owner)).peer
         route = RouteBody(kind=f"{KIND}.deep", target=owner.author.did)
-        await commit_control(owner, owner.draft(MeshRoute, route, prev=0))
+        await write_one(owner, Intent(MeshRoute, route))
         await node.reached(owner.confirmed)
         assert [job.job for job in roster.claimable(KIND, by=me)] == [first.job]
         assert [job.job for job in roster.claimable(KIND, by=owner.author.did)] == [

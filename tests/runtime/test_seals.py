@@ -17,10 +17,10 @@ from antiphon.core.reasons import Reason
 from antiphon.errors import Corrupt, Unavailable
 from antiphon.ports import Record
 from antiphon.runtime.node import SEAL_LANE, FullNode
-from antiphon.runtime.peer import commit_control
 from antiphon.runtime.replica import Replica
 from antiphon.runtime.sealer import Sealer
 from antiphon.runtime.services import beside
+from antiphon.runtime.writer import Intent, write_one
 from antiphon.sdk.watching import watching
 from tests.runtime.meshes import QUICK, a_mesh, call, eventually, on_both_engines
 
@@ -168,7 +168,7 @@ async def test_sealing_goes_on_under_another_coordinator(engine):
         await eventually(lambda: heir.seals.seq)
         peer = first.peer
         body = CoordinatorBody(node=heir.peer.author.did)
-        seq = await commit_control(peer, peer.draft(MeshCoordinator, body, prev=0))
+        seq = (await write_one(peer, Intent(MeshCoordinator, body))).seq
         await eventually(lambda: first.seals.upto >= seq)
         assert first.seals.state.hlc_author == heir.peer.author.did
         assert set(verdicts_on_seals(first)) <= {"ok", "not_coordinator"}

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from antiphon.assembly import Station
-from antiphon.core import subjects
 from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
 from antiphon.core.rules import Rules
 from antiphon.engines.memory import MemoryEngine, MemoryServer
@@ -14,10 +13,11 @@ from antiphon.runtime import founding
 from antiphon.runtime.author import Author, NoMark
 from antiphon.runtime.keys import SeedKeyring
 from antiphon.runtime.node import FullNode
-from antiphon.runtime.peer import Peer, commit_control
+from antiphon.runtime.peer import Peer
 from antiphon.runtime.presence import Card, Presence
 from antiphon.runtime.replica import Replica
 from antiphon.runtime.services import beside
+from antiphon.runtime.writer import Intent, write_one
 from antiphon.testing.host_clock import HostClock, SeededEntropy
 from antiphon.testing.virtual_time import new_loop
 
@@ -50,8 +50,7 @@ class TimelessMesh:
         """A second later: no author signs two ops with one timestamp."""
         await asyncio.sleep(1)
         peer, body = owner.peer, CoordinatorBody(node=node)
-        prev = peer.history.tail(subjects.control(peer.mesh, "coordinator"))
-        await commit_control(peer, peer.draft(MeshCoordinator, body, prev=prev))
+        await write_one(peer, Intent(MeshCoordinator, body))
 
 
 @asynccontextmanager

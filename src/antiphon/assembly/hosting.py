@@ -16,7 +16,6 @@ from msgspec import Struct
 
 from antiphon.assembly.logins import connect
 from antiphon.assembly.stations import OWNER
-from antiphon.core import subjects
 from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
 from antiphon.core.rules import Rules
 from antiphon.errors import Held, Misconfigured
@@ -30,8 +29,8 @@ from antiphon.runtime.host import SystemClock, SystemEntropy
 from antiphon.runtime.keys import SEED_BYTES, HeldKey, SeedKeyring
 from antiphon.runtime.letters import Letters
 from antiphon.runtime.members import MemberBook
-from antiphon.runtime.peer import commit_control
 from antiphon.runtime.tickets import TicketBook
+from antiphon.runtime.writer import Intent, write_one
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -242,10 +241,9 @@ async def coordinate(home: Home, peer: Peer) -> None:
     control = await peer.sync_control()
     if control.coordinator != control.owner:
         return
-    prev = peer.history.tail(subjects.control(peer.mesh, "coordinator"))
     async with owner_of(home, peer) as (author, _):
         body = CoordinatorBody(node=peer.author.did)
-        await commit_control(peer, author.draft(MeshCoordinator, body, prev=prev, auth=()))
+        await write_one(peer, Intent(MeshCoordinator, body, by=author))
 
 
 @asynccontextmanager

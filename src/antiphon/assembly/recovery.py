@@ -16,14 +16,13 @@ from msgspec.structs import asdict, replace
 
 from antiphon.assembly.logins import connect, fresh_access
 from antiphon.assembly.stations import OWNER, place
-from antiphon.core import subjects
 from antiphon.core.families.mesh.ops import MeshRecover, RecoverBody
 from antiphon.core.genealogy import trace
-from antiphon.errors import LostRace, OutcomeUnknown, Rejected
+from antiphon.errors import OutcomeUnknown, Rejected
 from antiphon.runtime import keys
 from antiphon.runtime.author import NoMark
 from antiphon.runtime.host import SystemEntropy
-from antiphon.runtime.peer import commit_control
+from antiphon.runtime.writer import Intent, Policy, Written, write_one
 
 if TYPE_CHECKING:
     from antiphon.core.control import Control
@@ -114,13 +113,13 @@ async def _put_in_force(home: Home, peer: Peer, show: Show) -> None:
     owner, seed = home.next_key(OWNER, entropy), home.next_seed(RECOVERY, entropy)
     show(seed)
     body = RecoverBody(owner=owner.did, recovery=keys.SeedKeyring(seed).did)
-    prev = peer.history.tail(subjects.control(peer.mesh, "recover"))
+
+    def again(now: Written) -> Intent | None:
+        """An earlier attempt of our own may have arrived late."""
+        return None if _is_in_force(home, peer.control) else now.intent
+
     try:
-        await commit_control(peer, peer.draft(MeshRecover, body, prev=prev))
-    except LostRace:
-        # An earlier attempt of our own may have arrived late.
-        if not _is_in_force(home, await peer.sync_control()):
-            raise
+        await write_one(peer, Intent(MeshRecover, body), Policy(again=again))
     except OutcomeUnknown as unknown:
         raise OutcomeUnknown(
             f"whether the new keys are in force is not known: {unknown.message}",

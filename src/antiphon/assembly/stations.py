@@ -16,7 +16,8 @@ from antiphon.core.wallet import chains_to
 from antiphon.errors import Misconfigured
 from antiphon.runtime.author import Author, Mark
 from antiphon.runtime.host import SystemClock, SystemEntropy
-from antiphon.runtime.peer import Peer, commit_control
+from antiphon.runtime.peer import Peer
+from antiphon.runtime.writer import Intent, write_one
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -116,7 +117,7 @@ async def _pass_on(home: Home, station: Station) -> None:
             hint="join the mesh first: antiphon join TICKET",
         )
     body = DelegateBody(token=token_of(giver.delegate(payload).raw))
-    await commit_control(peer, peer.draft(UcanDelegate, body, prev=0))
+    await write_one(peer, Intent(UcanDelegate, body))
 
 
 async def engine_info(home: Home, *, token: str | None = None) -> EngineInfo:

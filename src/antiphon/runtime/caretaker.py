@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from antiphon.core import selection
-from antiphon.core.families.jobs.ops import ExpireBody, JobExpire, JobOffer, JobOp, OfferBody
-from antiphon.core.families.jobs.state import HELD, Job, JobLane, State
+from antiphon.core.families.jobs.ops import ExpireBody, JobExpire, JobOffer, OfferBody
+from antiphon.core.families.jobs.state import HELD, Job, State
 from antiphon.core.families.jobs.table import standing
 from antiphon.core.reasons import Reason
-from antiphon.errors import AntiphonError, Conflict
+from antiphon.errors import AntiphonError
 from antiphon.runtime.colleagues import TURN_S, Colleagues
 from antiphon.runtime.company import Company, Traits
 from antiphon.runtime.roster import Roster
+from antiphon.runtime.writer import Intent
 
 if TYPE_CHECKING:
     from antiphon.runtime.node import FullNode
@@ -123,14 +124,14 @@ class Caretaker:
             kind=job.kind, job=job.job, fence=job.fence if job.state in HELD else None
         )
         lane = self.node.replica.job_lane(job.kind, job.job)
-        return await self._write(JobExpire, body, lane, lane.job_tail)
+        return (await self.node.write(Intent(JobExpire, body, lane))).verdict is Reason.OK
 
     async def _call_again(self, job: Job) -> None:
         lane = self.node.replica.job_lane(job.kind, job.job)
         if lane.job is None or not self._is_open(job):
             return
         body = OfferBody(kind=job.kind, job=job.job, urgency=lane.job.urgency)
-        await self._write(JobOffer, body, lane, lane.call_tail)
+        await self.node.write(Intent(JobOffer, body, lane))
 
     async def _point_to(self, job: Job) -> None:
         """Tell a kind's workers of a call that the engine's queue may have handed to nobody honest.
@@ -149,21 +150,3 @@ class Caretaker:
                 self._voices.clear()
             self._voices[kind] = Company(self.node.peer, kind, Traits())
         return self._voices[kind]
-
-    async def _write(
-        self,
-        kind: type[JobOp],
-        body: ExpireBody | OfferBody,
-        lane: JobLane,
-        prev: int,
-    ) -> bool:
-        peer = self.node.peer
-        if peer.foresee(kind, body, lane, prev=prev) is not Reason.OK:
-            return False
-        try:
-            seq = await peer.commit(peer.draft(kind, body, prev=prev))
-        except Conflict:
-            return False
-        await self.node.reached(seq)
-        stored = self.node.replica.record(seq)
-        return stored is not None and stored.verdict is Reason.OK

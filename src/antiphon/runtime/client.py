@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import (
@@ -18,19 +19,18 @@ from antiphon.core.families.jobs.ops import (
     JobYield,
     ScheduleBody,
 )
-from antiphon.core.families.jobs.state import EMPTY, Job
+from antiphon.core.families.jobs.state import EMPTY, Job, JobLane
 from antiphon.core.manifest import job_id
 from antiphon.core.outputs import Output
-from antiphon.core.reasons import ABOUT_TIME, LACKS_AUTHORITY, Reason
-from antiphon.errors import Conflict, JobFailed, LostRace, Rejected, Unavailable
-from antiphon.runtime.mesh_time import HINT
+from antiphon.core.reasons import Reason
+from antiphon.errors import JobFailed, Rejected, Unavailable
+from antiphon.runtime.writer import Intent, Policy, Written, go_behind, write_one
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from antiphon.runtime.lane_reading import JobView
     from antiphon.runtime.peer import Peer
-
-CALL_TRIES: Final = 8
-CANCEL_TRIES: Final = 8
 
 
 class Called(Struct, frozen=True):
@@ -58,55 +58,18 @@ async def call(peer: Peer, body: ScheduleBody, *, deps: tuple[tuple[int, str], .
     Records that were refused may lie where the call belongs, an earlier try of our own with a
     wrong clock among them: it goes behind them.
     """
-    job, prev = job_id(body.manifest), 0
-    await _require_permission(peer, body)
-    for attempt in range(CALL_TRIES):
-        if attempt > 1:
-            await peer.pause(attempt)
-        draft = peer.draft(JobSchedule, body, prev=prev, deps=deps)
-        try:
-            seq = await peer.commit(draft)
-            break
-        except LostRace:
-            view = await peer.read_lane(body.kind, job)
-            if view.lane.job is not None:
-                return Called(body.kind, job, view.lane.job.scheduled_seq, is_new=False)
-            prev = view.lane.tails[draft.entry.place.slot] if draft.entry.place is not None else 0
-    else:
-        raise Unavailable(f"lost {CALL_TRIES} races in a row on job {job}")
-    view = await peer.read_lane(body.kind, job, at_least=seq)
-    verdict = view.verdict_of(draft.op_id)
-    if verdict is Reason.OK:
-        return Called(body.kind, job, seq, is_new=True)
-    if verdict is Reason.EXISTS and view.lane.job is not None:
-        return Called(body.kind, job, view.lane.job.scheduled_seq, is_new=False)
-    reason = verdict or Reason.MALFORMED
-    raise _refused(peer, "the call was rejected", reason)
 
+    def again(now: Written) -> Intent | None:
+        return go_behind(now) if now.lane.job is None else None
 
-async def _require_permission(peer: Peer, body: ScheduleBody) -> None:
-    """`Rejected` before anything is written that would only be refused."""
     if peer.confirmed == 0:
         await peer.sync_control()
-    verdict = peer.foresee(JobSchedule, body, EMPTY, prev=0)
-    if verdict is not Reason.OK:
-        # Perhaps the grant has only just been written.
-        await peer.sync_control()
-        verdict = peer.foresee(JobSchedule, body, EMPTY, prev=0)
-    if verdict is Reason.OK:
-        return
-    raise _refused(peer, "the call would be rejected", verdict)
-
-
-def _refused(peer: Peer, what: str, verdict: Reason) -> Rejected:
-    """Why, and what to do about it; where it is about time, whether our own clock is wrong."""
-    why = hint = ""
-    if verdict in ABOUT_TIME:
-        why = peer.author.mesh_time.fault(peer.author.clock.max_drift_ms)
-        hint = HINT if why else "'antiphon doctor' compares the clocks"
-    elif verdict in LACKS_AUTHORITY:
-        hint = "'antiphon who' shows who may do what"
-    return Rejected(f"{what}: {why or verdict.in_words}", reason=verdict.value, hint=hint)
+    intent = Intent(JobSchedule, body, EMPTY, deps)
+    policy = Policy(again=again, foresees=True, what="the call")
+    written = await write_one(peer, intent, policy)
+    job, is_new = written.lane.job, written.verdict is Reason.OK
+    seq = written.seq if is_new or job is None else job.scheduled_seq
+    return Called(body.kind, job_id(body.manifest), seq, is_new=is_new)
 
 
 async def wait_for_end(peer: Peer, kind: str, job: str) -> Ended:
@@ -167,56 +130,35 @@ def failure(ended: Ended) -> JobFailed:
 async def cancel(peer: Peer, kind: str, job: str, *, reason: str) -> Job:
     """End a job that has not ended; the job as it stands afterwards."""
     body = CancelBody(kind=kind, job=job, reason=reason)
-    for attempt in range(CANCEL_TRIES):
-        if attempt:
-            await peer.pause(attempt - 1)
-        view = await peer.read_lane(kind, job)
-        known = view.lane.job
-        if known is None:
-            raise Rejected(f"there is no job {job[:8]} of kind {kind}", reason="no_job")
-        if known.is_terminal:
-            return known
-        draft = peer.draft(JobCancel, body, prev=view.lane.job_tail)
-        try:
-            seq = await peer.commit(draft)
-        except Conflict:
-            continue
-        view = await peer.read_lane(kind, job, at_least=seq)
-        verdict = view.verdict_of(draft.op_id)
-        if verdict is Reason.OK and view.lane.job is not None:
-            return view.lane.job
-        if verdict is not None and verdict is not Reason.FINISHED:
-            raise Rejected(f"cancelling was rejected: {verdict.in_words}", reason=verdict.value)
-    raise Unavailable(f"job {job[:8]} changed faster than it could be cancelled")
+
+    def wanted(lane: JobLane) -> Intent | None:
+        has_ended = lane.job is not None and lane.job.is_terminal
+        return None if has_ended else Intent(JobCancel, body, lane)
+
+    return await _change(peer, kind, job, wanted, Policy(foresees=True, what="cancelling"))
 
 
 async def evict(peer: Peer, kind: str, job: str, digest: str) -> Job:
     """Say that an output is kept no longer; the job afterwards. Again changes nothing."""
     body = EvictBody(kind=kind, job=job, hash=digest)
-    for attempt in range(CANCEL_TRIES):
-        if attempt:
-            await peer.pause(attempt - 1)
-        view = await peer.read_lane(kind, job)
-        known = view.lane.job
-        if known is not None and digest in known.evicted:
-            return known
-        await peer.sync_control()
-        foreseen = peer.foresee(JobEvict, body, view.lane, prev=view.lane.job_tail)
-        if foreseen is not Reason.OK:
-            raise Rejected(
-                f"evicting would be rejected: {foreseen.in_words}",
-                reason=foreseen.value,
-                hint="'antiphon who' shows who may do what" if foreseen in LACKS_AUTHORITY else "",
-            )
-        try:
-            draft = peer.draft(JobEvict, body, prev=view.lane.job_tail)
-            seq = await peer.commit(draft)
-        except Conflict:
-            continue
-        view = await peer.read_lane(kind, job, at_least=seq)
-        verdict = view.verdict_of(draft.op_id)
-        if verdict is Reason.OK and view.lane.job is not None:
-            return view.lane.job
-        if verdict is not None and not verdict.is_accepted:
-            raise Rejected(f"evicting was rejected: {verdict.in_words}", reason=verdict.value)
-    raise Unavailable(f"job {job[:8]} changed faster than its output could be evicted")
+
+    def wanted(lane: JobLane) -> Intent | None:
+        is_gone = lane.job is not None and digest in lane.job.evicted
+        return None if is_gone else Intent(JobEvict, body, lane)
+
+    await peer.sync_control()
+    return await _change(peer, kind, job, wanted, Policy(foresees=True, what="evicting"))
+
+
+async def _change(
+    peer: Peer, kind: str, job: str, wanted: Callable[[JobLane], Intent | None], policy: Policy
+) -> Job:
+    """Write what a job's state calls for, if anything; the job as it stands afterwards."""
+    lane = (await peer.read_lane(kind, job)).lane
+    if lane.job is None:
+        raise Rejected(f"there is no job {job[:8]} of kind {kind}", reason="no_job")
+    intent, known = wanted(lane), lane.job
+    if intent is not None:
+        policy = replace(policy, again=lambda now: wanted(now.lane))
+        known = (await write_one(peer, intent, policy)).lane.job or known
+    return known

@@ -17,8 +17,8 @@ import structlog
 
 from antiphon.core.families.jobs.ops import EvictBody, JobEvict
 from antiphon.core.families.jobs.state import Job
-from antiphon.core.reasons import Reason
-from antiphon.errors import AntiphonError, Conflict, EngineDenied
+from antiphon.errors import AntiphonError, EngineDenied
+from antiphon.runtime.writer import Intent
 
 if TYPE_CHECKING:
     from antiphon.ports import Blobs
@@ -78,18 +78,12 @@ class Evictor:
             await self._remove(digest)
 
     async def _evict(self, job: Job) -> None:
-        node, peer = self.node, self.node.peer
+        node = self.node
         for digest in job.stored:
             lane = node.replica.job_lane(job.kind, job.job)
             body = EvictBody(kind=job.kind, job=job.job, hash=digest)
-            if peer.foresee(JobEvict, body, lane, prev=lane.job_tail) is not Reason.OK:
-                continue
-            try:
-                draft = peer.draft(JobEvict, body, prev=lane.job_tail)
-                seq = await peer.commit(draft)
-            except Conflict:
+            if (await node.write(Intent(JobEvict, body, lane))).verdict is None:
                 return  # somebody wrote on the lane: next time
-            await node.reached(seq)
 
     async def _remove(self, digest: str) -> None:
         replica = self.node.replica

@@ -30,7 +30,8 @@ from antiphon.core.subjects import is_kind
 from antiphon.errors import AntiphonError, Rejected, Unavailable
 from antiphon.runtime import knocking
 from antiphon.runtime.members import MAX_MEMBERS, Member
-from antiphon.runtime.peer import Peer, commit_control
+from antiphon.runtime.peer import Peer
+from antiphon.runtime.writer import Intent, write
 
 if TYPE_CHECKING:
     from antiphon.core.signed_message import Message
@@ -324,11 +325,10 @@ class Gate:
                 mesh=self._peer.mesh,
                 nonce=self._peer.entropy.token,
             )
-            for payload in wanted:
-                delegation = keyring.delegate(payload)
-                body = DelegateBody(token=token_of(delegation.raw))
-                draft = author.draft(UcanDelegate, body, prev=0, auth=())
-                await commit_control(self._peer, draft)
+            bodies = [DelegateBody(token=token_of(keyring.delegate(one).raw)) for one in wanted]
+            intents = [Intent(UcanDelegate, body, by=author) for body in bodies]
+            for written in await write(self._peer, intents):
+                written.check()
 
     async def _login(self, door: str, request: knocking.LoginRequest) -> knocking.Login:
         """A fresh login for a member, with the queues that it needs."""

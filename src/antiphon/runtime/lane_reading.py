@@ -136,6 +136,8 @@ class _Place(Struct):
         if self.refused:
             kept = self.refused[-REFUSED_KEPT:]
             history = sorted([*self.effective, *kept], key=lambda judged: judged.entry.seq)
+        if isinstance(self.lane, JobLane):
+            return JobView(history, self.lane, self.first, self.own_refused)
         return LaneView(history, self.lane, self.first, self.own_refused)
 
 

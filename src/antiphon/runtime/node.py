@@ -15,6 +15,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.core.branches import LaneKey
 from antiphon.core.families.jobs.state import HELD, Job, JobLane, State
@@ -27,9 +28,11 @@ from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry
 from antiphon.errors import Corrupt, EngineDenied, Unavailable
 from antiphon.runtime.peer import Peer, dep_of
+from antiphon.runtime.writer import Intent, Policy, Written, give_up, write_one
 
 if TYPE_CHECKING:
     from antiphon.ports import Record
+    from antiphon.runtime.author import Draft
     from antiphon.runtime.replica import Replica
 
 APPLY_SLICE: Final = 64
@@ -297,6 +300,19 @@ class FullNode:
         """Wait until the record with this sequence is applied."""
         async with self._progress:
             await self._progress.wait_for(lambda: self.applied >= seq)
+
+    async def write(self, intent: Intent) -> Written:
+        """Write what the replica calls for, unless somebody else writes first; its verdict.
+
+        Nothing is read for that: the node is told of its own record as of all others.
+        """
+        policy = Policy(again=give_up, foresees=True, insists=False, look=self._look_back)
+        return await write_one(self.peer, intent, policy)
+
+    async def _look_back(self, _peer: Peer, _draft: Draft, sent: Written) -> Written:
+        await self.reached(sent.seq)
+        stored = self.replica.record(sent.seq) if sent.seq else None
+        return sent if stored is None else replace(sent, verdict=stored.verdict)
 
 
 def _log() -> Any:

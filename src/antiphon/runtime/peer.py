@@ -20,7 +20,6 @@ from antiphon.core.branches import LaneKey
 from antiphon.core.control import Control
 from antiphon.core.control_history import ControlHistory
 from antiphon.core.families.jobs import JOBS
-from antiphon.core.families.jobs.state import JobLane
 from antiphon.core.family import UNSEEN_ROOT, Dep, Lane, Needs, Reads
 from antiphon.core.ids import message_id
 from antiphon.core.op import Op
@@ -33,7 +32,6 @@ from antiphon.errors import (
     IdTaken,
     LostRace,
     OutcomeUnknown,
-    Rejected,
     Unavailable,
 )
 from antiphon.runtime.lane_reading import JobView, LaneReader, LaneView
@@ -262,8 +260,7 @@ class Peer:
     async def read_lane(self, kind: str, job: str, *, at_least: int = 0) -> JobView:
         """The lane of a job."""
         view = await self.read(LaneKey(JOBS.name, kind, job), at_least=at_least)
-        lane = cast("JobLane", view.lane)
-        return JobView(view.history, lane, view.first, view.own_refused)
+        return cast("JobView", view)
 
     def foresee(self, kind: type[Op], body: Struct, lane: Lane, *, prev: int) -> Reason:
         """The verdict that an op would get if it were drafted and committed right now.
@@ -369,15 +366,3 @@ class Peer:
         if record is None:
             raise Corrupt(f"record {seq} was acknowledged and is not on the log")
         return self.open(record)
-
-
-async def commit_control(peer: Peer, draft: Draft) -> int:
-    """Commit an owner op and make sure that the rules accepted it."""
-    seq = await peer.commit(draft)
-    await peer.confirm(seq)
-    verdict = peer.control_verdicts[seq]
-    if not verdict.is_accepted:
-        raise Rejected(
-            f"{draft.op.type_name()} was rejected: {verdict.in_words}", reason=verdict.value
-        )
-    return seq

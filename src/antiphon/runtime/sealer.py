@@ -15,7 +15,8 @@ from antiphon.core import subjects
 from antiphon.core.families.seals.ops import MeshSeal, SealBody
 from antiphon.core.family import Mark
 from antiphon.core.reasons import Reason
-from antiphon.errors import AntiphonError, Conflict
+from antiphon.errors import AntiphonError
+from antiphon.runtime.writer import Intent
 
 if TYPE_CHECKING:
     from antiphon.runtime.node import FullNode
@@ -68,14 +69,8 @@ class Sealer:
         if mark is None:
             return False
         body = SealBody(upto=upto, size=mark.size, root=mark.root)
-        try:
-            draft = node.peer.draft(MeshSeal, body, prev=node.seals.tail)
-            seq = await node.peer.commit(draft)
-        except Conflict:
-            return False
-        await node.reached(seq)
-        stored = node.replica.record(seq)
-        return stored is not None and stored.verdict is Reason.OK
+        intent = Intent(MeshSeal, body, prev=node.seals.tail)
+        return (await node.write(intent)).verdict is Reason.OK
 
     def _whole_mark(self, upto: int) -> Mark | None:
         """What is to be sealed; None if this machine's own records are damaged."""

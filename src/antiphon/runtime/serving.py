@@ -12,7 +12,7 @@ from antiphon.core.families.jobs.ops import JobComplete, JobOp, JobYield, Schedu
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.reasons import Reason
 from antiphon.core.standoff import standoff_s
-from antiphon.errors import EngineDenied, LostRace, Unavailable
+from antiphon.errors import EngineDenied, Unavailable
 from antiphon.runtime import proving
 from antiphon.runtime.executing import Assignment
 from antiphon.runtime.failing import failed_with
@@ -132,8 +132,6 @@ class Server:
             _tell_refusal(tenure, kind, lost.verdict)
             self.stay_away(tenure.delivery, tenure.job, Reason.HELD)
             return
-        except LostRace as lost_race:
-            raise Unavailable(lost_race.message) from lost_race
         if not verdict.is_accepted:
             _tell_refusal(tenure, kind, verdict)
         if tenure.job.is_terminal:
@@ -157,9 +155,9 @@ class Server:
             await self.peer.pause(attempt)
             attempt = min(attempt + 1, LONGEST_PAUSE)
 
-    def stay_away(self, delivery: Delivery, job: Job, verdict: Reason) -> None:
+    def stay_away(self, delivery: Delivery, job: Job | None, verdict: Reason) -> None:
         """Settle an announcement that cannot be answered now: not before it could be."""
-        if job.is_terminal:
+        if job is None or job.is_terminal:
             delivery.ack()
             return
         wait_s = standoff_s(

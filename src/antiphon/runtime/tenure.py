@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
@@ -19,6 +19,7 @@ from antiphon.core.families.jobs.ops import ClaimBody, JobClaim, JobOp
 from antiphon.core.families.jobs.state import HELD, Job, JobLane
 from antiphon.core.reasons import Reason
 from antiphon.errors import AntiphonError, LostRace, Unavailable
+from antiphon.runtime.writer import Intent, Policy, Written, go_behind, own_record, write_one
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -34,8 +35,6 @@ STOP_AT: Final = 2 / 3
 LEASE_GROWTH: Final = 2
 FOLLOW_AFTER_S: Final = 1.0
 """Work that takes longer than this is worth a subscription to its lane."""
-RACES: Final = 8
-"""How often a write is drafted anew because someone else wrote on the lane first."""
 
 
 class TenureLost(AntiphonError):
@@ -229,33 +228,21 @@ class Tenure:
         Raises `TenureLost` when the lane shows that the lease has passed to someone else, and
         `Unavailable` when the engine does not answer: then nothing is known.
         """
+
+        def again(now: Written) -> Intent | None:
+            self._move(now.lane)
+            return go_behind(now) if self._is_ours() else None
+
+        policy = Policy(again=again, look=own_record, insists=False)
         async with self._writing:
-            for race in range(RACES):
-                if race:
-                    await self.peer.pause(race - 1)
-                draft = self.peer.draft(kind, body, prev=self.lane.job_tail)
-                try:
-                    seq = await self.peer.commit(draft)
-                except LostRace:
-                    await self._reread(kind, body)
-                    continue
-                return await self._settle(seq, draft.subject)
-            raise Unavailable(f"lost {RACES} races in a row on job {self.job.job}")
-
-    async def _settle(self, seq: int, subject: str) -> Reason:
-        self.peer.confirm_soon(seq)
-        entry = await self.peer.fetch_entry(seq, newest_on=subject)
-        await self.peer.confirm(seq)
-        outcome = await self.peer.judge(entry, self.lane)
-        self._move(cast("JobLane", outcome.lane))
-        return outcome.verdict
-
-    async def _reread(self, kind: type[JobOp], body: Struct) -> None:
-        """Someone wrote on the lane: find out whether the lease is still ours."""
-        view = await self.peer.read_lane(self.job.kind, self.job.job)
-        self._move(view.lane)
-        if not self._is_ours():
-            verdict = self.peer.foresee(kind, body, view.lane, prev=view.lane.job_tail)
+            try:
+                written = await write_one(self.peer, Intent(kind, body, self.lane), policy)
+            except LostRace as lost:
+                raise Unavailable(lost.message) from lost
+            self._move(written.lane)
+            if written.verdict is not None:
+                return written.verdict
+            verdict = self.peer.foresee(kind, body, self.lane, prev=self.lane.job_tail)
             raise TenureLost(f"{kind.type_name()} came too late: {verdict.in_words}", verdict)
 
     def _move(self, lane: JobLane) -> None:

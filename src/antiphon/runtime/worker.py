@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -20,7 +20,7 @@ from msgspec import Struct
 from antiphon.core import endings, subjects
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import ClaimBody, JobClaim, JobOffer, JobSchedule, JobYield
-from antiphon.core.families.jobs.state import EMPTY, HELD, Job, JobLane, State
+from antiphon.core.families.jobs.state import EMPTY, HELD, JobLane
 from antiphon.core.families.jobs.subjects import queue_name as queue_name  # noqa: PLC0414 - also found here
 from antiphon.core.family import Needs
 from antiphon.core.pacing import Rate
@@ -28,7 +28,7 @@ from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry
 from antiphon.core.reducer import judge
 from antiphon.core.standoff import JITTER_S, LONGEST_S
-from antiphon.errors import AntiphonError, Conflict, EngineDenied, LostRace, Unavailable
+from antiphon.errors import AntiphonError, EngineDenied, LostRace, Unavailable
 from antiphon.runtime.company import Traits
 from antiphon.runtime.crediting import Credits
 from antiphon.runtime.keeper import Keeper
@@ -37,6 +37,7 @@ from antiphon.runtime.peer import Peer
 from antiphon.runtime.selecting import selecting
 from antiphon.runtime.serving import Server
 from antiphon.runtime.tenure import Tenure
+from antiphon.runtime.writer import Intent, Policy, write_one
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -45,8 +46,8 @@ if TYPE_CHECKING:
     from antiphon.runtime.executing import Repertoire
 
 UNAVAILABLE_NAK_S: Final = 2.0
-CLAIM_TRIES: Final = 8
-"""How often a claim is tried on a job that stays pending while others write on its lane."""
+LONGEST_PAUSE: Final = 8
+"""Doublings of the pause while the engine does not say what an op depends on."""
 
 log = structlog.get_logger(__name__)
 
@@ -152,7 +153,7 @@ class Worker:
                         await self.peer.feed_control(batch, batch[-1].seq)
             except Unavailable:
                 # What an op depends on could not be read. Anyone can write such an op: go on.
-                await self.peer.pause(min(attempt, CLAIM_TRIES))
+                await self.peer.pause(min(attempt, LONGEST_PAUSE))
 
     # --- slots --------------------------------------------------------------------------------
 
@@ -234,40 +235,32 @@ class Worker:
         """Claim the job and serve it, or settle the announcement."""
         lane = self._assumed_lane(delivery, entry)
         body = entry.op.body if isinstance(entry.op, JobSchedule) else None
-        for attempt in range(CLAIM_TRIES):
-            if lane is None:
-                view = await self.peer.read_lane(kind, job_id, at_least=delivery.record.seq)
-                lane, body = view.lane, view.called_with
-            executor = self.repertoire.find(kind, body.manifest) if body is not None else None
-            if executor is None and body is not None:
-                # Another worker of this kind may know how.
-                delivery.nak(self._jitter_s(LONGEST_S))
-                return
-            try:
-                held = await self._claim(delivery, kind, job_id, lane)
-            except LostRace:
-                lane = None
-                await self.peer.pause(attempt)
-                continue
-            if held is None:
-                return
-            view, claimed_boot_s = held
-            body = view.called_with
-            if view.lane.job is None or body is None or executor is None:
-                raise AntiphonError(f"the schedule of job {job_id} is not on its lane")
-            tenure = Tenure(
-                self.peer,
-                delivery,
-                view.lane,
-                view.lane.job,
-                claimed_boot_s=claimed_boot_s,
-                loan_s=loan_s,
-                keeper=self._keeper,
-                spawn=self._spawn,
-            )
-            await self._server.serve(tenure, body, executor)
+        if lane is None:
+            view = await self.peer.read_lane(kind, job_id, at_least=delivery.record.seq)
+            lane, body = view.lane, view.called_with
+        executor = self.repertoire.find(kind, body.manifest) if body is not None else None
+        if executor is None and body is not None:
+            # Another worker of this kind may know how.
+            delivery.nak(self._jitter_s(LONGEST_S))
             return
-        delivery.nak(self._jitter_s(LONGEST_S))
+        held = await self._claim(delivery, lane)
+        if held is None:
+            return
+        view, claimed_boot_s = held
+        body = view.called_with
+        if view.lane.job is None or body is None or executor is None:
+            raise AntiphonError(f"the schedule of job {job_id} is not on its lane")
+        tenure = Tenure(
+            self.peer,
+            delivery,
+            view.lane,
+            view.lane.job,
+            claimed_boot_s=claimed_boot_s,
+            loan_s=loan_s,
+            keeper=self._keeper,
+            spawn=self._spawn,
+        )
+        await self._server.serve(tenure, body, executor)
 
     def _assumed_lane(self, delivery: Delivery, entry: Entry) -> JobLane | None:
         """The lane of a job that was just called for the first time: its schedule, alone.
@@ -283,53 +276,44 @@ class Worker:
             return None
         return cast("JobLane", outcome.lane)
 
-    async def _claim(
-        self, delivery: Delivery, kind: str, job_id: str, lane: JobLane
-    ) -> tuple[JobView, float] | None:
-        """Try to take the job: the lane as read back if the claim holds.
+    async def _claim(self, delivery: Delivery, lane: JobLane) -> tuple[JobView, float] | None:
+        """Try to take the job: the lane as read back if the claim holds, and when it was drafted.
 
-        None means that it does not, and that the delivery is settled. `LostRace` means that
-        someone wrote first and the job is still pending: read and try again.
+        None means that it does not, and that the delivery is settled.
         """
-        job = lane.job
-        if job is None:
+        claimed_boot_s = 0.0
+
+        def wanted(lane: JobLane) -> Intent | None:
+            nonlocal claimed_boot_s
+            claimed_boot_s = self.peer.wall.boot_s()
+            job = lane.job
+            if job is None:
+                return None
+            if job.state in HELD and job.claimer == self.peer.author.did:
+                # For a tenure that nobody here serves: its process died, or lost its end. A claim
+                # would renew it, and two runs would carry one fence. It counts as an expiry would.
+                return Intent(JobYield, endings.lost(job), lane)
+            body = ClaimBody(kind=job.kind, job=job.job, lease_ms=job.lease_ms, begin=True)
+            return Intent(JobClaim, body, lane)
+
+        intent = wanted(lane)
+        if intent is None:
             delivery.ack()
             return None
-        if job.state in HELD and job.claimer == self.peer.author.did:
-            await self._let_go(job, lane)
-            raise LostRace(f"an earlier tenure of job {job_id} was in the way")
-        boot_s = self.peer.wall.boot_s()
-        body = ClaimBody(kind=kind, job=job_id, lease_ms=job.lease_ms, begin=True)
-        verdict = self.peer.foresee(JobClaim, body, lane, prev=lane.job_tail)
-        if verdict is not Reason.OK:
-            self._server.stay_away(delivery, job, verdict)
-            return None
-        draft = self.peer.draft(JobClaim, body, prev=lane.job_tail)
+        policy = Policy(again=lambda now: wanted(now.lane), foresees=True, insists=False)
         try:
-            seq = await self.peer.commit(draft)
-        except Conflict:
-            view = await self.peer.read_lane(kind, job_id, at_least=delivery.record.seq)
-            now = view.lane.job
-            if now is None or now.state is State.PENDING or now.claimer == self.peer.author.did:
-                raise LostRace(f"someone wrote on job {job_id} first") from None
-            self._server.stay_away(delivery, now, Reason.HELD)
+            written = await write_one(self.peer, intent, policy)
+        except LostRace:
+            delivery.nak(self._jitter_s(LONGEST_S))
             return None
-        view = await self.peer.read_lane(kind, job_id, at_least=seq)
-        mine = view.lane.job
-        verdict = view.verdict_of(draft.op_id) or Reason.HELD
-        if verdict is Reason.OK and mine and mine.claimer == self.peer.author.did:
-            return view, boot_s
-        self._server.stay_away(delivery, mine or job, verdict)
+        job, verdict = written.lane.job, written.verdict
+        if verdict is Reason.OK and written.intent.op is JobYield:
+            return await self._claim(delivery, written.lane)
+        is_held = verdict is Reason.OK and job and job.claimer == self.peer.author.did
+        if is_held and written.view is not None:
+            return written.view, claimed_boot_s
+        self._server.stay_away(delivery, job, verdict or Reason.HELD)
         return None
-
-    async def _let_go(self, job: Job, lane: JobLane) -> None:
-        """End a tenure of this key that nobody here serves: its process died, or lost its end.
-
-        A claim would renew it, and two runs would carry one fence. It counts as an expiry would.
-        """
-        body = endings.lost(job)
-        with suppress(Conflict):
-            await self.peer.commit(self.peer.draft(JobYield, body, prev=lane.job_tail))
 
     # --- one tenure ---------------------------------------------------------------------------
 

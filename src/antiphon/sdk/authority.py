@@ -29,6 +29,7 @@ from antiphon.core.wallet import chains_to
 from antiphon.core.worth import Grant, State
 from antiphon.errors import AntiphonError, Conflict, Rejected
 from antiphon.runtime.replica import Replica
+from antiphon.runtime.writer import BEHIND, Intent, write
 from antiphon.sdk.holdings import (
     Holdings,
     find_node,
@@ -38,7 +39,6 @@ from antiphon.sdk.holdings import (
     rights_in_words,
     who,
     with_authority,
-    write,
 )
 from antiphon.sdk.steering import (
     Changed,
@@ -99,8 +99,10 @@ async def grant(mesh: Mesh, to: str, wanted: Terms) -> Granted:
     if keyring.did != control.owner:
         ends_s = _covered_until(held, control, wanted)
     signed = [keyring.delegate(payload) for payload in payloads]
-    for one in signed:
-        await write(mesh, UcanDelegate, DelegateBody(token=token_of(one.raw)))
+    bodies = [DelegateBody(token=token_of(one.raw)) for one in signed]
+    intents = [Intent(UcanDelegate, body) for body in bodies]
+    for written in await write(mesh.peer, intents, BEHIND):
+        written.check()
     cids = tuple(one.cid for one in signed)
     return Granted(
         node=node,
@@ -206,12 +208,13 @@ async def revoke(mesh: Mesh, *targets: str) -> Revoked:
     for one in named.values():
         _check_revocable(held, control, one)
     jobs = await _jobs_under(mesh, set(named))
+    intents = [Intent(UcanRevoke, RevokeBody(cid=cid)) for cid in named]
     held_up: list[str] = []
-    for cid in named:
-        try:
-            await write(mesh, UcanRevoke, RevokeBody(cid=cid))
-        except Conflict:
+    for cid, written in zip(named, await write(mesh.peer, intents, BEHIND), strict=True):
+        if isinstance(written.problem, Conflict):
             held_up.append(cid[-8:])
+        else:
+            written.check()
     if held_up:
         raise Conflict(
             f"{len(held_up)} of {len(named)} grants are not taken back, since others keep writing"

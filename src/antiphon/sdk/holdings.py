@@ -15,11 +15,9 @@ from msgspec import Struct
 
 from antiphon.core.genealogy import Genealogy, trace
 from antiphon.core.ids import public_key_of, short_node
-from antiphon.core.op import Op, subject_of
 from antiphon.core.terms import rights_of
 from antiphon.core.worth import Grant, State
-from antiphon.errors import Conflict, Held, LostRace, Rejected
-from antiphon.runtime.peer import commit_control
+from antiphon.errors import Held, Rejected
 from antiphon.sdk.mesh import Mesh
 
 if TYPE_CHECKING:
@@ -31,7 +29,6 @@ COORDINATOR: Final = "coordinator"
 KEY_WITHIN_S: Final = 5.0
 """Others use such a key for moments only: worth that long a wait."""
 KEY_AGAIN_S: Final = 0.1
-WRITE_TRIES: Final = 4
 
 
 @asynccontextmanager
@@ -173,16 +170,3 @@ def require_standing(held: Holdings) -> None:
             reason="quarantined",
             hint=f"ask the owner, {short_node(held.owner)}, to readmit it",
         )
-
-
-async def write(mesh: Mesh, kind: type[Op], body: Struct) -> int:
-    """Put a control op on the log behind whatever lies on its subject; its place."""
-    peer = mesh.peer
-    for _ in range(WRITE_TRIES):
-        subject = subject_of(peer.compose(kind, body, prev=0))
-        draft = peer.draft(kind, body, prev=peer.history.tail(subject))
-        try:
-            return await commit_control(peer, draft)
-        except LostRace:
-            await peer.sync_control()
-    raise Conflict("others keep writing where this belongs", hint="try again")

@@ -15,13 +15,15 @@ from antiphon.core.families.mesh.ops import (
     RouteBody,
     RulesBody,
 )
+from antiphon.core.op import Op
 from antiphon.core.rules import Rules, contradiction
 from antiphon.core.scope import admits, filter_of
 from antiphon.core.subjects import check_kind
 from antiphon.core.ucan import covers
 from antiphon.core.worth import State
 from antiphon.errors import Malformed, Rejected
-from antiphon.sdk.holdings import Holdings, find_node, require_owner, who, write
+from antiphon.runtime.writer import BEHIND, Intent, write_one
+from antiphon.sdk.holdings import Holdings, find_node, require_owner, who
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +48,7 @@ async def route(mesh: Mesh, kind: str, to: str | None) -> Changed:
     before = held.routes.get(check_kind(kind))
     seq = 0
     if before != node:
-        seq = await write(mesh, MeshRoute, RouteBody(kind=kind, target=node))
+        seq = await _write(mesh, MeshRoute, RouteBody(kind=kind, target=node))
     return Changed(before=before, after=node, seq=seq)
 
 
@@ -79,7 +81,7 @@ async def coordinator(mesh: Mesh, node: str) -> Changed:
     require_owner(held, "designate a coordinator")
     did, seq = find_node(held, node), 0
     if did != held.coordinator:
-        seq = await write(mesh, MeshCoordinator, CoordinatorBody(node=did))
+        seq = await _write(mesh, MeshCoordinator, CoordinatorBody(node=did))
     return Changed(before=held.coordinator, after=did, seq=seq)
 
 
@@ -98,7 +100,7 @@ async def rules(mesh: Mesh, changes: Mapping[str, object]) -> RulesChanged:
     after = changed_rules(before, changes, newest=mesh.peer.protocol.number)
     seq = 0
     if after != before:
-        seq = await write(mesh, MeshRules, RulesBody(rules=after))
+        seq = await _write(mesh, MeshRules, RulesBody(rules=after))
     return RulesChanged(before=rule_values(before), after=rule_values(after), seq=seq)
 
 
@@ -138,3 +140,7 @@ def changed_rules(before: Rules, changes: Mapping[str, object], *, newest: int) 
             hint="give both values at once; nothing was changed",
         )
     return after
+
+
+async def _write(mesh: Mesh, op: type[Op], body: Struct) -> int:
+    return (await write_one(mesh.peer, Intent(op, body), BEHIND)).seq

@@ -13,10 +13,11 @@ from antiphon.core.grants import token_of
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.rules import Rules
 from antiphon.core.terms import RIGHTS, passing_on
-from antiphon.errors import Conflict, Malformed, Rejected
+from antiphon.errors import Conflict, LostRace, Malformed, Rejected
 from antiphon.interfaces.cli.delegate import Right
 from antiphon.interfaces.cli.rules import MEANINGS, parse_value
 from antiphon.runtime.keys import SeedKeyring
+from antiphon.runtime.writer import Intent, write_one
 from antiphon.sdk.authority import (
     State,
     Terms,
@@ -32,7 +33,7 @@ from antiphon.sdk.authority import (
     rules,
     who,
 )
-from antiphon.sdk.holdings import require_standing, write
+from antiphon.sdk.holdings import require_standing
 from antiphon.sdk.steering import changed_rules
 
 GPU, DESK, HELPER = (SeedKeyring(bytes([n]) * 32) for n in (1, 2, 3))
@@ -68,12 +69,14 @@ async def test_a_grant_that_others_hold_up_does_not_save_the_rest(monkeypatch):
             for kind in ("render.a", "render.b")
         ]
 
-        async def held_up(mesh, kind, body):
-            if body.cid == first[0]:
-                raise Conflict("others keep writing where this belongs")
-            return await write(mesh, kind, body)
+        async def held_up(subject, payload, **rest):
+            if first[0] in subject:
+                raise LostRace("somebody wrote there")
+            return await append(subject, payload, **rest)
 
-        monkeypatch.setattr("antiphon.sdk.authority.write", held_up)
+        append = mesh.peer.log.append
+        monkeypatch.setattr(mesh.peer.log, "append", held_up)
+        monkeypatch.setattr(mesh.peer, "pause", lambda _: asyncio.sleep(0))
         with pytest.raises(Conflict, match=first[0][-8:]) as told:
             await revoke(mesh, GPU.did)
         assert first[0][-8:] in told.value.hint
@@ -303,7 +306,7 @@ async def test_a_machine_that_acts_through_its_processes_can_be_told_from_a_node
         )
         async with as_(mesh, GPU) as gpu:
             body = DelegateBody(token=token_of(GPU.delegate(payload).raw))
-            await write(gpu, UcanDelegate, body)
+            await write_one(gpu.peer, Intent(UcanDelegate, body))
         held = await who(mesh)
         assert acts_through(held, GPU.did) == [HELPER.did]
         assert acts_through(held, HELPER.did) == acts_through(held, held.owner) == []

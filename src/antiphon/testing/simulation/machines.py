@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from antiphon.core import subjects, terms
+from antiphon.core import terms
 from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
 from antiphon.core.grants import open_token, token_of
 from antiphon.core.ucan import Delegation, Payload
@@ -37,10 +37,11 @@ from antiphon.runtime.caretaker import Caretaker
 from antiphon.runtime.handlers import Handlers
 from antiphon.runtime.keys import SeedKeyring
 from antiphon.runtime.node import Applied, FullNode
-from antiphon.runtime.peer import Peer, commit_control
+from antiphon.runtime.peer import Peer
 from antiphon.runtime.replica import Replica
 from antiphon.runtime.sealer import Sealer
 from antiphon.runtime.worker import Worker, WorkerSettings
+from antiphon.runtime.writer import Intent, write_one
 from antiphon.testing.host_clock import HostClock, SeededEntropy
 from antiphon.testing.simulation.ground import Ground
 from antiphon.testing.simulation.marks import DiskMark, ProcessMark
@@ -260,9 +261,8 @@ class Machine(ABC):
             cid = open_token(body.token).cid
             if peer.history.grants.find(cid, before=peer.history.applied + 1) is not None:
                 return
-            prev = peer.history.tail(subjects.control(peer.mesh, f"ucan.{cid}"))
             with suppress(Conflict, Rejected):
-                await commit_control(peer, peer.draft(UcanDelegate, body, prev=prev))
+                await write_one(peer, Intent(UcanDelegate, body))
                 return
             await asyncio.sleep(PAPER_S)
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core import subjects
 from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
 from antiphon.core.families.mesh.ops import (
     CoordinatorBody,
@@ -30,12 +29,12 @@ from antiphon.core.families.mesh.ops import (
     RulesBody,
 )
 from antiphon.core.grants import token_of
-from antiphon.core.ids import key_of
 from antiphon.core.op import Op
 from antiphon.core.rules import Rules
 from antiphon.core.ucan import Delegation
 from antiphon.errors import Conflict, Rejected, Unavailable
-from antiphon.runtime.peer import Peer, commit_control
+from antiphon.runtime.peer import Peer
+from antiphon.runtime.writer import Intent, write_one
 from antiphon.testing.host_clock import HostClock
 from antiphon.testing.simulation.ground import Ground
 from antiphon.testing.simulation.machines import Machine
@@ -60,14 +59,6 @@ IN_VAIN: Final = frozenset({"not_owner", "no_chain", "proof"})
 """Verdicts on a control op that writing it again does not change."""
 
 
-class Change(Struct, frozen=True):
-    """One control op to be written."""
-
-    op: type[Op]
-    body: Struct
-    subject: str
-
-
 class Scribe(Machine):
     """Writes control ops, one after the other."""
 
@@ -77,7 +68,7 @@ class Scribe(Machine):
         """Nothing to write yet."""
         super().__init__(ground, name, clock=clock)
         self._rules = rules
-        self._changes: deque[Change] = deque()
+        self._changes: deque[Intent] = deque()
         self._wake = asyncio.Event()
         self.is_idle = True
 
@@ -85,16 +76,16 @@ class Scribe(Machine):
 
     def route(self, kind: str, target: str | None) -> None:
         """Let only one node claim a kind, or everybody again."""
-        self._push(MeshRoute, RouteBody(kind=kind, target=target), f"route.{kind}")
+        self._push(MeshRoute, RouteBody(kind=kind, target=target))
 
     def rule(self, attempts: int) -> None:
         """Change what a job gets that does not say how often it may be tried."""
         rules = replace(self._rules, attempts=attempts)
-        self._push(MeshRules, RulesBody(rules=rules), "rules")
+        self._push(MeshRules, RulesBody(rules=rules))
 
     def coordinate(self, node: str) -> None:
         """Name who seals."""
-        self._push(MeshCoordinator, CoordinatorBody(node=node), "coordinator")
+        self._push(MeshCoordinator, CoordinatorBody(node=node))
 
     def clear_routes(self) -> None:
         """Let everybody claim everything again."""
@@ -104,30 +95,28 @@ class Scribe(Machine):
     def bring(self, delegation: Delegation) -> None:
         """Put a delegation on the log."""
         body = DelegateBody(token=token_of(delegation.raw))
-        self._push(UcanDelegate, body, f"ucan.{delegation.cid}")
+        self._push(UcanDelegate, body)
 
     def revoke(self, cid: str) -> None:
         """Take a delegation back."""
-        self._push(UcanRevoke, RevokeBody(cid=cid), f"revoke.{cid}")
+        self._push(UcanRevoke, RevokeBody(cid=cid))
 
     def show(self, node: str, first: str, second: str) -> None:
         """Show that somebody signed two ops with one timestamp."""
         body = EvidenceBody(node=node, first=first, second=second)
-        self._push(MeshEvidence, body, f"evidence.{key_of(node)}")
+        self._push(MeshEvidence, body)
 
     def readmit(self, node: str) -> None:
         """End a quarantine."""
-        name = f"readmit.{key_of(node)}"
-        self._push(MeshReadmit, ReadmitBody(node=node), name)
+        self._push(MeshReadmit, ReadmitBody(node=node))
 
     def recover(self, heir: str) -> None:
         """Use the recovery key; the heir's is the next one too."""
-        self._push(MeshRecover, RecoverBody(owner=heir, recovery=heir), "recover")
+        self._push(MeshRecover, RecoverBody(owner=heir, recovery=heir))
 
-    def _push(self, op: type[Op], body: Struct, name: str) -> None:
+    def _push(self, op: type[Op], body: Struct) -> None:
         self.is_idle = False
-        subject = subjects.control(self.ground.mesh, name)
-        self._changes.append(Change(op, body, subject))
+        self._changes.append(Intent(op, body))
         self._wake.set()
 
     # --- writing it -------------------------------------------------------------------------
@@ -150,12 +139,10 @@ class Scribe(Machine):
             self._wake.clear()
             await self._wake.wait()
 
-    async def _is_settled(self, peer: Peer, change: Change) -> bool:
-        op: Any = change.op
+    async def _is_settled(self, peer: Peer, change: Intent) -> bool:
         try:
             await peer.sync_control()
-            prev = peer.history.tail(change.subject)
-            await commit_control(peer, peer.draft(op, change.body, prev=prev))
+            await write_one(peer, change)
         except (Conflict, Unavailable):
             return False
         except Rejected as refused:

@@ -10,17 +10,20 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 from msgspec import Struct
 
 from antiphon.core import manifest
-from antiphon.core.families.jobs.ops import CancelBody, JobCancel, JobSchedule, Retry, ScheduleBody
-from antiphon.core.families.jobs.state import EMPTY, TERMINAL, JobLane
-from antiphon.core.reasons import Reason
-from antiphon.errors import Conflict, LostRace, Unavailable
+from antiphon.core.families.jobs.ops import JobSchedule, Retry, ScheduleBody
+from antiphon.core.families.jobs.state import EMPTY, JobLane
+from antiphon.errors import Conflict, Rejected, Unavailable
+from antiphon.runtime import client
+from antiphon.runtime.author import Draft
 from antiphon.runtime.handlers import Handlers, JobContext, call_text
 from antiphon.runtime.peer import Peer
+from antiphon.runtime.writer import Intent, Policy, Written, whole_lane, write_one
 from antiphon.testing.host_clock import HostClock
 from antiphon.testing.simulation.ground import Ground
 from antiphon.testing.simulation.machines import SLOTS, Machine
@@ -173,63 +176,27 @@ class SubmitterMachine(Machine):
 
     async def _submit(self, peer: Peer, call: Call) -> None:
         """Bring one call to the log, however long it takes."""
-        job = manifest.job_id(call.manifest)
-        prev, deps = 0, await self._deps(peer, call)
-        pause_s = 1.0
-        while True:
-            body = self._body(call)
-            try:
-                if not await self._is_allowed(peer, body):
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-                    continue
-                draft = peer.draft(JobSchedule, body, prev=prev, deps=deps)
-                seq = await peer.commit(draft)
-            except LostRace:
-                # Someone called the same job, or wrote on its subject: is it there?
-                lane = await self._read(peer, call.kind, job)
-                if lane.job is not None:
-                    return
-                slot = 0 if call.waits else 1 + call.urgency
-                prev = lane.tails[slot]
-                continue
-            except Unavailable:
-                await asyncio.sleep(2.0)
-                continue
-            self._workload.promises.append(Promise(seq, draft.payload))
-            if await self._stands(peer, call.kind, job, seq):
-                return
-            prev = seq
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        deps = await self._deps(peer, call)
 
-    async def _is_allowed(self, peer: Peer, body: ScheduleBody) -> bool:
-        """Whether the call would be accepted, as far as is known after another look."""
-        if peer.foresee(JobSchedule, body, EMPTY, prev=0) is Reason.OK:
-            return True
-        await peer.sync_control()
-        return peer.foresee(JobSchedule, body, EMPTY, prev=0) is Reason.OK
+        def wanted(lane: JobLane) -> Intent | None:
+            """The call, unless it is there: someone else may have made it."""
+            if lane.job is not None:
+                return None
+            return Intent(JobSchedule, self._body(call), lane, deps)
 
-    async def _stands(self, peer: Peer, kind: str, job: str, seq: int) -> bool:
-        """Whether the call was accepted; a clock that is too far ahead has to wait."""
-        while True:
-            try:
-                view = await peer.read_lane(kind, job, at_least=seq)
-            except Unavailable:
-                await asyncio.sleep(1.0)
-                continue
-            if view.lane.job is not None:
-                return True
-            if any(judged.entry.seq == seq for judged in view.history):
-                return False
-            await asyncio.sleep(0.2)
+        async def promised(peer: Peer, draft: Draft, sent: Written) -> Written:
+            if sent.seq:
+                self._workload.promises.append(Promise(sent.seq, draft.payload))
+            return await whole_lane(peer, draft, sent)
 
-    async def _read(self, peer: Peer, kind: str, job: str) -> JobLane:
-        while True:
+        policy = Policy(again=lambda now: wanted(now.lane), foresees=True, look=promised)
+        lane, pause_s = EMPTY, 1.0
+        while (intent := wanted(lane)) is not None:
             try:
-                return (await peer.read_lane(kind, job)).lane
-            except Unavailable:
-                await asyncio.sleep(1.0)
+                lane = (await write_one(peer, intent, policy)).lane
+            except (Conflict, Rejected, Unavailable):
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     async def _deps(self, peer: Peer, call: Call) -> tuple[tuple[int, str], ...]:
         if not call.names_dep:
@@ -261,13 +228,9 @@ class SubmitterMachine(Machine):
         job = manifest.job_id(call.manifest)
         for _ in range(10):
             try:
-                lane = (await peer.read_lane(call.kind, job)).lane
-                if lane.job is None or lane.job.state in TERMINAL:
-                    return
-                body = CancelBody(kind=call.kind, job=job, reason="changed my mind")
-                prev = lane.job_tail
-                if peer.foresee(JobCancel, body, lane, prev=prev) is not Reason.OK:
-                    return
-                await peer.commit(peer.draft(JobCancel, body, prev=prev))
+                with suppress(Rejected):
+                    await client.cancel(peer, call.kind, job, reason="changed my mind")
             except (Conflict, Unavailable):
                 await asyncio.sleep(1.0)
+            else:
+                return
