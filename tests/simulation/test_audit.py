@@ -81,8 +81,7 @@ def test_a_replica_that_recorded_something_else(tmp_path):
 
 def test_a_replica_that_restarts_elsewhere(tmp_path):
     async def restart(made):
-        made.full[1].replica._db.execute("update lanes set calls = 7, body = x'' where id = -1")
-        made.full[1].replica._db.execute("update lanes set state = 'pending', due_ms = 1")
+        made.full[1].replica._db.execute("update lanes_jobs set state = 'pending', due_ms = 1")
         await Auditor(made.ground).restart_equals_replay(made.full[1:])
         made.full[1].boot()
         await until(lambda: made.full[1].replica is not None)

@@ -74,7 +74,7 @@ def patchable():
         MemoryLog.read_lane,
         authority.fault,
         records.open_record,
-        authority.has_ended,
+        table._has_lost_authority,
         Grants.revoked,
         Chain.judge,
         Chain.may_revoke,

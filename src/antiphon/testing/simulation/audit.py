@@ -5,17 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 import msgspec
 from blake3 import blake3
 
+from antiphon.core.branches import LaneKey
+from antiphon.core.families.jobs import JOBS
 from antiphon.core.reasons import Reason
 from antiphon.engines.memory import MemoryEngine
 from antiphon.ports import Record
 from antiphon.runtime.author import Author, NoMark
 from antiphon.runtime.lane_reading import REFUSED_KEPT
-from antiphon.runtime.node import FullNode
+from antiphon.runtime.node import SEAL_LANE, FullNode
 from antiphon.runtime.peer import Peer
 from antiphon.runtime.replica import Replica
 from antiphon.testing.host_clock import SeededEntropy
@@ -35,13 +38,17 @@ class Auditor:
         """Its own line to the engine is without faults."""
         self.ground = ground
         self.referee = ground.referee
-        self._fresh = FullNode(self.visitor("fresh"), Replica(":memory:", mesh=ground.mesh))
+        self._fresh = FullNode(self.visitor("fresh"), self._replica(":memory:"))
+
+    def _replica(self, path: Path | str) -> Replica:
+        return Replica(path, mesh=self.ground.mesh, protocol=self.ground.protocol)
 
     def visitor(self, name: str) -> Peer:
         """A newcomer that has read nothing yet."""
         keyring = WatchedKeyring(f"{self.ground.seed}/{name}", self.referee, is_honest=True)
         clock, mesh = self.ground.clock, self.ground.mesh
-        author = Author(mesh, keyring, clock, max_drift_ms=2_000, mark=NoMark())
+        protocol = self.ground.protocol
+        author = Author(mesh, keyring, clock, max_drift_ms=2_000, mark=NoMark(), protocol=protocol)
         engine = MemoryEngine(self.ground.server, mesh)
         return Peer(engine, author, clock, SeededEntropy(name))
 
@@ -79,32 +86,33 @@ class Auditor:
         """Each lane, read alone by a newcomer, gets the verdicts that every full node recorded."""
         light = self.visitor("light")
         await light.sync_control()
-        for key in list(self.referee.lanes):
-            view = await light.read_lane(*key)
+        jobs = {LaneKey(JOBS.name, *key): lane for key, lane in self.referee.lanes.items()}
+        others = {key: lane for key, lane in self.referee.others.items() if key != SEAL_LANE}
+        for key, lane in {**jobs, **others}.items():
+            view = await light.read(key)
             said = {one.entry.seq: one.verdict for one in view.history}
             for seq, verdict in said.items():
                 if verdict is not self.referee.verdicts[seq - 1]:
                     known = self.referee.verdicts[seq - 1].value
                     what = f"a light reader says {verdict.value}, the log {known}"
-                    self.referee.accuse("light_equals_full", what, key, seq)
-            if view.lane != self.referee.lanes[key]:
-                self.referee.accuse("light_equals_full", "a light reader ends elsewhere", key)
+                    self.referee.accuse("light_equals_full", what, key[1:], seq)
+            if view.lane != lane:
+                self.referee.accuse("light_equals_full", "a light reader ends elsewhere", key[1:])
             for machine in machines:
                 self._compare(machine, key, said)
 
-    def _compare(
-        self, machine: FullMachine, key: tuple[str, str], said: Mapping[int, Reason]
-    ) -> None:
+    def _compare(self, machine: FullMachine, key: LaneKey, said: Mapping[int, Reason]) -> None:
         if machine.replica is None:
-            self.referee.accuse("light_equals_full", f"{machine.name} did not come back", key)
+            what = f"{machine.name} did not come back"
+            self.referee.accuse("light_equals_full", what, key[1:])
             return
-        for stored in machine.replica.job_records(*key):
+        for stored in machine.replica.lane_records(key):
             seq = stored.record.seq
             if seq not in said and stored.verdict is not Reason.OK and len(said) >= REFUSED_KEPT:
                 continue  # of a lane full of junk a light reader keeps the newest of it
             if said.get(seq) is not stored.verdict:
                 what = f"{machine.name} has {stored.verdict.value}, a light reader {said.get(seq)}"
-                self.referee.accuse("light_equals_full", what, key, seq)
+                self.referee.accuse("light_equals_full", what, key[1:], seq)
 
     async def restart_equals_replay(self, machines: list[FullMachine]) -> None:
         """A dead node's replica, opened again, is what a replay up to its cursor gives.
@@ -116,7 +124,7 @@ class Auditor:
             machine.kill()
             again = FullNode(
                 self.visitor(f"{machine.name}-again"),
-                Replica(machine.replica_path, mesh=self.ground.mesh),
+                self._replica(machine.replica_path),
             )
             await again.resume()
             found.append((again.applied, machine, self._state_of(again.replica)))
@@ -149,7 +157,8 @@ class Auditor:
         return self._state_of(node.replica)
 
     def _state_of(self, replica: Replica) -> str:
-        return state_of(replica, sorted(self.referee.lanes))
+        jobs = [LaneKey(JOBS.name, *key) for key in self.referee.lanes]
+        return state_of(replica, sorted([*jobs, *self.referee.others]))
 
 
 def _leaf(record: Record | None, verdict: str) -> bytes:
@@ -197,12 +206,12 @@ def unfinished(ground: Ground, workers: list[WorkerMachine]) -> list[Key]:
     return found
 
 
-def state_of(replica: Replica, keys: list[tuple[str, str]]) -> str:
+def state_of(replica: Replica, keys: list[LaneKey]) -> str:
     """A digest of everything that a replica knows, read through its public questions."""
     state = blake3()
     for key in keys:
-        state.update(msgspec.msgpack.encode(replica.job_lane(*key)))
-        for stored in replica.job_records(*key):
+        state.update(msgspec.msgpack.encode(replica.lane(key)))
+        for stored in replica.lane_records(key):
             state.update(f"{stored.record.seq} {stored.verdict.value}\n".encode())
     for record in replica.control_records():
         found = replica.record(record.seq)

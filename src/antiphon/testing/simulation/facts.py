@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ CID_HEAD: Final = b"\x01\x71\x12\x20"
 """Of the CIDs of delegations: version 1, DAG-CBOR, SHA-256, 32 bytes."""
 
 _decode = msgspec.json.Decoder().decode
+NO_HOMES: Final[Mapping[str, Any]] = {}
 
 
 class Fact(Struct, frozen=True):
@@ -100,7 +102,11 @@ def read_claims(token: str) -> Claims:
     )
 
 
-def read(mesh: str, record: Record) -> Fact | None:
+Homes = Mapping[str, Callable[[str, str, dict[str, Any]], str]]
+"""By the first word of an op's type: where such ops belong, for families that are guests here."""
+
+
+def read(mesh: str, record: Record, homes: Homes = NO_HOMES) -> Fact | None:
     """The fact in a record, or None if there is none to be read."""
     op_bytes, _, _ = record.payload.partition(b"\n")
     try:
@@ -114,7 +120,7 @@ def read(mesh: str, record: Record) -> Fact | None:
             prev=int(op["prev"]),
             body=op["body"],
             op_bytes=op_bytes,
-            home=_home(mesh, op["type"], op["body"]),
+            home=homes.get(op["type"].partition(".")[0], _home)(mesh, op["type"], op["body"]),
             auth=tuple(op.get("auth", ())),
             mesh=op.get("mesh", ""),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from antiphon.core.protocol import Protocol
 from antiphon.engines.memory import MemoryServer
 from antiphon.testing.host_clock import HostClock
 from antiphon.testing.simulation.network import Weather
@@ -25,6 +26,7 @@ class Ground:
     """The engine's own clock: it stamps every commit."""
     server: MemoryServer
     mesh: str
+    protocol: Protocol
     weather: Weather
     referee: Referee
     dead: list[Host] = field(default_factory=list)

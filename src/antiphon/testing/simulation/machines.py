@@ -249,7 +249,12 @@ class Machine(ABC):
         self.engine = WatchedEngine(self.ground, network, self._acked)
         self._process_mark = ProcessMark(self.mark)
         author = Author(
-            self.ground.mesh, self.keyring, self.clock, max_drift_ms=2_000, mark=self._process_mark
+            self.ground.mesh,
+            self.keyring,
+            self.clock,
+            max_drift_ms=2_000,
+            mark=self._process_mark,
+            protocol=self.ground.protocol,
         )
         return Peer(self.engine, author, self.clock, SeededEntropy(label))
 
@@ -350,7 +355,8 @@ class FullMachine(Machine):
     async def run(self) -> None:
         """Follow and look after the mesh."""
         peer = self.connect()
-        self.replica = Replica(self.replica_path, mesh=self.ground.mesh)
+        ground = self.ground
+        self.replica = Replica(self.replica_path, mesh=ground.mesh, protocol=ground.protocol)
         self.node = FullNode(peer, self.replica)
         self.node.watchers.append(self._tell)
         caretaker = Caretaker(self.node, round_s=ROUND_S)

@@ -9,8 +9,9 @@ acknowledgement, each run of a handler.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Final, cast
 
 from blake3 import blake3
@@ -32,7 +33,7 @@ from antiphon.runtime.node import SEAL_LANE, Applied
 from antiphon.runtime.peer import dep_of, open_entry
 from antiphon.testing.simulation import facts, laws
 from antiphon.testing.simulation.facts import Key
-from antiphon.testing.simulation.laws import Violation
+from antiphon.testing.simulation.laws import Law, Violation
 from antiphon.testing.simulation.ledger import Committed, Ledger
 from antiphon.testing.virtual_time import Host, current_host
 
@@ -42,11 +43,21 @@ VIOLATIONS_KEPT: Final = 50
 class Referee:
     """Watches one mesh."""
 
-    def __init__(self, mesh: str, log: LogStore, protocol: Protocol = PROTOCOL) -> None:
+    def __init__(
+        self,
+        mesh: str,
+        log: LogStore,
+        protocol: Protocol = PROTOCOL,
+        *,
+        homes: facts.Homes = facts.NO_HOMES,
+        guest_laws: Mapping[str, tuple[Law, ...]] = MappingProxyType({}),
+    ) -> None:
         """Put itself between the log and everybody who hears of commits."""
         self.mesh = mesh
         self.log = log
         self.protocol = protocol
+        self._homes = homes
+        self._guest_laws = guest_laws
         self.ledger = Ledger()
         self.verdicts: list[Reason] = []
         self.lanes: dict[Key, JobLane] = {}
@@ -101,7 +112,7 @@ class Referee:
         sender = current_host()
         now = Committed(
             record=record,
-            fact=facts.read(self.mesh, record),
+            fact=facts.read(self.mesh, record, self._homes),
             key=facts.key_of(record),
             verdict=verdict,
             tail=self._tails.get(record.subject, 0),
@@ -111,7 +122,8 @@ class Referee:
         self._note(now)
         if now.key != key:
             self.accuse("readable", f"{record.subject} is the lane {key}, or {now.key}", key)
-        self._add(laws.commit(self.ledger, now))
+        prefix = now.fact.type.partition(".")[0] if now.fact is not None else ""
+        self._add(laws.commit(self.ledger, now, self._guest_laws.get(prefix)))
         if key is not None:
             for onlooker in list(self.onlookers):
                 onlooker(key, self.lanes[key])
@@ -180,7 +192,7 @@ class Referee:
     def signed(self, did: str, op_bytes: bytes, *, is_honest: bool) -> None:
         """A key signed something: an honest one never two ops with one timestamp."""
         self.ledger.signed.setdefault(did, set()).add(op_bytes)
-        fact = facts.read(self.mesh, Record(0, 0, "", op_bytes)) if is_honest else None
+        fact = facts.read(self.mesh, Record(0, 0, "", op_bytes), self._homes) if is_honest else None
         if fact is None:
             return
         at = (did, fact.wall_ms, fact.logical)

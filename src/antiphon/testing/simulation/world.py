@@ -15,10 +15,11 @@ import hashlib
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from antiphon.core.protocol import PROTOCOL
 from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.errors import Unavailable
 from antiphon.runtime import founding
@@ -32,6 +33,7 @@ from antiphon.testing.simulation.deeds import false_seal
 from antiphon.testing.simulation.facts import Key
 from antiphon.testing.simulation.greed import unquenchable
 from antiphon.testing.simulation.ground import EPOCH_MS, Ground
+from antiphon.testing.simulation.guests import Guest
 from antiphon.testing.simulation.hostile import Mallory
 from antiphon.testing.simulation.machines import FullMachine, Machine, WorkerMachine
 from antiphon.testing.simulation.network import Weather
@@ -71,9 +73,10 @@ ROOMS: Final = "/dev/shm"  # noqa: S108 - memory-backed where there is such a th
 class World:
     """A cluster. Run it within `quiet_and_quick`."""
 
-    def __init__(self, plan: Plan, folder: Path) -> None:
+    def __init__(self, plan: Plan, folder: Path, guests: Sequence[Guest] = ()) -> None:
         """Nothing runs before `run`."""
         self.plan = plan
+        protocol = PROTOCOL.adding(*(guest.family for guest in guests)) if guests else PROTOCOL
         loop = new_loop(outside=OUTSIDE)
         clock = HostClock(loop, epoch_ms=EPOCH_MS)
         server = MemoryServer(clock)
@@ -89,7 +92,13 @@ class World:
             rules=plan.rules,
         )
         mesh = self._foundation.mesh
-        referee = Referee(mesh, server.mesh(mesh, create=True).log)
+        referee = Referee(
+            mesh,
+            server.mesh(mesh, create=True).log,
+            protocol,
+            homes={guest.prefix: guest.home for guest in guests},
+            guest_laws={guest.prefix: guest.laws for guest in guests},
+        )
         genesis = self._foundation.payload.partition(b"\n")[0]
         referee.signed(owner_key.did, genesis, is_honest=True)
         self.ground = Ground(
@@ -98,17 +107,18 @@ class World:
             clock=clock,
             server=server,
             mesh=mesh,
+            protocol=protocol,
             weather=Weather(),
             referee=referee,
         )
         jobs = round(plan.jobs_per_hour * plan.chaos_s / 3600)
         self.workload = Workload(self._chance("workload"), jobs=jobs, span_s=plan.chaos_s * 0.95)
-        self._assemble(folder)
+        self._assemble(folder, guests)
 
     def _chance(self, name: str) -> random.Random:
         return random.Random(f"{self.plan.seed}/{name}")
 
-    def _assemble(self, folder: Path) -> None:
+    def _assemble(self, folder: Path, guests: Sequence[Guest]) -> None:
         ground, chance = self.ground, self._chance("clocks")
 
         def clock() -> HostClock:
@@ -143,7 +153,8 @@ class World:
         )
         self.owner.mark.wall_ms = EPOCH_MS  # its key has signed the genesis
         self.mallory = Mallory(ground, "mallory", clock=HostClock(ground.loop, epoch_ms=EPOCH_MS))
-        common: list[Machine] = [*self.full, *self.submitters, *self.workers]
+        self.guests = [guest.machine(ground, clock()) for guest in guests]
+        common: list[Machine] = [*self.full, *self.submitters, *self.workers, *self.guests]
         self.charter = Charter(
             ground,
             self._chance("charter"),
@@ -170,7 +181,7 @@ class World:
     def machines(self) -> list[Machine]:
         """All that run from the beginning."""
         people = [self.owner, *self.brokers, self.mallory]
-        return [*self.full, *self.submitters, *self.workers, *people]
+        return [*self.full, *self.submitters, *self.workers, *self.guests, *people]
 
     # --- a run ------------------------------------------------------------------------------
 
@@ -344,12 +355,12 @@ Story = Callable[[World], Awaitable[None]]
 """What happens in a world once its mesh is founded; no machine runs yet."""
 
 
-def run(plan: Plan) -> Outcome:
-    """Run one seed."""
+def run(plan: Plan, guests: Sequence[Guest] = ()) -> Outcome:
+    """Run one seed, with further families if there are any."""
     room = ROOMS if Path(ROOMS).is_dir() else None
     with (
         no_collector(),
         quiet_and_quick(),
         tempfile.TemporaryDirectory(prefix="antiphon-sim-", dir=room) as folder,
     ):
-        return World(plan, Path(folder)).run()
+        return World(plan, Path(folder), guests).run()

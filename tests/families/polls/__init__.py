@@ -1,0 +1,24 @@
+"""A family of the tests' own: polls that are opened, voted in and closed.
+
+It follows the recipe "a new kind of op" in docs/ARCHITECTURE.md, and nothing in `src` knows it.
+"""
+
+from antiphon.core.family import Column, Family, Index
+from antiphon.core.protocol import PROTOCOL
+from tests.families.polls import ops, state, table, words
+
+POLLS = Family(
+    name="polls",
+    ops=(ops.PollOpen, ops.PollVote, ops.PollClose),
+    branches=(ops.POLL, ops.VOTE, ops.CLOSE),
+    lane=state.PollLane,
+    step=table.step,
+    words=words.deed,
+    columns=(
+        Column("state", "text", lambda poll: "open" if poll.is_open else "closed"),
+        Column("ayes", "integer", lambda poll: poll.ayes),
+    ),
+    indexes=(Index(("ayes",), of="ayes"),),
+)
+
+WITH_POLLS = PROTOCOL.adding(POLLS)

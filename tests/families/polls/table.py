@@ -1,0 +1,43 @@
+"""What an op does to a poll."""
+
+from msgspec.structs import replace
+
+from antiphon.core.family import At
+from antiphon.core.reasons import Reason
+from tests.families.polls.ops import PollClose, PollOpen, PollVote
+from tests.families.polls.state import Poll
+
+MAX_VOTERS = 64
+
+
+def step(poll, op, at: At):
+    """The poll after an op, or why there is none."""
+    match poll, op:
+        case None, PollOpen(body=body):
+            return Poll(question=body.question, opened_seq=at.seq, hlc=op.hlc, hlc_author=op.author)
+        case None, _:
+            return Reason.NO_JOB
+        case _, PollOpen():
+            return Reason.EXISTS
+        case Poll(is_open=False), _:
+            return Reason.FINISHED
+        case _, PollVote():
+            return _vote(poll, op)
+        case _, PollClose():
+            return replace(poll, is_open=False, hlc=op.hlc, hlc_author=op.author)
+
+
+def _vote(poll: Poll, op: PollVote):
+    if poll.opened_seq not in {seq for seq, _ in op.deps}:
+        return Reason.MISSING_DEP
+    if op.author in poll.voters:
+        return Reason.ALREADY
+    if len(poll.voters) >= MAX_VOTERS:
+        return Reason.HELD
+    return replace(
+        poll,
+        voters=(*poll.voters, op.author),
+        ayes=poll.ayes + op.body.choice,
+        hlc=op.hlc,
+        hlc_author=op.author,
+    )

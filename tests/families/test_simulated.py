@@ -1,0 +1,34 @@
+"""Step 6 of the recipe: the family in a simulated cluster, with its own machine and its own law."""
+
+from msgspec.structs import replace
+
+from antiphon.core.reasons import Reason
+from antiphon.testing.simulation.plans import Plan
+from antiphon.testing.simulation.world import run
+from tests.families.guest import polls_as_guest
+from tests.families.polls import table
+
+PLAN = Plan(seed=4, chaos_s=900.0, jobs_per_hour=60.0)
+
+
+def test_it_is_simulated_with_faults_and_every_reader_agrees():
+    guest, law = polls_as_guest()
+    outcome = run(PLAN, [guest])
+    assert [f"{one.law}: {one.what}" for one in outcome.violations] == []
+    assert law.seen > 20, "enough happened to speak of"
+    assert len(law.closed) > 3
+    assert sum(outcome.faults.values()) > 10
+
+
+def test_its_law_finds_a_table_that_forgets():
+    guest, _ = polls_as_guest()
+
+    def forgetful(poll, op, at):
+        found = table.step(poll, op, at)
+        if found is Reason.ALREADY:
+            return replace(poll, hlc=op.hlc, hlc_author=op.author)
+        return found
+
+    broken = replace(guest, family=replace(guest.family, step=forgetful))
+    outcome = run(replace(PLAN, stop_at_first=True), [broken])
+    assert {one.law for one in outcome.violations} == {"one_vote_each"}
