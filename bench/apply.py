@@ -1,7 +1,7 @@
 """`bench apply`: the reducer alone, and everything a full node does, on one core.
 
-`apply_per_s` counts verdicts on opened records (`core.reducer.judge`, lanes in a dict), which have
-their signatures checked when they are opened; a completion's proof counts as the reader's own.
+`apply_per_s` counts verdicts on opened records (`core.reducer.judge`, lanes in a dict), but for
+completions: their verdict verifies a proof's signature, so they stand apart as `complete_per_s`.
 `full_node_per_s` counts records through a full node: framing, canonical check, schema, BLAKE3,
 Ed25519, verdict, SQLite in WAL mode; the engine is not in it. Repetitions are taken in turn and
 the median is given with the spread.
@@ -15,11 +15,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from antiphon.core import records
 from antiphon.core.branches import LaneKey
 from antiphon.core.control_history import ControlHistory
+from antiphon.core.families.jobs.ops import JobComplete
 from antiphon.core.families.jobs.state import EMPTY
 from antiphon.core.family import Lane
 from antiphon.core.protocol import PROTOCOL
@@ -39,26 +38,27 @@ START_MS = 1_763_000_000_000
 BATCH = 512
 
 
-def pure(mesh: str, signed: list[Signed]) -> float:
-    """Verdicts per second of the reducer alone."""
+def pure(mesh: str, signed: list[Signed]) -> tuple[float, float]:
+    """Verdicts per second of the reducer alone: on all but completions, and on completions."""
     history = ControlHistory(PROTOCOL, mesh)
-    opened = (
+    entries = [
         records.open_record(PROTOCOL, mesh, item.seq, item.wall_ms, item.subject, item.payload)
         for item in signed
-    )
-    entries = [replace(entry, is_own=True) for entry in opened]
+    ]
     history.apply(entries[0])
     known: dict[LaneKey, Lane] = {}
-    begun = time.perf_counter()
+    took, count = [0.0, 0.0], [0, 0]
     for entry in entries[1:]:
         assert entry.place is not None
-        key = entry.place.key
+        key, ends = entry.place.key, isinstance(entry.op, JobComplete)
+        begun = time.perf_counter()
         outcome = judge(history.at(entry.seq, entry.commit_ms), known.get(key, EMPTY), entry)
+        took[ends] += time.perf_counter() - begun
+        count[ends] += 1
         assert isinstance(outcome, Outcome)
+        assert outcome.changed, outcome.verdict
         known[key] = outcome.lane
-    took = time.perf_counter() - begun
-    assert all(lane.state is not None for lane in known.values())
-    return (len(entries) - 1) / took
+    return count[0] / took[0], count[1] / took[1]
 
 
 async def full(mesh: str, signed: list[Signed]) -> float:
@@ -91,14 +91,21 @@ def main(argv: list[str]) -> int:
     lives = Lives(START_MS)
     say(f"signing {ops:,} records")
     signed = list(lives.records(ops))
-    pures, fulls = [], []
+    pures: list[float] = []
+    ends: list[float] = []
+    fulls: list[float] = []
     for number in range(rounds):
-        pures.append(pure(lives.mesh, signed))
+        for rates, rate in zip((pures, ends), pure(lives.mesh, signed), strict=True):
+            rates.append(rate)
         fulls.append(asyncio.run(full(lives.mesh, signed)))
-        say(f"round {number + 1}: apply {pures[-1]:,.0f}/s, full node {fulls[-1]:,.0f}/s")
-    say(f"apply {spread(pures)}, full node {spread(fulls)} per second")
+        say(
+            f"round {number + 1}: apply {pures[-1]:,.0f}/s, complete {ends[-1]:,.0f}/s,"
+            f" full node {fulls[-1]:,.0f}/s"
+        )
+    say(f"apply {spread(pures)}, complete {spread(ends)}, full node {spread(fulls)} per second")
     conclude(
         apply_per_s=round(median(pures)),
+        complete_per_s=round(median(ends)),
         full_node_per_s=round(median(fulls)),
         apply_spread=[round(min(pures)), round(max(pures))],
         full_node_spread=[round(min(fulls)), round(max(fulls))],
