@@ -10,6 +10,7 @@ import pytest
 from antiphon import assembly
 from antiphon.core import manifest
 from antiphon.core.families.jobs.ops import ScheduleBody
+from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.rules import Rules
 from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.engines.nats import LocalServer, NatsEngine
@@ -41,8 +42,9 @@ on_both_engines = pytest.mark.parametrize(
 
 
 class MeshUnderTest:
-    def __init__(self, engine: str, rules: Rules) -> None:
+    def __init__(self, engine: str, rules: Rules, protocol: Protocol = PROTOCOL) -> None:
         self.engine = engine
+        self.protocol = protocol
         self.wall, self.entropy = SystemClock(), SystemEntropy()
         self.owner = SeedKeyring(self.entropy.token(32))
         self.foundation = founding.found(
@@ -72,7 +74,14 @@ class MeshUnderTest:
         self.stack.push_async_callback(connection.close)
         await founding.lay(connection.log, self.foundation)
         key = keyring or SeedKeyring(self.entropy.token(32))
-        author = Author(self.mesh, key, self.wall, max_drift_ms=100, mark=mark or NoMark())
+        author = Author(
+            self.mesh,
+            key,
+            self.wall,
+            max_drift_ms=100,
+            mark=mark or NoMark(),
+            protocol=self.protocol,
+        )
         peer = Peer(connection, author, self.wall, self.entropy)
         await peer.sync_control()
         return assembly.Station(peer, key, "test")
@@ -86,7 +95,7 @@ class MeshUnderTest:
         bar_s: float = 32.0,
     ) -> FullNode:
         station = station or await self.station()
-        replica = Replica(path, mesh=self.mesh)
+        replica = Replica(path, mesh=self.mesh, protocol=self.protocol)
         self.stack.callback(replica.close)
         return await self.stack.enter_async_context(
             assembly.replicating(station, replica, caretaking=caretaking, bar_s=bar_s)
@@ -111,8 +120,10 @@ class MeshUnderTest:
 
 
 @asynccontextmanager
-async def a_mesh(engine: str, rules: Rules = QUICK) -> AsyncIterator[MeshUnderTest]:
-    mesh = MeshUnderTest(engine, rules)
+async def a_mesh(
+    engine: str, rules: Rules = QUICK, protocol: Protocol = PROTOCOL
+) -> AsyncIterator[MeshUnderTest]:
+    mesh = MeshUnderTest(engine, rules, protocol)
     async with mesh.stack:
         yield mesh
 

@@ -27,9 +27,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 from antiphon.core import authority, signing
-from antiphon.core.branches import LaneKey
 from antiphon.core.families.jobs import JOBS
 from antiphon.core.families.jobs.ops import ClaimBody, JobClaim
+from antiphon.core.families.jobs.state import job_key
 from antiphon.core.family import At
 from antiphon.core.ids import digest
 from antiphon.core.op import Label
@@ -284,7 +284,7 @@ def claim_fault(
         auth=wallet.choose(control, JobClaim, body, now_ms),
         body=body,
     )
-    at = At(_NO_END, now_ms, control, LaneKey(JOBS.name, kind, job))
+    at = At(_NO_END, now_ms, control, job_key(kind, job))
     fault = author_fault(JOBS, None, op, at)
     if fault is not None:
         return fault

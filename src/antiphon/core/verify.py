@@ -38,6 +38,7 @@ from antiphon.core.op import Kind, subject_of
 from antiphon.core.protocol import Protocol
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry
+from antiphon.core.story import Line, tell
 from antiphon.errors import Malformed, Rejected
 
 FORMAT: Final = "antiphon-bundle-1"
@@ -126,6 +127,15 @@ class Report(Struct, frozen=True, kw_only=True):
     records: int
 
     @property
+    def is_job(self) -> bool:
+        """Whether it is about a job."""
+        return isinstance(self.state, Job)
+
+    def story(self) -> list[Line]:
+        """Its records in words."""
+        return tell(self.lane)
+
+    @property
     def job(self) -> Job:
         """The job that it is about; `Rejected` if it is about something else."""
         if not isinstance(self.state, Job):
@@ -134,7 +144,9 @@ class Report(Struct, frozen=True, kw_only=True):
 
     @property
     def completion(self) -> JobComplete | None:
-        """How the job ended, if somebody completed it."""
+        """How the job ended, if it is one and somebody completed it."""
+        if not self.is_job:
+            return None
         ending = next((e.op for e, _ in self.lane if e.seq == self.job.ended_seq), None)
         return ending if isinstance(ending, JobComplete) else None
 
@@ -180,7 +192,7 @@ def check(protocol: Protocol, bundle: Bundle, *, owner: str | None = None) -> Re
     if control is None or lane.state is None:
         _refuse("it does not show that there ever was such a thing: no first op")
     if why := family.unfinished(lane.state):
-        _refuse(why)
+        _refuse(f"where it ends, {why}")
     return Report(
         mesh=bundle.mesh,
         name=genesis.name,

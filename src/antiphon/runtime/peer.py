@@ -19,7 +19,7 @@ from antiphon.core.bounded_cache import BoundedCache
 from antiphon.core.branches import LaneKey
 from antiphon.core.control import Control
 from antiphon.core.control_history import ControlHistory
-from antiphon.core.families.jobs import JOBS
+from antiphon.core.families.jobs.state import job_key
 from antiphon.core.family import UNSEEN_ROOT, Dep, Lane, Needs, Reads
 from antiphon.core.ids import message_id
 from antiphon.core.op import Op
@@ -259,7 +259,7 @@ class Peer:
 
     async def read_lane(self, kind: str, job: str, *, at_least: int = 0) -> JobView:
         """The lane of a job."""
-        view = await self.read(LaneKey(JOBS.name, kind, job), at_least=at_least)
+        view = await self.read(job_key(kind, job), at_least=at_least)
         return cast("JobView", view)
 
     def foresee(self, kind: type[Op], body: Struct, lane: Lane, *, prev: int) -> Reason:

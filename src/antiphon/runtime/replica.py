@@ -22,8 +22,7 @@ from typing import Final, cast
 from msgspec import Struct
 
 from antiphon.core.branches import LaneKey
-from antiphon.core.families.jobs import JOBS
-from antiphon.core.families.jobs.state import JobLane
+from antiphon.core.families.jobs.state import JobLane, job_key
 from antiphon.core.family import Lane
 from antiphon.core.ids import digest
 from antiphon.core.protocol import PROTOCOL, Protocol
@@ -195,7 +194,7 @@ class Replica(ReplicaReads):
 
     def job_lane(self, kind: str, job: str) -> JobLane:
         """A job's lane as of the last record that was noted."""
-        return cast("JobLane", self.lane(LaneKey(JOBS.name, kind, job)))
+        return cast("JobLane", self.lane(job_key(kind, job)))
 
     def _hold(self, key: LaneKey) -> _Held:
         held = self._lanes.get(key)

@@ -14,9 +14,8 @@ from msgspec import Struct
 
 from antiphon.core import subjects
 from antiphon.core.branches import LaneKey
-from antiphon.core.families.jobs import JOBS
 from antiphon.core.families.jobs.columns import WITHOUT_RESULT
-from antiphon.core.families.jobs.state import Job, JobLane, State
+from antiphon.core.families.jobs.state import Job, JobLane, State, job_key
 from antiphon.core.family import Lane
 from antiphon.core.protocol import Protocol
 from antiphon.core.reasons import Reason
@@ -103,7 +102,7 @@ class ReplicaReads:
 
     def job_records(self, kind: str, job: str) -> list[StoredRecord]:
         """The same of a job's lane."""
-        return self.lane_records(LaneKey(JOBS.name, kind, job))
+        return self.lane_records(job_key(kind, job))
 
     def _row_of(self, key: LaneKey) -> int:
         """The row of a lane; 0 if there is none, which no lane has."""

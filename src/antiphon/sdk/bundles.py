@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from antiphon.core import verify
 from antiphon.core.branches import LaneKey
-from antiphon.core.families.jobs import JOBS
+from antiphon.core.families.jobs.state import job_key
 from antiphon.core.families.seals.ops import MeshSeal, SealBody
 from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.reasons import Reason
@@ -67,18 +67,30 @@ async def export(
     waiting: Callable[[float], None] = lambda _: None,
 ) -> bytes:
     """A job's bundle; waits for a seal that covers it and says so through `waiting`."""
+    return await export_lane(mesh, job_key(kind, job), wait_s=wait_s, waiting=waiting)
+
+
+async def export_lane(
+    mesh: Mesh,
+    key: LaneKey,
+    *,
+    wait_s: float = WAIT_S,
+    waiting: Callable[[float], None] = lambda _: None,
+) -> bytes:
+    """The bundle of anything that the log is about."""
     clock = asyncio.get_running_loop()
     until = clock.time() + wait_s
     while True:
         async with mesh.replica() as replica:
-            _require_ended(replica, kind, job)
-            bundle = assembled(replica, LaneKey(JOBS.name, kind, job))
+            _require_finished(replica, key)
+            bundle = assembled(replica, key)
         if bundle is not None:
             return verify.write(bundle)
         left_s = until - clock.time()
         if left_s <= 0:
             raise Unavailable(
-                f"no seal covers job {job[:8]} yet: the coordinator's full node makes them",
+                f"no seal covers {key.kind} {key.name[:8]} yet: the coordinator's full node makes"
+                " them",
                 hint="antiphon doctor shows whether it runs; antiphon coordinator NODE names one",
             )
         waiting(left_s)
@@ -93,13 +105,16 @@ def open_bundle(data: bytes, *, owner: str | None = None, protocol: Protocol = P
         raise Rejected(problem.message, reason="bundle", hint=problem.hint) from problem
 
 
-def _require_ended(replica: Replica, kind: str, job: str) -> None:
-    known = replica.job(kind, job)
-    if known is None or not known.is_terminal:
+def _require_finished(replica: Replica, key: LaneKey) -> None:
+    state = replica.lane(key).state
+    why = (
+        "it never began" if state is None else replica.protocol.family(key.family).unfinished(state)
+    )
+    if why:
         raise Rejected(
-            f"job {job[:8]} has not ended, so there is nothing to vouch for yet",
+            f"{key.kind} {key.name[:8]}: {why}, so there is nothing to vouch for yet",
             reason="not_ended",
-            hint=f"antiphon show {job[:8]}",
+            hint=f"antiphon show {key.name[:8]}",
         )
 
 

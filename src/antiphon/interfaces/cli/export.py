@@ -10,7 +10,7 @@ import typer
 from antiphon.errors import Misconfigured
 from antiphon.interfaces.cli import life
 from antiphon.interfaces.cli.exits import Exit
-from antiphon.interfaces.cli.lookup import JobArgument, find_job
+from antiphon.interfaces.cli.lookup import JobArgument, find_job, find_other
 from antiphon.interfaces.cli.options import HomeOption, JsonOption, open_mesh, print_json, short
 from antiphon.interfaces.cli.progress import Progress
 from antiphon.interfaces.cli.terminal import counted, err, out
@@ -54,19 +54,25 @@ async def _export(
         told.append(left_s)
 
     async with open_mesh(home) as mesh:
-        job = await find_job(mesh, prefix)
-        data = await bundles.export(mesh, job.kind, job.job, waiting=waiting)
-        written = await _fetched(mesh, job, artifacts) if artifacts is not None else []
-    target = output or Path(f"{short(job.job)}.json")
+        other, written = await find_other(mesh, prefix), list[Path]()
+        if other is not None:
+            kind, name = other.kind, other.name
+            data = await bundles.export_lane(mesh, other, waiting=waiting)
+        else:
+            job = await find_job(mesh, prefix)
+            kind, name = job.kind, job.job
+            data = await bundles.export(mesh, kind, name, waiting=waiting)
+            written = await _fetched(mesh, job, artifacts) if artifacts is not None else []
+    target = output or Path(f"{short(name)}.json")
     try:
         target.write_bytes(data)
     except OSError as problem:
         raise Misconfigured(f"{target} cannot be written: {problem.strerror}") from problem
     if as_json:
-        facts = {"job": job.job, "kind": job.kind, "file": str(target), "bytes": len(data)}
+        facts = {"job": name, "kind": kind, "file": str(target), "bytes": len(data)}
         print_json(facts if artifacts is None else {**facts, "artifacts": list(map(str, written))})
         return Exit.OK
-    out.say(f"{target} holds {job.kind} {short(job.job)}, {len(data):,} bytes")
+    out.say(f"{target} holds {kind} {short(name)}, {len(data):,} bytes")
     with_files = ""
     if artifacts is not None:
         out.say(f"{artifacts} holds {counted(len(written), 'output')} of it")

@@ -13,6 +13,7 @@ from antiphon.interfaces.cli.exits import WrongUsage
 from antiphon.interfaces.cli.options import short
 
 if TYPE_CHECKING:
+    from antiphon.sdk.lanes import LaneKey
     from antiphon.sdk.mesh import Job, Mesh
 
 _HEX: Final = re.compile(r"[0-9a-f]{1,64}", re.ASCII)
@@ -27,6 +28,21 @@ JobArgument = Annotated[
         autocompletion=complete_job,
     ),
 ]
+
+
+async def find_other(mesh: Mesh, name: str) -> LaneKey | None:
+    """The one thing of this name that is no job, if there is one and no job is meant."""
+    from antiphon.sdk.lanes import find_lanes
+
+    named = [key for key in await find_lanes(mesh, name.strip()) if key.family != "jobs"]
+    exact = [key for key in named if key.name == name.strip()]
+    found = exact or named
+    if len(found) > 1:
+        some = ", ".join(f"{key.name} ({key.family} {key.kind})" for key in found[:SHOWN])
+        raise Rejected(
+            f"several begin with {name}: {some}", reason="ambiguous", hint="type more of the name"
+        )
+    return found[0] if found else None
 
 
 async def find_job(mesh: Mesh, prefix: str) -> Job:

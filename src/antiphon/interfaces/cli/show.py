@@ -14,7 +14,7 @@ from antiphon.interfaces.cli import life
 from antiphon.interfaces.cli.awaiting import narrated, say_it_goes_on
 from antiphon.interfaces.cli.exits import Exit
 from antiphon.interfaces.cli.jobs import job_object
-from antiphon.interfaces.cli.lookup import JobArgument, find_job
+from antiphon.interfaces.cli.lookup import JobArgument, find_job, find_other
 from antiphon.interfaces.cli.options import (
     HomeOption,
     JsonOption,
@@ -36,6 +36,7 @@ from antiphon.interfaces.cli.terminal import (
 
 if TYPE_CHECKING:
     from antiphon.sdk.dead_letters import Links
+    from antiphon.sdk.lanes import LaneKey
     from antiphon.sdk.mesh import Job, Line, Mesh
 
 ROLL_CALL_S = 0.25
@@ -66,6 +67,9 @@ async def _show(prefix: str, home: Path | None, *, follow: bool, as_json: bool) 
             await _stay(mesh, prefix, as_json=as_json)
         async with asyncio.TaskGroup() as tasks:
             asking = tasks.create_task(mesh.nodes(wait_s=0.0 if as_json else ROLL_CALL_S))
+            other = await find_other(mesh, prefix)
+            if other is not None:
+                return await _show_other(mesh, other, as_json=as_json)
             found = await find_job(mesh, prefix)
             handle = mesh.job(found.kind, found.job)
             job, story = await handle.state(), await handle.story()
@@ -88,6 +92,24 @@ async def _show(prefix: str, home: Path | None, *, follow: bool, as_json: bool) 
     else:
         _tell(job, story, end, names)
         _tell_links(links)
+    return Exit.OK
+
+
+async def _show_other(mesh: Mesh, key: LaneKey, *, as_json: bool) -> int:
+    """What is no job: what a replica keeps of it, and its story."""
+    from antiphon.sdk.lanes import story_of
+
+    found = await story_of(mesh, key)
+    if as_json:
+        lines = [_line_object(line) for line in found.story]
+        print_json({**key._asdict(), "facts": found.facts, "story": lines})
+        return Exit.OK
+    out.pieces((f"{key.family}  {key.kind} {key.name}", "strong"))
+    for name, value in found.facts.items():
+        out.pieces((f"  {name} {value}", "quiet"))
+    out.say("")
+    since_ms = found.story[0].commit_ms if found.story else 0
+    out.table((), [_row(line, since_ms) for line in found.story], flexible=3, wraps=True)
     return Exit.OK
 
 
@@ -121,7 +143,7 @@ def _tell(job: Job, story: list[Line], end: dict[str, Any], names: dict[str, str
     for words in _standing(job, story):
         out.pieces((f"  {words}", "quiet"))
     out.say("")
-    out.table((), [_row(line, job) for line in story], flexible=3, wraps=True)
+    out.table((), [_row(line, job.scheduled_ms) for line in story], flexible=3, wraps=True)
     if "exit" in end:
         out.say("")
         out.hanging([("exit    ", "quiet")], [(str(end["exit"]), "")])
@@ -177,9 +199,9 @@ def _standing(job: Job, story: list[Line]) -> list[str]:
     return words
 
 
-def _row(line: Line, job: Job) -> list[Piece]:
+def _row(line: Line, since_ms: int) -> list[Piece]:
     is_accepted = line.verdict.is_accepted
-    since_s = (line.commit_ms - job.scheduled_ms) / 1000
+    since_s = (line.commit_ms - since_ms) / 1000
     mark = ("✓" if line.verdict.value == "ok" else "·") if is_accepted else "✗"
     return [
         (clock(line.commit_ms, with_ms=True), "quiet"),

@@ -75,7 +75,7 @@ def verify(
     if as_json:
         print_json(_facts(report, shown, open_ends))
         return Exit.OK
-    out.say(f"this bundle holds: {report.job.kind} {short(report.job.job)}, {_outcome(report)}")
+    out.say(f"this bundle holds: {report.key.kind} {short(report.key.name)}{_outcome(report)}")
     for title, sentences in (("shown", shown), ("not shown", open_ends)):
         out.say("")
         out.say(title)
@@ -95,15 +95,17 @@ def _compared(report: Report, directory: Path) -> str:
 
 
 def _facts(report: Report, shown: list[str], open_ends: list[str]) -> dict[str, object]:
+    completion = report.completion
     return {
         "ok": True,
         "mesh": report.mesh,
         "owner": report.owner,
         "coordinator": report.coordinator,
-        "kind": report.job.kind,
-        "job": report.job.job,
-        "outcome": report.job.outcome,
-        "worker": report.completion.author if report.completion is not None else None,
+        "family": report.key.family,
+        "kind": report.key.kind,
+        "job": report.key.name,
+        "outcome": report.job.outcome if report.is_job else "",
+        "worker": completion.author if completion is not None else None,
         "seal": {"upto": report.seal.upto, "root": report.seal.root},
         "shown": shown,
         "not_shown": open_ends,
@@ -111,7 +113,9 @@ def _facts(report: Report, shown: list[str], open_ends: list[str]) -> dict[str, 
 
 
 def _outcome(report: Report) -> str:
-    return report.job.outcome or report.job.state.value
+    if not report.is_job:
+        return f", of {report.key.family}"
+    return f", {report.job.outcome or report.job.state.value}"
 
 
 def proved(report: Report, *, is_owner_given: bool) -> list[str]:
@@ -121,6 +125,7 @@ def proved(report: Report, *, is_owner_given: bool) -> list[str]:
         if is_owner_given
         else "which you did not name: that it is the right one is an assumption (--owner DID)"
     )
+    about = "the job until its end" if report.is_job else "it until then"
     sentences = [
         f"the mesh {report.name!r} ({report.mesh}) was founded by {report.owner}, {trust}",
         f"{counted(report.records, 'record')}, each with its place, its time and its verdict, are"
@@ -128,11 +133,13 @@ def proved(report: Report, *, is_owner_given: bool) -> list[str]:
         f"the seal is signed by {report.coordinator}, the coordinator by what the owner says in"
         " this bundle",
         "every signature holds, and judging the records again gives exactly the sealed verdicts;"
-        " of what happened to the job until its end nothing was left out",
+        f" of what happened to {about} nothing was left out",
     ]
+    if not report.is_job:
+        return [*sentences, *(f"record {line.seq}: {line.words}" for line in report.story())]
     completion = report.completion
     if completion is None:
-        sentences.append(f"the job ended as {_outcome(report)}; no run of it was completed")
+        sentences.append(f"the job ended as {report.job.outcome}; no run of it was completed")
     else:
         body = completion.body
         what = ", ".join(f"{output.name} ({output.hash})" for output in body.outputs)
@@ -173,12 +180,22 @@ def not_proved(report: Report) -> list[str]:
     sentences = [
         "whether the owner's key was replaced, or another coordinator named, in records that this"
         f" bundle leaves out or that came after record {report.seal.upto:,}",
+    ]
+    if not report.is_job:
+        sentences.append("what was written about it later")
+    else:
+        sentences += _not_proved_of_a_job(report)
+    if report.control.rules.authority == "open":
+        sentences.append("that anybody was entitled to anything: the mesh is open to all")
+    return sentences
+
+
+def _not_proved_of_a_job(report: Report) -> list[str]:
+    sentences = [
         "repeated calls, and what was written about the job after its end: neither changes it",
     ]
     if report.completion is not None:
         sentences.append("that the worker's machine told the truth about what it ran")
     if report.completion is None or report.completion.body.proof is None:
         sentences.append("a proof of execution: there is none")
-    if report.control.rules.authority == "open":
-        sentences.append("that anybody was entitled to anything: the mesh is open to all")
     return sentences

@@ -82,6 +82,7 @@ def event_object(event: Event) -> dict[str, object]:
         "seq": event.seq,
         "at_ms": event.at_ms,
         "op": event.op,
+        "family": event.family,
         "kind": event.kind,
         "job": event.job,
         "author": event.author,

@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from antiphon.core.branches import LaneKey
 from antiphon.core.families.jobs.ops import Class
 from antiphon.core.family import Lane
 
@@ -158,3 +159,8 @@ class JobLane(Lane, frozen=True, gc=False):
 
 
 EMPTY: Final = JobLane()
+
+
+def job_key(kind: str, job: str) -> LaneKey:
+    """Which lane is a job's."""
+    return LaneKey("jobs", kind, job)

@@ -101,7 +101,7 @@ def step(job: Job | None, op: Op, at: At) -> Job | Reason:
 
 def unfinished(job: Job) -> str:
     """A bundle is about a job that has ended."""
-    return "" if job.is_terminal else "the job had not ended where this bundle ends"
+    return "" if job.is_terminal else "the job has not ended"
 
 
 # --- the cells ----------------------------------------------------------------------------------

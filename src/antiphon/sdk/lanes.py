@@ -1,0 +1,44 @@
+"""Whatever the log is about, of any family: found by name, and told in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from antiphon.core.branches import LaneKey
+from antiphon.core.story import Line, tell
+
+if TYPE_CHECKING:
+    from antiphon.sdk.mesh import Mesh
+
+
+class LaneStory(Struct, frozen=True, kw_only=True):
+    """One thing as the log has it now, and everything that was said about it."""
+
+    key: LaneKey
+    facts: dict[str, Any]
+    """What a replica keeps of its state; empty where it never began."""
+    story: list[Line]
+
+
+async def find_lanes(mesh: Mesh, prefix: str) -> list[LaneKey]:
+    """What there is whose name begins like this, jobs among it."""
+    async with mesh.replica() as replica:
+        return [key for key, lane in replica.find_lanes(prefix) if lane.state is not None]
+
+
+async def story_of(mesh: Mesh, key: LaneKey) -> LaneStory:
+    """Read a lane and tell it."""
+    peer = mesh.peer
+    view = await peer.read(key)
+    control = await peer.sync_control()
+    family, state = peer.protocol.family(key.family), view.lane.state
+    if state is not None:
+        state = family.standing(control, state, peer.confirmed + 1)
+    facts = {column.name: column.value(state) for column in family.columns if state is not None}
+    story = tell((judged.entry, judged.verdict) for judged in view.history)
+    return LaneStory(key=key, facts=facts, story=story)
+
+
+__all__ = ["LaneKey", "LaneStory", "Line", "find_lanes", "story_of"]

@@ -1,0 +1,127 @@
+"""Steps 3 to 5 of the recipe, on both engines: read, replicated, watched and proved."""
+
+import asyncio
+
+import pytest
+
+from antiphon.core.branches import LaneKey
+from antiphon.core.reasons import Reason
+from antiphon.errors import Rejected
+from antiphon.runtime.node import FullNode
+from antiphon.runtime.peer import Peer
+from antiphon.runtime.replica import Replica
+from antiphon.runtime.writer import BEHIND, Intent, Policy, write_one
+from antiphon.sdk import bundles
+from antiphon.sdk.bundles import open_bundle
+from antiphon.sdk.watching import watching
+from chaos.tamper_scene import Readable
+from tests.families.polls import WITH_POLLS
+from tests.families.polls.ops import CloseBody, OpenBody, PollClose, PollOpen, PollVote, VoteBody
+from tests.families.polls.state import PollLane
+from tests.runtime.meshes import a_mesh, call, eventually, on_both_engines
+
+KIND, NAME = "team.lunch", "pizza"
+KEY = LaneKey("polls", KIND, NAME)
+
+
+async def opened(peer: Peer, name: str = NAME) -> tuple[int, str]:
+    """A poll; how a vote names the record that opened it."""
+    body = OpenBody(kind=KIND, poll=name, question="Pizza?")
+    written = await write_one(peer, Intent(PollOpen, body, PollLane()))
+    return written.seq, written.view.history[0].entry.op_id
+
+
+async def voted(peer: Peer, dep, *, choice: bool = True) -> Reason:
+    lane = (await peer.read(KEY)).lane
+    body = VoteBody(kind=KIND, poll=NAME, choice=choice)
+    policy = Policy(again=BEHIND.again, insists=False)
+    return (await write_one(peer, Intent(PollVote, body, lane, deps=(dep,)), policy)).verdict
+
+
+async def closed(peer: Peer) -> None:
+    lane = (await peer.read(KEY)).lane
+    await write_one(peer, Intent(PollClose, CloseBody(kind=KIND, poll=NAME), lane), BEHIND)
+
+
+async def a_whole_poll(peers: list[Peer]) -> None:
+    dep = await opened(peers[0])
+    assert await voted(peers[1], dep) is Reason.OK
+    assert await voted(peers[1], dep) is Reason.ALREADY
+    assert await voted(peers[2], dep, choice=False) is Reason.OK
+    await closed(peers[0])
+    assert await voted(peers[0], dep) is Reason.FINISHED
+
+
+@on_both_engines
+async def test_full_and_light_readers_come_to_the_same(engine):
+    async with a_mesh(engine, protocol=WITH_POLLS) as mesh:
+        peers = [(await mesh.station()).peer for _ in range(4)]
+        node = await mesh.node(caretaking=False)
+        await a_whole_poll(peers[:3])
+        light = await peers[3].read(KEY)
+        await node.reached(max(light.lane.tails))
+        assert node.replica.lane(KEY) == light.lane
+        assert light.lane.state.ayes == 1
+        stored = {one.record.seq: one.verdict for one in node.replica.lane_records(KEY)}
+        assert {one.entry.seq: one.verdict for one in light.history} == stored
+
+
+async def test_a_replica_keeps_its_columns_across_a_restart(tmp_path):
+    path = tmp_path / "replica.db"
+    async with a_mesh("memory", protocol=WITH_POLLS) as mesh:
+        peers = [(await mesh.station()).peer for _ in range(3)]
+        replica = Replica(path, mesh=mesh.mesh, protocol=WITH_POLLS)
+        node = FullNode(peers[0], replica)
+        following = asyncio.create_task(node.run())
+        await call(peers[0], 1)
+        await a_whole_poll(peers)
+        await node.reached((await peers[0].log.last()).seq)
+        following.cancel()
+        row = "select state, ayes, name from lanes_polls where ayes is not null"
+        assert replica._db.execute(row).fetchall() == [("closed", 1, NAME)]
+        assert replica.counts() == {"pending": 1}, "jobs are counted apart"
+        before = replica.lane(KEY)
+        replica.close()
+        again = Replica(path, mesh=mesh.mesh, protocol=WITH_POLLS)
+        assert again.lane(KEY) == before
+        assert [key for key, _ in again.find_lanes("piz")] == [KEY]
+        again.close()
+
+
+@on_both_engines
+async def test_who_watches_is_told_in_the_familys_own_words(engine):
+    async with a_mesh(engine, protocol=WITH_POLLS) as mesh:
+        peers = [(await mesh.station()).peer for _ in range(3)]
+        watcher = (await mesh.station()).peer
+        events = []
+        async with watching(watcher) as batches:
+            await a_whole_poll(peers)
+            while len(events) < 6:
+                events += await anext(batches)
+        assert [event.verdict.value for event in events] == [
+            "ok", "ok", "already", "ok", "ok", "finished",
+        ]  # fmt: skip
+        assert {(event.family, event.kind, event.job) for event in events} == {tuple(KEY)}
+        assert events[0].words.endswith("asked 'Pizza?'")
+        assert "rejected: the job has ended (finished)" in events[5].words
+
+
+@on_both_engines
+async def test_it_is_carried_and_verified_in_a_bundle(engine):
+    async with a_mesh(engine, protocol=WITH_POLLS) as mesh:
+        peers = [(await mesh.station()).peer for _ in range(3)]
+        node = await mesh.node(station=await mesh.station(mesh.owner), bar_s=0.2)
+        await call(peers[0], 1)
+        await a_whole_poll(peers)
+        newest = max((await peers[0].read(KEY)).lane.tails)
+        await eventually(lambda: node.seals.upto >= newest)
+        data = await bundles.export_lane(Readable(node), KEY, wait_s=10)
+        report = open_bundle(data, owner=mesh.owner.did, protocol=WITH_POLLS)
+        assert (report.key, report.is_job, report.state.ayes) == (KEY, False, 1)
+        assert [line.op for line in report.story()][:2] == ["poll.open", "poll.vote"]
+        with pytest.raises(Rejected, match="no such things"):
+            open_bundle(data, owner=mesh.owner.did)
+        bent = data.replace(b'"verdict":"already"', b'"verdict":"ok"', 1)
+        assert bent != data
+        with pytest.raises(Rejected, match="is not what was sealed"):
+            open_bundle(bent, owner=mesh.owner.did, protocol=WITH_POLLS)
