@@ -222,7 +222,7 @@ def taken_ids(reader: Reader) -> Iterator[bytes]:
 FLOODS: Final[dict[str, Flood]] = {
     "pages": _asking("get", {"seq": 1, "batch": 4096}),
     "stated pages": _asking(
-        "get", {"seq": 1, "batch": 64, "reads": [f"a{n}.b.c.d.e.f.g.>" for n in range(512)]}
+        "get", {"seq": 1, "batch": 64, "reads": [f"job.a{n}.b.c.d.e.f.g.*.>" for n in range(512)]}
     ),
     "filters": _asking("get", {"multi_last": [f"x{n}.>" for n in range(512)]}),
     "single reads": _asking("leader", {"seq": 1, "next_by_subj": "x.>"}, {"seq": 1}, b"{", b""),

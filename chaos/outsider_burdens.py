@@ -188,9 +188,9 @@ async def _blob_by_a_second_key(scene: Scene) -> Held:
 
 
 async def _say_that_it_may(scene: Scene) -> Held:
-    """A reader says which kinds it takes for all: more than its own are not shown for that."""
+    """A reader says what it takes for all: more than its own is not shown for that."""
     where = f"apg.{scene.mesh}.{scene.line.user}.get"
-    for reads in ([">"], ["render.>", "secret.>"], ["build.image"]):
+    for reads in ([">"], ["job.render.*.>", "job.secret.*.>"], ["job.build.image.*"]):
         question = json.dumps({"seq": 1, "batch": 100, "reads": reads}).encode()
         answers = await scene.line.ask(where, question)
         status = (answers[0].headers or {}).get("Status") if answers else None

@@ -24,7 +24,7 @@ from antiphon.core.scope import Scope
 from antiphon.core.ucan import Delegation, Payload
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
 NANOSECONDS_PER_MS = 1_000_000
@@ -122,9 +122,9 @@ class OpLog(Protocol):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The kinds whose lanes it shows, as filters (`core.scope`); `>` alone: every record.
+        """What it shows, as subject filters relative to the mesh; `>` alone: every record.
 
-        Another login of this connection may show other kinds.
+        Another login of this connection may show something else.
         """
 
     async def append(
@@ -152,7 +152,7 @@ class OpLog(Protocol):
         """
 
     def read_lane(self, filters: Sequence[str], *, after: int = 0) -> AsyncIterator[list[Record]]:
-        """Every record above `after` on the given subjects (`*` allowed), oldest first.
+        """Every record above `after` on the given subjects, oldest first.
 
         The records as they stood at one moment, in pages of a bounded weight, none of them
         empty: a lane may be as long as somebody hostile made it. `Unavailable` where a copy of
@@ -355,8 +355,8 @@ class Wall(Protocol):
     async def expel(self, users: Iterable[str], now_s: int) -> None:
         """End every login that these users were given so far, and their connections with them."""
 
-    async def make_queues(self, kind: str) -> tuple[str, ...]:
-        """Make sure that a kind's queues are there; their names."""
+    async def make_queues(self, queues: Mapping[str, str]) -> None:
+        """Make sure that these queues are there: by name, the one subject filter of each."""
 
 
 class WallClock(Protocol):

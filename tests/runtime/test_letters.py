@@ -5,12 +5,15 @@ from contextlib import asynccontextmanager
 import pytest
 
 from antiphon.core import codec, signing, subjects
+from antiphon.core.branches import LaneKey
 from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
 from antiphon.core.families.jobs.ops import ClaimBody, JobClaim
 from antiphon.core.families.mesh.ops import EvidenceBody, MeshEvidence
 from antiphon.core.grants import open_token, token_of
 from antiphon.core.ids import message_id
+from antiphon.core.protocol import PROTOCOL
 from antiphon.core.rules import Rules
+from antiphon.core.scope import NOTHING, Scope
 from antiphon.core.terms import Terms, payloads
 from antiphon.errors import LostRace, Rejected
 from antiphon.runtime import letters
@@ -18,6 +21,9 @@ from antiphon.runtime.keys import SeedKeyring
 from antiphon.runtime.letters import Letters
 from antiphon.runtime.members import Member, MemberBook
 from antiphon.runtime.writer import Intent, write_one
+from tests.families.polls import POLLS, WITH_POLLS
+from tests.families.polls.ops import CloseBody, OpenBody, PollClose, PollOpen
+from tests.families.polls.state import PollLane
 from tests.runtime.meshes import a_mesh
 
 CLOSED = Rules(max_drift_ms=100)
@@ -32,7 +38,8 @@ class Desk:
         members = MemberBook(tmp_path)
         for n in "12":
             members.keep(Member(node=f"n{n}", user=f"U{n}", door=f"D{n}", alias="", joined_s=0))
-        self.letters = Letters(gate.peer, members)
+        self.scopes = {}
+        self.letters = Letters(gate.peer, members, lambda user: self.scopes.get(user, NOTHING))
 
     async def grant(self, giver, to: str) -> str:
         """A delegation on the log; its id."""
@@ -60,8 +67,9 @@ class Desk:
 
 
 @asynccontextmanager
-async def a_desk(tmp_path):
+async def a_desk(tmp_path, protocol=PROTOCOL):
     async with a_mesh("memory", CLOSED) as mesh:
+        mesh.protocol = protocol
         yield Desk(mesh, tmp_path, await mesh.station(), await mesh.station(mesh.owner))
 
 
@@ -213,3 +221,68 @@ def resigned(key: SeedKeyring, op, **changes) -> bytes:
     fields = {name: getattr(op, name) for name in op.__struct_fields__}
     text = codec.encode(type(op)(**{**fields, **changes}))
     return signing.frame(text, signing.Block(sig=key.sign(signing.OP_TYPE, text).hex()))
+
+
+# --- a family that the gate does not know by name ---------------------------------------------
+
+
+def closing(by, kind: str = "a.b", **how):
+    body = CloseBody(kind=kind, poll="p")
+    return by.peer.draft(PollClose, body, **{"prev": 0, **how})
+
+
+@asynccontextmanager
+async def a_desk_for_polls(tmp_path):
+    """With a poll of the owner's, and Alice, who may do everything and comes as U1."""
+    async with a_desk(tmp_path, WITH_POLLS) as at:
+        alice = await at.mesh.station()
+        await at.grant(at.owner, alice.keyring.did)
+        at.scopes["U1"] = Scope(by_command={"/poll/vote": ("a.>", "c")})
+        body = OpenBody(kind="a.b", poll="p", question="?")
+        await write_one(at.owner.peer, Intent(PollOpen, body, PollLane()))
+        await alice.peer.sync_control()
+        await alice.peer.read(LaneKey(POLLS.name, "a.b", "p"))
+        yield at, alice
+
+
+async def test_what_a_branch_sends_through_the_gate_is_judged_on_its_lane(tmp_path):
+    async with a_desk_for_polls(tmp_path) as (at, alice):
+        draft, stranger = closing(alice), await at.mesh.station()
+        for _ in range(2):  # nothing is remembered of what was only shown
+            accepted = await at.letters.accept("U1", draft.payload)
+            assert accepted == (f"ap.{at.mesh.mesh}.close.a.b.p", message_id(draft.payload), 0)
+        await stranger.peer.read(LaneKey(POLLS.name, "a.b", "p"))
+        for payload, reason in (
+            (closing(alice, kind="c").payload, "no_job"),
+            (closing(stranger).payload, "no_chain"),
+            (closing(alice, deps=((1, "blake3:" + "0" * 64),)).payload, "missing_dep"),
+        ):
+            assert await at.refusal(payload) == reason
+        seq = await alice.peer.commit(draft)
+        with pytest.raises(LostRace):
+            await at.letters.accept("U1", closing(alice).payload)
+        assert await at.refusal(closing(alice, prev=seq).payload) == "finished"
+
+
+async def test_the_gate_reads_no_lane_for_whoever_has_nothing_to_do_with_it(tmp_path, monkeypatch):
+    async with a_desk_for_polls(tmp_path) as (at, alice):
+        monkeypatch.setattr(at.gate.peer, "read", None)
+        assert await at.refusal(closing(alice, kind="b").payload) == "policy"
+        assert await at.refusal(closing(alice).payload, user="U2") == "policy"
+
+
+async def test_the_gate_says_what_it_takes_by_the_protocol(tmp_path):
+    async with a_desk_for_polls(tmp_path) as (at, alice):
+        body = OpenBody(kind="a.c", poll="p", question="?")
+        direct = alice.peer.draft(PollOpen, body, prev=0)
+        taken = "takes mesh.evidence, poll.close, ucan.delegate, ucan.revoke, and nothing else"
+        with pytest.raises(Rejected, match=taken):
+            await at.letters.accept("U1", direct.payload)
+
+
+async def test_what_the_gate_relays_of_any_family_is_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(letters, "RECORDS_AN_HOUR", 2)
+    async with a_desk_for_polls(tmp_path) as (at, alice):
+        for _ in range(2):
+            await at.letters.accept("U1", closing(alice).payload)
+        assert await at.refusal(closing(alice).payload) == "quota"

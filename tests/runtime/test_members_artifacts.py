@@ -163,7 +163,8 @@ async def test_only_accepted_records_name_a_blob(tmp_path):
     async with a_mesh("memory") as mesh:
         one, two, keeper = [(await mesh.station()).peer for _ in range(3)]
         nodes = {"U1": one.author.did, "U2": two.author.did}
-        rights = BlobRights(keeper, nodes.get, lambda who: [u for u in nodes if nodes[u] in who])
+        scopes, users = {}, lambda who: [u for u in nodes if nodes[u] in who]
+        rights = BlobRights(keeper, scopes.get, nodes.get, users)
         made = await Artifacts(one.engine.blobs).keep(output_file(tmp_path, BIG), "x")
         read = await called(one, KIND, inputs=(made,))
         wrote = await completed(one, two, KIND, made)

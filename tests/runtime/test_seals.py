@@ -282,7 +282,7 @@ async def test_a_member_that_sees_some_kinds_only_judges_all_but_the_root():
     async with a_mesh("memory") as mesh:
         liar = await mesh.node(caretaking=False, station=await mesh.station(mesh.owner))
         station = await mesh.station()
-        station.peer.log.reads = ("test.>",)
+        station.peer.log.reads = ("ctl.>", "job.test.*.>", "seal")
         member = await mesh.node(caretaking=False, station=station)
         assert await verdict_of(member, await write_seal(liar, root=WRONG)) is Reason.UNSEEN
         draft = member.peer.draft(

@@ -196,7 +196,7 @@ async def gatekeeping(home: Home, peer: Peer) -> AsyncIterator[Gate]:
     )
     from antiphon.runtime.services import beside
 
-    described, engine = home.mesh(), peer.engine
+    described, engine, branches = home.mesh(), peer.engine, peer.protocol.branches
     if not isinstance(engine, NatsEngine):
         raise Misconfigured("a gate needs a NATS server behind it")
     accounts = Accounts.open(home.server, described.name)
@@ -208,16 +208,16 @@ async def gatekeeping(home: Home, peer: Peer) -> AsyncIterator[Gate]:
     hearing = Hearing(ear, described.mesh, users)
     gate = Gate(
         peer,
-        NatsWall(accounts, engine.log, connect_system=system, admitted=hearing.admit),
+        NatsWall(accounts, engine.log, branches, connect_system=system, admitted=hearing.admit),
         TicketBook(home.gate / "tickets"),
         members,
         lambda: owner_of(home, peer),
         NatsBus(ear, described.mesh),
     )
-    house = Gatehouse(engine, gate.scope_of, hearing=hearing)
-    rights = BlobRights(peer, lambda user: _node_of(members, user), members.users_of)
-    storeroom = BlobGate(engine, gate.scope_of, rights.vouches, hearing=hearing)
-    box = Letterbox(engine, Letters(peer, members).accept, hearing=hearing)
+    house = Gatehouse(engine, gate.scope_of, branches, hearing=hearing)
+    rights = BlobRights(peer, gate.scope_of, lambda user: _node_of(members, user), members.users_of)
+    storeroom = BlobGate(engine, rights, hearing=hearing)
+    box = Letterbox(engine, Letters(peer, members, gate.scope_of).accept, hearing=hearing)
     roll = RollGate(engine.log.connection, described.mesh, hearing)
     services = (gate.run(), house.run(), storeroom.run(), box.run(), roll.run())
     try:

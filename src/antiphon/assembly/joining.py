@@ -9,7 +9,9 @@ from antiphon.assembly.stations import MACHINE, OWNER
 from antiphon.core import terms
 from antiphon.core.bus_subjects import JOIN
 from antiphon.core.ids import digest
+from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.scope import Scope, filter_of
+from antiphon.core.ucan import TOP
 from antiphon.errors import AntiphonError, EngineDenied, Held, Misconfigured, Rejected
 from antiphon.runtime import knocking
 from antiphon.runtime.home import Access, Home, MeshFile
@@ -31,7 +33,9 @@ TICKET_S: Final = 15 * 60
 """How long a ticket waits to be used."""
 
 
-def invite(home: Home, granted: Terms, *, within_s: int = TICKET_S) -> Ticket:
+def invite(
+    home: Home, granted: Terms, *, within_s: int = TICKET_S, protocol: Protocol = PROTOCOL
+) -> Ticket:
     """A ticket for one machine, which the gate of this directory will honour."""
     from antiphon.engines.nats import Accounts, UserKey, permissions
     from antiphon.engines.nats.wall import check_size
@@ -51,7 +55,8 @@ def invite(home: Home, granted: Terms, *, within_s: int = TICKET_S) -> Ticket:
     secret = entropy.token(SECRET_BYTES).hex()
     identifier = entropy.token(ID_BYTES).hex()
     accounts = Accounts.open(home.server, described.name)
-    widest = permissions.of_member(described.mesh, user.public, _scope_of(granted), ())
+    scope, branches = _widest(granted), protocol.branches
+    widest = permissions.of_member(described.mesh, user.public, scope, (), branches)
     # Better now than when the ticket is spent.
     check_size(
         accounts.user_jwt(user.public, widest, expires_s=None, name="", issued_s=now_s),
@@ -87,9 +92,9 @@ def invite(home: Home, granted: Terms, *, within_s: int = TICKET_S) -> Ticket:
     return ticket
 
 
-def _scope_of(granted: Terms) -> Scope:
+def _widest(granted: Terms) -> Scope:
     kinds = tuple(one for glob in granted.kinds if (one := filter_of(glob)) is not None)
-    return Scope(reads=kinds, works=kinds, calls=kinds)
+    return Scope(by_command={TOP: kinds})
 
 
 async def redeem(home: Home, ticket: Ticket, *, alias: str) -> Access:

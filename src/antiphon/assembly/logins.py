@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from antiphon.core.bus_subjects import LOGIN
+from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.scope import NOTHING, Scope
 from antiphon.core.subjects import is_kind
 from antiphon.errors import AntiphonError, EngineDenied, Rejected, Unavailable
@@ -38,14 +39,22 @@ async def connect(
     create: bool = False,
     inspect: bool = False,
     token: str | None = None,
+    protocol: Protocol = PROTOCOL,
 ) -> Engine:
     """A connection with this machine's login; `home` lets it pick up a renewed one later.
 
-    A `token` takes the login's place; it comes from the environment and is kept nowhere.
+    What the login shows is what its scope admits on the protocol's branches. A `token` takes the
+    login's place; it comes from the environment and is kept nowhere.
     """
     if access.jwt and token is None:
         return await _connect_by_login(
-            described, access, name=name, home=home, create=create, inspect=inspect
+            described,
+            access,
+            protocol,
+            name=name,
+            home=home,
+            create=create,
+            inspect=inspect,
         )
     from antiphon.engines.nats import Credentials, NatsEngine
 
@@ -70,6 +79,7 @@ async def connect(
 async def _connect_by_login(
     described: MeshFile,
     access: Access,
+    protocol: Protocol,
     *,
     name: str,
     home: Home | None,
@@ -82,6 +92,7 @@ async def _connect_by_login(
     if inspect and home is not None and (home.server / "accounts.json").is_file():
         system = system_login(Accounts.open(home.server, described.name))
     kept = _KeptLogin(home, access)
+    reader = Reader(access.user, kept.scope, protocol.branches)
 
     async def enter() -> Engine:
         return await NatsEngine.connect(
@@ -95,7 +106,7 @@ async def _connect_by_login(
             system=system,
             name=name,
             tls=client_context(described.ca) if described.ca else None,
-            reader=None if access.scope is None else Reader(access.user, kept.scope),
+            reader=None if access.scope is None else reader,
         )
 
     try:

@@ -7,7 +7,7 @@ import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Literal
 
-from antiphon.core.scope import beyond
+from antiphon.core.subject_rights import exceeds
 from antiphon.errors import Held, Misconfigured, Unavailable
 from antiphon.runtime.host import installed_version
 from antiphon.runtime.node import FullNode
@@ -111,11 +111,11 @@ async def replicating(
 @asynccontextmanager
 async def local_replica(home: Home, station: Station) -> AsyncIterator[Replica]:
     """The machine's replica, up to date: kept by whoever keeps it, or caught up right here."""
-    mesh = station.peer.mesh
+    mesh, protocol = station.peer.mesh, station.peer.protocol
     try:
         lock = home.lock_replica()
     except Held:
-        replica = Replica(home.replica, mesh=mesh, read_only=True)
+        replica = Replica(home.replica, mesh=mesh, protocol=protocol, read_only=True)
         try:
             await _wait_for_writer(station, replica)
             yield replica
@@ -123,7 +123,7 @@ async def local_replica(home: Home, station: Station) -> AsyncIterator[Replica]:
             replica.close()
         return
     try:
-        replica = Replica(home.replica, mesh=mesh)
+        replica = Replica(home.replica, mesh=mesh, protocol=protocol)
         try:
             async with replicating(station, replica, caretaking=False):
                 pass
@@ -136,10 +136,10 @@ async def local_replica(home: Home, station: Station) -> AsyncIterator[Replica]:
 
 async def _wait_for_writer(station: Station, replica: Replica, *, within_s: float = 5.0) -> None:
     reads = station.peer.log.reads
-    if beyond(reads, replica.reads or ()):
+    if exceeds(reads, replica.reads or ()):
         raise Unavailable(
-            "another antiphon process keeps the replica, and keeps fewer kinds than this machine"
-            " may read by now",
+            "another antiphon process keeps the replica, and keeps less than this machine may"
+            " read by now",
             hint="restart it: it goes on with the newest login",
         )
     newest = await station.peer.log.last()

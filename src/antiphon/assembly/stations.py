@@ -11,6 +11,7 @@ from antiphon.assembly.logins import connect, fresh_access, keep_fresh
 from antiphon.core import terms
 from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
 from antiphon.core.grants import token_of
+from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.rules import Rules
 from antiphon.core.wallet import chains_to
 from antiphon.errors import Misconfigured
@@ -44,10 +45,17 @@ class Station(Struct, frozen=True):
         return self.peer.engine
 
 
-def place(engine: Engine, mesh: str, keyring: Keyring, alias: str, mark: Mark) -> Station:
+def place(
+    engine: Engine,
+    mesh: str,
+    keyring: Keyring,
+    alias: str,
+    mark: Mark,
+    protocol: Protocol = PROTOCOL,
+) -> Station:
     """Put a station together."""
-    wall = SystemClock()
-    author = Author(mesh, keyring, wall, max_drift_ms=Rules().max_drift_ms, mark=mark)
+    wall, drift_ms = SystemClock(), Rules().max_drift_ms
+    author = Author(mesh, keyring, wall, max_drift_ms=drift_ms, mark=mark, protocol=protocol)
     return Station(Peer(engine, author, wall, SystemEntropy()), keyring, alias)
 
 
@@ -59,6 +67,7 @@ async def join(
     key: str | None = None,
     kinds: Sequence[str] = (),
     token: str | None = None,
+    protocol: Protocol = PROTOCOL,
 ) -> AsyncIterator[Station]:
     """A place on the mesh that a state directory describes.
 
@@ -70,9 +79,11 @@ async def join(
     held = home.key(key, entropy) if key else home.free_key(role, entropy)
     try:
         access = await fresh_access(home, kinds)
-        engine = await connect(described, access, name=held.name, home=home, token=token)
+        engine = await connect(
+            described, access, name=held.name, home=home, token=token, protocol=protocol
+        )
         alias = f"{access.alias}/{held.name}" if access.alias else held.name
-        station = place(engine, described.mesh, held.keyring, alias, held.mark)
+        station = place(engine, described.mesh, held.keyring, alias, held.mark, protocol)
         try:
             async with keep_fresh(home, access, kinds):
                 await _pass_on(home, station)

@@ -7,10 +7,14 @@ rights in the engine says and hears everything.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum, auto
+from types import MappingProxyType
 from typing import Final
 
 from msgspec import Struct
+
+from antiphon.core import job_rights
 
 ROOT: Final = "apb"
 
@@ -30,6 +34,12 @@ class Party(Enum):
     DOOR = auto()
     """That user, where it is a member's key for asking for logins."""
     GATE = auto()
+
+
+HELD_FOR: Final[Mapping[Party, tuple[str, ...]]] = MappingProxyType(
+    {Party.READERS: job_rights.READ_BY, Party.WORKERS: job_rights.WORKED_BY}
+)
+"""The commands of which one makes a member such a party, for the kinds that it holds it for."""
 
 
 class BusSubject(Struct, frozen=True):

@@ -1,8 +1,10 @@
-"""What a node may read and write, in whole kinds: what an engine can hold of its authority.
+"""Which commands a node holds for which kinds: what an engine can hold of its authority.
 
 An engine's permissions know subjects, and a kind is the part of a subject that a delegation speaks
 about. So of every policy only what it says of `.kind` counts here. Whatever else a policy asks is
 the log's to judge; what it says of `.kind` in a way that subjects cannot express admits nothing.
+Of commands only those count that let somebody read or write on a branch of the log; what that
+comes to in subjects is in `subject_rights`.
 
 A *kind filter* is `>` (every kind), `render.>` (every kind below `render`) or a kind itself.
 
@@ -19,22 +21,18 @@ from msgspec import Struct
 
 from antiphon.core import subjects
 from antiphon.core.bounded_cache import BoundedCache
-from antiphon.core.ucan import Chain, Selector, covers
+from antiphon.core.ucan import TOP, Chain, Selector, covers
 from antiphon.core.wallet import chains_to
 from antiphon.errors import Malformed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from antiphon.core.branches import Branch
     from antiphon.core.control import Control
     from antiphon.core.ucan import Delegation
 
 EVERY_KIND: Final = ">"
-READING: Final = ("/job/read", "/job/claim")
-"""The right to claim a kind includes the right to read it."""
-WORKING: Final = ("/job/claim", "/job/complete", "/job/cancel", "/job/schedule", "/artifact/write")
-"""Whoever may call may write on its jobs' lanes, or it could not take a call back."""
-CALLING: Final = ("/job/schedule", "/job/complete")
 MAX_FILTERS: Final = 64
 """A delegation that says its kinds in more filters admits none here: a login could not name them.
 And no more are taken from others than the owner."""
@@ -45,24 +43,29 @@ _NO_END: Final = 2**63
 
 
 class Scope(Struct, frozen=True, kw_only=True):
-    """Kind filters for reading, for writing on lanes, and for announcing."""
+    """Kind filters by the command that was delegated for them."""
 
-    reads: tuple[str, ...] = ()
-    works: tuple[str, ...] = ()
-    calls: tuple[str, ...] = ()
+    by_command: dict[str, tuple[str, ...]] = {}
+    """None of them empty."""
     until_s: int | None = None
     """When the first of the grants behind it ends, and it must be asked for again."""
 
-    def may_read(self, kind: str) -> bool:
-        """Whether jobs of this kind may be read."""
-        return any(admits(one, kind) for one in self.reads)
+    def __hash__(self) -> int:
+        return hash((frozenset(self.by_command.items()), self.until_s))
 
-    def may_work(self, kind: str) -> bool:
-        """Whether the lanes of this kind may be written on."""
-        return any(admits(one, kind) for one in self.works)
+    def of(self, *commands: str) -> tuple[str, ...]:
+        """The kinds for which it holds one of these commands at least."""
+        held = self.by_command.items()
+        return fewest(
+            kind for command, kinds in held if _serves(command, commands) for kind in kinds
+        )
+
+    def admits(self, kind: str, *commands: str) -> bool:
+        """Whether it holds one of these commands for a kind."""
+        return any(admits(one, kind) for one in self.of(*commands))
 
 
-EVERYTHING: Final = Scope(reads=(EVERY_KIND,), works=(EVERY_KIND,), calls=(EVERY_KIND,))
+EVERYTHING: Final = Scope(by_command={TOP: (EVERY_KIND,)})
 NOTHING: Final = Scope()
 
 
@@ -75,10 +78,9 @@ def admits(kind_filter: str, kind: str) -> bool:
     return kind == kind_filter
 
 
-def narrower(scope: Scope, than: Scope) -> bool:
-    """Whether `than` admits anything that `scope` does not."""
-    pairs = ((than.reads, scope.reads), (than.works, scope.works), (than.calls, scope.calls))
-    return any(beyond(before, now) for before, now in pairs)
+def narrower(scope: Scope, than: Scope, branches: Iterable[Branch]) -> bool:
+    """Whether `than` admits anything on these branches that `scope` does not."""
+    return any(beyond(than.of(*one), scope.of(*one)) for one in _uses(branches))
 
 
 def filter_of(glob: str) -> str | None:
@@ -90,13 +92,22 @@ def filter_of(glob: str) -> str | None:
     return glob if subjects.is_kind(glob) else None
 
 
-def scope_of(control: Control, did: str, now_s: int, asked: tuple[str, ...] = ()) -> Scope:
-    """What a node may read and write now; `asked` are the kinds that it asked to work on."""
+def scope_of(
+    control: Control,
+    branches: Iterable[Branch],
+    did: str,
+    now_s: int,
+    asked: tuple[str, ...] = (),
+) -> Scope:
+    """What a node holds now that counts on these branches.
+
+    `asked` are the kinds that it asked to work on.
+    """
     if control.is_quarantined(did):
         return NOTHING
     if control.rules.authority == "open" or did == control.owner:
         return EVERYTHING
-    gathered, lent = _Gathered(), list[Chain]()
+    gathered, lent = _Gathered(_uses(branches)), list[Chain]()
     for chain in chains_to(control.grants, control.owner, did, before=_NO_END):
         if _has_ended(control, chain, now_s):
             continue
@@ -119,29 +130,32 @@ def scope_of(control: Control, did: str, now_s: int, asked: tuple[str, ...] = ()
 class _Gathered:
     """A scope in the making."""
 
-    def __init__(self) -> None:
-        self._found: dict[tuple[str, ...], list[str]] = {READING: [], WORKING: [], CALLING: []}
+    def __init__(self, uses: Iterable[tuple[str, ...]]) -> None:
+        self._by_command: dict[str, list[str]] = {}
+        self._by_use: dict[tuple[str, ...], list[str]] = {use: [] for use in uses}
         self.changes: list[int] = []
 
     @property
     def is_empty(self) -> bool:
-        return not any(self._found.values())
+        return not any(self._by_use.values())
 
     def take(self, chain: Chain, kinds: tuple[str, ...]) -> None:
         """Add what a chain admits, until it ends."""
-        for commands, filters in self._found.items():
-            if any(covers(chain.command, one) for one in commands):
-                filters.extend(kinds)
+        served = [held for use, held in self._by_use.items() if _serves(chain.command, use)]
+        for held in served:
+            held.extend(kinds)
+        if served and kinds:
+            self._by_command.setdefault(chain.command, []).extend(kinds)
         if chain.expires is not None:
             self.changes.append(chain.expires)
 
     def take_lent(self, chain: Chain, kinds: tuple[str, ...]) -> None:
         """The same where it adds anything, and not too much."""
         adds = any(
-            any(covers(chain.command, one) for one in commands) and beyond(kinds, filters)
-            for commands, filters in self._found.items()
+            _serves(chain.command, use) and beyond(kinds, held)
+            for use, held in self._by_use.items()
         )
-        most = max(len(filters) for filters in self._found.values())
+        most = max(map(len, self._by_use.values()), default=0)
         if adds and most + len(kinds) <= MAX_FILTERS:
             self.take(chain, kinds)
 
@@ -155,11 +169,19 @@ class _Gathered:
     def scope(self) -> Scope:
         """What there is by now."""
         return Scope(
-            reads=fewest(self._found[READING]),
-            works=fewest(self._found[WORKING]),
-            calls=fewest(self._found[CALLING]),
+            by_command={one: fewest(kinds) for one, kinds in sorted(self._by_command.items())},
             until_s=min(self.changes, default=None),
         )
+
+
+def _uses(branches: Iterable[Branch]) -> tuple[tuple[str, ...], ...]:
+    """What commands are good for: lists of which any one lets somebody read or write somewhere."""
+    uses = (use for branch in branches for use in (branch.read_by, branch.written_by) if use)
+    return tuple(dict.fromkeys(uses))
+
+
+def _serves(command: str, use: Iterable[str]) -> bool:
+    return any(covers(command, one) for one in use)
 
 
 def _has_ended(control: Control, chain: Chain, now_s: int) -> bool:

@@ -16,11 +16,13 @@ from msgspec import UNSET
 from antiphon.core.authority import by_the_word_of
 from antiphon.core.families.jobs import JOBS
 from antiphon.core.families.jobs.ops import JobComplete, JobSchedule
+from antiphon.core.job_rights import CALLED_BY, READ_BY, WORKED_BY
 from antiphon.core.manifest import BlobInput
 from antiphon.core.op import Op
 from antiphon.core.reasons import Reason
 
 if TYPE_CHECKING:
+    from antiphon.core.scope import Scope
     from antiphon.runtime.peer import Peer
 
 Vouching = Literal["others"] | frozenset[str]
@@ -33,16 +35,28 @@ class BlobRights:
     def __init__(
         self,
         peer: Peer,
+        scope_of: Callable[[str], Scope],
         node_of: Callable[[str], str],
         users_of: Callable[[Iterable[str]], Iterable[str]],
     ) -> None:
-        """`node_of` gives the machine behind an engine user, empty if there is none.
+        """`scope_of` gives what an engine user holds now.
+
+        `node_of` gives the machine behind it, empty if there is none.
 
         `users_of` gives the engine users of those among some nodes that are machines.
         """
         self._peer = peer
+        self._scope_of = scope_of
         self._node_of = node_of
         self._users_of = users_of
+
+    def may_read(self, user: str, kind: str) -> bool:
+        """Whether it may read jobs of this kind."""
+        return self._scope_of(user).admits(kind, *READ_BY)
+
+    def may_store(self, user: str) -> bool:
+        """Whether it may call or work on anything."""
+        return bool(self._scope_of(user).of(*CALLED_BY, *WORKED_BY))
 
     async def vouches(self, user: str, kind: str, job: str, digest: str) -> Vouching:
         """Whose accepted records on a lane name the blob, as seen from this user."""

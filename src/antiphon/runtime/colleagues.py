@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from antiphon.core import selection
+from antiphon.core.job_rights import WORKED_BY
 from antiphon.core.scope import Scope, scope_of
 from antiphon.runtime.company import Company, Traits
 
@@ -38,8 +39,11 @@ class Colleagues(Company):
 
     def turn(self, kind: str, job: str, fence: str) -> int:
         """How many others should write before us what is due about a job."""
-        able = [other.did for other in self.others() if self._scope(other.did).may_work(kind)]
+        able = [other.did for other in self.others() if self._may_work(other.did, kind)]
         return min(selection.turn(job, fence, self.peer.author.did, able), MOST_TURNS)
+
+    def _may_work(self, did: str, kind: str) -> bool:
+        return self._scope(did).admits(kind, *WORKED_BY)
 
     def _scope(self, did: str) -> Scope:
         control, now_s = self.peer.control, self.peer.wall.boot_s()
@@ -49,6 +53,6 @@ class Colleagues(Company):
             return known[3]
         if len(self._scopes) >= _SCOPES_KEPT:
             self._scopes.clear()
-        scope = scope_of(control, did, self.peer.wall.now_ms() // 1000)
+        scope = scope_of(control, self.peer.protocol.branches, did, self.peer.wall.now_ms() // 1000)
         self._scopes[did] = (*key, now_s + _SCOPE_FOR_S, scope)
         return scope

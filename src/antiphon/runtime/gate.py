@@ -22,9 +22,11 @@ import structlog
 from antiphon.core import terms
 from antiphon.core.bus_subjects import JOIN, LOGIN
 from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
+from antiphon.core.families.jobs.subjects import CLASSES, calls_of, queue_name
 from antiphon.core.genealogy import bearers, is_reserved
 from antiphon.core.grants import token_of
 from antiphon.core.ids import short_node
+from antiphon.core.job_rights import READ_BY, WORKED_BY
 from antiphon.core.scope import NOTHING, Scope, narrower, scope_of
 from antiphon.core.subjects import is_kind
 from antiphon.errors import AntiphonError, Rejected, Unavailable
@@ -75,6 +77,7 @@ class Gate:
         """`bus` is where machines ask to be let in; None: that of the peer."""
         self._bus = bus or peer.engine.bus
         self._peer = peer
+        self._branches = peer.protocol.branches
         self._wall = wall
         self._tickets = tickets
         self._members = members
@@ -106,7 +109,7 @@ class Gate:
             until_s = known[2].until_s
             if until_s is None or now_s < until_s:
                 return known[2]
-        scope = scope_of(control, member.node, now_s, member.kinds)
+        scope = scope_of(control, self._branches, member.node, now_s, member.kinds)
         self._scopes[member.user] = (state, member.kinds, scope)
         return scope
 
@@ -220,7 +223,7 @@ class Gate:
         begun_s = self._peer.wall.boot_s()
         for member in self._members.everyone():
             scope = self._scope(member)
-            if not narrower(scope, member.scope):
+            if not narrower(scope, member.scope, self._branches):
                 continue
             expelled.append(member.user)
             if scope == NOTHING:
@@ -349,10 +352,15 @@ class Gate:
                 hint="ask the mesh's owner for a new ticket, then: antiphon join TICKET",
             )
         for kind in request.kinds:
-            if not (scope.may_work(kind) and scope.may_read(kind)):
+            if not _may_claim(scope, kind):
                 raise _may_not_claim(kind)
-        kinds = tuple(one for one in asking.kinds if scope.may_work(one) and scope.may_read(one))
-        queues = [name for kind in kinds for name in await self._wall.make_queues(kind)]
+        kinds = tuple(one for one in asking.kinds if _may_claim(scope, one))
+        queues = {
+            queue_name(kind, urgency): calls_of(self._peer.mesh, urgency, kind, below=False)
+            for kind in kinds
+            for urgency in CLASSES
+        }
+        await self._wall.make_queues(queues)
         admitted = msgspec.structs.replace(asking, scope=scope)
         if admitted != member:
             self._members.keep(admitted)
@@ -383,6 +391,10 @@ def _asked(member: Member, request: knocking.LoginRequest) -> tuple[str, ...]:
             hint="work on fewer kinds, or join again with a new ticket",
         )
     return asked
+
+
+def _may_claim(scope: Scope, kind: str) -> bool:
+    return scope.admits(kind, *WORKED_BY) and scope.admits(kind, *READ_BY)
 
 
 def _may_not_claim(kind: str) -> Rejected:

@@ -1,19 +1,20 @@
-"""Which control records of members the gate puts on the log: those that the rules accept.
+"""Which records of members the gate puts on the log: those that the rules accept.
 
-Every node reads all of control, for good. So the gate stores what has an effect and nothing else,
-and of one member no more than a number of records and bytes in an hour. It decides nothing by that:
-what is refused for its content would be rejected, or without effect, on the log.
+Which types those are, their branches say. Every node reads all of control, for good. So the gate
+stores what has an effect and nothing else, and of one member no more than a number of records and
+bytes in an hour. It decides nothing by that: what is refused for its content would be rejected, or
+without effect, on the log.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core.families.grants.ops import UcanDelegate, UcanRevoke
-from antiphon.core.families.mesh.ops import MeshEvidence
 from antiphon.core.grants import open_token
 from antiphon.core.ids import message_id
 from antiphon.core.reasons import Reason
@@ -22,7 +23,11 @@ from antiphon.core.wallet import chains_to
 from antiphon.errors import LostRace, Rejected
 
 if TYPE_CHECKING:
+    from antiphon.core.branches import LaneKey
     from antiphon.core.control import Control
+    from antiphon.core.op import Op
+    from antiphon.core.records import Entry
+    from antiphon.core.scope import Scope
     from antiphon.runtime.members import MemberBook
     from antiphon.runtime.peer import Peer
 
@@ -44,9 +49,11 @@ class _Hour(Struct):
 class Letters:
     """Looks through what members bring."""
 
-    def __init__(self, peer: Peer, members: MemberBook) -> None:
+    def __init__(self, peer: Peer, members: MemberBook, scope_of: Callable[[str], Scope]) -> None:
+        """`scope_of` gives what an engine user holds now."""
         self._peer = peer
         self._members = members
+        self._scope_of = scope_of
         self._hours: dict[tuple[str, str], _Hour] = {}
 
     async def accept(self, user: str, payload: bytes) -> tuple[str, str, int]:
@@ -57,14 +64,11 @@ class Letters:
         peer = self._peer
         await peer.sync_control()
         shown = open_anywhere(peer.protocol, peer.mesh, payload)
-        op = shown.op
-        if not isinstance(op, UcanDelegate | UcanRevoke | MeshEvidence):
-            raise Rejected(
-                "the gate takes delegations, revocations and evidence, and nothing else",
-                reason="op",
-            )
-        seq = peer.history.applied + 1
-        verdict = peer.history.judge(replace(shown, seq=seq, commit_ms=peer.wall.now_ms())).verdict
+        op, place = shown.op, shown.place
+        if op is None or place is None or not op.BRANCH.via_gate:
+            raise Rejected(f"the gate takes {self._taken()}, and nothing else", reason="op")
+        self._check_scope(user, op, place.key.kind)
+        verdict = await self._foresee(shown, place.key)
         if verdict is Reason.PREV:
             raise LostRace(f"{shown.subject} is no longer at {op.prev}")
         if verdict is not Reason.OK:
@@ -77,6 +81,33 @@ class Letters:
             _check_giver(peer.control, open_token(op.body.token).payload.iss)
         self._count(member.node, op.type_name(), len(payload))
         return shown.subject, message_id(payload), op.prev
+
+    def _taken(self) -> str:
+        types = [name for name, op in self._peer.protocol.ops.items() if op.BRANCH.via_gate]
+        return ", ".join(sorted(types))
+
+    def _check_scope(self, user: str, op: Op, kind: str) -> None:
+        """`Rejected` for a member that could not write there itself, or read where none can.
+
+        So nobody makes the gate read lanes that it has nothing to do with.
+        """
+        commands = op.BRANCH.written_by or op.BRANCH.read_by
+        if commands and not self._scope_of(user).admits(kind, *commands):
+            raise Rejected(
+                f"this machine holds none of {', '.join(commands)} for {kind!r}",
+                reason=Reason.POLICY.value,
+                hint="'antiphon who' on the owner's machine shows what it may",
+            )
+
+    async def _foresee(self, shown: Entry, key: LaneKey) -> Reason:
+        """The verdict that a record would get if it were committed now."""
+        peer, now_ms = self._peer, self._peer.wall.now_ms()
+        if shown.is_control:
+            entry = replace(shown, seq=peer.history.applied + 1, commit_ms=now_ms)
+            return peer.history.judge(entry).verdict
+        lane = (await peer.read(key)).lane
+        seq = max(peer.confirmed, *lane.tails) + 1
+        return (await peer.judge(replace(shown, seq=seq, commit_ms=now_ms), lane)).verdict
 
     def _count(self, node: str, what: str, size: int) -> None:
         """`Rejected` where a member has used up its hour. There are no more hours than members."""

@@ -27,7 +27,7 @@ from antiphon.core.family import Lane
 from antiphon.core.ids import digest
 from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.reasons import Reason
-from antiphon.core.scope import EVERY_KIND
+from antiphon.core.subject_rights import WHOLE
 from antiphon.errors import Corrupt
 from antiphon.ports import Record
 from antiphon.runtime import replica_tree
@@ -166,7 +166,7 @@ class Replica(ReplicaReads):
     # --- writing ------------------------------------------------------------------------------
 
     def begin_anew(self, reads: tuple[str, ...]) -> None:
-        """Forget everything and be a replica of these kinds; in one transaction."""
+        """Forget everything and be a replica of what these filters show; in one transaction."""
         self._db.execute("begin immediate")
         try:
             lanes = (table.name for table in self.tables.values())
@@ -180,7 +180,7 @@ class Replica(ReplicaReads):
             raise
         self._load()
         self.tree.load(0)
-        if EVERY_KIND not in reads:
+        if reads != WHOLE:
             self.tree.keep_none()
 
     @property

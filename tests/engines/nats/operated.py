@@ -19,8 +19,9 @@ from antiphon.engines.nats import (
 from antiphon.engines.nats.certificates import TlsFiles, server_files
 from antiphon.engines.nats.wall import system_connector
 from antiphon.testing.engine_suite.harness import new_mesh
+from tests.job_scopes import BRANCHES, job_queues, job_scope
 
-RENDER = Scope(reads=("render.>",), works=("render.>",), calls=("render.>",))
+RENDER = job_scope(reads=("render.>",), works=("render.>",), calls=("render.>",))
 
 
 def now_s() -> int:
@@ -57,13 +58,19 @@ class Operated:
         key = UserKey.new() if key is None else key
         jwt = self.wall.admit(key.public, scope, queues, name="member", now_s=now_s())
         if self._has_gate:
-            extra = {"reader": Reader(key.public, scope), **extra}
+            extra = {"reader": Reader(key.public, scope, BRANCHES), **extra}
         return await self.enter(key, jwt, **extra)
+
+    async def make_queues(self, kind: str) -> tuple[str, ...]:
+        """The queues of a kind of jobs, by their names."""
+        queues = job_queues(self.mesh, kind)
+        await self.wall.make_queues(queues)
+        return tuple(queues)
 
     @asynccontextmanager
     async def gate(self, scope: Scope) -> AsyncIterator[None]:
         """While entered, everybody's reads are answered within one scope."""
-        gatehouse = Gatehouse(self.owner, lambda _: scope)
+        gatehouse = Gatehouse(self.owner, lambda _: scope, BRANCHES)
         running = asyncio.ensure_future(gatehouse.run())
         await gatehouse.ready.wait()
         self._has_gate = True
@@ -88,5 +95,7 @@ async def operated(directory: Path) -> AsyncIterator[Operated]:
         place = Operated(server, accounts, tls, mesh)
         async with await place.enter_fully(create=True) as owner:
             place.owner = owner
-            place.wall = NatsWall(accounts, owner.log, connect_system=place.connect_system())
+            place.wall = NatsWall(
+                accounts, owner.log, BRANCHES, connect_system=place.connect_system()
+            )
             yield place

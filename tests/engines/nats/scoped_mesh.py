@@ -17,10 +17,11 @@ from antiphon.engines.nats import (
     wire,
 )
 from antiphon.engines.nats.connection import Connection, Login
-from antiphon.engines.nats.sight import Sight
+from antiphon.engines.nats.sight import sight_of
 from antiphon.engines.nats.streams import log_name
 from antiphon.testing.engine_suite.harness import job_id, new_mesh
 from tests.engines.nats.harness import connect
+from tests.job_scopes import BRANCHES, job_scope
 
 MEMBER, STRANGER = "UMEMBER", "USTRANGER"
 
@@ -58,7 +59,7 @@ class Server(LocalServer):
 
 def rights(mesh, user, scope):
     """What the second wall lets a member do."""
-    stream, sight = log_name(mesh), Sight(mesh, scope.reads)
+    stream, sight = log_name(mesh), sight_of(mesh, BRANCHES, scope)
     exact = [one for one in sight.live if one.endswith(".*")]
     exact = [one for one in exact if f"{one}.>" not in sight.live]
     return ServerUser(
@@ -85,7 +86,7 @@ class ScopedMesh:
     async def open_gate(self):
         hearing = Hearing(self.owner.log.connection, self.mesh, self.scopes)
         self.gate = Gatehouse(
-            self.owner, lambda user: self.scopes.get(user, Scope()), hearing=hearing
+            self.owner, lambda user: self.scopes.get(user, Scope()), BRANCHES, hearing=hearing
         )
         self._serving = asyncio.ensure_future(self.gate.run())
         await self.gate.ready.wait()
@@ -102,7 +103,7 @@ class ScopedMesh:
             user=user,
             password="pw",
             inbox_prefix=f"_I.{user}",
-            reader=Reader(user, self.scopes[user]),
+            reader=Reader(user, self.scopes[user], BRANCHES),
             **extra,
         )
 
@@ -128,7 +129,7 @@ class ScopedMesh:
 async def scoped_mesh(*reads, stranger=("secret.>",)):
     """A mesh with a story; a member reads the kinds given, a stranger reads others."""
     mesh = new_mesh()
-    scopes = {MEMBER: Scope(reads=reads), STRANGER: Scope(reads=stranger)}
+    scopes = {MEMBER: job_scope(reads=reads), STRANGER: job_scope(reads=stranger)}
     users = [rights(mesh, user, scope) for user, scope in scopes.items()]
     async with Server(users=users) as server, await connect(server, mesh) as owner:
         here = ScopedMesh(mesh, server, owner, scopes)

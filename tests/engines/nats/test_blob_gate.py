@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from antiphon.core.job_rights import CALLED_BY, READ_BY, WORKED_BY
 from antiphon.core.scope import Scope
 from antiphon.engines.nats import BlobGate, BlobLimits, Gatehouse, blob_gate, blob_ledger, wire
 from antiphon.engines.nats.blob_errands import BUSY, FAILED, GONE, asking
@@ -15,6 +16,7 @@ from antiphon.testing.engine_suite.artifacts import chunks_of, digest_of, fetch
 from antiphon.testing.engine_suite.harness import job_id, new_mesh
 from tests.engines.nats.harness import connect
 from tests.engines.nats.scoped_mesh import MEMBER, STRANGER, ScopedMesh, Server, rights
+from tests.job_scopes import BRANCHES, job_scope
 
 pytestmark = pytest.mark.nats
 
@@ -22,8 +24,8 @@ JOB = ("render.video", job_id(1))
 BIG = bytes(range(256)) * 8_000
 """Sixteen chunks: more than are under way at once."""
 SCOPES = {
-    MEMBER: Scope(reads=("render.>",), works=("render.>",), calls=("render.>",)),
-    STRANGER: Scope(reads=("secret.>",), works=("secret.>",)),
+    MEMBER: job_scope(reads=("render.>",), works=("render.>",), calls=("render.>",)),
+    STRANGER: job_scope(reads=("secret.>",), works=("secret.>",)),
 }
 SMALL = BlobLimits(
     blob_bytes=3_000_000,
@@ -41,6 +43,12 @@ class Storeroom(ScopedMesh):
         super().__init__(*args)
         self.word = {}
 
+    def may_read(self, user, kind):
+        return self.scope_of(user).admits(kind, *READ_BY)
+
+    def may_store(self, user):
+        return bool(self.scope_of(user).of(*CALLED_BY, *WORKED_BY))
+
     async def vouches(self, user, kind, job, digest):
         return self.word.get((user, kind, job, digest), frozenset())
 
@@ -48,7 +56,7 @@ class Storeroom(ScopedMesh):
         self.word[(user, *job, digest_of(blob))] = word
 
     async def open_storeroom(self, limits=None):
-        self.storeroom = BlobGate(self.owner, self.scope_of, self.vouches, limits=limits)
+        self.storeroom = BlobGate(self.owner, self, limits=limits)
         self._storing = asyncio.ensure_future(self.storeroom.run())
         await self.storeroom.ready.wait()
 
@@ -66,7 +74,7 @@ async def storeroom(limits=None):
     users = [rights(mesh, user, scope) for user, scope in SCOPES.items()]
     async with Server(users=users) as server, await connect(server, mesh) as owner:
         here = Storeroom(mesh, server, owner, dict(SCOPES))
-        here.gate = Gatehouse(owner, here.scope_of)
+        here.gate = Gatehouse(owner, here.scope_of, BRANCHES)
         serving = asyncio.ensure_future(here.gate.run())
         await here.gate.ready.wait()
         await here.tell()
@@ -163,7 +171,7 @@ async def test_a_member_can_remove_nothing():
 
 async def test_whoever_may_only_read_stores_nothing():
     async with storeroom() as here, await here.log_in() as member:
-        here.scopes[MEMBER] = Scope(reads=("render.>",))
+        here.scopes[MEMBER] = job_scope(reads=("render.>",))
         with pytest.raises(EngineDenied):
             await put(member, BIG)
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from antiphon.core.scope import EVERYTHING, NOTHING, Scope
+from antiphon.core.scope import EVERYTHING, NOTHING
 from antiphon.engines.nats import UserKey
 from antiphon.engines.nats.permissions import Permissions, of_door, of_ear, of_member, of_ticket
+from tests.job_scopes import BRANCHES, job_scope
 
 USER = UserKey.new().public
 OWN = f"apb.m.inbox.{USER}.>"
@@ -27,14 +28,13 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
             [],
         ),
         (
-            Scope(reads=("render.video",)),
+            job_scope(reads=("render.video",)),
             ["apb.m.inbox.>"],
             [OWN, "apb.m.live.render.video.*", "apb.m.roll"],
             ["apb.m.live.render.video.*.>"],
         ),
-        (Scope(calls=(">",)), ["apb.m.inbox.>"], [OWN, "apb.m.roll"], []),
         (
-            Scope(reads=("a", "a.b", "c.>"), works=("c.d", "e.>"), calls=("f",)),
+            job_scope(reads=("a", "a.b", "c.>"), works=("c.d", "e.>"), calls=("c.d",)),
             [
                 "apb.m.care",
                 "apb.m.inbox.>",
@@ -57,7 +57,7 @@ def on_bus(granted: Permissions) -> tuple[list[str], list[str], list[str]]:
     ],
 )
 def test_what_a_member_may_follows_from_its_scope(scope, publish, subscribe, unheard):
-    granted = of_member("m", USER, scope, [])
+    granted = of_member("m", USER, scope, [], BRANCHES)
     assert on_bus(granted) == (publish, subscribe, unheard)
     assert len(set(granted.publish)) == len(granted.publish)
     assert len(set(granted.subscribe)) == len(granted.subscribe)

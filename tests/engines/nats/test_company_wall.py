@@ -5,14 +5,14 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from antiphon.core.scope import Scope
 from antiphon.errors import EngineDenied
 from tests.engines.nats.operated import operated
+from tests.job_scopes import job_scope
 
 pytestmark = pytest.mark.nats
 
-VIDEO = Scope(reads=("render.video",), works=("render.video",))
-RENDER = Scope(reads=("render.>",), works=("render.>",))
+VIDEO = job_scope(reads=("render.video",), works=("render.video",))
+RENDER = job_scope(reads=("render.>",), works=("render.>",))
 
 
 async def heard(ear) -> bytes:

@@ -14,6 +14,7 @@ from antiphon.errors import EngineDenied, Misconfigured, Unavailable
 from antiphon.testing.engine_suite.harness import job_id, seqs
 from tests.engines.nats.harness import sever, until
 from tests.engines.nats.scoped_mesh import IN_RENDER, MEMBER, STRANGER, numbers, raw, scoped_mesh
+from tests.job_scopes import BRANCHES
 
 pytestmark = pytest.mark.nats
 
@@ -116,7 +117,7 @@ async def test_gates_share_the_requests_of_a_mesh():
             return scope_of
 
         await here.close_gate()
-        gates = [Gatehouse(here.owner, counting(which)) for which in (0, 1)]
+        gates = [Gatehouse(here.owner, counting(which), BRANCHES) for which in (0, 1)]
         serving = [asyncio.ensure_future(gate.run()) for gate in gates]
         for gate in gates:
             await gate.ready.wait()
@@ -137,13 +138,13 @@ async def test_gates_share_the_requests_of_a_mesh():
 async def test_a_gate_needs_all_rights():
     async with scoped_mesh("render.>") as here, await here.log_in() as reader:
         with pytest.raises(Misconfigured):
-            Gatehouse(reader, lambda _: EVERYTHING)
+            Gatehouse(reader, lambda _: EVERYTHING, BRANCHES)
         plain = reader._log
         reader._log = here.owner.log.__class__(
             reader._connection, reader._pipeline, here.mesh, replicas=1
         )
         with pytest.raises(EngineDenied):
-            await asyncio.wait_for(Gatehouse(reader, lambda _: EVERYTHING).run(), 5)
+            await asyncio.wait_for(Gatehouse(reader, lambda _: EVERYTHING, BRANCHES).run(), 5)
         reader._log = plain
 
 

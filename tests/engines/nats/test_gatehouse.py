@@ -6,10 +6,9 @@ import random
 
 import pytest
 
-from antiphon.core.scope import Scope
 from antiphon.core.subjects import matches
 from antiphon.engines.nats import gatehouse, readings, wire
-from antiphon.engines.nats.sight import Sight
+from antiphon.engines.nats.sight import sight_of
 from antiphon.engines.nats.streams import log_name
 from antiphon.testing.engine_suite.harness import job_id
 from tests.engines.nats.harness import until
@@ -21,6 +20,7 @@ from tests.engines.nats.scoped_mesh import (
     raw_owner,
     scoped_mesh,
 )
+from tests.job_scopes import BRANCHES, job_scope
 
 pytestmark = pytest.mark.nats
 
@@ -105,8 +105,8 @@ async def test_any_answer_is_the_servers_own_less_what_is_out_of_scope(replicas,
         for _ in range(60):
             monkeypatch.setattr(readings, "NEAR", chance.choice([3, 256]))
             reads = chance.sample([*kinds, "a.>", "a.b.>", "b.>", "render.video"], 3)
-            here.scopes[MEMBER] = Scope(reads=tuple(reads))
-            sight = Sight(here.mesh, reads)
+            here.scopes[MEMBER] = job_scope(reads=reads)
+            sight = sight_of(here.mesh, BRANCHES, here.scopes[MEMBER])
             pattern, first = some_filter(), chance.randint(1, newest + 2)
             seen = [seq for seq, subject in log.items() if sight.sees(subject)]
             match = [seq for seq in seen if matches(pattern, log[seq])]
@@ -150,7 +150,7 @@ async def test_any_answer_is_the_servers_own_less_what_is_out_of_scope(replicas,
 @pytest.mark.parametrize("reads", [("render.>",), ("render.video", "render.audio.mix"), ()])
 async def test_nothing_of_another_kind_can_be_had_by_any_request(reads):
     async with scoped_mesh(*reads) as here, raw(here) as wire_:
-        here.scopes[MEMBER] = Scope(reads=reads, works=("nothing.else",))
+        here.scopes[MEMBER] = job_scope(reads=reads, works=("nothing.else",))
         mesh, stream = here.mesh, log_name(here.mesh)
         hidden = f"ap.{mesh}.job.secret.x.{job_id(2)}"
         patterns = [hidden, ">", f"ap.{mesh}.>", f"ap.{mesh}.*.secret.>", f"ap.{mesh}.job.>"]
@@ -187,7 +187,7 @@ async def test_nothing_of_another_kind_can_be_had_by_any_request(reads):
         await wire_.connection.round_trip()
         await asyncio.sleep(0.1)
         heard = [wire_.heard.get_nowait() for _ in range(wire_.heard.qsize())]
-        sight = Sight(mesh, reads)
+        sight = sight_of(mesh, BRANCHES, here.scopes[MEMBER])
         shown = set()
         for subject, _, payload, header in heard:
             if subject.startswith(b"apr."):

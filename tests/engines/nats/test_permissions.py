@@ -12,15 +12,17 @@ import pytest
 from antiphon.core import subjects
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.subjects import queue_name
-from antiphon.core.scope import Scope, admits
+from antiphon.core.scope import admits
+from antiphon.core.subject_rights import below
 from antiphon.engines.nats import LocalServer, NatsEngine, ServerUser, UserKey
-from antiphon.engines.nats.permissions import Permissions, below, of_door, of_member, of_ticket
+from antiphon.engines.nats.permissions import Permissions, of_door, of_member, of_ticket
 from antiphon.engines.nats.sight import sight_of
 from antiphon.engines.nats.streams import log_name
 from antiphon.errors import EngineDenied, LostRace, Malformed, Misconfigured
 from antiphon.testing.engine_suite.harness import new_mesh, whole_lane
 from tests.engines.nats.harness import connect, until
 from tests.engines.nats.operated import RENDER, operated
+from tests.job_scopes import BRANCHES, job_scope
 
 pytestmark = pytest.mark.nats
 
@@ -167,10 +169,11 @@ async def test_an_encrypted_connection_that_is_gone_has_room(tmp_path):
 
 def test_a_scope_becomes_subjects():
     user = UserKey.new().public
-    scope = Scope(reads=("render.>", "build"), works=("render.>",), calls=("test.unit",))
-    granted = of_member("m", user, scope, ["render=video=1"])
+    scope = job_scope(reads=("render.>", "build"), works=("render.>",), calls=("test.unit",))
+    granted = of_member("m", user, scope, ["render=video=1"], BRANCHES)
     assert set(granted.publish) == {
         "ap.m.job.render.*.>",
+        "ap.m.job.test.unit.*",
         "ap.m.call.*.test.unit.*",
         "ap.m.wait.test.unit.*",
         "$JS.API.DIRECT.GET.AP_m_LOG.ap.m.ctl.genesis",
@@ -180,7 +183,9 @@ def test_a_scope_becomes_subjects():
         "apb.m.inbox.>",
         "apb.m.care",
         "apb.m.work.render.>",
+        "apb.m.work.test.unit",
         "apb.m.live.render.*.>",
+        "apb.m.live.test.unit.*",
     }
     assert set(granted.subscribe) == {
         f"_I.{user}.>",
@@ -188,6 +193,7 @@ def test_a_scope_becomes_subjects():
         "apb.m.roll",
         "apb.m.care",
         "apb.m.work.render.>",
+        "apb.m.work.test.unit",
         "apr.m.ctl.>",
         "apr.m.seal",
         *(f"apr.m.{one}.render.*.>" for one in ("job", "wait", "call.*")),
@@ -221,10 +227,10 @@ def test_subjects_admit_exactly_the_kinds_of_the_filter(kind_filter, within, wit
 
 
 def test_the_server_and_the_gate_show_a_member_the_same():
-    reads = ("a", "b.>", "c.d", "e.f.>")
-    granted = of_member("m", UserKey.new().public, Scope(reads=reads), [])
+    scope = job_scope(reads=("a", "b.>", "c.d", "e.f.>"))
+    granted = of_member("m", UserKey.new().public, scope, [], BRANCHES)
     heard = {one for one in granted.subscribe if one.startswith("apr.")}
-    assert heard == {f"apr{one[2:]}" for one in sight_of("m", reads).live}
+    assert heard == {f"apr{one[2:]}" for one in sight_of("m", BRANCHES, scope).live}
 
 
 @pytest.mark.parametrize("granted_to, asks_for", [(of_ticket, "join"), (of_door, "login")])
@@ -239,9 +245,9 @@ def test_names_that_could_be_wildcards_get_no_permissions():
     user = UserKey.new().public
     for queue in ("*", ">", "a.b", "", "a b"):
         with pytest.raises(Malformed):
-            of_member("m", user, RENDER, [queue])
+            of_member("m", user, RENDER, [queue], BRANCHES)
     for bad in ("*", ">", "", user + ".x"):
-        for granted_to in (of_ticket, of_door, lambda m, u: of_member(m, u, RENDER, [])):
+        for granted_to in (of_ticket, of_door, lambda m, u: of_member(m, u, RENDER, [], BRANCHES)):
             with pytest.raises(Malformed):
                 granted_to("m", bad)
 
@@ -252,7 +258,7 @@ async def test_a_member_works_within_its_kinds_over_tls(tmp_path):
         await place.owner.log.append(
             f"ap.{mesh}.ctl.genesis", b"g", message_id="g", expected_last=0
         )
-        queues = await place.wall.make_queues("render.video")
+        queues = await place.make_queues("render.video")
         assert queues == tuple(queue_name("render.video", one) for one in (0, 1, 2))
         async with place.gate(RENDER), await place.admit(queues=queues) as member:
             job, call = (f"ap.{mesh}.{one}.render.video.1" for one in ("job", "call.1"))
@@ -281,8 +287,8 @@ async def test_everything_else_is_refused_at_once_and_in_words(tmp_path):
         await place.owner.log.append(
             f"ap.{mesh}.job.other.1", b"secret", message_id="s", expected_last=0
         )
-        await place.wall.make_queues("other")
-        mine = await place.wall.make_queues("render.video")
+        await place.make_queues("other")
+        mine = await place.make_queues("render.video")
         other = UserKey.new().public
         direct = f"$JS.API.DIRECT.GET.{stream}"
         forbidden = [
@@ -356,7 +362,7 @@ async def test_wildcards_of_its_own_widen_no_kind_that_is_named_exactly(reads, h
     async with operated(tmp_path) as place:
         mesh = place.mesh
         found: list[str] = []
-        async with await place.admit(Scope(reads=reads)) as member:
+        async with await place.admit(job_scope(reads=reads)) as member:
             for asked in (f"apr.{mesh}.job.{kind}.>" for kind in ("render.video", "render", "*")):
                 member._connection.listen(asked, lambda subject, *_: found.append(subject.decode()))
             for kind in heard:

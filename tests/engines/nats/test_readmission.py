@@ -5,16 +5,16 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from antiphon.core.scope import Scope
 from antiphon.engines.nats import Reader, UserKey, readmission
 from antiphon.engines.nats.readmission import TRIES, Readmission
 from antiphon.errors import EngineDenied, Rejected, Unavailable
 from antiphon.testing.engine_suite.harness import collect, seqs
 from tests.engines.nats.harness import until
 from tests.engines.nats.operated import now_s, operated
+from tests.job_scopes import BRANCHES, job_scope
 
-BOTH = Scope(reads=("build.>", "render.>"), works=("build.>", "render.>"))
-BUILD = Scope(reads=("build.>",), works=("build.>",))
+BOTH = job_scope(reads=("build.>", "render.>"), works=("build.>", "render.>"))
+BUILD = job_scope(reads=("build.>",), works=("build.>",))
 ENDED = EngineDenied("the login has ended", hint="join again")
 
 
@@ -101,7 +101,7 @@ class Member:
 
     @asynccontextmanager
     async def entered(self):
-        reader = Reader(self.key.public, lambda: self.scope)
+        reader = Reader(self.key.public, lambda: self.scope, BRANCHES)
         async with (
             self.place.gate(BOTH),
             await self.place.enter(

@@ -10,11 +10,12 @@ from antiphon.core.scope import Scope
 from antiphon.engines.nats import NatsEngine, Reader, follow, readings, scoped_records
 from antiphon.engines.nats.keypairs import UserKey
 from antiphon.engines.nats.permissions import of_member
-from antiphon.engines.nats.sight import Sight
+from antiphon.engines.nats.sight import sight_of
 from antiphon.errors import EngineDenied, Misconfigured, Unavailable
 from antiphon.testing.engine_suite.harness import collect, job_id, new_mesh, seqs, soon, whole_lane
 from tests.engines.nats.harness import sever, until
 from tests.engines.nats.scoped_mesh import IN_RENDER, MEMBER, scoped_mesh, scoped_reader
+from tests.job_scopes import BRANCHES, job_scope
 
 pytestmark = pytest.mark.nats
 
@@ -212,7 +213,7 @@ async def test_following_a_filter_stays_inside_it():
 async def test_a_change_of_scope_takes_effect_on_the_next_read():
     async with scoped_reader("render.>") as (here, reader), reader.log.follow(0) as batches:
         await collect(batches, len(IN_RENDER))
-        here.scopes[MEMBER] = Scope(reads=("render.audio.>",))
+        here.scopes[MEMBER] = job_scope(reads=("render.audio.>",))
         assert await reader.log.fetch(4) is None
         # The server gives the newest record until the login ends; its history is gone.
         assert await whole_lane(reader.log, here.lane("render.video", 1)) == []
@@ -290,7 +291,7 @@ async def test_connecting_asks_for_the_log_itself():
                 user=MEMBER,
                 password="pw",
                 inbox_prefix=f"_I.{MEMBER}",
-                reader=Reader(MEMBER, here.scopes[MEMBER]),
+                reader=Reader(MEMBER, here.scopes[MEMBER], BRANCHES),
             )
 
 
@@ -310,7 +311,8 @@ async def test_a_kind_that_cannot_be_heard_live_is_still_followed(monkeypatch):
 )
 def test_the_second_wall_and_the_gate_mean_the_same_by_a_scope(reads):
     mesh = new_mesh()
-    allowed = of_member(mesh, UserKey.new().public, Scope(reads=reads), ())
-    sight = Sight(mesh, reads)
+    scope = job_scope(reads=reads)
+    allowed = of_member(mesh, UserKey.new().public, scope, (), BRANCHES)
+    sight = sight_of(mesh, BRANCHES, scope)
     heard = {one for one in allowed.subscribe if one.startswith("apr.")}
     assert heard == {f"apr{one[2:]}" for one in sight.live}

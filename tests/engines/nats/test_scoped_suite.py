@@ -8,7 +8,7 @@ import pytest
 
 from antiphon.core import subjects
 from antiphon.core.families.jobs import subjects as job_subjects
-from antiphon.core.scope import EVERYTHING, Scope
+from antiphon.core.scope import EVERYTHING
 from antiphon.engines.nats import Gatehouse, NatsEngine, Reader
 from antiphon.engines.nats.log import NatsLog
 from antiphon.testing import engine_suite as suite
@@ -22,10 +22,11 @@ from antiphon.testing.engine_suite.harness import (
 )
 from antiphon.testing.local_server import shared_server
 from tests.engines.nats.test_cluster import bootstrap, join, three_servers
+from tests.job_scopes import BRANCHES, job_scope
 
 pytestmark = pytest.mark.nats
 
-READER = Reader("UREADER", EVERYTHING)
+READER = Reader("UREADER", EVERYTHING, BRANCHES)
 
 
 class GatedHarness:
@@ -41,7 +42,7 @@ class GatedHarness:
             self.owner = await NatsEngine.connect(
                 self.server.url, mesh, create=create, **self.login
             )
-            gate = Gatehouse(self.owner, lambda _: EVERYTHING)
+            gate = Gatehouse(self.owner, lambda _: EVERYTHING, BRANCHES)
             self.serving = asyncio.ensure_future(gate.run())
             await gate.ready.wait()
         engine = await NatsEngine.connect(
@@ -104,11 +105,11 @@ class TestMessageIds(suite.MessageIdSuite):
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 async def test_a_reader_on_three_copies_misses_nothing():
-    mesh, scope = new_mesh(), Scope(reads=("render.>",))
+    mesh, scope = new_mesh(), job_scope(reads=("render.>",))
     whats = ("job.render.a", "job.secret.b", "call.1.render.c", "ctl.d")
     async with three_servers() as servers:
         owner = await bootstrap(servers, mesh)
-        gate = Gatehouse(owner, lambda _: scope)
+        gate = Gatehouse(owner, lambda _: scope, BRANCHES)
         serving = asyncio.ensure_future(gate.run())
         await gate.ready.wait()
 
@@ -120,7 +121,7 @@ async def test_a_reader_on_three_copies_misses_nothing():
             )
 
         await put("ctl.genesis")
-        me = Reader("UREADER", scope)
+        me = Reader("UREADER", scope, BRANCHES)
         reader = await join(servers[1:], mesh, reader=me, inbox_prefix=f"_I.{me.user}")
         async with owner, reader, reader.log.follow(0) as batches:
             found = seqs(await collect(batches, 1))

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from antiphon.core.families.jobs.subjects import lane_of
 from antiphon.core.scope import admits
 from antiphon.core.subjects import matches
-from antiphon.engines.nats.sight import Sight, is_filter, is_within, lane_subjects, meet
+from antiphon.engines.nats.sight import is_filter, is_within, meet, sight_of
 from antiphon.testing.engine_suite.harness import job_id
+from tests.job_scopes import BRANCHES, job_scope
 
 TOKENS = st.sampled_from(["a", "b", "c"])
 FILTERS = st.builds(
@@ -53,7 +54,7 @@ PLACES = st.sampled_from(["job", "wait", "call.0", "call.1", "call.2", "ctl", "s
 
 @given(reads=st.lists(KIND_FILTERS, max_size=4), place=PLACES, kind=KINDS, pattern=FILTERS)
 def test_a_sight_shows_control_and_the_kinds_of_its_scope(reads, place, kind, pattern):
-    sight = Sight("m", reads)
+    sight = sight_of("m", BRANCHES, job_scope(reads=reads))
     subject = f"ap.m.{place}.{kind}.{job_id(1)}"
     lane = lane_of(subject)
     expected = place == "ctl" or ">" in reads
@@ -64,10 +65,3 @@ def test_a_sight_shows_control_and_the_kinds_of_its_scope(reads, place, kind, pa
     for wide in (f"ap.m.{pattern}", pattern, "ap.m.>", ">"):
         parts = sight.parts(wide)
         assert sum(matches(one, subject) for one in parts) == (expected and matches(wide, subject))
-
-
-def test_lane_filters_stand_for_five_subjects():
-    found = [one for two in ("*", "call.*") for one in lane_subjects("m", f"ap.m.{two}.k.x.1")]
-    assert found == [f"ap.m.{one}.k.x.1" for one in ("wait", "job", "call.0", "call.1", "call.2")]
-    for other in ("ap.m.*.1", "ap.m.*.k.*", "ap.x.*.k.1", "ap.m.job.k.1", "ap.m.call.*.k.>", ">"):
-        assert lane_subjects("m", other) == (other,)

@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from antiphon.core.scope import Scope
 from antiphon.engines.nats import Hearing, NatsWall, RollGate, UserKey, wire
 from antiphon.engines.nats.accounts import AccountKeys, Accounts
 from antiphon.engines.nats.consumers import consumer_config
@@ -18,6 +17,7 @@ from antiphon.ports import Wall
 from antiphon.runtime.services import beside
 from tests.engines.nats.harness import until
 from tests.engines.nats.operated import RENDER, now_s, operated
+from tests.job_scopes import BRANCHES, job_scope
 
 pytestmark = pytest.mark.nats
 
@@ -36,7 +36,7 @@ async def call(place, number):
 
 async def test_whoever_is_expelled_is_out_within_a_second_and_is_told(tmp_path):
     async with operated(tmp_path) as place:
-        queues = await place.wall.make_queues("render.video")
+        queues = await place.make_queues("render.video")
         key = UserKey.new()
         async with (
             place.gate(RENDER),
@@ -125,6 +125,7 @@ async def test_even_a_login_with_all_rights_can_be_ended(tmp_path):
         elsewhere = NatsWall(
             Accounts.open(tmp_path, place.mesh),
             place.owner.log,
+            BRANCHES,
             connect_system=place.connect_system(),
         )
         stranger = UserKey.new()
@@ -142,7 +143,7 @@ async def test_expelling_nobody_asks_nobody(tmp_path):
 
 async def test_a_login_that_runs_out_ends_the_connection_with_a_sentence(tmp_path):
     async with operated(tmp_path) as place:
-        scope = Scope(reads=("render.>",), until_s=now_s() + 2)
+        scope = job_scope(reads=("render.>",), until_s=now_s() + 2)
         key = UserKey.new()
         async with await place.admit(scope, key=key) as member:
             assert member.connected
@@ -190,8 +191,8 @@ async def test_a_ticket_and_a_door_reach_the_gate_and_nothing_else(tmp_path):
 
 async def test_queues_are_made_as_workers_would_make_them(tmp_path):
     async with operated(tmp_path) as place:
-        names = await place.wall.make_queues("render.video")
-        assert await place.wall.make_queues("render.video") == names
+        names = await place.make_queues("render.video")
+        assert await place.make_queues("render.video") == names
         streams = Streams(place.owner._pipeline)
         for urgency, name in enumerate(names):
             answer = await streams.call(f"$JS.API.CONSUMER.INFO.{place.owner.log.stream}.{name}")
@@ -199,8 +200,6 @@ async def test_queues_are_made_as_workers_would_make_them(tmp_path):
             calls = f"ap.{place.mesh}.call.{urgency}.render.video.*"
             wanted = consumer_config(name, calls, 30.0)
             assert {field: found.get(field) for field in wanted} == wanted
-        with pytest.raises(Exception, match="is not a kind"):
-            await place.wall.make_queues("render.*")
 
 
 async def test_what_others_are_told_of_an_inbox_does_not_lead_to_the_answers_of_the_server(
@@ -250,7 +249,7 @@ async def test_an_answer_of_the_servers_never_reaches_what_the_asker_may_not(tmp
     """
     async with operated(tmp_path) as place:
         mesh, stream = place.mesh, place.owner.log.stream
-        queues = await place.wall.make_queues("render.video")
+        queues = await place.make_queues("render.video")
         for number in range(3):
             await place.owner.log.append(
                 f"ap.{mesh}.job.other.{number}", b"", message_id=f"{number}", expected_last=0
@@ -346,7 +345,7 @@ async def test_a_login_that_a_server_would_not_hear_out_is_refused_in_words(tmp_
 
         def login(count):
             key, some = UserKey.new(), tuple(kinds[:count])
-            scope = Scope(reads=some, works=some, calls=some)
+            scope = job_scope(reads=some, calls=some)
             return key, place.wall.admit(key.public, scope, [], name="m", now_s=now_s())
 
         with pytest.raises(Rejected, match="more than a server takes") as caught:

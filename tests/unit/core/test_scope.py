@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from antiphon.core.job_rights import READ_BY
 from antiphon.core.scope import (
     EVERYTHING,
     MAX_FILTERS,
@@ -19,6 +20,7 @@ from antiphon.core.scope import (
     scope_of,
 )
 from antiphon.core.ucan import Policy
+from tests.job_scopes import BRANCHES, calls, job_scope, reads, works
 from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER
 from tests.unit.core.ledger import T0, Ledger
 from tests.unit.core.test_authority import DAY_MS, RENDER, Court
@@ -28,7 +30,7 @@ KINDS = ("render", "render.video", "render.video.hd", "renders.x", "build", "bui
 
 
 def scope(court: Court, who=ALICE, now_s: int = NOW_S) -> Scope:
-    return scope_of(court.ledger.history.current, who.did, now_s)
+    return scope_of(court.ledger.history.current, BRANCHES, who.did, now_s)
 
 
 @pytest.mark.parametrize(
@@ -107,32 +109,32 @@ def test_claiming_includes_reading_that_kind_and_no_others():
     court = Court()
     court.grant(OWNER, ALICE, cmd="/job/claim", pol=RENDER)
     held = scope(court)
-    assert held.reads == held.works == ("render.>",)
-    assert held.may_read("render.frame")
-    assert not held.may_read("build.wheel")
+    assert reads(held) == works(held) == ("render.>",)
+    assert held.admits("render.frame", *READ_BY)
+    assert not held.admits("build.wheel", *READ_BY)
 
 
 def test_reading_alone_admits_no_writing():
     court = Court()
     court.grant(OWNER, ALICE, cmd="/job/read")
-    assert scope(court) == Scope(reads=(">",), until_s=(T0 + DAY_MS) // 1000)
+    assert scope(court) == job_scope(reads=(">",), until_s=(T0 + DAY_MS) // 1000)
 
 
 def test_calling_admits_announcements_and_the_taking_back_but_no_reading():
     court = Court()
     court.grant(OWNER, ALICE, cmd="/job/schedule", pol=RENDER)
     held = scope(court)
-    assert (held.reads, held.works, held.calls) == ((), ("render.>",), ("render.>",))
+    assert (reads(held), works(held), calls(held)) == ((), ("render.>",), ("render.>",))
 
 
 def test_a_chain_admits_what_all_its_links_do():
     court = Court()
     court.grant(OWNER, BOB, cmd="/job", pol=RENDER)
     court.grant(BOB, ALICE, cmd="/job/claim", pol=[["==", ".kind", "render.frame"]])
-    assert scope(court).reads == ("render.frame",)
+    assert reads(scope(court)) == ("render.frame",)
     build = [["==", ".kind", "build"]]
     court.grant(BOB, ALICE, cmd="/job/claim", pol=build, nonce=b"another nonce")
-    assert scope(court).reads == ("render.frame",)
+    assert reads(scope(court)) == ("render.frame",)
 
 
 def test_ends_and_beginnings_and_revocations_count():
@@ -140,7 +142,7 @@ def test_ends_and_beginnings_and_revocations_count():
     cid = court.grant(OWNER, ALICE, cmd="/job/claim", pol=RENDER)
     end_s = (T0 + DAY_MS) // 1000
     assert scope(court).until_s == end_s
-    assert scope(court, now_s=end_s).reads
+    assert reads(scope(court, now_s=end_s))
     assert scope(court, now_s=end_s + 1) == NOTHING
     court.revoke(cid, OWNER)
     assert scope(court) == NOTHING
@@ -148,29 +150,31 @@ def test_ends_and_beginnings_and_revocations_count():
 
 def test_owner_and_open_meshes_are_not_limited():
     assert scope(Court(), OWNER) == EVERYTHING
-    assert scope_of(Ledger(authority="open").history.current, ALICE.did, NOW_S) == EVERYTHING
+    assert (
+        scope_of(Ledger(authority="open").history.current, BRANCHES, ALICE.did, NOW_S) == EVERYTHING
+    )
 
 
 def test_the_fewest_filters_say_it():
     court = Court()
     court.grant(OWNER, ALICE, cmd="/job/claim", pol=RENDER)
     court.grant(OWNER, ALICE, cmd="/job/claim", pol=[["==", ".kind", "render.frame"]])
-    assert scope(court).reads == ("render.>",)
+    assert reads(scope(court)) == ("render.>",)
 
 
 @pytest.mark.parametrize(
     "now, before, is_narrower",
     [
-        (NOTHING, Scope(reads=("a",)), True),
-        (Scope(reads=("a",)), NOTHING, False),
-        (Scope(reads=("a.>",)), Scope(reads=("a.b",)), False),
-        (Scope(reads=("a.b",)), Scope(reads=("a.>",)), True),
-        (EVERYTHING, Scope(works=("a",), calls=("b.>",)), False),
-        (Scope(reads=(">",)), EVERYTHING, True),
+        (NOTHING, job_scope(reads=("a",)), True),
+        (job_scope(reads=("a",)), NOTHING, False),
+        (job_scope(reads=("a.>",)), job_scope(reads=("a.b",)), False),
+        (job_scope(reads=("a.b",)), job_scope(reads=("a.>",)), True),
+        (EVERYTHING, job_scope(works=("a",), calls=("b.>",)), False),
+        (job_scope(reads=(">",)), EVERYTHING, True),
     ],
 )
 def test_a_scope_is_narrower_if_anything_is_gone(now, before, is_narrower):
-    assert narrower(now, before) is is_narrower
+    assert narrower(now, before, BRANCHES) is is_narrower
 
 
 LONG_MS = 2 * DAY_MS
@@ -187,17 +191,17 @@ def lending(court: Court, **how) -> str:
 
 
 def asking(court: Court, *kinds: str) -> Scope:
-    return scope_of(court.ledger.history.current, ALICE.did, NOW_S, kinds)
+    return scope_of(court.ledger.history.current, BRANCHES, ALICE.did, NOW_S, kinds)
 
 
 def test_what_others_lend_counts_for_the_kinds_that_were_asked_for():
     court = Court()
     cid = lending(court, pol=RENDER)
-    assert asking(court).reads == ("build",)
-    assert asking(court, "build", "render.frame").reads == ("build", "render.frame")
-    assert asking(court, "other").reads == ("build",)
+    assert reads(asking(court)) == ("build",)
+    assert reads(asking(court, "build", "render.frame")) == ("build", "render.frame")
+    assert reads(asking(court, "other")) == ("build",)
     court.revoke(cid, BOB)
-    assert asking(court, "build", "render.frame").reads == ("build",)
+    assert reads(asking(court, "build", "render.frame")) == ("build",)
 
 
 def test_what_others_lend_and_take_back_changes_nothing_for_who_did_not_ask():
@@ -206,7 +210,7 @@ def test_what_others_lend_and_take_back_changes_nothing_for_who_did_not_ask():
     cid = lending(court)
     lent = scope(court)
     assert before == NOTHING
-    assert lent.reads == ("build",)
+    assert reads(lent) == ("build",)
     court.revoke(cid, BOB)
     assert scope(court) == lent
     assert asking(court, "build") == lent
@@ -220,7 +224,7 @@ def test_what_others_lend_shortens_nothing_that_is_held_anyway():
     lending(court, pol=FRAME, until_ms=LONG_MS)
     lending(court, pol=FRAME, until_ms=5_000)
     held = asking(court, "build", "render.frame")
-    assert (held.reads, held.until_s) == (("build", "render.frame"), end_s)
+    assert (reads(held), held.until_s) == (("build", "render.frame"), end_s)
     assert asking(court, "render.clip").until_s == (T0 + 5_000) // 1000, "whoever asks wants it"
 
 
@@ -232,7 +236,7 @@ def test_with_nothing_from_the_owner_the_first_lender_counts():
     court.grant(BOB, ALICE, cmd="/job/schedule", pol=FRAME)
     cid = court.grant(CAROL, ALICE, cmd="/job/claim", until_ms=5_000)
     held = scope(court)
-    assert (held.reads, held.calls) == (("render.>",), ("render.frame",))
+    assert (reads(held), calls(held)) == (("render.>",), ("render.frame",))
     assert held.until_s == (T0 + DAY_MS) // 1000
     court.revoke(cid, CAROL)
     assert scope(court) == held
@@ -246,8 +250,8 @@ def test_more_kinds_than_a_login_can_name_are_none():
     court = Court()
     court.grant(OWNER, ALICE, cmd="/job/claim", pol=kinds_by_the_hundred(0, MAX_FILTERS))
     court.grant(OWNER, BOB, cmd="/job/claim", pol=kinds_by_the_hundred(0, MAX_FILTERS + 1))
-    assert len(scope(court).reads) == MAX_FILTERS
-    assert scope(court, BOB).reads == ()
+    assert len(reads(scope(court))) == MAX_FILTERS
+    assert reads(scope(court, BOB)) == ()
 
 
 def test_lenders_cannot_make_a_scope_large():
@@ -256,7 +260,7 @@ def test_lenders_cannot_make_a_scope_large():
     for part in range(5):
         nonce = b"nonce %08d" % part
         court.grant(BOB, ALICE, cmd="/job", pol=kinds_by_the_hundred(100 * part, 40), nonce=nonce)
-    assert 0 < len(scope(court).reads) <= MAX_FILTERS
+    assert 0 < len(reads(scope(court))) <= MAX_FILTERS
 
 
 @pytest.mark.parametrize("kind", ["render.a.b.c.d{}", "{}.a.b"])

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
-from antiphon.core.scope import EVERY_KIND
+from antiphon.core.subject_rights import WHOLE
 from antiphon.engines.memory.connection import Connection
 from antiphon.engines.memory.filters import SubjectFilter
 from antiphon.engines.memory.follow import Follow
@@ -22,7 +22,7 @@ PAGE_RECORDS = 256
 class MemoryLog:
     """The one log of a mesh."""
 
-    reads: tuple[str, ...] = (EVERY_KIND,)
+    reads: tuple[str, ...] = WHOLE
     """See `ports.OpLog.reads`: in one process there are no logins."""
 
     def __init__(self, connection: Connection, mesh: MeshState, *, loan_s: float) -> None:

@@ -18,12 +18,11 @@ import contextlib
 import logging
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final, Literal, TypeAlias
+from collections.abc import AsyncIterator, Callable
+from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from antiphon.core.scope import Scope
 from antiphon.engines.nats import blob_errands as words
 from antiphon.engines.nats import wire
 from antiphon.engines.nats.blob_errands import Errand, Taken
@@ -42,11 +41,23 @@ MAX_REFUSALS: Final = 1024  # that wait to be sent; beyond it the oldest are dro
 
 Vouching: TypeAlias = Literal["others"] | frozenset[str]
 """`others`: somebody else's records name the blob. Otherwise the users one of whom stored it."""
-Vouches: TypeAlias = Callable[[str, str, str, str], Awaitable[Vouching]]  # user, kind, job, digest
 
 _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Errand).decode
+
+
+class Rights(Protocol):
+    """What members may have and store."""
+
+    def may_read(self, user: str, kind: str) -> bool:
+        """Whether jobs of this kind may be read."""
+
+    def may_store(self, user: str) -> bool:
+        """Whether anything may be stored."""
+
+    async def vouches(self, user: str, kind: str, job: str, digest: str) -> Vouching:
+        """Whose accepted records on a job name the blob, as seen from this user."""
 
 
 class _Put:
@@ -87,8 +98,7 @@ class BlobGate:
     def __init__(
         self,
         engine: NatsEngine,
-        scope_of: Callable[[str], Scope],
-        vouches: Vouches,
+        rights: Rights,
         *,
         limits: BlobLimits | None = None,
         inbox_of: Callable[[str], str] = inbox_of,
@@ -97,8 +107,7 @@ class BlobGate:
         self._connection = engine.log.connection
         self._hearing = hearing or Hearing(engine.log.connection, engine.log.mesh)
         self._blobs: NatsBlobs = engine.own_blobs
-        self._scope_of = scope_of
-        self._vouches = vouches
+        self._rights = rights
         self._limits = limits or BlobLimits()
         self._inbox_of = inbox_of
         self._name = secrets.token_hex(8)
@@ -207,7 +216,7 @@ class BlobGate:
     async def _admitted(self, user: str, errand: Errand) -> Index:
         """Where the blob is, if this user may have it. Absent and not admitted look alike."""
         self._require_reading(user, errand.kind)
-        vouching = await self._vouches(user, errand.kind, errand.job, errand.digest)
+        vouching = await self._rights.vouches(user, errand.kind, errand.job, errand.digest)
         index = await self._blobs.find(errand.digest) if vouching else None
         if index is not None and vouching != "others" and index.by not in vouching:
             index = None
@@ -216,7 +225,7 @@ class BlobGate:
         return index
 
     def _require_reading(self, user: str, kind: str) -> None:
-        if not kind or not self._scope_of(user).may_read(kind):
+        if not kind or not self._rights.may_read(user, kind):
             raise _Refused(words.DENIED, "this key may not read that job")
 
     async def _give(self, errand: _Get, number: int, reply: bytes) -> None:
@@ -335,8 +344,7 @@ class BlobGate:
             put.in_hand = b""
 
     async def _require_room(self, user: str) -> None:
-        scope = self._scope_of(user)
-        if not (scope.works or scope.calls):
+        if not self._rights.may_store(user):
             raise _Refused(words.DENIED, "this key may neither call nor work on anything")
         under_way = sum(
             one.size + BLOB_WEIGHT

@@ -158,7 +158,7 @@ class Follower:
         while True:
             if self._failure is not None:
                 raise self._failure
-            if self._left or self._shows_other_kinds():
+            if self._left or self._shows_other_records():
                 raise StopAsyncIteration
             if self._connection.closed:
                 raise Unavailable("the connection is closed")
@@ -184,10 +184,10 @@ class Follower:
                 self._wake.set()
                 continue
             silent_since = None
-            if batch and not self._shows_other_kinds():
+            if batch and not self._shows_other_records():
                 return self._yield(batch)
 
-    def _shows_other_kinds(self) -> bool:
+    def _shows_other_records(self) -> bool:
         return self._reads is not None and self._reads != self._log.reads
 
     def _yield(self, records: list[Record]) -> list[Record]:

@@ -22,7 +22,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeAlias
 
-from antiphon.core.scope import Scope, beyond
+from antiphon.core.branches import Branch
+from antiphon.core.scope import Scope
+from antiphon.core.subject_rights import exceeds
 from antiphon.engines.nats import wire
 from antiphon.engines.nats.hearing import Hearing, Service
 from antiphon.engines.nats.log import NatsLog
@@ -80,6 +82,7 @@ class Gatehouse:
         self,
         engine: Engine,
         scope_of: Callable[[str], Scope],
+        branches: tuple[Branch, ...],
         *,
         inbox_of: Callable[[str], str] = inbox_of,
         hearing: Hearing | None = None,
@@ -92,6 +95,7 @@ class Gatehouse:
         self._hearing = hearing or Hearing(log.connection, log.mesh)
         self._readings = Readings(log)
         self._scope_of = scope_of
+        self._branches = branches
         self._inbox_of = inbox_of
         self._desks: dict[str, _Desk] = {}
         self._batches = asyncio.Semaphore(BATCHES_AT_ONCE)
@@ -195,11 +199,12 @@ class Gatehouse:
     async def _answer(self, user: str, read: _Read, asked: Question) -> list[Reply]:
         try:
             scope = self._scope_of(user)
-            if not (scope.reads or scope.works or scope.calls):
+            if not scope.by_command:
                 return [status(DENIED, "this key may read nothing on this mesh now")]
-            if asked.reads and beyond(asked.reads, scope.reads):
+            sight = sight_of(self._mesh, self._branches, scope)
+            if asked.reads != sight.shown and exceeds(asked.reads, sight.shown):
                 return [status(CHANGED, "this key may read less now than its login says")]
-            return await read(sight_of(self._mesh, scope.reads), asked)
+            return await read(sight, asked)
         except BadQuestion:
             raise
         except AntiphonError as error:

@@ -1,4 +1,4 @@
-"""The gate's letterbox: puts members' control records on the log (`letters`).
+"""The gate's letterbox: puts members' records on the log (`letters`).
 
 A letter comes on `apg.<mesh>.<user>.post`, a subject on which only that user may publish. Whether
 it is worth storing is for the runtime to say; what is not accepted never reaches the log.

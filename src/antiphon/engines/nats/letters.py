@@ -1,9 +1,10 @@
-"""Control records that members hand to the gate, which puts them on the log.
+"""Records that members hand to the gate, which puts them on the log.
 
-Every node reads all of control, so nobody may fill it. And where revocations and evidence belong
-is known beforehand: a compare-and-set decides there who comes first, and a member that could
-publish there could keep everybody else from it: the owner who revokes it, or whoever shows that it
-signed twice. The letter is the signed record, which nobody can alter.
+Which those are, the branches of the log say (`core.branches`). Every node reads all of control, so
+nobody may fill it. And where revocations and evidence belong is known beforehand: a compare-and-set
+decides there who comes first, and a member that could publish there could keep everybody else from
+it: the owner who revokes it, or whoever shows that it signed twice. The letter is the signed
+record, which nobody can alter.
 """
 
 from __future__ import annotations
@@ -11,12 +12,9 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from antiphon.core import subjects
 from antiphon.errors import LostRace, OutcomeUnknown, Rejected, Unavailable
 
 VERB = "post"
-CARRIED = ("ucan", "revoke", "evidence")
-"""Whatever else lies below `ctl` is the owner's."""
 
 
 class Answer(Struct, frozen=True, omit_defaults=True):
@@ -32,11 +30,6 @@ class Answer(Struct, frozen=True, omit_defaults=True):
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Answer).decode
-
-
-def is_letter(mesh: str, subject: str) -> bool:
-    """Whether a record on this subject goes through the gate."""
-    return subject.startswith(tuple(subjects.control(mesh, f"{one}.") for one in CARRIED))
 
 
 def told(error: Exception) -> bytes:

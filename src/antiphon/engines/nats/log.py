@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.core import subjects
-from antiphon.core.scope import EVERY_KIND
+from antiphon.core.subject_rights import WHOLE
 from antiphon.engines.nats import wire
 from antiphon.engines.nats.connection import Connection
 from antiphon.engines.nats.follow import Follower
@@ -334,7 +334,7 @@ class NatsLog:
     @property
     def reads(self) -> tuple[str, ...]:
         """See `ports.OpLog.reads`."""
-        return (EVERY_KIND,)
+        return WHOLE
 
     @property
     def is_replicated(self) -> bool:

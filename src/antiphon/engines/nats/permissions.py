@@ -7,9 +7,7 @@ delegations, revocations and evidence go through the gate (`letters`), and so do
 server would obey without looking at permissions.
 
 Refuses nothing by itself: the server does. Lists are never empty, which a server takes to mean
-everything. To a server the wildcard in a subscription, or at the end of a read, is an ordinary
-token while it looks at permissions: whoever may ask for `render.video.*` may ask for
-`render.video.>`. So a kind that is named exactly needs care, below.
+everything. What a scope admits of the log is the core's to say (`core.subject_rights`).
 """
 
 from __future__ import annotations
@@ -20,8 +18,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from antiphon.core import bus_subjects, subjects
-from antiphon.core.bus_subjects import BUS, BusSubject, Party
-from antiphon.core.scope import EVERY_KIND, Scope
+from antiphon.core.branches import Branch
+from antiphon.core.bus_subjects import BUS, HELD_FOR, BusSubject, Party
+from antiphon.core.scope import Scope
+from antiphon.core.subject_rights import below, hearing, rights_on
 from antiphon.engines.nats.keypairs import check_user
 from antiphon.engines.nats.streams import log_name
 from antiphon.errors import Malformed
@@ -40,14 +40,15 @@ class Permissions(Struct, frozen=True):
     """Whether it has as many subscriptions as there are members."""
 
 
-def of_member(mesh: str, user: str, scope: Scope, queues: Sequence[str]) -> Permissions:
-    """A member with a scope, who may pull from the queues named."""
+def of_member(
+    mesh: str, user: str, scope: Scope, queues: Sequence[str], branches: Sequence[Branch]
+) -> Permissions:
+    """A member with a scope on a log with these branches, who may pull from the queues named."""
     check_user(user)
-    log = subjects.root(mesh)
+    rights = rights_on(branches, scope)
     stream = log_name(mesh)
     publish = [
-        *_each(log, ("job",), scope.works),
-        *_each(log, ("call.*", "wait"), scope.calls),
+        *_under(subjects.root(mesh), rights.written),
         f"$JS.API.DIRECT.GET.{stream}.{subjects.control(mesh, 'genesis')}",
     ]
     for queue in queues:
@@ -57,37 +58,15 @@ def of_member(mesh: str, user: str, scope: Scope, queues: Sequence[str]) -> Perm
         publish.append(f"$JS.ACK.{stream}.{queue}.>")
     publish.append(f"apg.{mesh}.{user}.>")
     live = f"apr.{mesh}"
-    audible, bounded = _audible(scope.reads)
-    by_kind = {Party.READERS: audible, Party.WORKERS: scope.works}
-    said, heard = _bus(mesh, user, {Party.USER: (), Party.MEMBERS: (), **by_kind})
-    subscribe = [
-        f"_I.{user}.>",
-        f"{live}.ctl.>",
-        f"{live}.seal",
-        *_each(live, ("job", "wait", "call.*"), audible),
-        *heard,
-    ]
-    further = [f"{kind}.>" for kind in bounded]
-    unheard = _each(live, ("job", "wait", "call.*"), further)
-    unheard += _bus(mesh, user, {Party.READERS: further})[1]
-    return Permissions((*publish, *said), tuple(subscribe), tuple(unheard))
-
-
-def _audible(reads: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The filters that may be heard live, and the kinds below which nothing may be.
-
-    What is denied below a kind would be denied to a filter there, too. So a kind that is named
-    exactly beside a part of what lies below it is not heard live; the gate still shows it.
-    """
-    audible: list[str] = []
-    bounded: list[str] = []
-    for one in reads:
-        if one.endswith(EVERY_KIND) or f"{one}.>" in reads:
-            audible.append(one)
-        elif not any(other.startswith(f"{one}.") for other in reads):
-            audible.append(one)
-            bounded.append(one)
-    return audible, bounded
+    kinds = {party: scope.of(*commands) for party, commands in HELD_FOR.items()}
+    audible, bounded = hearing(kinds[Party.READERS])
+    said, heard = _bus(
+        mesh, user, {Party.USER: (), Party.MEMBERS: (), **kinds, Party.READERS: audible}
+    )
+    further = {Party.READERS: [f"{kind}.>" for kind in bounded]}
+    unheard = (*_under(live, rights.unheard), *_bus(mesh, user, further)[1])
+    subscribe = (f"_I.{user}.>", *_under(live, rights.heard), *heard)
+    return Permissions((*publish, *said), subscribe, unheard)
 
 
 def of_ear(mesh: str, user: str) -> Permissions:
@@ -106,21 +85,8 @@ def of_door(mesh: str, user: str) -> Permissions:
     return Permissions(*_of_one(mesh, user, Party.DOOR))
 
 
-def below(kind_filter: str) -> str:
-    """What follows `job.` and the like for the kinds of a filter: the job's id comes last.
-
-    `render.>` means the kinds below `render`, so at least one token of a kind and the id.
-    """
-    if kind_filter == EVERY_KIND:
-        return kind_filter
-    if kind_filter.endswith(".>"):
-        return f"{kind_filter[:-1]}*.>"
-    return f"{kind_filter}.*"
-
-
-def _each(root: str, branches: Iterable[str], kind_filters: Iterable[str]) -> list[str]:
-    filters = [below(one) for one in kind_filters]
-    return [f"{root}.{branch}.{kinds}" for branch in branches for kinds in filters]
+def _under(root: str, filters: Iterable[str]) -> list[str]:
+    return [f"{root}.{one}" for one in filters]
 
 
 def _of_one(mesh: str, user: str, party: Party) -> tuple[tuple[str, ...], tuple[str, ...]]:

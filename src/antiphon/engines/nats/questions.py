@@ -8,13 +8,17 @@ import msgspec
 from msgspec import Meta, Struct
 
 from antiphon.core.op import MAX_DEPS
-from antiphon.core.subjects import MAX_KIND_LENGTH
+from antiphon.core.subjects import MAX_KIND_LENGTH, MAX_KIND_TOKENS
 from antiphon.engines.nats.sight import is_filter, is_literal
 from antiphon.errors import AntiphonError
 
 MAX_QUESTION_BYTES = 256 * 1024
 MAX_FILTERS = 512
-"""Of one question: dozens of lanes at once, five subjects each."""
+"""Of one question: dozens of lanes at once, five subjects each; or all that a login can name."""
+MAX_FILTER_LENGTH = MAX_KIND_LENGTH + 64
+MAX_FILTER_TOKENS = MAX_KIND_TOKENS + 4
+"""Of what is shown: a branch, a kind and a name."""
+MANY_FILTERS = 64
 _Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
@@ -30,13 +34,14 @@ class Question(Struct, frozen=True, forbid_unknown_fields=True):
     batch: _Count = 0
     max_bytes: _Count = 0
     reads: tuple[str, ...] = ()
-    """The kinds that the asker takes for all that it may read: it would take the absence of
-    their records for proof that there are none."""
+    """The filters, relative to the mesh, that the asker takes for all that it may read: it would
+    take the absence of their records for proof that there are none."""
 
     @property
     def is_large(self) -> bool:
         """Whether it may be many records, or the server has to walk many subjects for it."""
         many = self.batch > 1 or bool(self.multi_last or self.seqs)
+        many |= len(self.reads) > MANY_FILTERS
         return many or not is_literal(self.last_by_subj)
 
 
@@ -68,7 +73,11 @@ def parse(body: bytes) -> Question:
         or (asked.batch and not is_run)
         or not all(is_filter(one) for one in named if one)
         or "" in asked.multi_last
-        or any(len(one) > MAX_KIND_LENGTH + len(".>") for one in asked.reads)
+        or any(_is_too_long(one) for one in asked.reads)
     ):
         raise BadQuestion("Bad Request")
     return asked
+
+
+def _is_too_long(shown: str) -> bool:
+    return len(shown) > MAX_FILTER_LENGTH or shown.count(".") >= MAX_FILTER_TOKENS

@@ -30,7 +30,7 @@ from antiphon.engines.nats.scoped_records import (
     ScopedRecords,
     no_gate,
 )
-from antiphon.engines.nats.sight import Reader, Sight, lane_subjects, sight_of
+from antiphon.engines.nats.sight import Reader, Sight
 from antiphon.engines.nats.work import LOAN_S
 from antiphon.errors import AntiphonError, EngineDenied, Unavailable
 from antiphon.ports import Page, Record
@@ -64,7 +64,7 @@ class ScopedLog(NatsLog):
     @property
     def reads(self) -> tuple[str, ...]:
         """See `ports.OpLog.reads`: what the newest login of this connection admits."""
-        return self._sight.kinds
+        return self._sight.shown
 
     @property
     def _sight(self) -> Sight:
@@ -73,7 +73,7 @@ class ScopedLog(NatsLog):
     def _look_again(self, _up: bool) -> None:  # noqa: FBT001 - a watcher's one argument
         """A connection that comes back may do so with another login."""
         try:
-            self._scoped.sight = sight_of(self._mesh, self._reader.reads())
+            self._scoped.sight = self._reader.sight(self._mesh)
         except AntiphonError as error:
             _log.warning("what this node may read is as it was: %s", error)
 
@@ -118,9 +118,7 @@ class ScopedLog(NatsLog):
 
     def read_lane(self, filters: Sequence[str], *, after: int = 0) -> AsyncIterator[list[Record]]:
         """See `ports.OpLog.read_lane`."""
-        wanted = dict.fromkeys(
-            name for one in filters for name in lane_subjects(self._mesh, wire.check_filter(one))
-        )
+        wanted = dict.fromkeys(map(wire.check_filter, filters))
         seen = tuple(one for one in wanted if self._sight.parts(one))
         if wanted and not seen:
             raise _outside(", ".join(filters))
@@ -136,7 +134,7 @@ class ScopedLog(NatsLog):
         timeout_s: float = 5.0,
     ) -> int:
         """See `ports.OpLog.append`; what goes through the gate says the rest itself."""
-        if not letters.is_letter(self._mesh, subject):
+        if not self._sight.relays(subject):
             return await super().append(
                 subject,
                 payload,

@@ -1,6 +1,6 @@
 """The reads of a member whose delegation admits some kinds only: they go to the gate.
 
-What the gate answers, and why it says which kinds it takes for all, is in `scoped`.
+What the gate answers, and why it is told what its asker takes for all, is in `scoped`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from antiphon.engines.nats.gate_subjects import gate_subject
 from antiphon.engines.nats.heads import Held
 from antiphon.engines.nats.pipeline import Batch, Pipeline, Reply
 from antiphon.engines.nats.records import NO_RESPONDERS, Records
-from antiphon.engines.nats.sight import Reader, sight_of
+from antiphon.engines.nats.sight import Reader
 from antiphon.engines.nats.streams import log_name
 from antiphon.errors import EngineDenied, Unavailable
 from antiphon.ports import Record
@@ -50,7 +50,7 @@ class ScopedRecords(Records):
     ) -> None:
         super().__init__(pipeline, log_name(mesh))
         self._connection = connection
-        self.sight = sight_of(mesh, reader.reads())
+        self.sight = reader.sight(mesh)
         self._direct = gate_subject(mesh, reader.user, "get").encode()
         self._leader = gate_subject(mesh, reader.user, "leader").encode()
         self._window = asyncio.Semaphore(READS_AT_ONCE)
@@ -83,13 +83,13 @@ class ScopedRecords(Records):
         return await self._ask_gate(self._direct, body)
 
     def _stated(self, request: dict[str, Any]) -> dict[str, Any]:
-        """A request for the whole log says which kinds that is.
+        """A request for the whole log says which subjects that is.
 
         The gate goes by the log, this reader by its login. Where the gate would leave out more
         than the login does, a reader that goes on behind the answer would have a hole.
         """
         is_whole = request.get("next_by_subj", "") in {"", self.sight.everything}
-        return {**request, "reads": self.sight.kinds} if is_whole and "seq" in request else request
+        return {**request, "reads": self.sight.shown} if is_whole and "seq" in request else request
 
     async def _ask_leader(self, request: dict[str, Any]) -> Record | None:
         stated = self._stated(request) if "next_by_subj" in request else request

@@ -1,11 +1,7 @@
-"""What a scope shows of the log: kind filters turned into subject filters, and their arithmetic.
+"""What a member sees of one mesh's log, and the arithmetic of subject filters.
 
 Pure. Both ends use it: the gate to leave out what a member may not see, the member to know what
-is worth asking for.
-
-A kind filter becomes a filter on the subjects behind `job`, `wait` and `call.<class>`, which end
-in one token more, the job: `render.>` is `render.*.>` (never the kind `render` itself) and
-`render.video` is `render.video.*` (never a kind below it).
+is worth asking for. Which subjects a scope admits is the core's (`core.subject_rights`).
 
 The NATS server takes wildcards in a *request's* subject for ordinary tokens when it looks at
 permissions, and for wildcards when it looks for the record, walking every subject that matches.
@@ -21,31 +17,30 @@ from functools import lru_cache
 from msgspec import Struct
 
 from antiphon.core import subjects
-from antiphon.core.families.jobs import subjects as job_subjects
-from antiphon.core.scope import EVERY_KIND, Scope, fewest
+from antiphon.core.branches import Branch
+from antiphon.core.scope import Scope
+from antiphon.core.subject_rights import WHOLE, SubjectRights, rights_on
 
 _PRINTABLE = re.compile(r"[!-~]+", re.ASCII)
 _WILDCARDS = frozenset("*>")
 _TOKEN = r"[^.]+"
-_LANE_FILTERS = (
-    ("call.*", [f"call.{one}" for one in job_subjects.CLASSES]),
-    ("*", ["wait", "job"]),
-)
 
 
 class Reader(Struct, frozen=True):
-    """A member that reads within a scope: its engine user's public key, and what it may read.
+    """A member that reads within a scope: its engine user's public key, and what it may.
 
     A scope that is a function is asked again when the connection changes.
     """
 
     user: str
     scope: Scope | Callable[[], Scope]
+    branches: tuple[Branch, ...]
+    """Of the log that it reads."""
 
-    def reads(self) -> tuple[str, ...]:
-        """The kinds that it may read now."""
+    def sight(self, mesh: str) -> Sight:
+        """What it sees now."""
         scope = self.scope() if callable(self.scope) else self.scope
-        return scope.reads
+        return sight_of(mesh, self.branches, scope)
 
 
 # --- filters ----------------------------------------------------------------------------------
@@ -82,36 +77,32 @@ def is_within(inner: str, outer: str) -> bool:
     return meet(inner, outer) == inner
 
 
-def lane_subjects(mesh: str, pattern: str) -> tuple[str, ...]:
-    """The literal subjects that a lane's filter stands for; any other filter as it is."""
-    root = subjects.root(mesh)
-    for start, places in _LANE_FILTERS:
-        rest = pattern.removeprefix(f"{root}.{start}.")
-        if rest != pattern and "." in rest and is_literal(rest):
-            return tuple(f"{root}.{place}.{rest}" for place in places)
-    return (pattern,)
-
-
 # --- sight ------------------------------------------------------------------------------------
 
 
 class Sight:
-    """What a scope's kind filters show of one mesh's log."""
+    """What some rights show of one mesh's log."""
 
-    def __init__(self, mesh: str, reads: Iterable[str]) -> None:
-        self.kinds = kinds = fewest(reads)
-        """What may be read, as kind filters."""
-        self.everything = f"{subjects.root(mesh)}.>"
-        self.is_whole = EVERY_KIND in kinds
-        self.filters = (self.everything,) if self.is_whole else tuple(_shown(mesh, kinds))
+    def __init__(self, mesh: str, rights: SubjectRights) -> None:
+        root = subjects.root(mesh)
+        self.shown = rights.shown
+        """What may be read, as filters relative to the mesh."""
+        self.everything = f"{root}.>"
+        self.is_whole = rights.shown == WHOLE
+        self.filters = tuple(f"{root}.{one}" for one in rights.shown)
         """What may be read; no two of them overlap."""
-        self.live = tuple(_shown(mesh, _audible(kinds)))
+        self.live = tuple(f"{root}.{one}" for one in rights.heard)
         """What of the republished records may be heard."""
         self._shows = _matcher(self.filters)
+        self._relays = _matcher(f"{root}.{one}" for one in rights.relayed)
 
     def sees(self, subject: str) -> bool:
         """Whether a record on this subject may be read."""
         return self._shows(subject) is not None
+
+    def relays(self, subject: str) -> bool:
+        """Whether a record on this subject goes through the gate."""
+        return self._relays(subject) is not None
 
     def parts(self, pattern: str) -> tuple[str, ...]:
         """The parts of a filter that may be read; no two of them overlap."""
@@ -125,43 +116,9 @@ class Sight:
 
 
 @lru_cache(maxsize=1024)
-def sight_of(mesh: str, reads: tuple[str, ...]) -> Sight:
-    """The sight that goes with a scope's `reads`."""
-    return Sight(mesh, reads)
-
-
-def _shown(mesh: str, kinds: Iterable[str]) -> list[str]:
-    """Control ops and seals are everybody's; lanes go by kind."""
-    root = subjects.root(mesh)
-    ends = [_behind_the_kind(one) for one in kinds]
-    return [
-        subjects.all_control(mesh),
-        subjects.seal(mesh),
-        *(f"{root}.{what}.{end}" for end in ends for what in ("job", "wait", "call.*")),
-    ]
-
-
-def _audible(kinds: tuple[str, ...]) -> list[str]:
-    """The kind filters that the second wall lets through (`permissions`).
-
-    Hearing nothing below a kind that is named exactly takes a denial, which would reach what is
-    in scope below it.
-    """
-    return [
-        one
-        for one in kinds
-        if one.endswith(">")
-        or f"{one}.>" in kinds
-        or not any(other.startswith(f"{one}.") for other in kinds)
-    ]
-
-
-def _behind_the_kind(kind_filter: str) -> str:
-    if kind_filter == EVERY_KIND:
-        return kind_filter
-    if kind_filter.endswith(".>"):
-        return f"{kind_filter[:-1]}*.>"
-    return f"{kind_filter}.*"
+def sight_of(mesh: str, branches: tuple[Branch, ...], scope: Scope) -> Sight:
+    """What a scope shows of a log with these branches."""
+    return Sight(mesh, rights_on(branches, scope))
 
 
 def _meets(pattern: str, filters: Iterable[str]) -> tuple[str, ...]:

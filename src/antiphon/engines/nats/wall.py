@@ -12,13 +12,12 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
 
-from antiphon.core import subjects
-from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.branches import Branch
 from antiphon.core.scope import Scope
 from antiphon.core.signing import pae
 from antiphon.engines.nats import permissions, wire
@@ -63,6 +62,7 @@ class NatsWall:
         self,
         accounts: Accounts,
         log: NatsLog,
+        branches: Sequence[Branch],
         *,
         connect_system: ConnectSystem,
         admitted: Callable[[str], None] = lambda _: None,
@@ -70,6 +70,7 @@ class NatsWall:
         """`admitted` hears of every member that is given a login."""
         self._accounts = accounts
         self._log = log
+        self._branches = tuple(branches)
         self._mesh = log.mesh
         self._connect_system = connect_system
         self._admitted = admitted
@@ -81,7 +82,7 @@ class NatsWall:
         self, user: str, scope: Scope, queues: Sequence[str], *, name: str, now_s: int
     ) -> str:
         """See `ports.Wall.admit`."""
-        granted = permissions.of_member(self._mesh, user, scope, queues)
+        granted = permissions.of_member(self._mesh, user, scope, queues, self._branches)
         self._admitted(user)
         return check_size(
             self._accounts.user_jwt(
@@ -107,16 +108,11 @@ class NatsWall:
         """A login with all rights: for the owner's own machine and the gate."""
         return self._accounts.user_jwt(user, None, expires_s=None, name="full", issued_s=now_s)
 
-    async def make_queues(self, kind: str) -> tuple[str, ...]:
+    async def make_queues(self, queues: Mapping[str, str]) -> None:
         """See `ports.Wall.make_queues`."""
-        subjects.check_kind(kind)
-        names: list[str] = []
-        for urgency in job_subjects.CLASSES:
-            name = job_subjects.queue_name(kind, urgency)
-            calls = job_subjects.calls_of(self._mesh, urgency, kind, below=False)
-            async with self._log.work(calls, name=name):  # joining makes it; leaving keeps it
-                names.append(name)
-        return tuple(names)
+        for name, subject in queues.items():
+            async with self._log.work(subject, name=name):
+                pass  # joining makes it; leaving keeps it
 
     def is_signed_by(self, user: str, payload_type: str, payload: bytes, signature: bytes) -> bool:
         """See `ports.Wall.is_signed_by`."""

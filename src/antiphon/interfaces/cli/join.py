@@ -121,8 +121,6 @@ async def _granted(place: Path) -> tuple[Grant, ...]:
 def _tell_program(ticket: Ticket, access: Access, place: Path, grants: Sequence[Grant]) -> None:
     from antiphon.sdk.authority import rights_of
 
-    scope = access.scope
-    told = None if scope is None else {"reads": scope.reads, "works": scope.works}
     print_json(
         {
             "event": "joined",
@@ -130,7 +128,7 @@ def _tell_program(ticket: Ticket, access: Access, place: Path, grants: Sequence[
             "name": ticket.name,
             "node": _machine(place),
             "owner": ticket.owner,
-            "scope": told,
+            "scope": None if access.scope is None else access.scope.by_command,
             "may": [
                 {"right": rights_of(one.command), "kinds": one.kinds, "until_s": one.ends_s}
                 for one in grants

@@ -1,7 +1,6 @@
 """What can be said about a job (spec §7.2): nine ops, each with its body.
 
-A job's lane is every record on its wait, call and job subjects. Whoever may schedule a kind may
-also write on its jobs' lanes, or it could not take a call back.
+A job's lane is every record on its wait, call and job subjects.
 """
 
 from __future__ import annotations
@@ -14,20 +13,10 @@ from msgspec import Meta
 from antiphon.core.branches import Branch
 from antiphon.core.codec import MAX_INTEGER
 from antiphon.core.families.jobs.subjects import CLASSES
+from antiphon.core.job_rights import CALLED_BY, READ_BY, WORKED_BY
 from antiphon.core.manifest import Manifest, job_id
 from antiphon.core.op import Body, Count, Digest, Kind, Label, Op, Text, Wall
 from antiphon.core.outputs import DsseEnvelope, Output
-
-READ_BY: Final = ("/job/read", "/job/claim")
-"""The right to claim a kind includes the right to read it."""
-CALLED_BY: Final = ("/job/schedule", "/job/complete")
-WORKED_BY: Final = (
-    "/job/claim",
-    "/job/complete",
-    "/job/cancel",
-    "/job/schedule",
-    "/artifact/write",
-)
 
 WAIT: Final = Branch(stem="wait", read_by=READ_BY, written_by=CALLED_BY)
 CALL: Final = Branch(
