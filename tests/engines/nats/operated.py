@@ -36,6 +36,7 @@ class Operated:
         self.accounts = accounts
         self.tls = tls
         self.mesh = mesh
+        self.branches = BRANCHES
         self._has_gate = False
         self.owner: NatsEngine
         self.wall: NatsWall
@@ -58,7 +59,7 @@ class Operated:
         key = UserKey.new() if key is None else key
         jwt = self.wall.admit(key.public, scope, queues, name="member", now_s=now_s())
         if self._has_gate:
-            extra = {"reader": Reader(key.public, scope, BRANCHES), **extra}
+            extra = {"reader": Reader(key.public, scope, self.branches), **extra}
         return await self.enter(key, jwt, **extra)
 
     async def make_queues(self, kind: str) -> tuple[str, ...]:
@@ -70,7 +71,7 @@ class Operated:
     @asynccontextmanager
     async def gate(self, scope: Scope) -> AsyncIterator[None]:
         """While entered, everybody's reads are answered within one scope."""
-        gatehouse = Gatehouse(self.owner, lambda _: scope, BRANCHES)
+        gatehouse = Gatehouse(self.owner, lambda _: scope, self.branches)
         running = asyncio.ensure_future(gatehouse.run())
         await gatehouse.ready.wait()
         self._has_gate = True
@@ -86,16 +87,17 @@ class Operated:
 
 
 @asynccontextmanager
-async def operated(directory: Path) -> AsyncIterator[Operated]:
-    """A running mesh behind both walls."""
+async def operated(directory: Path, branches=BRANCHES) -> AsyncIterator[Operated]:
+    """A running mesh behind both walls, with these branches of its log."""
     mesh = new_mesh()
     accounts = Accounts.open(directory, mesh)
     tls = server_files(directory, ["127.0.0.1", "localhost"])
     async with LocalServer(directory / "server", accounts=accounts, tls=tls) as server:
         place = Operated(server, accounts, tls, mesh)
+        place.branches = branches
         async with await place.enter_fully(create=True) as owner:
             place.owner = owner
             place.wall = NatsWall(
-                accounts, owner.log, BRANCHES, connect_system=place.connect_system()
+                accounts, owner.log, branches, connect_system=place.connect_system()
             )
             yield place

@@ -20,6 +20,7 @@ from antiphon.core.scope import (
     scope_of,
 )
 from antiphon.core.ucan import Policy
+from tests.families.polls import WITH_POLLS
 from tests.job_scopes import BRANCHES, calls, job_scope, reads, works
 from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER
 from tests.unit.core.ledger import T0, Ledger
@@ -294,3 +295,29 @@ def test_filters_are_met_and_reduced_without_gain_or_loss(one, other):
 def _saying(some):
     globs = [one if one != ">" else "*" for one in some]
     return ["or", [["like", ".kind", one.replace(".>", ".*")] for one in globs]]
+
+
+def test_commands_count_by_what_the_branches_say_of_them():
+    court = Court()
+    for cmd in ("/poll/vote", "/job/read", "/elsewhere"):
+        court.grant(OWNER, ALICE, cmd=cmd, pol=RENDER)
+    control = court.ledger.history.current
+    for branches, commands in (
+        (BRANCHES, ["/job/read"]),
+        (WITH_POLLS.branches, ["/job/read", "/poll/vote"]),
+    ):
+        held = scope_of(control, branches, ALICE.did, NOW_S)
+        assert held.by_command == dict.fromkeys(commands, ("render.>",))
+
+
+def test_lent_commands_that_open_nothing_more_neither_shorten_nor_crowd_out():
+    court = Court()
+    court.grant(OWNER, ALICE, cmd="/job/claim", pol=FRAME)
+    court.grant(OWNER, BOB, cmd="/", until_ms=LONG_MS)
+    before = asking(court, "render.frame", "build")
+    for number, cmd in enumerate(("/job/read", "/job/cancel", "/elsewhere", "/else/where")):
+        nonce = b"nonce %08d" % number
+        court.grant(BOB, ALICE, cmd=cmd, pol=FRAME, until_ms=5_000, nonce=nonce)
+    assert asking(court, "render.frame", "build") == before
+    court.grant(BOB, ALICE, cmd="/job/read", pol=[["==", ".kind", "build"]], until_ms=LONG_MS)
+    assert reads(asking(court, "render.frame", "build")) == ("build", "render.frame")
