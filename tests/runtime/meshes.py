@@ -51,7 +51,6 @@ class MeshUnderTest:
             self.owner, self.wall, name="test", recovery=self.owner.did, rules=rules
         )
         self.mesh = self.foundation.mesh
-        self.protocol = PROTOCOL
         """Which families stations know that are opened from now on."""
         self.memory = MemoryServer(self.wall)
         self.server: LocalServer | None = None

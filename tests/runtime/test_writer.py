@@ -1,9 +1,12 @@
 """One way to write: what becomes of intents whose place another takes, or whose answer is lost."""
 
 import asyncio
+import re
+from pathlib import Path
 
 import pytest
 
+import antiphon
 from antiphon.core.families.jobs.ops import CancelBody, ClaimBody, JobCancel, JobClaim
 from antiphon.core.families.jobs.state import State
 from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
@@ -36,6 +39,8 @@ class Spy:
         """Done before the next writes, one each."""
         self.silent = self.unreadable = False
         """Whether writes are stored without an answer, and whether nothing can be read."""
+        self.lagging: int | None = None
+        """Up to where the copy reaches that answers the next read of a lane."""
         self.under_way = self.most = 0
 
     def __getattr__(self, name):
@@ -60,8 +65,12 @@ class Spy:
         self.asked.append("read_lane")
         if self.unreadable:
             raise Unavailable("nothing can be read")
+        reach = 2**63
+        if self.lagging is not None and len(filters) > 1:
+            reach, self.lagging = self.lagging, None
         async for page in self._log.read_lane(filters, after=after):
-            yield page
+            if found := [record for record in page if record.seq <= reach]:
+                yield found
 
 
 async def claimed(peer, job, *, lease_ms=600):
@@ -114,6 +123,21 @@ async def test_what_is_no_longer_wanted_after_a_conflict_is_not_written():
         assert after.outcome == "cancelled"
         assert spy.asked.count("append") == 1
         assert len((await other.read_lane(KIND, job)).history) == 2
+
+
+@pytest.mark.parametrize("is_overtaken", [True, False])
+async def test_a_copy_that_lags_behind_what_is_known_is_not_believed(is_overtaken, unhurried):
+    async with a_mesh("memory") as mesh:
+        peer, other = [(await mesh.station()).peer for _ in range(2)]
+        job = (await call(peer, 1)).job
+        intent, spy = await a_cancel(peer, job), Spy(peer)
+        spy.lagging = max(intent.lane.tails)
+        if is_overtaken:
+            await claimed(other, job)
+            spy.lagging -= 1
+        written = await write_one(peer, intent, Policy(again=give_up))
+        assert spy.lagging is None
+        assert written.lane == (await other.read_lane(KIND, job)).lane
 
 
 async def test_without_a_policy_a_conflict_is_raised_and_nothing_is_read():
@@ -228,3 +252,10 @@ async def test_one_intent_costs_one_write_and_one_look():
         spy.asked.clear()
         await write_one(peer, alone, Policy(look=own_record))
         assert sorted(spy.asked) == ["append", "confirm", "fetch"]
+
+
+def test_nothing_else_drafts_or_commits():
+    source = Path(antiphon.__file__).parent
+    writing = re.compile(r"(?:peer|author|by)\.draft\(|peer\.commit\(")
+    places = {path.name for path in source.rglob("*.py") if writing.search(path.read_text())}
+    assert places == {"peer.py", "writer.py"}, "a peer drafts for the writer, by its author"

@@ -29,6 +29,7 @@ from antiphon.core.reducer import Outcome, judge
 from antiphon.core.wallet import Wallet
 from antiphon.errors import (
     Corrupt,
+    EngineDenied,
     IdTaken,
     LostRace,
     OutcomeUnknown,
@@ -294,7 +295,8 @@ class Peer:
         return seq
 
     async def _append(self, draft: Draft, timeout_s: float) -> int:
-        taken, is_unknown, why = 0, False, ""
+        taken, is_unknown = 0, False
+        last: Unavailable | None = None
         for attempt in range(APPEND_TRIES):
             if attempt:
                 await self.pause(attempt - 1)
@@ -315,7 +317,7 @@ class Peer:
                 taken += 1  # nothing was stored, and the compare-and-set needs no id
             except Unavailable as problem:
                 is_unknown |= isinstance(problem, OutcomeUnknown)
-                why = problem.message
+                last = problem
                 try:
                     found = await self._find(draft)
                 except Unavailable:
@@ -326,6 +328,9 @@ class Peer:
         kind, job = place.key[1:] if place is not None and place.key.kind else ("", "")
         what = f"{draft.op.type_name()} of job {job}" if job else draft.op.type_name()
         if not is_unknown:
+            if isinstance(last, EngineDenied):
+                raise last  # a login is renewed within that time, so this one does not admit it
+            why = last.message if last is not None else "its ids were taken"
             raise Unavailable(f"{what} was not written in {APPEND_TRIES} tries: {why}")
         raise OutcomeUnknown(
             f"the engine gave no answer to {what} in {APPEND_TRIES} tries",

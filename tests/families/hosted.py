@@ -1,0 +1,145 @@
+"""A hosted mesh with polls: an owner, a member that reads and writes some, one that may less.
+
+Run by `tests/families/test_hosted.py` in a process of its own; the last line is what was found.
+"""
+
+import asyncio
+import json
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from antiphon import Mesh
+from antiphon.assembly.hosting import coordinate
+from antiphon.assembly.logins import log_in
+from antiphon.core.branches import LaneKey
+from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
+from antiphon.core.grants import token_of
+from antiphon.core.terms import Terms
+from antiphon.core.ucan import Payload, Policy
+from antiphon.errors import EngineDenied, Rejected
+from antiphon.runtime.home import Home
+from antiphon.runtime.sealer import Sealer
+from antiphon.runtime.writer import BEHIND, Intent, write_one
+from antiphon.sdk import bundles, hosting
+from antiphon.sdk.authority import with_authority
+from antiphon.sdk.lanes import find_lanes, story_of
+from tests.families.polls.ops import CloseBody, OpenBody, PollClose, PollOpen, PollVote, VoteBody
+from tests.families.polls.state import PollLane
+
+KIND, OTHER, NAME = "team.lunch", "board.pay", "pizza"
+KEY = LaneKey("polls", KIND, NAME)
+
+
+async def grant(owner: Mesh, to: str, command: str) -> None:
+    """Delegate a command on everything below `team`, as the owner."""
+    keyring = owner.station.keyring
+    payload = Payload(
+        iss=keyring.did,
+        aud=to,
+        sub=keyring.did,
+        cmd=command,
+        pol=Policy([["like", ".kind", "team.*"]]),
+        nonce=owner.peer.entropy.token(12),
+        exp=None,
+    )
+    body = DelegateBody(token=token_of(keyring.delegate(payload).raw))
+    await write_one(owner.peer, Intent(UcanDelegate, body))
+
+
+async def refused(write) -> str:
+    """Why a write was turned away, and by which wall."""
+    try:
+        await write
+    except EngineDenied:
+        return "server"
+    except Rejected as problem:
+        return problem.reason
+    return ""
+
+
+async def scene(directory: Path) -> dict[str, object]:
+    listen = hosting.Listen(host="127.0.0.1", port=0, names=("127.0.0.1",))
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        here = await enter(hosting.found_and_host(directory / "owner", name="polls", listen=listen))
+        owner = await enter(Mesh.open(home=directory / "owner", role="client"))
+        whole = await enter(owner.node())
+        await enter(here.gate(whole.peer))
+
+        async def joined(alias: str, *commands: str) -> Mesh:
+            place = Home(directory / alias)
+            terms = Terms(can=("read",), kinds=("team.*",), alias=alias)
+            ticket = hosting.invite(Home(directory / "owner"), terms)
+            await hosting.redeem(place, ticket, alias=alias)
+            async with with_authority(directory / "owner") as authority:
+                for command in commands:
+                    await grant(authority, place.signer("machine").did, command)
+            await log_in(place, place.access(), ())  # the one from joining is older
+            return await enter(Mesh.open(home=place.path, role="client"))
+
+        asker = await joined("asker", "/poll/open", "/poll/vote")
+        voter = await joined("voter", "/poll/vote")
+        scoped = await enter(voter.node())
+        await coordinate(Home(directory / "owner"), whole.peer)
+        found = await polled(owner, whole, asker, voter, scoped)
+        (directory / "poll.json").write_bytes(await bundles.export_lane(owner, KEY))
+        return found
+
+
+async def polled(owner, whole, asker, voter, scoped) -> dict[str, object]:
+    question = OpenBody(kind=KIND, poll=NAME, question="Pizza?")
+    written = await write_one(asker.peer, Intent(PollOpen, question, PollLane()))
+    dep = (written.seq, written.view.history[0].entry.op_id)
+    secret = OpenBody(kind=OTHER, poll=NAME, question="Raise?")
+    await write_one(owner.peer, Intent(PollOpen, secret, PollLane()))
+
+    def vote(mesh, lane, kind=KIND):
+        body = VoteBody(kind=kind, poll=NAME, choice=True)
+        return write_one(mesh.peer, Intent(PollVote, body, lane, deps=(dep,)), BEHIND)
+
+    lane = (await voter.peer.read(KEY)).lane
+    await vote(voter, lane)
+    walls = {
+        "vote on another kind": await refused(vote(voter, PollLane(), OTHER)),
+        "open without the right": await refused(
+            write_one(voter.peer, Intent(PollOpen, question, PollLane(), prev=0))
+        ),
+        "close without the right": await refused(
+            write_one(voter.peer, Intent(PollClose, CloseBody(kind=KIND, poll=NAME), lane))
+        ),
+    }
+    lane = (await asker.peer.read(KEY)).lane
+    closing = Intent(PollClose, CloseBody(kind=KIND, poll=NAME), lane)
+    closed = await write_one(asker.peer, closing, BEHIND)
+    after = await refused(vote(asker, (await asker.peer.read(KEY)).lane))
+    await whole.reached(closed.seq)
+    await scoped.reached(closed.seq)
+    views = [await mesh.peer.read(KEY) for mesh in (owner, asker, voter)]
+    nodes = [
+        {one.record.seq: one.verdict.value for one in node.replica.lane_records(KEY)}
+        for node in (whole, scoped)
+    ]
+    assert await Sealer(whole, bar_s=0.0).seal()
+    data = await bundles.export_lane(owner, KEY)
+    report = bundles.open_bundle(data)
+    told = await story_of(voter, KEY)
+    return {
+        "walls": walls,
+        "after the end": after,
+        "light readers agree": len({repr(view.lane) for view in views}) == 1,
+        "full and scoped agree": nodes[0] == nodes[1] and len(nodes[0]) > 0,
+        "verdicts": list(nodes[0].values()),
+        "scoped sees the other kind": bool(
+            scoped.replica.lane_records(LaneKey("polls", OTHER, NAME))
+        ),
+        "whole sees it": bool(whole.replica.lane_records(LaneKey("polls", OTHER, NAME))),
+        "bundle": [report.key.family, report.state.ayes, report.is_job],
+        "found": [tuple(key) for key in await find_lanes(voter, "piz")],
+        "words": [line.words.partition(" ")[2] for line in told.story],
+        "facts": told.facts,
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(scene(Path(sys.argv[1])))))

@@ -1,0 +1,50 @@
+"""The command line of a mesh that has polls: what is no job is watched, shown and verified."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance import shell
+from tests.acceptance.shell import Shell
+
+pytestmark = pytest.mark.nats
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def typed(tmp_path, monkeypatch):
+    """A terminal in which `antiphon` is the one with the line that registers polls."""
+    program = tmp_path / "antiphon"
+    registered = f"{sys.executable} -m tests.families.registered antiphon"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {registered} "$@"\n')
+    program.chmod(0o700)
+    monkeypatch.setattr(shell, "ANTIPHON", program)
+    place = tmp_path / "place"
+    place.mkdir()
+    return Shell(place)
+
+
+def ask(typed: Shell) -> None:
+    words = ["-m", "tests.families.registered", "tests.families.ask", str(typed.home)]
+    subprocess.run([sys.executable, *words], cwd=ROOT, check=True, capture_output=True, timeout=60)
+
+
+def test_watch_and_show_tell_of_a_poll(typed):
+    with typed.dev(), typed.start("watch") as watching:
+        assert "watching mesh" in watching.process.stderr.readline()
+        ask(typed)
+        assert "team.lunch" in watching.line("asked 'Pizza?'")
+        watching.line("closed the poll")
+        shown = typed.run("show", "pizza")
+        assert shown.code == 0, shown.err
+        assert "polls  team.lunch pizza" in shown.out
+        assert "state closed" in shown.out
+        assert "asked 'Pizza?'" in shown.out
+        facts = typed.run("show", "piz", "--json").json
+        assert (facts["family"], facts["name"], facts["facts"]["ayes"]) == ("polls", "pizza", 0)
+        missing = typed.run("show", "nobody-asked")
+        assert missing.code != 0
+        assert "antiphon jobs lists them" in missing.err
