@@ -6,6 +6,7 @@ import pytest
 
 from antiphon.core.bus_subjects import WORK
 from antiphon.core.rules import Rules
+from antiphon.runtime.calls import touched
 from antiphon.runtime.company import Company, Traits
 from antiphon.runtime.words import WORDS, Word
 from tests.runtime.drawing import DRAWN, KIND, QUEUED, WINDOW_S, drawing
@@ -357,3 +358,15 @@ async def test_on_an_engine_of_either_sort_drawn_jobs_run_once_each(engine):
         await asyncio.sleep(0.2)
         assert sorted(number for number, _ in ran) == list(range(12))
         assert len({at for _, at in ran}) > 1
+
+
+@pytest.mark.parametrize(
+    "junk", [b"[" * 100_000, b'{"type":"\xff"}', b"{"], ids=["deep", "bytes", "cut"]
+)
+async def test_whoever_comes_late_looks_past_records_that_are_no_ops(junk):
+    async with a_mesh("memory") as mesh:
+        peer = (await mesh.station()).peer
+        called = await call_on(peer, 1, kind=KIND)
+        subject = f"ap.{mesh.mesh}.job.{KIND}.{called.job}"
+        await peer.log.append(subject, junk, message_id="junk", expected_last=0)
+        assert (await touched(peer, KIND)).upto == called.seq + 1

@@ -110,7 +110,7 @@ async def touched(peer: Peer, kind: str) -> Touched:
     async for record in _between(peer, subject, after, upto):
         try:
             op_type = _peek(record.payload.partition(b"\n")[0]).type
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             continue
         last[record.subject[-64:]] = op_type
     return Touched(after, upto, last)
