@@ -51,7 +51,6 @@ class MeshUnderTest:
             self.owner, self.wall, name="test", recovery=self.owner.did, rules=rules
         )
         self.mesh = self.foundation.mesh
-        """Which families stations know that are opened from now on."""
         self.memory = MemoryServer(self.wall)
         self.server: LocalServer | None = None
         """A server of its own, where a test ends it; else one that all share."""

@@ -68,8 +68,7 @@ class Desk:
 
 @asynccontextmanager
 async def a_desk(tmp_path, protocol=PROTOCOL):
-    async with a_mesh("memory", CLOSED) as mesh:
-        mesh.protocol = protocol
+    async with a_mesh("memory", CLOSED, protocol) as mesh:
         yield Desk(mesh, tmp_path, await mesh.station(), await mesh.station(mesh.owner))
 
 
