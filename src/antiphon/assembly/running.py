@@ -156,11 +156,14 @@ async def _wait_for_writer(station: Station, replica: Replica, *, within_s: floa
 
 
 @asynccontextmanager
-async def owned_replica(path: Path | str, home: Home | None, mesh: str) -> AsyncIterator[Replica]:
+async def owned_replica(
+    path: Path | str, home: Home | None, station: Station
+) -> AsyncIterator[Replica]:
     """A replica that this process alone writes."""
     lock = home.lock_replica() if home is not None else -1
     try:
-        replica = Replica(path, mesh=mesh)
+        peer = station.peer
+        replica = Replica(path, mesh=peer.mesh, protocol=peer.protocol)
         try:
             yield replica
         finally:

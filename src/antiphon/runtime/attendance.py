@@ -16,7 +16,6 @@ from msgspec import Struct
 
 from antiphon.core import attendance
 from antiphon.core.families.jobs.state import State
-from antiphon.core.protocol import PROTOCOL
 from antiphon.errors import AntiphonError
 from antiphon.runtime.presence import roll_call
 
@@ -190,6 +189,6 @@ def _last_op_ms(replica: Replica, author: str) -> int | None:
         if stored is None or not stored.verdict.is_accepted:
             continue
         op_bytes, _, _ = stored.record.payload.partition(b"\n")
-        if PROTOCOL.decoder.decode(op_bytes).author == author:
+        if replica.protocol.decoder.decode(op_bytes).author == author:
             return stored.record.commit_ms
     return None

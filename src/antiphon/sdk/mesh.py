@@ -159,9 +159,7 @@ class Mesh:
         )
         # In one process nobody else would expire leases or repeat calls.
         keeper = await self._stack.enter_async_context(self._memory.station("node"))
-        replica = await self._stack.enter_async_context(
-            owned_replica(":memory:", None, keeper.peer.mesh)
-        )
+        replica = await self._stack.enter_async_context(owned_replica(":memory:", None, keeper))
         self._memory_replica = replica
         await self._stack.enter_async_context(replicating(keeper, replica, caretaking=True))
 
@@ -325,9 +323,7 @@ class Mesh:
         async with AsyncExitStack() as stack:
             station = await self._join(stack, "node", read_environment().key_for("node"))
             home = self.home
-            replica = await stack.enter_async_context(
-                owned_replica(home.replica, home, station.peer.mesh)
-            )
+            replica = await stack.enter_async_context(owned_replica(home.replica, home, station))
             yield await stack.enter_async_context(replicating(station, replica, caretaking=True))
 
     # --- asking -------------------------------------------------------------------------------
