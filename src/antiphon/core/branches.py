@@ -105,27 +105,21 @@ class Grammar:
 
     def place_of(self, subject: str) -> Place | None:
         """The lane of a subject and its slot there; None where it belongs to nothing."""
-        tokens = subject.split(".")
-        if len(tokens) < _SHORTEST:
-            return None
-        stem = tokens[2]
-        at = _AT_KIND
+        parts = subject.split(".", _SHORTEST)
+        if len(parts) <= _SHORTEST:
+            single = self._single.get(parts[-1]) if len(parts) == _SHORTEST else None
+            return Place(single, 0) if single is not None else None
+        stem, rest = parts[2], parts[3]
         found = self._plain.get(stem)
-        if found is None and stem in self._varied:
-            if len(tokens) <= _AT_KIND:
+        if found is None:
+            if stem == "ctl":
+                return Place(LaneKey(CONTROL, "", rest), 0)
+            variant, _, rest = rest.partition(".")
+            found = self._varied.get(stem, {}).get(variant)
+            if found is None:
                 return None
-            found = self._varied[stem].get(tokens[_AT_KIND])
-            at += 1
-        if found is not None:
-            if len(tokens) < at + 2:
-                return None
-            return Place(LaneKey(found[0], ".".join(tokens[at:-1]), tokens[-1]), found[1])
-        if stem == "ctl":
-            if len(tokens) <= _AT_KIND:
-                return None
-            return Place(LaneKey(CONTROL, "", ".".join(tokens[_AT_KIND:])), 0)
-        single = self._single.get(stem)
-        return Place(single, 0) if single is not None and len(tokens) == _SHORTEST else None
+        kind, _, name = rest.rpartition(".")
+        return Place(LaneKey(found[0], kind, name), found[1]) if kind else None
 
     def branch_at(self, place: Place) -> Branch | None:
         """The branch of a subject; None for control."""
@@ -148,4 +142,4 @@ class Grammar:
 
 
 _SHORTEST: Final = 3
-_AT_KIND: Final = 3
+"""Tokens of `ap.<mesh>.<stem>`."""

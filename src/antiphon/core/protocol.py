@@ -7,7 +7,7 @@ and what a replica keeps. `PROTOCOL` is the newest that this code has.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -60,9 +60,10 @@ class Protocol:
         """Every branch of the log: what engines and scopes go by."""
         return tuple(self._grammar)
 
-    def place_of(self, subject: str) -> Place | None:
-        """The lane of a subject and its slot there; None where it belongs to nothing."""
-        return self._grammar.place_of(subject)
+    @cached_property
+    def place_of(self) -> Callable[[str], Place | None]:
+        """Gives the lane of a subject and its slot there; None where it belongs to nothing."""
+        return self._grammar.place_of
 
     def lane_of(self, subject: str) -> LaneKey | None:
         """The lane of a subject, if it belongs to any but control."""
