@@ -78,9 +78,11 @@ class Grammar:
         self._varied: dict[str, dict[str, tuple[str, int]]] = {}
         self._single: dict[str, LaneKey] = {}
         self._slots: dict[str, list[Branch]] = {}
+        self._stems: dict[str, list[str]] = {}
         for family, branches in families:
             self.branches[family] = branches
             self._slots[family] = []
+            self._stems[family] = [stem for branch in branches for stem in branch.stems]
             for branch in branches:
                 self._add(family, branch)
 
@@ -132,9 +134,7 @@ class Grammar:
         if key.family == CONTROL:
             return (f"{root}.ctl.{key.name}",)
         end = f".{key.kind}.{key.name}" if key.kind else ""
-        return tuple(
-            f"{root}.{stem}{end}" for branch in self.branches[key.family] for stem in branch.stems
-        )
+        return tuple([f"{root}.{stem}{end}" for stem in self._stems[key.family]])
 
     def __iter__(self) -> Iterator[Branch]:
         """Every branch once."""

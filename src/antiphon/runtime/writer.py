@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from antiphon.core.clock import ZERO
 from antiphon.core.family import Lane
 from antiphon.core.op import Op, subject_of
 from antiphon.core.reasons import ABOUT_TIME, LACKS_AUTHORITY, Reason
@@ -222,7 +223,9 @@ def _behind(peer: Peer, intent: Intent) -> int:
     """What is last where an intent belongs, as far as is known."""
     if intent.prev is not None:
         return intent.prev
-    subject = subject_of(peer.compose(intent.op, intent.body, prev=0))
+    # Where it belongs follows from what it says: neither time nor authority matters for that.
+    op = peer.author.compose(intent.op, intent.body, prev=0, hlc=ZERO, auth=())
+    subject = subject_of(op)
     place = peer.protocol.place_of(subject)
     if intent.lane is not None and place is not None:
         return intent.lane.tails[place.slot]
