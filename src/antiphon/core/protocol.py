@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any, Final, Union
 
@@ -22,6 +22,9 @@ from antiphon.core.families.mesh import MESH
 from antiphon.core.families.seals import SEALS
 from antiphon.core.family import Family, Lane
 from antiphon.core.op import Op
+
+PLACES_KEPT: Final = 4096
+"""Subjects whose place is remembered: each of a job's is met several times in a row."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Protocol:
     @cached_property
     def place_of(self) -> Callable[[str], Place | None]:
         """Gives the lane of a subject and its slot there; None where it belongs to nothing."""
-        return self._grammar.place_of
+        return lru_cache(PLACES_KEPT)(self._grammar.place_of)
 
     def lane_of(self, subject: str) -> LaneKey | None:
         """The lane of a subject, if it belongs to any but control."""

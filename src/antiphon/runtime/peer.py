@@ -88,6 +88,7 @@ class Peer:
         self.entropy = entropy
         self.protocol = author.protocol
         self.history = ControlHistory(self.protocol, author.mesh)
+        self._drift_ms = author.clock.max_drift_ms
         self._confirmed = 0
         self._confirming: asyncio.Task[None] | None = None
         self._wanted = 0
@@ -145,7 +146,7 @@ class Peer:
 
     def _tell_time(self, record: Record) -> None:
         """Every stamp is the engine's time; that of a record just sent is so on both sides."""
-        time, drift_ms = self.author.mesh_time, self.author.clock.max_drift_ms
+        time, drift_ms = self.author.mesh_time, self._drift_ms
         time.saw(record.commit_ms, max_drift_ms=drift_ms)
         sent = self._sent.pop(record.payload, None) if self._sent else None
         if sent is not None:
@@ -215,7 +216,8 @@ class Peer:
                 self.control_verdicts[record.seq] = verdict
                 if verdict.is_accepted:
                     self.merge(entry)
-                    self.author.clock.max_drift_ms = self.control.rules.max_drift_ms
+                    self._drift_ms = self.control.rules.max_drift_ms
+                    self.author.clock.max_drift_ms = self._drift_ms
             self._confirmed = max(self._confirmed, upto)
 
     # --- lanes --------------------------------------------------------------------------------
@@ -228,7 +230,7 @@ class Peer:
         count too: another process may have signed them, or we before our clock went back.
         """
         op = entry.op
-        if op is not None and op.hlc[0] <= entry.commit_ms + self.author.clock.max_drift_ms:
+        if op is not None and op.hlc[0] <= entry.commit_ms + self._drift_ms:
             self.author.observe(op.hlc)
 
     async def judge(self, entry: Entry, lane: Lane) -> Outcome:
@@ -260,8 +262,8 @@ class Peer:
 
     async def read_lane(self, kind: str, job: str, *, at_least: int = 0) -> JobView:
         """The lane of a job."""
-        view = await self.read(job_key(kind, job), at_least=at_least)
-        return cast("JobView", view)
+        self.confirm_soon(at_least)
+        return cast("JobView", await self.lanes.read(job_key(kind, job), at_least=at_least))
 
     def foresee(self, kind: type[Op], body: Struct, lane: Lane, *, prev: int) -> Reason:
         """The verdict that an op would get if it were drafted and committed right now.

@@ -167,7 +167,7 @@ async def write(peer: Peer, intents: Sequence[Intent], policy: Policy = ONCE) ->
 
 async def write_one(peer: Peer, intent: Intent, policy: Policy = ONCE) -> Written:
     """Bring one intent to the log; its problem is raised."""
-    return (await write(peer, [intent], policy))[0].check()
+    return (await _write(peer, intent, policy)).check()
 
 
 async def _write(peer: Peer, intent: Intent, policy: Policy) -> Written:

@@ -60,8 +60,9 @@ class Heads:
 
     async def of(self, filters: tuple[str, ...]) -> list[Held] | None:
         """The newest record of each matching subject; None if there are more than 1024."""
-        ends = {one.rpartition(".")[2] for one in filters}
-        if len(ends) != 1 or not ends.isdisjoint(_WILDCARDS):
+        end = filters[0].rpartition(".")[2]
+        others = [one for one in filters if not one.endswith(f".{end}")]
+        if others or end in _WILDCARDS:
             return await self._ask(filters)
         if self._under_way < UNDER_WAY:
             self._under_way += 1
@@ -70,7 +71,7 @@ class Heads:
             finally:
                 self._under_way -= 1
                 self._go_on()
-        asker = _Asker(filters, ends.pop())
+        asker = _Asker(filters, end)
         self._gathered.append(asker)
         return await asker.answer
 
