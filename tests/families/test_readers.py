@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from antiphon.core.branches import LaneKey
+from antiphon.core.protocol import PROTOCOL
 from antiphon.core.reasons import Reason
 from antiphon.errors import Rejected
 from antiphon.runtime.node import FullNode
@@ -85,6 +86,33 @@ async def test_a_replica_keeps_its_columns_across_a_restart(tmp_path):
         again = Replica(path, mesh=mesh.mesh, protocol=WITH_POLLS)
         assert again.lane(KEY) == before
         assert [key for key, _ in again.find_lanes("piz")] == [KEY]
+        again.close()
+
+
+async def test_a_replica_of_code_without_the_family_is_made_anew(tmp_path):
+    """What lay on its subjects belonged to no lane then, and is what the first op follows now."""
+    path = tmp_path / "replica.db"
+    async with a_mesh("memory", protocol=WITH_POLLS) as mesh:
+        peer, older = (await mesh.station()).peer, (await mesh.station()).peer
+        subject = f"ap.{mesh.mesh}.poll.{KIND}.{NAME}"
+        junk = await peer.log.append(subject, b"junk", message_id="junk", expected_last=0)
+        older.protocol = older.author.protocol = PROTOCOL
+        replica = Replica(path, mesh=mesh.mesh)
+        node = FullNode(older, replica)
+        following = asyncio.create_task(node.run())
+        await node.reached(junk)
+        following.cancel()
+        replica.close()
+
+        again = Replica(path, mesh=mesh.mesh, protocol=WITH_POLLS)
+        node = FullNode((await mesh.station()).peer, again)
+        following = asyncio.create_task(node.run())
+        body = OpenBody(kind=KIND, poll=NAME, question="Pizza?")
+        written = await write_one(peer, Intent(PollOpen, body, (await peer.read(KEY)).lane))
+        await node.reached(written.seq)
+        following.cancel()
+        assert again.record(written.seq).verdict is Reason.OK
+        assert again.lane(KEY) == (await peer.read(KEY)).lane
         again.close()
 
 

@@ -147,6 +147,9 @@ class Replica(ReplicaReads):
                 f" not {self.mesh} as this version writes it ({SCHEMA_VERSION})",
                 hint="move the file away; the replica is rebuilt from the log",
             )
+        elif not schema.keys() <= known.keys():
+            # To the code that wrote it, records of the new families belonged to no lane.
+            self._db.execute("delete from meta where name = 'reads'")
         self._db.executemany("insert or replace into meta values (?, ?)", schema.items())
 
     def _scalar(self, sql: str, *args: object) -> int:
