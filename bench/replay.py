@@ -63,7 +63,7 @@ async def follow_to_end(home: Home) -> dict[str, object]:
     begun = time.perf_counter()
     async with (
         assembly.join(home, "node") as station,
-        assembly.owned_replica(home.replica, home, station.peer.mesh) as replica,
+        assembly.owned_replica(home.replica, home, station) as replica,
         assembly.replicating(station, replica, caretaking=False) as node,
     ):
         took = time.perf_counter() - begun

@@ -214,7 +214,7 @@ async def perform(place: Path, weather: Weather, preload: Path) -> Outcome:
         await caller.peer.sync_control()
         keeper = await stack.enter_async_context(assembly.join(home, "node"))
         replica = await stack.enter_async_context(
-            assembly.owned_replica(home.replica, home, keeper.peer.mesh)
+            assembly.owned_replica(home.replica, home, keeper)
         )
         node = await stack.enter_async_context(
             assembly.replicating(keeper, replica, caretaking=True)

@@ -78,7 +78,7 @@ async def keep_for_ever(orders: Orders, replica_file: Path) -> None:
     home = Home(orders.home)
     async with (
         assembly.join(home, "node") as station,
-        assembly.owned_replica(replica_file, None, station.peer.mesh) as replica,
+        assembly.owned_replica(replica_file, None, station) as replica,
         assembly.replicating(station, replica, caretaking=True),
     ):
         Witness(orders.witness).note("ready")

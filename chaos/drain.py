@@ -131,7 +131,7 @@ async def trial(place: Path, plan: Plan) -> dict[str, object]:
         caller = await stack.enter_async_context(assembly.join(home, "client"))
         keeper = await stack.enter_async_context(assembly.join(home, "node"))
         replica = await stack.enter_async_context(
-            assembly.owned_replica(home.replica, home, keeper.peer.mesh)
+            assembly.owned_replica(home.replica, home, keeper)
         )
         await stack.enter_async_context(assembly.replicating(keeper, replica, caretaking=True))
         first = await CommandWorker.start(home, witness, plan, hurry=False)

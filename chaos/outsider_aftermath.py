@@ -49,9 +49,7 @@ async def _nodes_agree(scene: Scene) -> str:
     records = await scene.read_log()
     async with AsyncExitStack() as stack:
         station = await stack.enter_async_context(assembly.join(scene.owner_home, "client"))
-        replica = await stack.enter_async_context(
-            assembly.owned_replica(":memory:", None, scene.mesh)
-        )
+        replica = await stack.enter_async_context(assembly.owned_replica(":memory:", None, station))
         async with asyncio.timeout(PATIENCE_S):
             fresh = await stack.enter_async_context(
                 assembly.replicating(station, replica, caretaking=False)

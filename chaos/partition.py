@@ -104,7 +104,7 @@ async def ride_out(
         await caller.peer.sync_control()
         keeper = await stack.enter_async_context(assembly.join(home, "node"))
         replica = await stack.enter_async_context(
-            assembly.owned_replica(home.replica, home, keeper.peer.mesh)
+            assembly.owned_replica(home.replica, home, keeper)
         )
         await stack.enter_async_context(assembly.replicating(keeper, replica, caretaking=True))
         herd = await stack.enter_async_context(Herd(orders, weather.workers, chance))

@@ -174,7 +174,7 @@ async def storm_over(place: Path, storm: Storm) -> tuple[Herd, Reckoner, list[Ke
         await caller.peer.sync_control()
         keeper = await stack.enter_async_context(assembly.join(home, "node"))
         replica = await stack.enter_async_context(
-            assembly.owned_replica(home.replica, home, keeper.peer.mesh)
+            assembly.owned_replica(home.replica, home, keeper)
         )
         await stack.enter_async_context(assembly.replicating(keeper, replica, caretaking=True))
         orders = Orders(home=home.path, witness=place / "witness", log=logs)
