@@ -62,11 +62,6 @@ class MeteredListener:
         self._listener: Listener | None = None
         self._listen()
 
-    @property
-    def is_listening(self) -> bool:
-        """Whether anything is heard now."""
-        return self._listener is not None
-
     def close(self) -> None:
         """Stop for good; safe twice."""
         if self._reopening is not None:

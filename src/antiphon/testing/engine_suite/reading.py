@@ -131,11 +131,12 @@ class LaneSuite(EngineSuite):
             await site.append(engine, subject)
         await site.append(engine, job_subjects.job(mesh, "render", one), after=4)  # 8
 
-    async def test_a_lane_is_read_by_its_two_filters(self) -> None:
+    async def test_a_lane_is_read_by_filters_with_wildcards(self) -> None:
         async with self.site() as site:
             await self._fill(site)
             engine = await site.connect()
-            filters = job_subjects.lane(site.mesh, "render", job_id(1))
+            end = f"render.{job_id(1)}"
+            filters = [f"ap.{site.mesh}.{start}.{end}" for start in ("wait", "call.*", "job")]
             lane = await whole_lane(engine.log, filters)
             assert seqs(lane) == [1, 2, 4, 6, 8]
 

@@ -57,6 +57,3 @@ class UcanRevoke(Op, frozen=True, tag="ucan.revoke"):
     def subject(self, mesh: str) -> str:
         """One for each delegation."""
         return f"ap.{mesh}.{REVOKE.stem}.{self.body.cid}"
-
-
-GrantOp = UcanDelegate | UcanRevoke

@@ -165,8 +165,3 @@ class Announcement(Op, frozen=True, tag="mesh.rules"):
         rules = self.body.get("rules")
         protocol = rules.get("protocol") if isinstance(rules, dict) else None
         return protocol if isinstance(protocol, int) else 0
-
-
-MeshOp = (
-    MeshGenesis | MeshRules | MeshRoute | MeshCoordinator | MeshRecover | MeshEvidence | MeshReadmit
-)
