@@ -54,7 +54,8 @@ async def _nodes_agree(scene: Scene) -> str:
             fresh = await stack.enter_async_context(
                 assembly.replicating(station, replica, caretaking=False)
             )
-            await fresh.reached(records[-1].seq)
+            for node in (*scene.full_nodes, fresh):
+                await node.reached(records[-1].seq)
         for record in records:
             said = {
                 stored.verdict if stored is not None else None

@@ -9,11 +9,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from antiphon.core.families.jobs.state import Job, State
-
 if TYPE_CHECKING:
     __version__: str
 
+    from antiphon.core.families.jobs.state import Job, State
     from antiphon.core.manifest import Manifest
     from antiphon.core.reasons import Reason
     from antiphon.errors import (
@@ -46,7 +45,7 @@ _WHERE = {
     "Corrupt": "antiphon.errors",
     "GiveUp": "antiphon.errors",
     "Hook": "antiphon.runtime.hooks",
-    "Job": "antiphon.core.jobs",
+    "Job": "antiphon.core.families.jobs.state",
     "JobContext": "antiphon.runtime.handlers",
     "JobFailed": "antiphon.errors",
     "JobHandle": "antiphon.sdk.handles",
@@ -60,7 +59,7 @@ _WHERE = {
     "Rejected": "antiphon.errors",
     "Retry": "antiphon.sdk.tasks",
     "RetryLater": "antiphon.errors",
-    "State": "antiphon.core.jobs",
+    "State": "antiphon.core.families.jobs.state",
     "Task": "antiphon.sdk.tasks",
     "Timed": "antiphon.runtime.hooks",
     "Unavailable": "antiphon.errors",
