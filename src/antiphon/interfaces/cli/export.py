@@ -10,7 +10,7 @@ import typer
 from antiphon.errors import Misconfigured
 from antiphon.interfaces.cli import life
 from antiphon.interfaces.cli.exits import Exit
-from antiphon.interfaces.cli.lookup import JobArgument, find_job, find_other
+from antiphon.interfaces.cli.lookup import JobArgument, find_any
 from antiphon.interfaces.cli.options import HomeOption, JsonOption, open_mesh, print_json, short
 from antiphon.interfaces.cli.progress import Progress
 from antiphon.interfaces.cli.terminal import counted, err, out
@@ -54,15 +54,14 @@ async def _export(
         told.append(left_s)
 
     async with open_mesh(home) as mesh:
-        other, written = await find_other(mesh, prefix), list[Path]()
-        if other is not None:
-            kind, name = other.kind, other.name
-            data = await bundles.export_lane(mesh, other, waiting=waiting)
+        found, written = await find_any(mesh, prefix), list[Path]()
+        if isinstance(found, tuple):
+            kind, name = found.kind, found.name
+            data = await bundles.export_lane(mesh, found, waiting=waiting)
         else:
-            job = await find_job(mesh, prefix)
-            kind, name = job.kind, job.job
+            kind, name = found.kind, found.job
             data = await bundles.export(mesh, kind, name, waiting=waiting)
-            written = await _fetched(mesh, job, artifacts) if artifacts is not None else []
+            written = await _fetched(mesh, found, artifacts) if artifacts is not None else []
     target = output or Path(f"{short(name)}.json")
     try:
         target.write_bytes(data)

@@ -30,8 +30,21 @@ JobArgument = Annotated[
 ]
 
 
-async def find_other(mesh: Mesh, name: str) -> LaneKey | None:
-    """The one thing of this name that is no job, if there is one and no job is meant."""
+async def find_any(mesh: Mesh, text: str) -> Job | LaneKey:
+    """The job whose id begins like this, or else what has this name and is no job."""
+    if _HEX.fullmatch(text.strip().lower().removeprefix("blake3:")):
+        try:
+            return await find_job(mesh, text)
+        except Rejected as refused:
+            other = await _find_other(mesh, text) if refused.reason == "no_job" else None
+            if other is None:
+                raise
+            return other
+    return await _find_other(mesh, text) or await find_job(mesh, text)
+
+
+async def _find_other(mesh: Mesh, name: str) -> LaneKey | None:
+    """The one thing of this name that is no job, if there is one."""
     from antiphon.sdk.lanes import find_lanes
 
     named = [key for key in await find_lanes(mesh, name.strip()) if key.family != "jobs"]

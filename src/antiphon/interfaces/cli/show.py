@@ -14,7 +14,7 @@ from antiphon.interfaces.cli import life
 from antiphon.interfaces.cli.awaiting import narrated, say_it_goes_on
 from antiphon.interfaces.cli.exits import Exit
 from antiphon.interfaces.cli.jobs import job_object
-from antiphon.interfaces.cli.lookup import JobArgument, find_job, find_other
+from antiphon.interfaces.cli.lookup import JobArgument, find_any, find_job
 from antiphon.interfaces.cli.options import (
     HomeOption,
     JsonOption,
@@ -67,10 +67,9 @@ async def _show(prefix: str, home: Path | None, *, follow: bool, as_json: bool) 
             await _stay(mesh, prefix, as_json=as_json)
         async with asyncio.TaskGroup() as tasks:
             asking = tasks.create_task(mesh.nodes(wait_s=0.0 if as_json else ROLL_CALL_S))
-            other = await find_other(mesh, prefix)
-            if other is not None:
-                return await _show_other(mesh, other, as_json=as_json)
-            found = await find_job(mesh, prefix)
+            found = await find_any(mesh, prefix)
+            if isinstance(found, tuple):
+                return await _show_other(mesh, found, as_json=as_json)
             handle = mesh.job(found.kind, found.job)
             job, story = await handle.state(), await handle.story()
             links = await handle.links()
