@@ -1,11 +1,14 @@
 """Steps 1 and 2 of the recipe: ops and a table, judged by the reducer that judges everything."""
 
+import tracemalloc
+
 import pytest
 from msgspec.structs import replace
 
 from antiphon.core.branches import LaneKey
 from antiphon.core.families.jobs.ops import JobSchedule
-from antiphon.core.protocol import PROTOCOL
+from antiphon.core.family import Needs
+from antiphon.core.protocol import PLACES_KEPT, PROTOCOL, Protocol
 from antiphon.core.reasons import Reason
 from antiphon.core.rules import NOTICE_MS
 from antiphon.core.story import tell
@@ -169,3 +172,30 @@ def test_before_its_activation_newer_code_finds_wrong_what_older_code_does(bend)
     assert payload != draft.payload
     assert old.append(draft.subject, payload, stamp=10) is Reason.TYPE
     assert new.append(draft.subject, payload, stamp=10) is Reason.TYPE
+
+
+# --- bounds -------------------------------------------------------------------------------------
+
+
+def test_a_family_that_never_has_enough_is_told_so_and_not_asked_for_ever():
+    greedy = replace(POLLS, step=lambda _poll, _op, _at: Needs(upto=1))
+    vote = Vote(PROTOCOL.adding(greedy))
+    with pytest.raises(TypeError, match="needs more than was read"):
+        vote.open()
+
+
+def test_places_are_remembered_within_bounds_whatever_stands_at_the_end_of_a_subject():
+    code = Protocol(PROTOCOL.number, PROTOCOL.families)
+    long = "x" * 4_000
+
+    def grown(ends) -> int:
+        tracemalloc.start()
+        try:
+            for end in ends:
+                assert code.place_of(f"ap.m.job.render.{end}").key.kind == "render"
+            return tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+
+    assert grown(f"{long}{n}" for n in range(2_000)) < 100_000, "the long ones are not kept"
+    assert grown(f"{n:064x}" for n in range(3 * PLACES_KEPT)) < 8_000_000

@@ -19,7 +19,7 @@ from antiphon.core.family import Lane, Needs, Reads
 from antiphon.core.grants import Grants
 from antiphon.core.reasons import Reason
 from antiphon.core.records import Entry, open_anywhere
-from antiphon.core.reducer import Outcome, judge
+from antiphon.core.reducer import Outcome, judge, settled
 
 if TYPE_CHECKING:
     from antiphon.core.protocol import Protocol
@@ -83,17 +83,15 @@ class ControlHistory:
                 open_anywhere(self.protocol, self.mesh, text.encode()) for text in outcome.shown
             )
             outcome = judge(control, lane, entry, Reads(shown=tuple(shown)))
-        if isinstance(outcome, Needs):
-            raise TypeError(f"a control op needs more than control: {outcome}")
-        return outcome
+        return settled(outcome)
 
     def settle(self, lane: Lane, entry: Entry, read: Callable[[Needs], Reads]) -> Outcome:
         """What a record beside control comes to, at its own place; `read` gets what that takes."""
         control = self.at(entry.seq, entry.commit_ms)
         outcome = judge(control, lane, entry)
-        while isinstance(outcome, Needs):
+        if isinstance(outcome, Needs):
             outcome = judge(control, lane, entry, read(outcome))
-        return outcome
+        return settled(outcome)
 
     def take(self, seq: int, change: Change) -> None:
         """Write down what an accepted op changes."""

@@ -24,7 +24,9 @@ from antiphon.core.family import Family, Lane
 from antiphon.core.op import Op
 
 PLACES_KEPT: Final = 4096
-"""Subjects whose place is remembered: each of a job's is met several times in a row."""
+LONGEST_KEPT: Final = 256
+"""Subjects whose place is remembered: each of a job's is met several times in a row. Longer ones
+than any op has are not: whoever may write on a lane chooses what stands at the end of a subject."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,9 @@ class Protocol:
     @cached_property
     def place_of(self) -> Callable[[str], Place | None]:
         """Gives the lane of a subject and its slot there; None where it belongs to nothing."""
-        return lru_cache(PLACES_KEPT)(self._grammar.place_of)
+        find = self._grammar.place_of
+        remembered = lru_cache(PLACES_KEPT)(find)
+        return lambda subject: (remembered if len(subject) <= LONGEST_KEPT else find)(subject)
 
     def lane_of(self, subject: str) -> LaneKey | None:
         """The lane of a subject, if it belongs to any but control."""

@@ -80,6 +80,13 @@ def judge(
     return Outcome(Reason.OK, type(lane)(moved, result))
 
 
+def settled(outcome: Outcome | Needs) -> Outcome:
+    """The outcome, once what it needed was read: there is one read for each verdict."""
+    if isinstance(outcome, Needs):
+        raise TypeError(f"a verdict needs more than was read for it: {outcome}")
+    return outcome
+
+
 def _fault(family: Family, state: Any, op: Op, before: int, at: At) -> Reason | None:
     """What speaks against an op that can be known from what is at hand."""
     control = at.control

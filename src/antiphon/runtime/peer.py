@@ -25,7 +25,7 @@ from antiphon.core.ids import message_id
 from antiphon.core.op import Op
 from antiphon.core.reasons import ABOUT_TIME, Reason
 from antiphon.core.records import Entry
-from antiphon.core.reducer import Outcome, judge
+from antiphon.core.reducer import Outcome, judge, settled
 from antiphon.core.wallet import Wallet
 from antiphon.errors import (
     Corrupt,
@@ -237,10 +237,10 @@ class Peer:
         """The verdict on one record beside control, which must be confirmed up to it."""
         control = self.history.at(entry.seq, entry.commit_ms)
         outcome = judge(control, lane, entry)
-        while isinstance(outcome, Needs):
+        if isinstance(outcome, Needs):
             outcome = judge(control, lane, entry, await self._read(outcome))
         self.merge(entry)
-        return outcome
+        return settled(outcome)
 
     async def _read(self, needs: Needs) -> Reads:
         """What a verdict takes, by at most one read. Who reads lanes does not see every record."""
