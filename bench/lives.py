@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core import clock, codec, manifest, proof, signing
+from antiphon.core import clock, codec, manifest, signing
 from antiphon.core.families.jobs.ops import (
     ClaimBody,
     CompleteBody,
@@ -27,6 +27,7 @@ from antiphon.core.outputs import Output
 from antiphon.core.rules import Rules
 from antiphon.runtime import founding
 from antiphon.runtime.keys import SeedKeyring
+from antiphon.testing.plain_proofs import plain_proof
 
 KIND = "bench.noop"
 IN_FLIGHT = 64
@@ -44,23 +45,7 @@ class Signed(Struct, frozen=True, gc=False):
 
 def proved(key: SeedKeyring, mesh: str, body: CompleteBody) -> CompleteBody:
     """A completion with its author's proof of what it says."""
-    said = proof.Predicate(
-        mesh=mesh,
-        kind=body.kind,
-        job=body.job,
-        manifest=proof.Digests(blake3=body.job),
-        worker=key.did,
-        fence=body.fence,
-        started=body.fence,
-        ended=body.fence,
-        status=body.status,
-        exit=body.exit,
-        runner=proof.Runner(name="bench", version="1", platform="any"),
-        isolation=proof.Isolation(level="none"),
-        usage=proof.Usage(wall_ms=1),
-    )
-    statement = proof.statement(said, body.outputs)
-    return replace(body, proof=proof.seal_in(statement, key.did, key.sign))
+    return replace(body, proof=plain_proof(body, mesh, key.did, key.sign))
 
 
 class _FixedClock:

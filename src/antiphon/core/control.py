@@ -136,7 +136,7 @@ class Change(Struct, frozen=True):
     granted: Delegation | None = None
     revoked: tuple[str, str] | None = None
     """A delegation, and who took it back."""
-    unknown: int = 0
+    unknown_protocol: int = 0
     """A protocol that this code does not have, and that is in force from here on."""
 
 

@@ -101,8 +101,8 @@ class ControlHistory:
             self.grants.revoke(seq, *change.revoked)
         if change.said is not None:
             change.said.register.say(seq, change.said.key, change.said.value)
-        if change.unknown:
-            raise outdated(self.mesh, change.unknown, self.protocol.number)
+        if change.unknown_protocol:
+            raise outdated(self.mesh, change.unknown_protocol, self.protocol.number)
         if change.control is not None:
             self._push(change.control)
 

@@ -145,7 +145,7 @@ class Family(Struct, frozen=True, kw_only=True, eq=False):
     words: Callable[[Any], str]
     """What an op did, as the end of a sentence that begins with its author."""
     lane: type[Lane] = Lane
-    found: Callable[[Any, int, int], Moved | Reason] = _before_genesis
+    genesis: Callable[[Any, int, int], Moved | Reason] = _before_genesis
     """What an op at a sequence and time makes of a mesh that was not founded yet."""
     entitled: Callable[[Control, Any, Any, At], Reason | bool] = _needs_chain
     """Whether an author may write an op without a chain: True, a `Reason` for why not even
@@ -154,10 +154,11 @@ class Family(Struct, frozen=True, kw_only=True, eq=False):
     """The state as it stands before a sequence: control may have ended what somebody held."""
     last: Callable[[Control, Any, Any], tuple[tuple[int, int], str] | None] = _last_op
     """Time and author of the accepted op that this one has to be newer than, if there is one."""
-    assumed: Callable[[Any], Lane] | None = None
-    """The lane as a reader takes it to be that holds an op and not what came before it."""
-    foreign: Callable[[bytes, int], Op | None] = lambda _op_bytes, _protocol: None
-    """What bytes that are no op under a protocol say all the same, if anything."""
+    lane_before: Callable[[Any], Lane] | None = None
+    """The lane before an op, by the op's own word, for readers that do not read such lanes."""
+    read_newer: Callable[[bytes, int], Op | None] = lambda _op_bytes, _protocol: None
+    """Reads what only code of a newer protocol can read in full, as far as this code must know
+    of it; None where the bytes are no such thing."""
     unfinished: Callable[[Any], str] = lambda _state: ""
     """Why a state is not worth showing to others yet, as the end of a sentence; empty if it is."""
     columns: tuple[Column, ...] = ()

@@ -120,7 +120,7 @@ def _opened(
     except Malformed as problem:
         fault, since = _byte_fault(protocol, op_bytes, problem)
         if fault is Reason.MALFORMED:
-            op, family = _foreign(protocol, mesh, subject, payload)
+            op, family = _newer(protocol, mesh, subject, payload)
             if op is not None:
                 return subject, op, digest(op_bytes), None, place, family, since
         return subject, None, digest(op_bytes), fault, place, None, since
@@ -154,14 +154,14 @@ def _byte_fault(protocol: Protocol, op_bytes: bytes, problem: Malformed) -> tupl
     return reason, known.SINCE if known is not None else 1
 
 
-def _foreign(
+def _newer(
     protocol: Protocol, mesh: str, subject: str, payload: bytes
 ) -> tuple[Op | None, Family | None]:
     """What a family makes of bytes that fit no op, validly signed on their own subject."""
     try:
         op_bytes, block = signing.unframe(payload)
         for family in protocol.families:
-            op = family.foreign(op_bytes, protocol.number)
+            op = family.read_newer(op_bytes, protocol.number)
             if (
                 op is not None
                 and _fault(op, op_bytes, mesh, subject) is None

@@ -60,7 +60,7 @@ def judge(
             return Outcome(fault or Reason.MALFORMED, type(lane)(moved, state))
     result: Any
     if control is None:
-        result = family.found(op, entry.seq, entry.commit_ms)
+        result = family.genesis(op, entry.seq, entry.commit_ms)
     elif not op.mesh:  # a mesh is founded once
         result = Reason.GENESIS
     else:

@@ -31,7 +31,7 @@ from antiphon.core.families.jobs.ops import JobComplete
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.families.mesh.ops import Genesis, MeshGenesis
 from antiphon.core.families.seals.ops import MeshSeal, SealBody
-from antiphon.core.families.seals.state import assumed, leaf_of
+from antiphon.core.families.seals.state import lane_before, leaf_of
 from antiphon.core.family import UNSEEN_ROOT, Lane, Needs, Reads
 from antiphon.core.ids import key_of, mesh_id
 from antiphon.core.op import Kind, subject_of
@@ -308,7 +308,7 @@ def _check_seal(
     """By the rules of the place where the tree ends; when it was committed is not shown."""
     at = (seal.body.upto + 1, seal.hlc[0], subject_of(seal))
     entry = records.open_record(protocol, seal.mesh, *at, payload)
-    outcome = history.settle(assumed(seal), entry, lambda _: Reads(mark=UNSEEN_ROOT))
+    outcome = history.settle(lane_before(seal), entry, lambda _: Reads(mark=UNSEEN_ROOT))
     if outcome.verdict is not Reason.UNSEEN:
         _refuse(f"its seal would be rejected: {outcome.verdict.in_words}")
 

@@ -101,8 +101,8 @@ async def _judged(peer: Peer, record: Record, kept: dict[LaneKey, Lane]) -> Even
     key = entry.place.key
     lane = kept.pop(key, None)
     if lane is None and entry.op is not None and entry.family is not None:
-        assumed = entry.family.assumed
-        lane = assumed(entry.op) if assumed is not None else None
+        before = entry.family.lane_before
+        lane = before(entry.op) if before is not None else None
     if lane is None:
         lane = await peer.lanes.before(key, record.seq)
     outcome = await peer.judge(entry, lane)

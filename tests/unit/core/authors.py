@@ -12,10 +12,11 @@ from blake3 import blake3
 from msgspec.structs import replace
 from nacl import bindings
 
-from antiphon.core import codec, proof, signing
+from antiphon.core import codec, signing
 from antiphon.core.families.jobs.ops import CompleteBody
 from antiphon.core.ids import did_of, digest
 from antiphon.core.op import Op, subject_of
+from antiphon.testing.plain_proofs import plain_proof
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,24 +74,8 @@ def signed(by: Author, op: Op) -> Signed:
 
 def proved(by: Author, mesh: str, body: CompleteBody, **says) -> CompleteBody:
     """A completion with its author's proof of just that, but for what `says` bends."""
-    said = proof.Predicate(
-        mesh=mesh,
-        kind=body.kind,
-        job=body.job,
-        manifest=proof.Digests(blake3=body.job),
-        worker=by.did,
-        fence=body.fence,
-        started=body.fence,
-        ended=body.fence,
-        status=body.status,
-        exit=body.exit,
-        runner=proof.Runner(name="test", version="1", platform="any"),
-        isolation=proof.Isolation(level="none"),
-        usage=proof.Usage(wall_ms=1),
-    )
-    payload = proof.statement(replace(said, **says), body.outputs)
-    envelope = proof.seal_in(payload, by.did, partial(signing.sign, by.secret))
-    return replace(body, proof=envelope)
+    sign = partial(signing.sign, by.secret)
+    return replace(body, proof=plain_proof(body, mesh, by.did, sign, **says))
 
 
 def sign_bytes(by: Author, op_bytes: bytes) -> bytes:

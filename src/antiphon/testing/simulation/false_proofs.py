@@ -7,10 +7,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from antiphon.core import codec, proof
+from antiphon.core import codec
 from antiphon.core.families.jobs.ops import CompleteBody, JobComplete
 from antiphon.core.outputs import DsseEnvelope
 from antiphon.core.protocol import PROTOCOL
+from antiphon.testing.plain_proofs import plain_proof
 from antiphon.testing.simulation.machines import WatchedKeyring
 from antiphon.testing.simulation.referee import Referee
 
@@ -28,32 +29,12 @@ def vouched(
         return body
     dice = chance.random()
     if dice < TRUE:
-        return replace(body, proof=_own(body, referee.mesh, keyring))
+        return replace(body, proof=plain_proof(body, referee.mesh, keyring.did, keyring.sign))
     if dice < TRUE + BENT:
         bent = replace(body, fence="0" * 16, status="failed")
         bent = chance.choice((bent, replace(bent, job="0" * 64)))
-        return replace(body, proof=_own(bent, referee.mesh, keyring))
+        return replace(body, proof=plain_proof(bent, referee.mesh, keyring.did, keyring.sign))
     return replace(body, proof=_stolen(referee))
-
-
-def _own(body: CompleteBody, mesh: str, keyring: WatchedKeyring) -> DsseEnvelope:
-    predicate = proof.Predicate(
-        mesh=mesh,
-        kind=body.kind,
-        job=body.job,
-        manifest=proof.Digests(blake3=body.job),
-        worker=keyring.did,
-        fence=body.fence,
-        started=body.fence,
-        ended=body.fence,
-        status=body.status,
-        exit=body.exit,
-        runner=proof.Runner(name="mallory", version="1", platform="any"),
-        isolation=proof.Isolation(level="none"),
-        usage=proof.Usage(wall_ms=0),
-    )
-    payload = proof.statement(predicate, body.outputs)
-    return proof.seal_in(payload, keyring.did, keyring.sign)
 
 
 def _stolen(referee: Referee) -> DsseEnvelope | None:

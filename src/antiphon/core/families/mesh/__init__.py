@@ -27,10 +27,10 @@ MESH: Final = Family(
         ops.EVIDENCE,
         ops.READMIT,
     ),
-    found=table.found,
+    genesis=table.genesis,
     entitled=table.entitled,
     last=table.last,
     step=table.step,
-    foreign=table.announcement,
+    read_newer=table.newer_protocol,
     words=words.deed,
 )

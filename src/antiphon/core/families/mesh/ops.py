@@ -144,7 +144,7 @@ class MeshReadmit(Op, frozen=True, tag="mesh.readmit"):
         return f"ap.{mesh}.{READMIT.stem}.{key_of(self.body.node)}"
 
 
-class Announcement(Op, frozen=True, tag="mesh.rules"):
+class NewerProtocol(Op, frozen=True, tag="mesh.rules"):
     """Rules, or a genesis, of a protocol that this code does not have: just enough to know it.
 
     Newer rules may have fields that this code does not know. To reject them as malformed while

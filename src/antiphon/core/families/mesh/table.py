@@ -46,13 +46,17 @@ def last(control: Control, _state: None, op: Op) -> tuple[tuple[int, int], str] 
 # --- genesis ------------------------------------------------------------------------------------
 
 
-def found(op: Op, seq: int, commit_ms: int) -> Moved | Reason:
+def genesis(op: Op, seq: int, commit_ms: int) -> Moved | Reason:
     """What the first op of a mesh makes of it; any op that comes before it is refused."""
     if op.mesh or op.prev or op.deps or op.auth:
         return Reason.GENESIS
-    if isinstance(op, ops.Announcement):
+    if isinstance(op, ops.NewerProtocol):
         is_own = op.author == op.body.get("owner")
-        return Moved(Reason.OK, change=Change(unknown=op.protocol)) if is_own else Reason.NOT_OWNER
+        return (
+            Moved(Reason.OK, change=Change(unknown_protocol=op.protocol))
+            if is_own
+            else Reason.NOT_OWNER
+        )
     if not isinstance(op, ops.MeshGenesis):
         return Reason.GENESIS
     body = op.body
@@ -88,7 +92,7 @@ def step(_state: None, op: Op, at: At) -> Moved | Reason | Needs:
     match op:
         case ops.MeshRules(body=body):
             return _with_rules(after, body.rules, at)
-        case ops.Announcement():
+        case ops.NewerProtocol():
             return _risen(after, op.protocol, None, at)
         case ops.MeshRoute(body=body):
             return _said(after, Said(control.targets, body.kind, body.target or ""))
@@ -198,7 +202,7 @@ class _Envelope(Struct, frozen=True):
 _decode: Final = msgspec.json.Decoder(_Envelope).decode
 
 
-def announcement(op_bytes: bytes, protocol: int) -> ops.Announcement | None:
+def newer_protocol(op_bytes: bytes, protocol: int) -> ops.NewerProtocol | None:
     """Rules or a genesis of a protocol beyond this one, or None if the bytes are no such thing."""
     try:
         seen = _decode(op_bytes)
@@ -206,7 +210,7 @@ def announcement(op_bytes: bytes, protocol: int) -> ops.Announcement | None:
         return None
     if (seen.type, bool(seen.mesh)) not in _ANNOUNCING:
         return None
-    op = ops.Announcement(
+    op = ops.NewerProtocol(
         v=1,
         mesh=seen.mesh,
         author=seen.author,

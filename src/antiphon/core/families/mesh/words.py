@@ -30,7 +30,7 @@ def deed(op: Op) -> str:
             return f"showed that {short_node(body.node)} signed two ops with one timestamp"
         case ops.MeshReadmit(body=body):
             return f"readmitted {short_node(body.node)}"
-        case ops.Announcement():
+        case ops.NewerProtocol():
             return f"announced protocol {op.protocol}"
         case _:
             return f"wrote {op.type_name()}"

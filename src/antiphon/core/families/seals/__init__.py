@@ -14,6 +14,6 @@ SEALS: Final = Family(
     lane=state.SealLane,
     entitled=table.entitled,
     step=table.step,
-    assumed=state.assumed,
+    lane_before=state.lane_before,
     words=words.deed,
 )

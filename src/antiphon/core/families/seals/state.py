@@ -52,7 +52,7 @@ class SealLane(Lane, frozen=True):
         return self.state.upto if self.state is not None else 0
 
 
-def assumed(op: MeshSeal) -> SealLane:
+def lane_before(op: MeshSeal) -> SealLane:
     """The lane as it must have been, by the seal's own word."""
     return SealLane((op.prev,))
 
