@@ -145,3 +145,10 @@ def test_what_nobody_was_given_is_more(asked):
 )
 def test_what_lies_within_is_not(asked):
     assert not exceeds([asked], ["ctl.>", "job.a.*.>", "job.b.*"])
+
+
+def test_what_goes_through_the_gate_is_written_by_nobody_else_whatever_it_holds():
+    branch = Branch(stem="close", written_by=("/poll/open",), via_gate=True)
+    rights = rights_on([branch], Scope(by_command={"/poll/open": (">",)}))
+    assert rights.written == ()
+    assert rights.relayed == ("close.>",)
