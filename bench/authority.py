@@ -14,7 +14,7 @@ import time
 from msgspec.structs import replace
 from nacl import bindings
 
-from antiphon.core import authority, clock, manifest, records
+from antiphon.core import clock, manifest, records
 from antiphon.core.control import Control
 from antiphon.core.families.jobs import JOBS
 from antiphon.core.families.jobs.ops import (
@@ -31,7 +31,7 @@ from antiphon.core.grants import Grants
 from antiphon.core.ids import did_of
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.records import Entry
-from antiphon.core.reducer import Outcome, judge
+from antiphon.core.reducer import Outcome, author_fault, judge
 from antiphon.core.register import Register
 from antiphon.core.rules import Rules
 from antiphon.core.ucan import Payload, Policy, issue, open_envelope
@@ -122,10 +122,10 @@ def warm_us(rounds: int) -> float:
     assert isinstance(claim.op, JobClaim)
     assert claim.place is not None
     at = At(claim.seq, claim.commit_ms, control, claim.place.key)
-    assert authority.fault(JOBS, None, claim.op, at) is None
+    assert author_fault(JOBS, None, claim.op, at) is None
     begun = time.perf_counter()
     for _ in range(rounds):
-        authority.fault(JOBS, None, claim.op, at)
+        author_fault(JOBS, None, claim.op, at)
     return (time.perf_counter() - begun) / rounds * 1e6
 
 
@@ -138,7 +138,7 @@ def cold_us(rounds: int) -> float:
         assert isinstance(claim.op, JobClaim)
         assert claim.place is not None
         at = At(claim.seq, claim.commit_ms, control, claim.place.key)
-        assert authority.fault(JOBS, None, claim.op, at) is None
+        assert author_fault(JOBS, None, claim.op, at) is None
     return (time.perf_counter() - begun) / rounds * 1e6
 
 

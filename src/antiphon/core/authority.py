@@ -1,13 +1,8 @@
-"""Who may author what (spec §6).
+"""Whether the delegations that an op names let its author write it (spec §6).
 
-Under `authority: open` whoever the engine lets in holds every command that is not the mesh's own.
-Under `authority: chain`, the default, an op names the delegations that lead from the owner to its
-author. They must have stood on the log before it, cover its command, admit its body, hold at the
-author's time *and* at the commit's (or an expired contractor could date its ops back), and not be
-revoked by then. The owner needs none.
-
-What an op's author may do without a chain, by an office or by what the log says of it, its family
-knows.
+They must be on the log before the op, lead from the owner to its author, cover its command, admit
+its body, be valid at the author's time *and* at the commit time (or an expired contractor could
+backdate its ops), and not be revoked by then. Who needs no chain, the reducer says.
 """
 
 from __future__ import annotations
@@ -23,7 +18,6 @@ from antiphon.core.ucan import Verdict
 
 if TYPE_CHECKING:
     from antiphon.core.control import Control
-    from antiphon.core.family import At, Family
     from antiphon.core.op import Op
 
 _REASONS: Final = {
@@ -39,28 +33,20 @@ _REASONS: Final = {
 }
 
 
-def fault(family: Family, state: Any, op: Op, at: At) -> Reason | None:
-    """Why the author may not author this op here, or None."""
-    control, author, command = at.control, op.author, op.COMMAND
-    if command and (control.rules.authority == "open" or author == control.owner):
-        return None
-    by_right = family.entitled(control, state, op, at)
-    if by_right is True:
-        return None
-    if isinstance(by_right, Reason):
-        return by_right
-    if not op.auth or not command:
+def fault(control: Control, op: Op, *, seq: int, commit_ms: int) -> Reason | None:
+    """Why the chain that an op names does not let its author write it here, or None."""
+    if not op.auth or not op.COMMAND:
         return Reason.NO_CHAIN
     grants = control.grants
-    chain = grants.chain(control.owner, op.auth, before=at.seq)
+    chain = grants.chain(control.owner, op.auth, before=seq)
     if chain is None:
         return Reason.NO_CHAIN
     outcome = chain.judge(
-        author,
-        command,
+        op.author,
+        op.COMMAND,
         arguments_of(op.body) if chain.policies else {},
-        (op.hlc[0] // 1000, at.commit_ms // 1000),
-        grants.revoked(op.auth, before=at.seq),
+        (op.hlc[0] // 1000, commit_ms // 1000),
+        grants.revoked(op.auth, before=seq),
     )
     return None if outcome.ok else _REASONS[outcome.verdict]
 

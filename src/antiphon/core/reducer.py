@@ -99,10 +99,23 @@ def _fault(family: Family, state: Any, op: Op, before: int, at: At) -> Reason | 
 
 
 def author_fault(family: Family, state: Any, op: Op, at: At) -> Reason | None:
-    """Why this author's word does not count here; also asked of those who may claim next."""
-    if at.control.is_quarantined(op.author):
+    """Why the author may not write this op here; also asked of those who may claim next.
+
+    Under `authority: open` whoever the engine lets in holds every command that is not the mesh's
+    own. Under `authority: chain`, the default, an op needs a chain of delegations, unless its
+    author is the owner or the family lets it pass for another reason.
+    """
+    control = at.control
+    if control.is_quarantined(op.author):
         return Reason.QUARANTINED
-    return authority.fault(family, state, op, at)
+    if op.COMMAND and (control.rules.authority == "open" or op.author == control.owner):
+        return None
+    by_right = family.entitled(control, state, op, at)
+    if by_right is True:
+        return None
+    if isinstance(by_right, Reason):
+        return by_right
+    return authority.fault(control, op, seq=at.seq, commit_ms=at.commit_ms)
 
 
 def _order_fault(family: Family, control: Control, state: Any, op: Op) -> Reason | None:

@@ -132,8 +132,8 @@ def anyone_expires() -> Iterator[None]:
     """Whoever sees that a lease is over may end it, without any right to."""
     really_fault = authority.fault
 
-    def fault(family: Any, state: Any, op: Any, at: Any) -> Any:
-        return None if isinstance(op, JobExpire) else really_fault(family, state, op, at)
+    def fault(control: Any, op: Any, **at: int) -> Any:
+        return None if isinstance(op, JobExpire) else really_fault(control, op, **at)
 
     with patched(authority, "fault", fault):
         yield
