@@ -8,7 +8,10 @@ from hypothesis import HealthCheck, settings
 from msgspec import UNSET, structs
 from nacl import bindings
 
-from antiphon.core.ucan import Payload, Policy, did_of, issue, seal_envelope, to_be_signed
+from antiphon.core.ucan import Payload, Policy, issue, seal_envelope
+from antiphon.core.ucan.budget import Budget, Exhausted
+from antiphon.core.ucan.did import did_of
+from antiphon.core.ucan.envelope import to_be_signed
 
 BRISK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 NOW = 1_763_000_000
@@ -52,6 +55,14 @@ def claims(iss, aud, **changes):
     } | changes
     pol = Policy(plain.pop("pol"))
     return Payload(iss=iss.did, aud=aud.did, pol=pol, **plain)
+
+
+def holds(policy, arguments):
+    """Whether a policy holds for these arguments within the budget of one invocation."""
+    try:
+        return policy.judge(arguments, Budget())
+    except Exhausted:
+        return False
 
 
 def delegate(iss, aud, **changes):

@@ -6,19 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, structs
 
-from antiphon.core.ucan import (
-    Policy,
-    SignatureCache,
-    decode_payload,
-    encode_payload,
-    is_signed,
-    issue,
-    open_envelope,
-    seal_envelope,
-    to_be_signed,
-)
-from antiphon.core.ucan.envelope import TAG, VARSIG_HEADER
-from antiphon.core.ucan.payload import MAX_TIME
+from antiphon.core.ucan import Policy, SignatureCache, issue, open_envelope, seal_envelope
+from antiphon.core.ucan.envelope import TAG, VARSIG_HEADER, to_be_signed
+from antiphon.core.ucan.payload import MAX_TIME, decode_payload, encode_payload
+from antiphon.core.ucan.signatures import is_signed
 from antiphon.errors import Malformed
 from tests.unit.ucan.principals import ALICE, BOB, BRISK, MALLORY, NOW, claims, delegate, forge
 from tests.unit.ucan.test_dag_cbor import PLAIN

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nacl import bindings
 
-from antiphon.core.ucan import TOP, cid_of, covers, did_of, parse_cid, parse_command, segments
-from antiphon.core.ucan.did import public_key_of
+from antiphon.core.ucan.cid import cid_of
+from antiphon.core.ucan.command import TOP, covers, parse_command
+from antiphon.core.ucan.did import did_of, public_key_of
 from antiphon.errors import Malformed
 from tests.unit.ucan.principals import ALICE, BRISK
 
@@ -84,39 +85,12 @@ def test_a_cid_is_the_hash_of_the_bytes_in_base32():
     assert inside["hash"]["digest"] == hashlib.sha256(b"something").digest()
 
 
-def test_both_spellings_of_a_cid_are_read_as_one():
-    raw = libipld.decode_multibase(CID)[1]
-    other = libipld.encode_multibase("z", raw)
-    assert other.startswith("zdpu")
-    assert parse_cid(other) == parse_cid(CID) == CID
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "b",
-        "Qm" + "1" * 44,
-        CID[:-1],
-        CID + "a",
-        CID.upper(),
-        "f" + bytes(36).hex(),
-        "z" * 63,
-        libipld.encode_multibase("b", bytes.fromhex("01551220") + bytes(32)),
-    ],
-)
-def test_other_ids_are_refused(text):
-    with pytest.raises(Malformed):
-        parse_cid(text)
-
-
 # --- commands --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", ["/", "/crud", "/crud/create", "/foo/bar/baz", "/ほげ/ふが"])
 def test_the_specifications_commands_are_commands(command):
     assert parse_command(command) == command
-    assert "/" + "/".join(segments(command)) == command
 
 
 @pytest.mark.parametrize(
@@ -146,11 +120,12 @@ def test_a_command_covers_itself_and_what_is_below(command, other, answer):
     assert covers(command, other) is answer
 
 
-PATHS = st.lists(st.sampled_from(["a", "b", "ab"]), max_size=4).map(lambda s: "/" + "/".join(s))
+PATHS = st.lists(st.sampled_from(["a", "b", "ab"]), max_size=4)
 
 
 @BRISK
 @given(PATHS, PATHS)
 def test_covering_is_being_a_prefix_of_segments(one, other):
-    assert covers(one, other) == (segments(other)[: len(segments(one))] == segments(one))
-    assert covers(TOP, one)
+    command, below = "/" + "/".join(one), "/" + "/".join(other)
+    assert covers(command, below) == (other[: len(one)] == one)
+    assert covers(TOP, command)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.ucan import UNRESOLVED, Budget, Selector
+from antiphon.core.ucan.budget import Budget
+from antiphon.core.ucan.selector import UNRESOLVED, Selector
 from antiphon.errors import Malformed
 from tests.unit.ucan.principals import BRISK
 

@@ -20,51 +20,27 @@ One concept per file, each using only those above it:
     signatures  who signed            chain       from root to invoker
 """
 
-from antiphon.core.ucan.budget import Budget, Exhausted
-from antiphon.core.ucan.chain import MAX_LINKS, Chain, Outcome, Revocations, Verdict, check
-from antiphon.core.ucan.cid import cid_of, parse_cid
-from antiphon.core.ucan.command import TOP, covers, parse_command, segments
-from antiphon.core.ucan.did import did_of, public_key_of
-from antiphon.core.ucan.envelope import (
-    Delegation,
-    issue,
-    open_envelope,
-    seal_envelope,
-    to_be_signed,
-)
-from antiphon.core.ucan.payload import Payload, decode_payload, encode_payload
+from antiphon.core.ucan.chain import MAX_LINKS, Chain, Revocations, Verdict
+from antiphon.core.ucan.command import TOP, covers
+from antiphon.core.ucan.envelope import Delegation, issue, open_envelope, seal_envelope
+from antiphon.core.ucan.payload import Payload
 from antiphon.core.ucan.policy import Policy
-from antiphon.core.ucan.selector import UNRESOLVED, Selector
-from antiphon.core.ucan.signatures import SignatureCache, is_signed
+from antiphon.core.ucan.selector import Selector
+from antiphon.core.ucan.signatures import SignatureCache
 
 __all__ = [
     "MAX_LINKS",
     "TOP",
-    "UNRESOLVED",
-    "Budget",
     "Chain",
     "Delegation",
-    "Exhausted",
-    "Outcome",
     "Payload",
     "Policy",
     "Revocations",
     "Selector",
     "SignatureCache",
     "Verdict",
-    "check",
-    "cid_of",
     "covers",
-    "decode_payload",
-    "did_of",
-    "encode_payload",
-    "is_signed",
     "issue",
     "open_envelope",
-    "parse_cid",
-    "parse_command",
-    "public_key_of",
     "seal_envelope",
-    "segments",
-    "to_be_signed",
 ]

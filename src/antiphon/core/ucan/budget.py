@@ -26,8 +26,8 @@ class Budget:
 
     __slots__ = ("left",)
 
-    def __init__(self, steps: int = MAX_STEPS) -> None:
-        self.left = steps
+    def __init__(self) -> None:
+        self.left = MAX_STEPS
 
     def spend(self, steps: int) -> None:
         """Take steps away, or raise `Exhausted`."""

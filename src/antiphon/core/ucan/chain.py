@@ -29,10 +29,9 @@ from typing import Any, Final
 
 from antiphon.core.ucan.budget import Budget, Exhausted
 from antiphon.core.ucan.command import TOP, covers
-from antiphon.core.ucan.envelope import Delegation, open_envelope
+from antiphon.core.ucan.envelope import Delegation
 from antiphon.core.ucan.policy import Policy
 from antiphon.core.ucan.signatures import is_signed as verify
-from antiphon.errors import Malformed
 
 MAX_LINKS: Final = 16
 
@@ -153,11 +152,6 @@ class Chain:
                 return did in issuers
         return False
 
-    def meta_values(self, key: str) -> list[Any]:
-        """What the links say under this key of their metadata, from root to leaf."""
-        metas = (link.payload.meta for link in self.links)
-        return [meta[key] for meta in metas if isinstance(meta, dict) and key in meta]
-
     def _revocation(self, revoked: Revocations) -> Outcome | None:
         for at, link in enumerate(self.links):
             for did in revoked.get(link.cid, ()):
@@ -190,28 +184,6 @@ class Chain:
             if not holds:
                 return Outcome(Verdict.POLICY, at)
         return None
-
-
-def check(
-    envelopes: Sequence[bytes],
-    *,
-    root: str,
-    invoker: str,
-    command: str,
-    arguments: dict[str, Any],
-    times: Sequence[int],
-    revoked: Revocations = NOTHING_REVOKED,
-    is_signed: Callable[[Delegation], bool] = verify,
-) -> Outcome:
-    """Open, verify and judge in one go: envelopes from root to leaf."""
-    links: list[Delegation] = []
-    for at, raw in enumerate(envelopes[: MAX_LINKS + 1]):
-        try:
-            links.append(open_envelope(raw))
-        except Malformed:
-            return Outcome(Verdict.MALFORMED, at)
-    chain = Chain.of(root, links, is_signed=is_signed)
-    return chain.judge(invoker, command, arguments, times, revoked)
 
 
 def _follow(

@@ -34,11 +34,6 @@ def parse_command(text: str) -> str:
     return text
 
 
-def segments(command: str) -> tuple[str, ...]:
-    """The parts of a command: none for `/`."""
-    return () if command == TOP else tuple(command[1:].split("/"))
-
-
 def covers(command: str, other: str) -> bool:
     """Whether `command` proves `other`: itself, and everything below it."""
     return command in {TOP, other} or other.startswith(command + "/")

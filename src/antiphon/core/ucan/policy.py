@@ -22,7 +22,7 @@ import operator
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from antiphon.core.ucan.budget import Budget, Exhausted
+from antiphon.core.ucan.budget import Budget
 from antiphon.core.ucan.dag_cbor import malformed
 from antiphon.core.ucan.glob import Glob
 from antiphon.core.ucan.selector import UNRESOLVED, Selector
@@ -194,13 +194,6 @@ class Policy:
     def judge(self, arguments: Any, budget: Budget) -> bool:
         """Whether every statement holds; raises `Exhausted` if that costs too much to say."""
         return all(statement.judge(arguments, budget) is True for statement in self.statements)
-
-    def is_satisfied_by(self, arguments: Any) -> bool:
-        """Whether every statement holds within the budget of one evaluation."""
-        try:
-            return self.judge(arguments, Budget())
-        except Exhausted:
-            return False
 
 
 def conjunction(answers: Iterable[bool | None]) -> bool | None:
