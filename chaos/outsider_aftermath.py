@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Final
 
 from antiphon import assembly
 from antiphon.core import subjects
-from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs import JOBS
+from antiphon.core.protocol import PROTOCOL
 from antiphon.core.reasons import Reason
 from antiphon.runtime.lane_reading import REFUSED_KEPT
 from antiphon.runtime.peer import Peer
 from chaos.outsider_scene import PATIENCE_S, RENDER, Breach, Scene
 
 MAX_LANES: Final = 400
+JOB_ID: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 Check = Callable[[Scene], Awaitable[str]]
 
 
@@ -71,11 +74,14 @@ async def _nodes_agree(scene: Scene) -> str:
 async def _light_readers_agree(scene: Scene) -> str:
     """Light readers of single lanes, and of the control ops, against the owner's full node."""
     records = await scene.read_log()
-    lanes = dict.fromkeys(job_subjects.lane_of(record.subject) for record in records)
+    lanes = dict.fromkeys(PROTOCOL.lane_of(record.subject) for record in records)
     known = [
-        lane
+        (lane.kind, lane.name)
         for lane in lanes
-        if lane is not None and subjects.is_kind(lane[0]) and subjects.is_job(lane[1])
+        if lane is not None
+        and lane.family == JOBS.name
+        and subjects.is_kind(lane.kind)
+        and JOB_ID.fullmatch(lane.name)
     ][-MAX_LANES:]
     victim = scene.working.mesh.peer
     count = 0

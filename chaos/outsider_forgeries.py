@@ -17,7 +17,6 @@ from msgspec import UNSET, Struct
 
 from antiphon.core import codec, manifest, signing
 from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
-from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import (
     CancelBody,
     ClaimBody,
@@ -35,6 +34,7 @@ from antiphon.core.families.jobs.ops import (
 from antiphon.core.grants import token_of
 from antiphon.core.ids import digest
 from antiphon.core.op import subject_of
+from antiphon.core.protocol import PROTOCOL
 from antiphon.core.reasons import Reason
 from antiphon.core.ucan import Payload, Policy
 from antiphon.runtime.handlers import call_text
@@ -167,9 +167,9 @@ async def agreed(scene: Scene, record: Signed, verdict: Reason, expected: Reason
     """The full node's verdict is the one expected, and a light reader's is the same."""
     if verdict is not expected:
         raise Breach(f"the rules said {verdict.value!r}, not {expected.value!r}")
-    lane = job_subjects.lane_of(record.subject)
-    if lane is not None and lane[0] == RENDER:
-        view = await scene.owner.peer.read_lane(*lane)
+    lane = PROTOCOL.lane_of(record.subject)
+    if lane is not None and lane.kind == RENDER:
+        view = await scene.owner.peer.read_lane(lane.kind, lane.name)
         light = view.verdict_of(record.op_id)
         if light not in {verdict, None}:
             raise Breach(f"a light reader says {light!r}, the full node {verdict.value!r}")

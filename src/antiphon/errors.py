@@ -16,7 +16,6 @@ The branches are cut by what a caller can do about it, not by where it happened:
     │   ├── CircuitOpen     the engine left too many calls unanswered: none is made for a while
     │   └── EngineDenied    the engine's own permissions said no
     ├── Corrupt             stop: what was read cannot be true
-    │   └── Misbehaved      a peer signed something that only a broken or lying peer signs
     ├── Misconfigured       a person has to change a setting, a file or a command line
     │   └── Outdated        the mesh runs a protocol that this version does not have
     └── HandlerWish         raised by a handler, to say what is to become of its job
@@ -41,7 +40,6 @@ __all__ = [
     "JobFailed",
     "LostRace",
     "Malformed",
-    "Misbehaved",
     "Misconfigured",
     "OutcomeUnknown",
     "Outdated",
@@ -133,10 +131,6 @@ class EngineDenied(Unavailable):
 
 class Corrupt(AntiphonError):
     """What was read contradicts what is known; going on would spread it."""
-
-
-class Misbehaved(Corrupt):
-    """Signed evidence that a peer broke the rules."""
 
 
 class Misconfigured(AntiphonError):

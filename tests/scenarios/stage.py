@@ -13,7 +13,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
 
 from antiphon.core.control import Control
-from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.families.jobs.table import standing
 from antiphon.core.reasons import Reason
@@ -31,6 +30,7 @@ from antiphon.runtime.replica import Replica
 from antiphon.runtime.services import beside
 from antiphon.testing.engine_suite.harness import whole_lane
 from antiphon.testing.local_server import shared_server
+from tests.job_lanes import job_of
 
 LONGEST_WAIT_MS = 6_000
 """How far a story may move the clocks: a server is really waited for."""
@@ -206,7 +206,7 @@ class Stage:
 
 async def light_verdict(peer: Peer, seq: int, subject: str) -> Reason:
     """A light reader's verdict, from one lane or from the control ops alone."""
-    lane = job_subjects.lane_of(subject)
+    lane = job_of(subject)
     if lane is None:
         return peer.control_verdicts[seq]
     view = await peer.read_lane(*lane, at_least=seq)

@@ -7,7 +7,6 @@ BLAKE3-256 and always carry their prefix.
 from __future__ import annotations
 
 import base64
-import re
 from typing import Final
 
 from blake3 import blake3
@@ -16,7 +15,6 @@ from antiphon.core.ucan import did as did_key
 from antiphon.errors import Malformed
 
 DIGEST_PREFIX: Final = "blake3:"
-_DIGEST: Final = re.compile(r"blake3:[0-9a-f]{64}", re.ASCII)
 _MESH_ID_BYTES: Final = 10
 _SHORT: Final = 8
 
@@ -33,11 +31,6 @@ def message_id(record: bytes, attempt: int = 0) -> str:
     took it first would keep the op off the log. `attempt` gives another id where one is taken.
     """
     return digest(record if not attempt else b"%b\n%d" % (record, attempt))
-
-
-def is_digest(text: str) -> bool:
-    """Whether `text` is a prefixed BLAKE3 digest."""
-    return _DIGEST.fullmatch(text) is not None
 
 
 def mesh_id(genesis: bytes) -> str:
@@ -60,11 +53,6 @@ def public_key_of(did: str) -> bytes:
 def short_node(did: str) -> str:
     """What people see: the last characters of a node's id, where keys differ."""
     return did[-_SHORT:]
-
-
-def short_job(job: str) -> str:
-    """What people see of a job id."""
-    return job[:_SHORT]
 
 
 def key_of(did: str) -> str:

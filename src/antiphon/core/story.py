@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from antiphon.core.records import Entry
-
-
-_SHORT_CID: Final = 8
 
 
 class Line(Struct, frozen=True, kw_only=True):

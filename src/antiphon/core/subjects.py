@@ -18,17 +18,11 @@ MAX_KIND_LENGTH = 128
 MAX_KIND_TOKENS = 8
 _TOKEN = r"[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?"
 _KIND = re.compile(rf"(?=[a-z]){_TOKEN}(?:\.{_TOKEN}){{0,{MAX_KIND_TOKENS - 1}}}", re.ASCII)
-_JOB = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 def is_kind(text: str) -> bool:
     """Whether `text` is a well-formed kind, such as `render.video.h264`."""
     return len(text) <= MAX_KIND_LENGTH and _KIND.fullmatch(text) is not None
-
-
-def is_job(text: str) -> bool:
-    """Whether `text` is a job id: 64 lower-case hex digits."""
-    return _JOB.fullmatch(text) is not None
 
 
 def check_kind(text: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from blake3 import blake3
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from antiphon.sdk.mesh import Mesh
 
 STREAMS: Final = ("stdout", "stderr")
-StreamName = Literal["stdout", "stderr"]
 
 
 class _Shown:

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.families.jobs.subjects import lane_of
 from antiphon.core.scope import admits
 from antiphon.core.subjects import matches
 from antiphon.engines.nats.sight import is_filter, is_within, meet, sight_of
 from antiphon.testing.engine_suite.harness import job_id
+from tests.job_lanes import job_of
 from tests.job_scopes import BRANCHES, job_scope
 
 TOKENS = st.sampled_from(["a", "b", "c"])
@@ -56,7 +56,7 @@ PLACES = st.sampled_from(["job", "wait", "call.0", "call.1", "call.2", "ctl", "s
 def test_a_sight_shows_control_and_the_kinds_of_its_scope(reads, place, kind, pattern):
     sight = sight_of("m", BRANCHES, job_scope(reads=reads))
     subject = f"ap.m.{place}.{kind}.{job_id(1)}"
-    lane = lane_of(subject)
+    lane = job_of(subject)
     expected = place == "ctl" or ">" in reads
     expected |= lane is not None and any(admits(one, lane[0]) for one in reads)
     assert sight.sees(subject) == expected

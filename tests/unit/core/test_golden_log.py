@@ -8,6 +8,7 @@ from antiphon.core import subjects
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.reasons import Reason
+from tests.job_lanes import job_of
 from tests.unit.core.ledger import Reader, Record
 from tests.vectors import golden_log
 
@@ -22,7 +23,7 @@ LOG = [
     )
     for line in LINES
 ]
-LANES = sorted({pair for one in LOG if (pair := job_subjects.lane_of(one.subject))})
+LANES = sorted({pair for one in LOG if (pair := job_of(one.subject))})
 # Too large for a small file, or kept for later.
 NEVER_RECORDED = {"unseen", "predecessor", "protocol", "size"}
 

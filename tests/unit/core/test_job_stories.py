@@ -163,12 +163,6 @@ def test_the_deadline_follows_from_the_claims_own_time_whenever_it_was_committed
 
 
 @pytest.mark.req("M7")
-@pytest.mark.parametrize("now, overdue", [(10_999, False), (11_000, False), (11_001, True)])
-def test_the_question_whether_it_is_overdue_has_the_same_answer(now, overdue):
-    assert claimed().job.is_overdue(T0 + now) is overdue
-
-
-@pytest.mark.req("M7")
 def test_a_result_after_the_deadline_counts_if_nobody_had_expired_it():
     story = claimed()
     assert story.complete(ALICE, at=50_000) is OK

@@ -15,6 +15,7 @@ from antiphon.core.protocol import PROTOCOL
 from antiphon.core.reasons import Reason
 from antiphon.core.records import dep_of
 from antiphon.core.reducer import judge
+from tests.job_lanes import job_of
 from tests.unit.core.authors import ALICE, BOB, OWNER
 from tests.unit.core.ledger import T0, Ledger, Story
 
@@ -98,7 +99,7 @@ def test_a_stray_record_that_a_lanes_filter_reads_does_not_move_the_lane(token):
     outcome = judge(story.ledger.history.current, story.lane, entry)
     assert outcome.verdict is Reason.SUBJECT
     assert outcome.lane == story.lane
-    assert job_subjects.lane_of(subject) is None
+    assert job_of(subject) is None
 
 
 # --- deps ------------------------------------------------------------------------------------

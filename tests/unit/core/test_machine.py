@@ -47,6 +47,7 @@ from antiphon.core.families.mesh.ops import (
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.reasons import Reason
 from antiphon.core.rules import Rules
+from tests.job_lanes import job_of
 from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER, Author, proved, sign_bytes
 from tests.unit.core.ledger import T0, Ledger, Reader, Story
 from tests.unit.core.strategies import BRISK
@@ -170,7 +171,7 @@ class AnyInterleaving(RuleBasedStateMachine):
         verdict = self.ledger.append(subject, payload, stamp=stamp)
         seq = len(self.ledger.log)
         after = self.ledger.reader.lanes
-        pair = job_subjects.lane_of(subject)
+        pair = job_of(subject)
         for key, lane in after.items():
             old = before.get(key, EMPTY)
             if key != pair:

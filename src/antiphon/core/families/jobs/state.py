@@ -101,12 +101,6 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
         # The tenure that exhausts a job is among its attempts already.
         return self.attempts + (self.claimer != "" and self.outcome != "exhausted")
 
-    def is_overdue(self, now_ms: int) -> bool:
-        """Whether anyone may expire it at this time: strictly past its deadline."""
-        if self.state in HELD:
-            return now_ms > self.deadline_ms
-        return self.state in OPEN and now_ms > self.start_by_ms
-
     @property
     def recall_ms(self) -> int:
         """When a pending job is called again.
@@ -133,7 +127,7 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
         )
 
 
-_WAIT, _CALL, _JOB = 0, 1, 4
+_CALL, _JOB = 1, 4
 
 
 class JobLane(Lane, frozen=True, gc=False):

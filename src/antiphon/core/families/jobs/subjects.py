@@ -11,7 +11,6 @@ from __future__ import annotations
 
 CLASSES = (0, 1, 2)
 """0 urgent, 1 normal, 2 whenever."""
-_CLASS_TOKENS = frozenset(map(str, CLASSES))
 
 
 def wait(mesh: str, kind: str, job: str) -> str:
@@ -49,20 +48,3 @@ def queue_name(kind: str, urgency: int) -> str:
     Engines allow no dot in a queue's name; `=` cannot occur in a kind, so names stay distinct.
     """
     return f"{kind.replace('.', '=')}={urgency}"
-
-
-def lane_of(subject: str) -> tuple[str, str] | None:
-    """(kind, job id) of a subject that belongs to a lane, else None."""
-    tokens = subject.split(".")
-    if len(tokens) < 5:  # noqa: PLR2004 - ap.<mesh>.job.<kind>.<job> is the shortest
-        return None
-    match tokens[2]:
-        case "wait" | "job":
-            kind_tokens = tokens[3:-1]
-        case "call" if tokens[3] in _CLASS_TOKENS:
-            kind_tokens = tokens[4:-1]
-        case _:
-            return None
-    if not kind_tokens:
-        return None
-    return ".".join(kind_tokens), tokens[-1]
