@@ -9,7 +9,6 @@ Events are loaded where they are told: commands that only ask should not have to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
@@ -32,17 +31,6 @@ LOOK_BACK: Final = 10_000
 """Records among which `ask_once` looks for the coordinator's newest op."""
 
 
-class News(Struct, frozen=True):
-    """The coordinator fell silent, or came back."""
-
-    coordinator: str
-    quiet_since_ms: int | None
-    """None: it is back."""
-
-
-Listener = Callable[[News], None]
-
-
 class Attendance:
     """Runs beside a full node; tells when the coordinator falls silent and when it comes back."""
 
@@ -59,7 +47,6 @@ class Attendance:
         self.round_s = round_s
         self.listen_s = listen_s
         self.quiet_after_ms = quiet_after_ms
-        self.listeners: list[Listener] = []
         self.quiet_since_ms: int | None = None
         """Since when the present coordinator is quiet; None while it is there."""
         self._watch: attendance.Watch | None = None
@@ -130,8 +117,6 @@ class Attendance:
             _log().warning("coordinator_quiet", coordinator=watch.coordinator, since_ms=since_ms)
         else:
             _log().warning("coordinator_back", coordinator=watch.coordinator)
-        for listener in self.listeners:
-            listener(News(watch.coordinator, since_ms))
 
 
 def _log() -> Any:
