@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from antiphon.engines.nats import NatsEngine, UserKey, client_context
-from antiphon.engines.nats.certificates import make_authority
+from antiphon.engines.nats.certificate_authority import Authority
 from antiphon.errors import AntiphonError
 from chaos.outsider_attempt import Attempt, Held
 from chaos.outsider_logins import part
@@ -89,7 +89,7 @@ def _posing(name: str, *, encrypts: bool) -> Attempt:
 
 
 def _foreign_context(directory: Path) -> ssl.SSLContext:
-    certificate, key = make_authority("evil").issue(["127.0.0.1"])
+    certificate, key = Authority.new().issue(["127.0.0.1"])
     files = directory / "evil.pem", directory / "evil-key.pem"
     for path, text in zip(files, (certificate, key), strict=True):
         path.write_text(text)

@@ -343,10 +343,7 @@ class Wall(Protocol):
     ) -> str:
         """A login for what the scope admits, until its end."""
 
-    def admit_ticket(self, user: str, until_s: int, now_s: int) -> str:
-        """A login that can only ask the gate to join."""
-
-    def admit_door(self, user: str, until_s: int | None, now_s: int) -> str:
+    def admit_door(self, user: str, now_s: int) -> str:
         """A login that can only ask the gate for another one."""
 
     def is_signed_by(self, user: str, payload_type: str, payload: bytes, signature: bytes) -> bool:

@@ -57,10 +57,7 @@ class RecordingWall:
         self.admitted.append((user, scope, tuple(queues)))
         return f"login of {name}"
 
-    def admit_ticket(self, user, until_s, now_s) -> str:
-        return "ticket"
-
-    def admit_door(self, user, until_s, now_s) -> str:
+    def admit_door(self, user, now_s) -> str:
         return "door"
 
     def is_signed_by(self, user, payload_type, payload, signature) -> bool:

@@ -37,7 +37,7 @@ class Desk:
         self.mesh, self.gate, self.owner = mesh, gate, owner
         members = MemberBook(tmp_path)
         for n in "12":
-            members.keep(Member(node=f"n{n}", user=f"U{n}", door=f"D{n}", alias="", joined_s=0))
+            members.keep(Member(node=f"n{n}", user=f"U{n}", door=f"D{n}", alias=""))
         self.scopes = {}
         self.letters = Letters(gate.peer, members, lambda user: self.scopes.get(user, NOTHING))
 

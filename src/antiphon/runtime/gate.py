@@ -289,7 +289,7 @@ class Gate:
                 raise Rejected("this ticket belongs to another login", reason="ticket")
             alias = invitation.terms.alias or request.alias
             self._check_alias(alias, node, by_owner=bool(invitation.terms.alias))
-            self._tickets.redeem(request.ticket, request.secret, node=node, now_s=now_s)
+            self._tickets.redeem(request.ticket, request.secret, now_s=now_s)
             granted = msgspec.structs.replace(invitation.terms, alias=alias)
             await self._delegate(granted, node)
             member = Member(
@@ -297,7 +297,6 @@ class Gate:
                 user=user,
                 door=door,
                 alias=alias,
-                joined_s=now_s,
                 kinds=known.kinds if known is not None else (),
             )
             member = msgspec.structs.replace(member, scope=self._scope(member))
@@ -371,7 +370,7 @@ class Gate:
     ) -> knocking.Login:
         now_s = self._now_s()
         jwt = self._wall.admit(member.user, member.scope, queues, name=member.alias, now_s=now_s)
-        door_jwt = self._wall.admit_door(member.door, None, now_s) if with_door else ""
+        door_jwt = self._wall.admit_door(member.door, now_s) if with_door else ""
         return knocking.Login(
             jwt=jwt, scope=member.scope, kinds=kinds, alias=member.alias, door_jwt=door_jwt
         )

@@ -26,7 +26,6 @@ class Member(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     user: str
     door: str
     alias: str
-    joined_s: int
     kinds: tuple[str, ...] = ()
     """The kinds that it asked queues for."""
     scope: Scope = NOTHING

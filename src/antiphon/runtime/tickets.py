@@ -62,8 +62,6 @@ class Invitation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     user: str
     terms: Terms
     expires_s: int
-    used_by: str = ""
-    used_s: int = 0
 
 
 def write_ticket(ticket: Ticket) -> str:
@@ -108,14 +106,6 @@ class TicketBook:
         """Remember a ticket that is about to be handed out."""
         replace_file(self._open / invitation.id, msgspec.json.encode(invitation))
 
-    def pending(self, now_s: int) -> list[Invitation]:
-        """The tickets that could still be redeemed, soonest end first."""
-        if not self._open.is_dir():
-            return []
-        found = [_read(path) for path in self._open.iterdir() if path.suffix != ".new"]
-        live = [one for one in found if one is not None and one.expires_s >= now_s]
-        return sorted(live, key=lambda one: one.expires_s)
-
     def find(self, ticket: str, secret: str, *, now_s: int) -> Invitation:
         """What a ticket grants; `Rejected` if it is not good (any more)."""
         self._prune(now_s)
@@ -133,27 +123,15 @@ class TicketBook:
             raise _refused("this ticket has expired")
         return known
 
-    def redeem(self, ticket: str, secret: str, *, node: str, now_s: int) -> Invitation:
+    def redeem(self, ticket: str, secret: str, *, now_s: int) -> Invitation:
         """Use a ticket up and say what it grants; `Rejected` if it is not good (any more)."""
-        known, path = self.find(ticket, secret, now_s=now_s), self._open / ticket
-        spent = msgspec.structs.replace(known, used_by=node, used_s=now_s)
+        known = self.find(ticket, secret, now_s=now_s)
         self._used.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIRECTORY)
         try:
-            path.rename(self._used / ticket)
+            (self._open / ticket).rename(self._used / ticket)
         except FileNotFoundError:
             raise _refused("this ticket was used already") from None
-        replace_file(self._used / ticket, msgspec.json.encode(spent))
-        return spent
-
-    def withdraw(self, ticket: str) -> bool:
-        """Make a ticket worthless before it is used; whether it was there."""
-        if not _is_id(ticket):
-            return False
-        try:
-            (self._open / ticket).unlink()
-        except FileNotFoundError:
-            return False
-        return True
+        return known
 
     def _prune(self, now_s: int) -> None:
         for folder in (self._open, self._used):

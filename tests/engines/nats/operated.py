@@ -16,7 +16,7 @@ from antiphon.engines.nats import (
     Reader,
     UserKey,
 )
-from antiphon.engines.nats.certificates import TlsFiles, server_files
+from antiphon.engines.nats.certificates import TlsFiles, client_context, server_files
 from antiphon.engines.nats.wall import system_connector
 from antiphon.testing.engine_suite.harness import new_mesh
 from tests.job_scopes import BRANCHES, job_queues, job_scope
@@ -42,7 +42,7 @@ class Operated:
         self.wall: NatsWall
 
     async def enter(self, key: UserKey, jwt, **extra) -> NatsEngine:
-        settings = {"tls": self.tls.client_context(), **extra}
+        settings = {"tls": client_context(self.tls.authority.read_text()), **extra}
         return await NatsEngine.connect(
             self.server.url, self.mesh, jwt=jwt, user_seed=key.seed, **settings
         )
@@ -83,7 +83,9 @@ class Operated:
             await asyncio.wait([running])
 
     def connect_system(self):
-        return system_connector(self.accounts, self.server.url, tls=self.tls.client_context())
+        return system_connector(
+            self.accounts, self.server.url, tls=client_context(self.tls.authority.read_text())
+        )
 
 
 @asynccontextmanager

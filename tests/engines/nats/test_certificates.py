@@ -11,7 +11,6 @@ from antiphon.engines.nats import certificates
 from antiphon.engines.nats.certificate_authority import Authority
 from antiphon.engines.nats.certificates import (
     client_context,
-    make_authority,
     open_authority,
     server_files,
 )
@@ -43,22 +42,22 @@ def handshake(authority: Authority, host: str, hosts=HOSTS, tmp_path=None, **ext
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_a_certificate_holds_for_each_of_its_hosts_to_a_strict_verifier(host, tmp_path):
-    handshake(make_authority(), host, tmp_path=tmp_path)
+    handshake(Authority.new(), host, tmp_path=tmp_path)
 
 
 @pytest.mark.parametrize("host", ["other.example", "127.0.0.2", "sub.mesh.example"])
 def test_and_for_no_other(host, tmp_path):
     with pytest.raises(ssl.SSLCertVerificationError):
-        handshake(make_authority(), host, tmp_path=tmp_path)
+        handshake(Authority.new(), host, tmp_path=tmp_path)
 
 
 def test_a_certificate_that_has_run_out_is_refused(tmp_path):
     with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
-        handshake(make_authority(), "127.0.0.1", tmp_path=tmp_path, life=dt.timedelta(seconds=-60))
+        handshake(Authority.new(), "127.0.0.1", tmp_path=tmp_path, life=dt.timedelta(seconds=-60))
 
 
 def test_a_client_trusts_one_authority_and_asks_for_modern_tls():
-    context = client_context(make_authority().certificate_pem)
+    context = client_context(Authority.new().certificate_pem)
     assert context.check_hostname
     assert context.verify_mode == ssl.CERT_REQUIRED
     assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
@@ -102,7 +101,7 @@ def test_a_certificate_that_would_not_do_is_made_anew(damage, tmp_path):
     files = server_files(tmp_path, ["localhost"])
     before = files.certificate.read_text()
     if damage == "of another authority":
-        files.certificate.write_text(make_authority().issue(["localhost"])[0])
+        files.certificate.write_text(Authority.new().issue(["localhost"])[0])
     elif damage == "unreadable":
         files.certificate.write_text("nonsense")
     else:
@@ -117,7 +116,7 @@ def test_a_certificate_that_would_not_do_is_made_anew(damage, tmp_path):
 def test_a_lost_or_damaged_authority_is_told_apart(tmp_path):
     with pytest.raises(Misconfigured):
         Authority.load(tmp_path)
-    make_authority().store(tmp_path)
+    Authority.new().store(tmp_path)
     (tmp_path / "ca-key.pem").write_text("nonsense")
     with pytest.raises(Corrupt):
         Authority.load(tmp_path)
@@ -126,12 +125,12 @@ def test_a_lost_or_damaged_authority_is_told_apart(tmp_path):
 @pytest.mark.parametrize("hosts", [[], [""], ["two words"], ["a"] * 65, ["a..b"]])
 def test_nonsense_gets_no_certificate(hosts):
     with pytest.raises(Misconfigured):
-        make_authority().issue(hosts)
+        Authority.new().issue(hosts)
 
 
-def test_without_the_package_one_is_told_what_to_install(monkeypatch):
+def test_without_the_package_one_is_told_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "cryptography", None)
     monkeypatch.delitem(sys.modules, "antiphon.engines.nats.certificate_authority")
     with pytest.raises(Misconfigured) as caught:
-        certificates.make_authority()
+        certificates.open_authority(tmp_path)
     assert "antiphon[server]" in caught.value.hint

@@ -10,10 +10,9 @@ import pytest
 
 from antiphon.engines.nats import LocalServer, NatsEngine, UserKey
 from antiphon.engines.nats.accounts import AccountKeys, Accounts
+from antiphon.engines.nats.certificate_authority import Authority
 from antiphon.engines.nats.certificates import (
-    TlsFiles,
     client_context,
-    make_authority,
     open_authority,
     server_files,
 )
@@ -110,7 +109,7 @@ def test_what_counts_as_this_machine(host, local):
 @pytest.mark.parametrize("by", ["scheme", "certificate"])
 async def test_whoever_asked_for_tls_gets_tls_or_nothing(offers, by):
     async with eavesdropper(auth_required=True, **offers) as (address, heard):
-        tls = client_context(make_authority().certificate_pem) if by == "certificate" else None
+        tls = client_context(Authority.new().certificate_pem) if by == "certificate" else None
         scheme = "nats" if by == "certificate" else "tls"
         with pytest.raises(Misconfigured) as caught:
             await NatsEngine.connect(f"{scheme}://{address}", new_mesh(), tls=tls, **a_login())
@@ -135,8 +134,8 @@ async def test_a_server_that_is_not_the_meshs_is_told_apart(tmp_path):
         jwt = place.wall.admit(key.public, RENDER, [], name="m", now_s=now_s())
         plain = place.server.url.replace("tls://", "nats://")
         for url, tls, words in (
-            (place.server.url, make_authority().certificate_pem, "from another authority"),
-            (plain, make_authority().certificate_pem, "from another authority"),
+            (place.server.url, Authority.new().certificate_pem, "from another authority"),
+            (plain, Authority.new().certificate_pem, "from another authority"),
             (plain, None, "wants TLS, and this machine has no certificate"),
             (place.server.url, None, "wants TLS, and this machine has no certificate"),
         ):
@@ -169,7 +168,9 @@ async def test_a_certificate_that_does_not_hold_here_is_explained(hosts, life, w
     async with LocalServer(tmp_path / "server", accounts=accounts, tls=files) as server:
         with pytest.raises(Misconfigured) as caught:
             await Connection.open(
-                server.url, login=Login(**a_login()), tls=TlsFiles.client_context(files)
+                server.url,
+                login=Login(**a_login()),
+                tls=client_context(files.authority.read_text()),
             )
     assert words in caught.value.message
 
@@ -180,7 +181,7 @@ async def test_a_handshake_that_is_none_is_explained():
             await Connection.open(
                 f"tls://{address}",
                 login=Login(**a_login()),
-                tls=client_context(make_authority().certificate_pem),
+                tls=client_context(Authority.new().certificate_pem),
             )
     assert "no common TLS" in caught.value.message
 

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from antiphon.engines.nats import Hearing, NatsWall, RollGate, UserKey, wire
+from antiphon.engines.nats import Hearing, RollGate, UserKey, permissions, wire
 from antiphon.engines.nats.accounts import AccountKeys, Accounts
 from antiphon.engines.nats.consumers import consumer_config
 from antiphon.engines.nats.jwts import claims_of
@@ -17,7 +17,7 @@ from antiphon.ports import Wall
 from antiphon.runtime.services import beside
 from tests.engines.nats.harness import until
 from tests.engines.nats.operated import RENDER, now_s, operated
-from tests.job_scopes import BRANCHES, job_scope
+from tests.job_scopes import job_scope
 
 pytestmark = pytest.mark.nats
 
@@ -113,28 +113,6 @@ async def test_a_restarted_server_still_refuses_whoever_was_expelled(tmp_path):
         assert {gone.public, told_late.public} <= set(again.revocations.since)
 
 
-async def test_even_a_login_with_all_rights_can_be_ended(tmp_path):
-    async with operated(tmp_path) as place:
-        key = UserKey.new()
-        login = place.wall.full(key.public, now_s())
-        async with await place.enter(key, login) as engine:
-            assert (await engine.info()).name == "nats"
-            await place.wall.expel([key.public], now_s())
-            await until(lambda: engine._connection.ended is not None, 3.0)
-        assert place.owner.connected
-        elsewhere = NatsWall(
-            Accounts.open(tmp_path, place.mesh),
-            place.owner.log,
-            BRANCHES,
-            connect_system=place.connect_system(),
-        )
-        stranger = UserKey.new()
-        login = place.wall.full(stranger.public, now_s())
-        async with await place.enter(stranger, login) as engine:
-            await elsewhere.expel([stranger.public], now_s(), unrestricted=True)
-            await until(lambda: engine._connection.ended is not None, 3.0)
-
-
 async def test_expelling_nobody_asks_nobody(tmp_path):
     async with operated(tmp_path) as place:
         place.server.kill()
@@ -165,13 +143,17 @@ async def test_a_login_that_runs_out_ends_the_connection_with_a_sentence(tmp_pat
 async def test_a_ticket_and_a_door_reach_the_gate_and_nothing_else(tmp_path):
     async with operated(tmp_path) as place:
         wall: Wall = place.wall
-        for what, give in (
-            ("join", lambda user: wall.admit_ticket(user, now_s() + 60, now_s())),
-            ("login", lambda user: wall.admit_door(user, None, now_s())),
+        ticket, door = UserKey.new(), UserKey.new()
+        granted = permissions.of_ticket(place.mesh, ticket.public)
+        with_ticket = place.accounts.user_jwt(
+            ticket.public, granted, expires_s=now_s() + 60, name="ticket", issued_s=now_s()
+        )
+        for what, key, login in (
+            ("join", ticket, with_ticket),
+            ("login", door, wall.admit_door(door.public, now_s())),
         ):
-            key = UserKey.new()
             async with (
-                await place.enter(key, give(key.public)) as guest,
+                await place.enter(key, login) as guest,
                 place.owner.bus.subscribe("gate.*.*") as requests,
                 guest.bus.subscribe(guest.bus.new_inbox()) as answers,
             ):

@@ -145,7 +145,6 @@ class Accounts:
         self.name = name
         self.revocations = Revocations() if revocations is None else revocations
         self._latest_s = 0
-        self._unrestricted: set[str] = set()
 
     @classmethod
     def open(cls, directory: Path, name: str) -> Self:
@@ -235,7 +234,6 @@ class Accounts:
     ) -> str:
         """A login: with permissions one of the members', without them one with all rights."""
         if permissions is None:
-            self._unrestricted.add(public)
             return self._user(self.keys.mesh, public, {}, expires_s, name, issued_s)
         nats = {
             "pub": _allowed(permissions.publish),
@@ -264,10 +262,6 @@ class Accounts:
         latest_s = issued_s + MAX_LOGIN_S
         expires_s = latest_s if expires_s is None else min(expires_s, latest_s)
         return signed(account, public, name, nats, issued_s=issued_s, expires_s=expires_s)
-
-    def has_unrestricted(self, users: Iterable[str]) -> bool:
-        """Whether one of these was given a login with all rights, as far as is known here."""
-        return not self._unrestricted.isdisjoint(users)
 
     def revoke(self, users: Iterable[str], now_s: int) -> None:
         """Write down that these users' logins so far have ended; the server must be told apart.

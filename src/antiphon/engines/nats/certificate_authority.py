@@ -39,10 +39,10 @@ class Authority:
         self._key = key
 
     @classmethod
-    def new(cls, name: str) -> Self:
-        """A new one, good for ten years."""
+    def new(cls) -> Self:
+        """A new one, good for ten years and for nothing but server certificates."""
         key = ec.generate_private_key(ec.SECP256R1())
-        subject = _named(f"{name} certificate authority")
+        subject = _named("antiphon certificate authority")
         builder = _builder(subject, key, AUTHORITY_LIFE, is_authority=True).issuer_name(subject)
         return cls(builder.sign(key, hashes.SHA256()), key)
 

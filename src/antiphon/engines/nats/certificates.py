@@ -31,10 +31,6 @@ class TlsFiles(Struct, frozen=True):
     key: Path
     authority: Path
 
-    def client_context(self) -> ssl.SSLContext:
-        """How a client on this machine connects."""
-        return client_context(self.authority.read_text())
-
 
 def client_context(authority_pem: str) -> ssl.SSLContext:
     """How a client connects that trusts one authority and no other."""
@@ -49,16 +45,11 @@ def client_context(authority_pem: str) -> ssl.SSLContext:
     return context
 
 
-def make_authority(name: str = "antiphon") -> Authority:
-    """A new one, good for ten years and for nothing but server certificates."""
-    return _authority_class().new(name)
-
-
-def open_authority(directory: Path, name: str = "antiphon") -> Authority:
+def open_authority(directory: Path) -> Authority:
     """The one kept in a directory, made there the first time."""
     authority = _authority_class()
     if not (directory / "ca-key.pem").exists():
-        authority.new(name).store(directory)
+        authority.new().store(directory)
     return authority.load(directory)
 
 

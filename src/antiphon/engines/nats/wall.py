@@ -38,9 +38,7 @@ ConnectSystem = Callable[[], Awaitable[Connection]]
 
 
 class _Status(Struct, frozen=True):
-    account: str = ""
-    code: int = 0
-    message: str = ""
+    """What the server says of an account that it has taken; nothing in it is read."""
 
 
 class _Failure(Struct, frozen=True):
@@ -90,23 +88,10 @@ class NatsWall:
             )
         )
 
-    def admit_ticket(self, user: str, until_s: int, now_s: int) -> str:
-        """See `ports.Wall.admit_ticket`."""
-        granted = permissions.of_ticket(self._mesh, user)
-        return self._accounts.user_jwt(
-            user, granted, expires_s=until_s, name="ticket", issued_s=now_s
-        )
-
-    def admit_door(self, user: str, until_s: int | None, now_s: int) -> str:
+    def admit_door(self, user: str, now_s: int) -> str:
         """See `ports.Wall.admit_door`."""
         granted = permissions.of_door(self._mesh, user)
-        return self._accounts.user_jwt(
-            user, granted, expires_s=until_s, name="door", issued_s=now_s
-        )
-
-    def full(self, user: str, now_s: int) -> str:
-        """A login with all rights: for the owner's own machine and the gate."""
-        return self._accounts.user_jwt(user, None, expires_s=None, name="full", issued_s=now_s)
+        return self._accounts.user_jwt(user, granted, expires_s=None, name="door", issued_s=now_s)
 
     async def make_queues(self, queues: Mapping[str, str]) -> None:
         """See `ports.Wall.make_queues`."""
@@ -120,12 +105,11 @@ class NatsWall:
 
     # --- showing out ------------------------------------------------------------------------
 
-    async def expel(self, users: Iterable[str], now_s: int, *, unrestricted: bool = False) -> None:
+    async def expel(self, users: Iterable[str], now_s: int) -> None:
         """See `ports.Wall.expel`; returns when the server has ended their connections.
 
-        Logins with all rights are in the mesh's own account, which the server is only told about
-        if one of these was given here, or with `unrestricted`: telling it ends what members wait
-        for across the border, and a waiting pull is asked again only after a while.
+        Of the accounts only the members' is told anew. Telling the mesh's own would end what
+        members wait for across the border, and nobody there is ever expelled.
         """
         leaving = tuple(users)
         if not leaving:
@@ -133,13 +117,9 @@ class NatsWall:
         accounts = self._accounts
         async with self._telling:
             accounts.revoke(leaving, now_s)
-            told = [accounts.members_account_jwt(now_s)]
-            if unrestricted or accounts.has_unrestricted(leaving):
-                told.append(accounts.mesh_account_jwt(now_s))
             system = await self._connect_system()
             try:
-                for jwt in told:
-                    await _update(system, jwt)
+                await _update(system, accounts.members_account_jwt(now_s))
             finally:
                 await system.close()
 
