@@ -13,11 +13,6 @@ _SHARED: Final = ("kind", "name", "first_seq")
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
-def table_of(family: str) -> str:
-    """The name of a family's table."""
-    return f"lanes_{family}"
-
-
 class LaneTable:
     """The table of one family's lanes: what makes it, and the statements that use it.
 
@@ -26,7 +21,7 @@ class LaneTable:
 
     def __init__(self, family: Family) -> None:
         self.family = family
-        self.name = table_of(family.name)
+        self.name = f"lanes_{family.name}"
         own = [column.name for column in family.columns]
         if not all(name.isidentifier() for name in (self.name, *own)):
             raise ValueError(f"the family {family.name} has a column that is no name: {own}")

@@ -19,7 +19,7 @@ from antiphon.core.volumes import WINDOW_MS, Excess, Volumes, writers
 if TYPE_CHECKING:
     from antiphon.core.control import Control
     from antiphon.runtime.node import Applied, FullNode
-    from antiphon.runtime.replica_reads import ReplicaReads
+    from antiphon.runtime.replica import Replica
 
 LOOK_EVERY_MS: Final = 10_000
 """Of the engine's time between two looks."""
@@ -90,7 +90,7 @@ def _called(control: Control, did: str, now_s: int) -> str:
     return trace(control, now_s).names.get(did, "")
 
 
-def lately(replica: ReplicaReads, now_ms: int) -> Volumes:
+def lately(replica: Replica, now_ms: int) -> Volumes:
     """The last hour as a replica has it, or as much of that as its newest records are."""
     volumes = Volumes()
     since_ns = (now_ms - WINDOW_MS) * 1_000_000

@@ -21,8 +21,7 @@ from antiphon.runtime.peer import open_entry
 
 if TYPE_CHECKING:
     from antiphon.core.records import Entry
-    from antiphon.runtime.replica import Replica
-    from antiphon.runtime.replica_reads import StoredRecord
+    from antiphon.runtime.replica import Replica, StoredRecord
     from antiphon.sdk.mesh import Mesh
 
 WAIT_S: Final = 40.0
