@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nacl import bindings
 
-from antiphon.core.ucan.cid import cid_of
 from antiphon.core.ucan.command import TOP, covers, parse_command
 from antiphon.core.ucan.did import did_of, public_key_of
+from antiphon.core.ucan.envelope import cid_of
 from antiphon.errors import Malformed
 from tests.unit.ucan.principals import ALICE, BRISK
 

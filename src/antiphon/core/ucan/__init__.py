@@ -12,12 +12,12 @@ come from the caller, so that another project can take the folder as it is.
 
 One concept per file, each using only those above it:
 
-    dag_cbor    bytes and values      budget      the cost of a judgement
-    did         principals            selector    where a statement looks
-    cid         names of envelopes    glob        `like`
-    command     what may be done      policy      statements
-    payload     claims                envelope    claims and a signature, on the wire
-    signatures  who signed            chain       from root to invoker
+    dag_cbor    bytes and values           budget      the cost of a judgement
+    did         principals                 selector    where a statement looks
+    command     what may be done           glob        `like`
+    policy      statements                 payload     claims
+    envelope    claims, signature, name    signatures  who signed
+    chain       from root to invoker
 """
 
 from antiphon.core.ucan.chain import MAX_LINKS, Chain, Revocations, Verdict

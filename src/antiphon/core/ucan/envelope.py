@@ -6,16 +6,22 @@ and what was signed is a slice of the received bytes, never an encoding made ane
 
 The varsig header reads: varsig, version 1, EdDSA, on edwards25519, with SHA-512, over DAG-CBOR.
 
+A delegation is named by the CID of its bytes: CIDv1, DAG-CBOR, SHA-256. The one spelling is base32
+(`bafyrei…`), as the working group's fixtures and libipld write it, so that comparing ids is
+comparing strings. The specification's text asks for base58btc (`zdpu…`).
+
 Opening an envelope does not verify its signature: see `signatures`.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from antiphon.core.ucan.cid import cid_of
+import libipld
+
 from antiphon.core.ucan.dag_cbor import MAX_BYTES, encode_bytes, encode_map_head, malformed
 from antiphon.core.ucan.payload import Payload, decode_payload, encode_payload
 
@@ -30,6 +36,7 @@ _SIGNED_AT: Final = len(_SIGNATURE) + SIGNATURE_BYTES
 _TAG_ITEM: Final = bytes((0x60 | len(TAG),)) + TAG.encode()
 _SIGNED_HEAD: Final = encode_map_head(2) + b"\x61h" + encode_bytes(VARSIG_HEADER) + _TAG_ITEM
 _PAYLOAD_AT: Final = _SIGNED_AT + len(_SIGNED_HEAD)
+_CID_HEAD: Final = b"\x01\x71\x12\x20"  # CIDv1, DAG-CBOR, SHA-256, 32 bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +56,11 @@ class Delegation:
     def signed(self) -> bytes:
         """What the signature is over."""
         return self.raw[_SIGNED_AT:]
+
+
+def cid_of(raw: bytes) -> str:
+    """The CID of an envelope's bytes."""
+    return libipld.encode_cid(_CID_HEAD + hashlib.sha256(raw).digest())
 
 
 def open_envelope(raw: bytes) -> Delegation:

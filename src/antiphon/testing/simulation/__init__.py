@@ -7,10 +7,7 @@
     charter     who is granted what, and when that ends
     workload    who calls which jobs, and what their handlers do
     network     what happens to messages, by the weather
-    adversary   the schedule of faults, and those of machines and people
-    breaking    what all faults have in common
-    line_faults   of lines and of the server
-    clock_faults  of clocks
+    adversary   the schedule of faults: of processes, lines, the server, clocks and people
     hostile     a member that lies, and its tools
     deeds       what it does with them
     greed       how it keeps jobs from others

@@ -8,22 +8,26 @@ weights. `stop` undoes everything that is still broken: then the cluster has to 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import random
+from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
 from antiphon.testing.simulation.charter import Charter
-from antiphon.testing.simulation.clock_faults import ClockFaults
 from antiphon.testing.simulation.deeds import DEEDS
 from antiphon.testing.simulation.forgeries import FORGERIES
 from antiphon.testing.simulation.greed import GREED
 from antiphon.testing.simulation.ground import Ground
 from antiphon.testing.simulation.hostile import Mallory
-from antiphon.testing.simulation.line_faults import LineFaults
-from antiphon.testing.simulation.machines import Machine, WorkerMachine
+from antiphon.testing.simulation.machines import FullMachine, Machine, WorkerMachine
 from antiphon.testing.simulation.network import HalfOpen
 from antiphon.testing.simulation.owner import Scribe
 from antiphon.testing.simulation.workload import KINDS
 from antiphon.testing.virtual_time import Host
+
+AT_WORST: Final = 0.4
+"""Faults that look for a worker in the middle of something."""
 
 FRESH_KEY: Final = 0.3
 """Workers that come back as strangers."""
@@ -45,6 +49,32 @@ AMBUSHED: Final = (
     "job.offer",
     "job.schedule",
 )
+
+ENGINE_MS: Final = 300.0
+"""How wrong the clock of a server may be that takes over from another."""
+HALF_OPEN_S: Final = (0.5, 45.0)
+NOTICED: Final = 0.4
+"""Half-open lines that somebody notices in the end, and makes anew."""
+KEPT: Final = 0.6
+"""Half-open lines that pass on afterwards what they held back; the others lose it."""
+FORGOTTEN_S: Final = (0.0, 20.0)
+"""How much a server that was killed may have forgotten of what its queues handed out."""
+
+DRIFT_MS: Final = 1_300
+"""How wrong a clock may be set that it still lies within the drift, whatever the engine's own
+clock (`ENGINE_MS`) and the crystals (`world.CRYSTAL`) add in an hour."""
+BACK_MS: Final = 600_000
+AHEAD_MS: Final = 45_000
+"""Steps beyond the drift."""
+HOUR_MS: Final = 3_600_000
+JUMPS_MS: Final = (60_000, 600_000, HOUR_MS, 5 * HOUR_MS)
+JUMPED_S: Final = (5.0, 240.0)
+RATES: Final = (-0.2, -0.02, 0.02, 0.2)
+"""How much too fast a broken clock runs."""
+ENGINE_AHEAD_MS: Final = 600_000
+ENGINE_BACK_MS: Final = HOUR_MS
+"""What is accepted under an engine that is ahead holds everybody up for as long (spec §4.2)."""
+ENGINE_JUMPED_S: Final = (2.0, 60.0)
 
 STRESS: Final = 10
 """How much likelier something is that a plan puts to the test."""
@@ -75,7 +105,7 @@ CHAINED_MENU: Final[dict[str, int]] = MENU | {"hostile": 66, "revocation": 12, "
 """Where every op needs a chain, chains break too."""
 
 
-class Adversary(LineFaults, ClockFaults):
+class Adversary:
     """Breaks one cluster."""
 
     def __init__(
@@ -89,7 +119,14 @@ class Adversary(LineFaults, ClockFaults):
         stress: tuple[str, ...] = (),
     ) -> None:
         """`machines` are the honest ones that it may break; `stress`, what it does most."""
-        super().__init__(ground, chance, machines)
+        self.ground = ground
+        self.counts: Counter[str] = Counter()
+        self._chance = chance
+        self._machines = machines
+        self._workers = [one for one in machines if isinstance(one, WorkerMachine)]
+        self._undo: dict[int, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
+        self._undone = 0
+        self._context = contextvars.copy_context()
         self._charter = charter
         self._mallory = mallory
         self._deeds = DEEDS | GREED | (FORGERIES if charter.is_chained else {})
@@ -121,7 +158,37 @@ class Adversary(LineFaults, ClockFaults):
             machine.boot()
         self._mallory.kill()
 
-    # --- faults -----------------------------------------------------------------------------
+    # --- how every fault strikes, is counted and ends -------------------------------------------
+
+    def mend(self) -> None:
+        """Undo whatever is still broken."""
+        while self._undo:  # what is undone may break something else, to be undone as well
+            timer, undo = self._undo.pop(next(iter(self._undo)))
+            timer.cancel()
+            undo()
+
+    def _later(self, after_s: float, undo: Callable[[], None]) -> None:
+        self._undone += 1
+        number = self._undone
+
+        def now() -> None:
+            del self._undo[number]
+            undo()
+
+        # In its own context: set from within a machine, a frozen one would hold its own thaw.
+        timer = asyncio.get_running_loop().call_later(after_s, now, context=self._context)
+        self._undo[number] = (timer, undo)
+
+    def _one(self) -> Machine:
+        draw = self._chance.random()
+        busy = [one for one in self._workers if one.worker is not None and one.worker.busy]
+        return self._chance.choice(busy if busy and draw < AT_WORST else self._machines)
+
+    def _count(self, name: str, machine: Machine) -> None:
+        where = "full node" if isinstance(machine, FullMachine) else type(machine).__name__
+        self.counts[f"{name} of {where.removesuffix('Machine').lower()}"] += 1
+
+    # --- of processes ---------------------------------------------------------------------------
 
     def crash(self) -> None:
         """A process dies; later it is back with its key, or as a stranger."""
@@ -213,6 +280,147 @@ class Adversary(LineFaults, ClockFaults):
             self._count("drain", worker)
             worker.drain()
         self._later(self._chance.uniform(6.0, 30.0), worker.boot)
+
+    # --- of lines, and of the server at their end -----------------------------------------------
+
+    def cut_off(self) -> None:
+        """One machine loses its line."""
+        self._sever([self._one()], "cut off")
+
+    def split(self) -> None:
+        """Several machines lose their lines together."""
+        count = self._chance.randint(2, len(self._machines) - 1)
+        self._sever(self._chance.sample(self._machines, count), "split")
+
+    def _sever(self, machines: list[Machine], name: str) -> None:
+        away_s = self._chance.uniform(0.5, 40.0)
+        for machine in machines:
+            engine = machine.engine
+            if engine is not None:
+                self._count(name, machine)
+                engine.sever()
+                self._later(away_s, engine.heal)
+
+    def half_open(self) -> None:
+        """A line carries one direction only: requests go nowhere, or nothing comes back."""
+        machine, is_mute = self._one(), self._chance.random() < 0.5  # noqa: PLR2004
+        away_s = self._chance.uniform(*HALF_OPEN_S)
+        is_kept = self._chance.random() < KEPT
+        is_noticed = self._chance.random() < NOTICED
+        weather, engine = self.ground.weather, machine.engine
+        if engine is None or machine.name in weather.half_open:
+            return
+        self._count("half open, mute" if is_mute else "half open, deaf", machine)
+        until_s = asyncio.get_running_loop().time() + away_s
+        weather.half_open[machine.name] = HalfOpen(is_mute, until_s if is_kept else None)
+
+        def whole_again() -> None:
+            weather.half_open.pop(machine.name, None)
+            if is_noticed:
+                engine.sever()
+                engine.heal()
+
+        self._later(away_s, whole_again)
+
+    def outage(self) -> None:
+        """The engine is away for a while."""
+        self._down(self._chance.uniform(1.0, 30.0), "outage")
+
+    def failover(self) -> None:
+        """Another server takes over, and its clock is not quite the old one's."""
+        self._down(self._chance.uniform(0.1, 3.0), "failover")
+        wrong_ms = self._chance.uniform(-ENGINE_MS, ENGINE_MS)
+        self.ground.clock.step(wrong_ms - self.ground.clock.error_ms)
+
+    def restart(self) -> None:
+        """The server is killed and back at once, with an older memory of what was acknowledged.
+
+        The log is whole: it was synced before anybody was told (spec §3). How far the queues were
+        settled was not, so they hand out again what they had handed out before.
+        """
+        server, ground = self.ground.server, self.ground
+        old_s, away_s = self._chance.uniform(*FORGOTTEN_S), self._chance.uniform(0.05, 2.0)
+        queues = ground.server.mesh(ground.mesh)._queues  # noqa: SLF001 - as a disk would hold it
+        memory = {name: queue.image() for name, queue in queues.items()}
+
+        def come_back() -> None:
+            for name, image in memory.items():
+                queues[name].load(image)
+            server.start()
+
+        def strike() -> None:
+            if server.is_up:
+                self.counts["restart"] += 1
+                server.kill()
+                self._later(away_s, come_back)
+
+        self._later(old_s, strike)
+
+    def _down(self, away_s: float, name: str) -> None:
+        if self.ground.server.is_up:
+            self.counts[name] += 1
+            self.ground.server.kill()
+            self._later(away_s, self.ground.server.start)
+
+    def storm(self) -> None:
+        """Messages are lost, late, doubled: everywhere, or around one machine."""
+        weather, level = self.ground.weather, self._chance.uniform(0.02, 0.35)
+        last_s = self._chance.uniform(5.0, 90.0)
+        if self._chance.random() < 0.5:  # noqa: PLR2004
+            self.counts["storm"] += 1
+            weather.everywhere = level
+            self._later(last_s, weather.calm)
+            return
+        machine = self._one()
+        self._count("local storm", machine)
+        weather.around[machine.name] = min(0.8, 2 * level)
+        self._later(last_s, lambda: weather.spare(machine.name))
+
+    # --- of clocks ------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """A clock is set wrong: mostly by less than the drift, sometimes by far."""
+        machine, draw = self._one(), self._chance.random()
+        spread_ms = self._chance.uniform(-1.0, 1.0) * DRIFT_MS
+        far_ms = self._chance.random()
+        if draw < 0.6:  # noqa: PLR2004
+            self._count("small step", machine)
+            machine.clock.step(spread_ms - machine.clock.error_ms)
+            return
+        self._count("large step", machine)
+        machine.clock.step(-far_ms * BACK_MS if draw < 0.8 else far_ms * AHEAD_MS)  # noqa: PLR2004
+        self._later(self._chance.uniform(5.0, 90.0), machine.clock.correct)
+
+    def jump(self) -> None:
+        """A machine's clock jumps by minutes or hours, either way, and is set right later on."""
+        machine, by_ms = self._one(), self._chance.choice(JUMPS_MS) * self._chance.uniform(0.3, 1.0)
+        is_ahead = self._chance.random() < 0.5  # noqa: PLR2004
+        self._count("jump ahead" if is_ahead else "jump back", machine)
+        machine.clock.step(by_ms if is_ahead else -by_ms)
+        self._later(self._chance.uniform(*JUMPED_S), machine.clock.correct)
+
+    def race(self) -> None:
+        """A machine's clocks run fast or slow, all of them, until somebody sets them right."""
+        machine, rate = self._one(), self._chance.choice(RATES)
+        usual = machine.clock.rate
+        self._count("fast clock" if rate > 0 else "slow clock", machine)
+        machine.clock.run_at(rate)
+
+        def right_again() -> None:
+            machine.clock.run_at(usual)
+            machine.clock.correct()
+
+        self._later(self._chance.uniform(*JUMPED_S), right_again)
+
+    def engine_jump(self) -> None:
+        """The engine's clock jumps: stamps of later records may be earlier, or far ahead."""
+        clock, is_ahead = self.ground.clock, self._chance.random() < 0.5  # noqa: PLR2004
+        share = self._chance.uniform(0.01, 1.0) ** 2
+        self.counts["engine's clock ahead" if is_ahead else "engine's clock back"] += 1
+        clock.step(share * ENGINE_AHEAD_MS if is_ahead else -share * ENGINE_BACK_MS)
+        self._later(self._chance.uniform(*ENGINE_JUMPED_S), clock.correct)
+
+    # --- of members, and what the owner does about them -----------------------------------------
 
     def hostile(self) -> None:
         """The hostile member does one of its deeds."""
