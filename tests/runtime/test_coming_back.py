@@ -8,8 +8,8 @@ from antiphon.core.breaker import Breaker
 from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.engines.nats import LocalServer
 from antiphon.errors import Unavailable
+from antiphon.runtime import client
 from antiphon.runtime.peer import APPEND_TRIES
-from antiphon.sdk.calling import call_through
 from tests.runtime.meshes import a_mesh, eventually
 
 FOR_EVER_S = 1e9
@@ -24,10 +24,10 @@ def body(number: int) -> ScheduleBody:
 async def until_it_is_open(breaker: Breaker, peer) -> None:
     for number in range(1, breaker.failures + 1):
         with pytest.raises(Unavailable) as told:
-            await call_through(breaker, peer, body(number))
+            await client.call(peer, body(number), breaker=breaker)
         assert not isinstance(told.value, CircuitOpen)
     with pytest.raises(CircuitOpen, match="calls in a row") as told:
-        await call_through(breaker, peer, body(0))
+        await client.call(peer, body(0), breaker=breaker)
     assert told.value.retry_s > 0
 
 
@@ -42,8 +42,8 @@ async def test_calls_are_made_again_once_the_server_is_back():
             await until_it_is_open(breaker, peer)
             await server.start()
             await eventually(lambda: peer.engine.connected)
-            called = [await call_through(breaker, peer, body(number)) for number in range(3)]
-            assert len({handle.id for handle in called}) == 3
+            called = [await client.call(peer, body(number), breaker=breaker) for number in range(3)]
+            assert len({one.job for one in called}) == 3
 
 
 async def test_while_it_stays_away_the_breaker_stays_open():
@@ -53,9 +53,9 @@ async def test_while_it_stays_away_the_breaker_stays_open():
         peer.engine.sever()
         await until_it_is_open(breaker, peer)
         with pytest.raises(CircuitOpen):
-            await call_through(breaker, peer, body(3))
+            await client.call(peer, body(3), breaker=breaker)
         peer.engine.heal()
-        assert (await call_through(breaker, peer, body(3))).is_new
+        assert (await client.call(peer, body(3), breaker=breaker)).is_new
 
 
 async def test_without_a_breaker_every_call_is_tried(monkeypatch):
@@ -81,7 +81,7 @@ async def test_an_unknown_outcome_names_the_job(monkeypatch):
         monkeypatch.setattr(peer.log, "append", stay_silent)
         wanted = body(1)
         with pytest.raises(OutcomeUnknown) as told:
-            await call_through(None, peer, wanted)
+            await client.call(peer, wanted)
         job = manifest.job_id(wanted.manifest)
         assert (told.value.kind, told.value.job) == ("test.work", job)
         assert job in told.value.message
@@ -93,5 +93,5 @@ async def test_what_was_never_sent_is_not_unknown():
         peer = (await mesh.station()).peer
         peer.engine.sever()
         with pytest.raises(Unavailable, match="was not written") as told:
-            await call_through(None, peer, body(1))
+            await client.call(peer, body(1))
         assert not isinstance(told.value, OutcomeUnknown)

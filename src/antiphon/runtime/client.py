@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from antiphon.core.breaker import Breaker
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import (
     CancelBody,
@@ -23,11 +25,18 @@ from antiphon.core.families.jobs.state import EMPTY, Job, JobLane
 from antiphon.core.manifest import job_id
 from antiphon.core.outputs import Output
 from antiphon.core.reasons import Reason
-from antiphon.errors import JobFailed, Rejected, Unavailable
+from antiphon.errors import (
+    AntiphonError,
+    CircuitOpen,
+    EngineDenied,
+    JobFailed,
+    Rejected,
+    Unavailable,
+)
 from antiphon.runtime.writer import Intent, Policy, Written, go_behind, write_one
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from antiphon.runtime.lane_reading import JobView
     from antiphon.runtime.peer import Peer
@@ -52,8 +61,10 @@ class Ended(Struct, frozen=True):
     """What a command returned; negative: the signal that ended it."""
 
 
-async def call(peer: Peer, body: ScheduleBody, *, deps: tuple[tuple[int, str], ...] = ()) -> Called:
+async def call(peer: Peer, body: ScheduleBody, *, breaker: Breaker | None = None) -> Called:
     """Schedule a job. The same (kind, manifest) again finds the first: nothing runs twice.
+
+    `CircuitOpen` at once while the breaker is open; without one, every call is tried.
 
     Records that were refused may lie where the call belongs, an earlier try of our own with a
     wrong clock among them: it goes behind them.
@@ -62,14 +73,55 @@ async def call(peer: Peer, body: ScheduleBody, *, deps: tuple[tuple[int, str], .
     def again(now: Written) -> Intent | None:
         return go_behind(now) if now.lane.job is None else None
 
-    if peer.confirmed == 0:
-        await peer.sync_control()
-    intent = Intent(JobSchedule, body, EMPTY, deps)
-    policy = Policy(again=again, foresees=True, what="the call")
-    written = await write_one(peer, intent, policy)
+    with _guarded(breaker, peer):
+        if peer.confirmed == 0:
+            await peer.sync_control()
+        policy = Policy(again=again, foresees=True, what="the call")
+        written = await write_one(peer, Intent(JobSchedule, body, EMPTY), policy)
     job, is_new = written.lane.job, written.verdict is Reason.OK
     seq = written.seq if is_new or job is None else job.scheduled_seq
     return Called(body.kind, job_id(body.manifest), seq, is_new=is_new)
+
+
+@contextmanager
+def _guarded(breaker: Breaker | None, peer: Peer) -> Iterator[None]:
+    """Ask the breaker first, and tell it how the call ended.
+
+    Only silence counts against the engine. A call that it refused, or that the mesh's rules
+    refused, was answered.
+    """
+    if breaker is None:
+        yield
+        return
+    now_s = peer.wall.boot_s
+    given = breaker.ask(now_s(), line=peer.engine.reconnects)
+    if given is None:
+        raise _paused(breaker, now_s())
+    try:
+        yield
+    except EngineDenied:
+        breaker.succeeded(given)
+        raise
+    except Unavailable:
+        breaker.failed(given, now_s())
+        raise
+    except AntiphonError:
+        breaker.succeeded(given)
+        raise
+    except BaseException:
+        breaker.abandoned(given)
+        raise
+    breaker.succeeded(given)
+
+
+def _paused(breaker: Breaker, now_s: float) -> CircuitOpen:
+    wait_s = breaker.wait_s(now_s)
+    when = f"it will be tried again in {wait_s:.0f} s" if wait_s >= 1 else "it is being tried again"
+    return CircuitOpen(
+        f"the engine left {breaker.failures} calls in a row unanswered; {when}",
+        retry_s=wait_s,
+        hint="'antiphon doctor' says what is wrong; ANTIPHON_BREAKER=off tries every call",
+    )
 
 
 async def wait_for_end(peer: Peer, kind: str, job: str) -> Ended:

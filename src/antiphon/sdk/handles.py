@@ -18,6 +18,8 @@ from antiphon.runtime.retrying import Links, links_of
 from antiphon.sdk.histories import history_of
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from antiphon.runtime.lane_reading import JobView
     from antiphon.runtime.peer import Peer
 
@@ -34,6 +36,11 @@ class JobHandle(Generic[R]):
         self.id = job
         self.is_new = is_new
         """False if the same job was already on the log: then nothing is run again."""
+
+    @classmethod
+    def of(cls, peer: Peer, called: client.Called) -> Self:
+        """The job that a call put on the log, or found there."""
+        return cls(peer, called.kind, called.job, is_new=called.is_new)
 
     def __repr__(self) -> str:
         return f"<JobHandle {self.kind} {self.id[:8]}>"
@@ -97,8 +104,7 @@ class JobHandle(Generic[R]):
 
         Retried twice it is retried once: `is_new` tells. A retry that failed is retried in turn.
         """
-        called = await retrying.retry(self._peer, self.kind, self.id)
-        return JobHandle(self._peer, called.kind, called.job, is_new=called.is_new)
+        return JobHandle.of(self._peer, await retrying.retry(self._peer, self.kind, self.id))
 
     async def links(self) -> Links:
         """Which job this one repeats, and which one repeats it."""

@@ -31,19 +31,18 @@ from antiphon.assembly import (
 )
 from antiphon.core import manifest as manifests
 from antiphon.core.breaker import Breaker
-from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.core.families.jobs.state import Job, State
 from antiphon.core.outputs import Output
 from antiphon.core.reasons import Reason
 from antiphon.core.story import Line
 from antiphon.core.subjects import check_kind
 from antiphon.errors import Held, Misconfigured
+from antiphon.runtime import client
 from antiphon.runtime.attendance import Standing, ask_once
 from antiphon.runtime.handlers import Handlers
 from antiphon.runtime.home import Home
 from antiphon.runtime.presence import Card, roll_call
 from antiphon.runtime.replica import Replica
-from antiphon.sdk.calling import call_through
 from antiphon.sdk.environment import read_environment
 from antiphon.sdk.handles import JobHandle
 from antiphon.sdk.recent import recent_jobs
@@ -222,7 +221,7 @@ class Mesh:
         def register(function: Callable[..., Any]) -> Task[..., Any]:
             name = kind or kind_of(function)
             self._handlers.register(name, function, how)
-            return Task(name, function, chosen, lambda: self.peer, self._call)
+            return Task(name, function, chosen, self.call)
 
         return register
 
@@ -233,12 +232,14 @@ class Mesh:
     async def submit(
         self,
         kind: str,
+        /,
         *args: object,
         options: CallOptions | None = None,
         **kwargs: object,
     ) -> JobHandle[Any]:
         """Call a task by its kind, without having its function here."""
-        return await self.call(kind, args, kwargs, options=options)
+        body = (options or CallOptions()).call(kind, args, kwargs, self.peer.entropy)
+        return JobHandle.of(self.peer, await client.call(self.peer, body, breaker=self._breaker))
 
     async def call(
         self,
@@ -249,9 +250,8 @@ class Mesh:
         options: CallOptions | None = None,
     ) -> JobHandle[Any]:
         """The same with the arguments as values, so that no name among them is taken."""
-        chosen = options or CallOptions()
-        job = chosen.manifest(check_kind(kind), tuple(args), dict(kwargs), self.peer.entropy)
-        return await self.submit_manifest(kind, job, options=chosen)
+        body = (options or CallOptions()).call(kind, args, kwargs, self.peer.entropy)
+        return JobHandle.of(self.peer, await client.call(self.peer, body, breaker=self._breaker))
 
     async def submit_manifest(
         self,
@@ -262,11 +262,8 @@ class Mesh:
     ) -> JobHandle[Any]:
         """Call a job by its manifest. The same manifest again is the same job."""
         content = job if isinstance(job, manifests.Manifest) else manifests.author(job)
-        body = (options or CallOptions()).schedule(check_kind(kind), content)
-        return await self._call(body)
-
-    async def _call(self, body: ScheduleBody) -> JobHandle[Any]:
-        return await call_through(self._breaker, self.peer, body)
+        body = (options or CallOptions()).schedule(kind, content)
+        return JobHandle.of(self.peer, await client.call(self.peer, body, breaker=self._breaker))
 
     def job(self, kind: str, job: str) -> JobHandle[Any]:
         """A handle on a job that is already on the log."""

@@ -13,17 +13,16 @@ from antiphon.core import manifest as manifests
 from antiphon.core.families.jobs import ops
 from antiphon.core.pacing import parse_rate
 from antiphon.core.selection import MAX_REQUIRED, check_labels
-from antiphon.core.subjects import is_kind
+from antiphon.core.subjects import check_kind, is_kind
 from antiphon.errors import Misconfigured
 from antiphon.runtime.handlers import Handling, call_text
 from antiphon.sdk.handles import JobHandle
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
     from antiphon.core.manifest import Manifest
     from antiphon.ports import Entropy
-    from antiphon.runtime.peer import Peer
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -80,18 +79,20 @@ class CallOptions(Struct, frozen=True, kw_only=True):
     requires: tuple[str, ...] = ()
     """Labels that a worker must have: `"gpu=a100"`, or `"gpu"` for any (docs/selection.md)."""
 
-    def manifest(
-        self, kind: str, args: tuple[Any, ...], kwargs: dict[str, Any], entropy: Entropy
-    ) -> Manifest:
-        """What one call of a handler runs: another job each time, unless it is `once`."""
+    def call(
+        self, kind: str, args: Sequence[object], kwargs: Mapping[str, object], entropy: Entropy
+    ) -> ops.ScheduleBody:
+        """The body of the op that calls a handler: another job each time, unless it is `once`."""
         job = manifests.author(
             {
-                "command": [f"@{kind}"],
-                "args": [call_text(args, kwargs)],
+                "command": [f"@{check_kind(kind)}"],
+                "args": [call_text(tuple(args), dict(kwargs))],
                 "timeout": self.timeout_s,
             }
         )
-        return job if self.once else manifests.with_nonce(job, entropy.token(16).hex())
+        if not self.once:
+            job = manifests.with_nonce(job, fresh_nonce(entropy))
+        return self.schedule(kind, job)
 
     def schedule(self, kind: str, job: Manifest) -> ops.ScheduleBody:
         """The body of the op that calls this job."""
@@ -99,7 +100,7 @@ class CallOptions(Struct, frozen=True, kw_only=True):
         if self.attempts is not None:
             retry = replace(retry, attempts=self.attempts)
         return ops.ScheduleBody(
-            kind=kind,
+            kind=check_kind(kind),
             manifest=job,
             urgency=self.urgency,
             retry=retry.body(),
@@ -114,6 +115,11 @@ class CallOptions(Struct, frozen=True, kw_only=True):
             return check_labels(self.requires, most=MAX_REQUIRED)
         except ValueError as wrong:
             raise Misconfigured(str(wrong), hint="labels look like 'eu' or 'gpu=a100'") from wrong
+
+
+def fresh_nonce(entropy: Entropy) -> str:
+    """What makes a manifest another job than the same one before."""
+    return entropy.token(16).hex()
 
 
 def split_options(options: dict[str, Any]) -> tuple[CallOptions, Handling]:
@@ -160,14 +166,12 @@ class Task(Generic[P, R]):
         kind: str,
         function: Callable[P, Awaitable[R] | R],
         options: CallOptions,
-        peer: Callable[[], Peer],
-        call: Callable[[ops.ScheduleBody], Awaitable[JobHandle[Any]]],
+        call: Callable[..., Awaitable[JobHandle[Any]]],
     ) -> None:
-        """Made by `Mesh.task`."""
+        """Made by `Mesh.task`, whose `Mesh.call` it gets."""
         self.kind = kind
         self.function = function
         self.options = options
-        self._peer = peer
         self._call = call
         functools.update_wrapper(self, function)
 
@@ -177,5 +181,4 @@ class Task(Generic[P, R]):
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Call the task on the mesh; returns once the call is committed."""
-        job = self.options.manifest(self.kind, args, kwargs, self._peer().entropy)
-        return await self._call(self.options.schedule(self.kind, job))
+        return await self._call(self.kind, args, kwargs, options=self.options)

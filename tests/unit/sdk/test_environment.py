@@ -14,7 +14,6 @@ from antiphon.errors import EngineDenied, Held, OutcomeUnknown, Rejected
 from antiphon.runtime import client
 from antiphon.runtime.home import Access, Home, MeshFile
 from antiphon.runtime.host import SystemEntropy
-from antiphon.sdk.calling import call_through
 from antiphon.sdk.environment import read_environment
 from antiphon.sdk.mesh import recent_jobs
 from tests.runtime.timeless import in_no_time
@@ -134,18 +133,18 @@ def test_calls_pause_while_the_engine_is_away_and_no_longer():
     async def story(mesh):
         peer = (await mesh.station("caller")).peer
         breaker = Breaker(failures=2, reset_s=30)
-        assert (await call_through(breaker, peer, body(0))).is_new
+        assert (await client.call(peer, body(0), breaker=breaker)).is_new
         mesh.server.kill()
         for number in (1, 2):
             with pytest.raises(Unavailable):
-                await call_through(breaker, peer, body(number))
+                await client.call(peer, body(number), breaker=breaker)
         opened_ms = mesh.wall.now_ms()
         await asyncio.sleep(10)
         with pytest.raises(Unavailable, match=r"2 calls in a row .* again in 20 s"):
-            await call_through(breaker, peer, body(3))
+            await client.call(peer, body(3), breaker=breaker)
         assert mesh.wall.now_ms() == opened_ms + 10_000, "nobody waited for anything"
         mesh.server.start()
-        assert (await call_through(breaker, peer, body(3))).is_new
+        assert (await client.call(peer, body(3), breaker=breaker)).is_new
         assert breaker.phase is Phase.CLOSED
 
     in_no_time(story)
@@ -167,12 +166,12 @@ def test_only_silence_counts_against_the_engine(monkeypatch, error, counts):
         raise error
 
     async def story(mesh):
-        monkeypatch.setattr(client, "call", end_so)
+        monkeypatch.setattr(client, "write_one", end_so)
         peer = (await mesh.station("caller")).peer
         breaker = Breaker(failures=3, reset_s=30)
         for _ in range(3):
             with pytest.raises(type(error)):
-                await call_through(breaker, peer, body(1))
+                await client.call(peer, body(1), breaker=breaker)
         assert (breaker.phase is Phase.OPEN) == counts
 
     in_no_time(story)

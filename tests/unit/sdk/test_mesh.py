@@ -1,12 +1,17 @@
 """The SDK in one process: what a program that imports `antiphon` sees."""
 
 import asyncio
+import traceback
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
 import antiphon
 from antiphon import JobContext, JobFailed, Malformed, Mesh, Misconfigured
+from antiphon.runtime import client
+
+PACKAGE = Path(antiphon.__file__).parent
 
 
 def test_every_public_name_can_be_imported():
@@ -44,6 +49,36 @@ async def test_a_task_submitted_is_answered_by_the_worker():
             "job.complete",
         ]
     assert await add(1, 1) == 2, "called directly it is just the function"
+
+
+async def test_between_a_submit_and_the_writer_stands_one_function(monkeypatch):
+    mesh, seen = Mesh.open(engine="memory"), []
+    write_one = client.write_one
+
+    async def watched(*given):
+        stack = traceback.extract_stack()
+        ours = [frame.name for frame in stack if PACKAGE in Path(frame.filename).parents]
+        seen.append(ours[ours.index("submit") :])
+        return await write_one(*given)
+
+    monkeypatch.setattr(client, "write_one", watched)
+    async with mesh:
+        await mesh.submit("example.add", 2, 3)
+    assert seen == [["submit", "call"]]
+
+
+async def test_no_argument_of_a_task_is_taken_by_the_one_who_calls_it():
+    mesh = Mesh.open(engine="memory")
+
+    @mesh.task("example.named")
+    async def named(**given: object) -> object:
+        return given
+
+    async with mesh, mesh.worker():
+        by_name = await mesh.submit("example.named", kind="a", self="b")
+        assert await by_name.result(timeout_s=10) == {"kind": "a", "self": "b"}
+        by_value = await mesh.call("example.named", [], {"options": 1, "kind": "a"})
+        assert await by_value.result(timeout_s=10) == {"options": 1, "kind": "a"}
 
 
 async def test_a_task_runs_anew_each_time_unless_it_is_once_only():
