@@ -2,7 +2,7 @@
 
 from antiphon.core import endings
 from antiphon.core.families.jobs.ops import Retry
-from antiphon.runtime.tenure import Tenure
+from antiphon.runtime.tenure import Claimed, Tenure
 from tests.unit.core.authors import ALICE, BOB
 from tests.unit.core.ledger import Story
 
@@ -12,9 +12,8 @@ def test_after_its_lease_was_ended_by_others_it_still_speaks_for_itself():
     story.schedule()
     story.claim(ALICE, begin=True, at=100, lease_ms=10_000)
     fence = story.fence
-    tenure = Tenure(
-        None, None, story.lane, story.job, claimed_boot_s=0, loan_s=1, keeper=None, spawn=None
-    )
+    claimed = Claimed(delivery=None, loan_s=1, lane=story.lane, job=story.job, boot_s=0)
+    tenure = Tenure(None, claimed, keeper=None, spawn=None)
     story.expire(BOB, at=10_101)
     tenure._move(story.lane)
     assert tenure.job.state.value == "pending"

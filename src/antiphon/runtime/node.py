@@ -88,6 +88,11 @@ class FullNode:
         self._progress = asyncio.Condition()
         self._adopt_scope()
 
+    @property
+    def did(self) -> str:
+        """The key that it signs with."""
+        return self.peer.author.did
+
     async def run(self) -> None:
         """Catch up, then follow until cancelled; begin anew with another scope."""
         log = self.peer.log

@@ -12,7 +12,7 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import ClaimBody, JobClaim, JobOp
@@ -23,8 +23,6 @@ from antiphon.runtime.writer import Intent, Policy, Written, go_behind, own_reco
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
-
-    from msgspec import Struct
 
     from antiphon.ports import Delivery
     from antiphon.runtime.keeper import Keeper
@@ -46,34 +44,45 @@ class TenureLost(AntiphonError):
         self.verdict = verdict
 
 
+class Claimed(Struct, frozen=True, kw_only=True):
+    """A job that an accepted claim gave to this worker."""
+
+    delivery: Delivery
+    """What announced it."""
+    loan_s: float
+    """How long the delivery is lent, unless it is kept."""
+    lane: JobLane
+    """As it was read back behind the claim."""
+    job: Job
+    boot_s: float
+    """When the claim was drafted: the lease cannot end before it says."""
+
+
 class Tenure:
     """From an accepted claim to completion, yield or loss."""
 
     def __init__(
         self,
         peer: Peer,
-        delivery: Delivery,
-        lane: JobLane,
-        job: Job,
+        claimed: Claimed,
         *,
-        claimed_boot_s: float,
-        loan_s: float,
         keeper: Keeper,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
-        """`claimed_boot_s` is when the claim was drafted: the lease cannot end before it says."""
+        """Keeper and `spawn` are the worker's: its timer, and a way to run things beside it."""
+        job = claimed.job
         self.peer = peer
-        self.delivery = delivery
-        self.lane = lane
+        self.delivery = claimed.delivery
+        self.lane = claimed.lane
         self.job = job
         self.fence = job.fence
         self.lost: TenureLost | None = None
         self.is_out_of_time = False
         """Whether the work was stopped because it took longer than it may."""
         self._late_s = 0.0
-        self._renewed_boot_s = self._claimed_boot_s = claimed_boot_s
+        self._renewed_boot_s = self._claimed_boot_s = claimed.boot_s
         self._lease_ms = job.tenure_lease_ms
-        self._loan_s = loan_s
+        self._loan_s = claimed.loan_s
         self._spawn = spawn
         self._keeper = keeper
         self._next_s = self._limit_s = self._follow_s = self.due_s = math.inf

@@ -36,7 +36,7 @@ from antiphon.runtime.lane_reading import JobView
 from antiphon.runtime.peer import Peer
 from antiphon.runtime.selecting import selecting
 from antiphon.runtime.serving import Server
-from antiphon.runtime.tenure import Tenure
+from antiphon.runtime.tenure import Claimed, Tenure
 from antiphon.runtime.writer import Intent, Policy, write_one
 
 if TYPE_CHECKING:
@@ -89,6 +89,11 @@ class Worker:
     def done(self) -> int:
         """Jobs of which this worker has read the accepted end."""
         return self._server.done
+
+    @property
+    def did(self) -> str:
+        """The key that it claims with."""
+        return self.peer.author.did
 
     @property
     def surplus(self) -> int:
@@ -246,20 +251,12 @@ class Worker:
         held = await self._claim(delivery, lane)
         if held is None:
             return
-        view, claimed_boot_s = held
-        body = view.called_with
-        if view.lane.job is None or body is None or executor is None:
+        view, boot_s = held
+        job, body = view.lane.job, view.called_with
+        if job is None or body is None or executor is None:
             raise AntiphonError(f"the schedule of job {job_id} is not on its lane")
-        tenure = Tenure(
-            self.peer,
-            delivery,
-            view.lane,
-            view.lane.job,
-            claimed_boot_s=claimed_boot_s,
-            loan_s=loan_s,
-            keeper=self._keeper,
-            spawn=self._spawn,
-        )
+        claimed = Claimed(delivery=delivery, loan_s=loan_s, lane=view.lane, job=job, boot_s=boot_s)
+        tenure = Tenure(self.peer, claimed, keeper=self._keeper, spawn=self._spawn)
         await self._server.serve(tenure, body, executor)
 
     def _assumed_lane(self, delivery: Delivery, entry: Entry) -> JobLane | None:
