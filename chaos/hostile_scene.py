@@ -66,8 +66,8 @@ async def scene(directory: Path) -> AsyncIterator[Scene]:
         )
         owner = await stack.enter_async_context(Mesh.open(home=home, role="client"))
         node = await stack.enter_async_context(owner.node())
-        await hosted.coordinate(node.peer)
-        await stack.enter_async_context(hosted.gate(node.peer))
+        await hosted.coordinate(node)
+        await stack.enter_async_context(hosted.gate(node))
         stations = []
         for alias in ("honest", "hostile"):
             member = Home(directory / alias)

@@ -136,8 +136,8 @@ async def _host(directory: Path) -> AsyncIterator[Host]:
         )
         mesh = await stack.enter_async_context(Mesh.open(home=directory, role="client"))
         node = await stack.enter_async_context(mesh.node())
-        await hosted.coordinate(node.peer)
-        await stack.enter_async_context(hosted.gate(node.peer))
+        await hosted.coordinate(node)
+        await stack.enter_async_context(hosted.gate(node))
         yield Host(hosted, mesh, node)
 
 

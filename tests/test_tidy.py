@@ -181,6 +181,30 @@ def looking_up(root: Path) -> list[str]:
     ]
 
 
+UNDERNEATH = {"peer", "station", "repertoire"}
+"""Attributes of the sdk's objects that lead below it."""
+PUBLIC_ALL_THE_SAME = {"_asdict", "_exit", "_fields", "_replace"}
+"""Named tuples and `os` spell these so."""
+
+
+def reaching_through(root: Path) -> list[str]:
+    """Doors that take hold of what an object of the sdk stands on: the sdk lacks a method."""
+    interfaces = "src/antiphon/interfaces"
+    return [
+        f"{path.relative_to(root)}:{node.lineno}: .{node.attr} reaches below the sdk; give the sdk"
+        " a method for it"
+        for path in python_files(root, interfaces)
+        for node in ast.walk(ast.parse(read(path)))
+        if isinstance(node, ast.Attribute)
+        and (node.attr in UNDERNEATH or _is_private(node.attr))
+        and not (isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"})
+    ]
+
+
+def _is_private(name: str) -> bool:
+    return re.match(r"_[^_]", name) is not None and name not in PUBLIC_ALL_THE_SAME
+
+
 def undocumented(root: Path) -> list[str]:
     return [
         f"{path.relative_to(root)}: opens without a docstring"
@@ -228,7 +252,7 @@ def cited_by_another_name(root: Path) -> list[str]:
 
 
 RULES = [too_long, badly_named, unfinished, printing, dead, strays, looking_up, undocumented]
-RULES += [miscited, cited_by_another_name]
+RULES += [miscited, cited_by_another_name, reaching_through]
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -280,6 +304,10 @@ BREACHES = [
     (looking_up, "src/antiphon/sdk2.py", DOC + "from antiphon import Mesh\n"),
     (looking_up, "src/antiphon/runtime/node.py", DOC + "from .. import Mesh\n"),
     (looking_up, "src/antiphon/node.py", DOC + "import antiphon\n"),
+    (reaching_through, "src/antiphon/interfaces/tui.py", DOC + "mesh.peer.control\n"),
+    (reaching_through, "src/antiphon/interfaces/tui.py", DOC + "self._mesh.peer\n"),
+    (reaching_through, "src/antiphon/interfaces/tui.py", DOC + "mesh.station\n"),
+    (reaching_through, "src/antiphon/interfaces/tui.py", DOC + "handle._peer\n"),
     (undocumented, "src/antiphon/core/jobs.py", "x = 1\n"),
     (miscited, "src/antiphon/core/jobs.py", '"""A job (spec' + ' §3)."""\n'),
     (miscited, "src/antiphon/core/jobs.py", '"""A job (spec' + ' §1, §2.2)."""\n'),

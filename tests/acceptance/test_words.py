@@ -16,7 +16,6 @@ from antiphon.errors import (
 )
 from antiphon.interfaces.cli.application import run
 from antiphon.interfaces.cli.exits import EPILOG, Exit, WrongUsage, code_of, complain
-from antiphon.interfaces.cli.jobs import StateName
 from antiphon.interfaces.cli.submit import parse_value
 from antiphon.interfaces.cli.terminal import GLYPHS, STYLES, ago, counted, out, span
 
@@ -92,9 +91,8 @@ def test_the_help_names_every_exit_code():
     assert all(f" {code.value}  " in EPILOG for code in Exit if code is not Exit.BUG)
 
 
-def test_every_state_has_a_name_a_colour_and_a_mark():
+def test_every_state_has_a_colour_and_a_mark():
     names = [state.value for state in State]
-    assert [name.value for name in StateName] == names
     assert all(name in STYLES and name in GLYPHS for name in names)
     assert len(set(GLYPHS.values())) == len(GLYPHS)
 

@@ -65,7 +65,7 @@ async def scene(directory: Path) -> dict[str, object]:
         here = await enter(hosting.found_and_host(directory / "owner", name="polls", listen=listen))
         owner = await enter(Mesh.open(home=directory / "owner", role="client"))
         whole = await enter(owner.node())
-        await enter(here.gate(whole.peer))
+        await enter(here.gate(whole))
 
         async def joined(alias: str, *commands: str) -> Mesh:
             place = Home(directory / alias)

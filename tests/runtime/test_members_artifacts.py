@@ -40,7 +40,7 @@ async def hosted(directory, **members):
             hosting.found_and_host(home, name="files", listen=listen)
         )
         owner = await stack.enter_async_context(Mesh.open(home=home))
-        await stack.enter_async_context(here.gate(owner.peer))
+        await stack.enter_async_context(here.gate(owner))
         opened = [owner]
         for alias, terms in members.items():
             place = Home(directory / alias)

@@ -148,7 +148,7 @@ async def test_on_a_hosted_mesh_full_scoped_and_light_readers_accept_what_a_memb
         here = await enter(hosting.found_and_host(tmp_path / "owner", name="own", listen=listen))
         owner = await enter(Mesh.open(home=tmp_path / "owner", role="client"))
         whole = await enter(owner.node())
-        await enter(here.gate(whole.peer))
+        await enter(here.gate(whole))
 
         async def member(alias, **terms):
             place = Home(tmp_path / alias)

@@ -58,7 +58,7 @@ async def a_place(tmp_path):
         )
         owner = await stack.enter_async_context(Mesh.open(home=tmp_path / "owner"))
         node = await stack.enter_async_context(owner.node())
-        await stack.enter_async_context(hosted.gate(node.peer))
+        await stack.enter_async_context(hosted.gate(node))
         yield Place(tmp_path, owner)
 
 

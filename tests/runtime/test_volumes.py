@@ -25,7 +25,7 @@ async def test_a_member_that_writes_junk_on_its_own_kind_is_named(tmp_path, monk
         hosting.found_and_host(tmp_path / "owner", name="v", listen=listen) as hosted,
         Mesh.open(home=tmp_path / "owner") as owner,
         owner.node() as node,
-        hosted.gate(node.peer),
+        hosted.gate(node),
     ):
         assert writes_findings(await written_lately(owner))[0].level == "ok"
         home = Home(tmp_path / "member")

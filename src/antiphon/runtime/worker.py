@@ -96,6 +96,11 @@ class Worker:
         return self.peer.author.did
 
     @property
+    def kinds(self) -> list[str]:
+        """The kinds that it answers."""
+        return self.repertoire.kinds
+
+    @property
     def surplus(self) -> int:
         """Announcements that came with no slot free for them, or beyond a rate, so far."""
         return self._credits.surplus

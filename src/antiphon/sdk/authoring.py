@@ -17,6 +17,7 @@ import msgspec
 from antiphon.core import codec
 from antiphon.core.manifest import Manifest, author, core_bytes, job_id, with_nonce
 from antiphon.errors import Malformed, Misconfigured
+from antiphon.sdk.defaults import MANIFEST_SUFFIXES
 from antiphon.sdk.manifest_mistakes import described, explain
 from antiphon.sdk.strict_yaml import MAX_BYTES, MAX_DEPTH, MAX_VALUES, Document, read_yaml
 from antiphon.sdk.yaml_syntax import Place, objection
@@ -136,7 +137,8 @@ def _load(path: Path) -> bytes:
             return file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise Misconfigured(
-            f"there is no file {path}", hint="a manifest's file ends in .yaml, .yml or .json"
+            f"there is no file {path}",
+            hint=f"a manifest's file ends in {', '.join(MANIFEST_SUFFIXES)}",
         ) from None
     except OSError as problem:
         raise Misconfigured(

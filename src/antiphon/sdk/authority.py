@@ -22,6 +22,7 @@ from antiphon.core.families.jobs.state import HELD, Job
 from antiphon.core.genealogy import Holder, bearers, is_reserved
 from antiphon.core.grants import token_of
 from antiphon.core.ids import short_node
+from antiphon.core.rules import NOTICE_MS
 from antiphon.core.scope import admits, filter_of, kinds_of
 from antiphon.core.terms import RIGHTS, Terms, rights_of
 from antiphon.core.ucan import Verdict
@@ -41,12 +42,15 @@ from antiphon.sdk.holdings import (
     with_authority,
 )
 from antiphon.sdk.steering import (
+    MEANINGS,
+    SELECTIONS,
     Changed,
     RulesChanged,
     acts_through,
     coordinator,
     may_claim,
     route,
+    route_for,
     rule_values,
     rules,
 )
@@ -293,7 +297,10 @@ def _held_under(replica: Replica, cids: set[str]) -> list[Job]:
 
 
 __all__ = [
+    "MEANINGS",
+    "NOTICE_MS",
     "RIGHTS",
+    "SELECTIONS",
     "Changed",
     "Grant",
     "Granted",
@@ -314,6 +321,7 @@ __all__ = [
     "rights_in_words",
     "rights_of",
     "route",
+    "route_for",
     "rule_values",
     "rules",
     "who",

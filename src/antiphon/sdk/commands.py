@@ -19,13 +19,13 @@ from msgspec.structs import replace
 from antiphon.core.manifest import BlobInput, Manifest, author
 from antiphon.core.outputs import Output
 from antiphon.errors import Malformed
+from antiphon.sdk.defaults import TIMEOUT_S
 
 if TYPE_CHECKING:
     from antiphon.runtime.artifacts import OnProgress
     from antiphon.runtime.home import Home
     from antiphon.sdk.mesh import Mesh
 
-DEFAULT_TIMEOUT_S: Final = 3600
 _AS_A_BLOB: Final = -1
 """An input is named by its digest, so that even the smallest is stored."""
 
@@ -43,7 +43,7 @@ def command(
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
     network: bool = False,
-    timeout: int | str = DEFAULT_TIMEOUT_S,
+    timeout: int | str = TIMEOUT_S,
 ) -> Manifest:
     """A command's manifest, without inputs."""
     if words and words[0].startswith("@"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -18,12 +18,11 @@ from antiphon.core.families.jobs.ops import (
 from antiphon.core.families.jobs.state import Job, State
 from antiphon.core.op import Op
 from antiphon.runtime.retrying import Links
+from antiphon.sdk.defaults import DEAD_LETTERS_MAX
 
 if TYPE_CHECKING:
-    from antiphon.runtime.peer import Peer
     from antiphon.runtime.replica import Replica
-
-MOST: Final = 1_000
+    from antiphon.sdk.mesh import Mesh
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True):
@@ -39,20 +38,20 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
 
 
 def dead_letters(
-    peer: Peer, replica: Replica, *, kind: str = "", limit: int = 20
+    mesh: Mesh, replica: Replica, *, kind: str = "", limit: int = 20
 ) -> list[DeadLetter]:
     """Failed and aborted jobs, newest first."""
     found = replica.jobs(states=[State.FAILED, State.ABORTED], kind=kind, limit=limit)
-    return [_letter(peer, replica, job) for job in found]
+    return [_letter(mesh, replica, job) for job in found]
 
 
-def retryable(peer: Peer, replica: Replica, *, kind: str, limit: int) -> list[Job]:
+def retryable(mesh: Mesh, replica: Replica, *, kind: str, limit: int) -> list[Job]:
     """Jobs that failed or expired and were not retried yet, newest first.
 
     Of those that were, the retry is looked at in their place; of cancelled ones, nobody wanted a
     result.
     """
-    letters = dead_letters(peer, replica, kind=kind, limit=MOST)
+    letters = dead_letters(mesh, replica, kind=kind, limit=DEAD_LETTERS_MAX)
     wanted = [
         letter.job
         for letter in letters
@@ -61,10 +60,10 @@ def retryable(peer: Peer, replica: Replica, *, kind: str, limit: int) -> list[Jo
     return wanted[:limit]
 
 
-def _letter(peer: Peer, replica: Replica, job: Job) -> DeadLetter:
-    end = _op_at(peer, replica, job.ended_seq)
+def _letter(mesh: Mesh, replica: Replica, job: Job) -> DeadLetter:
+    end = _op_at(mesh, replica, job.ended_seq)
     error = end.body.error if isinstance(end, JobComplete | JobYield) else None
-    call = _op_at(peer, replica, job.scheduled_seq)
+    call = _op_at(mesh, replica, job.scheduled_seq)
     ahead = _retry_in(replica, job, call.body) if isinstance(call, JobSchedule) else None
     return DeadLetter(job=job, error=error, note=_note(job, end, error), retried_as=ahead)
 
@@ -83,9 +82,9 @@ def _note(job: Job, end: Op | None, error: Failure | None) -> str:
             return ""
 
 
-def _op_at(peer: Peer, replica: Replica, seq: int) -> Op | None:
+def _op_at(mesh: Mesh, replica: Replica, seq: int) -> Op | None:
     stored = replica.record(seq)
-    return peer.open(stored.record).op if stored is not None else None
+    return mesh.peer.open(stored.record).op if stored is not None else None
 
 
 def _retry_in(replica: Replica, job: Job, body: ScheduleBody) -> str | None:
@@ -93,4 +92,4 @@ def _retry_in(replica: Replica, job: Job, body: ScheduleBody) -> str | None:
     return retry if replica.job(job.kind, retry) is not None else None
 
 
-__all__ = ["MOST", "DeadLetter", "Links", "dead_letters", "retryable"]
+__all__ = ["DeadLetter", "Links", "dead_letters", "retryable"]

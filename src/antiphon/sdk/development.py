@@ -21,7 +21,7 @@ from antiphon.sdk.own_server import end_orphan, supervise, take_directory
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from antiphon.runtime.peer import Peer
+    from antiphon.runtime.node import FullNode
 
 COMMAND: Final = "antiphon dev"
 
@@ -36,9 +36,9 @@ class Development(Struct, frozen=True):
     kill_server: Callable[[], None]
     """For an exit that cannot wait: ends the server at once."""
 
-    async def coordinate(self, peer: Peer) -> None:
+    async def coordinate(self, node: FullNode) -> None:
         """Designate this node as coordinator if nobody but the owner's key ever was."""
-        await coordinate(self.home, peer)
+        await coordinate(self.home, node.peer)
 
     async def supervise(self) -> None:
         """Raise `Unavailable` if the server ends by itself; until then, wait."""

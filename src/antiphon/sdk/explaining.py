@@ -1,4 +1,7 @@
-"""Why a job went where it went: its lane, and whoever answers a roll call right now."""
+"""What happened to a job, and why it went where it went.
+
+The first is told from the log. For the second, whoever answers a roll call right now is asked too.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,34 @@ from typing import TYPE_CHECKING
 
 from antiphon.core.explaining import Explanation, Lot, Tenure, Wait, Waits, explain
 from antiphon.core.families.jobs.table import standing
+from antiphon.core.lapses import lapses
+from antiphon.core.reasons import Reason
 from antiphon.core.selection import Candidate
 from antiphon.errors import Rejected
 from antiphon.runtime.presence import Card, roll_call
-from antiphon.sdk.histories import history_of
 
 if TYPE_CHECKING:
+    from antiphon.core.records import Entry
+    from antiphon.runtime.lane_reading import JobView
     from antiphon.runtime.peer import Peer
 
 
+async def history_of(peer: Peer, view: JobView) -> list[tuple[Entry, Reason]]:
+    """A lane's records and the control records that ended a tenure on it, oldest first.
+
+    As of the last `sync_control`.
+    """
+    told = [(judged.entry, judged.verdict) for judged in view.history]
+    job = view.lane.job
+    if job is None:
+        return told
+    ended = lapses(peer.history, job, told, before=peer.confirmed + 1)
+    told += [(await peer.fetch_entry(seq), Reason.OK) for seq in ended]
+    return sorted(told, key=lambda one: one[0].seq)
+
+
 async def explain_job(
-    peer: Peer, kind: str, job_id: str, *, wait_s: float = 0.4
+    peer: Peer, kind: str, job_id: str, *, wait_s: float
 ) -> tuple[Explanation, list[Card]]:
     """The explanation, and the cards of those who answered within `wait_s`."""
     async with asyncio.TaskGroup() as tasks:
@@ -45,4 +65,4 @@ def candidate_of(card: Card) -> Candidate:
     )
 
 
-__all__ = ["Explanation", "Lot", "Tenure", "Wait", "Waits", "explain_job"]
+__all__ = ["Explanation", "Lot", "Tenure", "Wait", "Waits", "explain_job", "history_of"]

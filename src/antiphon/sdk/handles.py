@@ -1,4 +1,4 @@
-"""A handle on a job: wait for it, ask about it, cancel it, retry it."""
+"""A handle on a job: wait for it, listen to it, ask about it, cancel it, retry it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,19 @@ from antiphon.errors import Rejected
 from antiphon.runtime import client, retrying
 from antiphon.runtime.client import Ended, failure
 from antiphon.runtime.handlers import JSON, RESULT
+from antiphon.runtime.live import Words, listening
 from antiphon.runtime.retrying import Links, links_of
-from antiphon.sdk.histories import history_of
+from antiphon.sdk.defaults import ROLL_CALL_S
+from antiphon.sdk.explaining import Explanation, explain_job, history_of
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
     from typing import Self
 
     from antiphon.runtime.lane_reading import JobView
     from antiphon.runtime.peer import Peer
+    from antiphon.runtime.presence import Card
 
 R = TypeVar("R")
 
@@ -64,6 +69,24 @@ class JobHandle(Generic[R]):
         """
         async with asyncio.timeout(timeout_s):
             return await client.wait_for_end(self._peer, self.kind, self.id)
+
+    def listen(self) -> AbstractAsyncContextManager[AsyncIterator[Words]]:
+        """What the job prints and how far it is, from now on, while it runs.
+
+            async with handle.listen() as words:
+                async for one in words: ...
+
+        Nothing of it is stored: whoever listens late has missed the beginning, and `end` has the
+        whole output. The job need not be on the log yet.
+        """
+        return listening(self._peer, self.kind, self.id)
+
+    async def explain(self, *, wait_s: float = ROLL_CALL_S) -> tuple[Explanation, list[Card]]:
+        """Who got the job, who did not and why, and what it waits for.
+
+        Beside it the cards of those who answered a roll call within `wait_s`.
+        """
+        return await explain_job(self._peer, self.kind, self.id, wait_s=wait_s)
 
     async def lane(self) -> JobView:
         """Every record about the job, judged."""
@@ -115,4 +138,4 @@ class JobHandle(Generic[R]):
         return await client.cancel(self._peer, self.kind, self.id, reason=reason)
 
 
-__all__ = ["Ended", "JobHandle", "Links", "failure"]
+__all__ = ["Ended", "JobHandle", "Links", "Words", "failure"]

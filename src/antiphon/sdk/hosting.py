@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from antiphon.runtime.gate import Gate
-    from antiphon.runtime.peer import Peer
+    from antiphon.runtime.node import FullNode
+    from antiphon.sdk.mesh import Mesh
 
 COMMAND: Final = "antiphon up"
 
@@ -54,14 +55,14 @@ class Hosting(Struct, frozen=True):
         await supervise(self.server_pid, self.home.server, COMMAND)
 
     @asynccontextmanager
-    async def gate(self, peer: Peer) -> AsyncIterator[Gate]:
-        """Let machines in while the block runs, over the connection of `peer`."""
-        async with gatekeeping(self.home, peer) as gate:
+    async def gate(self, over: FullNode | Mesh) -> AsyncIterator[Gate]:
+        """Let machines in while the block runs, over the connection of a node or of a mesh."""
+        async with gatekeeping(self.home, over.peer) as gate:
             yield gate
 
-    async def coordinate(self, peer: Peer) -> None:
+    async def coordinate(self, node: FullNode) -> None:
         """Designate this node as coordinator if nobody but the owner's key ever was."""
-        await coordinate(self.home, peer)
+        await coordinate(self.home, node.peer)
 
 
 @asynccontextmanager

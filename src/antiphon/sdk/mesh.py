@@ -43,10 +43,17 @@ from antiphon.runtime.handlers import Handlers
 from antiphon.runtime.home import Home
 from antiphon.runtime.presence import Card, roll_call
 from antiphon.runtime.replica import Replica
+from antiphon.sdk.defaults import ROLL_CALL_S
 from antiphon.sdk.environment import read_environment
 from antiphon.sdk.handles import JobHandle
-from antiphon.sdk.recent import recent_jobs
-from antiphon.sdk.tasks import CallOptions, Registration, Task, kind_of, split_options
+from antiphon.sdk.tasks import (
+    CallOptions,
+    Registration,
+    Task,
+    fresh_nonce,
+    kind_of,
+    split_options,
+)
 from antiphon.sdk.watching import Event, watching
 
 if TYPE_CHECKING:
@@ -54,7 +61,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from typing import Self
 
-    from antiphon.ports import EngineInfo
+    from antiphon.core.control import Rise
+    from antiphon.core.rules import Rules
+    from antiphon.ports import EngineInfo, Record
     from antiphon.runtime.artifacts import Artifacts
     from antiphon.runtime.hooks import Hook
     from antiphon.runtime.node import FullNode
@@ -195,6 +204,16 @@ class Mesh:
         return self.peer.mesh
 
     @property
+    def did(self) -> str:
+        """The key that this process signs with."""
+        return self.station.keyring.did
+
+    @property
+    def alias(self) -> str:
+        """What this process is called on the mesh."""
+        return self.station.alias
+
+    @property
     def kinds(self) -> list[str]:
         """The kinds that tasks are registered for."""
         return self._handlers.kinds
@@ -265,8 +284,14 @@ class Mesh:
         body = (options or CallOptions()).schedule(kind, content)
         return JobHandle.of(self.peer, await client.call(self.peer, body, breaker=self._breaker))
 
+    def again(self, job: manifests.Manifest) -> manifests.Manifest:
+        """The same content as a new job: a fresh nonce is hashed with it."""
+        from antiphon.sdk.authoring import again
+
+        return again(job, fresh_nonce(self.peer.entropy))
+
     def job(self, kind: str, job: str) -> JobHandle[Any]:
-        """A handle on a job that is already on the log."""
+        """A handle on a job, by its kind and id."""
         return JobHandle(self.peer, kind, job, is_new=False)
 
     # --- answering ----------------------------------------------------------------------------
@@ -353,11 +378,25 @@ class Mesh:
         job = (of.kind, of.id) if of is not None else None
         await self.artifacts.fetch(output, Path(to), job=job)
 
-    async def nodes(self, *, wait_s: float = 0.4) -> list[Card]:
+    @property
+    def rules(self) -> Rules:
+        """What holds for the whole mesh, as this process read it last."""
+        return self.peer.control.rules
+
+    @property
+    def announced(self) -> Rise | None:
+        """The next protocol, and from when it holds; None where none is announced."""
+        return self.peer.control.rise
+
+    async def newest(self) -> Record | None:
+        """The newest record on the log; None while there is none."""
+        return await self.peer.log.last()
+
+    async def nodes(self, *, wait_s: float = ROLL_CALL_S) -> list[Card]:
         """Who answers a roll call right now."""
         return await roll_call(self.peer, wait_s=wait_s)
 
-    async def coordinator(self, *, wait_s: float = 0.4) -> Standing:
+    async def coordinator(self, *, wait_s: float = ROLL_CALL_S) -> Standing:
         """Who coordinates, and whether it is there right now."""
         async with self.replica() as replica:
             return await ask_once(self.peer, replica, wait_s=wait_s)
@@ -371,6 +410,18 @@ class Mesh:
     def watching(self) -> AbstractAsyncContextManager[AsyncIterator[list[Event]]]:
         """Everything that is written to the log from now on, judged, in words."""
         return watching(self.peer)
+
+
+def recent_jobs(home: Path | None, *, limit: int) -> list[Job]:
+    """The newest jobs as far as this machine's replica knows them; nothing connects."""
+    chosen = read_environment()
+    found = chosen.home(home)
+    chosen.require_scope(found)
+    replica = Replica(found.replica, mesh=found.mesh().mesh, read_only=True)
+    try:
+        return replica.jobs(limit=limit)
+    finally:
+        replica.close()
 
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import msgspec
 from msgspec import Struct
@@ -16,7 +16,7 @@ from antiphon.core.families.mesh.ops import (
     RulesBody,
 )
 from antiphon.core.op import Op
-from antiphon.core.rules import Rules, contradiction
+from antiphon.core.rules import Rules, Selection, contradiction
 from antiphon.core.scope import admits, filter_of
 from antiphon.core.subjects import check_kind
 from antiphon.core.ucan import covers
@@ -29,6 +29,31 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from antiphon.sdk.mesh import Mesh
+
+
+SELECTIONS: Final[tuple[str, ...]] = get_args(Selection)
+"""How workers for a kind can be chosen."""
+MEANINGS: Final = {
+    "protocol": "Which reading of the log is in force; never lowered, raised with a week's notice.",
+    "authority": "chain: everything needs a grant from the owner. open: for development.",
+    "max_drift_ms": "How far ahead of the engine's clock an author's may be; at least 100 ms.",
+    "horizon_ms": "Older ops are refused; ids are remembered for as long; at least an hour.",
+    "lease_min_ms": "No lease is shorter.",
+    "lease_max_ms": "No lease is longer, whatever a job asks for.",
+    "lease_ms": "What a claim begins with, unless the job says otherwise.",
+    "lease_ms_max": "How long a lease may grow, unless the job says otherwise.",
+    "attempts": "Failures before a job is given up, unless the job says otherwise.",
+    "attempts_max": "No job may ask for more attempts.",
+    "yields_max": "How often a job may be given back for other reasons.",
+    "retry_after_max_ms": "The longest pause that a worker may ask for when it gives a job back.",
+    "start_by_ms": "How long a job may wait to be claimed, unless it says otherwise.",
+    "claim_window_ms": "What each rank waits for the one before it under rendezvous.",
+    "offer_after_ms": "How long a job may lie before it is announced again.",
+    "retention_ms": "How long finished jobs stay on the log.",
+    "artifact_ttl_ms": "How long what a finished job wrote is kept beside the log.",
+    "selection": "How workers are chosen, by kind: render:rendezvous,build:queue. Else queue.",
+}
+"""Every rule in a sentence."""
 
 
 class Changed(Struct, frozen=True, kw_only=True):
@@ -50,6 +75,11 @@ async def route(mesh: Mesh, kind: str, to: str | None) -> Changed:
     if before != node:
         seq = await _write(mesh, MeshRoute, RouteBody(kind=kind, target=node))
     return Changed(before=before, after=node, seq=seq)
+
+
+def route_for(mesh: Mesh, kind: str) -> str | None:
+    """The node that alone may claim a kind, by the longest route; None where anybody may."""
+    return mesh.peer.control.route_for(kind)
 
 
 def may_claim(held: Holdings, node: str, kind: str) -> bool:

@@ -16,6 +16,7 @@ from antiphon.core.selection import MAX_REQUIRED, check_labels
 from antiphon.core.subjects import check_kind, is_kind
 from antiphon.errors import Misconfigured
 from antiphon.runtime.handlers import Handling, call_text
+from antiphon.sdk.defaults import RETRY_BASE_S, RETRY_CAP_S, TIMEOUT_S
 from antiphon.sdk.handles import JobHandle
 
 if TYPE_CHECKING:
@@ -27,17 +28,15 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-DEFAULT_TIMEOUT_S = 3600
-
 
 class Retry(Struct, frozen=True, kw_only=True):
     """How a task's jobs meet failure: docs/tasks.md says more."""
 
     attempts: int | None = None
     """Tries before a job counts as failed. None: the mesh's rule."""
-    base_s: float = 1.0
+    base_s: float = RETRY_BASE_S
     """Seconds before the second attempt; doubled before each further one, and jittered."""
-    cap_s: float = 60.0
+    cap_s: float = RETRY_CAP_S
     """The longest such pause."""
     give_up_on: tuple[type[BaseException] | str, ...] = ()
     """Errors that are not worth another attempt, by class or by name, with their subclasses."""
@@ -68,7 +67,7 @@ class CallOptions(Struct, frozen=True, kw_only=True):
 
     once: bool = False
     """The same arguments are the same job: run once, remembered ever after."""
-    timeout_s: int = DEFAULT_TIMEOUT_S
+    timeout_s: int = TIMEOUT_S
     urgency: ops.Class = 1
     attempts: int | None = None
     """Short for `retry=Retry(attempts=…)`, and wins over it."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from antiphon.core.families.jobs.state import Job
+from antiphon.core.families.jobs.state import HELD, Job
 from antiphon.core.family import Lane
 from antiphon.core.reasons import Reason
 from antiphon.core.story import tell
@@ -46,6 +46,11 @@ class Event(Struct, frozen=True, kw_only=True):
     record is about the mesh."""
     state: str = ""
     """The job's state afterwards."""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether somebody has the job in hand now."""
+        return self.state in HELD
 
 
 def event_of(applied: Applied) -> Event:

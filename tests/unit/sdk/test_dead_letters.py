@@ -36,11 +36,11 @@ class Stage:
 
     async def letters(self, **wanted):
         async with self.mesh.replica() as replica:
-            return dead_letters(self.mesh.peer, replica, **wanted)
+            return dead_letters(self.mesh, replica, **wanted)
 
     async def waiting(self, *, kind="", limit=10):
         async with self.mesh.replica() as replica:
-            found = retryable(self.mesh.peer, replica, kind=kind, limit=limit)
+            found = retryable(self.mesh, replica, kind=kind, limit=limit)
         return [job.job for job in found]
 
 

@@ -40,7 +40,7 @@ class Authored(NamedTuple):
 
         chosen = self.job
         if self.again:
-            chosen = authoring.again(chosen, mesh.peer.entropy.token(16).hex())
+            chosen = mesh.again(chosen)
         return authoring.with_alias(chosen) if self.alias else chosen
 
     def note(self, handle: JobHandle[Any], called: Manifest, notes: dict[str, str]) -> None:
@@ -125,7 +125,7 @@ def kind_of(job: Manifest, what: str, asked: str | None) -> str:
 
 def bounds(reason: str, mesh: Mesh) -> str:
     """What the mesh's rules would have allowed."""
-    rules = mesh.peer.control.rules
+    rules = mesh.rules
     match reason:
         case "lease":
             low, high = rules.lease_min_ms / 1000, rules.lease_max_ms / 1000

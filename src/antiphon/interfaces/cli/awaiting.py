@@ -16,8 +16,7 @@ from antiphon.interfaces.cli.terminal import Piece, counted, err, out, span, sta
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from antiphon.sdk.handles import JobHandle
-    from antiphon.sdk.listening import Words
+    from antiphon.sdk.handles import JobHandle, Words
     from antiphon.sdk.mesh import Card, Job, Mesh
 
 PATIENCE_S: Final = 3.0
@@ -152,7 +151,7 @@ async def narrated(mesh: Mesh, handle: JobHandle[Any], *, silent: bool) -> Async
     if not silent:
         beside.append(asyncio.ensure_future(narrate(mesh, handle, progress=lambda: said[0])))
         if err.can_rewrite:
-            beside.append(asyncio.ensure_future(_hear_progress(mesh, handle, said)))
+            beside.append(asyncio.ensure_future(_hear_progress(handle, said)))
     try:
         yield
     finally:
@@ -177,12 +176,10 @@ def still_going(handle: JobHandle[Any], wish: Wish) -> Unavailable:
     )
 
 
-async def _hear_progress(mesh: Mesh, handle: JobHandle[Any], said: list[str]) -> None:
+async def _hear_progress(handle: JobHandle[Any], said: list[str]) -> None:
     """Keep the newest of what the job says about how far it is."""
-    from antiphon.sdk.listening import listening
-
     with suppress(AntiphonError):
-        async with listening(mesh.peer, handle.kind, handle.id) as words:
+        async with handle.listen() as words:
             async for one in words:
                 said[0] = progress_words(one) or said[0]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +15,7 @@ from antiphon.interfaces.cli.exits import Exit
 from antiphon.interfaces.cli.options import HomeOption, JsonOption, print_json, short_node
 from antiphon.interfaces.cli.terminal import err, out
 from antiphon.interfaces.cli.who import grant_object, short_cid
+from antiphon.sdk.defaults import RightName
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -33,20 +33,10 @@ NodeArgument = Annotated[
 ]
 
 
-class Right(StrEnum):
-    """The rights, by name, so that the help can list them before anything is loaded."""
-
-    CLAIM = "claim"
-    SCHEDULE = "schedule"
-    READ = "read"
-    CANCEL = "cancel"
-    ALL = "all"
-
-
 def delegate(
     node: NodeArgument,
     *,
-    can: Annotated[list[Right], typer.Option("--can", help="What it may do; may be repeated.")],
+    can: Annotated[list[RightName], typer.Option("--can", help="What it may do; may be repeated.")],
     kind: Annotated[
         list[str] | None,
         typer.Option(

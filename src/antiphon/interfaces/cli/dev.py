@@ -18,7 +18,6 @@ import typer
 from antiphon.interfaces.cli import life
 from antiphon.interfaces.cli.exits import Exit
 from antiphon.interfaces.cli.offers import (
-    USUAL_KIND,
     CommandsOption,
     NetworkOption,
     Offered,
@@ -29,6 +28,7 @@ from antiphon.interfaces.cli.options import HomeOption, JsonOption, load_setting
 from antiphon.interfaces.cli.terminal import counted, out
 from antiphon.interfaces.cli.ticker import Ticker
 from antiphon.interfaces.cli.worker import chosen_home, say_draining
+from antiphon.sdk.defaults import COMMAND_KIND, SLOTS
 
 if TYPE_CHECKING:
     from antiphon.sdk.development import Development
@@ -41,7 +41,7 @@ def dev(
         str, typer.Option("--name", help="A new mesh's name. Default: the directory's.")
     ] = "",
     slots: Annotated[
-        int | None, typer.Option("--slots", min=1, help="Jobs at the same time. Default: 8.")
+        int | None, typer.Option("--slots", min=1, help=f"Jobs at the same time. Default: {SLOTS}.")
     ] = None,
     tasks: Annotated[
         str,
@@ -60,7 +60,7 @@ def dev(
     where they can be shut in.
     """
     where = chosen_home(home)
-    kinds = commands if commands or not (network or unsafe_no_sandbox) else [USUAL_KIND]
+    kinds = commands if commands or not (network or unsafe_no_sandbox) else [COMMAND_KIND]
     offer = offered(kinds, network=network, unsafe=unsafe_no_sandbox)
 
     async def serve(stop: life.Stop) -> int:
@@ -92,11 +92,11 @@ async def _develop(
             offer, missing = await _usual_offer(running.home)
         await stack.enter_async_context(mesh)
         node = await stack.enter_async_context(mesh.node())
-        await running.coordinate(node.peer)
+        await running.coordinate(node)
         worker = await stack.enter_async_context(mesh.worker(slots=slots, **offer.for_worker))
         before = sum(node.replica.counts().values())
         if as_json:
-            _print_ready(running, worker.repertoire.kinds)
+            _print_ready(running, worker.kinds)
         else:
             _greet(running, mesh, slots or settings.slots, before)
             _say_commands(offer, missing)
@@ -136,7 +136,7 @@ async def _usual_offer(home: Home) -> tuple[Offered, str]:
 
     able, why, remedy = await asyncio.to_thread(sandbox_standing, home)
     if able:
-        return Offered((USUAL_KIND,)), ""
+        return Offered((COMMAND_KIND,)), ""
     return Offered(), f"{why}; {remedy}" if remedy else why
 
 
@@ -190,7 +190,7 @@ def _say_next(running: Development, mesh: Mesh, offer: Offered) -> None:
     example = "example.add 2 3" if first == "example.add" else f"{first} …"
     out.say(f"  antiphon submit {example}")
     if offer.kinds:
-        kind = "" if USUAL_KIND in offer.kinds else f"--kind {offer.kinds[0]} "
+        kind = "" if COMMAND_KIND in offer.kinds else f"--kind {offer.kinds[0]} "
         out.say(f"  antiphon run {kind}-- sh -c 'echo hello'")
     out.say("  antiphon jobs")
     out.say("  antiphon show JOB        with the first digits of a job's id")

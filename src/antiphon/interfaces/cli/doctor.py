@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.volumes import Written
 
 CLOCK_LIMIT_MS: Final = 2_000
+"""Between two clocks; less may be the time that an answer was on its way."""
 Level = Literal["ok", "warning", "wrong"]
 MARKS: Final[dict[Level, tuple[str, str]]] = {
     "ok": ("✓", "succeeded"),
@@ -157,8 +158,7 @@ async def _engine(mesh: Mesh) -> list[Finding]:
 
 
 async def _rules(mesh: Mesh) -> list[Finding]:
-    control = mesh.peer.control
-    rules = control.rules
+    rules = mesh.rules
     findings = [
         Finding(
             "ok",
@@ -167,7 +167,7 @@ async def _rules(mesh: Mesh) -> list[Finding]:
             f" clocks within {rules.max_drift_ms / 1000:g} s",
         )
     ]
-    rise = control.rise
+    rise = mesh.announced
     if rise is not None:
         findings.append(
             Finding(
@@ -191,7 +191,7 @@ async def _rules(mesh: Mesh) -> list[Finding]:
 
 async def _clock(mesh: Mesh) -> list[Finding]:
     """Records bear the engine's time: one from the future means that a clock is wrong."""
-    newest = await mesh.peer.log.last()
+    newest = await mesh.newest()
     if newest is None:
         raise Misconfigured("the log is empty: not even a genesis is on it")
     ahead_ms = newest.commit_ms - time.time() * 1000
@@ -210,7 +210,7 @@ async def _clock(mesh: Mesh) -> list[Finding]:
 
 
 async def _replica(mesh: Mesh) -> list[Finding]:
-    newest = await mesh.peer.log.last()
+    newest = await mesh.newest()
     end = newest.seq if newest else 0
     async with mesh.replica() as replica:
         at = replica.cursor.seq

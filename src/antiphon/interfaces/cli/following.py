@@ -30,8 +30,7 @@ from antiphon.interfaces.cli.terminal import err, span, state_piece
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from antiphon.sdk.handles import Ended, JobHandle
-    from antiphon.sdk.listening import Words
+    from antiphon.sdk.handles import Ended, JobHandle, Words
     from antiphon.sdk.mesh import Mesh
     from antiphon.sdk.transcripts import Transcript
 
@@ -94,11 +93,9 @@ async def follow(
     async with AsyncExitStack() as stack:
         words: AsyncIterator[Words] | None = None
         if wish.wait and is_live and not wish.as_json:
-            from antiphon.sdk.listening import listening
-
             # Before the call, so that nothing is missed.
             with suppress(Unavailable):
-                words = await stack.enter_async_context(listening(mesh.peer, *name))
+                words = await stack.enter_async_context(mesh.job(*name).listen())
         handle = await call()
         before = None if handle.is_new else await handle.state()
         if not wish.as_json:

@@ -12,14 +12,12 @@ from antiphon.interfaces.cli.durations import duration_s, in_words, until_s
 from antiphon.interfaces.cli.exits import Exit
 from antiphon.interfaces.cli.options import HomeOption, JsonOption, print_json
 from antiphon.interfaces.cli.terminal import err, out
+from antiphon.sdk.defaults import RightName
 
 
 def invite(
     *,
-    can: Annotated[
-        list[str],
-        typer.Option("--can", help="claim, schedule, read, cancel or all; several times."),
-    ],
+    can: Annotated[list[RightName], typer.Option("--can", help="What it may do; may be repeated.")],
     kind: Annotated[
         list[str] | None,
         typer.Option("--kind", help="'render.video', 'render.*' or '*'; several times."),
@@ -48,7 +46,8 @@ def invite(
     now_s = int(time.time())
     kinds = tuple(kind or ["*"])
     end_s = until_s(until, now_s)
-    terms = Terms(can=tuple(can), kinds=kinds, until_s=end_s, alias=alias, network=network)
+    rights = [right.value for right in can]
+    terms = Terms(can=tuple(rights), kinds=kinds, until_s=end_s, alias=alias, network=network)
     ticket = make_ticket(Home.find(home), terms, within_s=duration_s(within))
     text = write_ticket(ticket)
     if as_json:
@@ -57,7 +56,7 @@ def invite(
                 "ticket": text,
                 "id": ticket.id,
                 "expires_s": ticket.expires_s,
-                "can": can,
+                "can": rights,
                 "kinds": list(kinds),
                 "until_s": end_s,
                 "alias": alias,
@@ -65,7 +64,7 @@ def invite(
             }
         )
         return Exit.OK
-    what = f"{', '.join(can)} {', '.join(map(shlex.quote, kinds))}"
+    what = f"{', '.join(rights)} {', '.join(map(shlex.quote, kinds))}"
     what += ", with the network" * network
     err.say(f"A ticket for {alias or 'one machine'}: {what}, {in_words(end_s, now_s)}.")
     err.say(f"Good once, within {within}. On the other machine:")

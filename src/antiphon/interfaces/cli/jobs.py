@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,22 +20,11 @@ from antiphon.interfaces.cli.options import (
     short_node,
 )
 from antiphon.interfaces.cli.terminal import Piece, ago, counted, err, out, span, state_piece
+from antiphon.sdk.defaults import StateName
 
 if TYPE_CHECKING:
     from antiphon.sdk.dead_letters import DeadLetter
     from antiphon.sdk.mesh import Job
-
-
-class StateName(StrEnum):
-    """The states, by name, so that the help can list them before anything is loaded."""
-
-    WAITING = "waiting"
-    PENDING = "pending"
-    CLAIMED = "claimed"
-    RUNNING = "running"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    ABORTED = "aborted"
 
 
 def jobs(
@@ -99,7 +87,7 @@ async def _failed(home: Path | None, kind: str, limit: int, *, as_json: bool) ->
     from antiphon.sdk.dead_letters import dead_letters
 
     async with mesh, mesh.replica() as replica:
-        letters = dead_letters(mesh.peer, replica, kind=kind, limit=limit)
+        letters = dead_letters(mesh, replica, kind=kind, limit=limit)
         counts = replica.counts()
     if as_json:
         print_json({"jobs": [_letter_object(letter) for letter in letters], "counts": counts})

@@ -45,7 +45,7 @@ async def _serve(home: Path | None, stop: life.Stop, *, as_json: bool) -> int:
                 f"another process keeps the replica in {mesh.home.path}",
                 hint="one full node per state directory is enough; 'antiphon nodes' shows it",
             ) from held
-        did = running.peer.author.did
+        did = running.did
         if as_json:
             ready = {"event": "ready", "node": did, "applied": running.applied}
             print_json({**ready, "mesh": mesh.id, "pid": os.getpid()})

@@ -18,6 +18,7 @@ from antiphon.interfaces.cli.options import (
     short_node,
 )
 from antiphon.interfaces.cli.terminal import Piece, err, out
+from antiphon.sdk.defaults import ROLL_CALL_S
 
 if TYPE_CHECKING:
     from antiphon.sdk.mesh import Card
@@ -28,7 +29,7 @@ def nodes(
     wait: Annotated[
         float,
         typer.Option("--wait", parser=some_seconds, metavar="TIME", help="How long to listen."),
-    ] = 0.4,
+    ] = ROLL_CALL_S,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:

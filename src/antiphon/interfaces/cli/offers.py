@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from antiphon.interfaces.cli.completion import complete_kind
-
-USUAL_KIND: Final = "command"
-"""The kind of commands that nobody gave another."""
+from antiphon.sdk.defaults import COMMAND_KIND
 
 CommandsOption = Annotated[
     list[str] | None,
@@ -65,6 +63,6 @@ def offered(commands: list[str] | None, *, network: bool, unsafe: bool) -> Offer
         option = "--network" if network else "--unsafe-no-sandbox"
         raise WrongUsage(
             f"{option} is about commands, and none are offered",
-            hint=f"--commands {USUAL_KIND}",
+            hint=f"--commands {COMMAND_KIND}",
         )
     return Offered(tuple(dict.fromkeys(commands or ())), network, unsafe)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 LISTENED: Final = 8
 """Jobs that are listened for at once; others run unheard."""
 SHOWN_EVERY_S: Final = 0.1
-HELD: Final = frozenset({"claimed", "running"})
 Key = tuple[str, str]
 
 
@@ -47,7 +46,7 @@ class Progressing:
     def note(self, event: Event) -> None:
         """Listen for a job that runs now, and no more for one that does not."""
         key = (event.kind, event.job)
-        if event.state in HELD and err.can_rewrite:
+        if event.is_held and err.can_rewrite:
             if key not in self._listeners and len(self._listeners) < LISTENED:
                 self._listeners[key] = asyncio.ensure_future(self._listen(key))
         elif key in self._listeners:
@@ -55,10 +54,8 @@ class Progressing:
             self._said.pop(key, None)
 
     async def _listen(self, key: Key) -> None:
-        from antiphon.sdk.listening import listening
-
         with suppress(AntiphonError):
-            async with listening(self._mesh.peer, *key) as words:
+            async with self._mesh.job(*key).listen() as words:
                 async for one in words:
                     said = progress_words(one)
                     if said and key in self._listeners:

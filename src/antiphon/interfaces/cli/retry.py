@@ -13,6 +13,7 @@ from antiphon.interfaces.cli.exits import Exit, WrongUsage
 from antiphon.interfaces.cli.lookup import find_job
 from antiphon.interfaces.cli.options import HomeOption, JsonOption, open_mesh, print_json, short
 from antiphon.interfaces.cli.terminal import err, out
+from antiphon.sdk.defaults import DEAD_LETTERS_MAX
 
 if TYPE_CHECKING:
     from antiphon.sdk.handles import JobHandle
@@ -43,7 +44,10 @@ def retry(
         ),
     ] = "",
     limit: Annotated[
-        int, typer.Option("--limit", min=1, max=1000, help="With --all-failed: at most so many.")
+        int,
+        typer.Option(
+            "--limit", min=1, max=DEAD_LETTERS_MAX, help="With --all-failed: at most so many."
+        ),
     ] = 100,
     home: HomeOption = None,
     as_json: JsonOption = False,
@@ -89,7 +93,7 @@ async def _chosen(mesh: Mesh, prefix: str | None, kind: str, limit: int) -> list
     from antiphon.sdk.dead_letters import retryable
 
     async with mesh.replica() as replica:
-        return retryable(mesh.peer, replica, kind=kind, limit=limit)
+        return retryable(mesh, replica, kind=kind, limit=limit)
 
 
 def _object(found: Job, handle: JobHandle[Any]) -> dict[str, Any]:

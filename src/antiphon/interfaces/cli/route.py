@@ -65,11 +65,11 @@ def route(
 
 
 async def _list(kind: str, home: Path | None, *, as_json: bool) -> int:
-    from antiphon.sdk.authority import who
+    from antiphon.sdk.authority import route_for, who
 
     async with open_mesh(home) as mesh:
         held = await who(mesh)
-        decides = mesh.peer.control.route_for(kind) if kind else None
+        decides = route_for(mesh, kind) if kind else None
     names = held.tree.names
     shown = {one: did for one, did in held.routes.items() if not kind or did == decides}
     if as_json:

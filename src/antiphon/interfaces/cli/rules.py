@@ -18,28 +18,7 @@ from antiphon.interfaces.cli.terminal import Piece, err, moment, out
 if TYPE_CHECKING:
     from antiphon.sdk.authority import RulesChanged
 
-MEANINGS: Final = {
-    "protocol": "Which reading of the log is in force; never lowered, raised with a week's notice.",
-    "authority": "chain: everything needs a grant from the owner. open: for development.",
-    "max_drift_ms": "How far ahead of the engine's clock an author's may be; at least 100 ms.",
-    "horizon_ms": "Older ops are refused; ids are remembered for as long; at least an hour.",
-    "lease_min_ms": "No lease is shorter.",
-    "lease_max_ms": "No lease is longer, whatever a job asks for.",
-    "lease_ms": "What a claim begins with, unless the job says otherwise.",
-    "lease_ms_max": "How long a lease may grow, unless the job says otherwise.",
-    "attempts": "Failures before a job is given up, unless the job says otherwise.",
-    "attempts_max": "No job may ask for more attempts.",
-    "yields_max": "How often a job may be given back for other reasons.",
-    "retry_after_max_ms": "The longest pause that a worker may ask for when it gives a job back.",
-    "start_by_ms": "How long a job may wait to be claimed, unless it says otherwise.",
-    "claim_window_ms": "What each rank waits for the one before it under rendezvous.",
-    "offer_after_ms": "How long a job may lie before it is announced again.",
-    "retention_ms": "How long finished jobs stay on the log.",
-    "artifact_ttl_ms": "How long what a finished job wrote is kept beside the log.",
-    "selection": "How workers are chosen, by kind: render:rendezvous,build:queue. Else queue.",
-}
 NONE: Final = "none"
-SELECTIONS: Final = ("queue", "rendezvous")
 WARNINGS: Final = {
     "chain": "closed: without a grant nobody but the owner has any effect; antiphon who lists them",
     "open": "open: whoever the engine lets in may call, claim and cancel; for development only",
@@ -72,6 +51,8 @@ def rules(
 
 
 def _parse(change: str) -> tuple[str, Any]:
+    from antiphon.sdk.authority import MEANINGS
+
     name, is_set, text = change.partition("=")
     name = name.strip()
     if not is_set:
@@ -101,6 +82,8 @@ def _is_duration(name: str) -> bool:
 
 
 def _parse_selection(text: str) -> list[tuple[str, str]]:
+    from antiphon.sdk.authority import SELECTIONS
+
     if text == NONE:
         return []
     chosen: list[tuple[str, str]] = []
@@ -125,33 +108,32 @@ def in_words(name: str, value: Any) -> str:
 
 
 async def _list(home: Path | None, *, as_json: bool) -> int:
-    from antiphon.sdk.authority import rule_values
+    from antiphon.sdk.authority import MEANINGS, rule_values
 
     async with open_mesh(home) as mesh:
-        control = await mesh.peer.sync_control()
-    values, rise, defaults = rule_values(control.rules), control.rise, rule_values()
+        values, rise, defaults = rule_values(mesh.rules), mesh.announced, rule_values()
     if as_json:
         told = {
-            name: {"value": value, "default": defaults[name], "meaning": MEANINGS.get(name, "")}
+            name: {"value": value, "default": defaults[name], "meaning": MEANINGS[name]}
             for name, value in values.items()
         }
         announced = rise and {"protocol": rise.protocol, "from_ms": rise.from_ms}
         print_json({"rules": told, "announced": announced})
         return Exit.OK
-    rows = [_row(name, value, defaults[name]) for name, value in values.items()]
+    rows = [_row(name, value, defaults[name], MEANINGS[name]) for name, value in values.items()]
     out.table(("RULE", "VALUE", "DEFAULT", "MEANING"), rows, flexible=3, wraps=True)
     if rise is not None:
         out.say(f"protocol {rise.protocol} is announced and holds from {moment(rise.from_ms)} on")
     return Exit.OK
 
 
-def _row(name: str, value: Any, default: Any) -> list[Piece]:
+def _row(name: str, value: Any, default: Any, meaning: str) -> list[Piece]:
     is_default = value == default
     return [
         (name, ""),
         (in_words(name, value), "" if is_default else "strong"),
         ("✓" if is_default else in_words(name, default), "quiet"),
-        (MEANINGS.get(name, ""), "quiet"),
+        (meaning, "quiet"),
     ]
 
 
@@ -180,9 +162,11 @@ def _tell(changed: RulesChanged, wanted: dict[str, Any], differs: list[str]) -> 
         else:
             out.say(f"  {name} is {now} already")
     if "protocol" in differs:
+        from antiphon.sdk.authority import NOTICE_MS
+
         err.say(
-            "  announced: it holds for what is committed from seven days on, and with it whatever"
-            " else was changed here; upgrade all nodes by then"
+            f"  announced: it holds for what is committed from {span_words(NOTICE_MS)} on, and with"
+            " it whatever else was changed here; upgrade all nodes by then"
         )
     elif changed.seq:
         err.pieces((f"  in force from record {changed.seq:,} on", "quiet"))

@@ -13,9 +13,9 @@ from antiphon.interfaces.cli.awaiting import Wish
 from antiphon.interfaces.cli.completion import complete_kind
 from antiphon.interfaces.cli.durations import whole_seconds
 from antiphon.interfaces.cli.exits import WrongUsage
-from antiphon.interfaces.cli.offers import USUAL_KIND
 from antiphon.interfaces.cli.options import HomeOption, JsonOption, open_mesh
 from antiphon.interfaces.cli.progress import Progress
+from antiphon.sdk.defaults import COMMAND_KIND
 
 if TYPE_CHECKING:
     from antiphon.sdk.authoring import Manifest
@@ -61,7 +61,7 @@ def run(  # noqa: PLR0913 - each option is one argument
             help="What kind of job that is: who may run it, and where.",
             autocompletion=complete_kind,
         ),
-    ] = USUAL_KIND,
+    ] = COMMAND_KIND,
     inputs: InputsOption = None,
     outputs: OutputsOption = None,
     secret: Annotated[
@@ -145,7 +145,7 @@ async def _run(
         with Uploads() as uploads:
             content = await with_inputs(mesh, content, files, telling=uploads.telling)
         if again:
-            content = authoring.again(content, mesh.peer.entropy.token(16).hex())
+            content = mesh.again(content)
 
         async def call() -> JobHandle[Any]:
             return await mesh.submit_manifest(kind, content, options=CallOptions(attempts=1))

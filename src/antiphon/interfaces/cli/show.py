@@ -74,7 +74,7 @@ async def _show(prefix: str, home: Path | None, *, follow: bool, as_json: bool) 
             job, story = await handle.state(), await handle.story()
             links = await handle.links()
         names = {card.node: card.alias for card in asking.result()}
-        names[mesh.station.keyring.did] = f"{mesh.station.alias}, here"
+        names[mesh.did] = f"{mesh.alias}, here"
         end: dict[str, Any] = {}
         if job.is_terminal:
             try:

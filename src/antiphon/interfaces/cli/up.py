@@ -47,8 +47,8 @@ async def keep_up(hosting: Hosting, stop: life.Stop, *, as_json: bool) -> int:
         stop.last_acts.append(hosting.kill_server)
         mesh = await stack.enter_async_context(Mesh.open(home=hosting.home.path, role="client"))
         node = await stack.enter_async_context(mesh.node())
-        await hosting.coordinate(node.peer)
-        await stack.enter_async_context(hosting.gate(node.peer))
+        await hosting.coordinate(node)
+        await stack.enter_async_context(hosting.gate(node))
         if as_json:
             _print_ready(hosting)
         else:

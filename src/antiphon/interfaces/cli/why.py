@@ -20,6 +20,7 @@ from antiphon.interfaces.cli.options import (
     short_node,
 )
 from antiphon.interfaces.cli.terminal import Piece, clock, out, span, state_piece
+from antiphon.sdk.defaults import ROLL_CALL_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +36,7 @@ def why(
     wait: Annotated[
         float,
         typer.Option("--wait", parser=some_seconds, metavar="TIME", help="How long to listen."),
-    ] = 0.4,
+    ] = ROLL_CALL_S,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -47,12 +48,10 @@ def why(
 
 
 async def _why(prefix: str, home: Path | None, wait_s: float, *, as_json: bool) -> int:
-    from antiphon.sdk.explaining import explain_job
-
     mesh = open_mesh(home)
     async with mesh:
         found = await find_job(mesh, prefix)
-        told, cards = await explain_job(mesh.peer, found.kind, found.job, wait_s=wait_s)
+        told, cards = await mesh.job(found.kind, found.job).explain(wait_s=wait_s)
     names = {card.node: card.alias for card in cards}
     if as_json:
         print_json(_as_object(told, names))

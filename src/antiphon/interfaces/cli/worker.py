@@ -16,7 +16,6 @@ from antiphon.interfaces.cli import life
 from antiphon.interfaces.cli.exits import Exit, WrongUsage
 from antiphon.interfaces.cli.modules import find_mesh
 from antiphon.interfaces.cli.offers import (
-    USUAL_KIND,
     CommandsOption,
     NetworkOption,
     Offered,
@@ -32,6 +31,7 @@ from antiphon.interfaces.cli.options import (
     short_node,
 )
 from antiphon.interfaces.cli.terminal import counted, err, out
+from antiphon.sdk.defaults import COMMAND_KIND, SLOTS
 
 COUNT_EVERY_S: Final = 0.5
 
@@ -50,7 +50,7 @@ def worker(  # noqa: PLR0913 - one parameter per option
     network: NetworkOption = False,
     unsafe_no_sandbox: UnsafeOption = False,
     slots: Annotated[
-        int | None, typer.Option("--slots", min=1, help="Jobs at the same time. Default: 8.")
+        int | None, typer.Option("--slots", min=1, help=f"Jobs at the same time. Default: {SLOTS}.")
     ] = None,
     label: Annotated[
         list[str] | None,
@@ -89,7 +89,7 @@ def worker(  # noqa: PLR0913 - one parameter per option
     if not module and not offer.kinds:
         raise WrongUsage(
             "a worker needs something to answer: a module with tasks, or commands",
-            hint=f"antiphon worker MODULE, or antiphon worker --commands {USUAL_KIND}",
+            hint=f"antiphon worker MODULE, or antiphon worker --commands {COMMAND_KIND}",
         )
     rates = dict(_parse_rate(text) for text in rate or ())
     if home is not None:
@@ -128,8 +128,8 @@ async def _work(
         await stack.enter_async_context(mesh)
         answers = mesh.worker(slots=slots, **traits, **offer.for_worker)
         working = await stack.enter_async_context(answers)
-        did = working.peer.author.did
-        kinds = working.repertoire.kinds
+        did = working.did
+        kinds = working.kinds
         allowed = claimable(working)
         if as_json:
             told = {"event": "ready", "node": did, "kinds": kinds, "may_claim": allowed}
