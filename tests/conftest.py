@@ -1,4 +1,4 @@
-"""Runs `async def` tests, and decides what a missing nats-server means.
+"""Runs `async def` tests, listens to Ctrl-C, and decides what a missing nats-server means.
 
 Each async test gets an event loop of its own, closed afterwards, and a time limit: 60 s, or what
 its `timeout` mark says. Async fixtures are not supported on purpose: a resource that needs the
@@ -10,7 +10,9 @@ import functools
 import inspect
 import os
 import shutil
+import signal
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,19 @@ from typing import Any
 import pytest
 
 ASYNC_TEST_LIMIT_S = 60.0
+
+
+def listen_to_interrupts() -> None:
+    """Undo what a shell does to the jobs it starts in the background: they ignore SIGINT.
+
+    Every process that a test starts would ignore it too, and some tests send it.
+    """
+    on_main_thread = threading.current_thread() is threading.main_thread()
+    if on_main_thread and signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+listen_to_interrupts()
 
 
 def in_its_own_loop(test: Callable[..., Awaitable[Any]], limit_s: float) -> Callable[..., Any]:

@@ -1,8 +1,9 @@
-"""The harness itself: async tests run, in a loop of their own, and come to an end."""
+"""The harness itself: async tests run, in a loop of their own; what tests start can be stopped."""
 
 import asyncio
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -43,15 +44,42 @@ def test_a_test_that_never_ends_is_ended():
         in_its_own_loop(asyncio.Event().wait, 0.01)()
 
 
+def run_pytest(folder: Path, conftest: str, tests: str, shell: tuple[str, ...] = ()) -> str:
+    """What pytest says of these tests, in a process of its own."""
+    (folder / "conftest.py").write_text(conftest)
+    (folder / "test_it.py").write_text(tests)
+    command = [*shell, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir"]
+    command += [str(folder), "-c", "/dev/null", str(folder)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    return result.stdout + result.stderr
+
+
 def test_a_failing_async_test_fails(tmp_path):
-    (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_pyfunc_call\n")
-    (tmp_path / "test_it.py").write_text(
+    told = run_pytest(
+        tmp_path,
+        "from tests.conftest import pytest_pyfunc_call\n",
         "import pytest\nfrom hypothesis import given, strategies as st\n"
         "async def test_plain(): assert False\n"
         "@given(st.none())\nasync def test_given(_): assert False\n"
-        "class TestIt:\n    async def test_method(self): raise ValueError\n"
+        "class TestIt:\n    async def test_method(self): raise ValueError\n",
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir"]
-    command += [str(tmp_path), "-c", "/dev/null", str(tmp_path)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert "3 failed" in result.stdout, result.stdout + result.stderr
+    assert "3 failed" in told, told
+
+
+@pytest.mark.parametrize(
+    "conftest, outcome", [("", "1 failed"), ("import tests.conftest", "1 passed")]
+)
+def test_what_a_test_starts_can_be_interrupted_though_a_shell_runs_the_tests_behind(
+    tmp_path, conftest, outcome
+):
+    told = run_pytest(
+        tmp_path,
+        conftest,
+        "import signal, subprocess, sys\n"
+        "ASK = 'import signal; print(signal.getsignal(signal.SIGINT) == signal.SIG_IGN)'\n"
+        "def test_it():\n"
+        "    told = subprocess.check_output([sys.executable, '-c', ASK], text=True)\n"
+        "    assert told == 'False\\n'\n",
+        shell=("sh", "-c", "trap '' INT; exec \"$@\"", "sh"),
+    )
+    assert outcome in told, told
