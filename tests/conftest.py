@@ -1,6 +1,6 @@
 """Runs `async def` tests, listens to Ctrl-C, and decides what a missing nats-server means.
 
-Each async test gets an event loop of its own, closed afterwards, and a time limit: 60 s, or what
+Each async test gets an event loop of its own, closed afterwards, and a time limit: 240 s, or what
 its `timeout` mark says. Async fixtures are not supported on purpose: a resource that needs the
 loop is an async context manager, entered by the test that uses it, so that its life is visible.
 """
@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-ASYNC_TEST_LIMIT_S = 60.0
+ASYNC_TEST_LIMIT_S = 240.0
 
 
 def listen_to_interrupts() -> None:

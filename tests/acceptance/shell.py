@@ -17,10 +17,10 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Any, NamedTuple
 
+from tests.patience import PATIENCE_S
+
 ANTIPHON = Path(sys.executable).parent / "antiphon"
 HOSTING = frozenset({"dev", "init", "up"})
-PATIENCE_S = 60.0
-"""How long anything may take on a machine that is busy with other things."""
 
 
 class Answer(NamedTuple):

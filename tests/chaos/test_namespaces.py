@@ -16,7 +16,7 @@ import pytest
 from chaos.namespaces import Impossible, Place, check_programs, try_one
 from chaos.namespaces_switch import Switch, between, into, out_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 PORT = 4001
 ARRIVES_S = 2.0

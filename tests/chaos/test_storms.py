@@ -9,7 +9,7 @@ from bench import latency
 from chaos import drain, hostile, hostile_reader, partition, workers
 from chaos.workers import Storm
 
-pytestmark = [pytest.mark.nats, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.nats, pytest.mark.slow, pytest.mark.timeout(400)]
 
 STORM = Storm(workers=3, jobs=40, kills=8, server_kills=1, replicas=1, seed=3)
 

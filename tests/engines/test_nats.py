@@ -255,11 +255,11 @@ class TestLife(suite.LifeSuite):
         await super().test_connections_share_everything_and_none_is_special()
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 class TestOutages(suite.OutageSuite):
     harness = staticmethod(nats)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 class TestRestore(suite.RestoreSuite):
     harness = staticmethod(nats)

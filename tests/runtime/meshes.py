@@ -24,6 +24,7 @@ from antiphon.runtime.peer import Peer
 from antiphon.runtime.replica import Replica
 from antiphon.runtime.worker import Worker, WorkerSettings
 from antiphon.testing.local_server import shared_server
+from tests.patience import PATIENCE_S
 
 KIND = "test.work"
 QUICK = Rules(
@@ -136,7 +137,7 @@ async def call(peer: Peer, *args: object, kind: str = KIND, **fields: Any) -> cl
     return await client.call(peer, body)
 
 
-async def eventually(is_so: Callable[[], Any], *, within_s: float = 20.0) -> Any:
+async def eventually(is_so: Callable[[], Any], *, within_s: float = PATIENCE_S) -> Any:
     """Wait until something holds; what it returned."""
     async with asyncio.timeout(within_s):
         while not (found := is_so()):

@@ -85,6 +85,6 @@ async def test_a_cancelled_job_stops_soon(engine, place, age_s, within_s, tmp_pa
         began_s = time.monotonic()
         ended = await client.cancel(caller, KIND, called.job, reason="enough")
         assert ended.outcome == "cancelled"
-        await eventually(job.has_ended, within_s=5)
-        await eventually(lambda: worker.busy == 0, within_s=5)
+        await eventually(job.has_ended)
+        await eventually(lambda: worker.busy == 0)
         assert time.monotonic() - began_s < within_s

@@ -68,8 +68,8 @@ async def test_a_handler_that_swallows_its_end_keeps_neither_its_job_nor_its_wor
         called = await call(caller)
         await eventually(lambda: worker.busy)
         worker.drain()
-        await eventually(lambda: node.replica.job(KIND, called.job).yields == 1, within_s=5)
-        await eventually(lambda: worker.busy == 0, within_s=5)
+        await eventually(lambda: node.replica.job(KIND, called.job).yields == 1)
+        await eventually(lambda: worker.busy == 0)
         over.set()
 
 
@@ -97,7 +97,7 @@ async def test_threads_and_processes_are_given_back_too(engine, tmp_path):
                 within_s=8,
             )
             assert job.attempts == 0
-        await eventually(lambda: not is_alive(int(notes.read_text())), within_s=5)
+        await eventually(lambda: not is_alive(int(notes.read_text())))
         let_go.set()
 
 

@@ -2,8 +2,6 @@
 
 import tracemalloc
 
-import pytest
-
 from antiphon.core.branches import LaneKey
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import ClaimBody, CompleteBody, JobClaim, JobComplete
@@ -56,7 +54,6 @@ def reads_of(peer, monkeypatch):
     return begun
 
 
-@pytest.mark.timeout(30)
 @on_both_engines
 async def test_a_job_whose_lane_is_buried_is_done_all_the_same(engine):
     async with a_mesh(engine, OPEN) as mesh:

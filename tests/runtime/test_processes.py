@@ -100,7 +100,7 @@ async def test_a_process_that_takes_too_long_is_ended(tmp_path):
     pids = await family_in(notes)
     ran = await running
     assert ran.failure == Failure(name="TimeoutError", message="took longer than 2 s")
-    await eventually(lambda: not any(map(is_alive, pids)), within_s=2)
+    await eventually(lambda: not any(map(is_alive, pids)))
 
 
 async def test_a_process_sees_nothing_of_the_workers_secrets(monkeypatch, tmp_path):
@@ -156,7 +156,7 @@ async def test_a_cancelled_run_takes_everything_that_it_started_with_it(tmp_path
     with pytest.raises(asyncio.CancelledError):
         await running
     assert time.monotonic() - began < 2
-    await eventually(lambda: not any(map(is_alive, pids)), within_s=2)
+    await eventually(lambda: not any(map(is_alive, pids)))
 
 
 @on_both_engines
@@ -171,6 +171,6 @@ async def test_cancelling_a_job_on_the_mesh_ends_its_processes(engine, tmp_path)
         began = time.monotonic()
         job = await client.cancel(caller, KIND, called.job, reason="enough")
         assert job.state is State.ABORTED
-        await eventually(lambda: not any(map(is_alive, pids)), within_s=5)
+        await eventually(lambda: not any(map(is_alive, pids)))
         assert time.monotonic() - began < 3
         await eventually(lambda: worker.busy == 0)

@@ -30,9 +30,9 @@ async def test_a_kind_begins_no_more_often_than_its_rate_and_others_are_not_held
         settings = WorkerSettings(slots=8, rates={"test.slow": parse_rate("5/s")})
         station = await mesh.station()
         worker = await mesh.stack.enter_async_context(assembly.working(station, handlers, settings))
-        await eventually(lambda: len(began["test.other"]) == 5, within_s=5)
+        await eventually(lambda: len(began["test.other"]) == 5)
         assert worker.busy <= 5, "nothing waits in a slot"
-        await eventually(lambda: len(began["test.slow"]) == 10, within_s=10)
+        await eventually(lambda: len(began["test.slow"]) == 10)
         times = began["test.slow"]
         # A bucketful of five at once, and then one every 200 ms.
         assert times[-1] - times[0] >= 0.9

@@ -102,7 +102,6 @@ def kinds_in(replica: Replica) -> set[str]:
 
 
 @pytest.mark.nats
-@pytest.mark.timeout(90)
 async def test_a_scope_that_grew_between_two_runs_shows_older_jobs_as_everybody_sees_them(tmp_path):
     async with a_place(tmp_path) as place:
         await place.admit("render.*")
@@ -119,7 +118,6 @@ async def test_a_scope_that_grew_between_two_runs_shows_older_jobs_as_everybody_
 
 
 @pytest.mark.nats
-@pytest.mark.timeout(90)
 async def test_a_scope_that_grows_by_a_new_login_of_a_running_node_shows_older_jobs(tmp_path):
     async with a_place(tmp_path) as place:
         await place.admit("render.*")
@@ -137,7 +135,6 @@ async def test_a_scope_that_grows_by_a_new_login_of_a_running_node_shows_older_j
 
 
 @pytest.mark.nats
-@pytest.mark.timeout(90)
 async def test_what_is_granted_without_a_new_login_is_not_judged_in_part(tmp_path):
     async with a_place(tmp_path) as place:
         await place.admit("render.*")
@@ -155,7 +152,6 @@ async def test_what_is_granted_without_a_new_login_is_not_judged_in_part(tmp_pat
 
 
 @pytest.mark.nats
-@pytest.mark.timeout(90)
 async def test_a_grant_that_lapsed_and_returned_leaves_no_hole(tmp_path):
     async with a_place(tmp_path) as place:
         await place.admit("render.*")
@@ -177,7 +173,6 @@ async def test_a_grant_that_lapsed_and_returned_leaves_no_hole(tmp_path):
 
 
 @pytest.mark.nats
-@pytest.mark.timeout(90)
 async def test_a_scope_that_shrank_between_two_runs_is_no_corrupt_log(tmp_path):
     async with a_place(tmp_path) as place:
         await place.admit("render.*")
@@ -193,7 +188,6 @@ async def test_a_scope_that_shrank_between_two_runs_is_no_corrupt_log(tmp_path):
 
 
 @pytest.mark.nats
-@pytest.mark.timeout(90)
 async def test_a_command_beside_a_node_that_shows_less_says_so(tmp_path):
     async with a_place(tmp_path) as place:
         await place.admit("render.*")

@@ -26,7 +26,6 @@ async def held_by_the_dead(mesh, keyring, job):
 
 
 @pytest.mark.parametrize("handed_out_before", [False, True])
-@pytest.mark.timeout(20)
 @on_both_engines
 async def test_a_restarted_worker_does_not_run_under_the_fence_of_its_dead_self(
     engine, handed_out_before

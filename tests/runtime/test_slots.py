@@ -20,7 +20,7 @@ async def test_jobs_that_do_not_end_fill_every_slot_and_no_more(engine):
         worker = await mesh.worker(endless, slots=5)
         for number in range(8):
             await call(caller, number)
-        await eventually(lambda: len(running) == 5, within_s=5)
+        await eventually(lambda: len(running) == 5)
         await asyncio.sleep(0.2)
         assert len(running) == worker.busy == 5
         let_go.set()

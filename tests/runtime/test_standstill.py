@@ -10,7 +10,6 @@ from antiphon import Mesh
 from tests.runtime.meshes import eventually
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("is_blocking", [True, False])
 async def test_a_lost_lease_is_put_down_to_the_blocked_loop_only_where_it_was_blocked(is_blocking):
     mesh = Mesh.open(engine="memory")

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from antiphon.engines.nats import LocalServer, NatsEngine
+from tests.patience import PATIENCE_S
 
 
 @asynccontextmanager
@@ -31,7 +32,7 @@ def sever(engine: NatsEngine) -> None:
     engine._connection._client._transport._io_writer.transport.abort()
 
 
-async def until(holds, within_s: float = 15.0) -> None:
+async def until(holds, within_s: float = PATIENCE_S) -> None:
     async with asyncio.timeout(within_s):
         while not holds():
             await asyncio.sleep(0.01)

@@ -22,6 +22,7 @@ from antiphon.engines.nats.streams import log_name
 from antiphon.testing.engine_suite.harness import job_id, new_mesh
 from tests.engines.nats.harness import connect
 from tests.job_scopes import BRANCHES, job_scope
+from tests.patience import PATIENCE_S
 
 MEMBER, STRANGER = "UMEMBER", "USTRANGER"
 
@@ -163,7 +164,7 @@ class Wire:
         target = self.connection.inbox + ".1" if reply is None else reply
         self.connection.send(wire.pub(subject.encode(), body, target.encode()))
 
-    async def ask(self, subject, body=b"", within_s=5.0):
+    async def ask(self, subject, body=b"", within_s=PATIENCE_S):
         """Every message of the answer, as (payload, header)."""
         self.send(subject, body)
         answer = []

@@ -17,6 +17,7 @@ from antiphon.testing.engine_suite.harness import job_id, new_mesh
 from tests.engines.nats.harness import connect
 from tests.engines.nats.scoped_mesh import MEMBER, STRANGER, ScopedMesh, Server, rights
 from tests.job_scopes import BRANCHES, job_scope
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.nats
 
@@ -253,7 +254,7 @@ class Asker:
         self.engine = engine
 
     async def ask(self, subject, payload):
-        request = self.engine._pipeline.request(subject.encode(), payload, timeout_s=2.0)
+        request = self.engine._pipeline.request(subject.encode(), payload, timeout_s=PATIENCE_S)
         return Answered(await request)
 
     async def begin(self, do, blob=b"blob", **fields):

@@ -11,8 +11,9 @@ from antiphon.errors import AntiphonError, IdTaken, LostRace
 from antiphon.testing.engine_suite.harness import collect, new_mesh, persist, seqs, soon, whole_lane
 from chaos.servers import free_ports
 from tests.engines.nats.harness import until
+from tests.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.nats, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.nats, pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 class Member(LocalServer):
@@ -50,7 +51,7 @@ async def bootstrap(servers, mesh):
     async def attempt():
         return await join(servers, mesh, create=True, system=servers[0].system_credentials)
 
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
                 return await attempt()
@@ -100,7 +101,7 @@ async def test_three_copies_behave_as_one_log_and_survive_their_leader():
             named = {_name(one): one for one in servers}
             victim = named[leader]
             victim.kill()
-            await until(lambda: engine.connected, 30)
+            await until(lambda: engine.connected)
 
             async def write(n):
                 return await persist(lambda: append(n), 60)
@@ -113,8 +114,8 @@ async def test_three_copies_behave_as_one_log_and_survive_their_leader():
                 ),
                 60,
             )
-            assert seqs(await collect(everything, 21, 60)) == list(range(231, 252))
-            assert seqs(await collect(control, 1, 60)) == [251]
+            assert seqs(await collect(everything, 21)) == list(range(231, 252))
+            assert seqs(await collect(control, 1)) == [251]
             handed = {(await soon(queue.next(), 60)).record.seq for _ in range(20)}
             assert handed == set(range(231, 251))
             await victim.start()

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from contextlib import asynccontextmanager
 
 import pytest
@@ -14,6 +13,7 @@ from antiphon.errors import Misconfigured, OutcomeUnknown, Unavailable
 from antiphon.testing.engine_suite.harness import new_mesh
 from antiphon.testing.local_server import shared_server
 from tests.engines.nats.harness import connect, sever, stalled, until
+from tests.patience import NEVER_S, PATIENCE_S
 
 pytestmark = pytest.mark.nats
 
@@ -53,10 +53,8 @@ async def test_a_new_enough_server_is_taken(version):
 
 
 async def test_without_a_server_the_first_connection_fails_at_once():
-    begun = time.monotonic()
     with pytest.raises(Unavailable) as caught:
         await NatsEngine.connect("nats://127.0.0.1:1", new_mesh())
-    assert time.monotonic() - begun < 3
     assert "127.0.0.1:1" in caught.value.message
 
 
@@ -92,16 +90,14 @@ async def test_writes_in_flight_become_unknown_as_soon_as_the_line_breaks():
                         b"",
                         message_id=f"{n}",
                         expected_last=0,
-                        timeout_s=30,
+                        timeout_s=NEVER_S,
                     )
                 )
                 for n in range(50)
             ]
-            await asyncio.sleep(0.1)
-            begun = time.monotonic()
+            await until(lambda: engine._pipeline.in_flight == len(waiting))
             sever(engine)
             outcomes = await asyncio.gather(*waiting, return_exceptions=True)
-            assert time.monotonic() - begun < 1
         assert all(isinstance(outcome, OutcomeUnknown) for outcome in outcomes)
 
 
@@ -152,17 +148,15 @@ async def test_the_window_bounds_what_is_in_flight_and_cancelling_gives_room_bac
     connection.listen(silent, lambda *_: None)  # hears and never answers
     try:
         waiting = [
-            asyncio.ensure_future(pipeline.request(silent.encode(), b"", timeout_s=20))
+            asyncio.ensure_future(pipeline.request(silent.encode(), b"", timeout_s=NEVER_S))
             for _ in range(10)
         ]
-        await asyncio.sleep(0.1)
-        assert pipeline.in_flight == 4
+        await until(lambda: pipeline.in_flight == 4)
         with pytest.raises(Unavailable, match="nothing was sent"):
             await pipeline.request(silent.encode(), b"", timeout_s=0.1)
         for task in waiting[:9]:
             task.cancel()
-        await asyncio.sleep(0.1)
-        assert pipeline.in_flight == 1
+        await until(lambda: pipeline.in_flight == 1)
         waiting[9].cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
         with pytest.raises(Unavailable, match="in time"):  # large, but alone it may go
@@ -175,10 +169,8 @@ async def test_the_window_bounds_what_is_in_flight_and_cancelling_gives_room_bac
 
 async def test_a_request_that_nobody_hears_is_told_so_at_once():
     async with await connect(shared_server(), new_mesh()) as engine:
-        begun = time.monotonic()
-        reply = await engine._pipeline.request(b"nobody.is.here", b"", timeout_s=10)
+        reply = await engine._pipeline.request(b"nobody.is.here", b"", timeout_s=NEVER_S)
         assert reply.header.startswith(b"NATS/1.0 503")
-        assert time.monotonic() - begun < 1
 
 
 async def test_a_cancellation_that_comes_with_the_answer_is_not_swallowed():
@@ -197,7 +189,7 @@ async def test_a_cancellation_that_comes_with_the_answer_is_not_swallowed():
     client._process_pong = answer_and_cancel
     try:
         asking = asyncio.ensure_future(connection.round_trip())
-        await asyncio.wait([asking], timeout=5)
+        await asyncio.wait([asking], timeout=PATIENCE_S)
         assert asking.cancelled()
     finally:
         client._process_pong = as_before

@@ -41,7 +41,7 @@ async def test_a_lost_notification_is_noticed_by_the_next_one():
         await until(lambda: batches._on_record_lost == 3)
         engine._connection.handlers[sid] = heard
         await fill(engine, mesh, range(6, 8))
-        assert seqs(await collect(batches, 5, 3.0)) == [4, 5, 6, 7, 8]
+        assert seqs(await collect(batches, 5)) == [4, 5, 6, 7, 8]
 
 
 async def test_a_notification_lost_at_the_end_is_noticed_by_itself(monkeypatch):
@@ -52,7 +52,7 @@ async def test_a_notification_lost_at_the_end_is_noticed_by_itself(monkeypatch):
             start = await engine.log.newest_seq()
             async with engine.log.follow(start, subject=subject) as batches:
                 engine._connection.handlers[b"%d" % batches._listener.sid] = lambda *_: None
-                waiting = asyncio.ensure_future(collect(batches, 1, 5.0))
+                waiting = asyncio.ensure_future(collect(batches, 1))
                 await asyncio.sleep(0.1)
                 await fill(engine, mesh, range(100, 101), what=what)
                 assert seqs(await waiting) == [start + 1]

@@ -12,6 +12,7 @@ from antiphon.errors import Corrupt, Rejected
 from antiphon.testing.engine_suite.harness import new_mesh
 from antiphon.testing.local_server import shared_server
 from tests.engines.nats.harness import connect
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.nats
 
@@ -62,7 +63,7 @@ async def test_an_aborted_upload_leaves_nothing():
         with contextlib.suppress(asyncio.CancelledError):
             await task
         assert not await engine.blobs.has(digest_of(data))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while await stored(engine, mesh):
                 await asyncio.sleep(0.05)
 
@@ -72,7 +73,7 @@ async def test_a_wrong_digest_leaves_nothing():
     async with await connect(shared_server(), mesh) as engine:
         with pytest.raises(Corrupt):
             await engine.blobs.put(pieces(b"these"), digest=digest_of(b"those"))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while await stored(engine, mesh):
                 await asyncio.sleep(0.05)
 
@@ -85,7 +86,7 @@ async def test_a_removed_blob_gives_its_room_back():
         assert await stored(engine, mesh) >= 9
         await engine.blobs.remove(digest_of(data))
         assert not await engine.blobs.has(digest_of(data))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while await stored(engine, mesh):
                 await asyncio.sleep(0.05)
 

@@ -6,7 +6,7 @@ from antiphon.errors import Corrupt
 from antiphon.testing.engine_suite.harness import collect, new_mesh, persist, seqs, soon
 from tests.engines.nats.test_cluster import bootstrap, three_servers
 
-pytestmark = [pytest.mark.nats, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.nats, pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 async def test_a_copy_that_lags_for_long_is_not_taken_for_a_restored_one(monkeypatch):
@@ -28,7 +28,7 @@ async def test_a_copy_that_lags_for_long_is_not_taken_for_a_restored_one(monkeyp
         monkeypatch.setattr(engine.log, "newest_seq", as_the_server_that_was_cut_off_says)
         async with engine.log.follow(2) as batches:
             await persist(lambda: append(3), 30)
-            assert seqs(await collect(batches, 1, 30)) == [3]
+            assert seqs(await collect(batches, 1)) == [3]
         async with engine.log.follow(9) as batches:
             with pytest.raises(Corrupt, match="older copy"):
                 await soon(anext(batches), 30)

@@ -9,6 +9,7 @@ from antiphon.engines.nats import Letterbox
 from antiphon.engines.nats import letterbox as boxes
 from antiphon.errors import EngineDenied, LostRace, Misconfigured, Rejected, Unavailable
 from antiphon.testing.engine_suite.harness import collect
+from tests.engines.nats.harness import until
 from tests.engines.nats.operated import RENDER, operated
 
 pytestmark = pytest.mark.nats
@@ -100,9 +101,9 @@ async def test_so_many_letters_of_one_member_are_in_hand_and_no_more(tmp_path):
     async with a_box(tmp_path, accepts) as (place, member), await place.admit() as neighbour:
         sent = [asyncio.ensure_future(post(place, member)) for _ in range(20)]
         others = asyncio.ensure_future(post(place, neighbour))
-        done, _ = await asyncio.wait(sent, timeout=1)
-        assert in_hand == boxes.PER_USER + 1
-        assert len(done) == len(sent) - boxes.PER_USER
+        await until(lambda: sum(one.done() for one in sent) == len(sent) - boxes.PER_USER)
+        await until(lambda: in_hand == boxes.PER_USER + 1)
+        done = [one for one in sent if one.done()]
         assert all(isinstance(one.exception(), Unavailable) for one in done)
         may_go_on.set()
         await asyncio.wait([*sent, others])

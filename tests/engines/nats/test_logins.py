@@ -3,7 +3,6 @@
 import asyncio
 import datetime as dt
 import json
-import time
 from contextlib import asynccontextmanager
 
 import pytest
@@ -23,6 +22,7 @@ from antiphon.errors import EngineDenied, Malformed, Misconfigured, Unavailable
 from antiphon.testing.engine_suite.harness import new_mesh
 from tests.engines.nats.harness import sever, stalled, until
 from tests.engines.nats.operated import RENDER, now_s, operated
+from tests.patience import NEVER_S
 
 pytestmark = pytest.mark.nats
 
@@ -74,10 +74,8 @@ async def test_no_login_leaves_this_machine_unencrypted(url, how, monkeypatch):
     }[how]
     if how == "in the address":
         url = f"nats://me:hunter2@{url.removeprefix('nats://')}"
-    begun = time.monotonic()
     with pytest.raises(Misconfigured) as caught:
         await NatsEngine.connect(f"nats://127.0.0.1:1,{url}", new_mesh(), **secrets)
-    assert time.monotonic() - begun < 0.5
     assert reached == []
     assert "nothing was sent" in caught.value.message
     assert "tls://" in caught.value.hint
@@ -254,13 +252,13 @@ async def test_answers_arrive_where_only_their_user_listens(tmp_path):
         assert (owner.is_restricted, member._connection.identity.is_restricted) == (False, True)
 
 
-async def test_a_server_that_has_gone_silent_holds_up_nobody(tmp_path):
+async def test_a_server_that_has_gone_silent_holds_up_nobody(tmp_path, monkeypatch):
+    # Whoever waited for an encrypted goodbye would wait longer than any test may.
+    monkeypatch.setattr("asyncio.constants.SSL_SHUTDOWN_TIMEOUT", NEVER_S)
     async with operated(tmp_path) as place:
         leaving, staying = await place.admit(), await place.admit()
         async with stalled(place.server):
-            begun = time.monotonic()
             await leaving.close()
             await staying._connection._client._process_op_err(OSError("no answer to a ping"))
-            assert time.monotonic() - begun < 5
-        await until(lambda: staying.connected, 8)  # an encrypted goodbye would take 30 s
+        await until(lambda: staying.connected)
         await staying.close()

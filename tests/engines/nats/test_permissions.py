@@ -4,7 +4,6 @@ import asyncio
 import json
 import socket
 import struct
-import time
 from contextlib import asynccontextmanager
 
 import pytest
@@ -23,6 +22,7 @@ from antiphon.testing.engine_suite.harness import new_mesh, whole_lane
 from tests.engines.nats.harness import connect, until
 from tests.engines.nats.operated import RENDER, operated
 from tests.job_scopes import BRANCHES, job_scope
+from tests.patience import NEVER_S
 
 pytestmark = pytest.mark.nats
 
@@ -77,12 +77,10 @@ async def test_a_member_without_the_stream_api_works():
 
 async def test_a_refused_publish_is_an_error_and_not_a_timeout():
     async with mesh_and_member() as (mesh, _, engine):
-        begun = time.monotonic()
         with pytest.raises(EngineDenied) as caught:
             await engine.log.append(
-                f"ap.{mesh}.job.other.1", b"", message_id="o", expected_last=0, timeout_s=10
+                f"ap.{mesh}.job.other.1", b"", message_id="o", expected_last=0, timeout_s=NEVER_S
             )
-        assert time.monotonic() - begun < 2
         assert f'Permissions Violation for Publish to "ap.{mesh}.job.other.1"' in str(caught.value)
         assert any("refused" in line for line in (await engine.info()).warnings)
 
@@ -268,7 +266,7 @@ async def test_a_member_works_within_its_kinds_over_tls(tmp_path):
                     f"ap.{mesh}.call.1.render.video.*", name=queues[1]
                 ) as queue:
                     queue.grant(1)
-                    delivery = await asyncio.wait_for(queue.next(), 5)
+                    delivery = await queue.next()
                     assert delivery.record.subject == call
                     assert await member.log.append(job, b"claim", message_id="j", expected_last=0)
                     delivery.ack()
@@ -322,11 +320,9 @@ async def test_everything_else_is_refused_at_once_and_in_words(tmp_path):
         ]
         async with await place.admit(queues=mine) as member:
             for subject in forbidden:
-                begun = time.monotonic()
                 with pytest.raises(EngineDenied) as caught:
-                    await member._pipeline.request(subject.encode(), b"", timeout_s=5)
+                    await member._pipeline.request(subject.encode(), b"", timeout_s=NEVER_S)
                 assert subject in caught.value.message
-                assert time.monotonic() - begun < 1
             overheard: list[str] = []
             places = [
                 f"_I.{other}.>",

@@ -1,7 +1,6 @@
 """A member that may read some kinds only: it reads them as anybody would, and nothing else."""
 
 import asyncio
-import time
 
 import pytest
 
@@ -239,10 +238,8 @@ async def test_a_missing_gate_is_named(monkeypatch):
                 reader.log.last,
                 lambda: reader.log.records.leader_at(1),
             ):
-                begun = time.monotonic()
                 with pytest.raises(Unavailable) as caught:
                     await read()
-                assert time.monotonic() - begun < 3
                 assert "the mesh's gate does not answer" in caught.value.message
                 assert "is 'antiphon up' running where the mesh lives?" in caught.value.message
         await here.open_gate()

@@ -103,7 +103,7 @@ class TestMessageIds(suite.MessageIdSuite):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 async def test_a_reader_on_three_copies_misses_nothing():
     mesh, scope = new_mesh(), job_scope(reads=("render.>",))
     whats = ("job.render.a", "job.secret.b", "call.1.render.c", "ctl.d")

@@ -16,6 +16,7 @@ from antiphon.runtime.home import Access, Home, MeshFile
 from antiphon.runtime.host import SystemEntropy
 from antiphon.sdk.environment import read_environment
 from antiphon.sdk.mesh import recent_jobs
+from tests.patience import PATIENCE_S
 from tests.runtime.timeless import in_no_time
 
 HERE = "a" * 16
@@ -72,7 +73,7 @@ async def test_a_program_runs_in_memory_where_the_environment_says_so(monkeypatc
         return a + b
 
     async with mesh, mesh.worker():
-        assert await (await add.submit(2, 3)).result(timeout_s=20) == 5
+        assert await (await add.submit(2, 3)).result(timeout_s=PATIENCE_S) == 5
     assert mesh.engine == "memory"
     with pytest.raises(Misconfigured, match="lives inside one program") as refused:
         await enter(Mesh.open(home=home.path))

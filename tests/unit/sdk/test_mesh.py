@@ -12,6 +12,7 @@ from antiphon import JobContext, JobFailed, Malformed, Mesh, Misconfigured
 from antiphon.runtime import client
 
 PACKAGE = Path(antiphon.__file__).parent
+from tests.patience import PATIENCE_S
 
 
 def test_every_public_name_can_be_imported():
@@ -39,10 +40,10 @@ async def test_a_task_submitted_is_answered_by_the_worker():
         return text.upper() * times
 
     async with mesh, mesh.worker():
-        assert await (await add.submit(2, 3)).result(timeout_s=10) == 5
-        assert await (await shout.submit("ho", times=2)).result(timeout_s=10) == "HOHO"
+        assert await (await add.submit(2, 3)).result(timeout_s=PATIENCE_S) == 5
+        assert await (await shout.submit("ho", times=2)).result(timeout_s=PATIENCE_S) == "HOHO"
         by_name = await mesh.submit("example.add", 0.5, b=0.25)
-        assert await by_name.result(timeout_s=10) == 0.75
+        assert await by_name.result(timeout_s=PATIENCE_S) == 0.75
         assert [line.op for line in await by_name.story()] == [
             "job.schedule",
             "job.claim",
@@ -98,10 +99,13 @@ async def test_a_task_runs_anew_each_time_unless_it_is_once_only():
     async with mesh, mesh.worker():
         first, second = await roll.submit(), await roll.submit()
         assert first.id != second.id
-        assert {await first.result(timeout_s=10), await second.result(timeout_s=10)} == {1, 2}
+        assert {
+            await first.result(timeout_s=PATIENCE_S),
+            await second.result(timeout_s=PATIENCE_S),
+        } == {1, 2}
         one, again = await build.submit("a"), await build.submit("a")
         assert (one.id, one.is_new, again.is_new) == (again.id, True, False)
-        assert await again.result(timeout_s=10) == "a"
+        assert await again.result(timeout_s=PATIENCE_S) == "a"
         assert runs.count("a") == 1
 
 
@@ -114,7 +118,7 @@ async def test_a_failed_job_raises_what_went_wrong_unwrapped():
 
     with pytest.raises(JobFailed, match="ValueError: no such luck") as failed:
         async with mesh, mesh.worker():
-            await (await fail.submit()).result(timeout_s=10)
+            await (await fail.submit()).result(timeout_s=PATIENCE_S)
     assert failed.value.reason == "failed"
     assert "antiphon show" in failed.value.hint
 
@@ -128,7 +132,7 @@ async def test_a_handler_that_asks_for_its_context_gets_it():
 
     async with mesh, mesh.worker():
         handle = await who.submit()
-        assert await handle.result(timeout_s=10) == ["example.who", handle.id, 1, 16]
+        assert await handle.result(timeout_s=PATIENCE_S) == ["example.who", handle.id, 1, 16]
 
 
 async def test_a_job_past_its_timeout_fails():
@@ -140,7 +144,7 @@ async def test_a_job_past_its_timeout_fails():
 
     async with mesh, mesh.worker():
         with pytest.raises(JobFailed, match="TimeoutError"):
-            await (await slow.submit()).result(timeout_s=20)
+            await (await slow.submit()).result(timeout_s=PATIENCE_S)
 
 
 async def test_mistakes_are_explained():

@@ -4,6 +4,7 @@ import pytest
 
 from antiphon import GiveUp, JobFailed, Mesh, Misconfigured, Retry, RetryLater
 from antiphon.sdk.tasks import CallOptions
+from tests.patience import PATIENCE_S
 
 QUICK = Retry(attempts=4, base_s=0.01, cap_s=0.02, give_up_on=(OSError, "ZeroDivisionError"))
 
@@ -22,7 +23,7 @@ async def outcome_of(fail, *, retry=QUICK):
     async with mesh, mesh.worker():
         handle = await shaky.submit()
         with pytest.raises(JobFailed) as failed:
-            await handle.result(timeout_s=10)
+            await handle.result(timeout_s=PATIENCE_S)
         return len(tries), failed.value.message, await handle.lane()
 
 

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from antiphon import Mesh, Misconfigured
+from tests.patience import PATIENCE_S
 from tests.runtime import spawned
 
 
@@ -12,8 +13,8 @@ async def test_a_task_may_run_in_a_process_of_its_own():
     mesh = Mesh.open(engine="memory")
     add = mesh.task("example.add", run_in="process")(spawned.add)
     async with mesh, mesh.worker():
-        assert await (await add.submit(2, 3)).result(timeout_s=20) == 5
-        ended = await (await add.submit(1, 1)).end(timeout_s=20)
+        assert await (await add.submit(2, 3)).result(timeout_s=PATIENCE_S) == 5
+        ended = await (await add.submit(1, 1)).end(timeout_s=PATIENCE_S)
         assert ended.job.outcome == "succeeded"
 
 
@@ -31,8 +32,8 @@ async def test_a_task_without_a_kind_goes_by_its_functions_name():
     assert mesh.kinds == ["add", "double"]
     assert double.options.timeout_s == 60
     async with mesh, mesh.worker():
-        assert await (await add.submit(2, 3)).result(timeout_s=20) == 5
-        assert await (await mesh.submit("double", 4)).result(timeout_s=20) == 8
+        assert await (await add.submit(2, 3)).result(timeout_s=PATIENCE_S) == 5
+        assert await (await mesh.submit("double", 4)).result(timeout_s=PATIENCE_S) == 8
 
 
 def test_a_function_whose_name_is_no_kind_says_what_to_write():
@@ -55,7 +56,7 @@ async def test_a_tasks_rate_holds_and_the_workers_word_wins_over_it():
             handles = [await tick.submit(number) for number in range(10)]
             async with mesh.worker(rates=rates):
                 for handle in handles:
-                    await handle.result(timeout_s=10)
+                    await handle.result(timeout_s=PATIENCE_S)
         took_s = times[-1] - times[0]
         assert took_s >= at_least_s
         assert (took_s < 0.9) == (at_least_s == 0)
