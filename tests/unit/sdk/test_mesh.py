@@ -10,9 +10,9 @@ import pytest
 import antiphon
 from antiphon import JobContext, JobFailed, Malformed, Mesh, Misconfigured
 from antiphon.runtime import client
+from tests.patience import PATIENCE_S
 
 PACKAGE = Path(antiphon.__file__).parent
-from tests.patience import PATIENCE_S
 
 
 def test_every_public_name_can_be_imported():
