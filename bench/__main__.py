@@ -5,14 +5,22 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-KNOWN = ("apply", "artifacts", "authority", "fairness", "latency", "lifecycle", "replay")
+COMMANDS = {
+    "apply": "bench.apply",
+    "artifacts": "bench.artifacts",
+    "authority": "bench.authority",
+    "fairness": "bench.fairness.command",
+    "latency": "bench.latency.command",
+    "lifecycle": "bench.lifecycle.command",
+    "replay": "bench.replay",
+}
 
 
 def main() -> int:
-    if len(sys.argv) < 2 or sys.argv[1] not in KNOWN:
-        print(f"usage: python -m bench {{{'|'.join(KNOWN)}}} [--quick] …", file=sys.stderr)
+    if len(sys.argv) < 2 or sys.argv[1] not in COMMANDS:
+        print(f"usage: python -m bench {{{'|'.join(COMMANDS)}}} [--quick] …", file=sys.stderr)
         return 2
-    command = import_module(f"bench.{sys.argv[1]}")
+    command = import_module(COMMANDS[sys.argv[1]])
     return int(command.main(sys.argv[2:]))
 
 

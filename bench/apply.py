@@ -33,8 +33,8 @@ from antiphon.runtime.keys import SeedKeyring
 from antiphon.runtime.node import FullNode
 from antiphon.runtime.peer import Peer
 from antiphon.runtime.replica import Replica
-from bench.lives import Lives, Signed
-from bench.report import conclude, median, say, spread
+from bench.measurement.report import conclude, median, say, spread
+from bench.signed_log import SignedLog, SignedRecord
 
 START_MS = 1_763_000_000_000
 BATCH = 512
@@ -44,7 +44,7 @@ FULL_NODE_LEAST = 0.3
 """Of the signature checks that this machine makes in the same time."""
 
 
-def pure(mesh: str, signed: list[Signed]) -> tuple[float, float]:
+def pure(mesh: str, signed: list[SignedRecord]) -> tuple[float, float]:
     """Verdicts per second of the reducer alone: on all but completions, and on completions."""
     history = ControlHistory(PROTOCOL, mesh)
     entries = [
@@ -67,7 +67,7 @@ def pure(mesh: str, signed: list[Signed]) -> tuple[float, float]:
     return count[0] / took[0], count[1] / took[1]
 
 
-def verifying(mesh: str, signed: list[Signed]) -> float:
+def verifying(mesh: str, signed: list[SignedRecord]) -> float:
     """Signature checks per second: what everything else here is measured by."""
     framed = [signing.unframe(item.payload) for item in signed[:CHECKED]]
     authors = [codec.decode(op_bytes, PROTOCOL.decoder).author for op_bytes, _ in framed]
@@ -77,7 +77,7 @@ def verifying(mesh: str, signed: list[Signed]) -> float:
     return len(framed) / (time.perf_counter() - begun)
 
 
-async def full(mesh: str, signed: list[Signed]) -> float:
+async def full(mesh: str, signed: list[SignedRecord]) -> float:
     """Records per second through a full node, engine excluded."""
     wall = SystemClock()
     log = [Record(s.seq, s.wall_ms * 1_000_000, s.subject, s.payload) for s in signed]
@@ -104,18 +104,18 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--quick", action="store_true")
     args = parser.parse_args(argv)
     ops, rounds = (15_000, 3) if args.quick else (args.ops, args.rounds)
-    lives = Lives(START_MS)
+    log = SignedLog(START_MS)
     say(f"signing {ops:,} records")
-    signed = list(lives.records(ops))
+    signed = list(log.records(ops))
     pures: list[float] = []
     ends: list[float] = []
     fulls: list[float] = []
     checks: list[float] = []
     for number in range(rounds):
-        checks.append(verifying(lives.mesh, signed))
-        for rates, rate in zip((pures, ends), pure(lives.mesh, signed), strict=True):
+        checks.append(verifying(log.mesh, signed))
+        for rates, rate in zip((pures, ends), pure(log.mesh, signed), strict=True):
             rates.append(rate)
-        fulls.append(asyncio.run(full(lives.mesh, signed)))
+        fulls.append(asyncio.run(full(log.mesh, signed)))
         say(
             f"round {number + 1}: apply {pures[-1]:,.0f}/s, complete {ends[-1]:,.0f}/s,"
             f" full node {fulls[-1]:,.0f}/s, signature checks {checks[-1]:,.0f}/s"

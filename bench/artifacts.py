@@ -20,7 +20,7 @@ from pathlib import Path
 
 from antiphon.engines.nats import LocalServer, NatsEngine
 from antiphon.runtime.artifacts import Artifacts
-from bench.report import conclude, say
+from bench.measurement.report import conclude, say
 
 MIB = 1024 * 1024
 MESH = "bench"

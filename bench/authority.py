@@ -36,8 +36,8 @@ from antiphon.core.register import Register
 from antiphon.core.rules import Rules
 from antiphon.core.ucan import Payload, Policy, issue, open_envelope
 from antiphon.runtime.keys import SeedKeyring
-from bench.lives import KIND, proved
-from bench.report import conclude, median, say
+from bench.measurement.report import conclude, median, say
+from bench.signed_log import KIND, proved
 
 NOW_MS = 1_763_000_000_000
 KEYS = [bindings.crypto_sign_seed_keypair(bytes([number]) * 32) for number in range(1, 8)]

@@ -22,21 +22,21 @@ from antiphon import assembly
 from antiphon.engines.nats import LocalServer, NatsEngine
 from antiphon.runtime.home import Access, Home, MeshFile
 from antiphon.runtime.host import SystemClock
-from bench.lives import Lives
-from bench.report import conclude, say
+from bench.measurement.report import conclude, say
+from bench.signed_log import SignedLog
 
 WINDOW = 2000
 
 
 async def lay(home: Home, server: LocalServer, ops: int) -> None:
     """Write N records in order; sequences come out as the generator foresaw them."""
-    lives = Lives(SystemClock().now_ms() - 3_600_000)
+    log = SignedLog(SystemClock().now_ms() - 3_600_000)
     engine = await NatsEngine.connect(
-        server.url, lives.mesh, user=server.user, password=server.password, create=True
+        server.url, log.mesh, user=server.user, password=server.password, create=True
     )
     try:
         under_way: deque[asyncio.Task[int]] = deque()
-        for record in lives.records(ops):
+        for record in log.records(ops):
             append = engine.log.append(
                 record.subject,
                 record.payload,
@@ -53,7 +53,7 @@ async def lay(home: Home, server: LocalServer, ops: int) -> None:
     finally:
         await engine.close()
     home.write(
-        MeshFile(mesh=lives.mesh, name="bench", engine=server.url),
+        MeshFile(mesh=log.mesh, name="bench", engine=server.url),
         Access(user=server.user, password=server.password),
     )
 

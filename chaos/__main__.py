@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-KNOWN = (
+COMMANDS = (
     "clock",
     "drain",
     "escape",
@@ -19,10 +19,10 @@ KNOWN = (
 
 
 def main() -> int:
-    if len(sys.argv) < 2 or sys.argv[1] not in KNOWN:
-        print(f"usage: python -m chaos {{{'|'.join(KNOWN)}}} [--quick] …", file=sys.stderr)
+    if len(sys.argv) < 2 or sys.argv[1] not in COMMANDS:
+        print(f"usage: python -m chaos {{{'|'.join(COMMANDS)}}} [--quick] …", file=sys.stderr)
         return 2
-    command = import_module(f"chaos.{sys.argv[1]}")
+    command = import_module(f"chaos.{sys.argv[1]}.command")
     return int(command.main(sys.argv[2:]))
 
 

@@ -15,7 +15,7 @@ from antiphon.runtime.writer import BEHIND, Intent, Policy, write_one
 from antiphon.sdk import bundles
 from antiphon.sdk.bundles import open_bundle
 from antiphon.sdk.watching import watching
-from chaos.tamper_scene import Readable
+from chaos.tamper.sealed_jobs import ExportSource
 from tests.families.polls import WITH_POLLS
 from tests.families.polls.ops import CloseBody, OpenBody, PollClose, PollOpen, PollVote, VoteBody
 from tests.families.polls.state import PollLane
@@ -143,7 +143,7 @@ async def test_it_is_carried_and_verified_in_a_bundle(engine):
         await a_whole_poll(peers)
         newest = max((await peers[0].read(KEY)).lane.tails)
         await eventually(lambda: node.seals.upto >= newest)
-        data = await bundles.export_lane(Readable(node), KEY, wait_s=10)
+        data = await bundles.export_lane(ExportSource(node), KEY, wait_s=10)
         report = open_bundle(data, owner=mesh.owner.did, protocol=WITH_POLLS)
         assert (report.key, report.is_job, report.state.ayes) == (KEY, False, 1)
         assert [line.op for line in report.story()][:2] == ["poll.open", "poll.vote"]

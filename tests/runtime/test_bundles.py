@@ -17,34 +17,41 @@ from antiphon.interfaces.cli.verify import not_proved, proved
 from antiphon.runtime import client
 from antiphon.sdk import bundles
 from antiphon.sdk.bundles import open_bundle
-from chaos.tamper import attempt, left_out, opened, slipped_in, trials, written
-from chaos.tamper_scene import Readable, tell
+from chaos.tamper.changes import (
+    all_changes,
+    decode_bundle,
+    encode_bundle,
+    insert_others,
+    leave_out,
+)
+from chaos.tamper.command import check_bundle
+from chaos.tamper.sealed_jobs import ExportSource, make_sealed_jobs
 from tests.runtime.meshes import KIND, a_mesh, call, on_both_engines
 
-_told = []
+_sealed = []
 
 
 @pytest.fixture
-def told():
+def jobs():
     """One story for all: two jobs under one seal."""
-    if not _told:
-        _told.append(asyncio.run(tell()))
-    return _told[0]
+    if not _sealed:
+        _sealed.append(asyncio.run(make_sealed_jobs()))
+    return _sealed[0]
 
 
-def test_a_good_bundle_shows_who_did_what(told):
-    report = open_bundle(told.bundle, owner=told.owner)
-    assert report.owner == report.coordinator == told.owner
+def test_a_good_bundle_shows_who_did_what(jobs):
+    report = open_bundle(jobs.bundle, owner=jobs.owner)
+    assert report.owner == report.coordinator == jobs.owner
     assert report.job.outcome == "succeeded"
     assert report.completion.author == report.job.claimer
     verdicts = [verdict for _, verdict in report.lane]
     assert verdicts.count(Reason.OK) == len(verdicts) - 1, "the revoked worker's op is refused"
-    shown = {record["seq"] for record in opened(told.bundle)["records"]}
-    assert {told.revocation, told.expiry} <= shown
+    shown = {record["seq"] for record in decode_bundle(jobs.bundle)["records"]}
+    assert {jobs.revocation, jobs.expiry} <= shown
 
 
-def test_what_is_shown_and_what_is_not_is_said_in_words(told):
-    report = open_bundle(told.bundle)
+def test_what_is_shown_and_what_is_not_is_said_in_words(jobs):
+    report = open_bundle(jobs.bundle)
     sentences = "\n".join(proved(report, is_owner_given=False))
     assert "is an assumption" in sentences
     assert "is an assumption" not in "\n".join(proved(report, is_owner_given=True))
@@ -55,31 +62,31 @@ def test_what_is_shown_and_what_is_not_is_said_in_words(told):
     assert "open to all" not in rest
 
 
-def test_a_mesh_that_somebody_else_founded_is_refused(told):
-    stranger = open_bundle(told.other).completion.author
+def test_a_mesh_that_somebody_else_founded_is_refused(jobs):
+    stranger = open_bundle(jobs.other).completion.author
     with pytest.raises(Rejected, match="not by the owner that you trust"):
-        open_bundle(told.bundle, owner=stranger)
+        open_bundle(jobs.bundle, owner=stranger)
 
 
-def test_leaving_out_the_revocation_or_the_expiry_shows(told):
-    tried = {what: data for what, data in left_out(told) if "the " in what}
+def test_leaving_out_the_revocation_or_the_expiry_shows(jobs):
+    tried = {what: data for what, data in leave_out(jobs) if "the " in what}
     assert set(tried) == {"left out the revocation", "left out the expiry"}
     for data in tried.values():
         with pytest.raises(Rejected, match="something is missing"):
-            open_bundle(data, owner=told.owner)
+            open_bundle(data, owner=jobs.owner)
 
 
-def test_another_jobs_records_have_no_place_in_it(told):
-    tried = [data for what, data in slipped_in(told) if what.startswith("slipped in")]
+def test_another_jobs_records_have_no_place_in_it(jobs):
+    tried = [data for what, data in insert_others(jobs) if what.startswith("inserted")]
     assert len(tried) > 2
     for data in tried:
         with pytest.raises(Rejected, match="nothing to do with"):
-            open_bundle(data, owner=told.owner)
+            open_bundle(data, owner=jobs.owner)
 
 
-def test_a_bundle_that_names_another_mesh_is_refused(told):
+def test_a_bundle_that_names_another_mesh_is_refused(jobs):
     with pytest.raises(Rejected, match="founded another mesh"):
-        open_bundle(written({**opened(told.bundle), "mesh": "a" * 16}))
+        open_bundle(encode_bundle({**decode_bundle(jobs.bundle), "mesh": "a" * 16}))
 
 
 async def test_only_the_coordinators_word_counts_and_only_as_far_as_it_goes():
@@ -90,13 +97,13 @@ async def test_only_the_coordinators_word_counts_and_only_as_far_as_it_goes():
         await client.wait_for_end(node.peer, KIND, called.job)
         await node.reached((await node.peer.log.last()).seq)
         await _seal_soon(node)
-        bundle = opened(await bundles.export(Readable(node), KIND, called.job, wait_s=0))
-        sealed = open_bundle(written(bundle)).seal
+        bundle = decode_bundle(await bundles.export(ExportSource(node), KIND, called.job, wait_s=0))
+        sealed = open_bundle(encode_bundle(bundle)).seal
         stranger = (await mesh.station()).peer
 
         def under(by, **words) -> bytes:
             draft = by.draft(MeshSeal, replace(sealed, **words), prev=0)
-            return written({**bundle, "seal": {"text": draft.payload.decode()}})
+            return encode_bundle({**bundle, "seal": {"text": draft.payload.decode()}})
 
         assert open_bundle(under(node.peer)).seal == sealed
         with pytest.raises(Rejected, match="only the coordinator"):
@@ -107,17 +114,17 @@ async def test_only_the_coordinators_word_counts_and_only_as_far_as_it_goes():
             open_bundle(under(node.peer, size=sealed.size + 1, upto=sealed.upto + 1))
 
 
-def test_a_verdict_cannot_be_changed(told):
-    bundle = opened(told.bundle)
+def test_a_verdict_cannot_be_changed(jobs):
+    bundle = decode_bundle(jobs.bundle)
     refused = next(record for record in bundle["records"] if record["verdict"] != "ok")
     refused["verdict"] = "ok"
     with pytest.raises(Rejected, match="is not what was sealed"):
-        open_bundle(written(bundle), owner=told.owner)
+        open_bundle(encode_bundle(bundle), owner=jobs.owner)
 
 
-def test_whatever_is_changed_is_refused_with_a_sentence(told):
-    tried = [one for one in trials(told, count=300, seed=1) if one[1] != told.bundle]
-    ended = {what: attempt(data, told.owner) for what, data in tried}
+def test_whatever_is_changed_is_refused_with_a_sentence(jobs):
+    tried = [one for one in all_changes(jobs, count=300, seed=1) if one[1] != jobs.bundle]
+    ended = {what: check_bundle(data, jobs.owner) for what, data in tried}
     assert len(tried) > 400
     assert {what: end for what, end in ended.items() if end != "refused"} == {}
 
@@ -128,11 +135,11 @@ def test_what_is_no_bundle_is_told_so(junk):
         open_bundle(junk)
 
 
-def test_one_bundle_has_one_spelling(told):
-    pretty = json.dumps(json.loads(told.bundle), indent=1).encode()
+def test_one_bundle_has_one_spelling(jobs):
+    pretty = json.dumps(json.loads(jobs.bundle), indent=1).encode()
     with pytest.raises(Malformed, match="one spelling"):
         open_bundle(pretty)
-    assert verify.write(verify.read(told.bundle)) == told.bundle
+    assert verify.write(verify.read(jobs.bundle)) == jobs.bundle
 
 
 def test_records_that_are_no_text_travel_too():
@@ -153,7 +160,7 @@ async def test_exporting_waits_for_a_seal_and_says_what_to_do(engine):
         node = await mesh.node(caretaking=False, station=await mesh.station(mesh.owner))
         called = await call(node.peer, 1)
         await node.reached(called.seq)
-        face = Readable(node)
+        face = ExportSource(node)
         with pytest.raises(Rejected, match="has not ended"):
             await bundles.export(face, KIND, called.job)
         await mesh.worker(lambda number: number)
@@ -211,14 +218,14 @@ def typed(*arguments: str, where) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_command_checks_without_a_home_and_without_a_server(told, tmp_path):
-    (tmp_path / "bundle.json").write_bytes(told.bundle)
-    good = typed("verify", "bundle.json", "--owner", told.owner, where=tmp_path)
+def test_the_command_checks_without_a_home_and_without_a_server(jobs, tmp_path):
+    (tmp_path / "bundle.json").write_bytes(jobs.bundle)
+    good = typed("verify", "bundle.json", "--owner", jobs.owner, where=tmp_path)
     assert good.returncode == 0, good.stderr
     assert "not shown" in good.stdout
     facts = json.loads(typed("verify", "bundle.json", "--json", where=tmp_path).stdout)
-    assert (facts["owner"], facts["outcome"]) == (told.owner, "succeeded")
-    (tmp_path / "bundle.json").write_bytes(told.bundle.replace(b'"ok"', b'"stale"', 1))
+    assert (facts["owner"], facts["outcome"]) == (jobs.owner, "succeeded")
+    (tmp_path / "bundle.json").write_bytes(jobs.bundle.replace(b'"ok"', b'"stale"', 1))
     bad = typed("verify", "bundle.json", where=tmp_path)
     assert bad.returncode != 0
     assert "is not what was sealed" in bad.stderr

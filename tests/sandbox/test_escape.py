@@ -1,25 +1,25 @@
-"""The probes of `chaos escape`, each once: nothing in there reaches anything out here."""
+"""The probes of `chaos escape`, each once: nothing inside the sandbox reaches anything outside."""
 
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from chaos.escape import attack
-from chaos.escape_probes import PROBES
-from chaos.escape_scene import Scene
+from chaos.escape.attack import attack
+from chaos.escape.probes import PROBES
+from chaos.escape.targets import Targets
 
 
 @contextmanager
-def scene(tmp_path: Path):
+def targets(tmp_path: Path):
     tmp_path.chmod(0o755)
-    with Scene(tmp_path) as built:
+    with Targets(tmp_path) as built:
         yield built
 
 
 @pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)
 async def test_it_gets_nothing(able, tmp_path, probe):
-    with scene(tmp_path) as built:
+    with targets(tmp_path) as built:
         got, ended = await attack(probe, built, able, unsafe=False)
     assert got == ""
     assert ended.isolation.level == "sandbox"
@@ -36,8 +36,8 @@ async def test_it_gets_nothing(able, tmp_path, probe):
         "network UDP",
     ],
 )
-async def test_without_a_room_it_would_have(able, tmp_path, name):
+async def test_without_a_sandbox_it_would(able, tmp_path, name):
     (probe,) = (probe for probe in PROBES if probe.name == name)
-    with scene(tmp_path) as built:
+    with targets(tmp_path) as built:
         got, _ = await attack(probe, built, able, unsafe=True)
     assert got != ""

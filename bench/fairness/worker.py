@@ -1,0 +1,32 @@
+"""One worker process of `bench fairness`: says `ready` and its id, then works until killed."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from antiphon import assembly
+from antiphon.runtime.handlers import Handlers
+from antiphon.runtime.home import Home
+from antiphon.runtime.worker import WorkerSettings
+from bench.signed_log import KIND
+
+
+async def noop(_number: int) -> int:
+    return 0
+
+
+async def work(home: Home) -> None:
+    handlers = Handlers()
+    handlers.register(KIND, noop)
+    async with (
+        assembly.join(home, "worker") as station,
+        assembly.working(station, handlers, WorkerSettings(slots=16)),
+    ):
+        print(f"ready {station.keyring.did}", flush=True)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(work(Home(Path(sys.argv[1]))))

@@ -1,0 +1,58 @@
+"""`bench latency`: from submitting to the start of the handler, on an idle worker, one at a time.
+
+The worker is another process on the same machine and server. In turn with the jobs, bare records
+of the same size travel the same way (published with acknowledgement, handed to a pull consumer in
+the worker's process): that is the engine's own part.
+
+`--growth` asks whether a light worker notices that the rest of the mesh grows; `--fleet N` what
+many idle ones cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from typing import Final
+
+from bench.latency import fleet, growth
+from bench.latency.setup import idle_worker, measure
+from bench.measurement.report import conclude, percentile, say
+
+P50_MS: Final = 5.0
+P99_MS: Final = 20.0
+
+
+async def run(count: int) -> int:
+    async with idle_worker() as setup:
+        await measure(setup, 0, 10)  # warm up
+        say(f"{count} jobs and {count} bare records, in turn")
+        starts, deliveries, acks = await measure(setup, 10, count)
+    p50, p99 = percentile(starts, 0.5), percentile(starts, 0.99)
+    conclude(
+        start_p50_ms=round(p50, 2),
+        start_p99_ms=round(p99, 2),
+        engine_p50_ms=round(percentile(deliveries, 0.5), 2),
+        engine_p99_ms=round(percentile(deliveries, 0.99), 2),
+        append_p50_ms=round(percentile(acks, 0.5), 2),
+        append_p99_ms=round(percentile(acks, 0.99), 2),
+        start_max_ms=round(max(starts), 2),
+        jobs=count,
+        sync="always",
+        replicas=1,
+    )
+    return 0 if p50 <= P50_MS and p99 <= P99_MS else 1
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="bench latency")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--jobs", type=int)
+    parser.add_argument("--growth", action="store_true", help="beside a mesh that grows")
+    parser.add_argument("--fleet", type=int, metavar="N", help="N idle workers on one server")
+    args = parser.parse_args(argv)
+    if args.growth:
+        size = (4_000, 2, 50) if args.quick else (100_000, 4, 200)
+        return asyncio.run(growth.run(*size))
+    if args.fleet:
+        return asyncio.run(fleet.run(args.fleet, 10.0 if args.quick else 60.0))
+    return asyncio.run(run(args.jobs or (200 if args.quick else 1_000)))

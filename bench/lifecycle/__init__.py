@@ -1,0 +1,1 @@
+"""`bench lifecycle`: a whole job through Antiphon, beside the same writes on the bare engine."""

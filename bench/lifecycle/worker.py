@@ -1,0 +1,123 @@
+"""One worker process of `bench lifecycle`: drains the queue, as Antiphon or bare.
+
+Bare means: the same client code, the same consumer, the same records in size and number, the
+same compare-and-set and the same acknowledgement, but nothing is signed, verified, decoded or
+judged. Prints `ready`, then `done` with its count, on standard output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from antiphon import assembly
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.errors import AntiphonError
+from antiphon.runtime.handlers import Handlers
+from antiphon.runtime.home import Home
+from antiphon.runtime.worker import WorkerSettings, queue_name
+from bench.signed_log import KIND
+
+
+async def noop(_number: int) -> int:
+    return 0
+
+
+async def ours(home: Home, slots: int, jobs: int) -> None:
+    handlers = Handlers()
+    handlers.register(KIND, noop)
+    async with (
+        assembly.join(home, "worker") as station,
+        assembly.working(station, handlers, WorkerSettings(slots=slots)) as worker,
+    ):
+        print("ready", flush=True)
+        await _until(lambda: worker.done >= jobs)
+        print(f"done {worker.done}", flush=True)
+
+
+async def bare(home: Home, slots: int, jobs: int, name: str, sizes: tuple[int, int]) -> None:
+    tokens = itertools.count()
+    claim, complete = (b"x" * size for size in sizes)
+    done = 0
+    async with assembly.join(home, "worker") as station:
+        log, mesh = station.engine.log, home.mesh().mesh
+        calls = job_subjects.calls_of(mesh, 1, KIND, below=False)
+        async with (
+            log.work(calls, name=queue_name(KIND, 1)) as queue,
+            asyncio.TaskGroup() as tasks,
+        ):
+
+            async def attend() -> None:
+                nonlocal done
+                while True:
+                    queue.grant(1)
+                    delivery = await queue.next()
+                    job = delivery.record.subject[-64:]
+                    subject = job_subjects.job(mesh, KIND, job)
+                    try:
+                        seq = await log.append(
+                            subject,
+                            claim,
+                            message_id=f"{name}{next(tokens)}",
+                            expected_last=0,
+                        )
+                        await log.append(
+                            subject,
+                            complete,
+                            message_id=f"{name}{next(tokens)}",
+                            expected_last=seq,
+                        )
+                    except AntiphonError as problem:
+                        print(f"bare: {problem}", file=sys.stderr, flush=True)
+                        continue
+                    delivery.ack()
+                    done += 1
+
+            running = [tasks.create_task(attend()) for _ in range(slots)]
+            print("ready", flush=True)
+            await _until(lambda: done >= jobs)
+            print(f"done {done}", flush=True)
+            for task in running:
+                task.cancel()
+
+
+async def _until(is_over: Callable[[], bool]) -> None:
+    """Wait for the count, or for the parent to end this process."""
+    while not is_over():
+        await asyncio.sleep(0.02)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("mode", choices=["ours", "bare"])
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("--slots", type=int, required=True)
+    parser.add_argument("--jobs", type=int, required=True)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--sizes", type=int, nargs=2, default=(0, 0))
+    args = parser.parse_args()
+    home = Home(args.home)
+    work = (
+        ours(home, args.slots, args.jobs)
+        if args.mode == "ours"
+        else bare(home, args.slots, args.jobs, args.name, tuple(args.sizes))
+    )
+    _run(work)
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(work)
+    else:
+        uvloop.run(work)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,4 @@
+"""How numbers are taken and printed, the same for every benchmark and chaos command.
+
+Nothing here knows Antiphon.
+"""

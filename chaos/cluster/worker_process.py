@@ -1,0 +1,123 @@
+"""A worker process of a run: the real worker, with handlers that write the execution journal.
+
+Forked from a server that has everything imported, so that replacing a killed worker costs
+milliseconds and not the start of an interpreter. Each has a key and a connection of its own. It
+is killed when the process that started it ends, even while it is stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from antiphon import JobContext, assembly, telemetry
+from antiphon.errors import AntiphonError, Unavailable
+from antiphon.runtime.handlers import Handlers
+from antiphon.runtime.home import Home
+from antiphon.runtime.worker import WorkerSettings
+from chaos.audit.execution_journal import JournalWriter
+from chaos.network import namespaces
+
+ASYNC_KIND: Final = "chaos.await"
+"""Jobs that yield to the event loop."""
+BLOCKING_KIND: Final = "chaos.block"
+"""Jobs in a thread, which cannot be cancelled."""
+KINDS: Final = (ASYNC_KIND, BLOCKING_KIND)
+_PR_SET_PDEATHSIG: Final = 1
+_CONNECT_WITHIN_S: Final = 60.0
+"""A worker may start while the server is down: it tries to connect for this long."""
+
+
+class WorkerConfig(Struct, frozen=True, kw_only=True):
+    """How a worker process works."""
+
+    home: Path
+    journal: Path
+    log: Path
+    slots: int = 2
+    drain_s: float = 2.0
+    network: Path | None = None
+    """The network namespace to work in; None for that of the parent."""
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when the one that forked it ends."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def handlers_of(journal: JournalWriter) -> Handlers:
+    """A handler for each kind; its second argument is how long the work takes."""
+
+    async def awaiting(_number: int, work_ms: int, *, ctx: JobContext) -> str:
+        with journal.running(ctx.job, ctx.fence):
+            await asyncio.sleep(work_ms / 1000)
+        return ctx.fence
+
+    def blocking(_number: int, work_ms: int, *, ctx: JobContext) -> str:
+        with journal.running(ctx.job, ctx.fence):
+            # Not `time.sleep`: under libfaketime that is an error (`clock/fake_clock.py`).
+            threading.Event().wait(work_ms / 1000)
+        return ctx.fence
+
+    handlers = Handlers()
+    handlers.register(ASYNC_KIND, awaiting)
+    handlers.register(BLOCKING_KIND, blocking)
+    return handlers
+
+
+async def work(config: WorkerConfig) -> None:
+    """Work until SIGTERM, then drain."""
+    asked = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asked.set)
+    journal = JournalWriter(config.journal)
+    settings = WorkerSettings(slots=config.slots, drain_s=config.drain_s)
+    deadline = time.monotonic() + _CONNECT_WITHIN_S
+    while True:
+        try:
+            async with (
+                assembly.join(Home(config.home), "worker", kinds=KINDS) as station,
+                assembly.working(station, handlers_of(journal), settings),
+            ):
+                journal.note("ready")
+                deadline = 0.0  # from here on it must stay up
+                await asked.wait()
+                return
+        except (Unavailable, ExceptionGroup) as problem:
+            if time.monotonic() > deadline or not _is_unavailable(problem):
+                raise
+            print(f"not up yet: {problem}", file=sys.stderr, flush=True)
+            await asyncio.sleep(0.1 + random.random() * 0.2)
+
+
+def _is_unavailable(problem: Exception) -> bool:
+    if isinstance(problem, ExceptionGroup):
+        return all(_is_unavailable(one) for one in problem.exceptions)
+    return isinstance(problem, Unavailable)
+
+
+def main(config: WorkerConfig) -> None:
+    """What `multiprocessing` calls after the fork."""
+    die_with_parent()
+    if config.network is not None:
+        namespaces.enter(config.network)
+        namespaces.end_with_owner(config.network)
+    handle = os.open(config.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(handle, 1)
+    os.dup2(handle, 2)
+    telemetry.configure("warning", "text")
+    try:
+        asyncio.run(work(config))
+    except AntiphonError as problem:
+        print(f"worker ended: {problem!r}", file=sys.stderr, flush=True)
+        raise

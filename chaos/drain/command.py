@@ -1,0 +1,193 @@
+"""`chaos drain`: SIGTERM to `antiphon worker` in the middle of fifty jobs.
+
+Half of the jobs end within the drain time and must be finished; the others do not, and must be
+given back so that a second worker takes them at once. Leases are the default ones, thirty seconds:
+a job that waited for one to run out would show. One in five runs in a thread, which nobody can
+stop; it is given back all the same, and its fence is what keeps its late end from counting.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from asyncio.subprocess import PIPE, Process
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+
+from antiphon import telemetry
+from antiphon.assembly import hosting
+from antiphon.core import manifest
+from antiphon.core.families.jobs.ops import ScheduleBody
+from antiphon.core.rules import Rules
+from antiphon.runtime import client
+from antiphon.runtime.handlers import call_text
+from antiphon.runtime.home import Home
+from antiphon.runtime.peer import Peer
+from antiphon.testing.simulation.facts import Key
+from bench.measurement.report import percentile, say
+from chaos.audit.execution_journal import ExecutionTally, JournalReader
+from chaos.audit.final_check import FinalCheck, check_log
+from chaos.cluster.mesh import attended
+from chaos.cluster.process_events import wait_for_event
+
+RULES: Final = Rules(authority="open")
+KINDS: Final = ("drain.async",) * 4 + ("drain.blocking",)
+SHORT_MS: Final = 1_000
+LONG_MS: Final = 20_000
+GRACE_S: Final = 5.0
+"""Beyond the drain time: to write fifty ends and to disconnect."""
+PATIENCE_S: Final = 90.0
+ROOT: Final = Path(__file__).parents[2]
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """How many jobs, and how long they are given."""
+
+    jobs: int
+    drain_s: float
+
+
+class CommandWorker:
+    """An `antiphon worker` as a person would start it."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.did = ""
+
+    @classmethod
+    async def start(cls, home: Home, journal: Path, plan: Plan, *, quick: bool) -> CommandWorker:
+        environment = {
+            **os.environ,
+            "ANTIPHON_DRAIN_S": str(plan.drain_s),
+            "CHAOS_JOURNAL": str(journal),
+            "CHAOS_QUICK": "1" if quick else "",
+            "PYTHONPATH": str(ROOT),
+        }
+        process = await asyncio.create_subprocess_exec(
+            str(Path(sys.executable).parent / "antiphon"),
+            *("worker", "chaos.drain.tasks", "--json", "--slots", str(plan.jobs)),
+            *("--home", str(home.path)),
+            stdout=PIPE,
+            env=environment,
+        )
+        worker = cls(process)
+        worker.did = (await wait_for_event(process, "ready", within_s=PATIENCE_S))["node"]
+        return worker
+
+    async def drained_s(self) -> float:
+        """SIGTERM, and how long it takes to end."""
+        begun = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(PATIENCE_S):
+            await self.process.wait()
+        return time.monotonic() - begun
+
+    async def end(self) -> None:
+        if self.process.returncode is None:
+            self.process.kill()
+        await self.process.wait()
+
+
+async def call(peer: Peer, number: int) -> Key:
+    work_ms = SHORT_MS if number % 2 else LONG_MS
+    kind = KINDS[number % len(KINDS)]
+    content = manifest.author(
+        {"command": [f"@{kind}"], "args": [call_text((number, work_ms), {})], "timeout": 60}
+    )
+    called = await client.call(peer, ScheduleBody(kind=kind, manifest=content))
+    return called.kind, called.job
+
+
+async def until_running(reader: JournalReader, jobs: int) -> int:
+    """Wait until that many run at once; the most that did."""
+    tally, most = ExecutionTally(), 0
+    deadline = time.monotonic() + PATIENCE_S
+    while most < jobs and time.monotonic() < deadline:
+        tally.add(reader.read_new())
+        most = max(most, sum(not one.ended_ns for one in tally.executions))
+        await asyncio.sleep(0.01)
+    return most
+
+
+async def trial(directory: Path, plan: Plan) -> dict[str, object]:
+    async with AsyncExitStack() as stack:
+        home = Home(directory / "home")
+        journal = directory / "journal"
+        reader = JournalReader(journal)
+        stack.callback(reader.close)
+        server = await stack.enter_async_context(hosting.development_server(home))
+        await hosting.found_on(home, server, name="chaos", rules=RULES)
+        caller = (await stack.enter_async_context(attended(home))).caller
+        first = await CommandWorker.start(home, journal, plan, quick=False)
+        stack.push_async_callback(first.end)
+        promised = [await call(caller, number) for number in range(plan.jobs)]
+        # The second starts while the first holds all jobs.
+        second, running = await asyncio.gather(
+            CommandWorker.start(home, journal, plan, quick=True), until_running(reader, plan.jobs)
+        )
+        stack.push_async_callback(second.end)
+        drained_s = await first.drained_s()
+        async with asyncio.timeout(PATIENCE_S):
+            for key in promised:
+                await client.wait_for_end(caller, *key)
+        check = await check_log(home)
+        return {
+            **_summarize(check, promised, first.did),
+            "running": running,
+            "drain_s": round(drained_s, 2),
+            "drain_limit_s": plan.drain_s,
+            "exit": first.process.returncode,
+            "lease_s": RULES.lease_ms / 1000,
+        }
+
+
+def _summarize(check: FinalCheck, promised: list[Key], drained: str) -> dict[str, object]:
+    for violation in check.violations:
+        say(f"broken law: {violation}")
+    ends = [one for results in check.accepted.values() for one in results]
+    handovers = check.handovers_s or [0.0]
+    return {
+        "finished": sum(one.author == drained for one in ends),
+        "yielded": check.accepted_ops["job.yield"],
+        "waited_for_expiry": check.accepted_ops["job.expire"] + check.late_handovers,
+        "lost": len(check.lost(promised)),
+        "accepted_twice": len(check.accepted_twice),
+        "handover_p50_s": round(percentile(handovers, 0.5), 3),
+        "handover_max_s": round(max(handovers), 3),
+        "broken_laws": check.violation_count,
+    }
+
+
+def holds(summary: dict[str, Any], plan: Plan) -> bool:
+    never = ("waited_for_expiry", "lost", "accepted_twice", "broken_laws", "exit")
+    return (
+        not any(summary[name] for name in never)
+        and summary["running"] == plan.jobs == summary["finished"] + summary["yielded"]
+        and summary["drain_s"] <= plan.drain_s + GRACE_S
+    )
+
+
+async def run(plan: Plan) -> int:
+    with tempfile.TemporaryDirectory(prefix="antiphon-chaos-") as directory:
+        summary = await trial(Path(directory), plan)
+    print(json.dumps(summary))
+    return 0 if holds(summary, plan) else 1
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="chaos drain")
+    parser.add_argument("--quick", action="store_true", help="the same: it takes seconds")
+    parser.add_argument("--jobs", type=int, default=50)
+    parser.add_argument("--drain-s", type=float, default=3.0)
+    args = parser.parse_args(argv)
+    telemetry.configure("error", "text")
+    return asyncio.run(run(Plan(jobs=args.jobs, drain_s=args.drain_s)))

@@ -1,0 +1,116 @@
+"""`chaos hostile`: a worker with a real login for a kind attacks the jobs of that kind.
+
+Beside one honest worker it attacks in one of the ways of `attacks.py` for a while, and is gone
+then, as if its login had been revoked. Jobs may be late by what the rules allow, which is printed
+beside what was measured; none may be lost. A member that may only read has a run of its own:
+`--only reader` (`reader`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from antiphon import telemetry
+from antiphon.testing.simulation.facts import Key
+from bench.measurement.report import say
+from chaos.audit.final_check import FinalCheck, check_log
+from chaos.hostile.attacks import ATTACKS, Attack
+from chaos.hostile.reader import trial as reader
+from chaos.hostile.target import KIND, TargetMesh, target_mesh
+
+CALLS_PER_S: Final = 5
+PATIENCE_S: Final = 150.0
+
+
+async def trial(attack: Attack, jobs: int) -> dict[str, Any]:
+    """One mesh, one attack; the report of it."""
+    with tempfile.TemporaryDirectory(prefix="antiphon-hostile-") as directory:
+        async with target_mesh(Path(directory)) as target:
+            called: list[Key] = []
+            attacking = asyncio.ensure_future(attack.run(target, called))
+            begun = time.monotonic()
+            try:
+                await asyncio.sleep(0.3)  # it is there first
+                for number in range(jobs):
+                    handle = await target.owner.submit(KIND, number)
+                    called.append((KIND, handle.id))
+                    await asyncio.sleep(1 / CALLS_PER_S)
+                await asyncio.sleep(attack.stays_s)
+                if attacking.done():
+                    attacking.result()
+            finally:
+                while not attacking.done():  # nats-py may swallow a cancellation
+                    attacking.cancel()
+                    await asyncio.wait([attacking], timeout=0.5)
+            there_s = time.monotonic() - begun
+            bound_s = attack.bound_s(there_s)
+            await _until_all_ended(target, called, min(bound_s, PATIENCE_S))
+            check = await check_log(target.home, hostile_authors=[target.hostile.peer.author.did])
+    return _summarize(check, called, there_s, bound_s)
+
+
+async def _until_all_ended(target: TargetMesh, called: list[Key], within_s: float) -> None:
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline and not all(target.has_ended(job) for _, job in called):
+        await asyncio.sleep(0.1)
+
+
+def _summarize(
+    check: FinalCheck, called: list[Key], there_s: float, bound_s: float
+) -> dict[str, Any]:
+    delays = [(check.ended[key] - check.called[key]) / 1000 for key in called if key in check.ended]
+    return {
+        "jobs": len(called),
+        # A job that was given up is lost to its caller.
+        "lost": len(called) - check.succeeded,
+        "delayed_max_s": round(max(delays, default=0.0), 2),
+        "bound_s": round(bound_s, 1),
+        "there_s": round(there_s, 1),
+        "accepted_twice": len(check.accepted_twice),
+        "records": check.records,
+        "claims": check.accepted_ops["job.claim"],
+        "expiries": check.accepted_ops["job.expire"],
+        "calls_again": check.accepted_ops["job.offer"],
+    }
+
+
+def holds(summary: dict[str, Any]) -> bool:
+    is_in_time = summary["delayed_max_s"] <= summary["bound_s"]
+    return bool(is_in_time) and not summary["lost"] and not summary["accepted_twice"]
+
+
+async def run(names: list[str], jobs: int) -> int:
+    summaries: dict[str, Any] = {}
+    chosen = [attack for attack in ATTACKS if attack.name in names] if names else ATTACKS
+    for attack in chosen:
+        summaries[attack.name] = await trial(attack, jobs)
+        say(f"{attack.name}: {summaries[attack.name]}")
+    print(json.dumps(summaries))
+    return 0 if all(holds(summary) for summary in summaries.values()) else 1
+
+
+async def run_reader(plan: reader.Plan) -> int:
+    summary = await reader.trial(plan)
+    print(json.dumps(summary))
+    return 0 if reader.holds(summary) else 1
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="chaos hostile")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--jobs", type=int)
+    attacks = [attack.name for attack in ATTACKS]
+    parser.add_argument("--only", action="append", default=[], choices=[*attacks, "reader"])
+    args = parser.parse_args(argv)
+    telemetry.configure("error", "text")
+    if "reader" in args.only:
+        if len(args.only) > 1:
+            parser.error("--only reader is a run of its own and takes no other --only beside it")
+        return asyncio.run(run_reader(reader.QUICK if args.quick else reader.FULL))
+    return asyncio.run(run(args.only, args.jobs or (10 if args.quick else 60)))

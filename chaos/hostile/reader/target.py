@@ -1,0 +1,144 @@
+"""The mesh of `chaos hostile --only reader`: its members are processes of their own.
+
+owner     `antiphon up`: the server, the gate and a full node
+observer  `antiphon node`: a full node that may read everything
+victim    `antiphon worker`, and the jobs that this process calls in its name
+reader    may read, and floods (`client.py`)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+
+from antiphon.core.terms import Terms
+from antiphon.runtime.home import Home
+from antiphon.sdk import authority, hosting
+from antiphon.sdk.mesh import Mesh
+from chaos.cluster.process_events import wait_for_event
+
+PATIENCE_S: Final = 60.0
+ROOT: Final = Path(__file__).parents[3]
+READER: Final = "reader"
+
+
+class TargetMesh(Struct, frozen=True):
+    """The mesh and its members."""
+
+    home: Home
+    """The owner's."""
+    victim: Mesh
+    full_nodes: tuple[int, ...]
+    """Process ids."""
+    flooder: Process
+
+    async def command_flooder(self, command: str) -> dict[str, Any]:
+        """Give the reader its next command; what it has done so far."""
+        assert self.flooder.stdin is not None
+        self.flooder.stdin.write(command.encode() + b"\n")
+        return await wait_for_event(self.flooder, "flooded", within_s=PATIENCE_S)
+
+
+@asynccontextmanager
+async def command(directory: Path, *words: str, ready: str = "ready") -> AsyncIterator[int]:
+    """An `antiphon` command that runs beside the block; its process, once it is ready."""
+    output = directory / f"output-{words[0]}"
+    errors = directory / f"errors-{words[0]}"
+    with output.open("wb") as out, errors.open("wb") as err:
+        process = await asyncio.create_subprocess_exec(
+            str(Path(sys.executable).parent / "antiphon"),
+            *words,
+            "--json",
+            stdin=DEVNULL,
+            stdout=out,
+            stderr=err,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "ANTIPHON_LOG_LEVEL": "error"},
+        )
+    try:
+        deadline = time.monotonic() + PATIENCE_S
+        while not any(_event(line) == ready for line in output.read_text().splitlines()):
+            if process.returncode is not None or time.monotonic() > deadline:
+                raise SystemExit(f"antiphon {words[0]} did not come up: {errors.read_text()}")
+            await asyncio.sleep(0.05)
+        yield process.pid
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            try:
+                async with asyncio.timeout(15):
+                    await process.wait()
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+
+
+def _event(line: str) -> str:
+    try:
+        return str(json.loads(line).get("event"))
+    except ValueError:
+        return ""
+
+
+@asynccontextmanager
+async def _flooder(home: Home, owner: str, cids: list[str], others: list[str]) -> Any:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "chaos.hostile.reader.client", str(home.path)),
+        *(owner, ",".join(cids), ",".join(others)),
+        stdin=PIPE,
+        stdout=PIPE,
+        cwd=ROOT,
+    )
+    try:
+        await wait_for_event(process, "ready", within_s=PATIENCE_S)
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+@asynccontextmanager
+async def target_mesh(directory: Path) -> AsyncIterator[TargetMesh]:
+    """Every member has joined and works."""
+    home = Home(directory / "owner")
+    async with AsyncExitStack() as stack:
+        start = stack.enter_async_context
+        up = await start(command(directory, "init", "--name", "reader", "--home", str(home.path)))
+        homes = {}
+        for alias, terms in (
+            ("victim", Terms(can=("claim", "schedule"), kinds=("build.*",), alias="victim")),
+            ("observer", Terms(can=("read",), kinds=("*",), alias="observer")),
+            (READER, Terms(can=("read",), kinds=("*",), alias=READER)),
+        ):
+            homes[alias] = Home(directory / alias)
+            await hosting.redeem(homes[alias], hosting.invite(home, terms), alias=alias)
+        node = await start(command(directory, "node", "--home", str(homes["observer"].path)))
+        await start(
+            command(
+                directory,
+                "worker",
+                "chaos.hostile.reader.tasks",
+                "--home",
+                str(homes["victim"].path),
+            )
+        )
+        victim = await start(Mesh.open(home=homes["victim"].path, role="client"))
+        owner = home.signer("owner").did
+        async with authority.with_authority(home.path) as mesh:
+            control = await mesh.peer.sync_control()
+            given = control.grants.given_to(homes[READER].signer("machine").did, before=2**62)
+            cids = [one.cid for one in given if one.payload.iss == owner]
+        others = [homes[alias].access().user for alias in ("victim", "observer")]
+        flooder = await start(_flooder(homes[READER], owner, cids, others))
+        yield TargetMesh(home, victim, (up, node), flooder)

@@ -1,0 +1,201 @@
+"""`chaos hostile --only reader`: a member with the smallest right does the worst that it can.
+
+It may read, and has a raw client and its own login. In turn it floods a subject that nobody
+listens to, and something that somebody handles: every request that the gate answers, and every
+subject that it may publish on (`floods.py`). Meanwhile another member's jobs run, one after
+another. At the end it floods everything at once while the owner revokes its grant.
+
+    latency_ratio   another member's jobs beside the worst sort of flood, and beside one of nothing
+    node_mb_growth  of the full node that grew most
+    revoked_s       from the owner's command until the reader is out and stays out
+    lost            jobs without a result
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+
+from antiphon.errors import AntiphonError, Unavailable
+from antiphon.sdk import authority
+from antiphon.sdk.tasks import CallOptions
+from bench.measurement.process_usage import resident_mb
+from bench.measurement.report import percentile, say
+from chaos.audit.final_check import check_log
+from chaos.cluster.process_events import wait_for_event
+from chaos.hostile.reader.floods import FLOODS, GROUPS
+from chaos.hostile.reader.target import READER, TargetMesh, target_mesh
+from chaos.hostile.reader.tasks import KIND
+
+MAX_RATIO: Final = 2.0
+MAX_GROWTH_MB: Final = 50.0
+REVOKED_WITHIN_S: Final = 5.0
+JOB_S: Final = 60.0
+"""After which a job counts as lost, if it does not end later."""
+RETRY_S: Final = 0.1
+ONCE: Final = CallOptions(once=True)
+"""The same call again is the same job."""
+SETTLE_S: Final = 0.3
+"""Between two floods, so that the next is not measured with what the last left behind."""
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """How long it floods each thing, and a subject without listeners in between."""
+
+    flood_s: float
+    beside_s: float
+    rounds: int
+
+
+FULL: Final = Plan(flood_s=0.9, beside_s=0.5, rounds=3)
+QUICK: Final = Plan(flood_s=0.6, beside_s=0.4, rounds=1)
+
+
+class Calls:
+    """Another member's jobs, and how long each took."""
+
+    def __init__(self, target: TargetMesh) -> None:
+        self._target = target
+        self.called = 0
+        self.lost: list[str] = []
+
+    async def during(self, seconds: float) -> list[float]:
+        """One after another, for so long; what each took, in seconds."""
+        took: list[float] = []
+        deadline = time.monotonic() + seconds
+        while not took or time.monotonic() < deadline:
+            begun = time.monotonic()
+            self.called += 1
+            try:
+                async with asyncio.timeout(JOB_S):
+                    await self._until_done(self.called)
+            except (AntiphonError, TimeoutError) as problem:
+                self.lost.append(f"{self.called}: {problem!r}")
+            took.append(time.monotonic() - begun)
+        return took
+
+    async def _until_done(self, number: int) -> None:
+        """Call it, and again while the mesh cannot be reached: that is late, and not lost."""
+        while True:
+            try:
+                handle = await self._target.victim.submit(KIND, number, options=ONCE)
+                await handle.result()
+            except Unavailable:
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
+
+
+class FloodMeasurement:
+    """How long another member's jobs take beside each flood, and beside the baseline."""
+
+    def __init__(self, target: TargetMesh, calls: Calls, plan: Plan) -> None:
+        self._target, self._calls, self._plan = target, calls, plan
+        self._baseline: list[list[float]] = []
+        self._flooded: list[tuple[str, list[float]]] = []
+
+    async def baseline(self) -> None:
+        """It floods a subject that nobody listens to."""
+        await self._target.command_flooder("nowhere")
+        await asyncio.sleep(SETTLE_S)
+        self._baseline.append(await self._calls.during(self._plan.beside_s))
+
+    async def measure(self, name: str) -> None:
+        """The baseline, and then a flood that somebody handles."""
+        await self.baseline()
+        await self._target.command_flooder(name)
+        took = await self._calls.during(self._plan.flood_s)
+        self._flooded.append((name, took))
+        text = f"{len(took)} jobs, {percentile(took, 0.5) * 1000:.0f} ms, at most {max(took):.2f} s"
+        baseline_ms = percentile(self._baseline[-1], 0.5) * 1000
+        say(f"{name}: {text}; baseline {baseline_ms:.0f} ms")
+
+    def _ratio(self, names: Collection[str], share: float) -> float:
+        """By the baselines just before and after each, since a machine's speed changes."""
+        flooded: list[float] = []
+        baseline: list[float] = []
+        for at, (name, took) in enumerate(self._flooded):
+            if name in names:
+                flooded += took
+                baseline += self._baseline[at] + self._baseline[at + 1]
+        return round(percentile(flooded, share) / percentile(baseline, share), 2)
+
+    def summarize(self) -> dict[str, Any]:
+        """The numbers; the first is judged."""
+        each = dict.fromkeys(name for name, _ in self._flooded)
+        groups = {group: self._ratio(names, 0.5) for group, names in GROUPS.items()}
+        flooded = [one for _, took in self._flooded for one in took]
+        baseline = [one for took in self._baseline for one in took]
+        return {
+            "latency_ratio": max(groups.values()),
+            "median_ratio": self._ratio(each, 0.5),
+            "p90_ratio": self._ratio(each, 0.9),
+            "groups": groups,
+            "floods": {name: self._ratio((name,), 0.5) for name in each},
+            "beside_p50_ms": round(percentile(baseline, 0.5) * 1000, 1),
+            "flooded_p50_ms": round(percentile(flooded, 0.5) * 1000, 1),
+            "flooded_max_s": round(max(flooded), 2),
+        }
+
+
+async def trial(plan: Plan) -> dict[str, Any]:
+    """One mesh, every flood; the report."""
+    with tempfile.TemporaryDirectory(prefix="antiphon-reader-") as directory:
+        async with target_mesh(Path(directory)) as target:
+            calls = Calls(target)
+            await calls.during(1.0)  # warm up
+            before = [resident_mb(pid) for pid in target.full_nodes]
+            begun = time.monotonic()
+            floods = FloodMeasurement(target, calls, plan)
+            for _ in range(plan.rounds):
+                for name in (*FLOODS, "everything"):
+                    await floods.measure(name)
+            await floods.baseline()
+            done = await target.command_flooder("everything")
+            there_s = time.monotonic() - begun
+            revoked_s, _ = await asyncio.gather(_revoke(target), calls.during(plan.flood_s))
+            await calls.during(1.0)
+            growth = [
+                resident_mb(pid) - mb for pid, mb in zip(target.full_nodes, before, strict=True)
+            ]
+            check = await check_log(target.home)
+    for problem in calls.lost:
+        say(f"lost: {problem}")
+    return {
+        "jobs": calls.called,
+        "lost": max(len(calls.lost), calls.called - check.succeeded),
+        **floods.summarize(),
+        "node_mb_growth": round(max(growth), 1),
+        "revoked_s": round(revoked_s, 2),
+        "sent": done["sent"],
+        "cut_off": done["cut_off"],
+        "there_s": round(there_s, 1),
+        "accepted_twice": len(check.accepted_twice),
+        "records": check.records,
+    }
+
+
+async def _revoke(target: TargetMesh) -> float:
+    """Revoke its grant in the middle of a flood; seconds until it is out for good."""
+    await asyncio.sleep(SETTLE_S)
+    begun = time.monotonic()
+    async with authority.with_authority(target.home.path) as mesh:
+        await authority.revoke(mesh, READER)
+    out = await wait_for_event(target.flooder, "shut out", within_s=JOB_S)
+    return float(out["at_s"]) - begun
+
+
+def holds(summary: dict[str, Any]) -> bool:
+    return (
+        not summary["lost"]
+        and not summary["accepted_twice"]
+        and summary["latency_ratio"] <= MAX_RATIO
+        and summary["node_mb_growth"] <= MAX_GROWTH_MB
+        and summary["revoked_s"] <= REVOKED_WITHIN_S
+    )

@@ -1,0 +1,340 @@
+"""What the outsider signs: well-formed ops under its own key that claim what is not its own.
+
+They lie on subjects that it may write on, so only the rules can refuse them. Each says which
+reason it must be refused for, by the full node and by a light reader alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec import UNSET, Struct
+
+from antiphon.core import codec, manifest, signing
+from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
+from antiphon.core.families.jobs.ops import (
+    CancelBody,
+    ClaimBody,
+    CompleteBody,
+    ExpireBody,
+    JobCancel,
+    JobClaim,
+    JobComplete,
+    JobExpire,
+    JobSchedule,
+    JobYield,
+    ScheduleBody,
+    YieldBody,
+)
+from antiphon.core.grants import token_of
+from antiphon.core.ids import digest
+from antiphon.core.op import subject_of
+from antiphon.core.protocol import PROTOCOL
+from antiphon.core.reasons import Reason
+from antiphon.core.ucan import Payload, Policy
+from antiphon.runtime.handlers import call_text
+from antiphon.runtime.keys import SeedKeyring
+from chaos.network.raw_connection import RawConnection
+from chaos.outsider.attacks.headers import own_subject, stored
+from chaos.outsider.attempt import Attempt, Outcome
+from chaos.outsider.target import BUILD, RENDER, Breach, TargetMesh
+
+NOWHERE: Final = "b" + "a" * 58
+_ANY_TIME: Final = 2**62
+_HOUR_MS: Final = 3_600_000
+_YEAR_MS: Final = 366 * 24 * _HOUR_MS
+
+
+class Signed(Struct, frozen=True):
+    """A record, and where it belongs."""
+
+    subject: str
+    payload: bytes
+    op_id: str
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def grants_of(target: TargetMesh, did: str) -> dict[str, str]:
+    """The ids of the delegations to somebody, by command; they are everybody's to read."""
+    book = target.host.node.peer.control.grants
+    return {link.payload.cmd: link.cid for link in book.given_to(did, before=_ANY_TIME)}
+
+
+async def tail_of(target: TargetMesh, subject: str) -> int:
+    """The newest record on a control subject."""
+    peer = target.host.node.peer
+    await peer.sync_control()
+    return peer.history.tail(subject)
+
+
+class Forger:
+    """The contractor's machine key, and whatever one can do with a key."""
+
+    def __init__(self, target: TargetMesh, key: SeedKeyring | None = None) -> None:
+        self.target = target
+        self.key = key or target.contractor.signer("machine")
+        self.owner = target.host.node.peer.control.owner
+        self._count = 0
+
+    def chain(self, command: str) -> tuple[str, ...]:
+        """The chain that it really holds."""
+        return (grants_of(self.target, self.key.did)[command],)
+
+    def sign(self, kind: Callable[..., Any], body: Struct, **other: Any) -> Signed:
+        """An op with any field set to anything."""
+        self._count += 1
+        fields: dict[str, Any] = {
+            "v": 1,
+            "mesh": self.target.mesh,
+            "author": self.key.did,
+            "hlc": (now_ms(), self._count),
+            "prev": 0,
+            "deps": (),
+            "auth": (),
+            **other,
+        }
+        op = kind(**fields, body=body)
+        op_bytes = codec.encode(op)
+        block = signing.Block(sig=self.key.sign(signing.OP_TYPE, op_bytes).hex())
+        return Signed(subject_of(op, op_bytes), signing.frame(op_bytes, block), digest(op_bytes))
+
+    async def put(self, record: Signed, *, on: str = "") -> Reason:
+        """Bring it to the log; the full node's verdict."""
+        return await self.target.verdict(await self.store(record, on=on))
+
+    async def store(self, record: Signed, *, on: str = "") -> int:
+        """Bring it to the log; its place."""
+        return await stored(self.target, on or record.subject, b"", record.payload)
+
+    async def post(self, record: Signed, connection: RawConnection | None = None) -> dict[str, Any]:
+        """Hand it to the gate, as members do with revocations and evidence; its answer."""
+        connection = connection or self.target.connection
+        if not await connection.is_refused(record.subject, record.payload):
+            raise Breach(f"the server took a record on {record.subject}")
+        for _ in range(40):
+            found = await connection.ask(
+                f"apg.{self.target.mesh}.{connection.user}.post", record.payload
+            )
+            if not found:
+                raise Breach("the gate did not answer")
+            answer: dict[str, Any] = json.loads(found[0].data or b'{"again": ""}')
+            if "again" not in answer:
+                return answer
+            await asyncio.sleep(0.25)  # it does not hear whoever floods it
+        raise Breach("the gate does not hear it any more")
+
+    def delegation(self, to: str, *, command: str = "/", **other: Any) -> Payload:
+        """A delegation by this key."""
+        fields: dict[str, Any] = {
+            "iss": self.key.did,
+            "aud": to,
+            "sub": self.owner,
+            "cmd": command,
+            "pol": Policy([]),
+            "nonce": os.urandom(12),
+            "exp": None,
+            "meta": UNSET,
+            **other,
+        }
+        return Payload(**fields)
+
+    async def delegate(self, to: str, **other: Any) -> tuple[str, Reason]:
+        """Have the gate put such a delegation on the log; its id, and the verdict."""
+        made = self.key.delegate(self.delegation(to, **other))
+        record = self.sign(UcanDelegate, DelegateBody(token=token_of(made.raw)))
+        answer = await self.post(record)
+        if "refused" in answer:
+            return made.cid, Reason(answer["reason"])
+        return made.cid, await self.target.verdict(answer["seq"])
+
+
+async def called(target: TargetMesh) -> str:
+    """A job of the outsider's own kind that the owner calls."""
+    return (await target.owner.submit(RENDER, f"frame {os.urandom(4).hex()}")).id
+
+
+def a_claim(job: str, kind: str = RENDER, lease_ms: int = 10_000) -> ClaimBody:
+    return ClaimBody(kind=kind, job=job, lease_ms=lease_ms)
+
+
+async def agreed(target: TargetMesh, record: Signed, verdict: Reason, expected: Reason) -> Outcome:
+    """The full node's verdict is the one expected, and a light reader's is the same."""
+    if verdict is not expected:
+        raise Breach(f"the rules said {verdict.value!r}, not {expected.value!r}")
+    lane = PROTOCOL.lane_of(record.subject)
+    if lane is not None and lane.kind == RENDER:
+        view = await target.owner.peer.read_lane(lane.kind, lane.name)
+        light = view.verdict_of(record.op_id)
+        if light not in {verdict, None}:
+            raise Breach(f"a light reader says {light!r}, the full node {verdict.value!r}")
+    return Outcome("rules", verdict.value)
+
+
+def _forging(
+    name: str, expected: Reason, make: Callable[[Forger, str], Signed], *, elsewhere: bool = False
+) -> Attempt:
+    """Sign something about a job that was really called; `elsewhere`: on a subject of its own."""
+
+    async def act(target: TargetMesh) -> Outcome:
+        job = await called(target)
+        record = make(Forger(target), job)
+        verdict = await Forger(target).put(record, on=own_subject(target) if elsewhere else "")
+        return await agreed(target, record, verdict, expected)
+
+    return Attempt(name, act)
+
+
+def _victims_chain(forger: Forger) -> tuple[str, ...]:
+    target = forger.target
+    return (grants_of(target, target.victim.signer("machine").did)["/job/claim"],)
+
+
+def _scheduling(forger: Forger, _job: str) -> Signed:
+    content = manifest.author(
+        {"command": [f"@{RENDER}"], "args": [call_text(("x",), {})], "timeout": 60}
+    )
+    body = ScheduleBody(kind=RENDER, manifest=content)
+    return forger.sign(JobSchedule, body, auth=forger.chain("/job/claim"))
+
+
+def _claiming(**other: Any) -> Callable[[Forger, str], Signed]:
+    def make(forger: Forger, job: str) -> Signed:
+        fields = {name: one(forger) if callable(one) else one for name, one in other.items()}
+        fields.setdefault("auth", forger.chain("/job/claim"))
+        return forger.sign(JobClaim, a_claim(job), **fields)
+
+    return make
+
+
+_CLAIMS: Final = [
+    _forging("claim under the victim's chain", Reason.NO_CHAIN, _claiming(auth=_victims_chain)),
+    _forging("claim under nothing", Reason.NO_CHAIN, _claiming(auth=())),
+    _forging("claim under an invented chain", Reason.NO_CHAIN, _claiming(auth=(NOWHERE,))),
+    _forging(
+        "claim under the right to complete",
+        Reason.COMMAND,
+        _claiming(auth=lambda forger: forger.chain("/job/complete")),
+    ),
+    _forging(
+        "claim as of yesterday",
+        Reason.STALE,
+        _claiming(hlc=lambda _: (now_ms() - 24 * _HOUR_MS, 0)),
+    ),
+    _forging(
+        "claim as of last year", Reason.TOO_OLD, _claiming(hlc=lambda _: (now_ms() - _YEAR_MS, 0))
+    ),
+    _forging(
+        "claim as of next hour", Reason.DRIFT, _claiming(hlc=lambda _: (now_ms() + _HOUR_MS, 0))
+    ),
+    _forging("claim behind a record that is not there", Reason.PREV, _claiming(prev=1)),
+    _forging("claim on another mesh", Reason.MESH, _claiming(mesh="a" * 16), elsewhere=True),
+    _forging(
+        "claim in the victim's name",
+        Reason.SIGNATURE,
+        _claiming(author=lambda forger: forger.target.victim.signer("machine").did),
+    ),
+    _forging(
+        "claim for ever",
+        Reason.LEASE,
+        lambda forger, job: forger.sign(
+            JobClaim, a_claim(job, lease_ms=_YEAR_MS), auth=forger.chain("/job/claim")
+        ),
+    ),
+    _forging(
+        "claim of the victim's kind, on its own subject",
+        Reason.SUBJECT,
+        lambda forger, job: forger.sign(
+            JobClaim, a_claim(job, BUILD), auth=forger.chain("/job/claim")
+        ),
+        elsewhere=True,
+    ),
+    _forging("claim on another job's subject", Reason.SUBJECT, _claiming(), elsewhere=True),
+    _forging("call a job", Reason.COMMAND, _scheduling),
+    _forging(
+        "cancel the owner's job",
+        Reason.COMMAND,
+        lambda forger, job: forger.sign(
+            JobCancel,
+            CancelBody(kind=RENDER, job=job, reason="x"),
+            auth=forger.chain("/job/complete"),
+        ),
+    ),
+]
+
+
+def _meddling(
+    name: str, expected: Reason, kind: Any, body: Callable[[str, str], Struct]
+) -> Attempt:
+    """Write on a job that the owner's own machine holds, with the fence that is on the log."""
+
+    async def act(target: TargetMesh) -> Outcome:
+        job = await called(target)
+        holder = target.owner.peer
+        draft = holder.draft(JobClaim, a_claim(job), prev=0)
+        held_at = await holder.commit(draft)
+        view = await holder.read_lane(RENDER, job, at_least=held_at)
+        fence = view.lane.job.fence if view.lane.job is not None else ""
+        forger = Forger(target)
+        chain = forger.chain("/job/complete")
+        record = forger.sign(kind, body(job, fence), prev=held_at, auth=chain)
+        return await agreed(target, record, await forger.put(record), expected)
+
+    return Attempt(name, act)
+
+
+_MEDDLING: Final = [
+    _meddling(
+        "complete under somebody's fence",
+        Reason.NOT_CLAIMER,
+        JobComplete,
+        lambda job, fence: CompleteBody(kind=RENDER, job=job, fence=fence, status="failed"),
+    ),
+    _meddling(
+        "give back somebody's job",
+        Reason.NOT_CLAIMER,
+        JobYield,
+        lambda job, fence: YieldBody(kind=RENDER, job=job, fence=fence, reason="other"),
+    ),
+    _meddling(
+        "expire a lease before its time",
+        Reason.EARLY,
+        JobExpire,
+        lambda job, fence: ExpireBody(kind=RENDER, job=job, fence=fence),
+    ),
+]
+
+
+async def leaked_lane(target: TargetMesh) -> list[bytes]:
+    """The records of a job of the victim's without a canary, as if they had leaked."""
+    text = f"nothing worth hiding {os.urandom(4).hex()}"
+    handle = await target.owner.submit(BUILD, text)
+    await target.check_result(handle, text)
+    log = await target.read_log()
+    return [one.payload for one in log if one.subject.endswith(handle.id)]
+
+
+async def _replay(target: TargetMesh) -> Outcome:
+    """Records of the victim's on a subject of its own."""
+    leaked = await leaked_lane(target)
+    verdicts = set()
+    for payload in leaked:
+        seq = await stored(target, own_subject(target), b"", payload)
+        verdicts.add(await target.verdict(seq))
+    if verdicts != {Reason.SUBJECT}:
+        raise Breach(f"the rules said {verdicts}")
+    return Outcome("rules", f"{len(leaked)} records, each {Reason.SUBJECT.value}")
+
+
+FORGERIES: Final = [
+    *_CLAIMS,
+    *_MEDDLING,
+    Attempt("replay the victim's records on its own subject", _replay),
+]

@@ -1,0 +1,186 @@
+"""`chaos outsider`: a hostile contractor with its own credentials and a plain NATS client.
+
+A mesh is founded, hosted and joined as people do it. Then somebody who may claim `render.*` and
+nothing else tries everything that comes to mind: in subjects, headers, replies, acknowledgements,
+signed ops, logins and floods. Each attempt must be stopped by one of the walls, or harm nobody:
+
+    server    the NATS server refused it
+    gate      the mesh's gate refused it, or left it out
+    rules     it was stored, and every node rejects it
+    harmless  it went through, and the reason says why it does no harm
+
+After each one the owner calls a job, the victim answers it, and the log is read and compared with
+what it was. A breach is reported, and the next attempt begins on a new mesh.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from nats import errors as nats_errors
+
+from antiphon import telemetry
+from antiphon.errors import AntiphonError
+from chaos.outsider.attacks.amplification import AMPLIFICATION
+from chaos.outsider.attacks.blobs import BLOBS
+from chaos.outsider.attacks.delegations import DELEGATIONS
+from chaos.outsider.attacks.encryption import ENCRYPTION
+from chaos.outsider.attacks.floods import FLOODS, WEARING
+from chaos.outsider.attacks.forgeries import FORGERIES
+from chaos.outsider.attacks.headers import HEADERS
+from chaos.outsider.attacks.logins import LEAVING, LOGINS
+from chaos.outsider.attacks.replies import ACKNOWLEDGEMENTS, REPLIES
+from chaos.outsider.attacks.subjects import ADMINISTRATION, LISTENING, READING, WRITING
+from chaos.outsider.attempt import REFUSALS, Attempt, Outcome
+from chaos.outsider.final_checks import FINAL_CHECKS
+from chaos.outsider.target import Breach, TargetMesh, target_mesh
+
+ATTEMPT_S: Final = 40.0
+"""No attempt takes longer; most take milliseconds."""
+RUN_S: Final = 150.0
+"""After this time, multiplied by the rounds, no further attempt begins."""
+ATTEMPTS: Final = {
+    "writing": WRITING,
+    "reading": READING,
+    "listening": LISTENING,
+    "administration": ADMINISTRATION,
+    "headers": HEADERS,
+    "replies": REPLIES,
+    "acks": ACKNOWLEDGEMENTS,
+    "forgeries": [*FORGERIES, *DELEGATIONS],
+    "logins": LOGINS,
+    "encryption": ENCRYPTION,
+    "blobs": BLOBS,
+    "burdens": AMPLIFICATION,
+    "floods": FLOODS,
+    "wearing down": WEARING,
+    "leaving": LEAVING,
+}
+
+
+class Report:
+    """The outcomes of all attempts."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome] = []
+        self.breaches: list[str] = []
+        self.numbered = 0
+        self.after: dict[str, bool] = {}
+
+    def note(self, group: str, attempt: Attempt, outcome: Outcome) -> None:
+        """Add an attempt that did no harm."""
+        self.outcomes.append(outcome)
+        self._print(group, attempt, outcome.wall, outcome.why)
+
+    def note_breach(self, group: str, attempt: Attempt, found: str) -> None:
+        """Add one that did."""
+        self.breaches.append(f"{group}: {attempt.name}: {found}")
+        self._print(group, attempt, "BREACH", found)
+
+    def note_after(self, name: str, found: str, *, holds: bool) -> None:
+        """Add a final check."""
+        self.after[name] = self.after.get(name, True) and holds
+        if not holds:
+            self.breaches.append(f"after: {name}: {found}")
+        print(f"    {'after':14} {name:58} {'holds' if holds else 'BREACH':9} {found}")
+
+    def _print(self, group: str, attempt: Attempt, wall: str, why: str) -> None:
+        self.numbered += 1
+        print(f"{self.numbered:3} {group:14} {attempt.name:58} {wall:9} {why}")
+
+    @property
+    def holds(self) -> bool:
+        """Whether no attempt did harm, and every final check holds."""
+        ended = self.numbered == len(self.outcomes) > 0
+        return ended and not self.breaches and all(self.after.values())
+
+    def summary(self, seconds: float) -> dict[str, object]:
+        """The last line of the report."""
+        walls = Counter(one.wall for one in self.outcomes)
+        refused = sum(walls[wall] for wall in REFUSALS)
+        return {
+            "attempts": self.numbered,
+            "refused": refused,
+            "harmless": len(self.outcomes) - refused,
+            "breaches": self.breaches,
+            "walls": dict(walls),
+            "after": self.after,
+            "seconds": round(seconds, 1),
+        }
+
+
+async def attack(target: TargetMesh, attempt: Attempt) -> Outcome:
+    """Make one attempt, and check the mesh after it."""
+    try:
+        async with asyncio.timeout(ATTEMPT_S):
+            if not target.connection.is_open and not target.is_expelled:
+                target.connection = await target.connect()
+            outcome = await attempt.act(target)
+            await target.check_all()
+    except TimeoutError as late:
+        raise Breach(f"not over after {ATTEMPT_S:g} s") from late
+    except (AntiphonError, nats_errors.Error, OSError, ValueError) as problem:
+        raise Breach(f"{problem!r}"[:300]) from problem
+    if leaked := target.leaked():
+        raise Breach(f"it received {leaked}")
+    return outcome
+
+
+async def run_final_checks(target: TargetMesh, report: Report) -> None:
+    """Everything that must hold after all attempts."""
+    for name, check in FINAL_CHECKS.items():
+        try:
+            async with asyncio.timeout(ATTEMPT_S):
+                report.note_after(name, await check(target), holds=True)
+        except (Breach, AntiphonError, TimeoutError, OSError, ValueError) as problem:
+            report.note_after(name, f"{problem!r}"[:300], holds=False)
+
+
+def select(pattern: str) -> Iterator[tuple[str, Attempt]]:
+    """The attempts whose group or name contains a text."""
+    for group, attempts in ATTEMPTS.items():
+        for attempt in attempts:
+            if pattern in f"{group}: {attempt.name}":
+                yield group, attempt
+
+
+async def run(*, rounds: int, only: str) -> int:
+    begun, report = time.monotonic(), Report()
+    left = list(select(only))
+
+    def is_time_left() -> bool:
+        return time.monotonic() - begun < RUN_S * rounds
+
+    while left and is_time_left():
+        async with target_mesh(rounds) as target:
+            while left and is_time_left():
+                group, attempt = left.pop(0)
+                try:
+                    report.note(group, attempt, await attack(target, attempt))
+                except Breach as found:
+                    report.note_breach(group, attempt, str(found))
+                    break
+            else:
+                await run_final_checks(target, report)
+    print(json.dumps({**report.summary(time.monotonic() - begun), "untried": len(left)}))
+    return 0 if report.holds and not left else 1
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="chaos outsider")
+    parser.add_argument("--quick", action="store_true", help="the same, with smaller floods")
+    parser.add_argument("--only", default="", help="attempts with this in their name")
+    args = parser.parse_args(argv)
+    telemetry.configure("error", "text")
+    # What the attacks make others log is expected, and would hide the report.
+    logging.disable(logging.CRITICAL)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    return asyncio.run(run(rounds=1 if args.quick else 8, only=args.only))

@@ -1,0 +1,205 @@
+"""Two sealed jobs on a log in memory, and a bundle of each: what `chaos tamper` changes.
+
+The first job has records that a cheat would like to leave out: its first worker's authority is
+revoked in the middle of the work, the second lets its lease run out, and the third completes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from antiphon.core import manifest, proof, terms
+from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
+from antiphon.core.families.jobs.ops import (
+    ClaimBody,
+    CompleteBody,
+    ExpireBody,
+    JobClaim,
+    JobComplete,
+    JobExpire,
+    JobOp,
+    JobSchedule,
+    JobStart,
+    ScheduleBody,
+    StartBody,
+)
+from antiphon.core.grants import token_of
+from antiphon.core.rules import Rules
+from antiphon.engines.memory import MemoryEngine, MemoryServer
+from antiphon.runtime import founding
+from antiphon.runtime.author import Author, NoMark
+from antiphon.runtime.host import SystemClock, SystemEntropy
+from antiphon.runtime.keys import SeedKeyring
+from antiphon.runtime.node import FullNode
+from antiphon.runtime.peer import Peer
+from antiphon.runtime.proving import Run, prove, python_runner
+from antiphon.runtime.replica import Replica
+from antiphon.runtime.sealer import Sealer
+from antiphon.runtime.services import beside
+from antiphon.runtime.writer import Intent, write_one
+from antiphon.sdk import bundles
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+KIND = "chaos.tamper"
+LEASE_MS = 200
+RULES = Rules(
+    max_drift_ms=100,
+    lease_min_ms=LEASE_MS,
+    lease_ms=LEASE_MS,
+    lease_ms_max=4 * LEASE_MS,
+)
+
+
+class SealedJobs(Struct, frozen=True, kw_only=True):
+    """The bundles, and what a check needs to know of them."""
+
+    owner: str
+    bundle: bytes
+    other: bytes
+    """The bundle of another job under the same seal."""
+    revocation: int
+    expiry: int
+    """Sequences of the two records that a cheat would leave out."""
+
+
+class ExportSource:
+    """As much of a mesh as exporting needs."""
+
+    def __init__(self, node: FullNode) -> None:
+        self.peer = node.peer
+        self._replica = node.replica
+
+    @asynccontextmanager
+    async def replica(self) -> AsyncIterator[Replica]:
+        yield self._replica
+
+
+class MemoryMesh:
+    """One mesh in memory, under one clock."""
+
+    def __init__(self) -> None:
+        self.wall, self.entropy = SystemClock(), SystemEntropy()
+        self.owner = SeedKeyring(self.entropy.token(32))
+        self.foundation = founding.found(
+            self.owner, self.wall, name="tamper", recovery=self.owner.did, rules=RULES
+        )
+        self.server = MemoryServer(self.wall)
+        self.stack = AsyncExitStack()
+
+    async def connect(self, keyring: SeedKeyring) -> Peer:
+        engine = MemoryEngine(self.server, self.foundation.mesh)
+        self.stack.push_async_callback(engine.close)
+        await founding.lay(engine.log, self.foundation)
+        author = Author(self.foundation.mesh, keyring, self.wall, max_drift_ms=100, mark=NoMark())
+        peer = Peer(engine, author, self.wall, self.entropy)
+        await peer.sync_control()
+        return peer
+
+    async def add_worker(self, owner: Peer) -> tuple[Peer, str]:
+        """A key with the right to claim, and the id of that delegation."""
+        keyring = SeedKeyring(self.entropy.token(32))
+        wanted = terms.payloads(
+            terms.Terms(can=("claim",)),
+            issuer=self.owner.did,
+            audience=keyring.did,
+            owner=self.owner.did,
+            nonce=self.entropy.token,
+        )
+        cids = []
+        for payload in wanted:
+            given = self.owner.delegate(payload)
+            cids.append(given.cid)
+            body = DelegateBody(token=token_of(given.raw))
+            await write_one(owner, Intent(UcanDelegate, body))
+        return await self.connect(keyring), cids[0]
+
+
+async def _write(peer: Peer, kind: type[JobOp], body: Struct, job: str) -> int:
+    await peer.sync_control()
+    view = await peer.read_lane(KIND, job)
+    return await peer.commit(peer.draft(kind, body, prev=view.lane.job_tail))
+
+
+async def _fence(peer: Peer, job: str) -> str:
+    found = (await peer.read_lane(KIND, job)).lane.job
+    if found is None or not found.fence:
+        raise SystemExit("nobody holds the job, so there is nothing to tamper with")
+    return found.fence
+
+
+async def _call(owner: Peer, word: str) -> tuple[str, manifest.Manifest]:
+    content = manifest.author({"command": ["true"], "args": [word], "timeout": 30})
+    body = ScheduleBody(kind=KIND, manifest=content)
+    await owner.commit(owner.draft(JobSchedule, body, prev=0))
+    return manifest.job_id(content), content
+
+
+async def _claim(peer: Peer, job: str) -> None:
+    body = ClaimBody(kind=KIND, job=job, lease_ms=LEASE_MS, begin=True)
+    await _write(peer, JobClaim, body, job)
+
+
+async def _complete(peer: Peer, job: str, content: manifest.Manifest) -> None:
+    body = CompleteBody(
+        kind=KIND, job=job, fence=await _fence(peer, job), status="succeeded", exit=0
+    )
+    run = Run(
+        manifest=content,
+        started=peer.author.now(),
+        usage=proof.Usage(wall_ms=1),
+        runner=python_runner(),
+    )
+    await _write(peer, JobComplete, prove(peer, body, run), job)
+
+
+async def make_sealed_jobs() -> SealedJobs:
+    """Run both jobs, seal the log and export them."""
+    mesh = MemoryMesh()
+    async with mesh.stack:
+        owner = await mesh.connect(mesh.owner)
+        first, cid = await mesh.add_worker(owner)
+        second, _ = await mesh.add_worker(owner)
+        third, _ = await mesh.add_worker(owner)
+        job, content = await _call(owner, "one")
+        await _claim(first, job)
+        fence = await _fence(first, job)
+        revoke = Intent(UcanRevoke, RevokeBody(cid=cid))
+        revocation = (await write_one(owner, revoke)).seq
+        await _write(first, JobStart, StartBody(kind=KIND, job=job, fence=fence), job)
+        await _claim(second, job)
+        fence = await _fence(second, job)
+        await asyncio.sleep(2 * LEASE_MS / 1000)
+        over = ExpireBody(kind=KIND, job=job, fence=fence)
+        expiry = await _write(owner, JobExpire, over, job)
+        await _claim(third, job)
+        await _complete(third, job, content)
+        other, content = await _call(owner, "two")
+        await _claim(third, other)
+        await _complete(third, other, content)
+        made = await _sealed(mesh, owner, [job, other])
+    return SealedJobs(
+        owner=mesh.owner.did,
+        bundle=made[0],
+        other=made[1],
+        revocation=revocation,
+        expiry=expiry,
+    )
+
+
+async def _sealed(mesh: MemoryMesh, owner: Peer, jobs: list[str]) -> list[bytes]:
+    replica = Replica(":memory:", mesh=mesh.foundation.mesh)
+    try:
+        node = FullNode(owner, replica)
+        async with beside(node.run(), ready=node.ready):
+            if not await Sealer(node, bar_s=1.0).seal():
+                raise SystemExit("the log could not be sealed")
+            source: object = ExportSource(node)
+            return [await bundles.export(source, KIND, job, wait_s=0) for job in jobs]  # type: ignore[arg-type]
+    finally:
+        replica.close()

@@ -1,0 +1,29 @@
+"""`chaos hostile`, as small as it still shows something."""
+
+import pytest
+from msgspec import structs
+
+from chaos.hostile.attacks import ATTACKS, BURY_JUNK
+from chaos.hostile.command import holds, trial
+
+
+@pytest.mark.nats
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+async def test_a_hostile_worker_delays_and_loses_nothing(attack):
+    said = await trial(structs.replace(attack, stays_s=attack.stays_s / 4), 3)
+    assert holds(said), said
+    assert said["jobs"] == 3
+    if attack.name == "buries":
+        assert said["records"] > BURY_JUNK
+        assert said["expiries"] >= 1, "the buried job was claimed by an honest one afterwards"
+
+
+IN_BOUNDS = {"jobs": 3, "lost": 0, "accepted_twice": 0, "delayed_max_s": 9.0, "bound_s": 9.0}
+
+
+@pytest.mark.parametrize("change", [{"lost": 1}, {"accepted_twice": 1}, {"delayed_max_s": 9.1}])
+def test_a_hostile_worker_that_achieved_anything_does_not_pass(change):
+    assert holds(IN_BOUNDS)
+    assert not holds({**IN_BOUNDS, **change})

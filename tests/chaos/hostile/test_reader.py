@@ -1,0 +1,32 @@
+"""`chaos hostile --only reader`, as small as it still shows something."""
+
+import pytest
+
+from chaos.hostile.reader.trial import Plan, holds, trial
+
+
+@pytest.mark.nats
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+async def test_a_member_that_may_only_read_stops_nobody():
+    """How much later jobs are is measured by the command; this is too short for numbers."""
+    plan = Plan(flood_s=0.1, beside_s=0.1, rounds=1)
+    said = await trial(plan)
+    assert holds({**said, "latency_ratio": 1.0}), said
+    assert said["sent"] > 10_000
+    assert said["jobs"] >= len(said["floods"]) * 2
+
+
+UNHARMED = {
+    "lost": 0,
+    "accepted_twice": 0,
+    "latency_ratio": 2.0,
+    "node_mb_growth": 50.0,
+    "revoked_s": 5.0,
+}
+
+
+@pytest.mark.parametrize("name", UNHARMED)
+def test_a_reader_that_achieved_anything_does_not_pass(name):
+    assert holds(UNHARMED)
+    assert not holds({**UNHARMED, name: UNHARMED[name] + 0.1})

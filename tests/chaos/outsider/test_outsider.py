@@ -1,0 +1,81 @@
+"""`chaos outsider`: the whole of it, small; and that it would notice if an attack came through."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from antiphon.core.subjects import root
+from chaos.outsider.attempt import DENIED, Attempt, Outcome
+from chaos.outsider.command import ATTEMPTS, attack, select
+from chaos.outsider.target import Breach, target_mesh
+
+ROOT = Path(__file__).resolve().parents[3]
+pytestmark = pytest.mark.nats
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(800)
+def test_every_attempt_ends_at_a_wall_or_harms_nobody():
+    done = subprocess.run(
+        [sys.executable, "-m", "chaos", "outsider", "--quick"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["breaches"] == []
+    assert told["attempts"] == len(list(select(""))) > 200
+    assert told["attempts"] == told["refused"] + told["harmless"] == sum(told["walls"].values())
+    assert told["untried"] == 0
+    assert all(told["after"].values())
+    assert done.returncode == 0, done.stderr
+
+
+def test_attempts_have_names_of_their_own():
+    names = [attempt.name for attempts in ATTEMPTS.values() for attempt in attempts]
+    assert len(names) == len(set(names))
+
+
+async def caught(target, act) -> str:
+    with pytest.raises(Breach) as found:
+        await attack(target, Attempt("test", act))
+    return str(found.value)
+
+
+async def test_what_the_outsider_receives_of_others_is_noticed():
+    async with target_mesh(1) as target:
+
+        async def nothing(_) -> Outcome:
+            return DENIED
+
+        async def receive(_) -> Outcome:
+            # As if the server had let a record of the victim's through.
+            handle = await target.owner.submit("build.image", "text")
+            target.hidden.add(handle.id.encode())
+            subject = f"{root(target.mesh)}.call.1.build.image.{handle.id}"
+            target.connection.received.extend(subject.encode())
+            return DENIED
+
+        assert await attack(target, Attempt("test", nothing)) is DENIED
+        assert "received" in await caught(target, receive)
+
+
+async def test_a_victim_that_works_no_more_is_noticed():
+    async with target_mesh(1) as target:
+        await target.working.worker.peer.engine.close()
+        with pytest.raises(Breach, match=r"did not end|brought down"):
+            await target.check_work(1.0)
+
+
+async def test_a_record_that_is_gone_is_noticed():
+    async with target_mesh(1) as target:
+        await target.check_all()
+        gone = (await target.read_log())[-1]
+        await target.owner.peer.log.purge(gone.subject, upto=gone.seq)
+        with pytest.raises(Breach, match=r"missing|ends at"):
+            await target.check_log()
