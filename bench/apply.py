@@ -44,7 +44,7 @@ FULL_NODE_LEAST = 0.3
 """Of the signature checks that this machine makes in the same time."""
 
 
-def pure(mesh: str, signed: list[SignedRecord]) -> tuple[float, float]:
+def time_reducer(mesh: str, signed: list[SignedRecord]) -> tuple[float, float]:
     """Verdicts per second of the reducer alone: on all but completions, and on completions."""
     history = ControlHistory(PROTOCOL, mesh)
     entries = [
@@ -67,8 +67,8 @@ def pure(mesh: str, signed: list[SignedRecord]) -> tuple[float, float]:
     return count[0] / took[0], count[1] / took[1]
 
 
-def verifying(mesh: str, signed: list[SignedRecord]) -> float:
-    """Signature checks per second: what everything else here is measured by."""
+def time_verification(mesh: str, signed: list[SignedRecord]) -> float:
+    """Signature checks per second; the other rates are judged by it."""
     framed = [signing.unframe(item.payload) for item in signed[:CHECKED]]
     authors = [codec.decode(op_bytes, PROTOCOL.decoder).author for op_bytes, _ in framed]
     begun = time.perf_counter()
@@ -77,7 +77,7 @@ def verifying(mesh: str, signed: list[SignedRecord]) -> float:
     return len(framed) / (time.perf_counter() - begun)
 
 
-async def full(mesh: str, signed: list[SignedRecord]) -> float:
+async def time_full_node(mesh: str, signed: list[SignedRecord]) -> float:
     """Records per second through a full node, engine excluded."""
     wall = SystemClock()
     log = [Record(s.seq, s.wall_ms * 1_000_000, s.subject, s.payload) for s in signed]
@@ -112,10 +112,10 @@ def main(argv: list[str]) -> int:
     fulls: list[float] = []
     checks: list[float] = []
     for number in range(rounds):
-        checks.append(verifying(log.mesh, signed))
-        for rates, rate in zip((pures, ends), pure(log.mesh, signed), strict=True):
+        checks.append(time_verification(log.mesh, signed))
+        for rates, rate in zip((pures, ends), time_reducer(log.mesh, signed), strict=True):
             rates.append(rate)
-        fulls.append(asyncio.run(full(log.mesh, signed)))
+        fulls.append(asyncio.run(time_full_node(log.mesh, signed)))
         say(
             f"round {number + 1}: apply {pures[-1]:,.0f}/s, complete {ends[-1]:,.0f}/s,"
             f" full node {fulls[-1]:,.0f}/s, signature checks {checks[-1]:,.0f}/s"

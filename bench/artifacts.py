@@ -29,7 +29,7 @@ CLIENT = "--client"
 
 
 def write_file(path: Path, size_mb: int) -> None:
-    """Content of which no two blocks are alike."""
+    """Random content, so that no two blocks are equal."""
     with path.open("wb") as out:
         for _ in range(size_mb):
             out.write(os.urandom(MIB))

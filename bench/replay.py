@@ -1,6 +1,6 @@
 """`bench replay`: a new full node on a long log, and the same node started again.
 
-Lays N signed records on a real server (synced at intervals: laying them is not what is measured),
+Writes N signed records to a real server (synced at intervals: writing is not what is measured),
 starts a full node in a process of its own on an empty replica and times it until it has verified
 and stored everything; then starts it once more on that replica. Memory is the process's peak.
 """
@@ -28,8 +28,8 @@ from bench.signed_log import SignedLog
 WINDOW = 2000
 
 
-async def lay(home: Home, server: LocalServer, ops: int) -> None:
-    """Write N records in order; sequences come out as the generator foresaw them."""
+async def write_log(home: Home, server: LocalServer, ops: int) -> None:
+    """Write N records in order; sequences come out as generated."""
     log = SignedLog(SystemClock().now_ms() - 3_600_000)
     engine = await NatsEngine.connect(
         server.url, log.mesh, user=server.user, password=server.password, create=True
@@ -48,7 +48,7 @@ async def lay(home: Home, server: LocalServer, ops: int) -> None:
             if len(under_way) >= WINDOW:
                 await under_way.popleft()
             if record.seq % 100_000 == 0:
-                say(f"laid {record.seq:,} records")
+                say(f"wrote {record.seq:,} records")
         await asyncio.gather(*under_way)
     finally:
         await engine.close()
@@ -92,8 +92,8 @@ async def run(ops: int) -> int:
     with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as place:
         home = Home(Path(place) / "home")
         async with LocalServer(Path(place) / "server", sync="default") as server:
-            say(f"laying {ops:,} records")
-            await lay(home, server, ops)
+            say(f"writing {ops:,} records")
+            await write_log(home, server, ops)
             say("replaying")
             first = await asyncio.to_thread(child, home)
             say(f"replayed in {first['seconds']:.1f} s: {first['counts']}")

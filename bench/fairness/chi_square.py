@@ -1,4 +1,4 @@
-"""How likely counts this uneven are among equals: Pearson's chi-square test, nothing imported."""
+"""Pearson's chi-square test: how likely equal shares come out as unevenly as some counts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`bench fairness`: who wins when jobs are drawn for, and what a dead winner costs.
 
 The first part is computed, not run: schedules with real ids and real signatures, and for each the
-lots of 3, 10 and 50 equal workers by the very function that workers rank themselves with.
+ranking of 3, 10 and 50 equal workers by the function that workers themselves use.
 `chi2_p` is the smallest of the three chances that equals come out so unevenly. `weighted_error`
 is the largest relative error of the shares of three workers with weights 1, 2 and 4.
 
@@ -81,7 +81,7 @@ def needs(jobs: int, seed: str) -> Iterator[Need]:
         yield Need(kind=KIND, job=job_id(content), seed=drawn_from)
 
 
-def company(seed: str, weights: tuple[int, ...]) -> list[Candidate]:
+def candidates_of(seed: str, weights: tuple[int, ...]) -> list[Candidate]:
     return [
         Candidate(
             did=SeedKeyring(f"{seed} {number}".encode().ljust(32, b".")[:32]).did,
@@ -229,12 +229,12 @@ def main(argv: list[str]) -> int:
     drawn = list(needs(args.jobs, seed))
     chances = {
         len(equals): chi_square_p(wins(drawn, equals))
-        for equals in (company(seed, (1,) * number) for number in EQUALS)
+        for equals in (candidates_of(seed, (1,) * number) for number in EQUALS)
     }
     say(f"computed: chi-square p by workers {chances}")
     # Shares of a seventh need more jobs before three per cent mean anything.
     more = list(needs(args.jobs * (3 if args.quick else 10), f"{seed}w"))
-    error = weighted_error(wins(more, company(f"{seed}w", WEIGHTS)))
+    error = weighted_error(wins(more, candidates_of(f"{seed}w", WEIGHTS)))
     say(f"computed: weights {WEIGHTS} over {len(more):,} jobs are off by at most {error:.2%}")
     waits = asyncio.run(kill_the_winner(24 if args.quick else 48))
     say(f"live: dead winner {sorted(map(round, waits.dead_winner))} ms")

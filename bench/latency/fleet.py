@@ -1,7 +1,7 @@
 """`bench latency --fleet N`: what many idle light workers cost the server and themselves.
 
-Each worker is the real one, with a key and a connection of its own; a few processes carry them as
-tasks. After everybody is up, the server is asked twice over its system account what passed
+Each worker is the real one, with a key and a connection of its own; a few processes run them as
+tasks. When all are ready, the server is asked twice over its system account what passed
 through it in between.
 """
 
@@ -76,7 +76,7 @@ async def run_workers(home: Home, count: int) -> None:
 
 
 async def server_figures(server: LocalServer) -> dict[str, Any]:
-    """What the server says of itself."""
+    """The server's own figures (`varz`)."""
     system = server.system_credentials
     login = Login(user=system.user, password=system.password)
     connection = await Connection.open(server.url, login=login, name="bench")

@@ -72,7 +72,7 @@ async def idle_worker(sync: Sync = "always") -> AsyncIterator[LatencySetup]:
 
 
 class Times(Struct):
-    """When what was sent, and what was seen when (ns)."""
+    """When each job or record was sent, and when it arrived (ns)."""
 
     called: dict[str, int]
     started: dict[str, int]

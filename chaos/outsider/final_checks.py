@@ -25,7 +25,7 @@ Check = Callable[[TargetMesh], Awaitable[str]]
 async def _victim_returns(target: TargetMesh) -> str:
     await target.restart_victim()
     await target.check_work()
-    return "its worker logged in anew and answered"
+    return "its worker logged in again and answered"
 
 
 async def _own_kind_goes_on(target: TargetMesh) -> str:
@@ -48,7 +48,7 @@ async def _restart_loses_nothing(target: TargetMesh) -> str:
 
 
 async def _nodes_agree(target: TargetMesh) -> str:
-    """The observer, and a full node that begins with nothing, against the owner's."""
+    """The observer, and a full node that starts empty, against the owner's."""
     records = await target.read_log()
     async with AsyncExitStack() as stack:
         station = await stack.enter_async_context(assembly.join(target.owner_home, "client"))

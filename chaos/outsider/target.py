@@ -42,9 +42,9 @@ BUILD: Final = "build.image"
 RENDER: Final = "render.video"
 SECRET: Final = "secret.plan"  # noqa: S105 - a kind
 RULES: Final = Rules(offer_after_ms=1_500)
-"""Announcements that somebody made away with are repeated while the run can wait for it."""
+"""Lost announcements are repeated this soon, so that a run can wait for it."""
 WORK_S: Final = 8.0
-"""How long a job of the victim's may take, floods and all."""
+"""How long a job of the victim may take, also during floods."""
 PATIENCE_S: Final = 15.0
 
 CANARY: Final = "canary-of-others-"
@@ -249,7 +249,7 @@ class TargetMesh:
             await participant.stop()
 
     async def restart_victim(self) -> None:
-        """The victim's worker leaves and comes back, with a login asked for anew."""
+        """Stop the victim's worker and start it again with a new login."""
         (participant,) = (one for one in self._participants if one.called == "victim's worker")
         await participant.stop()
         self._participants.remove(participant)
@@ -339,7 +339,7 @@ class TargetMesh:
     async def check_log(self, *, since: int = 0) -> None:
         """`Breach` if the log lost or changed a record, or a full node shows another log.
 
-        With `since` only what came behind that: the rest was looked at before.
+        With `since` only what came after it: the rest was checked before.
         """
         records = await _in_time(self.read_log(since), "the log could not be read")
         last = since + len(records)
@@ -359,7 +359,7 @@ class TargetMesh:
                     raise Breach(f"a full node shows another record at {record.seq}")
 
     async def read_log(self, after: int = 0) -> list[Record]:
-        """What lies behind a sequence, as the owner reads it."""
+        """The records after a sequence, as the owner reads them."""
         found: list[Record] = []
         more = True
         while more:

@@ -1,8 +1,8 @@
 """The read-only member of `chaos hostile --only reader`, as a process of its own.
 
 It holds a login and a raw connection, and floods what it is told on standard input, a name per
-line: one of `FLOODS`, `nowhere`, `everything`, or `pause`. Cut off, it comes back by itself, with
-a new login if need be, until nobody gives it one. What it says is JSON, a line each.
+line: one of `FLOODS`, `nowhere`, `everything`, or `pause`. When it is
+disconnected it reconnects, with a new login if need be, until it gets none. It prints JSON events.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a read-only member floods: everything that its login lets it publish, one kind at a time.
 
 Each flood is an endless run of frames. `nowhere` is what the others are compared with: as many
-messages, from the same connection, on a subject that nobody hears.
+messages, from the same connection, on a subject that nobody listens to.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from antiphon.runtime.keys import SeedKeyring
 from chaos.network.raw_connection import frame, header
 
 PREPARED: Final = 64
-"""Different signed records of each sort, which are sent over and over where that is as good."""
+"""Different signed records of each sort; they are sent again and again."""
 DEPS: Final = 64
 
 
@@ -88,7 +88,7 @@ def nowhere(reader: Reader) -> Iterator[bytes]:
 
 
 def _newest(reader: Reader) -> Iterator[bytes]:
-    """Straight from the server, which walks all subjects for a wildcard."""
+    """Direct gets from the server, which walks all subjects for a wildcard."""
     root = subjects.root(reader.mesh)
     return itertools.cycle(
         frame(f"$JS.API.DIRECT.GET.{reader.stream}.{root}.{what}", reply=f"{reader.inbox}.flood")
@@ -111,7 +111,7 @@ def _logins(reader: Reader) -> Iterator[bytes]:
 
 
 def _doors(reader: Reader) -> Iterator[bytes]:
-    """With its door key it may ask for logins: junk, since whoever floods signs nothing."""
+    """Requests for logins, which its door key may send: junk, since signing would be slower."""
     head = header(Antiphon_Reply=f"inbox.{reader.door}.flood")
     body = json.dumps({"request": "{}", "sig": "00" * 64}).encode()
     return itertools.repeat(frame(f"apb.{reader.mesh}.gate.{reader.door}.login", body, head=head))
@@ -124,7 +124,7 @@ def _rolls(reader: Reader) -> Iterator[bytes]:
 
 
 def _inboxes(reader: Reader) -> Iterator[bytes]:
-    """What others take for answers, if they await any."""
+    """Messages in others' inboxes, where they await answers."""
     places = [f"apb.{reader.mesh}.inbox.{user}.{n}" for user in reader.others for n in range(8)]
     return itertools.cycle(frame(place, bytes(64)) for place in places)
 
@@ -184,7 +184,7 @@ def _delegations(reader: Reader) -> Iterator[bytes]:
 
 
 def _deps(reader: Reader) -> Iterator[bytes]:
-    """Delegations that name records which whoever judges them would have to read."""
+    """Delegations that name records, so that every reader has to fetch them."""
     for first in itertools.count(2):
         named = tuple((first + n, "blake3:" + "0" * 64) for n in range(DEPS))
         subject, payload = _delegation(reader, named)

@@ -47,7 +47,7 @@ async def _machine(target: TargetMesh, alias: str, can: str) -> tuple[Home, RawC
 
 
 async def _take_ids(target: TargetMesh) -> Outcome:
-    """Store junk under every id that the owner's revocation could have, were ids those of ops."""
+    """Store junk under every id that the owner's revocation would have if ids were those of ops."""
     home, connection = await _machine(target, "foreteller", "claim")
     owner = target.host.node.peer.control.owner
     cids = tuple(grants_of(target, home.signer("machine").did).values())
@@ -58,7 +58,7 @@ async def _take_ids(target: TargetMesh) -> Outcome:
         while connection.is_open:
             upto = now_ms() + _AHEAD_MS
             times = range(done, upto)
-            ids = [_foretold(target.mesh, owner, cid, at) for at in times for cid in cids]
+            ids = [_predicted_id(target.mesh, owner, cid, at) for at in times for cid in cids]
             await connection.write(
                 b"".join(frame(lane, b"x", head=header(Nats_Msg_Id=i)) for i in ids)
             )
@@ -84,7 +84,7 @@ async def _take_ids(target: TargetMesh) -> Outcome:
     )
 
 
-def _foretold(mesh: str, owner: str, cid: str, at_ms: int) -> str:
+def _predicted_id(mesh: str, owner: str, cid: str, at_ms: int) -> str:
     op = UcanRevoke(
         v=1,
         mesh=mesh,
@@ -99,7 +99,7 @@ def _foretold(mesh: str, owner: str, cid: str, at_ms: int) -> str:
 
 
 async def _name_many_records(target: TargetMesh) -> Outcome:
-    """Records that name as many others as they may, which a judge would have to read."""
+    """Records that name as many others as they may, so that every reader has to fetch them."""
     forger = Forger(target)
     verdicts: set[str] = set()
     for number in range(10 * target.rounds):
@@ -124,7 +124,7 @@ def _delegation(giver: Forger, to: str, **other: Any) -> Signed:
     return giver.sign(UcanDelegate, DelegateBody(token=token_of(made.raw)), **other)
 
 
-async def _accuse_nobodies(target: TargetMesh) -> Outcome:
+async def _accuse_made_up_keys(target: TargetMesh) -> Outcome:
     """Evidence against keys that it made up: each has really signed two ops with one timestamp."""
     forger, said = Forger(target), set()
     for number in range(5 * target.rounds):
@@ -194,8 +194,8 @@ async def _blob_by_a_second_key(target: TargetMesh) -> Outcome:
     return Outcome("gate", "a call under its own grant is its own word")
 
 
-async def _say_that_it_may(target: TargetMesh) -> Outcome:
-    """A reader says what it takes for all: more than its own is not shown for that."""
+async def _state_a_wider_scope(target: TargetMesh) -> Outcome:
+    """State a wider scope in a read: it is answered no more than its own."""
     where = f"apg.{target.mesh}.{target.connection.user}.get"
     for reads in ([">"], ["job.render.*.>", "job.secret.*.>"], ["job.build.image.*"]):
         question = json.dumps({"seq": 1, "batch": 100, "reads": reads}).encode()
@@ -209,8 +209,8 @@ async def _say_that_it_may(target: TargetMesh) -> Outcome:
 AMPLIFICATION: Final = [
     Attempt("take the ids of its revocation in advance", _take_ids),
     Attempt("name many records that nobody should have to read", _name_many_records),
-    Attempt("evidence against keys that it made up", _accuse_nobodies),
+    Attempt("evidence against keys that it made up", _accuse_made_up_keys),
     Attempt("delegations without end", _delegate_without_end),
     Attempt("another's content by a second key of its own", _blob_by_a_second_key),
-    Attempt("say that it may read everything", _say_that_it_may),
+    Attempt("say that it may read everything", _state_a_wider_scope),
 ]

@@ -1,4 +1,4 @@
-"""What the outsider tries with artifacts: others' bytes, indexes of its own making, a full store.
+"""What the outsider tries with artifacts: others' bytes, made-up indexes, a full store.
 
 It may claim `render.*`, so it may store outputs and read what render jobs name: through the gate,
 and through nothing else.
@@ -62,7 +62,7 @@ async def others_blob(target: TargetMesh) -> str:
     return _digest(blob)
 
 
-async def _of_others(target: TargetMesh) -> tuple[str, str]:
+async def _blob_and_job_of_others(target: TargetMesh) -> tuple[str, str]:
     """The same, and the id of a job of a kind out of reach."""
     wanted = await others_blob(target)
     handle = await target.owner.submit(SECRET, target.canary())
@@ -71,7 +71,7 @@ async def _of_others(target: TargetMesh) -> tuple[str, str]:
 
 
 async def _read_others(target: TargetMesh) -> Outcome:
-    digest, job = await _of_others(target)
+    digest, job = await _blob_and_job_of_others(target)
     for kind, name in (
         (SECRET, job),
         ("render.video", job),
@@ -164,5 +164,5 @@ BLOBS: Final = (
     Attempt("fill the store with uploads", _too_many),
     Attempt("go on with an errand of others", _others_errand),
     Attempt("have the gate answer elsewhere", _answer_elsewhere),
-    Attempt("flood the storeroom with nonsense", _flood),
+    Attempt("flood the blob service with junk", _flood),
 )

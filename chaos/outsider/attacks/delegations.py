@@ -63,7 +63,7 @@ async def _forge_delegation(target: TargetMesh) -> Outcome:
 
 
 async def _revoke_the_victim(target: TargetMesh) -> Outcome:
-    """First as it is, then from above: whoever delegates to the owner is above it in the book."""
+    """First with its own key, then as one who delegated to the owner and so is above it."""
     forger = Forger(target)
     victim = target.victim.signer("machine").did
     said = []
@@ -100,7 +100,7 @@ async def _false_evidence(target: TargetMesh) -> Outcome:
     return Outcome("gate", f"{Reason.PROOF.value}; and the server lets it write none")
 
 
-async def _hidden_reasons(target: TargetMesh) -> Outcome:
+async def _hidden_dependency(target: TargetMesh) -> Outcome:
     """A control op that depends on a record which only some members may read."""
     forger = Forger(target)
     hidden = await stored(target, own_subject(target), b"", b"hidden")
@@ -128,5 +128,5 @@ DELEGATIONS: Final = [
     Attempt("forge a delegation in the owner's name", _forge_delegation),
     Attempt("revoke the victim's grant", _revoke_the_victim),
     Attempt("bring false evidence against the victim", _false_evidence),
-    Attempt("control ops for reasons that others cannot read", _hidden_reasons),
+    Attempt("control ops for reasons that others cannot read", _hidden_dependency),
 ]

@@ -1,7 +1,7 @@
 """Floods of the outsider: many messages, and few that cost others much.
 
 Floods are bounded in count and run beside the victim's work, which must go on meanwhile. What
-costs much is written once, and everybody who has to look at it must still be quick.
+costs much is written once, and every member that has to read it must still be quick.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _BEAT_S: Final = 0.02
 _BEARABLE_S: Final = 5.0
 """What one of the victim's jobs may take beside a flood."""
 _MANY_CHAINS: Final = 70
-"""More than anybody looks at when it looks for its own."""
+"""More than a member looks at when it looks for its own."""
 _PIECES: Final = 5
 _HELD_OFF_S: Final = 5.0
 _SQUATTERS: Final = 10
 _NOTICED_S: Final = 0.5
-"""In which a gate notices a revocation, and shows out whom it concerns."""
+"""In this time a gate notices a revocation and ends the connections of that member."""
 
 Frames = Callable[[TargetMesh, RawConnection], Iterator[bytes]]
 
@@ -87,7 +87,7 @@ async def _meanwhile(target: TargetMesh, flood: asyncio.Task[int], *, restarts: 
 def _flooding(
     name: str, count: int, frames: Frames, *, door: bool = False, restarts: bool = False
 ) -> Attempt:
-    """`restarts`: the victim's worker comes back and logs in anew all the time."""
+    """`restarts`: the victim's worker restarts and logs in again all the time."""
 
     async def act(target: TargetMesh) -> Outcome:
         access = target.contractor.access()
@@ -227,7 +227,7 @@ async def _unharmed(target: TargetMesh, why: str, *, for_s: float = 0.0) -> Outc
 
 
 def _many_grants(name: str, givers: Callable[[TargetMesh], Iterator[Forger]]) -> Attempt:
-    """Delegations to the victim's worker, more than anybody looks at."""
+    """Delegations to the victim's worker, more than a member looks at."""
 
     async def act(target: TargetMesh) -> Outcome:
         worker = target.working.worker
@@ -282,7 +282,7 @@ async def _give_and_take(target: TargetMesh) -> Outcome:
 
 
 async def _queues_without_end(target: TargetMesh) -> Outcome:
-    """Log in for ever new kinds: each has three queues, and a queue is never unmade."""
+    """Log in for more and more new kinds: each has three queues, and queues are never removed."""
     access = target.contractor.access()
     connection = await target.connect(credentials=Credentials(access.door_jwt, access.door_seed))
     before = await _queues(target)

@@ -63,7 +63,7 @@ def now_ms() -> int:
 
 
 def grants_of(target: TargetMesh, did: str) -> dict[str, str]:
-    """The ids of the delegations to somebody, by command; they are everybody's to read."""
+    """The ids of the delegations to a key, by command; every member may read them."""
     book = target.host.node.peer.control.grants
     return {link.payload.cmd: link.cid for link in book.given_to(did, before=_ANY_TIME)}
 
@@ -76,7 +76,7 @@ async def tail_of(target: TargetMesh, subject: str) -> int:
 
 
 class Forger:
-    """The contractor's machine key, and whatever one can do with a key."""
+    """Signs whatever it is told with the contractor's machine key, or another."""
 
     def __init__(self, target: TargetMesh, key: SeedKeyring | None = None) -> None:
         self.target = target
@@ -107,11 +107,11 @@ class Forger:
         return Signed(subject_of(op, op_bytes), signing.frame(op_bytes, block), digest(op_bytes))
 
     async def put(self, record: Signed, *, on: str = "") -> Reason:
-        """Bring it to the log; the full node's verdict."""
+        """Write it on the log; the full node's verdict."""
         return await self.target.verdict(await self.store(record, on=on))
 
     async def store(self, record: Signed, *, on: str = "") -> int:
-        """Bring it to the log; its place."""
+        """Write it on the log; its sequence."""
         return await stored(self.target, on or record.subject, b"", record.payload)
 
     async def post(self, record: Signed, connection: RawConnection | None = None) -> dict[str, Any]:
@@ -270,7 +270,7 @@ _CLAIMS: Final = [
 ]
 
 
-def _meddling(
+def _interfering(
     name: str, expected: Reason, kind: Any, body: Callable[[str, str], Struct]
 ) -> Attempt:
     """Write on a job that the owner's own machine holds, with the fence that is on the log."""
@@ -290,20 +290,20 @@ def _meddling(
     return Attempt(name, act)
 
 
-_MEDDLING: Final = [
-    _meddling(
+_INTERFERING: Final = [
+    _interfering(
         "complete under somebody's fence",
         Reason.NOT_CLAIMER,
         JobComplete,
         lambda job, fence: CompleteBody(kind=RENDER, job=job, fence=fence, status="failed"),
     ),
-    _meddling(
+    _interfering(
         "give back somebody's job",
         Reason.NOT_CLAIMER,
         JobYield,
         lambda job, fence: YieldBody(kind=RENDER, job=job, fence=fence, reason="other"),
     ),
-    _meddling(
+    _interfering(
         "expire a lease before its time",
         Reason.EARLY,
         JobExpire,
@@ -335,6 +335,6 @@ async def _replay(target: TargetMesh) -> Outcome:
 
 FORGERIES: Final = [
     *_CLAIMS,
-    *_MEDDLING,
+    *_INTERFERING,
     Attempt("replay the victim's records on its own subject", _replay),
 ]

@@ -1,7 +1,7 @@
 """What the outsider writes on subjects of its own: headers, sizes and names that nobody expects.
 
 A publisher chooses its headers, and a log that keeps everything keeps them too. Here they try to
-erase or replace records, to look like the server's own words, and to break whoever reads them.
+erase or replace records, to look like the server's own messages, and to break whoever reads them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def own_subject(target: TargetMesh, place: str = "job") -> str:
 async def stored(
     target: TargetMesh, subject: str | bytes, head: bytes, payload: bytes = b"x"
 ) -> int:
-    """Put it on the log, where nothing forbids it; its place."""
+    """Write it on the log, where it may; its sequence."""
     answer = await target.connection.store(subject, payload, head=head)
     if not answer:
         raise Breach("the server's answer took too long, or somebody keeps this process busy")
@@ -43,7 +43,7 @@ async def stored(
 
 
 async def rejected(target: TargetMesh, seqs: list[int]) -> Outcome:
-    """Every one of these is on the log, and nobody believes it."""
+    """Require that each of these is on the log and rejected."""
     verdicts = {await target.verdict(seq) for seq in seqs}
     if any(verdict.is_accepted for verdict in verdicts):
         raise Breach(f"accepted: {verdicts}")
@@ -137,7 +137,7 @@ def _schedule(text: str) -> ScheduleBody:
 async def _written_anyway(
     target: TargetMesh, peer: Peer, body: ScheduleBody | OfferBody
 ) -> Outcome:
-    """First the id that could be foretold is taken, then the one that could not."""
+    """First the predictable id is taken, then the one that cannot be predicted."""
     kind = JobSchedule if isinstance(body, ScheduleBody) else JobOffer
     draft = peer.draft(kind, body, prev=0)
     await stored(target, own_subject(target), header(Nats_Msg_Id=draft.op_id))
@@ -156,7 +156,7 @@ async def _written_anyway(
 
 
 async def _id_of_the_owner(target: TargetMesh) -> Outcome:
-    """Nobody can know a record's id before it is signed; here the outsider is told."""
+    """A record's id is unknown before it is signed; here the outsider is told."""
     return await _written_anyway(target, target.owner.peer, _schedule(target.canary()))
 
 
@@ -185,7 +185,7 @@ def _status_line(place: str) -> Attempt:
 
 
 async def _forged_place(target: TargetMesh) -> Outcome:
-    """A record that says it lies elsewhere on the log."""
+    """A record whose headers give another place on the log."""
     subject = own_subject(target)
     forged = (
         f"Nats-Subject: ap.{target.mesh}.ctl.rules\r\nNats-Sequence: 1\r\n"
@@ -274,7 +274,7 @@ def _odd_subject(name: str, end: bytes, place: str = f"job.{RENDER}") -> Attempt
 
 
 async def _longest_subject(target: TargetMesh) -> Outcome:
-    """A name that is longer than the log's own files can say; they are read when it restarts."""
+    """A subject that is too long for the log's own files, which are read after a restart."""
     connection = target.connection
     subject = f"ap.{target.mesh}.job.{RENDER}.".encode() + b"y" * _LONGEST
     for head in (b"", header(X="y")):

@@ -1,4 +1,4 @@
-"""How the outsider tries to come in as somebody else, as more than it is, or once more."""
+"""How the outsider tries to log in as somebody else, with more rights, or again."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ async def _join_by_guess(target: TargetMesh) -> Outcome:
     """With the login of a real ticket, and everything else made up."""
     ticket = hosting.invite(target.owner_home, msgspec.structs.replace(_TERMS, alias="guesser"))
     answers = [
-        await _knock_with(target, msgspec.structs.replace(ticket, **{name: "0" * 16}))
+        await _join_with(target, msgspec.structs.replace(ticket, **{name: "0" * 16}))
         for name in ("id", "secret")
     ]
     connection = await target.connect(credentials=Credentials(ticket.jwt, ticket.user_seed))
@@ -248,7 +248,7 @@ async def _until_shut_out(target: TargetMesh, credentials: Credentials, within_s
         await asyncio.sleep(0.2)
 
 
-async def _knock_with(target: TargetMesh, ticket: hosting.Ticket, **named: str) -> dict[str, Any]:
+async def _join_with(target: TargetMesh, ticket: hosting.Ticket, **named: str) -> dict[str, Any]:
     """Join with a ticket, with new keys, whatever keys the request names."""
     node, user, door = SeedKeyring(os.urandom(32)), UserKey.new(), UserKey.new()
     alias = named.get("alias", "second")
@@ -266,9 +266,9 @@ async def _knock_with(target: TargetMesh, ticket: hosting.Ticket, **named: str) 
 
 async def _use_a_ticket_twice(target: TargetMesh) -> Outcome:
     ticket = hosting.invite(target.owner_home, msgspec.structs.replace(_TERMS, alias="twice"))
-    answers = list(await asyncio.gather(*(_knock_with(target, ticket) for _ in range(4))))
+    answers = list(await asyncio.gather(*(_join_with(target, ticket) for _ in range(4))))
     if await _is_let_in(target, Credentials(ticket.jwt, ticket.user_seed)):
-        answers.append(await _knock_with(target, ticket))
+        answers.append(await _join_with(target, ticket))
     if sum(bool(answer.get("login")) for answer in answers) != 1:
         raise Breach("one ticket let several machines in, or none")
     told = [one["refusal"]["message"] for one in answers if one.get("refusal")]
@@ -276,9 +276,9 @@ async def _use_a_ticket_twice(target: TargetMesh) -> Outcome:
 
 
 async def _take_a_name(target: TargetMesh) -> Outcome:
-    """With a ticket that leaves the name to its holder."""
+    """With a ticket whose holder chooses the name."""
     ticket = hosting.invite(target.owner_home, msgspec.structs.replace(_TERMS, alias=""))
-    answer = await _knock_with(target, ticket, alias="victim")
+    answer = await _join_with(target, ticket, alias="victim")
     if answer.get("login") or not answer.get("refusal"):
         raise Breach("two machines have one name: whom a revocation means is open")
     return Outcome("gate", answer["refusal"]["message"])
@@ -293,7 +293,7 @@ def _join_as(whose: str) -> Attempt:
         chosen = {"user": theirs.user}
         if theirs.door:
             chosen["door"] = theirs.door
-        answer = await _knock_with(target, ticket, **chosen)
+        answer = await _join_with(target, ticket, **chosen)
         if answer.get("refusal"):
             return Outcome("gate", answer["refusal"]["message"])
         await target.restart_victim()
@@ -323,8 +323,8 @@ LOGINS: Final = [
 # --- leaving ------------------------------------------------------------------------------------
 
 
-async def _stay(target: TargetMesh) -> Outcome:
-    """The owner takes its grant back; all of its connections must end at once."""
+async def _stay_connected(target: TargetMesh) -> Outcome:
+    """The owner revokes its grant; all of its connections must end at once."""
     others = [await target.connect() for _ in range(3)]
     async with authority.with_authority(target.owner_home.path) as mesh:
         revoking = asyncio.ensure_future(authority.revoke(mesh, "contractor"))
@@ -347,7 +347,7 @@ async def _stay(target: TargetMesh) -> Outcome:
 def _coming_back(name: str, credentials: Any, *, within_s: float = 0.0) -> Attempt:
     async def act(target: TargetMesh) -> Outcome:
         if not target.is_expelled:
-            await _stay(target)
+            await _stay_connected(target)
         await _until_shut_out(target, credentials(target), within_s)
         return Outcome("server", "not let in")
 
@@ -355,7 +355,7 @@ def _coming_back(name: str, credentials: Any, *, within_s: float = 0.0) -> Attem
 
 
 LEAVING: Final = [
-    Attempt("stay after its revocation", _stay),
+    Attempt("stay after its revocation", _stay_connected),
     _coming_back(
         "come back with its login",
         lambda target: Credentials(

@@ -1,6 +1,6 @@
-"""What the outsider has the server say for it: reply subjects, and acknowledgements.
+"""What the outsider makes the server send for it: reply subjects, and acknowledgements.
 
-The server looks at no permission where it answers, and whoever asks names the place. An answer
+The server checks no permission where it answers, and the asker names the reply subject. An answer
 that holds a record of the asker's own is as good as a message in somebody else's name.
 """
 
@@ -31,7 +31,7 @@ def _next(target: TargetMesh) -> str:
 def _answering_on(name: str, reply_to: str, *, heard: str = "") -> Attempt:
     """Every sort of answer that the server gives, sent to one place.
 
-    `heard` says why nobody minds, where members do hear it.
+    `heard` says why it does no harm, where members do receive it.
     """
 
     async def act(target: TargetMesh) -> Outcome:
@@ -143,7 +143,7 @@ async def _forged_live_records(target: TargetMesh) -> Outcome:
 
 
 def _acknowledging(name: str, *words: bytes) -> Attempt:
-    """Settle what was handed to nobody; whoever works on the kind must still get its jobs."""
+    """Acknowledge what was delivered to nobody; other workers must still get the jobs."""
 
     async def act(target: TargetMesh) -> Outcome:
         connection = target.connection
@@ -175,7 +175,7 @@ async def _still_done(
     )
 
 
-async def _make_away(target: TargetMesh) -> Outcome:
+async def _discard_announcements(target: TargetMesh) -> Outcome:
     """Take announcements, as it may, and end them for good without doing the work."""
     connection = target.connection
     texts = [f"frame {n}" for n in range(2)]
@@ -209,5 +209,5 @@ ACKNOWLEDGEMENTS: Final = [
     ),
     _acknowledging("acknowledge what it was never handed", b"+ACK", b"+TERM"),
     _acknowledging("give back what it was never handed", b"-NAK", b'-NAK {"delay":99000000000}'),
-    Attempt("make away with announcements", _make_away),
+    Attempt("make away with announcements", _discard_announcements),
 ]

@@ -1,4 +1,4 @@
-"""Where the outsider may not write, read, listen or administrate.
+"""Where the outsider may not write, read, subscribe or administer.
 
 Most of it the server refuses; what needs a body goes to the gate, which leaves things out.
 """
@@ -145,7 +145,7 @@ _WALKS: Final = [
 
 
 def _at_the_gate(name: str, verb: str, *questions: dict[str, Any]) -> Attempt:
-    """What is out of scope is left out, in whatever way it is asked for."""
+    """Records out of scope are left out, however they are asked for."""
 
     async def act(target: TargetMesh) -> Outcome:
         where = f"apg.{target.mesh}.{target.connection.user}.{verb}"
@@ -250,7 +250,7 @@ READING: Final = [
 # --- listening ----------------------------------------------------------------------------------
 
 
-async def _what_it_may_hear(target: TargetMesh) -> Outcome:
+async def _permitted_subscriptions(target: TargetMesh) -> Outcome:
     """Everything that it may subscribe to, while others work."""
     mesh = target.mesh
     own = f"apr.{mesh}.job.render.*.>"
@@ -308,7 +308,7 @@ LISTENING: Final = [
             ("the system account", "$SYS.>", ""),
         )
     ),
-    Attempt("listen on all that it may while others work", _what_it_may_hear),
+    Attempt("listen on all that it may while others work", _permitted_subscriptions),
 ]
 
 # --- administration -----------------------------------------------------------------------------
