@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -10,9 +9,22 @@ import typer
 
 from antiphon.interfaces.cli import life
 from antiphon.interfaces.cli.awaiting import Wish
-from antiphon.interfaces.cli.completion import complete_kind
 from antiphon.interfaces.cli.durations import whole_seconds
-from antiphon.interfaces.cli.exits import WrongUsage
+from antiphon.interfaces.cli.job_options import (
+    TIMEOUT_WORDS,
+    CommandAgainOption,
+    CommandKindOption,
+    CommandTimeoutOption,
+    DetachOption,
+    DirectoryOption,
+    InputsOption,
+    NetworkWishOption,
+    OutputsOption,
+    SecretsOption,
+    VariablesOption,
+    parse_input,
+    parse_variable,
+)
 from antiphon.interfaces.cli.options import HomeOption, JsonOption, open_mesh
 from antiphon.interfaces.cli.progress import Progress
 from antiphon.sdk.defaults import COMMAND_KIND
@@ -22,78 +34,23 @@ if TYPE_CHECKING:
     from antiphon.sdk.handles import JobHandle
     from antiphon.sdk.mesh import Mesh
 
-InputsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--input",
-        "-i",
-        metavar="PATH[=NAME]",
-        help="A file that the command reads, under its own name or NAME; may be repeated.",
-        show_default=False,
-    ),
-]
-OutputsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="GLOB",
-        help="Files to keep of those that it leaves behind; may be repeated.",
-        show_default=False,
-    ),
-]
-DetachOption = Annotated[
-    bool, typer.Option("--detach", "-d", help="Print the job's id and do not wait.")
+CommandArgument = Annotated[
+    list[str], typer.Argument(metavar="-- CMD ARGS", help="The command.", show_default=False)
 ]
 
 
-def run(  # noqa: PLR0913 - each option is one argument
-    words: Annotated[
-        list[str],
-        typer.Argument(metavar="-- CMD ARGS", help="The command.", show_default=False),
-    ],
+def run(
+    words: CommandArgument,
     *,
-    kind: Annotated[
-        str,
-        typer.Option(
-            "--kind",
-            metavar="KIND",
-            help="What kind of job that is: who may run it, and where.",
-            autocompletion=complete_kind,
-        ),
-    ] = COMMAND_KIND,
+    kind: CommandKindOption = COMMAND_KIND,
     inputs: InputsOption = None,
     outputs: OutputsOption = None,
-    secret: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--secret",
-            metavar="NAME",
-            help="A secret of the worker's, as a file in /run/secrets; may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
-    network: Annotated[bool, typer.Option("--network", help="Ask for the network.")] = False,
-    env: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--env",
-            "-e",
-            metavar="NAME=VALUE",
-            help="An environment variable, on the log for all to read; may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
-    cwd: Annotated[
-        str | None,
-        typer.Option("--cwd", metavar="DIR", help="Where it starts, in its work directory."),
-    ] = None,
-    timeout: Annotated[
-        str, typer.Option("--timeout", metavar="TIME", help="How long it may run: 90s, 15m, 2h.")
-    ] = "1h",
-    again: Annotated[
-        bool, typer.Option("--again", help="Run it anew, even if the same was run before.")
-    ] = False,
+    secret: SecretsOption = None,
+    network: NetworkWishOption = False,
+    env: VariablesOption = None,
+    cwd: DirectoryOption = None,
+    timeout: CommandTimeoutOption = TIMEOUT_WORDS,
+    again: CommandAgainOption = False,
     detach: DetachOption = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
@@ -117,7 +74,7 @@ def run(  # noqa: PLR0913 - each option is one argument
         outputs=outputs or [],
         secrets=secret or [],
         network=network,
-        env=dict(_parse_variable(text) for text in env or ()),
+        env=dict(parse_variable(text) for text in env or ()),
         cwd=cwd,
         timeout=timeout if timeout.startswith("P") else whole_seconds(timeout),
     )
@@ -174,26 +131,3 @@ class Uploads:
 
     def __exit__(self, *_: object) -> None:
         self._end()
-
-
-def parse_input(text: str) -> tuple[Path, str]:
-    """A file and the name under which the command finds it."""
-    path, name = Path(text), ""
-    if not path.exists() and "=" in text:
-        before, _, name = text.rpartition("=")
-        path = Path(before)
-    if path.is_dir():
-        raise WrongUsage(
-            f"{path} is a directory; an input is one file",
-            hint=f"pack it: tar cf input.tar {shlex.quote(str(path))}, then --input input.tar",
-        )
-    if not path.is_file():
-        raise WrongUsage(f"there is no file {path}", hint="--input PATH, or --input PATH=NAME")
-    return path, name or path.name
-
-
-def _parse_variable(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise WrongUsage(f"{text!r} is not NAME=VALUE", hint="such as --env GREETING=hello")
-    return name, value

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -28,145 +28,107 @@ from antiphon.interfaces.cli.authored import (
 )
 from antiphon.interfaces.cli.awaiting import Wish, answer
 from antiphon.interfaces.cli.completion import complete_kind
-from antiphon.interfaces.cli.durations import seconds, some_seconds, whole_seconds
 from antiphon.interfaces.cli.exits import WrongUsage
-from antiphon.interfaces.cli.options import HomeOption, JsonOption, open_mesh
-from antiphon.interfaces.cli.run_command import (
+from antiphon.interfaces.cli.job_options import (
+    AliasOption,
+    AttemptsOption,
     DetachOption,
+    GiveUpOption,
     InputsOption,
+    LeaseOption,
+    ManifestAgainOption,
+    ManifestKindOption,
+    NamedOption,
+    OnceOption,
     OutputsOption,
+    RequiresOption,
+    RetryBaseOption,
+    RetryCapOption,
+    TimeoutOption,
+    WaitOption,
+    WaitTimeoutOption,
     parse_input,
+    retry_of,
 )
+from antiphon.interfaces.cli.options import HomeOption, JsonOption, open_mesh
+from antiphon.sdk.defaults import MANIFEST_SUFFIXES, RETRY_BASE_S, RETRY_CAP_S, TIMEOUT_S
 
 if TYPE_CHECKING:
     from antiphon.sdk.handles import JobHandle
     from antiphon.sdk.mesh import Mesh
     from antiphon.sdk.tasks import CallOptions
 
-FILES: Final = (".yaml", ".yml", ".json")
-"""How the name of a manifest's file ends; no kind that ends so can be called from here."""
-TIMEOUT_S: Final = 3600
-
 
 def complete_what(context: typer.Context, incomplete: str) -> list[str]:
     """Kinds that were called before, and manifests lying here."""
     try:
-        here = sorted(path.name for path in Path.cwd().iterdir() if path.suffix in FILES)
+        here = sorted(p.name for p in Path.cwd().iterdir() if p.suffix in MANIFEST_SUFFIXES)
     except OSError:
         here = []
     kinds = complete_kind(context, incomplete)
     return [*kinds, *(name for name in here if name.startswith(incomplete))]
 
 
-def submit(  # noqa: PLR0913 - each option is one argument
-    what: Annotated[
-        str,
-        typer.Argument(
-            metavar="KIND|FILE",
-            help="What to call, such as example.add; or a manifest (.yaml, .yml, .json, or - for"
-            " standard input).",
-            show_default=False,
-            autocompletion=complete_what,
-        ),
-    ],
-    args: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="ARGS",
-            help="Arguments as JSON; a plain word is text. Put -- before negative numbers.",
-            show_default=False,
-        ),
-    ] = None,
+WhatArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="KIND|FILE",
+        help="What to call, such as example.add; or a manifest (.yaml, .yml, .json, or - for"
+        " standard input).",
+        show_default=False,
+        autocompletion=complete_what,
+    ),
+]
+ArgsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="ARGS",
+        help="Arguments as JSON; a plain word is text. Put -- before negative numbers.",
+        show_default=False,
+    ),
+]
+
+
+class Asked(NamedTuple):
+    """What is to be called, as it was typed."""
+
+    what: str
+    args: list[str]
+    named: list[str]
+    kind: str | None
+    again: bool
+    alias: bool
+    inputs: list[str]
+    outputs: list[str]
+
+    @property
+    def is_manifest(self) -> bool:
+        """Whether it is a file; a kind whose name ends so cannot be called from here."""
+        return self.what == STANDARD_INPUT or self.what.lower().endswith(MANIFEST_SUFFIXES)
+
+
+def submit(
+    what: WhatArgument,
+    args: ArgsArgument = None,
     *,
-    kw: Annotated[
-        list[str] | None,
-        typer.Option("--kw", metavar="NAME=JSON", help="An argument by name; may be repeated."),
-    ] = None,
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            "--kind",
-            metavar="KIND",
-            help="The kind of a manifest's job: who may run it, and where. Needed, unless its"
-            " command is a handler (@example.add), whose kind it then is.",
-            autocompletion=complete_kind,
-        ),
-    ] = None,
-    again: Annotated[
-        bool,
-        typer.Option("--again", help="Run a manifest anew: a nonce makes it another job."),
-    ] = False,
-    alias: Annotated[
-        bool,
-        typer.Option("--alias", help="Give a manifest's job a ULID: a name, not part of its id."),
-    ] = False,
+    kw: NamedOption = None,
+    kind: ManifestKindOption = None,
+    again: ManifestAgainOption = False,
+    alias: AliasOption = False,
     urgency: Annotated[
         int,
         typer.Option("--class", min=0, max=2, help="0 urgent, 1 normal, 2 whenever."),
     ] = 1,
-    once: Annotated[
-        bool,
-        typer.Option("--once", help="The same call is the same job: run it once, ever."),
-    ] = False,
-    timeout: Annotated[
-        int | None,
-        typer.Option(
-            parser=whole_seconds,
-            metavar="TIME",
-            help="How long one attempt may run: 90s, 15m, 2h. Default: 1h; a manifest has its own.",
-        ),
-    ] = None,
-    attempts: Annotated[
-        int | None,
-        typer.Option(min=1, help="Tries before it counts as failed. Default: the mesh's rule."),
-    ] = None,
-    retry_base: Annotated[
-        float,
-        typer.Option(
-            parser=seconds,
-            metavar="TIME",
-            show_default="1s",
-            help="Pause before the second try; doubled before each further one.",
-        ),
-    ] = 1.0,
-    retry_cap: Annotated[
-        float,
-        typer.Option(
-            parser=seconds, metavar="TIME", show_default="1m", help="The longest such pause."
-        ),
-    ] = 60.0,
-    give_up_on: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ERROR",
-            help="An error that is not worth another try, such as ValueError; may be repeated.",
-        ),
-    ] = None,
-    lease: Annotated[
-        float | None,
-        typer.Option(
-            parser=some_seconds,
-            metavar="TIME",
-            help="How long a silent worker keeps the job. Default: the mesh's rule.",
-        ),
-    ] = None,
-    requires: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--requires",
-            metavar="LABEL",
-            help="A label that a worker must have, such as gpu=a100 or gpu; may be repeated.",
-        ),
-    ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Wait for the result, or print the job's id.")
-    ] = True,
-    wait_timeout: Annotated[
-        float | None,
-        typer.Option(
-            parser=seconds, metavar="TIME", help="Stop waiting after this long; the job goes on."
-        ),
-    ] = None,
+    once: OnceOption = False,
+    timeout: TimeoutOption = None,
+    attempts: AttemptsOption = None,
+    retry_base: RetryBaseOption = RETRY_BASE_S,
+    retry_cap: RetryCapOption = RETRY_CAP_S,
+    give_up_on: GiveUpOption = None,
+    lease: LeaseOption = None,
+    requires: RequiresOption = None,
+    wait: WaitOption = True,
+    wait_timeout: WaitTimeoutOption = None,
     inputs: InputsOption = None,
     outputs: OutputsOption = None,
     detach: DetachOption = False,
@@ -185,85 +147,89 @@ def submit(  # noqa: PLR0913 - each option is one argument
       antiphon submit job.yaml --kind build
       antiphon submit job.yaml --kind build --again
     """  # noqa: D301 - \b keeps the lines apart
-    is_manifest = what == STANDARD_INPUT or what.lower().endswith(FILES)
-    _refuse_mixture(
-        is_manifest,
-        {"ARGS": args, "--kw": kw, "--timeout": timeout, "--once": once},
-        {
-            "--kind": kind,
-            "--again": again,
-            "--alias": alias,
-            "--input": inputs,
-            "--output": outputs,
-        },
-    )
-
-    from antiphon.sdk.commands import with_outputs
-    from antiphon.sdk.tasks import CallOptions, Retry
+    asked = Asked(what, args or [], kw or [], kind, again, alias, inputs or [], outputs or [])
+    _refuse_mixture(asked, timeout=timeout, once=once)
+    from antiphon.sdk.tasks import CallOptions
 
     options = CallOptions(
         once=once,
         timeout_s=timeout or TIMEOUT_S,
         urgency=urgency,  # type: ignore[arg-type]
-        retry=Retry(
-            attempts=attempts,
-            base_s=retry_base,
-            cap_s=retry_cap,
-            give_up_on=tuple(give_up_on or ()),
-        ),
+        retry=retry_of(attempts, retry_base, retry_cap, give_up_on),
         lease_ms=None if lease is None else round(lease * 1000),
         requires=tuple(requires or ()),
     )
-    notes: dict[str, str] = {}
-    wait = wait and not detach
-    if is_manifest:
-        job = read(what)
-        kind = kind_of(job, what, kind)
-        words = ["antiphon", "submit", what, *(("--kind", kind) if job.handler is None else ())]
-        anew = f"{shlex.join([*words, '--again'])} runs it as a new job"
-        wish = Wish(wait, wait_timeout, as_json, anew, notes)
-        authored = Authored(kind, with_outputs(job, outputs or []), again=again, alias=alias)
-        if job.handler is None:
-            files = [parse_input(text) for text in inputs or ()]
-            return life.run(run_authored(open_mesh(home), authored, files, options, wish))
-        if inputs or outputs:
-            raise WrongUsage("a handler takes arguments, not files", hint="leave out --input")
-        call = by_manifest(authored, options, notes)
-        return life.run(_submit(open_mesh(home), call, wish))
-    call = _by_kind(what, args or [], kw or [], options)
-    wish = Wish(wait, wait_timeout, as_json, "leave out --once to call it anew", notes)
+    wish = Wish(wait and not detach, wait_timeout, as_json, "leave out --once to call it anew", {})
+    if asked.is_manifest:
+        return _submit_manifest(asked, options, wish, home)
+    call = _by_kind(asked, options)
     return life.run(_submit(open_mesh(home), call, wish))
 
 
-def _refuse_mixture(
-    is_manifest: bool, for_kinds: dict[str, object], for_manifests: dict[str, object]
-) -> None:
+def _refuse_mixture(asked: Asked, *, timeout: int | None, once: bool) -> None:
     """A manifest says what to run, whole; a kind is called with arguments."""
-    for name, given in (for_kinds if is_manifest else for_manifests).items():
-        if not given:
-            continue
-        if is_manifest:
-            raise WrongUsage(
-                f"{name} has no place beside a manifest, which says all of what is run",
-                hint="write it into the manifest; --again runs the same one anew",
-            )
+    for_kinds: dict[str, object] = {
+        "ARGS": asked.args,
+        "--kw": asked.named,
+        "--timeout": timeout,
+        "--once": once,
+    }
+    for_manifests: dict[str, object] = {
+        "--kind": asked.kind,
+        "--again": asked.again,
+        "--alias": asked.alias,
+        "--input": asked.inputs,
+        "--output": asked.outputs,
+    }
+    misplaced = for_kinds if asked.is_manifest else for_manifests
+    name = next((name for name, given in misplaced.items() if given), None)
+    if name is None:
+        return
+    if asked.is_manifest:
         raise WrongUsage(
-            f"{name} is for manifests, and this is a kind",
-            hint=f"a manifest's file ends in {', '.join(FILES)}",
+            f"{name} has no place beside a manifest, which says all of what is run",
+            hint="write it into the manifest; --again runs the same one anew",
         )
+    raise WrongUsage(
+        f"{name} is for manifests, and this is a kind",
+        hint=f"a manifest's file ends in {', '.join(MANIFEST_SUFFIXES)}",
+    )
+
+
+# --- by manifest ------------------------------------------------------------------------------
+
+
+def _submit_manifest(asked: Asked, options: CallOptions, wish: Wish, home: Path | None) -> int:
+    from antiphon.sdk.commands import with_outputs
+
+    job = read(asked.what)
+    kind = kind_of(job, asked.what, asked.kind)
+    words = ["antiphon", "submit", asked.what, *(("--kind", kind) if job.handler is None else ())]
+    wish = wish._replace(anew=f"{shlex.join([*words, '--again'])} runs it as a new job")
+    authored = Authored(
+        kind, with_outputs(job, asked.outputs), again=asked.again, alias=asked.alias
+    )
+    if job.handler is None:
+        files = [parse_input(text) for text in asked.inputs]
+        return life.run(run_authored(open_mesh(home), authored, files, options, wish))
+    if asked.inputs or asked.outputs:
+        raise WrongUsage("a handler takes arguments, not files", hint="leave out --input")
+    call = by_manifest(authored, options, wish.notes)
+    return life.run(_submit(open_mesh(home), call, wish))
 
 
 # --- by kind ----------------------------------------------------------------------------------
 
 
-def _by_kind(what: str, args: list[str], kw: list[str], options: CallOptions) -> Call:
+def _by_kind(asked: Asked, options: CallOptions) -> Call:
+    what = asked.what
     if "/" in what:
         raise WrongUsage(
             f"{what!r} is neither a kind nor a manifest",
-            hint=f"a manifest's file ends in {', '.join(FILES)}",
+            hint=f"a manifest's file ends in {', '.join(MANIFEST_SUFFIXES)}",
         )
-    values = [parse_value(text) for text in args]
-    named = dict(_parse_named(text) for text in kw)
+    values = [parse_value(text) for text in asked.args]
+    named = dict(_parse_named(text) for text in asked.named)
 
     async def call(mesh: Mesh) -> JobHandle[Any]:
         return await mesh.call(what, values, named, options=options)

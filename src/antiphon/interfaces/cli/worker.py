@@ -36,7 +36,7 @@ from antiphon.sdk.defaults import COMMAND_KIND, SLOTS
 COUNT_EVERY_S: Final = 0.5
 
 
-def worker(  # noqa: PLR0913 - one parameter per option
+def worker(
     module: Annotated[
         str,
         typer.Argument(
