@@ -1,6 +1,7 @@
 """Scopes that tests name by what they are for, on a log with the families of the protocol."""
 
-from antiphon.core.families.jobs.subjects import CLASSES, calls_of, queue_name
+from antiphon.core.families.jobs.priority import PRIORITIES
+from antiphon.core.families.jobs.subjects import calls_of, queue_name
 from antiphon.core.job_rights import CALLED_BY, READ_BY, WORKED_BY
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.scope import Scope
@@ -29,4 +30,4 @@ def calls(scope: Scope) -> tuple[str, ...]:
 
 def job_queues(mesh: str, kind: str) -> dict[str, str]:
     """The queues of a kind, as the gate has them made."""
-    return {queue_name(kind, one): calls_of(mesh, one, kind, below=False) for one in CLASSES}
+    return {queue_name(kind, one): calls_of(mesh, one, kind, below=False) for one in PRIORITIES}

@@ -96,7 +96,7 @@ async def call_one(peer: Peer, number: int) -> int:
 
 async def publish_bare(peer: Peer, name: str) -> tuple[int, float]:
     """One bare record; when it was sent (ns), and how long the acknowledgement took (ms)."""
-    subject = f"{subjects.root(peer.mesh)}.call.1.{BARE}.{name}"
+    subject = f"{subjects.root(peer.mesh)}.call.normal.{BARE}.{name}"
     at_ns = boot_ns()
     await peer.log.append(subject, b"b" * BARE_BYTES, message_id=f"bare-{name}", expected_last=0)
     return at_ns, (boot_ns() - at_ns) / 1e6

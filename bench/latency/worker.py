@@ -31,7 +31,7 @@ def boot_ns() -> int:
 
 def bare_queue(mesh: str) -> tuple[str, str]:
     """Subject filter and name of the bare consumer."""
-    return job_subjects.calls_of(mesh, 1, BARE, below=False), "bench-bare"
+    return job_subjects.calls_of(mesh, "normal", BARE, below=False), "bench-bare"
 
 
 async def note_bare(log: OpLog, mesh: str, out: int) -> None:

@@ -46,9 +46,9 @@ async def bare(home: Home, slots: int, jobs: int, name: str, sizes: tuple[int, i
     done = 0
     async with assembly.join(home, "worker") as station:
         log, mesh = station.engine.log, home.mesh().mesh
-        calls = job_subjects.calls_of(mesh, 1, KIND, below=False)
+        calls = job_subjects.calls_of(mesh, "normal", KIND, below=False)
         async with (
-            log.work(calls, name=queue_name(KIND, 1)) as queue,
+            log.work(calls, name=queue_name(KIND, "normal")) as queue,
             asyncio.TaskGroup() as tasks,
         ):
 

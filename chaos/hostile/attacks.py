@@ -56,7 +56,7 @@ POINTED_S: Final = OFFER_S + RULES.claim_window_ms / 1000 + ROUNDS_S
 
 def _calls(target: TargetMesh) -> tuple[str, str]:
     mesh = target.hostile.peer.mesh
-    return job_subjects.calls_of(mesh, 1, KIND, below=False), queue_name(KIND, 1)
+    return job_subjects.calls_of(mesh, "normal", KIND, below=False), queue_name(KIND, "normal")
 
 
 async def acknowledge_everything(target: TargetMesh, _called: list[Key]) -> None:

@@ -124,7 +124,7 @@ def test_once_on_a_failed_job_says_how_to_call_it_anew(shell):
 
 def test_jobs_lists_the_newest_first_and_filters(shell):
     first = called(shell, "example.echo", 1)
-    second = called(shell, "example.echo", 2)
+    second = shell.run("submit", "example.echo", "2", "--priority", "high", "--json").json["job"]
     shell.run("submit", "example.fail", "--attempts", "1")
     listed = shell.run("jobs")
     ids = [line.split()[0] for line in listed.out.splitlines()[1:]]
@@ -137,6 +137,7 @@ def test_jobs_lists_the_newest_first_and_filters(shell):
     assert sum(told["counts"].get(state, 0) for state in ("failed", "aborted")) >= 1
     told = shell.run("jobs", "--kind", "example.echo", "--limit", "2", "--json").json
     assert [job["job"] for job in told["jobs"]] == [second, first]
+    assert [job["priority"] for job in told["jobs"]] == ["high", "normal"]
     assert "no jobs like that" in shell.run("jobs", "--kind", "nothing").out
 
 

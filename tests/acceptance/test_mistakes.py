@@ -43,6 +43,7 @@ def deserted(tmp_path_factory):
         ("submit example.add -5", 2, "put -- before negative numbers"),
         ("submit example.add --timeout soon", 2, "write 90s, 15m, 12h or 2d"),
         ("submit example.add --lease 0", 2, "is no time at all"),
+        ("submit example.add --priority urgent", 2, "not one of 'high', 'normal', 'low'"),
         ("submit example.add --timeout 15m", 3, "antiphon dev"),
         ("jobs --state finished", 2, "not one of"),
         ("worker nosuch.module", 3, "there is no module 'nosuch.module'"),

@@ -1,7 +1,10 @@
 """What the command line says and understands, without a mesh."""
 
+from typing import get_args
+
 import pytest
 
+from antiphon.core.families.jobs.priority import PRIORITIES
 from antiphon.core.families.jobs.state import State
 from antiphon.errors import (
     AntiphonError,
@@ -16,6 +19,7 @@ from antiphon.errors import (
 )
 from antiphon.interfaces.cli.application import run
 from antiphon.interfaces.cli.exits import EPILOG, Exit, WrongUsage, code_of, complain
+from antiphon.interfaces.cli.job_options import PriorityName
 from antiphon.interfaces.cli.submit import parse_value
 from antiphon.interfaces.cli.terminal import GLYPHS, STYLES, ago, counted, out, span
 
@@ -89,6 +93,10 @@ def test_every_error_has_its_exit_code(error, code, capsys):
 
 def test_the_help_names_every_exit_code():
     assert all(f" {code.value}  " in EPILOG for code in Exit if code is not Exit.BUG)
+
+
+def test_the_help_names_every_priority():
+    assert get_args(PriorityName) == PRIORITIES
 
 
 def test_every_state_has_a_colour_and_a_mark():

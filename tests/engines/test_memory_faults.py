@@ -16,8 +16,8 @@ from antiphon.engines.memory import (
 from antiphon.errors import Held, IdTaken, LostRace, OutcomeUnknown, Unavailable
 
 MESH = "m"
-SUBJECT = "ap.m.call.1.render.job"
-CALLS = "ap.m.call.1.render.*"
+SUBJECT = "ap.m.call.normal.render.job"
+CALLS = "ap.m.call.normal.render.*"
 WAIT_S = 0.1
 
 
@@ -254,13 +254,13 @@ async def test_truncating_the_log_takes_its_ids_loans_and_subjects_along() -> No
     server = MemoryServer(HandClock())
     engine = MemoryEngine(server, MESH)
     await append(engine)
-    await append(engine, "ap.m.call.1.render.other")
+    await append(engine, "ap.m.call.normal.render.other")
     async with engine.log.work(CALLS, name="q") as queue:
         queue.grant(9)
         for _ in range(2):
             await queue.next()
         server.truncate(MESH, 1)
-        assert await append(engine, "ap.m.call.1.render.other") == 2
+        assert await append(engine, "ap.m.call.normal.render.other") == 2
         async with asyncio.timeout(1):
             assert (await queue.next()).record.seq == 2
 
@@ -269,7 +269,7 @@ async def test_a_restored_queue_hands_out_again_what_was_unsettled() -> None:
     server = MemoryServer(HandClock())
     engine = MemoryEngine(server, MESH)
     for n in range(3):
-        await append(engine, f"ap.m.call.1.render.{n}")
+        await append(engine, f"ap.m.call.normal.render.{n}")
     async with engine.log.work(CALLS, name="q") as queue:
         queue.grant(9)
         held, settled, late = [await queue.next() for _ in range(3)]

@@ -16,7 +16,7 @@ from antiphon.testing.host_clock import SeededEntropy
 from antiphon.testing.virtual_time import VirtualLoop
 
 MESH = "m"
-CALLS = "ap.m.call.1.render.*"
+CALLS = "ap.m.call.normal.render.*"
 JOBS = 150
 STORM = FaultRates(
     request_lost=0.05,
@@ -75,7 +75,7 @@ class Storm:
     async def write(self) -> None:
         engine = self.connect("writer")
         for n in range(JOBS):
-            subject = f"ap.m.call.1.render.{n}"
+            subject = f"ap.m.call.normal.render.{n}"
             while True:
                 await asyncio.sleep(1)
                 try:

@@ -92,7 +92,7 @@ class DrawingMesh:
 
     async def need(self, job: str, kind: str = KIND) -> Need:
         peer = self.owner.peer
-        (record,) = await whole_lane(peer.log, [job_subjects.call(peer.mesh, 1, kind, job)])
+        (record,) = await whole_lane(peer.log, [job_subjects.call(peer.mesh, "normal", kind, job)])
         return Need(kind=kind, job=job, seed=selection.seed_of(record.payload))
 
     async def order(self, job: str, workers: list[Worker]) -> list[str]:

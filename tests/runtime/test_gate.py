@@ -10,6 +10,7 @@ import pytest
 
 from antiphon.core.bus_subjects import JOIN, LOGIN
 from antiphon.core.families.grants.ops import RevokeBody, UcanRevoke
+from antiphon.core.families.jobs.priority import PRIORITIES
 from antiphon.core.ids import digest
 from antiphon.core.rules import Rules
 from antiphon.core.scope import NOTHING, Scope
@@ -253,7 +254,7 @@ async def test_a_login_admits_the_queues_of_kinds_within_the_scope(tmp_path):
     async with a_gate(tmp_path) as at, at.running():
         await at.join(a_key(), at.invite())
         login = await at.login("render.frame")
-        names = tuple(f"render=frame={urgency}" for urgency in (0, 1, 2))
+        names = tuple(f"render=frame={priority}" for priority in PRIORITIES)
         assert at.wall.admitted[-1] == ("U1", login.scope, names)
         assert login.kinds == ("render.frame",)
         with pytest.raises(Rejected, match="may not claim 'build'"):

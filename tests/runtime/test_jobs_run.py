@@ -48,11 +48,11 @@ async def test_the_same_manifest_again_is_the_same_job_and_other_kinds_are_other
         caller = (await mesh.station()).peer
         first = await call(caller, 1)
         again = await call(caller, 1)
-        other_class = await call(caller, 1, urgency=0)
+        other_priority = await call(caller, 1, priority="high")
         assert first.is_new
         assert not again.is_new
-        assert not other_class.is_new
-        assert first.job == again.job == other_class.job
+        assert not other_priority.is_new
+        assert first.job == again.job == other_priority.job
         # Even the same content under another kind is another job, on a lane of its own.
         body = ScheduleBody(kind="test.other", manifest=_content_of(await _lane(caller, first)))
         planted = await client.call(caller, body)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from antiphon import Mesh
 from antiphon.core import codec, manifest
 from antiphon.core.families.jobs.ops import JobSchedule, Retry, ScheduleBody
+from antiphon.core.families.jobs.priority import PRIORITIES
 from antiphon.core.reasons import Reason
 from antiphon.core.terms import Terms
 from antiphon.errors import Malformed, Rejected
@@ -85,7 +86,7 @@ calls = st.fixed_dictionaries(
     optional={
         "near": st.integers(-3, 3),
         "kind": st.sampled_from([KIND, "a", LONGEST_KIND, "a-b.c_d"]),
-        "urgency": st.integers(-1, 3),
+        "priority": st.sampled_from([*PRIORITIES, "urgent", "High", "", 1]),
         "lease_ms": st.none() | st.integers(-1, 10**7),
         "lease_ms_max": st.none() | st.integers(0, 10**7),
         "start_by": whens,

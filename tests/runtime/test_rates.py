@@ -24,9 +24,9 @@ async def test_a_kind_begins_no_more_often_than_its_rate_and_others_are_not_held
             handlers.register(kind, note)
         caller = (await mesh.station()).peer
         for number in range(5):
-            for urgency in (0, 1):
-                await call(caller, number + 10 * urgency, kind="test.slow", urgency=urgency)
-            await call(caller, number, kind="test.other", urgency=2)
+            await call(caller, number, kind="test.slow", priority="high")
+            await call(caller, number + 10, kind="test.slow", priority="normal")
+            await call(caller, number, kind="test.other", priority="low")
         settings = WorkerSettings(slots=8, rates={"test.slow": parse_rate("5/s")})
         station = await mesh.station()
         worker = await mesh.stack.enter_async_context(assembly.working(station, handlers, settings))

@@ -41,8 +41,10 @@ async def test_a_restarted_worker_does_not_run_under_the_fence_of_its_dead_self(
         called = await call(caller)
         before = await held_by_the_dead(mesh, keyring, called.job)
         if handed_out_before:
-            calls = job_subjects.calls_of(mesh.mesh, 1, KIND, below=False)
-            async with caller.log.work(calls, name=job_subjects.queue_name(KIND, 1)) as queue:
+            calls = job_subjects.calls_of(mesh.mesh, "normal", KIND, below=False)
+            async with caller.log.work(
+                calls, name=job_subjects.queue_name(KIND, "normal")
+            ) as queue:
                 queue.grant(1)
                 (await queue.next()).nak()
         await mesh.worker(note, station=await mesh.station(keyring))

@@ -30,7 +30,7 @@ async def meanwhile(work):
 async def steal(mesh) -> None:
     """Acknowledge every announcement of the kind, as it comes."""
     log = (await mesh.timeless.station("thief")).peer.log
-    calls = job_subjects.calls_of(mesh.owner.peer.mesh, 1, KIND, below=False)
+    calls = job_subjects.calls_of(mesh.owner.peer.mesh, "normal", KIND, below=False)
 
     async def drink(queue) -> None:
         queue.grant(512)
@@ -40,7 +40,7 @@ async def steal(mesh) -> None:
 
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
         for _ in range(GREEDY):
-            work = log.work(calls, name=queue_name(KIND, 1))
+            work = log.work(calls, name=queue_name(KIND, "normal"))
             tasks.create_task(drink(await stack.enter_async_context(work)))
 
 

@@ -24,7 +24,7 @@ def call(number=1, *, kind="build.fast", duration_ms=1_000, fails=0, **terms):
     """One job to be called."""
     plain = {
         "at_s": 0.0,
-        "urgency": 1,
+        "priority": "normal",
         "attempts": None,
         "lease_ms": None,
         "timeout_s": 0,

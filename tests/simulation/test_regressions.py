@@ -71,7 +71,7 @@ def test_a_job_called_again_while_it_runs_is_not_run_twice_by_the_same_worker(tm
         await until(lambda: world.workload.runs == 1)
         peer = world.submitters[0].connect()
         await peer.sync_control()
-        again = ScheduleBody(kind=slow.kind, manifest=slow.manifest, urgency=2)
+        again = ScheduleBody(kind=slow.kind, manifest=slow.manifest, priority="low")
         await peer.commit(peer.draft(JobSchedule, again, prev=0))
         await until(ended(world, key_of(slow)))
         await asyncio.sleep(3 * LOAN_S)

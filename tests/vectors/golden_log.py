@@ -115,9 +115,9 @@ def tenure_story(ledger: Ledger) -> None:
     story = Story(ledger, word="tenures")
     story.schedule(how={"at": 1_000}, start_by=T0 + 500_000)
     story.start(ALICE, at=1_010)  # not_claimed
-    story.schedule(BOB, urgency=0, how={"at": 1_020})  # exists
+    story.schedule(BOB, priority="high", how={"at": 1_020})  # exists
     story.offer(BOB, at=1_030)
-    story.offer(BOB, urgency=2, at=1_040)  # class
+    story.offer(BOB, priority="low", at=1_040)  # priority
     story.claim(ALICE, at=1_100, lease_ms=4_999)  # lease
     story.claim(ALICE, at=1_200)
     first = story.fence
@@ -193,7 +193,7 @@ def stray_seal_story(ledger: Ledger) -> None:
     body = SealBody(upto=1, size=1, root="0" * 64)
     seal = ledger.draft(MeshSeal, body, CAROL, at=50_500)
     text = seal.op_bytes
-    call = job_subjects.call(ledger.mesh, 1, "render", Story(ledger, word="sealed").id)
+    call = job_subjects.call(ledger.mesh, "normal", "render", Story(ledger, word="sealed").id)
     for payload, subject in [
         (seal.payload, seal.subject),  # seal
         (seal.payload, call),  # subject

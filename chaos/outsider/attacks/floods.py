@@ -136,13 +136,13 @@ def _rolls(target: TargetMesh, connection: RawConnection) -> Iterator[bytes]:
 
 
 def _pulls(_target: TargetMesh, connection: RawConnection) -> Iterator[bytes]:
-    where = f"$JS.API.CONSUMER.MSG.NEXT.{connection.stream}.render=video=1"
+    where = f"$JS.API.CONSUMER.MSG.NEXT.{connection.stream}.render=video=normal"
     body = b'{"batch":1,"expires":1000000000}'
     return itertools.repeat(frame(where, body, reply=f"{connection.inbox}.flood"))
 
 
 def _settlements(_target: TargetMesh, connection: RawConnection) -> Iterator[bytes]:
-    where = f"$JS.ACK.{connection.stream}.render=video=1.1"
+    where = f"$JS.ACK.{connection.stream}.render=video=normal.1"
     words = (b"-NAK", b"+TERM", b"+WPI", b"+NXT", b"junk")
     for number in itertools.count(1):
         yield frame(f"{where}.{number}.{number}.1.0", words[number % len(words)])

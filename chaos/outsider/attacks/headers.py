@@ -101,7 +101,7 @@ _UNSTORED: Final = [
 async def _oracle(target: TargetMesh) -> Outcome:
     """A compare-and-set about somebody else's subject fails with that subject's sequence."""
     told = []
-    for pattern in ("call.1.secret.plan.*", "call.1.nothing.at.all.*"):
+    for pattern in ("call.normal.secret.plan.*", "call.normal.nothing.at.all.*"):
         about = {_CAS: 2**40, f"{_CAS}_Subject": f"ap.{target.mesh}.{pattern}"}
         answer = await target.connection.store(own_subject(target), head=header(**about))
         if "error" not in answer:
@@ -307,5 +307,5 @@ HEADERS: Final = [
     Attempt("a compare-and-set beyond 64 bits", _overflowing_sequence),
     Attempt("a subject of 70 kB", _longest_subject),
     _status_line("job"),
-    _status_line("call.1"),
+    _status_line("call.normal"),
 ]

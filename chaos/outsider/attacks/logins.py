@@ -225,7 +225,7 @@ _AT_THE_GATE: Final = [
     _at_the_door("write on its kind", f"ap.<m>.job.{RENDER}.<id>"),
     _at_the_door("read its kind", f"$JS.API.DIRECT.GET.<stream>.ap.<m>.job.{RENDER}.<id>"),
     _at_the_door("read at the gate", "apg.<m>.<me>.get"),
-    _at_the_door("take announcements", "$JS.API.CONSUMER.MSG.NEXT.<stream>.render=video=1"),
+    _at_the_door("take announcements", "$JS.API.CONSUMER.MSG.NEXT.<stream>.render=video=normal"),
     _at_the_door("call the roll", "apb.<m>.roll"),
     _at_the_door("hear control ops", "apr.<m>.ctl.>", listens=True),
     _at_the_door("hear the roll", "apb.<m>.roll", listens=True),

@@ -17,7 +17,7 @@ from chaos.outsider.attacks.headers import own_subject, rejected, stored
 from chaos.outsider.attempt import Attempt, Outcome, fill_in, publish_attempt
 from chaos.outsider.target import BUILD, RENDER, Breach, TargetMesh
 
-_QUEUE: Final = "render=video=1"
+_QUEUE: Final = "render=video=normal"
 _TAKE: Final = b'{"batch":1,"no_wait":true}'
 _LATER_MS: Final = 30_000
 
@@ -37,7 +37,7 @@ def _answering_on(name: str, reply_to: str, *, heard: str = "") -> Attempt:
     async def act(target: TargetMesh) -> Outcome:
         connection, to = target.connection, fill_in(reply_to, target)
         before = {one.seq for one in await target.read_log()}
-        planted, called = own_subject(target), own_subject(target, "call.1")
+        planted, called = own_subject(target), own_subject(target, "call.normal")
         stolen = await connection.listen(f"apb.{target.mesh}.inbox.{connection.user}.>")
         # The best that it could plant: a login request, and where the answer should go.
         head = header(Antiphon_Reply=f"inbox.{connection.user}.stolen")
@@ -75,7 +75,7 @@ _TARGETS: Final = [
     _answering_on("to the stream's deletion", "$JS.API.STREAM.DELETE.<stream>"),
     _answering_on("to the stream's purging", "$JS.API.STREAM.PURGE.<stream>"),
     _answering_on("to the making of a stream", "$JS.API.STREAM.CREATE.EVIL"),
-    _answering_on("to the victim's queue", "$JS.API.CONSUMER.MSG.NEXT.<stream>.build=image=1"),
+    _answering_on("to the victim's queue", "$JS.API.CONSUMER.MSG.NEXT.<stream>.build=image=normal"),
     _answering_on("on a job of the victim's kind", "ap.<m>.job.build.image.<id>"),
     _answering_on("on the rules", "ap.<m>.ctl.rules"),
     _answering_on(
@@ -126,12 +126,12 @@ async def _forged_live_records(target: TargetMesh) -> Outcome:
             Nats_Sequence=last + 2,
             Nats_Time_Stamp="2020-01-01T00:00:00.000000001Z",
         )
-        planted = own_subject(target, "call.1")
+        planted = own_subject(target, "call.normal")
         seqs.append(await stored(target, planted, forged))
         for node in target.full_nodes:
             await node.reached(last + 1)
         read = f"$JS.API.DIRECT.GET.{connection.stream}.{planted}"
-        for live in ("ctl.evidence.forged", "ctl.x", f"job.{RENDER}.x", f"call.1.{RENDER}.x"):
+        for live in ("ctl.evidence.forged", "ctl.x", f"job.{RENDER}.x", f"call.normal.{RENDER}.x"):
             for ask, body in ((_next(target), _TAKE), (read, b""), (read, b'{"no_hdr":true}')):
                 await connection.publish(ask, body, reply=f"apr.{target.mesh}.{live}")
         await connection.flush()
@@ -200,10 +200,10 @@ ACKNOWLEDGEMENTS: Final = [
     *(
         publish_attempt(f"{name} of the victim's", f"$JS.ACK.<stream>.{queue}.1.9.1.1.0", word)
         for name, queue, word in (
-            ("acknowledge an announcement", "build=image=1", b"+ACK"),
-            ("end an announcement", "build=image=1", b"+TERM"),
-            ("give back an announcement", "build=image=1", b"-NAK"),
-            ("prolong an announcement", "build=image=1", b"+WPI"),
+            ("acknowledge an announcement", "build=image=normal", b"+ACK"),
+            ("end an announcement", "build=image=normal", b"+TERM"),
+            ("give back an announcement", "build=image=normal", b"-NAK"),
+            ("prolong an announcement", "build=image=normal", b"+WPI"),
             ("acknowledge by wildcard one", "*", b"+ACK"),
         )
     ),

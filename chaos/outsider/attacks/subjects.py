@@ -31,8 +31,8 @@ WRITING: Final = [
     for name, subject in {
         "a job of the victim's kind": "ap.<m>.job.build.image.<id>",
         "a job of a secret kind": "ap.<m>.job.secret.plan.<id>",
-        "urgent calls of the victim's kind": "ap.<m>.call.0.build.image.<id>",
-        "calls of the victim's kind": "ap.<m>.call.1.build.image.<id>",
+        "high-priority calls of the victim's kind": "ap.<m>.call.high.build.image.<id>",
+        "calls of the victim's kind": "ap.<m>.call.normal.build.image.<id>",
         "waiting jobs of the victim's kind": "ap.<m>.wait.build.image.<id>",
         "the kind above its own": "ap.<m>.job.render.<id>",
         "a kind that begins like its own": "ap.<m>.job.renderer.video.<id>",
@@ -85,7 +85,7 @@ _SERVER_READS: Final = [
         ("wildcard for a kind", _GET + ".ap.<m>.job.*.*.>", b""),
         ("wildcard below its kind, too short", _GET + ".ap.<m>.job.render.>", b""),
         ("wildcard for the place", _GET + ".ap.<m>.*.render.video.>", b""),
-        ("wildcard for all of a secret kind", _GET + ".ap.<m>.call.1.secret.plan.*", b""),
+        ("wildcard for all of a secret kind", _GET + ".ap.<m>.call.normal.secret.plan.*", b""),
         ("wildcard for all places", _GET + ".ap.<m>.*.>", b""),
         ("wildcard for the mesh", _GET + ".ap.<m>.>", b""),
         ("wildcard for everything", _GET + ".>", b""),
@@ -94,7 +94,7 @@ _SERVER_READS: Final = [
         ("message get of a subject", _ADMIN + ".MSG.GET.<stream>", b'{"last_by_subj":">"}'),
         (
             "the victim's queue",
-            "$JS.API.CONSUMER.MSG.NEXT.<stream>.build=image=1",
+            "$JS.API.CONSUMER.MSG.NEXT.<stream>.build=image=normal",
             b'{"batch":9,"no_wait":true}',
         ),
         ("any queue", "$JS.API.CONSUMER.MSG.NEXT.<stream>.*", b'{"batch":9,"no_wait":true}'),
@@ -171,7 +171,13 @@ def _at_the_gate(name: str, verb: str, *questions: dict[str, Any]) -> Attempt:
     return Attempt(f"ask the gate for {name}", act)
 
 
-_FILTERS: Final = ("ap.<m>.call.1.secret.>", "ap.<m>.*.build.image.>", "ap.<m>.>", ">", "*.*.>")
+_FILTERS: Final = (
+    "ap.<m>.call.normal.secret.>",
+    "ap.<m>.*.build.image.>",
+    "ap.<m>.>",
+    ">",
+    "*.*.>",
+)
 _GATE_READS: Final = [
     _at_the_gate("a secret record", "get", {"seq": "SECRET"}),
     _at_the_gate("a secret record from the leader", "leader", {"seq": "SECRET"}),
@@ -193,7 +199,7 @@ _GATE_READS: Final = [
         "get",
         *({"last_by_subj": one} for one in _FILTERS),
         {"multi_last": list(_FILTERS)},
-        {"multi_last": ["ap.<m>.ctl.>", "ap.<m>.call.1.secret.plan.*"]},
+        {"multi_last": ["ap.<m>.ctl.>", "ap.<m>.call.normal.secret.plan.*"]},
     ),
     _at_the_gate(
         "other kinds from the leader",
@@ -286,7 +292,7 @@ LISTENING: Final = [
             ("all live records", "apr.>", ""),
             ("all live records of the mesh", "apr.<m>.>", ""),
             ("live jobs of the victim's kind", "apr.<m>.job.build.*.>", ""),
-            ("live calls of a secret kind", "apr.<m>.call.1.secret.plan.*", ""),
+            ("live calls of a secret kind", "apr.<m>.call.normal.secret.plan.*", ""),
             ("live jobs of any kind", "apr.<m>.job.*.*.>", ""),
             ("live jobs below its kind, too short", "apr.<m>.job.render.>", ""),
             ("live records of any place", "apr.<m>.*.render.*.>", ""),
@@ -329,10 +335,10 @@ ADMINISTRATION: Final = [
         ("restore a stream", _ADMIN + ".RESTORE.<stream>", b"{}"),
         ("make the leader step down", _ADMIN + ".LEADER.STEPDOWN.<stream>", b""),
         ("remove a copy", _ADMIN + ".PEER.REMOVE.<stream>", b'{"peer":"x"}'),
-        ("delete the victim's queue", "$JS.API.CONSUMER.DELETE.<stream>.build=image=1", b""),
-        ("delete its own queue", "$JS.API.CONSUMER.DELETE.<stream>.render=video=1", b""),
-        ("pause the victim's queue", "$JS.API.CONSUMER.PAUSE.<stream>.build=image=1", b"{}"),
-        ("look at the victim's queue", "$JS.API.CONSUMER.INFO.<stream>.build=image=1", b""),
+        ("delete the victim's queue", "$JS.API.CONSUMER.DELETE.<stream>.build=image=normal", b""),
+        ("delete its own queue", "$JS.API.CONSUMER.DELETE.<stream>.render=video=normal", b""),
+        ("pause the victim's queue", "$JS.API.CONSUMER.PAUSE.<stream>.build=image=normal", b"{}"),
+        ("look at the victim's queue", "$JS.API.CONSUMER.INFO.<stream>.build=image=normal", b""),
         ("list queues", "$JS.API.CONSUMER.NAMES.<stream>", b""),
         ("purge an account", "$JS.API.ACCOUNT.PURGE.x", b""),
         ("ask for JetStream's state", "$JS.API.INFO", b""),

@@ -1,16 +1,16 @@
-"""Which queues a worker asks for work, and for how much (spec §8: highest class first).
+"""Which queues a worker asks for work, and for how much (spec §8: highest priority first).
 
 A queue that was asked either delivers or says that it has nothing: then it is *dry*, and what was
-asked for stays there, so that whatever comes is delivered at once. Only when every more urgent
-queue is dry is the next class asked, and only then does a job of it begin.
+asked for stays there, so that whatever comes is delivered at once. Only when every queue of a
+higher priority is dry is the next priority asked, and only then does a job of it begin.
 
     fresh   asked, and not answered yet; counts against the free slots
     quiet   dry, or unanswered for longer than an engine that is there takes
 
-A job that arrives from a quiet queue while a more urgent one is fresh waits for that answer: if
-the more urgent jobs need all slots it is returned. Of each class no more is asked than the slots
-that more urgent credits leave. What arrives beyond the slots is therefore at most what was asked
-of less urgent classes before, once, since nothing is asked while no slot is free.
+A job that arrives from a quiet queue while one of a higher priority is fresh waits for that
+answer: if those jobs need all slots it is returned. Of each priority no more is asked than the
+slots that credits of higher priorities leave. What arrives beyond the slots is therefore at most
+what was asked of lower priorities before, once, since nothing is asked while no slot is free.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from itertools import groupby
 
 from msgspec import Struct
 
+from antiphon.core.families.jobs.priority import Priority, rank
+
 
 class Source(Struct, kw_only=True):
     """One queue, as far as asking goes."""
 
-    level: int
-    """0 is asked first."""
+    priority: Priority
+    """The highest is asked first."""
     credits: int = 0
     """Granted and not yet used."""
     asked_s: float = -math.inf
@@ -52,8 +54,8 @@ class Plan(Struct, frozen=True):
 
     grants: tuple[int, ...]
     """By how much to raise each source's credits."""
-    level: float
-    """The least urgent level that may still answer; infinite if none may."""
+    priority: Priority | None
+    """The lowest priority that may still answer; None if none may."""
     look_s: float
     """When to think again, if nothing happens before."""
 
@@ -63,7 +65,7 @@ class Admission(Enum):
 
     TAKE = "take"
     WAIT = "wait"
-    """Somebody more urgent was asked, and may still answer."""
+    """A queue of a higher priority was asked, and may still answer."""
     RETURN = "return"
     """There is no slot for it."""
 
@@ -73,11 +75,13 @@ def plan(sources: Sequence[Source], *, free: int, now_s: float, patience_s: floa
     grants = [0] * len(sources)
     look_s = math.inf
     if free <= 0:
-        return Plan(tuple(grants), math.inf, look_s)
+        return Plan(tuple(grants), None, look_s)
     room = free
     # Whoever was asked longest ago comes first, so that equals take turns.
-    order = sorted(range(len(sources)), key=lambda at: (sources[at].level, sources[at].asked_s))
-    for level, equals in groupby(order, key=lambda at: sources[at].level):
+    order = sorted(
+        range(len(sources)), key=lambda at: (rank(sources[at].priority), sources[at].asked_s)
+    )
+    for priority, equals in groupby(order, key=lambda at: sources[at].priority):
         asked = [at for at in equals if not sources[at].is_quiet(now_s, patience_s)]
         room -= sum(sources[at].credits for at in asked)
         for at in asked:
@@ -90,18 +94,19 @@ def plan(sources: Sequence[Source], *, free: int, now_s: float, patience_s: floa
                 since_s = now_s if grants[at] else source.asked_s
                 look_s = min(look_s, since_s + patience_s)
         if look_s < math.inf:
-            return Plan(tuple(grants), level, look_s)  # they may still answer
-    return Plan(tuple(grants), math.inf, look_s)
+            return Plan(tuple(grants), priority, look_s)  # they may still answer
+    return Plan(tuple(grants), None, look_s)
 
 
 def admit(
-    sources: Sequence[Source], level: int, *, free: int, now_s: float, patience_s: float
+    sources: Sequence[Source], priority: Priority, *, free: int, now_s: float, patience_s: float
 ) -> Admission:
-    """What to do with a delivery of this level."""
+    """What to do with a delivery of this priority."""
     if free <= 0:
         return Admission.RETURN
     for one in sources:
         is_awaited = one.credits > 0 or one.allowance >= 1
-        if one.level < level and is_awaited and not one.is_quiet(now_s, patience_s):
+        is_higher = rank(one.priority) < rank(priority)
+        if is_higher and is_awaited and not one.is_quiet(now_s, patience_s):
             return Admission.WAIT
     return Admission.TAKE

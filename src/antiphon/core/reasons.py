@@ -70,7 +70,7 @@ class Reason(StrEnum):
     NOT_YET = "not_yet"
     TOO_LATE = "too_late"
     COOLDOWN = "cooldown"
-    CLASS = "class"
+    PRIORITY = "priority"
     ATTEMPTS = "attempts"
     PREDECESSOR = "predecessor"
     OUTPUT = "output"
@@ -168,7 +168,7 @@ _WORDS = {
     Reason.NOT_YET: "the job may not be claimed again yet",
     Reason.TOO_LATE: "the job had to start earlier",
     Reason.COOLDOWN: "a worker whose lease expired waits one lease",
-    Reason.CLASS: "it names another class than the job has",
+    Reason.PRIORITY: "it names another priority than the job has",
     Reason.ATTEMPTS: "more attempts than the rules allow",
     Reason.PREDECESSOR: "a job it should follow is not known",
     Reason.OUTPUT: "an output does not match its digest",

@@ -1,9 +1,8 @@
 """Kinds, and the subjects that every mesh has (spec §8).
 
 A mesh's log lives under `ap.<mesh>`; its branches are the families' own (`core.branches`). Kinds
-are subject tokens, so filters and permissions follow prefixes. A kind's first token begins
-with a letter, which keeps `call.1.render` and a kind named `1.render` apart; no token has 64
-characters, so a kind never looks like a job.
+are subject tokens, so filters and permissions follow prefixes. A kind begins with a letter,
+and no token of it has 64 characters, so it never looks like a job.
 """
 
 from __future__ import annotations

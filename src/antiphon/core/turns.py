@@ -28,8 +28,8 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 from msgspec import Struct
 
 from antiphon.core import selection
-from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import JobOffer, JobSchedule
+from antiphon.core.families.jobs.priority import PRIORITIES, Priority
 from antiphon.core.families.jobs.state import HELD, Job, State
 from antiphon.core.op import Op
 from antiphon.core.selection import Candidate, Need
@@ -72,7 +72,7 @@ class Call(Struct, Generic[R], kw_only=True, eq=False):
 
     record: R
     need: Need
-    urgency: int
+    priority: Priority
     since_s: float
     """From when on the ranks count."""
     is_repeated: bool = False
@@ -166,7 +166,7 @@ class Turns(Generic[R]):
         self._waiting_bytes = 0
         self._out: dict[str, Call[R]] = {}
         self._aside: dict[str, Aside] = {}
-        self._ranked_at = dict.fromkeys(job_subjects.CLASSES, -1)
+        self._ranked_at = dict.fromkeys(PRIORITIES, -1)
         self._changed = Changed.NOTHING
 
     def changes(self) -> Changed:
@@ -182,19 +182,19 @@ class Turns(Generic[R]):
     # --- whose turn it is ---------------------------------------------------------------------
 
     def pick(
-        self, urgency: int, at: Instant, *, revision: int, is_barred: bool = False
+        self, priority: Priority, at: Instant, *, revision: int, is_barred: bool = False
     ) -> tuple[Call[R] | None, float | None]:
-        """The call of this class to hand out now, or how long until the next one's time comes.
+        """The call of this priority to hand out now, or how long until the next one's time comes.
 
         Ranks are worked out anew when `revision` moved. Who `is_barred` would be refused by the
         log, and holds nobody up who would not be.
         """
-        is_new_order = self._ranked_at[urgency] != revision
-        self._ranked_at[urgency] = revision
+        is_new_order = self._ranked_at[priority] != revision
+        self._ranked_at[priority] = revision
         best: tuple[tuple[int, int], Call[R]] | None = None
         soonest_s: float | None = None
         for call in self._waiting.values():
-            if call.urgency != urgency:
+            if call.priority != priority:
                 continue
             due_s = call.due_s(at.window_ms)
             if due_s > at.now_s and is_new_order:
@@ -254,8 +254,8 @@ class Turns(Generic[R]):
             requires=op.body.requires,
         )
         if self._is_able(need):
-            urgency = op.body.urgency
-            self._wait(Call(record=record, need=need, urgency=urgency, since_s=at.now_s), at)
+            priority = op.body.priority
+            self._wait(Call(record=record, need=need, priority=priority, since_s=at.now_s), at)
         return Step.NOTHING
 
     def found(
@@ -278,7 +278,7 @@ class Turns(Generic[R]):
             look_s = at.now_s + after_s + at.chance * SOON_S
             self._lay_aside(job_id, Aside(record.seq, look_s))
             return
-        call = Call(record=record, need=need, urgency=job.urgency, since_s=at.now_s + after_s)
+        call = Call(record=record, need=need, priority=job.priority, since_s=at.now_s + after_s)
         call.is_repeated, call.deliveries = True, 1
         self._wait(call, at)
 

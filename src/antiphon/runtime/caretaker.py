@@ -114,7 +114,7 @@ class Caretaker:
     def _is_still_queued(self, job: Job, now_ms: int) -> bool:
         """Whether the job's turn has simply not come: its queue moves, and stands before it."""
         lane = self.node.replica.job_lane(job.kind, job.job)
-        reached, at_ms = self.node.passed.get((job.kind, job.urgency), (0, 0))
+        reached, at_ms = self.node.passed.get((job.kind, job.priority), (0, 0))
         is_moving = now_ms - at_ms < self.node.peer.control.rules.offer_after_ms
         return is_moving and lane.call_tail > reached
 
@@ -130,7 +130,7 @@ class Caretaker:
         lane = self.node.replica.job_lane(job.kind, job.job)
         if lane.job is None or not self._is_open(job):
             return
-        body = OfferBody(kind=job.kind, job=job.job, urgency=lane.job.urgency)
+        body = OfferBody(kind=job.kind, job=job.job, priority=lane.job.priority)
         await self.node.write(Intent(JobOffer, body, lane))
 
     async def _point_to(self, job: Job) -> None:

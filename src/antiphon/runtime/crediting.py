@@ -15,16 +15,18 @@ from msgspec import Struct
 
 from antiphon.core import asking
 from antiphon.core.asking import Admission, Source
+from antiphon.core.families.jobs.priority import rank
 from antiphon.core.pacing import Bucket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from antiphon.core.families.jobs.priority import Priority
     from antiphon.core.pacing import Rate
     from antiphon.ports import WorkQueue
 
 PATIENCE_S: Final = 5.0
-"""How long a queue that does not answer holds up less urgent ones, at most."""
+"""How long a queue that does not answer holds up those of lower priorities, at most."""
 HINDERED_S: Final = 1.0
 """How long until a worker that could not use its slots looks again whether it can."""
 _HAIR_S: Final = 0.001
@@ -35,7 +37,7 @@ class _Asked(Struct, eq=False):
     kind: str
     source: Source
     held: int = 0
-    """Deliveries that wait for the answer of somebody more urgent."""
+    """Deliveries that wait for the answer of a queue of a higher priority."""
 
 
 class Credits:
@@ -63,10 +65,10 @@ class Credits:
         """Whether there is no queue left to ask."""
         return not self._asked
 
-    def add(self, queue: WorkQueue, kind: str, *, level: int) -> None:
-        """Ask this one, too, once everything of a lower level is quiet."""
+    def add(self, queue: WorkQueue, kind: str, priority: Priority) -> None:
+        """Ask this one, too, once everything of a higher priority is quiet."""
         queue.watch(self._told)
-        self._asked.append(_Asked(queue, kind, Source(level=level)))
+        self._asked.append(_Asked(queue, kind, Source(priority=priority)))
 
     def remove(self, queue: WorkQueue) -> None:
         """Ask it no more, and wait for it no more."""
@@ -76,7 +78,7 @@ class Credits:
     async def admit(self, queue: WorkQueue, kind: str) -> bool:
         """Whether to begin what was delivered: there is a slot for it, and its turn has come.
 
-        Waits while somebody more urgent was asked and has not answered.
+        Waits while a queue of a higher priority was asked and has not answered.
         """
         one = next((one for one in self._asked if one.queue is queue), None)
         is_welcome = one is not None and await self._is_its_turn(one)
@@ -103,13 +105,16 @@ class Credits:
 
     def _admission_of(self, one: _Asked) -> Admission:
         now_s = asyncio.get_running_loop().time()
-        level = one.source.level
-        urgent = self._asked
-        if not self._buckets:  # else a rate is shared by all classes of its kind
-            urgent = [other for other in self._asked if other.source.level < level]
-        self._look_at(urgent, now_s)
-        sources = [other.source for other in urgent]
-        return asking.admit(sources, level, free=self._free(), now_s=now_s, patience_s=PATIENCE_S)
+        priority = one.source.priority
+        others = self._asked
+        if not self._buckets:  # else a rate is shared by all priorities of its kind
+            own = rank(priority)
+            others = [other for other in self._asked if rank(other.source.priority) < own]
+        self._look_at(others, now_s)
+        sources = [other.source for other in others]
+        return asking.admit(
+            sources, priority, free=self._free(), now_s=now_s, patience_s=PATIENCE_S
+        )
 
     async def _next_thought(self) -> None:
         if self._thought is None:
@@ -130,11 +135,12 @@ class Credits:
         self._look_at(self._asked, now_s)
         sources = [one.source for one in self._asked]
         made = asking.plan(sources, free=self._free(), now_s=now_s, patience_s=PATIENCE_S)
+        lowest = -1 if made.priority is None else rank(made.priority)
         for one, count in zip(self._asked, made.grants, strict=True):
             if count:
                 one.source.asked_s = now_s
                 one.queue.grant(count)
-            elif one.source.level <= made.level < math.inf and not one.source.is_dry:
+            elif rank(one.source.priority) <= lowest and not one.source.is_dry:
                 one.queue.ask()
         self._think_again(min(made.look_s, self._next_token_s(now_s)))
 

@@ -1,4 +1,4 @@
-"""A worker's end of a rendezvous: the calls of one class, as a `ports.WorkQueue`.
+"""A worker's end of a rendezvous: the calls of one priority, as a `ports.WorkQueue`.
 
 To a worker it is a queue like an engine's own. It is dry when no call's time has come.
 """
@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING
 from antiphon.errors import Unavailable
 
 if TYPE_CHECKING:
+    from antiphon.core.families.jobs.priority import Priority
     from antiphon.runtime.calls import CallDelivery
     from antiphon.runtime.rendezvous import Rendezvous
 
 
 class DrawnQueue:
-    """`ports.WorkQueue` over the calls of one class that a rendezvous keeps."""
+    """`ports.WorkQueue` over the calls of one priority that a rendezvous keeps."""
 
-    def __init__(self, rendezvous: Rendezvous, urgency: int) -> None:
+    def __init__(self, rendezvous: Rendezvous, priority: Priority) -> None:
         """Hands out nothing before it was granted a credit."""
         self.credits = 0
         self.is_dry = False
         self._rendezvous = rendezvous
-        self._urgency = urgency
+        self._priority = priority
         self._told: Callable[[], None] = lambda: None
 
     @property
@@ -64,7 +65,7 @@ class DrawnQueue:
             rendezvous.news.clear()
             pause_s = None
             if self.credits > 0:
-                call, pause_s = rendezvous.pick(self._urgency)
+                call, pause_s = rendezvous.pick(self._priority)
                 if call is None:
                     self._has_nothing()
                 elif rendezvous.company.free() > 0:

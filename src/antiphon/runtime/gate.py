@@ -22,7 +22,8 @@ import structlog
 from antiphon.core import terms
 from antiphon.core.bus_subjects import JOIN, LOGIN
 from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
-from antiphon.core.families.jobs.subjects import CLASSES, calls_of, queue_name
+from antiphon.core.families.jobs.priority import PRIORITIES
+from antiphon.core.families.jobs.subjects import calls_of, queue_name
 from antiphon.core.genealogy import bearers, is_reserved
 from antiphon.core.grants import token_of
 from antiphon.core.ids import short_node
@@ -355,9 +356,9 @@ class Gate:
                 raise _may_not_claim(kind)
         kinds = tuple(one for one in asking.kinds if _may_claim(scope, one))
         queues = {
-            queue_name(kind, urgency): calls_of(self._peer.mesh, urgency, kind, below=False)
+            queue_name(kind, priority): calls_of(self._peer.mesh, priority, kind, below=False)
             for kind in kinds
-            for urgency in CLASSES
+            for priority in PRIORITIES
         }
         await self._wall.make_queues(queues)
         admitted = msgspec.structs.replace(asking, scope=scope)

@@ -31,6 +31,7 @@ from antiphon.runtime.peer import Peer, dep_of
 from antiphon.runtime.writer import Intent, Policy, Written, give_up, write_one
 
 if TYPE_CHECKING:
+    from antiphon.core.families.jobs.priority import Priority
     from antiphon.ports import Record
     from antiphon.runtime.author import Draft
     from antiphon.runtime.replica import Replica
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 APPLY_SLICE: Final = 64
 """Records that are applied before other tasks get a turn."""
 QUEUES_KEPT: Final = 4096
-"""Kinds and classes of which it is known how far their jobs were answered; the last that were."""
+"""Queues of which it is known how far their jobs were answered; the last that were."""
 LOOKS_FOR_CURSOR: Final = 6
 """How often the log is asked for what the replica has last, before it counts as cut off."""
 LONGEST_PAUSE: Final = 6
@@ -83,8 +84,8 @@ class FullNode:
         self.ready = asyncio.Event()
         """Set once everything is applied that was on the log when the replica was begun."""
         self.applied = 0
-        self.passed: dict[tuple[str, int], tuple[int, int]] = {}
-        """By kind and class: the newest call that was answered, and when (wall ms)."""
+        self.passed: dict[tuple[str, Priority], tuple[int, int]] = {}
+        """By kind and priority: the newest call that was answered, and when (wall ms)."""
         self._progress = asyncio.Condition()
         self._adopt_scope()
 
@@ -282,7 +283,7 @@ class FullNode:
         if before.job is None or before.job.state is not State.PENDING or after.job is None:
             return
         if after.job.state in HELD:
-            queue = (after.job.kind, after.job.urgency)
+            queue = (after.job.kind, after.job.priority)
             reached = max(after.call_tail, self.passed.get(queue, (0, 0))[0])
             self.passed.pop(queue, None)
             self.passed[queue] = (reached, self.peer.wall.now_ms())

@@ -2,7 +2,7 @@
 
 A `Rendezvous` follows the calls of one kind on the log, or looks where others point, and listens to
 the other workers. Whose turn it is, and what to look up when, is decided in `core/turns.py`; this
-module reads, waits and tells. A worker takes the calls from a queue for each class
+module reads, waits and tells. A worker takes the calls from a queue for each priority
 (`drawn_queue.py`).
 """
 
@@ -17,6 +17,7 @@ from antiphon.ports import Record
 from antiphon.runtime.calls import CallDelivery, Touched, need_of
 
 if TYPE_CHECKING:
+    from antiphon.core.families.jobs.priority import Priority
     from antiphon.core.signed_message import Message
     from antiphon.runtime.company import Company
     from antiphon.runtime.peer import Peer
@@ -70,11 +71,11 @@ class Rendezvous:
 
     # --- handing out --------------------------------------------------------------------------
 
-    def pick(self, urgency: int) -> tuple[Call[Record] | None, float | None]:
-        """The call of this class to hand out now, or how long until the next one's time comes."""
+    def pick(self, priority: Priority) -> tuple[Call[Record] | None, float | None]:
+        """The call of this priority to hand out now, or how long until the next one is due."""
         is_barred = self.company.fault_of(self._peer.author.did) is not None
         revision = self.company.revision
-        return self._turns.pick(urgency, self._at(), revision=revision, is_barred=is_barred)
+        return self._turns.pick(priority, self._at(), revision=revision, is_barred=is_barred)
 
     def hand_out(self, call: Call[Record]) -> CallDelivery:
         """It is in the worker's hands until it is settled."""

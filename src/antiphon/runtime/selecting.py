@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from antiphon.core import selection
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import JobOffer, JobSchedule
+from antiphon.core.families.jobs.priority import PRIORITIES
 from antiphon.core.families.jobs.state import State
 from antiphon.core.families.jobs.subjects import queue_name
 from antiphon.core.turns import LOAN_S
@@ -31,6 +32,7 @@ from antiphon.runtime.services import beside
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
+    from antiphon.core.families.jobs.priority import Priority
     from antiphon.core.selection import Method
     from antiphon.ports import Delivery, WorkQueue
     from antiphon.runtime.peer import Peer
@@ -47,10 +49,10 @@ _LONGEST_PAUSE: Final = 6
 @asynccontextmanager
 async def selecting(
     peer: Peer, kinds: Sequence[str], traits: Traits, free: Callable[[], int]
-) -> AsyncIterator[list[tuple[str, WorkQueue]]]:
-    """The queues of these kinds, each with its kind: one for each class, most urgent first.
+) -> AsyncIterator[list[tuple[str, Priority, WorkQueue]]]:
+    """The queues of these kinds, each with its kind and its priority.
 
-    And one more for each class: jobs that others point to.
+    There are two for each priority: its calls, and its jobs that others point to.
 
     `free` says how many slots the worker has left.
     """
@@ -58,16 +60,16 @@ async def selecting(
     async with beside(*(one.run() for one in each), _watch_rules(each)):
         for one in each:
             await one.ready.wait()
-        yield [(one.kind, queue) for one in each for queue in one.queues]
+        yield [(one.kind, *queue) for one in each for queue in one.queues]
 
 
 @asynccontextmanager
 async def rendezvous(
-    company: Company, urgency: int, touched_lately: Touched, *, loan_s: float = LOAN_S
+    company: Company, priority: Priority, touched_lately: Touched, *, loan_s: float = LOAN_S
 ) -> AsyncIterator[Rendezvous]:
-    """The rendezvous of one kind and class; the company must be listening."""
+    """The rendezvous of one kind and priority; the company must be listening."""
     drawn = Rendezvous(company, loan_s=loan_s)
-    calls = job_subjects.calls_of(company.peer.mesh, urgency, company.kind, below=False)
+    calls = job_subjects.calls_of(company.peer.mesh, priority, company.kind, below=False)
     try:
         async with beside(drawn.follow(calls, touched_lately), drawn.look_again()):
             yield drawn
@@ -77,7 +79,7 @@ async def rendezvous(
 
 @asynccontextmanager
 async def pointed(company: Company, *, loan_s: float = LOAN_S) -> AsyncIterator[Rendezvous]:
-    """The jobs that others point to, whatever their class; the company must be listening."""
+    """The jobs that others point to, whatever their priority; the company must be listening."""
     pointers = Rendezvous(company, loan_s=loan_s, heeds_pointers=True)
     try:
         async with beside(pointers.look_again()):
@@ -102,15 +104,15 @@ class _Selected:
         self.ready = asyncio.Event()
         self._peer = peer
         self._traits = traits
-        self._by_class = [SwitchedQueue() for _ in job_subjects.CLASSES]
-        self._pointed = [SwitchedQueue() for _ in job_subjects.CLASSES]
+        self._called = {priority: SwitchedQueue() for priority in PRIORITIES}
+        self._pointed = {priority: SwitchedQueue() for priority in PRIORITIES}
         self._method: Method = "queue"
         self._has_changed = asyncio.Event()
 
     @property
-    def queues(self) -> list[SwitchedQueue]:
-        """Always the same objects."""
-        return [*self._by_class, *self._pointed]
+    def queues(self) -> list[tuple[Priority, SwitchedQueue]]:
+        """Each with its priority; always the same objects."""
+        return [*self._called.items(), *self._pointed.items()]
 
     def look_at_rules(self) -> None:
         """Begin to change over if the rules say otherwise by now."""
@@ -131,7 +133,7 @@ class _Selected:
                         attempt = 0
                         await self._has_changed.wait()
                     finally:
-                        for queue in self.queues:
+                        for _, queue in self.queues:
                             queue.let_go()
             except EngineDenied:
                 raise
@@ -146,9 +148,9 @@ class _Selected:
         if method == "rendezvous":
             await stack.enter_async_context(company.listening())
             lately = await touched(self._peer, self.kind)
-            for urgency, switched in enumerate(self._by_class):
-                drawn = await stack.enter_async_context(rendezvous(company, urgency, lately))
-                switched.use(DrawnQueue(drawn, urgency))
+            for priority, switched in self._called.items():
+                drawn = await stack.enter_async_context(rendezvous(company, priority, lately))
+                switched.use(DrawnQueue(drawn, priority))
             return
         has_labels = bool(self._traits.labels)
         await stack.enter_async_context(company.listening(silently=not has_labels))
@@ -157,11 +159,11 @@ class _Selected:
             lately = await touched(self._peer, self.kind)
             for record in await particular(self._peer, self.kind, lately):
                 pointers.look_at(record.seq, record.subject[-64:])
-        for urgency, switched in enumerate(self._pointed):
-            switched.use(DrawnQueue(pointers, urgency))
-        for urgency, switched in enumerate(self._by_class):
-            calls = job_subjects.calls_of(self._peer.mesh, urgency, self.kind, below=False)
-            name = queue_name(self.kind, urgency)
+        for priority, switched in self._pointed.items():
+            switched.use(DrawnQueue(pointers, priority))
+        for priority, switched in self._called.items():
+            calls = job_subjects.calls_of(self._peer.mesh, priority, self.kind, below=False)
+            name = queue_name(self.kind, priority)
             shared = await stack.enter_async_context(self._peer.log.work(calls, name=name))
             switched.use(SiftedQueue(shared, company, pointers if has_labels else None))
 

@@ -9,7 +9,6 @@ end, acknowledge. What is not certain to have ended is handed back, never acknow
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from contextlib import AsyncExitStack
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -18,7 +17,6 @@ import structlog
 from msgspec import Struct
 
 from antiphon.core import endings, subjects
-from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import ClaimBody, JobClaim, JobOffer, JobSchedule, JobYield
 from antiphon.core.families.jobs.state import EMPTY, HELD, JobLane
 from antiphon.core.families.jobs.subjects import queue_name as queue_name  # noqa: PLC0414 - also found here
@@ -119,11 +117,8 @@ class Worker:
             opened = await stack.enter_async_context(
                 selecting(self.peer, self.repertoire.kinds, self.settings.traits, self._free)
             )
-            opened_of = Counter[str]()
-            for kind, queue in opened:
-                level = opened_of[kind] % len(job_subjects.CLASSES)  # most urgent first, over again
-                opened_of[kind] += 1
-                self._credits.add(queue, kind, level=level)
+            for kind, priority, queue in opened:
+                self._credits.add(queue, kind, priority)
                 pullers.append(tasks.create_task(self._pull(queue, kind)))
             follower = tasks.create_task(self._follow_control())
             self._credits.top_up()
@@ -175,7 +170,7 @@ class Worker:
                 self._credits.remove(queue)
                 if self._credits.is_empty:
                     raise
-                if kind not in self._taken_away:  # a kind has a queue for each class
+                if kind not in self._taken_away:  # a kind has a queue for each priority
                     self._taken_away.add(kind)
                     log.warning("queue_taken_away", problem=denied.message, kind=kind)
                 return

@@ -38,7 +38,7 @@ CLOSE: Final = 0.7
 # What people look for in a manifest, and where it is said instead.
 _ELSEWHERE: Final = {
     "kind": "the kind is said when it is submitted: --kind render.video",
-    "class": "the class is said when it is submitted: --class 0",
+    "priority": "the priority is given when it is submitted: --priority high",
     "attempts": "how often it is tried is said when it is submitted: --attempts 3",
     "retry": "how often it is tried is said when it is submitted: --attempts 3",
     "lease": "the lease is said when it is submitted: --lease 60",

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from antiphon.core import manifest as manifests
 from antiphon.core.families.jobs import ops
+from antiphon.core.families.jobs.priority import PRIORITIES, Priority
 from antiphon.core.pacing import parse_rate
 from antiphon.core.selection import MAX_REQUIRED, check_labels
 from antiphon.core.subjects import check_kind, is_kind
@@ -68,7 +69,8 @@ class CallOptions(Struct, frozen=True, kw_only=True):
     once: bool = False
     """The same arguments are the same job: run once, remembered ever after."""
     timeout_s: int = TIMEOUT_S
-    urgency: ops.Class = 1
+    priority: Priority = "normal"
+    """Which waiting job is handed out first."""
     attempts: int | None = None
     """Short for `retry=Retry(attempts=…)`, and wins over it."""
     lease_ms: int | None = None
@@ -77,6 +79,12 @@ class CallOptions(Struct, frozen=True, kw_only=True):
     retry: Retry = Retry()
     requires: tuple[str, ...] = ()
     """Labels that a worker must have: `"gpu=a100"`, or `"gpu"` for any (docs/selection.md)."""
+
+    def __post_init__(self) -> None:
+        if self.priority not in PRIORITIES:
+            raise Misconfigured(
+                f"{self.priority!r} is not a priority", hint=f"use one of {', '.join(PRIORITIES)}"
+            )
 
     def call(
         self, kind: str, args: Sequence[object], kwargs: Mapping[str, object], entropy: Entropy
@@ -101,7 +109,7 @@ class CallOptions(Struct, frozen=True, kw_only=True):
         return ops.ScheduleBody(
             kind=check_kind(kind),
             manifest=job,
-            urgency=self.urgency,
+            priority=self.priority,
             retry=retry.body(),
             lease_ms=self.lease_ms,
             lease_ms_max=self.lease_ms_max,

@@ -217,11 +217,11 @@ async def test_what_the_server_delivers_to_a_gates_subject_is_no_request():
         connection = here.owner.log.connection
         hearing = Hearing(connection, here.mesh, [MEMBER])
         stop = hearing.serve(Service("blob", lambda *message: heard.append(message), 8))
-        calls = job_subjects.calls_of(here.mesh, 1, "render.video", below=False)
-        async with here.owner.log.work(calls, name="render=video=1"):
-            await here.put(f"call.1.render.video.{job_id(77)}", b"planted")
+        calls = job_subjects.calls_of(here.mesh, "normal", "render.video", below=False)
+        async with here.owner.log.work(calls, name="render=video=normal"):
+            await here.put(f"call.normal.render.video.{job_id(77)}", b"planted")
             target = f"apg.{here.mesh}.{MEMBER}.blob".encode()
-            pull = f"$JS.API.CONSUMER.MSG.NEXT.{here.owner.log.stream}.render=video=1"
+            pull = f"$JS.API.CONSUMER.MSG.NEXT.{here.owner.log.stream}.render=video=normal"
             connection.send(wire.pub(pull.encode(), b'{"batch":5,"no_wait":true}', target))
             connection.send(wire.pub(target, b"a real one", b"_I.x"))
             await until(lambda: any(payload == b"a real one" for _, _, payload, _ in heard))

@@ -86,7 +86,7 @@ async def test_any_answer_is_the_servers_own_less_what_is_out_of_scope(replicas,
     monkeypatch.setattr(gatehouse, "PLACE_REST_S", 0)
     chance = random.Random(replicas)
     kinds = ["a", "a.b", "a.b.c", "b", "b.a", "c"]
-    places = ["job", "wait", "call.0", "call.1"]
+    places = ["job", "wait", "call.high", "call.normal"]
     async with scoped_mesh("render.>") as here, raw_owner(here) as wire_:
         for n in range(60):
             place, kind = chance.choice(places), chance.choice(kinds)

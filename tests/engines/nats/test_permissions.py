@@ -10,6 +10,7 @@ import pytest
 
 from antiphon.core import subjects
 from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.priority import PRIORITIES
 from antiphon.core.families.jobs.subjects import queue_name
 from antiphon.core.scope import admits
 from antiphon.core.subject_rights import below
@@ -67,10 +68,10 @@ async def test_a_member_without_the_stream_api_works():
         assert len(await whole_lane(engine.log, [f"ap.{mesh}.job.k.1"])) == 1
         async with engine.log.follow(0, subject=f"ap.{mesh}.ctl.>") as batches:
             assert [record.seq for record in await anext(batches)] == [1]
-        async with owner.log.work(f"ap.{mesh}.call.1.k.*", name="k-1"):
+        async with owner.log.work(f"ap.{mesh}.call.normal.k.*", name="k-1"):
             pass
-        await owner.log.append(f"ap.{mesh}.call.1.k.2", b"", message_id="d", expected_last=0)
-        async with engine.log.work(f"ap.{mesh}.call.1.k.*", name="k-1") as queue:
+        await owner.log.append(f"ap.{mesh}.call.normal.k.2", b"", message_id="d", expected_last=0)
+        async with engine.log.work(f"ap.{mesh}.call.normal.k.*", name="k-1") as queue:
             queue.grant(1)
             (await queue.next()).ack()
 
@@ -97,7 +98,7 @@ async def test_refused_pulls_and_purges_say_so():
     async with mesh_and_member() as (mesh, _, engine):
         with pytest.raises(EngineDenied):
             await engine.log.purge(f"ap.{mesh}.>", upto=1)
-        async with engine.log.work(f"ap.{mesh}.call.1.other.*", name="other-1") as queue:
+        async with engine.log.work(f"ap.{mesh}.call.normal.other.*", name="other-1") as queue:
             queue.grant(1)
             with pytest.raises(EngineDenied):
                 await queue.next()
@@ -168,15 +169,15 @@ async def test_an_encrypted_connection_that_is_gone_has_room(tmp_path):
 def test_a_scope_becomes_subjects():
     user = UserKey.new().public
     scope = job_scope(reads=("render.>", "build"), works=("render.>",), calls=("test.unit",))
-    granted = of_member("m", user, scope, ["render=video=1"], BRANCHES)
+    granted = of_member("m", user, scope, ["render=video=normal"], BRANCHES)
     assert set(granted.publish) == {
         "ap.m.job.render.*.>",
         "ap.m.job.test.unit.*",
         "ap.m.call.*.test.unit.*",
         "ap.m.wait.test.unit.*",
         "$JS.API.DIRECT.GET.AP_m_LOG.ap.m.ctl.genesis",
-        "$JS.API.CONSUMER.MSG.NEXT.AP_m_LOG.render=video=1",
-        "$JS.ACK.AP_m_LOG.render=video=1.>",
+        "$JS.API.CONSUMER.MSG.NEXT.AP_m_LOG.render=video=normal",
+        "$JS.ACK.AP_m_LOG.render=video=normal.>",
         f"apg.m.{user}.>",
         "apb.m.inbox.>",
         "apb.m.care",
@@ -257,13 +258,13 @@ async def test_a_member_works_within_its_kinds_over_tls(tmp_path):
             f"ap.{mesh}.ctl.genesis", b"g", message_id="g", expected_last=0
         )
         queues = await place.make_queues("render.video")
-        assert queues == tuple(queue_name("render.video", one) for one in (0, 1, 2))
+        assert queues == tuple(queue_name("render.video", one) for one in PRIORITIES)
         async with place.gate(RENDER), await place.admit(queues=queues) as member:
-            job, call = (f"ap.{mesh}.{one}.render.video.1" for one in ("job", "call.1"))
+            job, call = (f"ap.{mesh}.{one}.render.video.1" for one in ("job", "call.normal"))
             async with member.log.follow(0, subject=f"ap.{mesh}.*.render.video.1") as batches:
                 assert await member.log.append(call, b"call", message_id="c", expected_last=0) == 2
                 async with member.log.work(
-                    f"ap.{mesh}.call.1.render.video.*", name=queues[1]
+                    f"ap.{mesh}.call.normal.render.video.*", name=queues[1]
                 ) as queue:
                     queue.grant(1)
                     delivery = await queue.next()
@@ -292,7 +293,7 @@ async def test_everything_else_is_refused_at_once_and_in_words(tmp_path):
         forbidden = [
             f"ap.{mesh}.job.other.1",
             f"ap.{mesh}.job.render.1",  # the kind `render` is not below `render`
-            f"ap.{mesh}.call.1.other.1",
+            f"ap.{mesh}.call.normal.other.1",
             f"ap.{mesh}.wait.other.1",
             f"ap.{mesh}.ctl.route.render",
             f"ap.{mesh}.ctl.rules",
@@ -302,9 +303,9 @@ async def test_everything_else_is_refused_at_once_and_in_words(tmp_path):
             f"{direct}.ap.{mesh}.job.other.1",
             f"{direct}.ap.{mesh}.>",
             f"{direct}.ap.{mesh}.job.>",
-            f"$JS.API.CONSUMER.MSG.NEXT.{stream}.other=1",
-            f"$JS.ACK.{stream}.other=1.1.1.1.1.1",
-            f"$JS.API.CONSUMER.CREATE.{stream}.x.ap.{mesh}.call.1.render.video.*",
+            f"$JS.API.CONSUMER.MSG.NEXT.{stream}.other=normal",
+            f"$JS.ACK.{stream}.other=normal.1.1.1.1.1",
+            f"$JS.API.CONSUMER.CREATE.{stream}.x.ap.{mesh}.call.normal.render.video.*",
             f"$JS.API.CONSUMER.INFO.{stream}.{mine[0]}",
             f"$JS.API.CONSUMER.DELETE.{stream}.{mine[0]}",
             f"$JS.API.STREAM.INFO.{stream}",

@@ -120,7 +120,7 @@ async def test_single_records_and_the_last_one():
         await here.put("job.render.audio.mix.1")
         assert (await reader.log.last()).seq == 14
         assert await reader.log.newest_seq() == 14
-        for hidden in ("job.secret.x", "call.1.secret.x", "wait.secret.x"):
+        for hidden in ("job.secret.x", "call.normal.secret.x", "wait.secret.x"):
             subject = f"ap.{here.mesh}.{hidden}.{job_id(2)}"
             assert await reader.log.fetch(13, newest_on=subject) is None
             with pytest.raises(EngineDenied):
@@ -167,12 +167,12 @@ async def test_following_shows_what_is_in_scope_once_and_in_order(replicas, monk
             reader.log.follow(0, max_batch=50) as batches,
         ):
             found = seqs(await collect(batches, len(IN_RENDER)))
-            for what in ("job.render.new", "call.1.render.new", "wait.render.new", "ctl.new"):
+            for what in ("job.render.new", "call.normal.render.new", "wait.render.new", "ctl.new"):
                 waiting = asyncio.ensure_future(collect(batches, 1, follow.POLL_S / 2))
                 await asyncio.sleep(0.1)
                 await here.put(f"{what}.1")
                 found += seqs(await waiting)
-            whats = ("job.render.a", "job.secret.x", "call.2.render.b", "wait.render.c", "ctl.z")
+            whats = ("job.render.a", "job.secret.x", "call.low.render.b", "wait.render.c", "ctl.z")
 
             async def write():
                 for n in range(300):

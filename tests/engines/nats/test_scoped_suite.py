@@ -106,7 +106,7 @@ class TestMessageIds(suite.MessageIdSuite):
 @pytest.mark.timeout(400)
 async def test_a_reader_on_three_copies_misses_nothing():
     mesh, scope = new_mesh(), job_scope(reads=("render.>",))
-    whats = ("job.render.a", "job.secret.b", "call.1.render.c", "ctl.d")
+    whats = ("job.render.a", "job.secret.b", "call.normal.render.c", "ctl.d")
     async with three_servers() as servers:
         owner = await bootstrap(servers, mesh)
         gate = Gatehouse(owner, lambda _: scope, BRANCHES)

@@ -95,7 +95,7 @@ async def test_twenty_nodes_may_make_everything_at_once():
     async def bootstrap(number):
         async with await connect(shared_server(), mesh) as engine:
             await engine.leases.create(f"n.{number}", b"", ttl_ms=60_000)
-            async with engine.log.work(f"ap.{mesh}.call.1.k.*", name="q"):
+            async with engine.log.work(f"ap.{mesh}.call.normal.k.*", name="q"):
                 return await engine.log.append(
                     f"ap.{mesh}.job.k.{number}", b"", message_id=f"{number}", expected_last=0
                 )

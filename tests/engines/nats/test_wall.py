@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, suppress
 
 import pytest
 
+from antiphon.core.families.jobs.priority import PRIORITIES
 from antiphon.engines.nats import Hearing, RollGate, UserKey, permissions, wire
 from antiphon.engines.nats.accounts import AccountKeys, Accounts
 from antiphon.engines.nats.consumers import consumer_config
@@ -22,11 +23,11 @@ pytestmark = pytest.mark.nats
 
 
 def pull(place, engine, name):
-    return engine.log.work(f"ap.{place.mesh}.call.1.render.video.*", name=name)
+    return engine.log.work(f"ap.{place.mesh}.call.normal.render.video.*", name=name)
 
 
 async def call(place, number):
-    subject = f"ap.{place.mesh}.call.1.render.video.{number}"
+    subject = f"ap.{place.mesh}.call.normal.render.video.{number}"
     await place.owner.log.append(subject, b"", message_id=subject, expected_last=0)
 
 
@@ -176,10 +177,10 @@ async def test_queues_are_made_as_workers_would_make_them(tmp_path):
         names = await place.make_queues("render.video")
         assert await place.make_queues("render.video") == names
         streams = Streams(place.owner._pipeline)
-        for urgency, name in enumerate(names):
+        for priority, name in zip(PRIORITIES, names, strict=True):
             answer = await streams.call(f"$JS.API.CONSUMER.INFO.{place.owner.log.stream}.{name}")
             found = json.loads(answer)["config"]
-            calls = f"ap.{place.mesh}.call.{urgency}.render.video.*"
+            calls = f"ap.{place.mesh}.call.{priority}.render.video.*"
             wanted = consumer_config(name, calls, 30.0)
             assert {field: found.get(field) for field in wanted} == wanted
 

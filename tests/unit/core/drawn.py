@@ -69,11 +69,11 @@ class Worker:
 
     def pick(self, now_s: float, **how):
         """The job to hand out, or how long to wait."""
-        call, pause_s = self.turns.pick(1, at(now_s), revision=self.revision, **how)
+        call, pause_s = self.turns.pick("normal", at(now_s), revision=self.revision, **how)
         return pause_s if call is None else call.need.job
 
     def hand_out(self, now_s: float):
-        call, _ = self.turns.pick(1, at(now_s), revision=self.revision)
+        call, _ = self.turns.pick("normal", at(now_s), revision=self.revision)
         self.turns.hand_out(call)
         return call
 
@@ -90,5 +90,5 @@ class Worker:
 def a_job(call: Shown, state: State = State.PENDING, **fields) -> Job:
     story = Story()
     story.schedule()
-    given = {"kind": KIND, "job": call.job, "state": state, "urgency": 1, **fields}
+    given = {"kind": KIND, "job": call.job, "state": state, "priority": "normal", **fields}
     return replace(story.job, **given)

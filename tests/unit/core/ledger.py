@@ -264,8 +264,8 @@ class Story:
         body = ScheduleBody(kind=self.kind, manifest=self.manifest, **fields)
         return self.ledger.put(JobSchedule, body, by, **(how or {}))
 
-    def offer(self, by=OWNER, *, urgency=1, **how) -> Reason:
-        return self._put(JobOffer, OfferBody, by, {"urgency": urgency}, how)
+    def offer(self, by=OWNER, *, priority="normal", **how) -> Reason:
+        return self._put(JobOffer, OfferBody, by, {"priority": priority}, how)
 
     def claim(self, by=ALICE, *, lease_ms=LEASE_MS, begin=False, fence=None, **how) -> Reason:
         fields = {"lease_ms": lease_ms, "begin": begin, "fence": fence}

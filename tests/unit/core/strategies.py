@@ -29,6 +29,7 @@ from antiphon.core.families.jobs.ops import (
     StartBody,
     YieldBody,
 )
+from antiphon.core.families.jobs.priority import PRIORITIES
 from antiphon.core.families.mesh.ops import (
     CoordinatorBody,
     EvidenceBody,
@@ -188,7 +189,7 @@ bodies = {
         ScheduleBody,
         {"kind": kinds, "manifest": manifests},
         {
-            "urgency": st.sampled_from([0, 1, 2]),
+            "priority": st.sampled_from(PRIORITIES),
             "retry": sparse(
                 Retry,
                 {},
@@ -206,7 +207,7 @@ bodies = {
             "retry_of": optional(hexes),
         },
     ),
-    JobOffer: sparse(OfferBody, _on_job, {"urgency": st.sampled_from([0, 1, 2])}),
+    JobOffer: sparse(OfferBody, _on_job, {"priority": st.sampled_from(PRIORITIES)}),
     JobClaim: sparse(
         ClaimBody,
         {**_on_job, "lease_ms": st.integers(1, MAX_INTEGER)},

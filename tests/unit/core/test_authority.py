@@ -98,9 +98,9 @@ def test_a_chain_admits_what_it_covers_and_nothing_else():
 @pytest.mark.parametrize(
     "statement, is_admitted",
     [
-        (["==", ".class", 1], True),
-        (["!=", ".class", 1], False),
-        (["not", ["==", ".class", 1]], False),
+        (["==", ".priority", "normal"], True),
+        (["!=", ".priority", "normal"], False),
+        (["not", ["==", ".priority", "normal"]], False),
         (["<=", ".retry.base_ms", 1_000], True),
         ([">", ".retry.base_ms", 1_000], False),
         (["==", ".retry.attempts", None], True),
@@ -118,13 +118,13 @@ def test_policies_see_fields_that_are_at_their_default(statement, is_admitted):
 
 
 def test_what_a_policy_sees_is_what_would_be_written_and_the_defaults():
-    body = ScheduleBody(kind="a", manifest=manifest(), urgency=2, retry=Retry(attempts=7))
+    body = ScheduleBody(kind="a", manifest=manifest(), priority="low", retry=Retry(attempts=7))
     seen = arguments_of(body)
     written = json.loads(codec.encode(body))
     del written["retry"]
     assert {name: seen[name] for name in written} == written
     assert seen["retry"] == {"attempts": 7, "base_ms": 1_000, "cap_ms": 60_000, "give_up_on": []}
-    assert (seen["class"], seen["start_by"]) == (2, None)
+    assert (seen["priority"], seen["start_by"]) == ("low", None)
 
 
 def test_a_delegation_counts_from_its_place_on_the_log():

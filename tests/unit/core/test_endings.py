@@ -22,7 +22,7 @@ def a_job(*, attempts: int = 0, attempts_max: int = 3) -> Job:
         scheduled_ms=0,
         hlc=(1, 0),
         hlc_author="",
-        urgency=1,
+        priority="normal",
         start_by_ms=1,
         start_window_ms=1,
         attempts=attempts,

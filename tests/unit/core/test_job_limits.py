@@ -287,7 +287,7 @@ def test_a_tenure_is_renewed_for_as_long_as_an_attempt_may_take(timeout, bound_m
 
 @pytest.mark.parametrize(
     "fields",
-    [{}, {"urgency": 0}, {"not_before": T0}, {"lease_ms": 1}, {"start_by": T0 + 9}],
+    [{}, {"priority": "high"}, {"not_before": T0}, {"lease_ms": 1}, {"start_by": T0 + 9}],
     ids=str,
 )
 def test_calling_a_job_again_changes_nothing_whatever_the_other_fields_say(fields):
@@ -301,7 +301,7 @@ def test_calling_a_job_again_changes_nothing_whatever_the_other_fields_say(field
 
 def test_a_second_call_that_is_older_than_the_first_exists_as_well():
     story = called(how={"at": 1_000})
-    assert story.schedule(BOB, urgency=0, how={"at": 500, "stamp": 1_000}) is Reason.EXISTS
+    assert story.schedule(BOB, priority="high", how={"at": 500, "stamp": 1_000}) is Reason.EXISTS
 
 
 def test_a_rejected_call_does_not_stand_in_the_way_of_a_right_one():

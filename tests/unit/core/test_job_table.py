@@ -119,10 +119,10 @@ STATES = {
 
 ACTS = {
     "schedule": (JobSchedule, lambda job, at: job.schedule(CAROL, how={"at": at})),
-    "schedule_0": (JobSchedule, lambda job, at: job.schedule(urgency=0, how={"at": at})),
+    "schedule_high": (JobSchedule, lambda job, at: job.schedule(priority="high", how={"at": at})),
     "offer": (JobOffer, lambda job, at: job.offer(OWNER, at=at)),
     "offer_by_bob": (JobOffer, lambda job, at: job.offer(BOB, at=at)),
-    "offer_class_0": (JobOffer, lambda job, at: job.offer(OWNER, urgency=0, at=at)),
+    "offer_high": (JobOffer, lambda job, at: job.offer(OWNER, priority="high", at=at)),
     "claim_alice": (JobClaim, lambda job, at: job.claim(ALICE, at=at)),
     "claim_bob": (JobClaim, lambda job, at: job.claim(BOB, at=at)),
     "begin_alice": (JobClaim, lambda job, at: job.claim(ALICE, begin=True, at=at)),
@@ -173,10 +173,10 @@ def late(story):
 OPEN_AND_HELD = """
                waiting         pending     retried     claimed      running
 schedule       exists          exists      exists      exists       exists
-schedule_0     exists          exists      exists      exists       exists
+schedule_high  exists          exists      exists      exists       exists
 offer          ok>pending      ok>pending  ok>pending  held         held
 offer_by_bob   not_coordinator ok>pending  ok>pending  held         held
-offer_class_0  class           class       class       held         held
+offer_high     priority        priority    priority    held         held
 claim_alice    waiting         ok>claimed  cooldown    ok>claimed   ok>running
 claim_bob      waiting         ok>claimed  ok>claimed  held         held
 begin_alice    waiting         ok>running  cooldown    ok>running   ok>running
@@ -209,10 +209,10 @@ evict          not_ended       not_ended   not_ended   not_ended    not_ended
 ENDED = """
                succeeded failed   exhausted cancelled expired
 schedule       exists    exists   exists    exists    exists
-schedule_0     exists    exists   exists    exists    exists
+schedule_high  exists    exists   exists    exists    exists
 offer          finished  finished finished  finished  finished
 offer_by_bob   finished  finished finished  finished  finished
-offer_class_0  finished  finished finished  finished  finished
+offer_high     finished  finished finished  finished  finished
 claim_alice    finished  finished finished  finished  finished
 claim_bob      finished  finished finished  finished  finished
 begin_alice    finished  finished finished  finished  finished

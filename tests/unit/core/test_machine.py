@@ -35,6 +35,7 @@ from antiphon.core.families.jobs.ops import (
     StartBody,
     YieldBody,
 )
+from antiphon.core.families.jobs.priority import PRIORITIES
 from antiphon.core.families.jobs.state import EMPTY, HELD, State
 from antiphon.core.families.mesh.ops import (
     CoordinatorBody,
@@ -55,7 +56,7 @@ from tests.unit.core.tenures import Account
 
 DAY = 86_400_000
 PLACES = [("a", "true"), ("a.b", "true"), ("call", "true"), ("a", "false")]
-PLACES_FOR_JUNK = ["wait", "call.1", "call.9", "call.x", "job", "else", "ctl", "ctl.x"]
+PLACES_FOR_JUNK = ["wait", "call.normal", "call.1", "call.x", "job", "else", "ctl", "ctl.x"]
 STRANGER = Author("stranger")
 RULES = {"attempts": 4, "yields_max": 3, "max_drift_ms": 2_000}
 
@@ -317,10 +318,10 @@ class AnyInterleaving(RuleBasedStateMachine):
         job = {"kind": story.kind, "job": story.id}
         body = {
             JobSchedule: lambda: ScheduleBody(
-                kind=story.kind, manifest=story.manifest, urgency=number % 3,
+                kind=story.kind, manifest=story.manifest, priority=PRIORITIES[number % 3],
                 not_before=T0 if flag else None,
             ),
-            JobOffer: lambda: OfferBody(**job, urgency=number % 3),
+            JobOffer: lambda: OfferBody(**job, priority=PRIORITIES[number % 3]),
             JobClaim: lambda: ClaimBody(
                 **job, lease_ms=[1, 5_000, 10_000, 120_000, 10**9][number], begin=flag,
                 fence=fence if number % 2 else None,

@@ -105,7 +105,7 @@ OTHER_SUBJECTS = [
     job_subjects.job(MESH, "render", "2" * 64),
     job_subjects.job(MESH, "render.video", JOB),
     job_subjects.job("b" * 16, "render", JOB),
-    job_subjects.call(MESH, 1, "render", JOB),
+    job_subjects.call(MESH, "normal", "render", JOB),
     job_subjects.wait(MESH, "render", JOB),
     f"ap.{MESH}.else.render.{JOB}",
     f"ap.{MESH}.ctl.rules",

@@ -14,7 +14,7 @@ def a_body(**fields):
     return ScheduleBody(
         kind="test.build",
         manifest=content,
-        urgency=0,
+        priority="high",
         retry=Retry(attempts=7),
         start_by=5_000,
         not_before=4_000,
@@ -31,9 +31,9 @@ def test_a_retry_is_another_job_that_says_what_it_repeats():
     again = retries.retried(body, job_of(body))
     assert job_of(again) != job_of(body)
     assert again.retry_of == job_of(body)
-    assert (again.kind, again.urgency, again.retry, again.requires) == (
+    assert (again.kind, again.priority, again.retry, again.requires) == (
         body.kind,
-        body.urgency,
+        body.priority,
         body.retry,
         body.requires,
     )

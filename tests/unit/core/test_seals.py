@@ -133,7 +133,7 @@ def test_a_node_that_sees_some_records_only_judges_all_but_the_root():
 def test_a_seal_is_an_op_on_its_own_subject_only():
     ledger = Ledger()
     draft = ledger.draft(MeshSeal, SealBody(upto=1, size=1, root=WRONG), OWNER)
-    lane = job_subjects.call(ledger.mesh, 1, "render", Story(ledger).id)
+    lane = job_subjects.call(ledger.mesh, "normal", "render", Story(ledger).id)
     for subject in (lane, subjects.control(ledger.mesh, "rules")):
         assert ledger.append(subject, draft.payload, stamp=10) is Reason.SUBJECT
     assert seal(ledger, OWNER) is Reason.OK

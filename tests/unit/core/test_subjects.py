@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from antiphon.core import codec, subjects
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import JobOffer, JobSchedule, ScheduleBody
+from antiphon.core.families.jobs.priority import PRIORITIES
 from antiphon.core.families.seals.ops import MeshSeal
 from antiphon.core.ids import mesh_id
 from antiphon.core.manifest import Manifest, job_id
@@ -124,15 +125,15 @@ def test_the_words_of_each_subject():
     assert subjects.seal(MESH) == f"ap.{MESH}.seal"
     assert job_subjects.lane(MESH, "a.b", JOB) == (
         f"ap.{MESH}.wait.a.b.{JOB}",
-        f"ap.{MESH}.call.0.a.b.{JOB}",
-        f"ap.{MESH}.call.1.a.b.{JOB}",
-        f"ap.{MESH}.call.2.a.b.{JOB}",
+        f"ap.{MESH}.call.high.a.b.{JOB}",
+        f"ap.{MESH}.call.normal.a.b.{JOB}",
+        f"ap.{MESH}.call.low.a.b.{JOB}",
         f"ap.{MESH}.job.a.b.{JOB}",
     )
 
 
-NASTY = ["a", "a.b", "b", "call", "wait", "job", "call.a", "call.1", "call.1.a", "job.a",
-         "wait.job", "a.1", "a.call", "ctl", "seal"]  # fmt: skip
+NASTY = ["a", "a.b", "b", "call", "wait", "job", "call.a", "call.normal", "call.normal.a", "job.a",
+         "wait.job", "high", "high.a", "low", "a.high", "a.call", "ctl", "seal"]  # fmt: skip
 nasty_kinds = kinds | st.sampled_from(NASTY)
 
 
@@ -177,13 +178,12 @@ STRANGE = [
     f"ap.{MESH}.seal.render.{JOB}",
     f"ap.{MESH}.else.render.{JOB}",
     f"ap.{MESH}.call",
-    f"ap.{MESH}.call.1",
-    f"ap.{MESH}.call.3.render.{JOB}",
-    f"ap.{MESH}.call.9.render.{JOB}",
-    f"ap.{MESH}.call.-1.render.{JOB}",
-    f"ap.{MESH}.call.01.render.{JOB}",
-    f"ap.{MESH}.call.1_0.render.{JOB}",
-    f"ap.{MESH}.call.١.render.{JOB}",
+    f"ap.{MESH}.call.normal",
+    f"ap.{MESH}.call.1.render.{JOB}",
+    f"ap.{MESH}.call.High.render.{JOB}",
+    f"ap.{MESH}.call.highest.render.{JOB}",
+    f"ap.{MESH}.call.hi.gh.render.{JOB}",
+    f"ap.{MESH}.call.ｈｉｇｈ.render.{JOB}",
     f"ap.{MESH}.call.x.render.{JOB}",
     f"ap.{MESH}.call.render.{JOB}",
     f"ap.{MESH}.call.render.video.{JOB}",
@@ -224,16 +224,16 @@ def test_every_op_has_one_subject_and_job_ops_lie_in_their_lane(op):
 @pytest.mark.parametrize(
     "fields, slot",
     [
-        ({}, "call.1"),
-        ({"urgency": 0}, "call.0"),
-        ({"urgency": 2}, "call.2"),
+        ({}, "call.normal"),
+        ({"priority": "high"}, "call.high"),
+        ({"priority": "low"}, "call.low"),
         ({"not_before": 0}, "wait"),
-        ({"concurrency": "gpu", "urgency": 0}, "wait"),
-        ({"start_by": 5}, "call.1"),
-        ({"requires": ("gpu",)}, "call.1"),
+        ({"concurrency": "gpu", "priority": "high"}, "wait"),
+        ({"start_by": 5}, "call.normal"),
+        ({"requires": ("gpu",)}, "call.normal"),
     ],
 )
-def test_a_schedule_is_called_in_its_class_unless_it_waits(fields, slot):
+def test_a_schedule_is_called_at_its_priority_unless_it_waits(fields, slot):
     manifest = Manifest(command=("true",), args=(), timeout=0)
     body = ScheduleBody(kind="a.b", manifest=manifest, **fields)
     op = JobSchedule(v=1, mesh=MESH, author="x", hlc=(0, 0), prev=0, deps=(), auth=(), body=body)
@@ -286,12 +286,13 @@ def test_filters_agree_with_a_regular_expression(pattern, rest, subject):
 
 
 @BRISK
-@given(nasty_kinds, nasty_kinds, hexes, st.sampled_from([0, 1, 2]))
-def test_the_filter_for_calls_reads_one_kind_or_all_below_a_prefix(kind, other, job, urgency):
-    subject = job_subjects.call(MESH, urgency, other, job)
-    exact = job_subjects.calls_of(MESH, urgency, kind, below=False)
-    below = job_subjects.calls_of(MESH, urgency, kind, below=True)
+@given(nasty_kinds, nasty_kinds, hexes, st.permutations(PRIORITIES))
+def test_the_filter_for_calls_reads_one_kind_or_all_below_a_prefix(kind, other, job, order):
+    priority, another, _ = order
+    subject = job_subjects.call(MESH, priority, other, job)
+    exact = job_subjects.calls_of(MESH, priority, kind, below=False)
+    below = job_subjects.calls_of(MESH, priority, kind, below=True)
     assert subjects.matches(exact, subject) == (kind == other)
     assert subjects.matches(below, subject) == subjects.covers(kind, other)
-    assert not subjects.matches(below, job_subjects.call(MESH, (urgency + 1) % 3, other, job))
+    assert not subjects.matches(below, job_subjects.call(MESH, another, other, job))
     assert not subjects.matches(below, job_subjects.job(MESH, other, job))

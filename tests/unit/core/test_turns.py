@@ -41,8 +41,8 @@ def test_the_first_rank_comes_at_once_and_each_further_one_a_window_later(rank, 
 def test_nothing_waiting_means_no_time_to_look_again():
     worker = Worker()
     assert worker.pick(0.0) is None
-    worker.met(a_call(urgency=2))
-    assert worker.pick(0.0) is None, "another class has a queue of its own"
+    worker.met(a_call(priority="low"))
+    assert worker.pick(0.0) is None, "another priority has a queue of its own"
 
 
 def test_of_those_that_are_due_the_best_place_comes_first_then_the_oldest_call():

@@ -56,7 +56,7 @@ class AnyStory(RuleBasedStateMachine):
 
     @rule()
     def hand_out(self):
-        call, pause_s = self.worker.turns.pick(1, self.at(), revision=self.worker.revision)
+        call, pause_s = self.worker.turns.pick("normal", self.at(), revision=self.worker.revision)
         if call is not None:
             self.worker.turns.hand_out(call)
             self.out.append(call)

@@ -43,6 +43,16 @@ def test_a_function_whose_name_is_no_kind_says_what_to_write():
     assert '@mesh.task("' in refused.value.hint
 
 
+async def test_a_tasks_jobs_have_the_priority_that_it_names():
+    mesh = Mesh.open(engine="memory")
+    add = mesh.task("example.add", priority="high")(spawned.add)
+    async with mesh, mesh.worker():
+        ended = await (await add.submit(1, 1)).end(timeout_s=20)
+        assert ended.job.priority == "high"
+        called = await mesh.submit("example.add", 1, 2)
+        assert (await called.end(timeout_s=20)).job.priority == "normal"
+
+
 async def test_a_tasks_rate_holds_and_the_workers_word_wins_over_it():
     for rates, at_least_s in ((None, 0.9), ({"example.tick": "1000/s"}, 0.0)):
         times: list[float] = []
@@ -67,6 +77,7 @@ async def test_a_tasks_rate_holds_and_the_workers_word_wins_over_it():
     [
         ({"rate": "often"}, "not a rate"),
         ({"colour": "red"}, "no such option"),
+        ({"priority": "urgent"}, "'urgent' is not a priority"),
         ({"run_in": "space"}, "cannot run in a space"),
         ({"on_disconnect": "panic"}, "cannot panic"),
     ],

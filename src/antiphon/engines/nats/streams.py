@@ -24,8 +24,8 @@ API_TIMEOUT_S = 10.0
 MAX_RECORD_BYTES = 512 * 1024
 DUPLICATE_WINDOW_NS = 120 * 1_000_000_000
 MAX_CONSUMERS = 65_536
-"""Consumers are per kind and class. 2.15's default of 1,000 is three classes of 333 kinds; the
-bound here only stops a runaway, since each costs the server some 50 kB."""
+"""Consumers are per kind and priority. 2.15's default of 1,000 is three priorities of 333 kinds;
+the bound here only stops a runaway, since each costs the server some 50 kB."""
 _ATTEMPTS = 5
 
 NAME_IN_USE = 10058

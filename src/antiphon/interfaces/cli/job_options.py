@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -26,6 +26,12 @@ TIMEOUT_WORDS: Final = span_words(TIMEOUT_S * 1000)
 NamedOption = Annotated[
     list[str] | None,
     typer.Option("--kw", metavar="NAME=JSON", help="An argument by name; may be repeated."),
+]
+PriorityName = Literal["high", "normal", "low"]
+"""The priorities, so that the help can list them before anything is loaded."""
+PriorityOption = Annotated[
+    PriorityName,
+    typer.Option("--priority", help="Which waiting job is handed out first."),
 ]
 ManifestKindOption = Annotated[
     str | None,

@@ -152,7 +152,7 @@ def job_object(job: Job) -> dict[str, Any]:
         "kind": job.kind,
         "state": job.state.value,
         "outcome": job.outcome,
-        "class": job.urgency,
+        "priority": job.priority,
         "called_ms": job.scheduled_ms,
         "ended_ms": job.ended_ms or None,
         "attempts": job.tries,

@@ -41,6 +41,7 @@ from antiphon.interfaces.cli.job_options import (
     NamedOption,
     OnceOption,
     OutputsOption,
+    PriorityOption,
     RequiresOption,
     RetryBaseOption,
     RetryCapOption,
@@ -115,10 +116,7 @@ def submit(
     kind: ManifestKindOption = None,
     again: ManifestAgainOption = False,
     alias: AliasOption = False,
-    urgency: Annotated[
-        int,
-        typer.Option("--class", min=0, max=2, help="0 urgent, 1 normal, 2 whenever."),
-    ] = 1,
+    priority: PriorityOption = "normal",
     once: OnceOption = False,
     timeout: TimeoutOption = None,
     attempts: AttemptsOption = None,
@@ -154,7 +152,7 @@ def submit(
     options = CallOptions(
         once=once,
         timeout_s=timeout or TIMEOUT_S,
-        urgency=urgency,  # type: ignore[arg-type]
+        priority=priority,
         retry=retry_of(attempts, retry_base, retry_cap, give_up_on),
         lease_ms=None if lease is None else round(lease * 1000),
         requires=tuple(requires or ()),

@@ -14,6 +14,7 @@ from typing import ClassVar, Protocol, TypeVar
 
 from antiphon.core import subjects
 from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.priority import Priority
 from antiphon.errors import AntiphonError, Unavailable
 from antiphon.ports import Delivery, Engine, OpLog, Record, WorkQueue
 
@@ -89,9 +90,9 @@ class Site:
 
     # --- subjects and records ---------------------------------------------------------------
 
-    def call(self, number: int, *, kind: str = "render", urgency: int = 1) -> str:
+    def call(self, number: int, *, kind: str = "render", priority: Priority = "normal") -> str:
         """The subject on which job `number` is announced."""
-        return job_subjects.call(self.mesh, urgency, kind, job_id(number))
+        return job_subjects.call(self.mesh, priority, kind, job_id(number))
 
     def job(self, number: int, *, kind: str = "render") -> str:
         """The subject of what happens to job `number`."""
@@ -103,7 +104,7 @@ class Site:
 
     def calls(self, *, kind: str = "render", below: bool = False) -> str:
         """The filter of a queue."""
-        return job_subjects.calls_of(self.mesh, 1, kind, below=below)
+        return job_subjects.calls_of(self.mesh, "normal", kind, below=below)
 
     def fresh_id(self) -> str:
         """A message id that was not used before."""

@@ -121,11 +121,11 @@ class LaneSuite(EngineSuite):
         mesh, one, two = site.mesh, job_id(1), job_id(2)
         for subject in (
             job_subjects.wait(mesh, "render", one),  # 1
-            job_subjects.call(mesh, 2, "render", one),  # 2
-            job_subjects.call(mesh, 1, "render", two),  # 3: another job
+            job_subjects.call(mesh, "low", "render", one),  # 2
+            job_subjects.call(mesh, "normal", "render", two),  # 3: another job
             job_subjects.job(mesh, "render", one),  # 4
             job_subjects.job(mesh, "render.video", one),  # 5: another kind, the same id
-            job_subjects.call(mesh, 0, "render", one),  # 6
+            job_subjects.call(mesh, "high", "render", one),  # 6
             subjects.control(mesh, "rules"),  # 7
         ):
             await site.append(engine, subject)

@@ -178,7 +178,7 @@ class QueueSuite(EngineSuite):
             await site.append(engine, site.call(1))
             await site.append(engine, site.call(2, kind="render.video"))
             await site.append(engine, site.call(3, kind="renderer"))
-            await site.append(engine, site.call(4, urgency=2))
+            await site.append(engine, site.call(4, priority="low"))
             await site.append(engine, site.job(5))
             await site.append(engine, site.call(6))
             assert [got.record.seq for got in await take(exact, 2)] == [1, 6]

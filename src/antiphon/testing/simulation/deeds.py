@@ -23,6 +23,7 @@ from antiphon.core.families.jobs.ops import (
     ScheduleBody,
     YieldBody,
 )
+from antiphon.core.families.jobs.priority import PRIORITIES
 from antiphon.core.families.jobs.state import HELD, State
 from antiphon.core.families.mesh.ops import (
     CoordinatorBody,
@@ -55,7 +56,7 @@ async def junk(m: Mallory) -> None:
     root = subjects.root(m.mesh)
     places = (
         m.lane_subject(key),
-        job_subjects.call(m.mesh, job.urgency, *key),
+        job_subjects.call(m.mesh, job.priority, *key),
         job_subjects.wait(m.mesh, *key),
         f"{root}.call.9.{key[0]}.{key[1]}",
         f"{root}.else.{key[0]}.{key[1]}",
@@ -191,7 +192,7 @@ async def early_expire(m: Mallory) -> None:
 
 
 async def double_schedule(m: Mallory) -> None:
-    """The same job again, in another class and with other terms."""
+    """The same job again, with another priority and with other terms."""
     found = m.some_job()
     if found is None:
         return
@@ -202,9 +203,11 @@ async def double_schedule(m: Mallory) -> None:
     )
     if not isinstance(entry, JobSchedule):
         return
-    urgency: Any = m.chance.choice((0, 1, 2))
-    body = ScheduleBody(kind=key[0], manifest=entry.body.manifest, urgency=urgency, lease_ms=40_000)
-    subject = job_subjects.call(m.mesh, urgency, *key)
+    priority = m.chance.choice(PRIORITIES)
+    body = ScheduleBody(
+        kind=key[0], manifest=entry.body.manifest, priority=priority, lease_ms=40_000
+    )
+    subject = job_subjects.call(m.mesh, priority, *key)
     await m.put(subject, m.op(JobSchedule, body, prev=m.tail(subject)))
 
 

@@ -150,10 +150,10 @@ def _home(mesh: str, kind_of_op: str, body: dict[str, Any]) -> str:
         return f"{root}.ctl.{place}{body.get('cid', '')}"
     if what == "schedule":
         waits = any(name in body for name in ("after", "not_before", "concurrency"))
-        where = "wait" if waits else f"call.{body.get('class', 1)}"
+        where = "wait" if waits else f"call.{body.get('priority', 'normal')}"
         return f"{root}.{where}.{body['kind']}.{_job_id(body['manifest'])}"
     if what == "offer":
-        return f"{root}.call.{body.get('class', 1)}.{body['kind']}.{body['job']}"
+        return f"{root}.call.{body.get('priority', 'normal')}.{body['kind']}.{body['job']}"
     return f"{root}.job.{body['kind']}.{body['job']}"
 
 

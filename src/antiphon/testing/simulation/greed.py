@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, suppress
-from typing import Any, Final
+from typing import Final
 
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import (
@@ -21,6 +21,7 @@ from antiphon.core.families.jobs.ops import (
     ScheduleBody,
     YieldBody,
 )
+from antiphon.core.families.jobs.priority import PRIORITIES
 from antiphon.core.families.jobs.state import JobLane, State
 from antiphon.core.families.jobs.subjects import queue_name
 from antiphon.core.manifest import author as author_manifest
@@ -76,7 +77,9 @@ async def call_lonely(m: Mallory) -> tuple[Key, JobLane]:
     content = author_manifest({"command": [f"@{LONELY}"], "timeout": 9, "inputs": [nonce]})
     body = ScheduleBody(kind=LONELY, manifest=content, start_by=m.now_ms() + WINDOW_MS)
     key = (LONELY, job_id(content))
-    await m.put(job_subjects.call(m.mesh, 1, *key), m.op(JobSchedule, body, prev=0, is_plain=True))
+    await m.put(
+        job_subjects.call(m.mesh, "normal", *key), m.op(JobSchedule, body, prev=0, is_plain=True)
+    )
     return key, m.referee.lanes[key]
 
 
@@ -125,9 +128,9 @@ async def steal_announcements(m: Mallory) -> None:
     """Acknowledge other people's announcements, so that nobody is handed them again."""
     if m.engine is None:
         return
-    kind, urgency = m.chance.choice(KINDS), m.chance.choice(job_subjects.CLASSES)
-    filter_ = job_subjects.calls_of(m.mesh, urgency, kind, below=False)
-    async with m.engine.log.work(filter_, name=queue_name(kind, urgency)) as queue:
+    kind, priority = m.chance.choice(KINDS), m.chance.choice(PRIORITIES)
+    filter_ = job_subjects.calls_of(m.mesh, priority, kind, below=False)
+    async with m.engine.log.work(filter_, name=queue_name(kind, priority)) as queue:
         queue.grant(STOLEN)
         try:
             async with asyncio.timeout(m.chance.uniform(1.0, 60.0)):
@@ -164,10 +167,10 @@ async def drink(m: Mallory, kind: str) -> None:
             queue.grant(1)
 
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
-        for urgency in job_subjects.CLASSES:
-            calls = job_subjects.calls_of(m.mesh, urgency, kind, below=False)
+        for priority in PRIORITIES:
+            calls = job_subjects.calls_of(m.mesh, priority, kind, below=False)
             for _ in range(MOUTHS):
-                work = engine.log.work(calls, name=queue_name(kind, urgency))
+                work = engine.log.work(calls, name=queue_name(kind, priority))
                 tasks.create_task(swallow(await stack.enter_async_context(work)))
 
 
@@ -177,9 +180,8 @@ async def flood(m: Mallory) -> None:
     if found is None:
         return
     key, _, job = found
-    urgency: Any = job.urgency
-    subject = job_subjects.call(m.mesh, urgency, *key)
-    body = OfferBody(kind=key[0], job=key[1], urgency=urgency)
+    subject = job_subjects.call(m.mesh, job.priority, *key)
+    body = OfferBody(kind=key[0], job=key[1], priority=job.priority)
     for _ in range(FLOOD):
         await m.put(subject, m.op(JobOffer, body, prev=m.tail(subject)))
 

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from antiphon.core import manifest
 from antiphon.core.families.jobs.ops import JobSchedule, Retry, ScheduleBody
+from antiphon.core.families.jobs.priority import Priority
 from antiphon.core.families.jobs.state import EMPTY, JobLane
 from antiphon.errors import Conflict, Rejected, Unavailable
 from antiphon.runtime import client
@@ -37,6 +38,7 @@ SHARED: Final = 0.06
 CANCELLED: Final = 0.06
 WAITING: Final = 0.02
 """Jobs that wait for something and, as nobody offers them, end at their `start_by`."""
+_PRIORITIES: Final[tuple[Priority, ...]] = ("high", "normal", "normal", "normal", "low")
 LEASES_MS: Final = (None, None, 5_000, 8_000, 20_000)
 LONGEST_PAUSE_S: Final = 15.0
 """Between two tries of a call that the rules refuse: the clock is wrong, or a grant is missing."""
@@ -51,7 +53,7 @@ class Call(Struct, frozen=True, kw_only=True):
     duration_ms: int
     fails: int
     """How many of the first attempts fail."""
-    urgency: int
+    priority: Priority
     attempts: int | None
     lease_ms: int | None
     timeout_s: int
@@ -134,7 +136,7 @@ def _draw(chance: random.Random, number: int, span_s: float) -> Call:
         kind=kind,
         duration_ms=duration_ms,
         fails=fails,
-        urgency=chance.choice((0, 1, 1, 1, 2)),
+        priority=chance.choice(_PRIORITIES),
         attempts=chance.choice((None, None, 1, 2, 6)),
         lease_ms=chance.choice(LEASES_MS),
         timeout_s=chance.choice((0, 120, 120, 20)),
@@ -215,7 +217,7 @@ class SubmitterMachine(Machine):
         return ScheduleBody(
             kind=call.kind,
             manifest=call.manifest,
-            urgency=call.urgency,  # type: ignore[arg-type] # drawn from the three classes
+            priority=call.priority,
             retry=Retry(attempts=call.attempts, base_ms=200, cap_ms=10_000),
             lease_ms=call.lease_ms,
             start_by=start_by,

@@ -34,7 +34,7 @@ def _kept_ms(job: Job) -> int | None:
 
 COLUMNS: Final = (
     Column("state", "text", lambda job: job.state.value),
-    Column("urgency", "integer", lambda job: job.urgency),
+    Column("priority", "text", lambda job: job.priority),
     Column("due_ms", "integer", _due_ms),
     Column("recall_ms", "integer", _recall_ms),
     Column("failed_seq", "integer", _failed_seq),

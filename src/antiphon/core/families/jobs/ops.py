@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Final, Literal
 
-import msgspec
 from msgspec import Meta
 
 from antiphon.core.branches import Branch
 from antiphon.core.codec import MAX_INTEGER
-from antiphon.core.families.jobs.subjects import CLASSES
+from antiphon.core.families.jobs.priority import PRIORITIES, Priority
 from antiphon.core.job_rights import CALLED_BY, READ_BY, WORKED_BY
 from antiphon.core.manifest import Manifest, job_id
 from antiphon.core.op import Body, Count, Digest, Kind, Label, Op, Text, Wall
@@ -21,7 +20,7 @@ from antiphon.core.outputs import DsseEnvelope, Output
 WAIT: Final = Branch(stem="wait", read_by=READ_BY, written_by=CALLED_BY)
 CALL: Final = Branch(
     stem="call",
-    variants=tuple(map(str, CLASSES)),
+    variants=PRIORITIES,
     read_by=READ_BY,
     written_by=CALLED_BY,
 )
@@ -29,7 +28,6 @@ JOB: Final = Branch(stem="job", read_by=READ_BY, written_by=WORKED_BY)
 
 Fence = Annotated[str, Meta(pattern=r"^[0-9a-f]{16}\Z")]
 JobId = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
-Class = Literal[0, 1, 2]
 
 
 class Retry(Body, frozen=True):
@@ -47,7 +45,7 @@ class ScheduleBody(Body, frozen=True):
 
     kind: Kind
     manifest: Manifest
-    urgency: Class = msgspec.field(name="class", default=1)
+    priority: Priority = "normal"
     retry: Retry = Retry()
     lease_ms: Annotated[int, Meta(ge=1, le=MAX_INTEGER)] | None = None
     lease_ms_max: Annotated[int, Meta(ge=1, le=MAX_INTEGER)] | None = None
@@ -71,7 +69,7 @@ class _OnJob(Body, frozen=True):
 class OfferBody(_OnJob, frozen=True):
     """Announces a job: of a waiting one by the coordinator, of a pending one once more."""
 
-    urgency: Class = msgspec.field(name="class", default=1)
+    priority: Priority = "normal"
 
 
 class ClaimBody(_OnJob, frozen=True):
@@ -149,7 +147,7 @@ class JobSchedule(Op, frozen=True, tag="job.schedule"):
         body, job = self.body, job_id(self.body.manifest)
         if body.waits:
             return WAIT.subject(mesh, body.kind, job)
-        return CALL.subject(mesh, body.kind, job, body.urgency)
+        return CALL.subject(mesh, body.kind, job, body.priority)
 
 
 class JobOffer(Op, frozen=True, tag="job.offer"):
@@ -160,8 +158,8 @@ class JobOffer(Op, frozen=True, tag="job.offer"):
     BRANCH: ClassVar[Branch] = CALL
 
     def subject(self, mesh: str) -> str:
-        """With the announcements of its class."""
-        return CALL.subject(mesh, self.body.kind, self.body.job, self.body.urgency)
+        """With the announcements of its priority."""
+        return CALL.subject(mesh, self.body.kind, self.body.job, self.body.priority)
 
 
 class _JobOp(Op, frozen=True):

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from antiphon.core.branches import LaneKey
-from antiphon.core.families.jobs.ops import Class
+from antiphon.core.families.jobs.priority import PRIORITIES, Priority, rank
 from antiphon.core.family import Lane
 
 
@@ -47,7 +47,7 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     hlc: tuple[int, int]
     """The newest accepted op that changed this job; the next must be newer."""
     hlc_author: str
-    urgency: Class
+    priority: Priority
     start_by_ms: int
     """Wall time by which a waiting or pending job must be claimed."""
     start_window_ms: int
@@ -127,11 +127,12 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
         )
 
 
-_CALL, _JOB = 1, 4
+_CALL, _JOB = 1, 1 + len(PRIORITIES)
+"""Where the tails of the call subjects begin, after that of `wait`, and where that of `job` is."""
 
 
 class JobLane(Lane, frozen=True, gc=False):
-    """A job's lane: the last sequences on wait, call.0, call.1, call.2 and job, and the job."""
+    """A job's lane: the last sequences on its five subjects, and the job."""
 
     tails: tuple[int, ...] = (0, 0, 0, 0, 0)
     state: Job | None = None
@@ -143,8 +144,8 @@ class JobLane(Lane, frozen=True, gc=False):
 
     @property
     def call_tail(self) -> int:
-        """What an offer names as `prev`, given the job's class."""
-        return self.tails[_CALL + self.state.urgency] if self.state else 0
+        """What an offer names as `prev`, given the job's priority."""
+        return self.tails[_CALL + rank(self.state.priority)] if self.state else 0
 
     @property
     def job_tail(self) -> int:

@@ -1,16 +1,15 @@
 """The subjects of jobs (spec §8).
 
-    wait.<kind…>.<job>           schedules that wait for something
-    call.<class>.<kind…>.<job>   schedules and offers: the announcement of work
-    job.<kind…>.<job>            everything that happens to a job afterwards
+    wait.<kind…>.<job>              schedules that wait for something
+    call.<priority>.<kind…>.<job>   schedules and offers: the announcement of work
+    job.<kind…>.<job>               everything that happens to a job afterwards
 
 A job is the pair (kind, job id); its *lane* is every record on its wait, call and job subjects.
 """
 
 from __future__ import annotations
 
-CLASSES = (0, 1, 2)
-"""0 urgent, 1 normal, 2 whenever."""
+from antiphon.core.families.jobs.priority import PRIORITIES, Priority
 
 
 def wait(mesh: str, kind: str, job: str) -> str:
@@ -18,9 +17,9 @@ def wait(mesh: str, kind: str, job: str) -> str:
     return f"ap.{mesh}.wait.{kind}.{job}"
 
 
-def call(mesh: str, urgency: int, kind: str, job: str) -> str:
+def call(mesh: str, priority: Priority, kind: str, job: str) -> str:
     """The subject of a schedule or offer: the announcement."""
-    return f"ap.{mesh}.call.{urgency}.{kind}.{job}"
+    return f"ap.{mesh}.call.{priority}.{kind}.{job}"
 
 
 def job(mesh: str, kind: str, job_id: str) -> str:
@@ -32,19 +31,19 @@ def lane(mesh: str, kind: str, job_id: str) -> tuple[str, ...]:
     """The literal subjects that make up one job's lane."""
     return (
         wait(mesh, kind, job_id),
-        *(call(mesh, urgency, kind, job_id) for urgency in CLASSES),
+        *(call(mesh, priority, kind, job_id) for priority in PRIORITIES),
         job(mesh, kind, job_id),
     )
 
 
-def calls_of(mesh: str, urgency: int, kind: str, *, below: bool) -> str:
+def calls_of(mesh: str, priority: Priority, kind: str, *, below: bool) -> str:
     """Filter: announcements of exactly one kind, or of every kind below a prefix."""
-    return f"ap.{mesh}.call.{urgency}.{kind}.{'>' if below else '*'}"
+    return f"ap.{mesh}.call.{priority}.{kind}.{'>' if below else '*'}"
 
 
-def queue_name(kind: str, urgency: int) -> str:
-    """The shared queue of one kind and class: the same for every worker.
+def queue_name(kind: str, priority: Priority) -> str:
+    """The shared queue of one kind and priority: the same for every worker.
 
     Engines allow no dot in a queue's name; `=` cannot occur in a kind, so names stay distinct.
     """
-    return f"{kind.replace('.', '=')}={urgency}"
+    return f"{kind.replace('.', '=')}={priority}"

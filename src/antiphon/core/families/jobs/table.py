@@ -133,7 +133,7 @@ def scheduled(op: ops.JobSchedule, at: At) -> Job | Reason:
         scheduled_ms=at.commit_ms,
         hlc=op.hlc,
         hlc_author=op.author,
-        urgency=body.urgency,
+        priority=body.priority,
         start_by_ms=start_by_ms,
         start_window_ms=start_window_ms,
         calls=0 if body.waits else 1,
@@ -160,15 +160,15 @@ def _tenure_ms_max(timeout_s: int, rules: Rules) -> int:
 def _offer_first(job: Job, op: ops.JobOffer, at: At) -> Job | Reason:
     if op.author != at.control.coordinator:
         return Reason.NOT_COORDINATOR
-    if op.body.urgency != job.urgency:
-        return Reason.CLASS
+    if op.body.priority != job.priority:
+        return Reason.PRIORITY
     return replace(_called(job, at), state=State.PENDING, hlc=op.hlc, hlc_author=op.author)
 
 
 def _offer_again(job: Job, op: ops.JobOffer, at: At) -> Job | Reason:
     # An announcement does not change the job's timestamp: a claim that is already on its way
     # must not turn stale because somebody repeated the call.
-    return _called(job, at) if op.body.urgency == job.urgency else Reason.CLASS
+    return _called(job, at) if op.body.priority == job.priority else Reason.PRIORITY
 
 
 def _called(job: Job, at: At) -> Job:

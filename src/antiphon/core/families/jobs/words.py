@@ -15,7 +15,7 @@ def deed(op: Op) -> str:
     match op:
         case ops.JobSchedule(body=body):
             waiting = ", to wait for its offer" if body.waits else ""
-            return f"called {body.kind} as class {body.urgency}{waiting}"
+            return f"called {body.kind} with {body.priority} priority{waiting}"
         case ops.JobOffer():
             return "called it again"
         case ops.JobClaim(body=body) if body.fence is not None:

@@ -1,0 +1,14 @@
+"""The priority of a job: which waiting job is handed out first (spec §8)."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+Priority = Literal["high", "normal", "low"]
+PRIORITIES: Final[tuple[Priority, ...]] = ("high", "normal", "low")
+"""Highest first: the order in which workers ask, and in which a lane has its call subjects."""
+
+
+def rank(priority: Priority) -> int:
+    """Where it stands among the priorities: 0 is the highest."""
+    return PRIORITIES.index(priority)
