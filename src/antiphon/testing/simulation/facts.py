@@ -28,6 +28,7 @@ KEY: Final = "did:key:"
 CID_HEAD: Final = b"\x01\x71\x12\x20"
 """Of the CIDs of delegations: version 1, DAG-CBOR, SHA-256, 32 bytes."""
 
+_PRIORITIES: Final = ("high", "normal", "low")
 _decode = msgspec.json.Decoder().decode
 NO_HOMES: Final[Mapping[str, Any]] = {}
 
@@ -132,7 +133,7 @@ def key_of(record: Record) -> Key | None:
     """The job whose lane a record lies in, by its subject; None outside the lanes."""
     parts = record.subject.split(".")
     skip = {"job": 3, "wait": 3, "call": 4}.get(parts[2] if len(parts) > 2 else "", 0)  # noqa: PLR2004
-    if not skip or len(parts) < skip + 2 or (skip == 4 and parts[3] not in "012"):  # noqa: PLR2004
+    if not skip or len(parts) < skip + 2 or (skip == 4 and parts[3] not in _PRIORITIES):  # noqa: PLR2004
         return None
     return ".".join(parts[skip:-1]), parts[-1]
 
