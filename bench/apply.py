@@ -17,22 +17,23 @@ import tempfile
 import time
 from pathlib import Path
 
-from antiphon.core import codec, records, signing
-from antiphon.core.branches import LaneKey
+from antiphon.core import opened_record
 from antiphon.core.control_history import ControlHistory
 from antiphon.core.families.jobs.ops import JobComplete
 from antiphon.core.families.jobs.state import EMPTY
 from antiphon.core.family import Lane
 from antiphon.core.protocol import PROTOCOL
+from antiphon.core.record import codec, signing
+from antiphon.core.record.branches import LaneKey
 from antiphon.core.reducer import Outcome, judge
 from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.ports import Record
-from antiphon.runtime.author import Author, NoMark
-from antiphon.runtime.host import SystemClock, SystemEntropy
-from antiphon.runtime.keys import SeedKeyring
-from antiphon.runtime.node import FullNode
-from antiphon.runtime.peer import Peer
-from antiphon.runtime.replica import Replica
+from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
+from antiphon.runtime.identity.key_files import SeedKeyring
+from antiphon.runtime.log.author import Author, NoMark
+from antiphon.runtime.log.session import Peer
+from antiphon.runtime.node.full_node import FullNode
+from antiphon.runtime.node.replica import Replica
 from bench.measurement.report import conclude, median, say, spread
 from bench.signed_log import SignedLog, SignedRecord
 
@@ -48,7 +49,9 @@ def time_reducer(mesh: str, signed: list[SignedRecord]) -> tuple[float, float]:
     """Verdicts per second of the reducer alone: on all but completions, and on completions."""
     history = ControlHistory(PROTOCOL, mesh)
     entries = [
-        records.open_record(PROTOCOL, mesh, item.seq, item.wall_ms, item.subject, item.payload)
+        opened_record.open_record(
+            PROTOCOL, mesh, item.seq, item.wall_ms, item.subject, item.payload
+        )
         for item in signed
     ]
     history.apply(entries[0])

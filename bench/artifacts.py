@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from antiphon.engines.nats import LocalServer, NatsEngine
-from antiphon.runtime.artifacts import Artifacts
+from antiphon.runtime.artifacts.store import Artifacts
 from bench.measurement.report import conclude, say
 
 MIB = 1024 * 1024

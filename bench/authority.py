@@ -14,8 +14,12 @@ import time
 from msgspec.structs import replace
 from nacl import bindings
 
-from antiphon.core import clock, manifest, records
-from antiphon.core.control import Control
+from antiphon.core import manifest, opened_record
+from antiphon.core.authority.control import Control
+from antiphon.core.authority.delegations import Grants
+from antiphon.core.authority.register import Register
+from antiphon.core.authority.rules import Rules
+from antiphon.core.clock import hlc
 from antiphon.core.families.jobs import JOBS
 from antiphon.core.families.jobs.ops import (
     ClaimBody,
@@ -27,15 +31,12 @@ from antiphon.core.families.jobs.ops import (
 )
 from antiphon.core.families.jobs.state import EMPTY, State
 from antiphon.core.family import At, Lane
-from antiphon.core.grants import Grants
-from antiphon.core.ids import did_of
+from antiphon.core.opened_record import Entry
 from antiphon.core.protocol import PROTOCOL
-from antiphon.core.records import Entry
+from antiphon.core.record.ids import did_of
 from antiphon.core.reducer import Outcome, author_fault, judge
-from antiphon.core.register import Register
-from antiphon.core.rules import Rules
 from antiphon.core.ucan import Payload, Policy, issue, open_envelope
-from antiphon.runtime.keys import SeedKeyring
+from antiphon.runtime.identity.key_files import SeedKeyring
 from bench.measurement.report import conclude, median, say
 from bench.signed_log import KIND, proved
 
@@ -96,14 +97,14 @@ def entry(seq: int, kind: type, body: object, cids: tuple[str, ...], prev: int) 
         auth=cids,
         body=body,
     )
-    return records.unsigned(PROTOCOL, op, seq, NOW_MS)
+    return opened_record.unsigned(PROTOCOL, op, seq, NOW_MS)
 
 
 def a_life(cids: tuple[str, ...]) -> list[Entry]:
     content = manifest.author({"command": [f"@{KIND}"], "args": ["{}"], "timeout": 60})
     job = manifest.job_id(content)
     claim = ClaimBody(kind=KIND, job=job, lease_ms=30_000, begin=True)
-    fence = clock.pack((NOW_MS, 101))
+    fence = hlc.pack((NOW_MS, 101))
     done = proved(
         SeedKeyring(bytes([len(cids) + 1]) * 32),
         "a" * 16,

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from antiphon import assembly
 from antiphon.engines.nats import LocalServer, NatsEngine
-from antiphon.runtime.home import Access, Home, MeshFile
-from antiphon.runtime.host import SystemClock
+from antiphon.runtime.identity.host_clock import SystemClock
+from antiphon.runtime.identity.state_directory import Access, Home, MeshFile
 from bench.measurement.report import conclude, say
 from bench.signed_log import SignedLog
 

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core import clock, codec, manifest, signing
+from antiphon.core import manifest
+from antiphon.core.authority.rules import Rules
+from antiphon.core.clock import hlc
 from antiphon.core.families.jobs.ops import (
     ClaimBody,
     CompleteBody,
@@ -21,12 +23,12 @@ from antiphon.core.families.jobs.ops import (
     JobSchedule,
     ScheduleBody,
 )
-from antiphon.core.ids import digest, message_id
-from antiphon.core.op import subject_of
-from antiphon.core.outputs import Output
-from antiphon.core.rules import Rules
-from antiphon.runtime import founding
-from antiphon.runtime.keys import SeedKeyring
+from antiphon.core.proof.output import Output
+from antiphon.core.record import codec, signing
+from antiphon.core.record.ids import digest, message_id
+from antiphon.core.record.op import subject_of
+from antiphon.runtime.identity import genesis
+from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.testing.plain_proofs import plain_proof
 
 KIND = "bench.noop"
@@ -67,7 +69,7 @@ class SignedLog:
         self._owner, self._caller, self._worker = (
             SeedKeyring(bytes([number]) * 32) for number in (1, 2, 3)
         )
-        self.genesis = founding.found(
+        self.genesis = genesis.found(
             self._owner,
             _FixedClock(start_ms),
             name="bench",
@@ -105,7 +107,7 @@ class SignedLog:
                     at,
                     0,
                 )
-                claimed[number] = (job, seq, clock.pack(at))
+                claimed[number] = (job, seq, hlc.pack(at))
                 number += 1
             else:
                 oldest = next(iter(claimed))

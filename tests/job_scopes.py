@@ -1,10 +1,10 @@
 """Scopes that tests name by what they are for, on a log with the families of the protocol."""
 
+from antiphon.core.authority.job_rights import CALLED_BY, READ_BY, WORKED_BY
+from antiphon.core.authority.scope import Scope
 from antiphon.core.families.jobs.priority import PRIORITIES
 from antiphon.core.families.jobs.subjects import calls_of, queue_name
-from antiphon.core.job_rights import CALLED_BY, READ_BY, WORKED_BY
 from antiphon.core.protocol import PROTOCOL
-from antiphon.core.scope import Scope
 
 BRANCHES = PROTOCOL.branches
 

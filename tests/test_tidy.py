@@ -36,7 +36,7 @@ STRAYS = re.compile(
 # Modules that no other imports because people do: `python -m antiphon.testing.simulate`, the
 # suite that an engine's own tests inherit.
 USED_BY_NAME = {
-    "antiphon.core.tentative",  # the outbox's order; the outbox itself comes with offline work
+    "antiphon.core.policy.tentative_order",  # for the outbox of offline work
     "antiphon.testing.simulate",
     "antiphon.testing.mutants",
     "antiphon.testing.engine_suite",
@@ -302,7 +302,7 @@ BREACHES = [
     (strays, "requirements.lock", "--index" + "-url somewhere\n"),
     (strays, "scripts/setup", "pip install x -i https://pypi" + ".org/simple\n"),
     (looking_up, "src/antiphon/sdk2.py", DOC + "from antiphon import Mesh\n"),
-    (looking_up, "src/antiphon/runtime/node.py", DOC + "from .. import Mesh\n"),
+    (looking_up, "src/antiphon/runtime/node/full_node.py", DOC + "from ... import Mesh\n"),
     (looking_up, "src/antiphon/node.py", DOC + "import antiphon\n"),
     (reaching_through, "src/antiphon/interfaces/tui.py", DOC + "mesh.peer.control\n"),
     (reaching_through, "src/antiphon/interfaces/tui.py", DOC + "self._mesh.peer\n"),

@@ -26,18 +26,20 @@ from pathlib import Path
 from msgspec import Struct
 
 from antiphon import assembly
-from antiphon.assembly import hosting
-from antiphon.core import codec, manifest, selection, signing, subjects
+from antiphon.assembly import hosted_mesh
+from antiphon.core import manifest
+from antiphon.core.authority.rules import Rules
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import JobSchedule, ScheduleBody
 from antiphon.core.manifest import job_id
-from antiphon.core.rules import Rules
-from antiphon.core.selection import Candidate, Need
+from antiphon.core.policy import selection
+from antiphon.core.policy.selection import Candidate, Need
+from antiphon.core.record import codec, signing, subjects
 from antiphon.ports import Record
-from antiphon.runtime.handlers import call_text
-from antiphon.runtime.home import Home
-from antiphon.runtime.keys import SeedKeyring
-from antiphon.runtime.peer import Peer
+from antiphon.runtime.executors.handlers import call_text
+from antiphon.runtime.identity.key_files import SeedKeyring
+from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.log.session import Peer
 from bench.fairness.chi_square import chi_square_p
 from bench.measurement.report import conclude, median, say
 from bench.signed_log import KIND
@@ -151,8 +153,8 @@ async def kill_the_winner(calls: int) -> Waits:
     with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as place:
         home = Home(Path(place))
         async with AsyncExitStack() as stack:
-            server = await stack.enter_async_context(hosting.development_server(home))
-            await hosting.found_on(home, server, name="bench", rules=RULES)
+            server = await stack.enter_async_context(hosted_mesh.development_server(home))
+            await hosted_mesh.found_on(home, server, name="bench", rules=RULES)
             station = await stack.enter_async_context(assembly.join(home, "client"))
             peer = station.peer
             await peer.sync_control()

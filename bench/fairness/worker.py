@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 from antiphon import assembly
-from antiphon.runtime.handlers import Handlers
-from antiphon.runtime.home import Home
-from antiphon.runtime.worker import WorkerSettings
+from antiphon.runtime.executors.handlers import Handlers
+from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.worker.worker import WorkerSettings
 from bench.signed_log import KIND
 
 

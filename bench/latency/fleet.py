@@ -19,17 +19,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from antiphon import assembly
-from antiphon.assembly import hosting
+from antiphon.assembly import hosted_mesh
 from antiphon.assembly.logins import connect
-from antiphon.assembly.stations import place
+from antiphon.assembly.mesh_connection import place
 from antiphon.engines.nats import LocalServer
-from antiphon.engines.nats.connection import Connection, Login
-from antiphon.runtime.author import NoMark
-from antiphon.runtime.handlers import Handlers
-from antiphon.runtime.home import Home
-from antiphon.runtime.host import SystemEntropy
-from antiphon.runtime.keys import SeedKeyring
-from antiphon.runtime.worker import WorkerSettings
+from antiphon.engines.nats.connection.connection import Connection, Login
+from antiphon.runtime.executors.handlers import Handlers
+from antiphon.runtime.identity.host_clock import SystemEntropy
+from antiphon.runtime.identity.key_files import SeedKeyring
+from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.log.author import NoMark
+from antiphon.runtime.worker.worker import WorkerSettings
 from bench.latency.setup import RULES
 from bench.measurement.process_usage import cpu_s, resident_mb
 from bench.measurement.report import conclude, say
@@ -110,7 +110,7 @@ async def run(workers: int, watch_s: float) -> int:
     with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as directory:
         home = Home(Path(directory) / "home")
         async with LocalServer(Path(directory) / "server") as server, AsyncExitStack() as stack:
-            await hosting.found_on(home, server, name="bench", rules=RULES)
+            await hosted_mesh.found_on(home, server, name="bench", rules=RULES)
             assert server.pid is not None
             empty_mb = resident_mb(server.pid)
             begun = time.monotonic()

@@ -13,7 +13,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from antiphon.core import clock, manifest
+from antiphon.core import manifest
+from antiphon.core.clock import hlc
 from antiphon.core.families.jobs.ops import (
     ClaimBody,
     CompleteBody,
@@ -22,8 +23,8 @@ from antiphon.core.families.jobs.ops import (
     JobSchedule,
     ScheduleBody,
 )
-from antiphon.runtime.handlers import call_text, inline_output
-from antiphon.runtime.peer import Peer
+from antiphon.runtime.executors.handlers import call_text, inline_output
+from antiphon.runtime.log.session import Peer
 from bench.latency.setup import LatencySetup, idle_worker, measure
 from bench.measurement.process_usage import cpu_s, resident_mb
 from bench.measurement.report import conclude, percentile, say
@@ -61,7 +62,7 @@ async def run_other_job(peer: Peer, number: int) -> None:
     done = CompleteBody(
         kind=OTHER,
         job=job,
-        fence=clock.pack(claimed.op.hlc),
+        fence=hlc.pack(claimed.op.hlc),
         status="succeeded",
         outputs=(inline_output("result", "0", "application/json"),),
     )

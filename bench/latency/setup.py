@@ -14,16 +14,17 @@ from typing import Final
 from msgspec import Struct
 
 from antiphon import assembly
-from antiphon.assembly import hosting
-from antiphon.core import manifest, subjects
+from antiphon.assembly import hosted_mesh
+from antiphon.core import manifest
+from antiphon.core.authority.rules import Rules
 from antiphon.core.families.jobs.ops import ScheduleBody
-from antiphon.core.rules import Rules
+from antiphon.core.record import subjects
 from antiphon.engines.nats import LocalServer
-from antiphon.engines.nats.server_config import Sync
-from antiphon.runtime import client
-from antiphon.runtime.handlers import call_text
-from antiphon.runtime.home import Home
-from antiphon.runtime.peer import Peer
+from antiphon.engines.nats.server.server_config import Sync
+from antiphon.runtime.caller import submission
+from antiphon.runtime.executors.handlers import call_text
+from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.log.session import Peer
 from bench.latency.worker import BARE, KIND, boot_ns
 
 IDLE_S: Final = 0.01
@@ -50,7 +51,7 @@ async def idle_worker(sync: Sync = "always") -> AsyncIterator[LatencySetup]:
         home = Home(Path(directory) / "home")
         times = Path(directory) / "times"
         async with LocalServer(Path(directory) / "server", sync=sync) as server:
-            await hosting.found_on(home, server, name="bench", rules=RULES)
+            await hosted_mesh.found_on(home, server, name="bench", rules=RULES)
             async with assembly.join(home, "client") as station:
                 await station.peer.sync_control()
                 worker = await asyncio.create_subprocess_exec(
@@ -88,9 +89,9 @@ async def call_one(peer: Peer, number: int) -> int:
         {"command": [f"@{KIND}"], "args": [call_text((number,), {})], "timeout": 60}
     )
     at_ns = boot_ns()
-    called = await client.call(peer, ScheduleBody(kind=KIND, manifest=content))
+    called = await submission.call(peer, ScheduleBody(kind=KIND, manifest=content))
     async with asyncio.timeout(30):
-        await client.wait_for_end(peer, KIND, called.job)
+        await submission.wait_for_end(peer, KIND, called.job)
     return at_ns
 
 

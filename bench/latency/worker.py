@@ -16,9 +16,9 @@ from pathlib import Path
 from antiphon import assembly
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.ports import OpLog
-from antiphon.runtime.handlers import Handlers
-from antiphon.runtime.home import Home
-from antiphon.runtime.worker import WorkerSettings
+from antiphon.runtime.executors.handlers import Handlers
+from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.worker.worker import WorkerSettings
 
 KIND = "bench.start"
 BARE = "bench.bare"

@@ -22,15 +22,16 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from antiphon import assembly
-from antiphon.assembly import hosting
-from antiphon.core import manifest, subjects
+from antiphon.assembly import hosted_mesh
+from antiphon.core import manifest
+from antiphon.core.authority.rules import Rules
 from antiphon.core.families.jobs.ops import JobSchedule, ScheduleBody
-from antiphon.core.rules import Rules
+from antiphon.core.record import subjects
 from antiphon.ports import Record
-from antiphon.runtime.author import Draft
-from antiphon.runtime.handlers import call_text
-from antiphon.runtime.home import Home
-from antiphon.runtime.peer import Peer
+from antiphon.runtime.executors.handlers import call_text
+from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.log.author import Draft
+from antiphon.runtime.log.session import Peer
 from bench.measurement.report import conclude, median, percentile, say, spread
 from bench.signed_log import KIND
 
@@ -106,8 +107,8 @@ async def fresh_mesh() -> AsyncIterator[tuple[Home, Peer]]:
     """A mesh of its own on a server of its own, and a caller on it."""
     with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as place:
         home = Home(Path(place))
-        async with hosting.development_server(home) as server:
-            await hosting.found_on(home, server, name="bench", rules=RULES)
+        async with hosted_mesh.development_server(home) as server:
+            await hosted_mesh.found_on(home, server, name="bench", rules=RULES)
             async with assembly.join(home, "client") as station:
                 await station.peer.sync_control()
                 yield home, station.peer

@@ -18,9 +18,9 @@ from typing import Any
 from antiphon import assembly
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.errors import AntiphonError
-from antiphon.runtime.handlers import Handlers
-from antiphon.runtime.home import Home
-from antiphon.runtime.worker import WorkerSettings, queue_name
+from antiphon.runtime.executors.handlers import Handlers
+from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.worker.worker import WorkerSettings, queue_name
 from bench.signed_log import KIND
 
 

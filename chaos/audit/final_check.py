@@ -15,16 +15,16 @@ from typing import Any, Final
 from msgspec import Struct
 
 from antiphon import assembly
-from antiphon.core.reasons import Reason
+from antiphon.core.record.verdict import Reason
 from antiphon.ports import Record
-from antiphon.runtime.home import Home
-from antiphon.runtime.node import Applied, FullNode
-from antiphon.runtime.replica import Replica
+from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.node.full_node import Applied, FullNode
+from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.services import beside
-from antiphon.testing.simulation import facts, laws
-from antiphon.testing.simulation.facts import Fact, Key
-from antiphon.testing.simulation.laws import Violation
-from antiphon.testing.simulation.ledger import Committed, Ledger
+from antiphon.testing.simulation.checks import laws, plain_record
+from antiphon.testing.simulation.checks.law_state import Committed, Ledger
+from antiphon.testing.simulation.checks.laws import Violation
+from antiphon.testing.simulation.checks.plain_record import Fact, Key
 from chaos.audit.execution_journal import ExecutionTally
 
 VIOLATIONS_KEPT: Final = 20
@@ -89,7 +89,7 @@ class FinalCheck:
     def add(self, record: Record, verdict: Reason) -> None:
         """Count one record with its verdict."""
         self.records += 1
-        fact, key = facts.read(self.mesh, record), facts.key_of(record)
+        fact, key = plain_record.read(self.mesh, record), plain_record.key_of(record)
         now = Committed(
             record=record,
             fact=fact,

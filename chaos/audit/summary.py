@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from antiphon.testing.simulation.facts import Key
+from antiphon.testing.simulation.checks.plain_record import Key
 from bench.measurement.report import percentile, say
 from chaos.audit.execution_journal import ExecutionTally
 from chaos.audit.final_check import FinalCheck

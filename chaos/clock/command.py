@@ -25,10 +25,10 @@ from typing import Any, Final
 from msgspec import Struct
 
 from antiphon import telemetry
-from antiphon.runtime.home import Home
-from antiphon.runtime.peer import Peer
-from antiphon.runtime.replica import Replica
-from antiphon.testing.simulation.facts import Key
+from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.log.session import Peer
+from antiphon.runtime.node.replica import Replica
+from antiphon.testing.simulation.checks.plain_record import Key
 from bench.measurement.report import say
 from chaos.audit.final_check import FinalCheck, check_log
 from chaos.clock import fake_clock

@@ -20,10 +20,10 @@ from antiphon import assembly, telemetry
 from antiphon.core import manifest
 from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.errors import AntiphonError
-from antiphon.runtime import client
-from antiphon.runtime.handlers import call_text
-from antiphon.runtime.home import Home
-from antiphon.runtime.peer import Peer
+from antiphon.runtime.caller import submission
+from antiphon.runtime.executors.handlers import call_text
+from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.log.session import Peer
 from chaos.audit.execution_journal import JournalWriter, boot_ns
 from chaos.clock.fake_clock import SuspendableLoop
 from chaos.cluster.worker_process import KINDS, WorkerConfig, die_with_parent, work
@@ -52,7 +52,7 @@ async def call_job(peer: Peer, acks: int, number: int) -> None:
     )
     while True:
         try:
-            called = await client.call(peer, ScheduleBody(kind=kind, manifest=content))
+            called = await submission.call(peer, ScheduleBody(kind=kind, manifest=content))
         except AntiphonError as problem:
             print(f"call {number} refused: {problem}", file=sys.stderr, flush=True)
             await asyncio.sleep(RETRY_S)

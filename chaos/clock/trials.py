@@ -11,8 +11,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from antiphon.core.reasons import Reason
-from antiphon.runtime.node import Applied
+from antiphon.core.record.verdict import Reason
+from antiphon.runtime.node.full_node import Applied
 from bench.measurement.report import say
 from chaos.audit.execution_journal import boot_ns
 from chaos.clock.jumps import Jump, draw

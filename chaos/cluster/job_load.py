@@ -11,11 +11,11 @@ from typing import Final
 from antiphon.core import manifest
 from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.errors import AntiphonError
-from antiphon.runtime import client
-from antiphon.runtime.handlers import call_text
-from antiphon.runtime.peer import Peer
-from antiphon.runtime.replica import Replica
-from antiphon.testing.simulation.facts import Key
+from antiphon.runtime.caller import submission
+from antiphon.runtime.executors.handlers import call_text
+from antiphon.runtime.log.session import Peer
+from antiphon.runtime.node.replica import Replica
+from antiphon.testing.simulation.checks.plain_record import Key
 from bench.measurement.report import say
 from chaos.cluster.worker_process import KINDS
 
@@ -33,7 +33,7 @@ async def call_job(peer: Peer, kind: str, number: int, work_ms: int) -> Key:
     )
     while True:
         try:
-            called = await client.call(peer, ScheduleBody(kind=kind, manifest=content))
+            called = await submission.call(peer, ScheduleBody(kind=kind, manifest=content))
         except AntiphonError:
             await asyncio.sleep(RETRY_S)
         else:

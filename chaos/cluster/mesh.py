@@ -13,15 +13,15 @@ from msgspec import Struct
 
 from antiphon import assembly
 from antiphon.assembly.logins import connect
-from antiphon.core.rules import Rules
+from antiphon.core.authority.rules import Rules
 from antiphon.engines.nats import LocalServer
 from antiphon.errors import AntiphonError
-from antiphon.runtime import founding
-from antiphon.runtime.home import Access, Home, MeshFile
-from antiphon.runtime.host import SystemClock, SystemEntropy
-from antiphon.runtime.node import FullNode
-from antiphon.runtime.peer import Peer
-from antiphon.runtime.replica import Replica
+from antiphon.runtime.identity import genesis
+from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
+from antiphon.runtime.identity.state_directory import Access, Home, MeshFile
+from antiphon.runtime.log.session import Peer
+from antiphon.runtime.node.full_node import FullNode
+from antiphon.runtime.node.replica import Replica
 
 SHORT_LEASES: Final = Rules(
     authority="open",
@@ -62,7 +62,7 @@ async def found_mesh(
     owner = home.key("owner", SystemEntropy())
     recovery = home.key("recovery", SystemEntropy())
     try:
-        foundation = founding.found(
+        foundation = genesis.found(
             owner.keyring, SystemClock(), name="chaos", recovery=recovery.keyring.did, rules=rules
         )
     finally:
@@ -76,7 +76,7 @@ async def found_mesh(
         try:
             engine = await connect(described, access, name="founder", create=True)
             try:
-                await founding.lay(engine.log, foundation)
+                await genesis.lay(engine.log, foundation)
             finally:
                 await engine.close()
             break

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from antiphon.engines.nats import Accounts, LocalServer, TlsFiles, UserKey, server_files
-from antiphon.engines.nats.server import find_binary
-from antiphon.runtime.home import Access
+from antiphon.engines.nats.server.process import find_binary
+from antiphon.runtime.identity.state_directory import Access
 from chaos.network.namespaces import NetworkNamespace, launcher
 
 PORT: Final = 4222

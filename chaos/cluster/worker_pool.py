@@ -30,7 +30,7 @@ AIMED_SHARE: Final = 0.75
 LOG_TAIL_LINES: Final = 40
 PRELOADED: Final = (
     "antiphon.engines.nats",
-    "antiphon.assembly.running",
+    "antiphon.assembly.node_services",
     "antiphon.assembly.logins",
 )
 """Modules that every worker would load after the fork: loaded once, before it."""

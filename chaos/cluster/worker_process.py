@@ -22,9 +22,9 @@ from msgspec import Struct
 
 from antiphon import JobContext, assembly, telemetry
 from antiphon.errors import AntiphonError, Unavailable
-from antiphon.runtime.handlers import Handlers
-from antiphon.runtime.home import Home
-from antiphon.runtime.worker import WorkerSettings
+from antiphon.runtime.executors.handlers import Handlers
+from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.worker.worker import WorkerSettings
 from chaos.audit.execution_journal import JournalWriter
 from chaos.network import namespaces
 

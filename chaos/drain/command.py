@@ -24,15 +24,15 @@ from typing import Any, Final
 from msgspec import Struct
 
 from antiphon import telemetry
-from antiphon.assembly import hosting
+from antiphon.assembly import hosted_mesh
 from antiphon.core import manifest
+from antiphon.core.authority.rules import Rules
 from antiphon.core.families.jobs.ops import ScheduleBody
-from antiphon.core.rules import Rules
-from antiphon.runtime import client
-from antiphon.runtime.handlers import call_text
-from antiphon.runtime.home import Home
-from antiphon.runtime.peer import Peer
-from antiphon.testing.simulation.facts import Key
+from antiphon.runtime.caller import submission
+from antiphon.runtime.executors.handlers import call_text
+from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.log.session import Peer
+from antiphon.testing.simulation.checks.plain_record import Key
 from bench.measurement.report import percentile, say
 from chaos.audit.execution_journal import ExecutionTally, JournalReader
 from chaos.audit.final_check import FinalCheck, check_log
@@ -103,7 +103,7 @@ async def call(peer: Peer, number: int) -> Key:
     content = manifest.author(
         {"command": [f"@{kind}"], "args": [call_text((number, work_ms), {})], "timeout": 60}
     )
-    called = await client.call(peer, ScheduleBody(kind=kind, manifest=content))
+    called = await submission.call(peer, ScheduleBody(kind=kind, manifest=content))
     return called.kind, called.job
 
 
@@ -124,8 +124,8 @@ async def trial(directory: Path, plan: Plan) -> dict[str, object]:
         journal = directory / "journal"
         reader = JournalReader(journal)
         stack.callback(reader.close)
-        server = await stack.enter_async_context(hosting.development_server(home))
-        await hosting.found_on(home, server, name="chaos", rules=RULES)
+        server = await stack.enter_async_context(hosted_mesh.development_server(home))
+        await hosted_mesh.found_on(home, server, name="chaos", rules=RULES)
         caller = (await stack.enter_async_context(attended(home))).caller
         first = await CommandWorker.start(home, journal, plan, quick=False)
         stack.push_async_callback(first.end)
@@ -138,7 +138,7 @@ async def trial(directory: Path, plan: Plan) -> dict[str, object]:
         drained_s = await first.drained_s()
         async with asyncio.timeout(PATIENCE_S):
             for key in promised:
-                await client.wait_for_end(caller, *key)
+                await submission.wait_for_end(caller, *key)
         check = await check_log(home)
         return {
             **_summarize(check, promised, first.did),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from antiphon.core.proof import Isolation
+from antiphon.core.proof.statement import Isolation
 from antiphon.sandbox import Abilities, Command, Ended, Limits, run
 from bench.measurement.report import say
 from chaos.escape.probes import MIB, PROBES, Probe

@@ -22,7 +22,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from antiphon.sandbox import seccomp
+from antiphon.sandbox.isolation import seccomp
 
 TABLES = (seccomp.DENIED, seccomp.ABSENT, seccomp.UNCOUNTED, seccomp.BY_ARGUMENT)
 SESSION_KEYRING = -3

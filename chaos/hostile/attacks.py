@@ -21,13 +21,13 @@ from msgspec import Struct
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import ClaimBody, JobClaim
 from antiphon.core.families.jobs.subjects import queue_name
-from antiphon.core.reasons import Reason
-from antiphon.core.standoff import LONGEST_S
+from antiphon.core.policy.claim_delay import LONGEST_S
+from antiphon.core.record.verdict import Reason
 from antiphon.errors import AntiphonError
 from antiphon.ports import WorkQueue
-from antiphon.runtime.author import Draft
-from antiphon.runtime.peer import Peer
-from antiphon.testing.simulation.facts import Key
+from antiphon.runtime.log.author import Draft
+from antiphon.runtime.log.session import Peer
+from antiphon.testing.simulation.checks.plain_record import Key
 from chaos.hostile.target import KIND, RULES, SLOTS, TargetMesh
 from chaos.network.raw_connection import RawConnection, frame
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from antiphon import telemetry
-from antiphon.testing.simulation.facts import Key
+from antiphon.testing.simulation.checks.plain_record import Key
 from bench.measurement.report import say
 from chaos.audit.final_check import FinalCheck, check_log
 from chaos.hostile.attacks import ATTACKS, Attack

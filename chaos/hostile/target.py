@@ -17,13 +17,13 @@ from msgspec import Struct
 
 from antiphon import assembly
 from antiphon.assembly import Station
-from antiphon.core.rules import Rules
-from antiphon.core.terms import Terms
-from antiphon.runtime.handlers import Handlers
-from antiphon.runtime.home import Home
-from antiphon.runtime.node import FullNode
-from antiphon.runtime.worker import WorkerSettings
-from antiphon.sdk import hosting
+from antiphon.core.authority.grant_terms import Terms
+from antiphon.core.authority.rules import Rules
+from antiphon.runtime.executors.handlers import Handlers
+from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.node.full_node import FullNode
+from antiphon.runtime.worker.worker import WorkerSettings
+from antiphon.sdk.hosting import hosted_mesh
 from antiphon.sdk.mesh import Mesh
 
 KIND: Final = "render.frame"
@@ -62,11 +62,11 @@ async def work(number: int) -> int:
 @asynccontextmanager
 async def target_mesh(directory: Path) -> AsyncIterator[TargetMesh]:
     """Every member has joined and works."""
-    listen = hosting.Listen(host="127.0.0.1", port=0, names=("127.0.0.1", "localhost"))
+    listen = hosted_mesh.Listen(host="127.0.0.1", port=0, names=("127.0.0.1", "localhost"))
     async with AsyncExitStack() as stack:
         home = directory / "owner"
         hosted = await stack.enter_async_context(
-            hosting.found_and_host(home, name="hostile", listen=listen, rules=RULES)
+            hosted_mesh.found_and_host(home, name="hostile", listen=listen, rules=RULES)
         )
         owner = await stack.enter_async_context(Mesh.open(home=home, role="client"))
         node = await stack.enter_async_context(owner.node())
@@ -76,7 +76,7 @@ async def target_mesh(directory: Path) -> AsyncIterator[TargetMesh]:
         for alias in ("honest", "hostile"):
             member = Home(directory / alias)
             terms = Terms(can=("claim",), kinds=("render.*",), alias=alias)
-            await hosting.redeem(member, hosting.invite(Home(home), terms), alias=alias)
+            await hosted_mesh.redeem(member, hosted_mesh.invite(Home(home), terms), alias=alias)
             stations.append(
                 await stack.enter_async_context(assembly.join(member, "worker", kinds=[KIND]))
             )

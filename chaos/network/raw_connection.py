@@ -18,8 +18,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from antiphon.engines.nats import UserKey, client_context
-from antiphon.engines.nats.streams import log_name
-from antiphon.runtime.home import Home
+from antiphon.engines.nats.log.streams import log_name
+from antiphon.runtime.identity.state_directory import Home
 
 ANSWER_S: Final = 5.0
 QUIET_S: Final = 0.1

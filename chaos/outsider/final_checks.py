@@ -9,12 +9,12 @@ from contextlib import AsyncExitStack
 from typing import Final
 
 from antiphon import assembly
-from antiphon.core import subjects
 from antiphon.core.families.jobs import JOBS
 from antiphon.core.protocol import PROTOCOL
-from antiphon.core.reasons import Reason
-from antiphon.runtime.lane_reading import REFUSED_KEPT
-from antiphon.runtime.peer import Peer
+from antiphon.core.record import subjects
+from antiphon.core.record.verdict import Reason
+from antiphon.runtime.log.lane_reader import REFUSED_KEPT
+from antiphon.runtime.log.session import Peer
 from chaos.outsider.target import PATIENCE_S, RENDER, Breach, TargetMesh
 
 MAX_LANES: Final = 400

@@ -24,17 +24,17 @@ from typing import Any, Final, Generic, TypeVar
 from msgspec import Struct
 
 from antiphon.assembly.logins import log_in
-from antiphon.core.ids import digest
-from antiphon.core.reasons import Reason
-from antiphon.core.rules import Rules
-from antiphon.core.terms import Terms
+from antiphon.core.authority.grant_terms import Terms
+from antiphon.core.authority.rules import Rules
+from antiphon.core.record.ids import digest
+from antiphon.core.record.verdict import Reason
 from antiphon.errors import AntiphonError
 from antiphon.ports import Record
-from antiphon.runtime.home import Home
-from antiphon.runtime.node import FullNode
-from antiphon.runtime.worker import Worker
-from antiphon.sdk import hosting
-from antiphon.sdk.handles import JobHandle
+from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.node.full_node import FullNode
+from antiphon.runtime.worker.worker import Worker
+from antiphon.sdk.handle import JobHandle
+from antiphon.sdk.hosting import hosted_mesh as hosting
 from antiphon.sdk.mesh import Mesh
 from chaos.network.raw_connection import RawConnection
 

@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from antiphon.runtime.home import Home
+from antiphon.runtime.identity.state_directory import Home
 from bench.measurement.report import say
 from chaos.cluster.mesh import SHORT_LEASES, found_mesh
 from chaos.cluster.namespace_servers import NamespacedServer, namespaced_servers

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from antiphon.runtime.home import Home
+from antiphon.runtime.identity.state_directory import Home
 from chaos.cluster.mesh import SHORT_LEASES, found_mesh
 from chaos.cluster.servers import running_servers
 from chaos.cluster.worker_process import WorkerConfig

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from antiphon.runtime.home import Home
-from antiphon.testing.simulation.facts import Key
+from antiphon.runtime.identity.state_directory import Home
+from antiphon.testing.simulation.checks.plain_record import Key
 from bench.measurement.report import say
 from chaos.audit.final_check import FinalCheck, check_log
 from chaos.audit.summary import holds, summarize

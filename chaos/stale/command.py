@@ -23,15 +23,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from antiphon.assembly import hosting
+from antiphon.assembly import hosted_mesh
 from antiphon.core import manifest
+from antiphon.core.authority.rules import Rules
 from antiphon.core.families.jobs.ops import JobClaim, JobComplete, ScheduleBody
-from antiphon.core.reasons import Reason
-from antiphon.core.rules import Rules
-from antiphon.runtime import client
-from antiphon.runtime.handlers import call_text
-from antiphon.runtime.home import Home
-from antiphon.runtime.node import FullNode
+from antiphon.core.record.verdict import Reason
+from antiphon.runtime.caller import submission
+from antiphon.runtime.executors.handlers import call_text
+from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.node.full_node import FullNode
 from chaos.cluster.mesh import attended
 from chaos.cluster.process_events import wait_for_event
 from chaos.stale.worker import KIND
@@ -94,8 +94,8 @@ async def trial(how: int) -> Trial:
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="antiphon-chaos-"))
         home = Home(Path(directory))
-        server = await stack.enter_async_context(hosting.development_server(home))
-        await hosting.found_on(home, server, name="chaos", rules=RULES)
+        server = await stack.enter_async_context(hosted_mesh.development_server(home))
+        await hosted_mesh.found_on(home, server, name="chaos", rules=RULES)
         beside = await stack.enter_async_context(attended(home))
         caller, node, replica = beside.caller, beside.node, beside.replica
         first = await SlowWorker.start(home, "first", insists=True)
@@ -103,13 +103,13 @@ async def trial(how: int) -> Trial:
         content = manifest.author(
             {"command": [f"@{KIND}"], "args": [call_text((), {})], "timeout": 60}
         )
-        called = await client.call(caller, ScheduleBody(kind=KIND, manifest=content))
+        called = await submission.call(caller, ScheduleBody(kind=KIND, manifest=content))
         await first.wait_for("claimed")
         first.send(how)
         second = await SlowWorker.start(home, "second")
         stack.push_async_callback(second.end)
         async with asyncio.timeout(PATIENCE_S):
-            ended = await client.wait_for_end(caller, KIND, called.job)
+            ended = await submission.wait_for_end(caller, KIND, called.job)
         stale_verdict = ""
         if how == signal.SIGSTOP:
             first.send(signal.SIGCONT)

@@ -18,12 +18,12 @@ from pathlib import Path
 
 from antiphon import JobContext, assembly, telemetry
 from antiphon.core.families.jobs.ops import CompleteBody, JobComplete
-from antiphon.core.ids import digest
-from antiphon.core.outputs import Output
-from antiphon.runtime.handlers import Handlers
-from antiphon.runtime.home import Home
-from antiphon.runtime.peer import Peer
-from antiphon.runtime.worker import WorkerSettings
+from antiphon.core.proof.output import Output
+from antiphon.core.record.ids import digest
+from antiphon.runtime.executors.handlers import Handlers
+from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.log.session import Peer
+from antiphon.runtime.worker.worker import WorkerSettings
 
 KIND = "chaos.slow"
 

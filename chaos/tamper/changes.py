@@ -7,8 +7,8 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from antiphon.core import codec
-from antiphon.core.reasons import Reason
+from antiphon.core.record import codec
+from antiphon.core.record.verdict import Reason
 from chaos.tamper.sealed_jobs import SealedJobs
 
 VERDICTS = [reason.value for reason in Reason]

@@ -13,7 +13,7 @@ import json
 from typing import Final
 
 from antiphon.errors import AntiphonError
-from antiphon.sdk.bundles import open_bundle
+from antiphon.sdk.proofs.bundles import open_bundle
 from bench.measurement.report import say
 from chaos.tamper.changes import all_changes
 from chaos.tamper.sealed_jobs import make_sealed_jobs

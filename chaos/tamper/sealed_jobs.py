@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from antiphon.core import manifest, proof, terms
+from antiphon.core import manifest
+from antiphon.core.authority import grant_terms
+from antiphon.core.authority.delegations import token_of
+from antiphon.core.authority.rules import Rules
 from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
 from antiphon.core.families.jobs.ops import (
     ClaimBody,
@@ -27,21 +30,20 @@ from antiphon.core.families.jobs.ops import (
     ScheduleBody,
     StartBody,
 )
-from antiphon.core.grants import token_of
-from antiphon.core.rules import Rules
+from antiphon.core.proof import statement
 from antiphon.engines.memory import MemoryEngine, MemoryServer
-from antiphon.runtime import founding
-from antiphon.runtime.author import Author, NoMark
-from antiphon.runtime.host import SystemClock, SystemEntropy
-from antiphon.runtime.keys import SeedKeyring
-from antiphon.runtime.node import FullNode
-from antiphon.runtime.peer import Peer
-from antiphon.runtime.proving import Run, prove, python_runner
-from antiphon.runtime.replica import Replica
-from antiphon.runtime.sealer import Sealer
+from antiphon.runtime.executors.proof_writer import Run, prove, python_runner
+from antiphon.runtime.identity import genesis
+from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
+from antiphon.runtime.identity.key_files import SeedKeyring
+from antiphon.runtime.log.author import Author, NoMark
+from antiphon.runtime.log.session import Peer
+from antiphon.runtime.log.writer import Intent, write_one
+from antiphon.runtime.node.full_node import FullNode
+from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.node.sealer import Sealer
 from antiphon.runtime.services import beside
-from antiphon.runtime.writer import Intent, write_one
-from antiphon.sdk import bundles
+from antiphon.sdk.proofs import bundles
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -86,7 +88,7 @@ class MemoryMesh:
     def __init__(self) -> None:
         self.wall, self.entropy = SystemClock(), SystemEntropy()
         self.owner = SeedKeyring(self.entropy.token(32))
-        self.foundation = founding.found(
+        self.foundation = genesis.found(
             self.owner, self.wall, name="tamper", recovery=self.owner.did, rules=RULES
         )
         self.server = MemoryServer(self.wall)
@@ -95,7 +97,7 @@ class MemoryMesh:
     async def connect(self, keyring: SeedKeyring) -> Peer:
         engine = MemoryEngine(self.server, self.foundation.mesh)
         self.stack.push_async_callback(engine.close)
-        await founding.lay(engine.log, self.foundation)
+        await genesis.lay(engine.log, self.foundation)
         author = Author(self.foundation.mesh, keyring, self.wall, max_drift_ms=100, mark=NoMark())
         peer = Peer(engine, author, self.wall, self.entropy)
         await peer.sync_control()
@@ -104,8 +106,8 @@ class MemoryMesh:
     async def add_worker(self, owner: Peer) -> tuple[Peer, str]:
         """A key with the right to claim, and the id of that delegation."""
         keyring = SeedKeyring(self.entropy.token(32))
-        wanted = terms.payloads(
-            terms.Terms(can=("claim",)),
+        wanted = grant_terms.payloads(
+            grant_terms.Terms(can=("claim",)),
             issuer=self.owner.did,
             audience=keyring.did,
             owner=self.owner.did,
@@ -152,7 +154,7 @@ async def _complete(peer: Peer, job: str, content: manifest.Manifest) -> None:
     run = Run(
         manifest=content,
         started=peer.author.now(),
-        usage=proof.Usage(wall_ms=1),
+        usage=statement.Usage(wall_ms=1),
         runner=python_runner(),
     )
     await _write(peer, JobComplete, prove(peer, body, run), job)

@@ -24,9 +24,9 @@ from msgspec import Struct
 
 from antiphon import telemetry
 from antiphon.engines.nats import LocalServer
-from antiphon.runtime.home import Home
-from antiphon.runtime.replica import Replica
-from antiphon.testing.simulation.facts import Key
+from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.node.replica import Replica
+from antiphon.testing.simulation.checks.plain_record import Key
 from bench.measurement.report import say
 from chaos.audit.final_check import FinalCheck, check_log
 from chaos.audit.summary import holds, summarize

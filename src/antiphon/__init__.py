@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from antiphon.core.families.jobs.state import Job, State
     from antiphon.core.manifest import Manifest
-    from antiphon.core.reasons import Reason
+    from antiphon.core.record.verdict import Reason
     from antiphon.errors import (
         AntiphonError,
         CircuitOpen,
@@ -29,39 +29,39 @@ if TYPE_CHECKING:
         RetryLater,
         Unavailable,
     )
-    from antiphon.runtime.executing import Assignment, Ran
-    from antiphon.runtime.handlers import JobContext
-    from antiphon.runtime.hooks import Hook, Timed
-    from antiphon.sdk.handles import JobHandle
+    from antiphon.runtime.executors.executor import Assignment, Ran
+    from antiphon.runtime.executors.handlers import JobContext
+    from antiphon.runtime.executors.hooks import Hook, Timed
+    from antiphon.sdk.handle import JobHandle
     from antiphon.sdk.mesh import Mesh
-    from antiphon.sdk.tasks import CallOptions, Retry, Task
+    from antiphon.sdk.task import CallOptions, Retry, Task
 
 _WHERE = {
     "AntiphonError": "antiphon.errors",
-    "Assignment": "antiphon.runtime.executing",
-    "CallOptions": "antiphon.sdk.tasks",
+    "Assignment": "antiphon.runtime.executors.executor",
+    "CallOptions": "antiphon.sdk.task",
     "CircuitOpen": "antiphon.errors",
     "Conflict": "antiphon.errors",
     "Corrupt": "antiphon.errors",
     "GiveUp": "antiphon.errors",
-    "Hook": "antiphon.runtime.hooks",
+    "Hook": "antiphon.runtime.executors.hooks",
     "Job": "antiphon.core.families.jobs.state",
-    "JobContext": "antiphon.runtime.handlers",
+    "JobContext": "antiphon.runtime.executors.handlers",
     "JobFailed": "antiphon.errors",
-    "JobHandle": "antiphon.sdk.handles",
+    "JobHandle": "antiphon.sdk.handle",
     "Malformed": "antiphon.errors",
     "Manifest": "antiphon.core.manifest",
     "Mesh": "antiphon.sdk.mesh",
     "Misconfigured": "antiphon.errors",
     "OutcomeUnknown": "antiphon.errors",
-    "Ran": "antiphon.runtime.executing",
-    "Reason": "antiphon.core.reasons",
+    "Ran": "antiphon.runtime.executors.executor",
+    "Reason": "antiphon.core.record.verdict",
     "Rejected": "antiphon.errors",
-    "Retry": "antiphon.sdk.tasks",
+    "Retry": "antiphon.sdk.task",
     "RetryLater": "antiphon.errors",
     "State": "antiphon.core.families.jobs.state",
-    "Task": "antiphon.sdk.tasks",
-    "Timed": "antiphon.runtime.hooks",
+    "Task": "antiphon.sdk.task",
+    "Timed": "antiphon.runtime.executors.hooks",
     "Unavailable": "antiphon.errors",
 }
 
@@ -97,7 +97,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
-        from antiphon.runtime.host import installed_version
+        from antiphon.runtime.identity.host_clock import installed_version
 
         return installed_version()
     where = _WHERE.get(name)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from msgspec import Struct
 
-from antiphon.core.scope import Scope
+from antiphon.core.authority.scope import Scope
 from antiphon.core.ucan import Delegation, Payload
 
 if TYPE_CHECKING:
@@ -347,7 +347,7 @@ class Wall(Protocol):
         """A login that can only ask the gate for another one."""
 
     def is_signed_by(self, user: str, payload_type: str, payload: bytes, signature: bytes) -> bool:
-        """Whether the holder of this user's key signed this, as `core.signing` encodes it."""
+        """Whether the key of this user signed this, encoded as in `core.record.signing`."""
 
     async def expel(self, users: Iterable[str], now_s: int) -> None:
         """End every login that these users were given so far, and their connections with them."""

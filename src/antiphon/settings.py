@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from antiphon.core.breaker import FAILURES, RESET_S
-from antiphon.core.selection import MAX_WEIGHT, check_labels, split_labels
+from antiphon.core.policy.circuit_breaker import FAILURES, RESET_S
+from antiphon.core.policy.selection import MAX_WEIGHT, check_labels, split_labels
 from antiphon.errors import Misconfigured
 
 PREFIX: Final = "ANTIPHON_"

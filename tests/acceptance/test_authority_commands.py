@@ -9,14 +9,14 @@ import time
 
 import pytest
 
-from antiphon.core.rules import Rules
+from antiphon.core.authority.rules import Rules
 from antiphon.interfaces.cli import application
-from antiphon.runtime import keys
+from antiphon.runtime.identity import key_files
 from tests.acceptance.shell import Shell
 
 pytestmark = pytest.mark.nats
 
-NEWCOMER = keys.SeedKeyring(bytes([7]) * 32).did
+NEWCOMER = key_files.SeedKeyring(bytes([7]) * 32).did
 TASKS = """
 from antiphon import Mesh
 mesh = Mesh.open()
@@ -39,8 +39,8 @@ def gpu(owner, tmp_path_factory):
     shell = Shell(tmp_path_factory.mktemp("gpu"))
     left_out = shutil.ignore_patterns("keys", "server", "rep*", "*.lock")
     shutil.copytree(owner.home, shell.home, ignore=left_out)
-    keys.create(shell.home / "keys" / "machine.key", os.urandom(32))
-    shell.did = keys.load(shell.home / "keys" / "machine.key").did
+    key_files.create(shell.home / "keys" / "machine.key", os.urandom(32))
+    shell.did = key_files.load(shell.home / "keys" / "machine.key").did
     return shell
 
 
@@ -144,7 +144,7 @@ def test_routes_and_the_coordinator_are_set_and_lifted(owner, gpu):
 
 
 def test_a_key_that_is_in_use_for_a_moment_is_waited_for(owner):
-    lock = keys.lock_file(owner.home / "keys" / "owner.lock", "in use already")
+    lock = key_files.lock_file(owner.home / "keys" / "owner.lock", "in use already")
     with owner.start("coordinator", "owner") as waiting:
         time.sleep(2)
         assert waiting.process.poll() is None, "it waits"

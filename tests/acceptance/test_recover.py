@@ -4,20 +4,20 @@ import json
 
 import pytest
 
-from antiphon.interfaces.cli.init import recovery_text
-from antiphon.runtime import keys
+from antiphon.interfaces.cli.commands.mesh.init import recovery_text
+from antiphon.runtime.identity import key_files
 from tests.acceptance.shell import Shell
 
 pytestmark = pytest.mark.nats
 
-THIEF = keys.SeedKeyring(bytes([9]) * 32).did
+THIEF = key_files.SeedKeyring(bytes([9]) * 32).did
 
 
 @pytest.mark.slow
 def test_a_recovery_shows_the_new_key_first_and_what_the_old_one_left_behind(tmp_path):
     shell = Shell(tmp_path)
     with shell.dev():
-        written = recovery_text(keys.load_seed(shell.home / "keys" / "recovery.key"))
+        written = recovery_text(key_files.load_seed(shell.home / "keys" / "recovery.key"))
         for line in (f"coordinator {THIEF}", f"route render.video {THIEF}", "rules attempts=7"):
             assert shell.run(*line.split()).code == 0
         answer = shell.run("recover", typed=f"{written}\n")

@@ -18,10 +18,10 @@ from antiphon.errors import (
     Rejected,
 )
 from antiphon.interfaces.cli.application import run
-from antiphon.interfaces.cli.exits import EPILOG, Exit, WrongUsage, code_of, complain
-from antiphon.interfaces.cli.job_options import PriorityName
-from antiphon.interfaces.cli.submit import parse_value
-from antiphon.interfaces.cli.terminal import GLYPHS, STYLES, ago, counted, out, span
+from antiphon.interfaces.cli.commands.jobs.job_options import PriorityName
+from antiphon.interfaces.cli.commands.jobs.submit import parse_value
+from antiphon.interfaces.cli.screen.exits import EPILOG, Exit, WrongUsage, code_of, complain
+from antiphon.interfaces.cli.screen.terminal import GLYPHS, STYLES, ago, counted, out, span
 
 
 @pytest.mark.parametrize(

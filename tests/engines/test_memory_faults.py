@@ -5,14 +5,7 @@ from collections import defaultdict, deque
 
 import pytest
 
-from antiphon.engines.memory import (
-    FINE,
-    Fate,
-    MemoryEngine,
-    MemoryServer,
-    follow,
-    work,
-)
+from antiphon.engines.memory import FINE, Fate, MemoryEngine, MemoryServer, follower, pull_queue
 from antiphon.errors import Held, IdTaken, LostRace, OutcomeUnknown, Unavailable
 
 MESH = "m"
@@ -158,7 +151,7 @@ async def test_a_late_delivery_finds_its_loan_over() -> None:
 
 @pytest.mark.parametrize("fate", [Fate(lost=True), Fate(delay_s=WAIT_S)])
 async def test_a_follower_repairs_a_lost_or_late_notice(fate, monkeypatch) -> None:
-    monkeypatch.setattr(follow, "REPAIR_S", WAIT_S)
+    monkeypatch.setattr(follower, "REPAIR_S", WAIT_S)
     shaky, steady, _ = pair(notice=[fate])
     async with shaky.log.follow(0) as batches, asyncio.timeout(5):
         await append(steady)
@@ -298,7 +291,7 @@ async def test_a_connection_on_its_way_back_gives_up_when_the_server_dies_again(
 
 
 async def test_a_lost_request_for_work_is_asked_again(monkeypatch) -> None:
-    monkeypatch.setattr(work, "ASK_AGAIN_S", WAIT_S)
+    monkeypatch.setattr(pull_queue, "ASK_AGAIN_S", WAIT_S)
     shaky, steady, _ = pair(grant=[Fate(lost=True), Fate(lost=True)])
     await append(steady)
     async with shaky.log.work(CALLS, name="q") as queue, asyncio.timeout(5):

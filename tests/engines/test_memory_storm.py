@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.subjects import matches
+from antiphon.core.record.subjects import matches
 from antiphon.engines.memory import FaultRates, MemoryEngine, MemoryServer, RandomFaults
 from antiphon.engines.memory.filters import SubjectFilter
 from antiphon.engines.memory.log import LogStore

@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 
 from antiphon import Mesh
-from antiphon.core.branches import LaneKey
-from antiphon.runtime.writer import Intent, write_one
+from antiphon.core.record.branches import LaneKey
+from antiphon.runtime.log.writer import Intent, write_one
 from tests.families.polls.ops import CloseBody, OpenBody, PollClose, PollOpen
 from tests.families.polls.state import PollLane
 

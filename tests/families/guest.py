@@ -4,12 +4,12 @@ import asyncio
 import random
 from contextlib import suppress
 
-from antiphon.core.branches import LaneKey
-from antiphon.core.ids import digest
+from antiphon.core.record.branches import LaneKey
+from antiphon.core.record.ids import digest
 from antiphon.errors import Conflict, Rejected, Unavailable
-from antiphon.runtime.writer import Intent, Policy, go_behind, write_one
-from antiphon.testing.simulation.guests import Guest
-from antiphon.testing.simulation.machines import Machine
+from antiphon.runtime.log.writer import Intent, Policy, go_behind, write_one
+from antiphon.testing.simulation.actors.guests import Guest
+from antiphon.testing.simulation.actors.machines import Machine
 from tests.families.polls import POLLS
 from tests.families.polls.ops import CloseBody, OpenBody, PollClose, PollOpen, PollVote, VoteBody
 from tests.families.polls.state import PollLane

@@ -10,20 +10,21 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from antiphon import Mesh
-from antiphon.assembly.hosting import coordinate
+from antiphon.assembly.hosted_mesh import coordinate
 from antiphon.assembly.logins import log_in
-from antiphon.core.branches import LaneKey
+from antiphon.core.authority.delegations import token_of
+from antiphon.core.authority.grant_terms import Terms
 from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
-from antiphon.core.grants import token_of
-from antiphon.core.terms import Terms
+from antiphon.core.record.branches import LaneKey
 from antiphon.core.ucan import Payload, Policy
 from antiphon.errors import EngineDenied, Rejected
-from antiphon.runtime.home import Home
-from antiphon.runtime.sealer import Sealer
-from antiphon.runtime.writer import BEHIND, Intent, write_one
-from antiphon.sdk import bundles, hosting
-from antiphon.sdk.authority import with_authority
+from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.log.writer import BEHIND, Intent, write_one
+from antiphon.runtime.node.sealer import Sealer
+from antiphon.sdk.authority.delegation import with_authority
+from antiphon.sdk.hosting import hosted_mesh
 from antiphon.sdk.lanes import find_lanes, story_of
+from antiphon.sdk.proofs import bundles
 from tests.families.polls.ops import CloseBody, OpenBody, PollClose, PollOpen, PollVote, VoteBody
 from tests.families.polls.state import PollLane
 
@@ -59,10 +60,12 @@ async def refused(write) -> str:
 
 
 async def scene(directory: Path) -> dict[str, object]:
-    listen = hosting.Listen(host="127.0.0.1", port=0, names=("127.0.0.1",))
+    listen = hosted_mesh.Listen(host="127.0.0.1", port=0, names=("127.0.0.1",))
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        here = await enter(hosting.found_and_host(directory / "owner", name="polls", listen=listen))
+        here = await enter(
+            hosted_mesh.found_and_host(directory / "owner", name="polls", listen=listen)
+        )
         owner = await enter(Mesh.open(home=directory / "owner", role="client"))
         whole = await enter(owner.node())
         await enter(here.gate(whole))
@@ -70,8 +73,8 @@ async def scene(directory: Path) -> dict[str, object]:
         async def joined(alias: str, *commands: str) -> Mesh:
             place = Home(directory / alias)
             terms = Terms(can=("read",), kinds=("team.*",), alias=alias)
-            ticket = hosting.invite(Home(directory / "owner"), terms)
-            await hosting.redeem(place, ticket, alias=alias)
+            ticket = hosted_mesh.invite(Home(directory / "owner"), terms)
+            await hosted_mesh.redeem(place, ticket, alias=alias)
             async with with_authority(directory / "owner") as authority:
                 for command in commands:
                     await grant(authority, place.signer("machine").did, command)

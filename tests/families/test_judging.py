@@ -5,18 +5,18 @@ import tracemalloc
 import pytest
 from msgspec.structs import replace
 
-from antiphon.core.branches import LaneKey
+from antiphon.core.authority.rules import NOTICE_MS
 from antiphon.core.families.jobs.ops import JobSchedule
 from antiphon.core.family import Needs
 from antiphon.core.protocol import PLACES_KEPT, PROTOCOL, Protocol
-from antiphon.core.reasons import Reason
-from antiphon.core.rules import NOTICE_MS
+from antiphon.core.record.branches import LaneKey
+from antiphon.core.record.verdict import Reason
 from antiphon.core.story import tell
+from tests.core.authors import ALICE, BOB, CAROL, OWNER
+from tests.core.ledger import Ledger, Reader, Story, open_entry
 from tests.families.polls import POLLS, WITH_POLLS
 from tests.families.polls.ops import CloseBody, OpenBody, PollClose, PollOpen, PollVote, VoteBody
 from tests.families.polls.state import PollLane
-from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER
-from tests.unit.core.ledger import Ledger, Reader, Story, open_entry
 
 KIND, NAME = "team.lunch", "pizza"
 KEY = LaneKey("polls", KIND, NAME)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from antiphon.core.scope import Scope
+from antiphon.core.authority.scope import Scope
 from antiphon.engines.nats import Letterbox
 from antiphon.errors import EngineDenied
 from antiphon.testing.engine_suite.harness import collect, seqs

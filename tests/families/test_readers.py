@@ -4,17 +4,17 @@ import asyncio
 
 import pytest
 
-from antiphon.core.branches import LaneKey
 from antiphon.core.protocol import PROTOCOL
-from antiphon.core.reasons import Reason
+from antiphon.core.record.branches import LaneKey
+from antiphon.core.record.verdict import Reason
 from antiphon.errors import Rejected
-from antiphon.runtime.node import FullNode
-from antiphon.runtime.peer import Peer
-from antiphon.runtime.replica import Replica
-from antiphon.runtime.writer import BEHIND, Intent, Policy, write_one
-from antiphon.sdk import bundles
-from antiphon.sdk.bundles import open_bundle
-from antiphon.sdk.watching import watching
+from antiphon.runtime.log.session import Peer
+from antiphon.runtime.log.writer import BEHIND, Intent, Policy, write_one
+from antiphon.runtime.node.full_node import FullNode
+from antiphon.runtime.node.replica import Replica
+from antiphon.sdk.log_watch import watching
+from antiphon.sdk.proofs import bundles
+from antiphon.sdk.proofs.bundles import open_bundle
 from chaos.tamper.sealed_jobs import ExportSource
 from tests.families.polls import WITH_POLLS
 from tests.families.polls.ops import CloseBody, OpenBody, PollClose, PollOpen, PollVote, VoteBody

@@ -2,8 +2,8 @@
 
 from msgspec.structs import replace
 
-from antiphon.core.reasons import Reason
-from antiphon.testing.simulation.plans import Plan
+from antiphon.core.record.verdict import Reason
+from antiphon.testing.simulation.seed_plan import Plan
 from antiphon.testing.simulation.world import run
 from tests.families.guest import polls_as_guest
 from tests.families.polls import table

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from antiphon.core import clock, manifest, proof
+from antiphon.core import manifest
+from antiphon.core.clock import hlc
 from antiphon.core.families.jobs.ops import (
     ClaimBody,
     CompleteBody,
@@ -11,13 +12,14 @@ from antiphon.core.families.jobs.ops import (
     JobSchedule,
     ScheduleBody,
 )
-from antiphon.core.outputs import Output
-from antiphon.runtime import client
-from antiphon.runtime.peer import Peer
-from antiphon.runtime.proving import Run, prove, python_runner
+from antiphon.core.proof import statement
+from antiphon.core.proof.output import Output
+from antiphon.runtime.caller import submission
+from antiphon.runtime.executors.proof_writer import Run, prove, python_runner
+from antiphon.runtime.log.session import Peer
 
 
-async def called(peer: Peer, kind: str, *, inputs: tuple[Output, ...] = ()) -> client.Called:
+async def called(peer: Peer, kind: str, *, inputs: tuple[Output, ...] = ()) -> submission.Called:
     """A command's job that reads these."""
     content = manifest.author(
         {
@@ -30,7 +32,7 @@ async def called(peer: Peer, kind: str, *, inputs: tuple[Output, ...] = ()) -> c
         }
     )
     content = manifest.with_nonce(content, peer.entropy.token(16).hex())
-    return await client.call(peer, ScheduleBody(kind=kind, manifest=content))
+    return await submission.call(peer, ScheduleBody(kind=kind, manifest=content))
 
 
 def proved(worker: Peer, body: CompleteBody, content: manifest.Manifest) -> CompleteBody:
@@ -38,7 +40,7 @@ def proved(worker: Peer, body: CompleteBody, content: manifest.Manifest) -> Comp
     run = Run(
         manifest=content,
         started=worker.author.now(),
-        usage=proof.Usage(wall_ms=1),
+        usage=statement.Usage(wall_ms=1),
         runner=python_runner(),
     )
     return prove(worker, body, run)
@@ -46,7 +48,7 @@ def proved(worker: Peer, body: CompleteBody, content: manifest.Manifest) -> Comp
 
 async def completed(
     caller: Peer, worker: Peer, kind: str, *outputs: Output, **fields: Any
-) -> client.Called:
+) -> submission.Called:
     """A job of the caller's that the worker did, with these outputs."""
     job = await called(caller, kind, **fields)
     await worker.sync_control()
@@ -61,7 +63,7 @@ async def completed(
     body = CompleteBody(
         kind=kind,
         job=job.job,
-        fence=clock.pack(draft.op.hlc),
+        fence=hlc.pack(draft.op.hlc),
         status="succeeded",
         outputs=outputs,
         exit=0,

@@ -6,19 +6,19 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from antiphon import assembly
-from antiphon.core import selection
+from antiphon.core.authority.rules import Rules
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import JobClaim
 from antiphon.core.families.mesh.ops import MeshRules, RulesBody
-from antiphon.core.rules import Rules
-from antiphon.core.selection import Candidate, Need
-from antiphon.runtime import founding
-from antiphon.runtime.company import Traits
-from antiphon.runtime.handlers import Handlers
-from antiphon.runtime.node import FullNode
-from antiphon.runtime.replica import Replica
-from antiphon.runtime.worker import Worker, WorkerSettings
-from antiphon.runtime.writer import Intent, write_one
+from antiphon.core.policy import selection
+from antiphon.core.policy.selection import Candidate, Need
+from antiphon.runtime.executors.handlers import Handlers
+from antiphon.runtime.identity import genesis
+from antiphon.runtime.log.writer import Intent, write_one
+from antiphon.runtime.node.full_node import FullNode
+from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.presence.worker_presence import Traits
+from antiphon.runtime.worker.worker import Worker, WorkerSettings
 from antiphon.testing.engine_suite.harness import whole_lane
 from tests.runtime.meshes import call
 from tests.runtime.timeless import TimelessMesh
@@ -42,7 +42,7 @@ class DrawingMesh:
     def __init__(self, timeless: TimelessMesh, rules: Rules, stack: AsyncExitStack) -> None:
         self.timeless = timeless
         self.stack = stack
-        timeless.foundation = founding.found(
+        timeless.foundation = genesis.found(
             timeless.owner, timeless.wall, name="test", recovery=timeless.owner.did, rules=rules
         )
         self.runs: list[Ran] = []

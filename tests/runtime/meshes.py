@@ -9,20 +9,21 @@ import pytest
 
 from antiphon import assembly
 from antiphon.core import manifest
+from antiphon.core.authority.rules import Rules
 from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.core.protocol import PROTOCOL, Protocol
-from antiphon.core.rules import Rules
 from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.engines.nats import LocalServer, NatsEngine
-from antiphon.runtime import client, founding
-from antiphon.runtime.author import Author, Mark, NoMark
-from antiphon.runtime.handlers import Handlers, Handling, call_text
-from antiphon.runtime.host import SystemClock, SystemEntropy
-from antiphon.runtime.keys import SeedKeyring
-from antiphon.runtime.node import FullNode
-from antiphon.runtime.peer import Peer
-from antiphon.runtime.replica import Replica
-from antiphon.runtime.worker import Worker, WorkerSettings
+from antiphon.runtime.caller import submission
+from antiphon.runtime.executors.handlers import Handlers, Handling, call_text
+from antiphon.runtime.identity import genesis
+from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
+from antiphon.runtime.identity.key_files import SeedKeyring
+from antiphon.runtime.log.author import Author, Mark, NoMark
+from antiphon.runtime.log.session import Peer
+from antiphon.runtime.node.full_node import FullNode
+from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.worker.worker import Worker, WorkerSettings
 from antiphon.testing.local_server import shared_server
 from tests.patience import PATIENCE_S
 
@@ -48,7 +49,7 @@ class MeshUnderTest:
         self.protocol = protocol
         self.wall, self.entropy = SystemClock(), SystemEntropy()
         self.owner = SeedKeyring(self.entropy.token(32))
-        self.foundation = founding.found(
+        self.foundation = genesis.found(
             self.owner, self.wall, name="test", recovery=self.owner.did, rules=rules
         )
         self.mesh = self.foundation.mesh
@@ -73,7 +74,7 @@ class MeshUnderTest:
                 loan_s=2.0,
             )
         self.stack.push_async_callback(connection.close)
-        await founding.lay(connection.log, self.foundation)
+        await genesis.lay(connection.log, self.foundation)
         key = keyring or SeedKeyring(self.entropy.token(32))
         author = Author(
             self.mesh,
@@ -129,12 +130,12 @@ async def a_mesh(
         yield mesh
 
 
-async def call(peer: Peer, *args: object, kind: str = KIND, **fields: Any) -> client.Called:
+async def call(peer: Peer, *args: object, kind: str = KIND, **fields: Any) -> submission.Called:
     content = manifest.author(
         {"command": [f"@{kind}"], "args": [call_text(args, {})], "timeout": 30}
     )
     body = ScheduleBody(kind=kind, manifest=content, **fields)
-    return await client.call(peer, body)
+    return await submission.call(peer, body)
 
 
 async def eventually(is_so: Callable[[], Any], *, within_s: float = PATIENCE_S) -> Any:

@@ -10,9 +10,9 @@ import pytest
 
 from antiphon import Mesh
 from antiphon.core import manifest
-from antiphon.runtime.client import Ended, wait_for_end
+from antiphon.runtime.caller.submission import Ended, wait_for_end
 from antiphon.sandbox import probe
-from antiphon.sdk.tasks import CallOptions
+from antiphon.sdk.task import CallOptions
 
 KIND = "command"
 ONCE = CallOptions(attempts=1)

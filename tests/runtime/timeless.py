@@ -6,18 +6,18 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from antiphon.assembly import Station
+from antiphon.core.authority.rules import Rules
 from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
-from antiphon.core.rules import Rules
 from antiphon.engines.memory import MemoryEngine, MemoryServer
-from antiphon.runtime import founding
-from antiphon.runtime.author import Author, NoMark
-from antiphon.runtime.keys import SeedKeyring
-from antiphon.runtime.node import FullNode
-from antiphon.runtime.peer import Peer
-from antiphon.runtime.presence import Card, Presence
-from antiphon.runtime.replica import Replica
+from antiphon.runtime.identity import genesis
+from antiphon.runtime.identity.key_files import SeedKeyring
+from antiphon.runtime.log.author import Author, NoMark
+from antiphon.runtime.log.session import Peer
+from antiphon.runtime.log.writer import Intent, write_one
+from antiphon.runtime.node.full_node import FullNode
+from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.presence.roll_call import Card, Presence
 from antiphon.runtime.services import beside
-from antiphon.runtime.writer import Intent, write_one
 from antiphon.testing.host_clock import HostClock, SeededEntropy
 from antiphon.testing.virtual_time import new_loop
 
@@ -33,13 +33,13 @@ class TimelessMesh:
         self.server = MemoryServer(self.wall)
         self.owner = SeedKeyring(self.entropy.token(32))
         rules = Rules(authority="open")
-        self.foundation = founding.found(
+        self.foundation = genesis.found(
             self.owner, self.wall, name="test", recovery=self.owner.did, rules=rules
         )
 
     async def station(self, alias: str, keyring: SeedKeyring | None = None) -> Station:
         engine = MemoryEngine(self.server, self.foundation.mesh)
-        await founding.lay(engine.log, self.foundation)
+        await genesis.lay(engine.log, self.foundation)
         key = keyring or SeedKeyring(self.entropy.token(32))
         author = Author(self.foundation.mesh, key, self.wall, max_drift_ms=2_000, mark=NoMark())
         peer = Peer(engine, author, self.wall, self.entropy)

@@ -4,8 +4,8 @@ import pytest
 
 from antiphon.errors import Rejected
 from antiphon.sandbox import Command, Limits
-from antiphon.sandbox.commands import check, check_name
-from antiphon.sandbox.endings import cpu_ms, exit_of
+from antiphon.sandbox.command import check, check_name
+from antiphon.sandbox.process.run_end import cpu_ms, exit_of
 
 PATH = Path("/etc/hostname")
 

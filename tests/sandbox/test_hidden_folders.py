@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from antiphon.errors import Misconfigured
-from antiphon.sandbox import bubblewrap, probe
+from antiphon.sandbox import probe
+from antiphon.sandbox.isolation import bubblewrap
 from tests.sandbox.shell import shell
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting, and /usr, are root's")
@@ -134,8 +135,8 @@ async def test_a_folder_that_is_mounted_in_several_places_is_hidden_in_all(able,
 WORKER = """
 import asyncio, os, sys, tempfile
 from pathlib import Path
-from antiphon.runtime.home import Home
-from antiphon.runtime.host import SystemEntropy
+from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.host_clock import SystemEntropy
 from antiphon.sandbox import Command, probe, run
 os.setgroups([]), os.setgid(65534), os.setuid(65534)  # no module is in reach from here on
 app = Path(sys.argv[1])

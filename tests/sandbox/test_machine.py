@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from antiphon.errors import Misconfigured, Unavailable
-from antiphon.sandbox import abilities, cgroups, job_uids, probe
-from antiphon.sandbox.cgroups import Group, Parent
-from antiphon.sandbox.programs import find_bwrap
+from antiphon.sandbox import probe
+from antiphon.sandbox import probe as abilities
+from antiphon.sandbox.isolation import cgroups, job_uids
+from antiphon.sandbox.isolation.bubblewrap_program import find_bwrap
+from antiphon.sandbox.isolation.cgroups import Group, Parent
 
 # --- cgroups ---------------------------------------------------------------------------------
 

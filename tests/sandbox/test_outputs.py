@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from antiphon.sandbox.outputs import MAX_DEPTH, Collection, Stopped, matches
+from antiphon.sandbox.output_files import MAX_DEPTH, Collection, Stopped, matches
 from tests.sandbox.shell import small
 
 

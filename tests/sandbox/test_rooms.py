@@ -5,8 +5,9 @@ import os
 import pytest
 
 from antiphon.errors import Misconfigured
-from antiphon.sandbox import bubblewrap, proc, rlimits, rooms
-from antiphon.sandbox.cgroups import Group
+from antiphon.sandbox import procfs
+from antiphon.sandbox.isolation import bubblewrap, isolation_check, rlimits
+from antiphon.sandbox.isolation.cgroups import Group
 from antiphon.sandbox.open_files import OpenFiles
 from tests.sandbox.shell import shell
 
@@ -94,13 +95,13 @@ async def test_a_weaker_room_is_never_let_go(able, tmp_path, monkeypatch, missin
 async def test_every_word_is_read_from_the_kernel(
     able, tmp_path, monkeypatch, missing, file, truth, lie
 ):
-    read = proc.read
+    read = procfs.read
 
     def lying(path):
         text = read(path)
         return text.replace(truth, lie) if path.endswith(f"/{file}") else text
 
-    monkeypatch.setattr(proc, "read", lying)
+    monkeypatch.setattr(procfs, "read", lying)
     await is_found_out(able, tmp_path, missing)
 
 
@@ -119,7 +120,7 @@ def test_the_filter_in_force_is_ours(gate, worker, holds):
     def said(mode, count):
         return {"Seccomp": mode} | ({} if count is None else {"Seccomp_filters": count})
 
-    assert rooms._is_filtered(said(*gate), said(*worker)) is holds
+    assert isolation_check._is_filtered(said(*gate), said(*worker)) is holds
 
 
 @needs_root

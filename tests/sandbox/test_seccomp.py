@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from antiphon.sandbox import seccomp
+from antiphon.sandbox.isolation import seccomp
 
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 I386 = 0x40000003

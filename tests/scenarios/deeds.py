@@ -13,8 +13,8 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 from nacl import bindings
 
-from antiphon.core import codec, signing, subjects
-from antiphon.core.clock import Hlc, pack
+from antiphon.core.authority.delegations import token_of
+from antiphon.core.clock.hlc import Hlc, pack
 from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import (
@@ -47,11 +47,11 @@ from antiphon.core.families.mesh.ops import (
     RouteBody,
     RulesBody,
 )
-from antiphon.core.grants import token_of
 from antiphon.core.manifest import Manifest, job_id
-from antiphon.core.op import Op, subject_of
+from antiphon.core.record import codec, signing, subjects
+from antiphon.core.record.op import Op, subject_of
 from antiphon.core.ucan import Delegation, Payload, Policy, issue, seal_envelope
-from antiphon.runtime.keys import SeedKeyring
+from antiphon.runtime.identity.key_files import SeedKeyring
 from tests.runtime.by_hand import proved
 from tests.scenarios.script import NOBODY, NOTHING, Step, Story
 from tests.scenarios.stage import Stage, key_of

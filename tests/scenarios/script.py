@@ -14,11 +14,11 @@
     elsewhere: owner calls render.frame as K   -> ok
 
 A *step* says who does what, and after `->` the verdict that every reader must come to, in the
-words of `antiphon.core.reasons`. `PHRASES` lists all there is to do. A part in brackets may be left
-out. Behind any phrase of an op may stand, in this order, the `TWISTS`: which grants the op names as
-its chain (`under nothing`: none; unsaid: what the author's own node would pick), which time its
-author writes on it, whom the author pretends to be, whose lane it is put on although it belongs
-elsewhere, and a name by which to speak of it later.
+words of `antiphon.core.record.verdict`. `PHRASES` lists all there is to do. A part in brackets may
+be left out. Behind any phrase of an op may stand, in this order, the `TWISTS`: which grants the op
+names as its chain (`under nothing`: none; unsaid: what the author's own node would pick), which
+time its author writes on it, whom the author pretends to be, whose lane it is put on although it
+belongs elsewhere, and a name by which to speak of it later.
 
 A *check* says what every reader must see at that place: `CHECKS` lists all there is to see.
 
@@ -37,7 +37,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from antiphon.core.reasons import Reason
+from antiphon.core.record.verdict import Reason
 
 PHRASES = {
     # --- delegations

@@ -12,21 +12,21 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from itertools import count
 
-from antiphon.core.control import Control
+from antiphon.core.authority.control import Control
+from antiphon.core.authority.rules import Rules
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.families.jobs.table import standing
-from antiphon.core.reasons import Reason
-from antiphon.core.rules import Rules
+from antiphon.core.record.verdict import Reason
 from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.engines.nats import NatsEngine
 from antiphon.ports import Engine
-from antiphon.runtime import founding
-from antiphon.runtime.author import Author, NoMark
-from antiphon.runtime.host import SystemEntropy
-from antiphon.runtime.keys import SeedKeyring
-from antiphon.runtime.node import FullNode
-from antiphon.runtime.peer import Peer
-from antiphon.runtime.replica import Replica
+from antiphon.runtime.identity import genesis
+from antiphon.runtime.identity.host_clock import SystemEntropy
+from antiphon.runtime.identity.key_files import SeedKeyring
+from antiphon.runtime.log.author import Author, NoMark
+from antiphon.runtime.log.session import Peer
+from antiphon.runtime.node.full_node import FullNode
+from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.services import beside
 from antiphon.testing.engine_suite.harness import whole_lane
 from antiphon.testing.local_server import shared_server
@@ -85,7 +85,7 @@ class Stage:
     ) -> None:
         self.clock = clock
         self.entropy = SystemEntropy()
-        self.foundation = founding.found(
+        self.foundation = genesis.found(
             key_of("owner"), clock, name=name, recovery=key_of("recovery").did, rules=rules
         )
         self.mesh = self.foundation.mesh
@@ -103,7 +103,7 @@ class Stage:
     async def open(self, cast: list[str]) -> None:
         """Found the mesh, let the people in, and begin to follow."""
         self._hands = await self._connect()
-        await founding.lay(self._hands.log, self.foundation)
+        await genesis.lay(self._hands.log, self.foundation)
         self.people = {name: self._peer(self._hands, key_of(name)) for name in cast}
         self.live = await self._full_node()
 

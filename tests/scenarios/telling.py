@@ -2,7 +2,7 @@
 
 from contextlib import AsyncExitStack
 
-from antiphon.core.rules import Rules
+from antiphon.core.authority.rules import Rules
 from antiphon.engines.memory import MemoryServer
 from antiphon.testing.local_server import shared_server
 from tests.scenarios.deeds import Names, perform

@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.core.reasons import Reason
+from antiphon.core.record.verdict import Reason
 from tests.scenarios import script, stage
 from tests.scenarios.telling import NotAsTold, tell
 

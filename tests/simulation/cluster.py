@@ -4,8 +4,8 @@ import asyncio
 
 from antiphon.core import manifest
 from antiphon.core.protocol import PROTOCOL
-from antiphon.testing.simulation.shortcuts import quiet_and_quick
-from antiphon.testing.simulation.workload import Call
+from antiphon.testing.simulation.actors.workload import Call
+from antiphon.testing.simulation.speedups import quiet_and_quick
 from antiphon.testing.simulation.world import Plan, World
 
 

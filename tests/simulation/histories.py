@@ -6,11 +6,11 @@ import json
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from antiphon.core.reasons import Reason
+from antiphon.core.record.verdict import Reason
 from antiphon.core.ucan import Payload, Policy, issue
 from antiphon.ports import Record
-from antiphon.testing.simulation import facts, laws
-from antiphon.testing.simulation.ledger import Committed, Ledger
+from antiphon.testing.simulation.checks import laws, plain_record
+from antiphon.testing.simulation.checks.law_state import Committed, Ledger
 
 MESH = "abcdefghijklmnop"
 KIND, JOB = "build.fast", "a" * 64
@@ -42,7 +42,7 @@ class History:
         body |= {"manifest": manifest} if kind == "schedule" else {"job": JOB}
         if kind == "complete" and "proof" not in body:
             body["proof"] = self.proof(body["fence"], worker=by, status=body["status"])
-        home = facts._home(MESH, f"job.{kind}", body)
+        home = plain_record._home(MESH, f"job.{kind}", body)
         if kind == "schedule":
             home = home[:-64] + JOB  # the laws know a job by its subject
         given.setdefault("verdict", Reason.OK if ok else Reason.FENCE)
@@ -57,7 +57,7 @@ class History:
 
     def control(self, op_type, at_ms, by, verdict=Reason.OK, /, **body):
         """Commit one control op."""
-        home = facts._home(MESH, op_type, body)
+        home = plain_record._home(MESH, op_type, body)
         self._commit(op_type, at_ms, by, body, home, honest=False, verdict=verdict)
 
     def _commit(self, kind, at_ms, by, body, home, *, honest, verdict, **given):
@@ -76,11 +76,11 @@ class History:
         record = Record(self.seq, given.get("commit", AT_MS + at_ms) * 1_000_000, subject, raw)
         if given.get("signed", True):
             self.ledger.signed.setdefault(by, set()).add(raw)
-        fact = replace(facts.read(MESH, record), home=home)
+        fact = replace(plain_record.read(MESH, record), home=home)
         now = Committed(
             record=record,
             fact=fact,
-            key=facts.key_of(record),
+            key=plain_record.key_of(record),
             verdict=verdict,
             tail=self.tails.get(subject, 0),
             is_honest=honest,
@@ -99,7 +99,7 @@ class History:
         """Put a delegation on the log; its cid."""
         token = self.token(giver, to, **terms)
         self.control("ucan.delegate", at_ms, (by or giver).did, verdict, token=token)
-        return facts.read_claims(token).cid
+        return plain_record.read_claims(token).cid
 
     def token(self, giver, to, *, about, cmd="/job", pol=(), signed_by=None, **terms):
         """A delegation; times are seconds from the beginning."""

@@ -3,10 +3,10 @@
 import json
 from types import SimpleNamespace
 
-from antiphon.core.reasons import Reason
+from antiphon.core.record.verdict import Reason
 from antiphon.testing.simulation import world
-from antiphon.testing.simulation.audit import Auditor
-from antiphon.testing.simulation.workload import Promise
+from antiphon.testing.simulation.actors.workload import Promise
+from antiphon.testing.simulation.final_audit import Auditor
 from tests.simulation.cluster import call, ended, key_of, play, submit, until
 
 KEY = ("build.fast", "a" * 64)

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from antiphon.core.families.jobs.state import State
-from antiphon.testing.simulation.audit import Auditor, unfinished
+from antiphon.testing.simulation.final_audit import Auditor, unfinished
 from antiphon.testing.simulation.world import Plan, run
 from tests.simulation.cluster import call, ended, key_of, lane, play, submit, types_on, until
 

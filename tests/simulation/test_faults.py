@@ -7,9 +7,9 @@ from contextlib import ExitStack
 import pytest
 
 from antiphon.core.families.jobs.state import HELD
-from antiphon.testing.mutations.of_runtime import stolen_calls_unheeded
-from antiphon.testing.simulation import machines
-from antiphon.testing.simulation.greed import bury, drink, unquenchable
+from antiphon.testing.mutations.runtime import stolen_calls_unheeded
+from antiphon.testing.simulation.actors import machines
+from antiphon.testing.simulation.hostile.starvation import bury, drink, unquenchable
 from antiphon.testing.simulation.network import HalfOpen, Network, Weather
 from antiphon.testing.simulation.world import Plan, run
 from antiphon.testing.virtual_time import new_loop

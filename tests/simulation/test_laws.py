@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.core.reasons import Reason
+from antiphon.core.record.verdict import Reason
 from antiphon.ports import Record
-from antiphon.testing.simulation import laws
-from antiphon.testing.simulation.ledger import Committed, Ledger
+from antiphon.testing.simulation.checks import laws
+from antiphon.testing.simulation.checks.law_state import Committed, Ledger
 from tests.simulation.histories import AT_MS, JOB, KIND, LEASE_MS, SUBJECT, History
 
 

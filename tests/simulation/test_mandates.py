@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from antiphon.core.reasons import Reason
-from antiphon.testing.simulation.mandates import Mandates
+from antiphon.core.record.verdict import Reason
+from antiphon.testing.simulation.checks.authority_model import Mandates
+from tests.core.ucan.principals import ALICE, BOB, CAROL, DAN, ERIN, MALLORY
 from tests.simulation.histories import AT_MS, JOB, KIND, LEASE_MS, MESH, History
-from tests.unit.ucan.principals import ALICE, BOB, CAROL, DAN, ERIN, MALLORY
 
 OWNER, RECOVERY, CALLER, WORKER = ALICE, ERIN, BOB, CAROL
 BUILD = [["like", ".kind", "build.*"]]

@@ -5,23 +5,24 @@ from types import SimpleNamespace
 
 import pytest
 
-from antiphon.core import authority, records, reducer
+from antiphon.core import opened_record, reducer
+from antiphon.core.authority import chain_check
+from antiphon.core.authority.delegations import Grants
 from antiphon.core.families.jobs import completion, table
 from antiphon.core.families.jobs.ops import JobClaim, JobExpire, JobYield
 from antiphon.core.families.seals import table as seals_table
-from antiphon.core.grants import Grants
 from antiphon.core.ucan import Chain, chain, signatures
 from antiphon.engines.memory.log import LogStore
 from antiphon.engines.memory.oplog import MemoryLog
-from antiphon.runtime import worker
-from antiphon.runtime.caretaker import Caretaker
-from antiphon.runtime.crediting import Credits
-from antiphon.runtime.serving import Server
+from antiphon.runtime.node.overdue_jobs import Caretaker
+from antiphon.runtime.worker import worker
+from antiphon.runtime.worker.queue_credits import Credits
+from antiphon.runtime.worker.tenure_runner import Server
 from antiphon.testing import mutants
-from antiphon.testing.simulation.adversary import CHAINED_MENU
-from antiphon.testing.simulation.deeds import DEEDS
-from antiphon.testing.simulation.forgeries import FORGERIES
-from antiphon.testing.simulation.greed import GREED
+from antiphon.testing.simulation.fault_schedule import CHAINED_MENU
+from antiphon.testing.simulation.hostile.attacks import DEEDS
+from antiphon.testing.simulation.hostile.forgeries import FORGERIES
+from antiphon.testing.simulation.hostile.starvation import GREED
 from antiphon.testing.simulation.world import run
 
 CAUGHT_BY = {
@@ -72,8 +73,8 @@ def patchable():
         Credits.admit,
         Caretaker._point_to,
         MemoryLog.read_lane,
-        authority.fault,
-        records.open_record,
+        chain_check.fault,
+        opened_record.open_record,
         table._has_lost_authority,
         Grants.revoked,
         Chain.judge,

@@ -4,16 +4,16 @@ import asyncio
 
 import pytest
 
-from antiphon.core import subjects
 from antiphon.core.families.jobs.ops import JobClaim, JobOffer, JobSchedule, OfferBody, ScheduleBody
 from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
+from antiphon.core.record import subjects
 from antiphon.engines.memory.faults import FINE, Fate
 from antiphon.errors import Corrupt, Unavailable
-from antiphon.runtime.node import FullNode
-from antiphon.runtime.replica import Replica
-from antiphon.runtime.tenure import Tenure, TenureLost
-from antiphon.testing.simulation.audit import Auditor
-from antiphon.testing.simulation.machines import LOAN_S
+from antiphon.runtime.node.full_node import FullNode
+from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.worker.tenure import Tenure, TenureLost
+from antiphon.testing.simulation.actors.machines import LOAN_S
+from antiphon.testing.simulation.final_audit import Auditor
 from antiphon.testing.simulation.network import READS, Network
 from tests.simulation.cluster import call, ended, key_of, lane, play, submit, types_on, until
 

@@ -97,7 +97,7 @@ def test_the_command_reports_in_one_line_and_by_its_exit_code(capsys):
 
 
 def test_a_broken_law_is_told_with_its_story_and_the_command_that_replays_it(capsys, monkeypatch):
-    from antiphon.testing.mutations.of_runtime import early_ack
+    from antiphon.testing.mutations.runtime import early_ack
 
     with early_ack():
         code = simulate.main(["--hours", "0.01", "--minutes", "2", "--seed", "0"])

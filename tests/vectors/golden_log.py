@@ -13,14 +13,14 @@ The first line names the mesh and the digest of the state at the end; then one r
 import json
 from pathlib import Path
 
-from antiphon.core import codec, signing, subjects
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import JobSchedule, Retry, ScheduleBody
 from antiphon.core.families.seals.ops import MeshSeal, SealBody
-from antiphon.core.ids import did_of, digest
-from antiphon.core.outputs import DsseEnvelope, DsseSignature, Output
-from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER, sign_batch, sign_bytes
-from tests.unit.core.ledger import T0, Ledger, Reader, Story
+from antiphon.core.proof.output import DsseEnvelope, DsseSignature, Output
+from antiphon.core.record import codec, signing, subjects
+from antiphon.core.record.ids import did_of, digest
+from tests.core.authors import ALICE, BOB, CAROL, OWNER, sign_batch, sign_bytes
+from tests.core.ledger import T0, Ledger, Reader, Story
 from tests.vectors import golden_log_closed
 
 PATH = Path(__file__).with_name("golden-log-v1.jsonl")

@@ -6,7 +6,7 @@ manifests that ask for something, quarantine, seals, and a recovery.
 
 import msgspec
 
-from antiphon.core import proof
+from antiphon.core.authority.delegations import token_of
 from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
 from antiphon.core.families.jobs.ops import CancelBody, CompleteBody, JobCancel, JobComplete
 from antiphon.core.families.mesh.ops import (
@@ -18,13 +18,13 @@ from antiphon.core.families.mesh.ops import (
     RecoverBody,
 )
 from antiphon.core.families.seals.ops import MeshSeal, SealBody
-from antiphon.core.grants import token_of
-from antiphon.core.ids import digest
-from antiphon.core.outputs import Output
-from tests.unit.core import authors
-from tests.unit.core.authors import ALICE, BOB, CAROL, OWNER, RECOVERY, Author
-from tests.unit.core.ledger import Ledger, Story
-from tests.unit.core.test_authority import delegation
+from antiphon.core.proof import statement
+from antiphon.core.proof.output import Output
+from antiphon.core.record.ids import digest
+from tests.core import authors
+from tests.core.authority.test_chain_check import delegation
+from tests.core.authors import ALICE, BOB, CAROL, OWNER, RECOVERY, Author
+from tests.core.ledger import Ledger, Story
 
 DAY = 86_400_000
 CONTROL = 7  # the place of a control op that took effect
@@ -58,11 +58,11 @@ def proved(story: Story, by: Author, *, outputs=(), status="succeeded", says=Non
         kind=story.kind, job=story.id, fence=story.fence, status=status, outputs=outputs
     )
     ours = {
-        "manifest": proof.manifest_digests(body.job, story.manifest),
-        "runner": proof.Runner(name="golden", version="1", platform="any"),
-        "isolation": proof.Isolation(level="sandbox", held=("network:none", "seccomp")),
+        "manifest": statement.manifest_digests(body.job, story.manifest),
+        "runner": statement.Runner(name="golden", version="1", platform="any"),
+        "isolation": statement.Isolation(level="sandbox", held=("network:none", "seccomp")),
         "environment": "0" * 64,
-        "usage": proof.Usage(wall_ms=5, cpu_ms=4, max_rss_kb=3),
+        "usage": statement.Usage(wall_ms=5, cpu_ms=4, max_rss_kb=3),
     }
     return authors.proved(by, story.ledger.mesh, body, **{**ours, **(says or {})})
 

@@ -21,7 +21,7 @@ from nats import errors as nats_errors
 
 from antiphon.assembly.logins import log_in
 from antiphon.errors import AntiphonError, EngineDenied, Rejected
-from antiphon.runtime.home import Home
+from antiphon.runtime.identity.state_directory import Home
 from chaos.hostile.reader.floods import BY_DOOR, FLOODS, Reader, everything, nowhere
 from chaos.network.raw_connection import Credentials, RawConnection
 

@@ -15,15 +15,15 @@ from typing import Any, Final
 
 from msgspec import UNSET, Struct
 
-from antiphon.core import codec, signing, subjects
+from antiphon.core.authority.delegations import token_of
 from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
 from antiphon.core.families.jobs.ops import CancelBody, JobCancel
 from antiphon.core.families.mesh.ops import EvidenceBody, MeshEvidence
-from antiphon.core.grants import token_of
-from antiphon.core.ids import digest
-from antiphon.core.op import subject_of
+from antiphon.core.record import codec, signing, subjects
+from antiphon.core.record.ids import digest
+from antiphon.core.record.op import subject_of
 from antiphon.core.ucan import Payload, Policy
-from antiphon.runtime.keys import SeedKeyring
+from antiphon.runtime.identity.key_files import SeedKeyring
 from chaos.network.raw_connection import frame, header
 
 PREPARED: Final = 64

@@ -21,9 +21,10 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from antiphon.core.terms import Terms
-from antiphon.runtime.home import Home
-from antiphon.sdk import authority, hosting
+from antiphon.core.authority.grant_terms import Terms
+from antiphon.runtime.identity.state_directory import Home
+from antiphon.sdk.authority import delegation
+from antiphon.sdk.hosting import hosted_mesh
 from antiphon.sdk.mesh import Mesh
 from chaos.cluster.process_events import wait_for_event
 
@@ -122,7 +123,7 @@ async def target_mesh(directory: Path) -> AsyncIterator[TargetMesh]:
             (READER, Terms(can=("read",), kinds=("*",), alias=READER)),
         ):
             homes[alias] = Home(directory / alias)
-            await hosting.redeem(homes[alias], hosting.invite(home, terms), alias=alias)
+            await hosted_mesh.redeem(homes[alias], hosted_mesh.invite(home, terms), alias=alias)
         node = await start(command(directory, "node", "--home", str(homes["observer"].path)))
         await start(
             command(
@@ -135,7 +136,7 @@ async def target_mesh(directory: Path) -> AsyncIterator[TargetMesh]:
         )
         victim = await start(Mesh.open(home=homes["victim"].path, role="client"))
         owner = home.signer("owner").did
-        async with authority.with_authority(home.path) as mesh:
+        async with delegation.with_authority(home.path) as mesh:
             control = await mesh.peer.sync_control()
             given = control.grants.given_to(homes[READER].signer("machine").did, before=2**62)
             cids = [one.cid for one in given if one.payload.iss == owner]

@@ -23,8 +23,8 @@ from typing import Any, Final
 from msgspec import Struct
 
 from antiphon.errors import AntiphonError, Unavailable
-from antiphon.sdk import authority
-from antiphon.sdk.tasks import CallOptions
+from antiphon.sdk.authority import delegation
+from antiphon.sdk.task import CallOptions
 from bench.measurement.process_usage import resident_mb
 from bench.measurement.report import percentile, say
 from chaos.audit.final_check import check_log
@@ -185,8 +185,8 @@ async def _revoke(target: TargetMesh) -> float:
     """Revoke its grant in the middle of a flood; seconds until it is out for good."""
     await asyncio.sleep(SETTLE_S)
     begun = time.monotonic()
-    async with authority.with_authority(target.home.path) as mesh:
-        await authority.revoke(mesh, READER)
+    async with delegation.with_authority(target.home.path) as mesh:
+        await delegation.revoke(mesh, READER)
     out = await wait_for_event(target.flooder, "shut out", within_s=JOB_S)
     return float(out["at_s"]) - begun
 

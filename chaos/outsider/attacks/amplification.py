@@ -12,18 +12,20 @@ import os
 import time
 from typing import Any, Final
 
-from antiphon.core import codec, manifest
+from antiphon.core import manifest
+from antiphon.core.authority.delegations import token_of
+from antiphon.core.authority.grant_terms import Terms
 from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
 from antiphon.core.families.jobs.ops import JobClaim, JobSchedule, ScheduleBody
 from antiphon.core.families.mesh.ops import EvidenceBody, MeshEvidence
-from antiphon.core.grants import token_of
-from antiphon.core.ids import digest
-from antiphon.core.terms import Terms
-from antiphon.engines.nats.blob_errands import ABSENT
-from antiphon.runtime.home import Home
-from antiphon.runtime.keys import SeedKeyring
-from antiphon.runtime.letters import RECORDS_AN_HOUR
-from antiphon.sdk import authority, hosting
+from antiphon.core.record import codec
+from antiphon.core.record.ids import digest
+from antiphon.engines.nats.member.blob_protocol import ABSENT
+from antiphon.runtime.gate.relay_rules import RECORDS_AN_HOUR
+from antiphon.runtime.identity.key_files import SeedKeyring
+from antiphon.runtime.identity.state_directory import Home
+from antiphon.sdk.authority import delegation
+from antiphon.sdk.hosting import hosted_mesh
 from chaos.network.raw_connection import RawConnection, frame, header
 from chaos.outsider.attacks.blobs import others_blob
 from chaos.outsider.attacks.forgeries import Forger, Signed, a_claim, grants_of, now_ms
@@ -41,7 +43,7 @@ async def _machine(target: TargetMesh, alias: str, can: str) -> tuple[Home, RawC
     """One more machine of the contractor's, with a right of its own."""
     home = Home(target.directory / f"{alias}{os.urandom(2).hex()}")
     terms = Terms(can=(can,), kinds=("render.*",), alias=home.path.name)
-    await hosting.redeem(home, hosting.invite(target.owner_home, terms), alias=terms.alias)
+    await hosted_mesh.redeem(home, hosted_mesh.invite(target.owner_home, terms), alias=terms.alias)
     await target.host.node.peer.sync_control()
     return home, await target.connect(home)
 
@@ -68,10 +70,10 @@ async def _take_ids(target: TargetMesh) -> Outcome:
     taking = asyncio.ensure_future(take())
     try:
         await asyncio.sleep(0.2)
-        async with authority.with_authority(target.owner_home.path) as mesh:
+        async with delegation.with_authority(target.owner_home.path) as mesh:
             begun = time.monotonic()
             async with asyncio.timeout(_HELD_OFF_S):
-                await authority.revoke(mesh, home.access().alias)
+                await delegation.revoke(mesh, home.access().alias)
                 await connection.ended.wait()
     except TimeoutError as late:
         raise Breach("the owner could not take its grant back") from late

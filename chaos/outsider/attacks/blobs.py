@@ -14,8 +14,16 @@ from typing import Any, Final
 
 from blake3 import blake3
 
-from antiphon.engines.nats.blob_errands import ABSENT, BUSY, CORRUPT, DENIED, GONE, Taken, steps
 from antiphon.engines.nats.blobs import CHUNK_BYTES
+from antiphon.engines.nats.member.blob_protocol import (
+    ABSENT,
+    BUSY,
+    CORRUPT,
+    DENIED,
+    GONE,
+    Taken,
+    steps,
+)
 from chaos.network.raw_connection import frame
 from chaos.outsider.attempt import Attempt, Outcome, publish_attempt, subscribe_attempt, unknown_job
 from chaos.outsider.target import SECRET, Breach, TargetMesh

@@ -6,16 +6,16 @@ import os
 from typing import Final
 
 from antiphon.assembly.logins import log_in
-from antiphon.core import subjects
+from antiphon.core.authority.delegations import token_of
 from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
 from antiphon.core.families.jobs.ops import CancelBody, JobCancel, JobClaim
 from antiphon.core.families.mesh.ops import EvidenceBody, MeshEvidence
-from antiphon.core.grants import token_of
-from antiphon.core.ids import digest, key_of
-from antiphon.core.reasons import Reason
+from antiphon.core.record import subjects
+from antiphon.core.record.ids import digest, key_of
+from antiphon.core.record.verdict import Reason
 from antiphon.core.ucan import seal_envelope
 from antiphon.errors import Rejected
-from antiphon.runtime.keys import SeedKeyring
+from antiphon.runtime.identity.key_files import SeedKeyring
 from chaos.outsider.attacks.forgeries import (
     Forger,
     a_claim,

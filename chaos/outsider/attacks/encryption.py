@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from antiphon.engines.nats import NatsEngine, UserKey, client_context
-from antiphon.engines.nats.certificate_authority import Authority
+from antiphon.engines.nats.server.certificate_authority import Authority
 from antiphon.errors import AntiphonError
 from chaos.outsider.attacks.logins import part
 from chaos.outsider.attempt import Attempt, Outcome

@@ -14,16 +14,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from antiphon.core import subjects
+from antiphon.core.authority.delegations import token_of
 from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
-from antiphon.core.grants import token_of
-from antiphon.core.reasons import Reason
+from antiphon.core.record import subjects
+from antiphon.core.record.verdict import Reason
 from antiphon.core.ucan import Policy
 from antiphon.engines.nats import NatsEngine
-from antiphon.engines.nats.streams import Streams
-from antiphon.runtime import knocking
-from antiphon.runtime.keys import SeedKeyring
-from antiphon.sdk import authority
+from antiphon.engines.nats.log.streams import Streams
+from antiphon.runtime.gate import gate_requests
+from antiphon.runtime.identity.key_files import SeedKeyring
+from antiphon.sdk.authority import delegation
 from antiphon.sdk.mesh import Mesh
 from chaos.network.raw_connection import Credentials, RawConnection, frame, header
 from chaos.outsider.attacks.forgeries import Forger, grants_of, tail_of
@@ -286,14 +286,14 @@ async def _queues_without_end(target: TargetMesh) -> Outcome:
     access = target.contractor.access()
     connection = await target.connect(credentials=Credentials(access.door_jwt, access.door_seed))
     before = await _queues(target)
-    half = knocking.MAX_KINDS // 2
+    half = gate_requests.MAX_KINDS // 2
     for letter, count in (("z", half), ("y", half + 1)):
         kinds = [f"render.{letter}{number}" for number in range(count)]
         await ask_gate(
             target, connection, "login", signed_request(target, {"kinds": kinds}), within_s=20
         )
     await connection.close()
-    made, bound = await _queues(target) - before, 3 * knocking.MAX_KINDS
+    made, bound = await _queues(target) - before, 3 * gate_requests.MAX_KINDS
     if made > bound:
         raise Breach(f"one member had {made} queues made; a login names up to {bound}")
     return Outcome("gate", f"{made} queues, and no more")
@@ -348,10 +348,10 @@ async def _hold_off_revocation(target: TargetMesh) -> Outcome:
     flood = asyncio.ensure_future(_send_all(connection, many, at_once=len(cids), beat_s=0.001))
     try:
         await asyncio.sleep(0.2)
-        async with authority.with_authority(target.owner_home.path) as mesh:
+        async with delegation.with_authority(target.owner_home.path) as mesh:
             begun = time.monotonic()
             async with asyncio.timeout(_HELD_OFF_S):
-                await authority.revoke(mesh, alias)
+                await delegation.revoke(mesh, alias)
                 await connection.ended.wait()
     except TimeoutError as late:
         raise Breach("the owner could not take its grant back") from late

@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from msgspec import UNSET, Struct
 
-from antiphon.core import codec, manifest, signing
+from antiphon.core import manifest
+from antiphon.core.authority.delegations import token_of
 from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
 from antiphon.core.families.jobs.ops import (
     CancelBody,
@@ -31,14 +32,14 @@ from antiphon.core.families.jobs.ops import (
     ScheduleBody,
     YieldBody,
 )
-from antiphon.core.grants import token_of
-from antiphon.core.ids import digest
-from antiphon.core.op import subject_of
 from antiphon.core.protocol import PROTOCOL
-from antiphon.core.reasons import Reason
+from antiphon.core.record import codec, signing
+from antiphon.core.record.ids import digest
+from antiphon.core.record.op import subject_of
+from antiphon.core.record.verdict import Reason
 from antiphon.core.ucan import Payload, Policy
-from antiphon.runtime.handlers import call_text
-from antiphon.runtime.keys import SeedKeyring
+from antiphon.runtime.executors.handlers import call_text
+from antiphon.runtime.identity.key_files import SeedKeyring
 from chaos.network.raw_connection import RawConnection
 from chaos.outsider.attacks.headers import own_subject, stored
 from chaos.outsider.attempt import Attempt, Outcome

@@ -11,10 +11,10 @@ from typing import Final
 
 from antiphon.core import manifest
 from antiphon.core.families.jobs.ops import JobOffer, JobSchedule, OfferBody, ScheduleBody
-from antiphon.core.ids import message_id
+from antiphon.core.record.ids import message_id
 from antiphon.errors import Conflict, OutcomeUnknown
-from antiphon.runtime.handlers import call_text
-from antiphon.runtime.peer import Peer
+from antiphon.runtime.executors.handlers import call_text
+from antiphon.runtime.log.session import Peer
 from chaos.network.raw_connection import header
 from chaos.outsider.attempt import Attempt, Outcome, unknown_job
 from chaos.outsider.target import BUILD, RENDER, Breach, TargetMesh

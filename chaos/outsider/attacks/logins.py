@@ -12,13 +12,14 @@ from typing import Any, Final
 import msgspec
 from nats import errors as nats_errors
 
-from antiphon.core.bus_subjects import JOIN, LOGIN
-from antiphon.core.signed_message import MessageType
+from antiphon.core.bus.signed_message import MessageType
+from antiphon.core.bus.subjects import JOIN, LOGIN
 from antiphon.engines.nats import UserKey
-from antiphon.engines.nats.keypairs import AccountKey
-from antiphon.runtime import knocking
-from antiphon.runtime.keys import SeedKeyring
-from antiphon.sdk import authority, hosting
+from antiphon.engines.nats.credentials.keypairs import AccountKey
+from antiphon.runtime.gate import gate_requests
+from antiphon.runtime.identity.key_files import SeedKeyring
+from antiphon.sdk.authority import delegation
+from antiphon.sdk.hosting import hosted_mesh
 from chaos.network.raw_connection import Credentials, RawConnection, header
 from chaos.outsider.attempt import Attempt, Outcome, fill_in, publish_attempt
 from chaos.outsider.target import BUILD, RENDER, Breach, TargetMesh
@@ -27,7 +28,7 @@ GONE_WITHIN_S: Final = 1.5
 """From the revocation's commit to the end of the connection."""
 TICKET_ENDS_S: Final = 5.0
 _ANY_LOGIN: Final = MessageType[dict[str, Any]]("login", dict, max_bytes=1024 * 1024)
-_TERMS: Final = hosting.Terms(can=("claim",), kinds=("render.*",))
+_TERMS: Final = hosted_mesh.Terms(can=("claim",), kinds=("render.*",))
 
 # --- logins -------------------------------------------------------------------------------------
 
@@ -120,7 +121,7 @@ async def ask_gate(
     verb: str,
     body: bytes,
     *,
-    within_s: float = knocking.ANSWER_WITHIN_S,
+    within_s: float = gate_requests.ANSWER_WITHIN_S,
 ) -> dict[str, Any]:
     """What the gate answers this user; nothing if it does not."""
     inbox = f"inbox.{connection.user}.{os.urandom(4).hex()}"
@@ -142,7 +143,7 @@ def _door(target: TargetMesh) -> Credentials:
 def signed_request(target: TargetMesh, fields: dict[str, Any]) -> bytes:
     """Any request for a login, signed by its own door key as it should be."""
     door = UserKey.from_seed(target.contractor.access().door_seed)
-    signer, where = knocking.engine_signer(door.public, door.sign), LOGIN.at(user=door.public)
+    signer, where = gate_requests.engine_signer(door.public, door.sign), LOGIN.at(user=door.public)
     return _ANY_LOGIN.sign(fields, signer, mesh=target.mesh, subject=where)
 
 
@@ -191,7 +192,7 @@ _MADE_UP: Final = {
 
 async def _join_by_guess(target: TargetMesh) -> Outcome:
     """With the login of a real ticket, and everything else made up."""
-    ticket = hosting.invite(target.owner_home, msgspec.structs.replace(_TERMS, alias="guesser"))
+    ticket = hosted_mesh.invite(target.owner_home, msgspec.structs.replace(_TERMS, alias="guesser"))
     answers = [
         await _join_with(target, msgspec.structs.replace(ticket, **{name: "0" * 16}))
         for name in ("id", "secret")
@@ -248,16 +249,18 @@ async def _until_shut_out(target: TargetMesh, credentials: Credentials, within_s
         await asyncio.sleep(0.2)
 
 
-async def _join_with(target: TargetMesh, ticket: hosting.Ticket, **named: str) -> dict[str, Any]:
+async def _join_with(
+    target: TargetMesh, ticket: hosted_mesh.Ticket, **named: str
+) -> dict[str, Any]:
     """Join with a ticket, with new keys, whatever keys the request names."""
     node, user, door = SeedKeyring(os.urandom(32)), UserKey.new(), UserKey.new()
     alias = named.get("alias", "second")
     connection = await target.connect(credentials=Credentials(ticket.jwt, ticket.user_seed))
-    signed = knocking.JOINS.sign(
-        knocking.JoinRequest(ticket=ticket.id, secret=ticket.secret, alias=alias),
+    signed = gate_requests.JOINS.sign(
+        gate_requests.JoinRequest(ticket=ticket.id, secret=ticket.secret, alias=alias),
         (node.did, node.sign),
-        knocking.engine_signer(named.get("user", user.public), user.sign),
-        knocking.engine_signer(named.get("door", door.public), door.sign),
+        gate_requests.engine_signer(named.get("user", user.public), user.sign),
+        gate_requests.engine_signer(named.get("door", door.public), door.sign),
         mesh=ticket.mesh,
         subject=JOIN.at(user=connection.user),
     )
@@ -265,7 +268,7 @@ async def _join_with(target: TargetMesh, ticket: hosting.Ticket, **named: str) -
 
 
 async def _use_a_ticket_twice(target: TargetMesh) -> Outcome:
-    ticket = hosting.invite(target.owner_home, msgspec.structs.replace(_TERMS, alias="twice"))
+    ticket = hosted_mesh.invite(target.owner_home, msgspec.structs.replace(_TERMS, alias="twice"))
     answers = list(await asyncio.gather(*(_join_with(target, ticket) for _ in range(4))))
     if await _is_let_in(target, Credentials(ticket.jwt, ticket.user_seed)):
         answers.append(await _join_with(target, ticket))
@@ -277,7 +280,7 @@ async def _use_a_ticket_twice(target: TargetMesh) -> Outcome:
 
 async def _take_a_name(target: TargetMesh) -> Outcome:
     """With a ticket whose holder chooses the name."""
-    ticket = hosting.invite(target.owner_home, msgspec.structs.replace(_TERMS, alias=""))
+    ticket = hosted_mesh.invite(target.owner_home, msgspec.structs.replace(_TERMS, alias=""))
     answer = await _join_with(target, ticket, alias="victim")
     if answer.get("login") or not answer.get("refusal"):
         raise Breach("two machines have one name: whom a revocation means is open")
@@ -289,7 +292,9 @@ def _join_as(whose: str) -> Attempt:
 
     async def act(target: TargetMesh) -> Outcome:
         theirs = (target.victim if whose == "victim" else target.owner_home).access()
-        ticket = hosting.invite(target.owner_home, msgspec.structs.replace(_TERMS, alias="thief"))
+        ticket = hosted_mesh.invite(
+            target.owner_home, msgspec.structs.replace(_TERMS, alias="thief")
+        )
         chosen = {"user": theirs.user}
         if theirs.door:
             chosen["door"] = theirs.door
@@ -298,8 +303,8 @@ def _join_as(whose: str) -> Attempt:
             return Outcome("gate", answer["refusal"]["message"])
         await target.restart_victim()
         await target.check_work()
-        async with authority.with_authority(target.owner_home.path) as mesh:
-            await authority.revoke(mesh, "thief")
+        async with delegation.with_authority(target.owner_home.path) as mesh:
+            await delegation.revoke(mesh, "thief")
         await asyncio.sleep(GONE_WITHIN_S)
         await target.check_work()
         ended = target.owner_home.server / "revoked.json"
@@ -326,8 +331,8 @@ LOGINS: Final = [
 async def _stay_connected(target: TargetMesh) -> Outcome:
     """The owner revokes its grant; all of its connections must end at once."""
     others = [await target.connect() for _ in range(3)]
-    async with authority.with_authority(target.owner_home.path) as mesh:
-        revoking = asyncio.ensure_future(authority.revoke(mesh, "contractor"))
+    async with delegation.with_authority(target.owner_home.path) as mesh:
+        revoking = asyncio.ensure_future(delegation.revoke(mesh, "contractor"))
         await asyncio.wait((revoking,))
         revoking.result()
         begun = time.monotonic()

@@ -11,7 +11,7 @@ import json
 import time
 from typing import Any, Final
 
-from antiphon.sdk.handles import JobHandle
+from antiphon.sdk.handle import JobHandle
 from chaos.network.raw_connection import QUIET_S, header
 from chaos.outsider.attacks.headers import own_subject, rejected, stored
 from chaos.outsider.attempt import Attempt, Outcome, fill_in, publish_attempt

@@ -8,9 +8,9 @@ What only some processes need is imported where it is used: a command line that 
 should not first load an engine in memory and the worker.
 """
 
-from antiphon.assembly.memory import MemoryMesh
-from antiphon.assembly.running import local_replica, owned_replica, replicating, working
-from antiphon.assembly.stations import Station, engine_info, join
+from antiphon.assembly.memory_mesh import MemoryMesh
+from antiphon.assembly.mesh_connection import Station, engine_info, join
+from antiphon.assembly.node_services import local_replica, owned_replica, replicating, working
 
 __all__ = [
     "MemoryMesh",

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from antiphon.core.bus_subjects import LOGIN
+from antiphon.core.authority.scope import NOTHING, Scope
+from antiphon.core.bus.subjects import LOGIN
 from antiphon.core.protocol import PROTOCOL, Protocol
-from antiphon.core.scope import NOTHING, Scope
-from antiphon.core.subjects import is_kind
+from antiphon.core.record.subjects import is_kind
 from antiphon.errors import AntiphonError, EngineDenied, Rejected, Unavailable
-from antiphon.runtime import knocking
+from antiphon.runtime.gate import gate_requests
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from antiphon.ports import Engine
-    from antiphon.runtime.home import Access, Home, MeshFile
+    from antiphon.runtime.identity.state_directory import Access, Home, MeshFile
 
 AHEAD_S: Final = 60
 """A login is renewed this long before its end."""
@@ -174,9 +174,9 @@ async def log_in(home: Home, access: Access, kinds: Sequence[str]) -> Access:
     described = home.mesh()
     wanted = tuple(kind for kind in kinds if is_kind(kind))
     where = LOGIN.at(user=access.door)
-    signer = knocking.engine_signer(access.door, UserKey.from_seed(access.door_seed).sign)
-    request = knocking.LoginRequest(kinds=wanted)
-    signed = knocking.LOGINS.sign(request, signer, mesh=described.mesh, subject=where)
+    signer = gate_requests.engine_signer(access.door, UserKey.from_seed(access.door_seed).sign)
+    request = gate_requests.LoginRequest(kinds=wanted)
+    signed = gate_requests.LOGINS.sign(request, signer, mesh=described.mesh, subject=where)
     door = await NatsEngine.connect(
         described.engine,
         described.mesh,
@@ -185,7 +185,7 @@ async def log_in(home: Home, access: Access, kinds: Sequence[str]) -> Access:
         tls=client_context(described.ca) if described.ca else None,
     )
     try:
-        login = await knocking.ask(door.bus, where, signed)
+        login = await gate_requests.ask(door.bus, where, signed)
     finally:
         await door.close()
     renewed = msgspec.structs.replace(access, jwt=login.jwt, scope=login.scope, kinds=login.kinds)

@@ -15,20 +15,20 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from antiphon.assembly.logins import connect, fresh_access
-from antiphon.assembly.stations import OWNER, place
+from antiphon.assembly.mesh_connection import OWNER, place
+from antiphon.core.authority.grant_tree import trace
 from antiphon.core.families.mesh.ops import MeshRecover, RecoverBody
-from antiphon.core.genealogy import trace
 from antiphon.errors import OutcomeUnknown, Rejected
-from antiphon.runtime import keys
-from antiphon.runtime.author import NoMark
-from antiphon.runtime.host import SystemEntropy
-from antiphon.runtime.writer import Intent, Policy, Written, write_one
+from antiphon.runtime.identity import key_files
+from antiphon.runtime.identity.host_clock import SystemEntropy
+from antiphon.runtime.log.author import NoMark
+from antiphon.runtime.log.writer import Intent, Policy, Written, write_one
 
 if TYPE_CHECKING:
-    from antiphon.core.control import Control
+    from antiphon.core.authority.control import Control
     from antiphon.core.control_history import ControlHistory
-    from antiphon.runtime.home import Home
-    from antiphon.runtime.peer import Peer
+    from antiphon.runtime.identity.state_directory import Home
+    from antiphon.runtime.log.session import Peer
 
 RECOVERY: Final = "recovery"
 
@@ -81,7 +81,7 @@ async def recover(home: Home, seed: bytes, *, show: Show) -> Recovered:
 
     What the old owner had granted ends there: whoever stole its key may have granted anything.
     """
-    keyring = keys.SeedKeyring(seed)
+    keyring = key_files.SeedKeyring(seed)
     described = home.mesh()
     engine = await connect(described, await fresh_access(home, ()), name=RECOVERY, home=home)
     try:
@@ -96,7 +96,7 @@ async def recover(home: Home, seed: bytes, *, show: Show) -> Recovered:
                 )
             await _put_in_force(home, peer, show)
         else:
-            show(keys.load_seed(home.next_path(RECOVERY)))
+            show(key_files.load_seed(home.next_path(RECOVERY)))
         return await _finish(home, peer)
     finally:
         await engine.close()
@@ -105,14 +105,14 @@ async def recover(home: Home, seed: bytes, *, show: Show) -> Recovered:
 def _is_in_force(home: Home, control: Control) -> bool:
     """Whether the keys that lie ready here are the mesh's already: the answer was lost."""
     path = home.next_path(RECOVERY)
-    return path.exists() and keys.load(path).did == control.recovery
+    return path.exists() and key_files.load(path).did == control.recovery
 
 
 async def _put_in_force(home: Home, peer: Peer, show: Show) -> None:
     entropy = SystemEntropy()
     owner, seed = home.next_key(OWNER, entropy), home.next_seed(RECOVERY, entropy)
     show(seed)
-    body = RecoverBody(owner=owner.did, recovery=keys.SeedKeyring(seed).did)
+    body = RecoverBody(owner=owner.did, recovery=key_files.SeedKeyring(seed).did)
 
     def again(now: Written) -> Intent | None:
         """An earlier attempt of our own may have arrived late."""
@@ -131,7 +131,7 @@ async def _put_in_force(home: Home, peer: Peer, show: Show) -> None:
 async def _finish(home: Home, peer: Peer) -> Recovered:
     """Take the new owner's key into use, and forget the recovery key: it was shown."""
     control, path = peer.control, home.next_path(RECOVERY)
-    seed = keys.load_seed(path)
+    seed = key_files.load_seed(path)
     if home.next_path(OWNER).exists():
         home.put_in_place(OWNER)
     path.unlink()

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from antiphon.core.control import Change, Control, outdated
+from antiphon.core.authority.control import Change, Control, outdated
+from antiphon.core.authority.delegations import Grants
 from antiphon.core.family import Lane, Needs, Reads
-from antiphon.core.grants import Grants
-from antiphon.core.reasons import Reason
-from antiphon.core.records import Entry, open_anywhere
+from antiphon.core.opened_record import Entry, open_anywhere
+from antiphon.core.record.verdict import Reason
 from antiphon.core.reducer import Outcome, judge, settled
 
 if TYPE_CHECKING:

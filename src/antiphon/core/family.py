@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from antiphon.core.branches import Branch, LaneKey
-from antiphon.core.control import Change, Control
-from antiphon.core.op import Op
-from antiphon.core.reasons import Reason
+from antiphon.core.authority.control import Change, Control
+from antiphon.core.record.branches import Branch, LaneKey
+from antiphon.core.record.op import Op
+from antiphon.core.record.verdict import Reason
 
 
 class Lane(Struct, frozen=True, gc=False):
@@ -69,7 +69,7 @@ class Reads(Struct, frozen=True, gc=False):
     """By sequence; None where the log holds nothing."""
     mark: Mark | None = None
     shown: tuple[Any, ...] = ()
-    """As entries, see `antiphon.core.records`."""
+    """As entries, see `antiphon.core.opened_record`."""
 
 
 NOTHING: Final = Reads()

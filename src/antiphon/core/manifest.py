@@ -14,9 +14,9 @@ import msgspec
 from blake3 import blake3
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from antiphon.core import codec
-from antiphon.core.json_schema import published
-from antiphon.core.op import Digest
+from antiphon.core.record import codec
+from antiphon.core.record.json_schema import published
+from antiphon.core.record.op import Digest
 from antiphon.errors import Malformed
 
 if TYPE_CHECKING:

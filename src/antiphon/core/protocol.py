@@ -15,13 +15,13 @@ from typing import Any, Final, Union
 
 import msgspec
 
-from antiphon.core.branches import CONTROL, Branch, Grammar, LaneKey, Place
 from antiphon.core.families.grants import GRANTS
 from antiphon.core.families.jobs import JOBS
 from antiphon.core.families.mesh import MESH
 from antiphon.core.families.seals import SEALS
 from antiphon.core.family import Family, Lane
-from antiphon.core.op import Op
+from antiphon.core.record.branches import CONTROL, Branch, Grammar, LaneKey, Place
+from antiphon.core.record.op import Op
 
 PLACES_KEPT: Final = 4096
 LONGEST_KEPT: Final = 256

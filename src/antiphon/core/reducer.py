@@ -21,15 +21,16 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from antiphon.core import authority, deps
-from antiphon.core.control import Change, Control, time_fault
+from antiphon.core import read_set
+from antiphon.core.authority import chain_check
+from antiphon.core.authority.control import Change, Control, time_fault
 from antiphon.core.family import NOTHING, At, Lane, Moved, Needs, Reads
-from antiphon.core.reasons import Reason
+from antiphon.core.record.verdict import Reason
 
 if TYPE_CHECKING:
     from antiphon.core.family import Family
-    from antiphon.core.op import Op
-    from antiphon.core.records import Entry
+    from antiphon.core.opened_record import Entry
+    from antiphon.core.record.op import Op
 
 
 class Outcome(Struct, frozen=True, gc=False):
@@ -68,7 +69,7 @@ def judge(
         state = family.standing(control, state, entry.seq)
         result = _fault(family, state, op, tails[slot], at)
         if result is None and op.deps:
-            result = deps.fault(op, at)
+            result = read_set.fault(op, at)
         if result is None:
             result = _order_fault(family, control, state, op) or family.step(state, op, at)
     if isinstance(result, Reason):
@@ -115,7 +116,7 @@ def author_fault(family: Family, state: Any, op: Op, at: At) -> Reason | None:
         return None
     if isinstance(by_right, Reason):
         return by_right
-    return authority.fault(control, op, seq=at.seq, commit_ms=at.commit_ms)
+    return chain_check.fault(control, op, seq=at.seq, commit_ms=at.commit_ms)
 
 
 def _order_fault(family: Family, control: Control, state: Any, op: Op) -> Reason | None:

@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.families.jobs.ops import (
-    JobClaim,
-)
-from antiphon.core.ids import short_node
-from antiphon.core.reasons import Reason
+from antiphon.core.families.jobs.ops import JobClaim
+from antiphon.core.record.ids import short_node
+from antiphon.core.record.verdict import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from antiphon.core.records import Entry
+    from antiphon.core.opened_record import Entry
 
 
 class Line(Struct, frozen=True, kw_only=True):
@@ -34,7 +32,7 @@ class Line(Struct, frozen=True, kw_only=True):
 def tell(judged: Iterable[tuple[Entry, Reason]]) -> list[Line]:
     """The story of a lane, one line per record, oldest first.
 
-    A control record among those of a lane is one that ended a tenure (`core.lapses`).
+    A control record among those of a lane is one that ended a tenure (`core.authority_lapse`).
     """
     lines: list[Line] = []
     holder = ""

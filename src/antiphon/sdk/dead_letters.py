@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from antiphon.core import retries
 from antiphon.core.families.jobs.ops import (
     Failure,
     JobCancel,
@@ -16,12 +15,13 @@ from antiphon.core.families.jobs.ops import (
     ScheduleBody,
 )
 from antiphon.core.families.jobs.state import Job, State
-from antiphon.core.op import Op
-from antiphon.runtime.retrying import Links
+from antiphon.core.policy import retry as retries
+from antiphon.core.record.op import Op
+from antiphon.runtime.caller.retry import Links
 from antiphon.sdk.defaults import DEAD_LETTERS_MAX
 
 if TYPE_CHECKING:
-    from antiphon.runtime.replica import Replica
+    from antiphon.runtime.node.replica import Replica
     from antiphon.sdk.mesh import Mesh
 
 

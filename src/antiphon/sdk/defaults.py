@@ -2,7 +2,7 @@
 
 Imports nothing, so that `antiphon --help` comes up at once. Defaults of the SDK are defined here.
 The words of the core and the settings stand here a second time; a test holds them together
-(tests/unit/sdk/test_defaults.py).
+(tests/sdk/test_defaults.py).
 """
 
 from __future__ import annotations

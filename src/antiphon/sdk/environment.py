@@ -12,11 +12,11 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from antiphon.core.breaker import FAILURES, RESET_S, Breaker
+from antiphon.core.policy.circuit_breaker import FAILURES, RESET_S, Breaker
 from antiphon.errors import Misconfigured
 from antiphon.files import PRIVATE_DIRECTORY
-from antiphon.runtime.home import Home, MeshFile
-from antiphon.runtime.keys import lock_file
+from antiphon.runtime.identity.key_files import lock_file
+from antiphon.runtime.identity.state_directory import Home, MeshFile
 
 
 class Environment(Struct, frozen=True, kw_only=True):

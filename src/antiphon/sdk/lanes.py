@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from antiphon.core.branches import LaneKey
+from antiphon.core.record.branches import LaneKey
 from antiphon.core.story import Line, tell
 
 if TYPE_CHECKING:

@@ -30,45 +30,38 @@ from antiphon.assembly import (
     replicating,
 )
 from antiphon.core import manifest as manifests
-from antiphon.core.breaker import Breaker
 from antiphon.core.families.jobs.state import Job, State
-from antiphon.core.outputs import Output
-from antiphon.core.reasons import Reason
+from antiphon.core.policy.circuit_breaker import Breaker
+from antiphon.core.proof.output import Output
+from antiphon.core.record.subjects import check_kind
+from antiphon.core.record.verdict import Reason
 from antiphon.core.story import Line
-from antiphon.core.subjects import check_kind
 from antiphon.errors import Held, Misconfigured
-from antiphon.runtime import client
-from antiphon.runtime.attendance import Standing, ask_once
-from antiphon.runtime.handlers import Handlers
-from antiphon.runtime.home import Home
-from antiphon.runtime.presence import Card, roll_call
-from antiphon.runtime.replica import Replica
+from antiphon.runtime.caller import submission
+from antiphon.runtime.executors.handlers import Handlers
+from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.node.coordinator_watch import Standing, ask_once
+from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.presence.roll_call import Card, roll_call
 from antiphon.sdk.defaults import ROLL_CALL_S
 from antiphon.sdk.environment import read_environment
-from antiphon.sdk.handles import JobHandle
-from antiphon.sdk.tasks import (
-    CallOptions,
-    Registration,
-    Task,
-    fresh_nonce,
-    kind_of,
-    split_options,
-)
-from antiphon.sdk.watching import Event, watching
+from antiphon.sdk.handle import JobHandle
+from antiphon.sdk.log_watch import Event, watching
+from antiphon.sdk.task import CallOptions, Registration, Task, fresh_nonce, kind_of, split_options
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
     from typing import Self
 
-    from antiphon.core.control import Rise
-    from antiphon.core.rules import Rules
+    from antiphon.core.authority.control import Rise
+    from antiphon.core.authority.rules import Rules
     from antiphon.ports import EngineInfo, Record
-    from antiphon.runtime.artifacts import Artifacts
-    from antiphon.runtime.hooks import Hook
-    from antiphon.runtime.node import FullNode
-    from antiphon.runtime.peer import Peer
-    from antiphon.runtime.worker import Worker
+    from antiphon.runtime.artifacts.store import Artifacts
+    from antiphon.runtime.executors.hooks import Hook
+    from antiphon.runtime.log.session import Peer
+    from antiphon.runtime.node.full_node import FullNode
+    from antiphon.runtime.worker.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -258,7 +251,9 @@ class Mesh:
     ) -> JobHandle[Any]:
         """Call a task by its kind, without having its function here."""
         body = (options or CallOptions()).call(kind, args, kwargs, self.peer.entropy)
-        return JobHandle.of(self.peer, await client.call(self.peer, body, breaker=self._breaker))
+        return JobHandle.of(
+            self.peer, await submission.call(self.peer, body, breaker=self._breaker)
+        )
 
     async def call(
         self,
@@ -270,7 +265,9 @@ class Mesh:
     ) -> JobHandle[Any]:
         """The same with the arguments as values, so that no name among them is taken."""
         body = (options or CallOptions()).call(kind, args, kwargs, self.peer.entropy)
-        return JobHandle.of(self.peer, await client.call(self.peer, body, breaker=self._breaker))
+        return JobHandle.of(
+            self.peer, await submission.call(self.peer, body, breaker=self._breaker)
+        )
 
     async def submit_manifest(
         self,
@@ -282,11 +279,13 @@ class Mesh:
         """Call a job by its manifest. The same manifest again is the same job."""
         content = job if isinstance(job, manifests.Manifest) else manifests.author(job)
         body = (options or CallOptions()).schedule(kind, content)
-        return JobHandle.of(self.peer, await client.call(self.peer, body, breaker=self._breaker))
+        return JobHandle.of(
+            self.peer, await submission.call(self.peer, body, breaker=self._breaker)
+        )
 
     def again(self, job: manifests.Manifest) -> manifests.Manifest:
         """The same content as a new job: a fresh nonce is hashed with it."""
-        from antiphon.sdk.authoring import again
+        from antiphon.sdk.manifests.authored_manifest import again
 
         return again(job, fresh_nonce(self.peer.entropy))
 
@@ -315,7 +314,7 @@ class Mesh:
         jobs are drawn for (docs/selection.md); both come from the settings if not given. `rates`
         (`{"example.add": "10/s"}`) win over those of the tasks themselves (docs/tasks.md).
         """
-        from antiphon.sdk.answering import answering, offer_of
+        from antiphon.sdk.worker import answering, offer_of
 
         async with AsyncExitStack() as stack:
             home = None if self._memory is not None else self.home
@@ -362,7 +361,7 @@ class Mesh:
     @property
     def artifacts(self) -> Artifacts:
         """The way to what jobs read and write, by content."""
-        from antiphon.assembly.keeping import artifacts_of
+        from antiphon.assembly.artifact_store import artifacts_of
 
         return artifacts_of(self.station, None if self._memory is not None else self.home)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from antiphon.engines.nats import LocalServer
-from antiphon.engines.nats.server import Sync
+from antiphon.engines.nats.server.process import Sync
 
 _shared: list[LocalServer] = []
 

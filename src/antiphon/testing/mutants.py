@@ -24,7 +24,7 @@ from typing import Final
 from msgspec import Struct
 
 from antiphon.testing.mutations import ABOUT_CHAINS, MUTANTS, PROVOKED_BY
-from antiphon.testing.simulation.plans import Outcome, Plan
+from antiphon.testing.simulation.seed_plan import Outcome, Plan
 from antiphon.testing.simulation.world import run
 
 SEEDS: Final = 200

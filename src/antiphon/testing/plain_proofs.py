@@ -1,6 +1,6 @@
 """Proofs for completions that nobody ran: for tests, benchmarks and hostile members.
 
-What a real run says of itself is put together in `antiphon.runtime.proving`.
+What a real run says of itself is put together in `antiphon.runtime.executors.proof_writer`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from antiphon.core import proof
+from antiphon.core.proof import statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from antiphon.core.families.jobs.ops import CompleteBody
-    from antiphon.core.outputs import DsseEnvelope
+    from antiphon.core.proof.output import DsseEnvelope
 
 
 def plain_proof(
@@ -26,19 +26,19 @@ def plain_proof(
     **says: Any,
 ) -> DsseEnvelope:
     """A worker's proof of just what a completion says, but for what `says` changes."""
-    said = proof.Predicate(
+    said = statement.Predicate(
         mesh=mesh,
         kind=body.kind,
         job=body.job,
-        manifest=proof.Digests(blake3=body.job),
+        manifest=statement.Digests(blake3=body.job),
         worker=by,
         fence=body.fence,
         started=body.fence,
         ended=body.fence,
         status=body.status,
         exit=body.exit,
-        runner=proof.Runner(name="test", version="1", platform="any"),
-        isolation=proof.Isolation(level="none"),
-        usage=proof.Usage(wall_ms=1),
+        runner=statement.Runner(name="test", version="1", platform="any"),
+        isolation=statement.Isolation(level="none"),
+        usage=statement.Usage(wall_ms=1),
     )
-    return proof.seal_in(proof.statement(replace(said, **says), body.outputs), by, sign)
+    return statement.seal_in(statement.statement(replace(said, **says), body.outputs), by, sign)

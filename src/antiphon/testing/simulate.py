@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.pool import AsyncResult
 from typing import Final
 
-from antiphon.testing.simulation.plans import Outcome, Plan
+from antiphon.testing.simulation.seed_plan import Outcome, Plan
 from antiphon.testing.simulation.world import run
 
 HOURS: Final = 100.0

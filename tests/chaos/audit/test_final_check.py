@@ -1,6 +1,6 @@
 """The final check counts right: what is planted on a log is found."""
 
-from antiphon.core.reasons import Reason
+from antiphon.core.record.verdict import Reason
 from antiphon.ports import Record
 from bench.signed_log import KIND, SignedLog
 from chaos.audit.execution_journal import ExecutionTally, JournalEvent

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.core.subjects import root
+from antiphon.core.record.subjects import root
 from chaos.outsider.attempt import DENIED, Attempt, Outcome
 from chaos.outsider.command import ATTEMPTS, attack, select
 from chaos.outsider.target import Breach, target_mesh

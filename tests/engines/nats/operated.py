@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from antiphon.core.scope import Scope
+from antiphon.core.authority.scope import Scope
 from antiphon.engines.nats import (
     Accounts,
     Gatehouse,
@@ -16,8 +16,8 @@ from antiphon.engines.nats import (
     Reader,
     UserKey,
 )
-from antiphon.engines.nats.certificates import TlsFiles, client_context, server_files
-from antiphon.engines.nats.wall import system_connector
+from antiphon.engines.nats.server.certificates import TlsFiles, client_context, server_files
+from antiphon.engines.nats.server.login_issuer import system_connector
 from antiphon.testing.engine_suite.harness import new_mesh
 from tests.job_scopes import BRANCHES, job_queues, job_scope
 

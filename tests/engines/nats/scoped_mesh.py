@@ -4,21 +4,14 @@ import asyncio
 import json
 from contextlib import asynccontextmanager
 
-from antiphon.core import subjects
+from antiphon.core.authority.scope import Scope
 from antiphon.core.families.jobs import subjects as job_subjects
-from antiphon.core.scope import Scope
-from antiphon.engines.nats import (
-    Gatehouse,
-    Hearing,
-    LocalServer,
-    NatsEngine,
-    Reader,
-    ServerUser,
-    wire,
-)
-from antiphon.engines.nats.connection import Connection, Login
-from antiphon.engines.nats.sight import sight_of
-from antiphon.engines.nats.streams import log_name
+from antiphon.core.record import subjects
+from antiphon.engines.nats import Gatehouse, Hearing, LocalServer, NatsEngine, Reader, ServerUser
+from antiphon.engines.nats.connection import wire
+from antiphon.engines.nats.connection.connection import Connection, Login
+from antiphon.engines.nats.log.streams import log_name
+from antiphon.engines.nats.member.visible_subjects import sight_of
 from antiphon.testing.engine_suite.harness import job_id, new_mesh
 from tests.engines.nats.harness import connect
 from tests.job_scopes import BRANCHES, job_scope

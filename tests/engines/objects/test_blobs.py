@@ -15,7 +15,7 @@ from antiphon.engines.objects import Bucket, open_bucket
 from antiphon.engines.objects import blobs as module
 from antiphon.engines.objects.blobs import ObjectBlobs
 from antiphon.errors import Corrupt, Malformed, Misconfigured, Rejected
-from antiphon.runtime.two_stores import TwoStores
+from antiphon.runtime.artifacts.mirrored_blobs import TwoStores
 from antiphon.testing import engine_suite as suite
 from antiphon.testing.engine_suite.artifacts import chunks_of, digest_of
 from tests.engines.objects.stores import PIECES, BlobHarness

@@ -9,17 +9,17 @@ from pathlib import Path
 import boto3
 import pytest
 
-from antiphon.assembly.keeping import artifacts_of, blobs_of
-from antiphon.assembly.memory import MemoryMesh
-from antiphon.assembly.stations import place
+from antiphon.assembly.artifact_store import artifacts_of, blobs_of
+from antiphon.assembly.memory_mesh import MemoryMesh
+from antiphon.assembly.mesh_connection import place
 from antiphon.engines.nats import NatsEngine
 from antiphon.engines.objects import Bucket, open_bucket
 from antiphon.engines.objects import blobs as module
-from antiphon.engines.objects.opening import _open
+from antiphon.engines.objects.connection import _open
 from antiphon.errors import AntiphonError, EngineDenied, Misconfigured, Unavailable
-from antiphon.runtime.artifacts import Artifacts
-from antiphon.runtime.author import NoMark
-from antiphon.runtime.keys import SeedKeyring
+from antiphon.runtime.artifacts.store import Artifacts
+from antiphon.runtime.identity.key_files import SeedKeyring
+from antiphon.runtime.log.author import NoMark
 from antiphon.testing import engine_suite as suite
 from antiphon.testing.engine_suite.artifacts import chunks_of, digest_of
 from antiphon.testing.local_server import shared_server
@@ -155,7 +155,7 @@ async def test_a_bucket_that_does_not_exist_is_named(server):
 
 
 async def test_a_store_that_is_away_is_unavailable(server, monkeypatch):
-    monkeypatch.setattr("antiphon.engines.objects.opening.MAX_RETRIES", 1)
+    monkeypatch.setattr("antiphon.engines.objects.connection.MAX_RETRIES", 1)
     problem = await refusal_of(open_bucket(bucket_at("http://127.0.0.1:9"), MESH), server)
     assert isinstance(problem, Unavailable)
     assert not isinstance(problem, EngineDenied)

@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta
 
-from antiphon.core.branches import Branch
-from antiphon.core.op import Body, Kind, Op, Text
+from antiphon.core.record.branches import Branch
+from antiphon.core.record.op import Body, Kind, Op, Text
 
 READ_BY: Final = ("/poll/read", "/poll/vote", "/poll/open")
 POLL: Final = Branch(stem="poll", read_by=READ_BY, written_by=("/poll/open",))

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from antiphon.core.family import At
-from antiphon.core.reasons import Reason
+from antiphon.core.record.verdict import Reason
 from tests.families.polls.ops import PollClose, PollOpen, PollVote
 from tests.families.polls.state import Poll
 

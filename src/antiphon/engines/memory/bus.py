@@ -9,7 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from antiphon.core.bus_subjects import INBOX
+from antiphon.core.bus.subjects import INBOX
 from antiphon.engines.memory.connection import Connection
 from antiphon.engines.memory.filters import Shape, SubjectFilter
 from antiphon.engines.memory.signal import Signal

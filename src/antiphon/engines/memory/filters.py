@@ -1,15 +1,15 @@
 """A subject filter, taken apart once so that the log can go straight to what it selects.
 
 The runtime asks with a handful of shapes (one subject; a lane by its job id; the calls of a kind;
-everything under `ctl`). Each has an index in the log. `matches` of `antiphon.core.subjects` stays
-the judge of what a filter means; the shapes only say where to look.
+everything under `ctl`). Each has an index in the log. `matches` of `antiphon.core.record.subjects`
+stays the judge of what a filter means; the shapes only say where to look.
 """
 
 from __future__ import annotations
 
 from enum import Enum, auto
 
-from antiphon.core.subjects import matches
+from antiphon.core.record.subjects import matches
 
 _SECTION_AT = 2
 """`ap.<mesh>.<section>`: the token behind the root."""

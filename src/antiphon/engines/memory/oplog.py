@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
-from antiphon.core.subject_rights import WHOLE
+from antiphon.core.authority.subject_rights import WHOLE
 from antiphon.engines.memory.connection import Connection
 from antiphon.engines.memory.filters import SubjectFilter
-from antiphon.engines.memory.follow import Follow
+from antiphon.engines.memory.follower import Follow
+from antiphon.engines.memory.pull_queue import MemoryQueue
 from antiphon.engines.memory.server import MeshState
-from antiphon.engines.memory.work import MemoryQueue
 from antiphon.errors import Unavailable
 from antiphon.ports import Page, Record
 

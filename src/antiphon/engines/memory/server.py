@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from antiphon.core import subjects
+from antiphon.core.record import subjects
 from antiphon.engines.memory.blobs import BlobStore
 from antiphon.engines.memory.bus import BusStore
 from antiphon.engines.memory.connection import Reach

@@ -28,21 +28,26 @@ The second wall (docs/decisions/0010):
 
 from __future__ import annotations
 
-from antiphon.engines.nats import permissions
-from antiphon.engines.nats.accounts import AccountKeys, Accounts
-from antiphon.engines.nats.blob_gate import BlobGate
-from antiphon.engines.nats.blob_ledger import BlobLimits
-from antiphon.engines.nats.bus import NatsBus
-from antiphon.engines.nats.certificates import TlsFiles, client_context, server_files
+from antiphon.engines.nats.connection.bus import NatsBus
+from antiphon.engines.nats.credentials.keypairs import UserKey
 from antiphon.engines.nats.engine import NatsEngine
-from antiphon.engines.nats.gatehouse import Gatehouse
-from antiphon.engines.nats.hearing import Hearing
-from antiphon.engines.nats.keypairs import UserKey
-from antiphon.engines.nats.letterbox import Letterbox
-from antiphon.engines.nats.roll_gate import RollGate
-from antiphon.engines.nats.server import Credentials, LocalServer, ServerUser
-from antiphon.engines.nats.sight import Reader
-from antiphon.engines.nats.wall import NatsWall, open_ear, system_connector, system_login
+from antiphon.engines.nats.gate.blob_quota import BlobLimits
+from antiphon.engines.nats.gate.blob_service import BlobGate
+from antiphon.engines.nats.gate.member_requests import Hearing
+from antiphon.engines.nats.gate.read_service import Gatehouse
+from antiphon.engines.nats.gate.relay_service import Letterbox
+from antiphon.engines.nats.gate.roll_call_service import RollGate
+from antiphon.engines.nats.member.visible_subjects import Reader
+from antiphon.engines.nats.server import permissions
+from antiphon.engines.nats.server.accounts import AccountKeys, Accounts
+from antiphon.engines.nats.server.certificates import TlsFiles, client_context, server_files
+from antiphon.engines.nats.server.login_issuer import (
+    NatsWall,
+    open_ear,
+    system_connector,
+    system_login,
+)
+from antiphon.engines.nats.server.process import Credentials, LocalServer, ServerUser
 
 __all__ = [
     "AccountKeys",

@@ -23,11 +23,11 @@ import msgspec
 from blake3 import blake3
 from msgspec import Struct, structs
 
-from antiphon.engines.nats import wire
-from antiphon.engines.nats.connection import Connection
-from antiphon.engines.nats.pipeline import Pipeline
-from antiphon.engines.nats.records import Records
-from antiphon.engines.nats.streams import (
+from antiphon.engines.nats.connection import wire
+from antiphon.engines.nats.connection.connection import Connection
+from antiphon.engines.nats.connection.requester import Pipeline
+from antiphon.engines.nats.log.direct_get import Records
+from antiphon.engines.nats.log.streams import (
     MAX_RECORD_BYTES,
     ApiError,
     Streams,

@@ -9,20 +9,20 @@ from collections.abc import Callable
 from typing import Literal, Self
 
 from antiphon.engines.nats.blobs import NatsBlobs
-from antiphon.engines.nats.bus import NatsBus
-from antiphon.engines.nats.connection import Connection, Login
-from antiphon.engines.nats.inspection import ask_durability
-from antiphon.engines.nats.leases import NatsLeases
-from antiphon.engines.nats.log import NatsLog
-from antiphon.engines.nats.pipeline import Pipeline
-from antiphon.engines.nats.readmission import Renew
-from antiphon.engines.nats.refusals import without_secrets
-from antiphon.engines.nats.scoped import ScopedLog
-from antiphon.engines.nats.scoped_blobs import ScopedBlobs
-from antiphon.engines.nats.server_config import Credentials
-from antiphon.engines.nats.sight import Reader
-from antiphon.engines.nats.streams import Streams, check_replicas, log_config, log_name
-from antiphon.engines.nats.work import LOAN_S
+from antiphon.engines.nats.connection.bus import NatsBus
+from antiphon.engines.nats.connection.connection import Connection, Login
+from antiphon.engines.nats.connection.relogin import Renew
+from antiphon.engines.nats.connection.requester import Pipeline
+from antiphon.engines.nats.connection.server_errors import without_secrets
+from antiphon.engines.nats.connection.server_info import ask_durability
+from antiphon.engines.nats.log.leases import NatsLeases
+from antiphon.engines.nats.log.log import NatsLog
+from antiphon.engines.nats.log.pull_queue import LOAN_S
+from antiphon.engines.nats.log.streams import Streams, check_replicas, log_config, log_name
+from antiphon.engines.nats.member.scoped_blobs import ScopedBlobs
+from antiphon.engines.nats.member.scoped_log import ScopedLog
+from antiphon.engines.nats.member.visible_subjects import Reader
+from antiphon.engines.nats.server.server_config import Credentials
 from antiphon.errors import Malformed, Misconfigured, Unavailable
 from antiphon.ports import Blobs, EngineInfo
 

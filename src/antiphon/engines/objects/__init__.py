@@ -5,6 +5,6 @@ artifacts go elsewhere. Needs the extra `antiphon[s3]`; nothing here loads it be
 opened.
 """
 
-from antiphon.engines.objects.opening import Bucket, open_bucket
+from antiphon.engines.objects.connection import Bucket, open_bucket
 
 __all__ = ["Bucket", "open_bucket"]

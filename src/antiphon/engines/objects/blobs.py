@@ -22,7 +22,7 @@ import obstore
 from blake3 import blake3
 from obstore.store import ObjectStore
 
-from antiphon.engines.objects.refusals import asked, stored
+from antiphon.engines.objects.store_errors import asked, stored
 from antiphon.errors import Corrupt, Malformed, Rejected
 
 PART_BYTES: Final = 8 * 1024 * 1024

@@ -10,40 +10,40 @@ from typing import Annotated
 import typer
 
 from antiphon.errors import AntiphonError
-from antiphon.interfaces.cli import (
-    artifacts,
-    cancel,
+from antiphon.interfaces.cli.commands.authority import (
     coordinator,
     delegate,
-    dev,
-    doctor,
-    export,
-    get,
-    init,
-    invite,
-    jobs,
-    join,
-    node,
-    nodes,
-    proof,
-    recover,
-    retry,
     revoke,
     route,
     rules,
-    run_command,
+    who,
+)
+from antiphon.interfaces.cli.commands.jobs import (
+    artifacts,
+    cancel,
+    get,
+    jobs,
+    retry,
     show,
     submit,
-    up,
-    verify,
-    version,
     watch,
-    who,
     why,
-    worker,
 )
-from antiphon.interfaces.cli.exits import EPILOG, Exit, WrongUsage, complain
-from antiphon.interfaces.cli.plain import make_readable
+from antiphon.interfaces.cli.commands.jobs import run as run_command
+from antiphon.interfaces.cli.commands.mesh import (
+    dev,
+    doctor,
+    init,
+    invite,
+    join,
+    recover,
+    up,
+    version,
+)
+from antiphon.interfaces.cli.commands.nodes import node, nodes, worker
+from antiphon.interfaces.cli.commands.proofs import export, proof, verify
+from antiphon.interfaces.cli.screen.ascii_output import make_readable
+from antiphon.interfaces.cli.screen.exits import EPILOG, Exit, WrongUsage, complain
 
 app = typer.Typer(
     name="antiphon",

@@ -8,16 +8,16 @@ Bring a harness and subclass what your engine offers; pytest collects the rest:
 The tests are coroutines without fixtures. They need a plugin or hook that runs coroutine tests.
 """
 
-from antiphon.testing.engine_suite.appending import AppendSuite, MessageIdSuite
+from antiphon.testing.engine_suite.append import AppendSuite, MessageIdSuite
 from antiphon.testing.engine_suite.artifacts import BlobSuite
-from antiphon.testing.engine_suite.following import FollowSuite
+from antiphon.testing.engine_suite.connections import LifeSuite
+from antiphon.testing.engine_suite.follow import FollowSuite
 from antiphon.testing.engine_suite.harness import EngineSuite, Harness, HarnessFactory, Site
 from antiphon.testing.engine_suite.keys import LeaseSuite
-from antiphon.testing.engine_suite.lives import LifeSuite
 from antiphon.testing.engine_suite.messages import BusSuite
 from antiphon.testing.engine_suite.outages import OutageSuite, RestoreSuite
-from antiphon.testing.engine_suite.reading import ConfirmSuite, LaneSuite, PurgeSuite, ReadSuite
-from antiphon.testing.engine_suite.working import QueueSuite, SettleSuite
+from antiphon.testing.engine_suite.queues import QueueSuite, SettleSuite
+from antiphon.testing.engine_suite.reads import ConfirmSuite, LaneSuite, PurgeSuite, ReadSuite
 
 __all__ = [
     "AppendSuite",

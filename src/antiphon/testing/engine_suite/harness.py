@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import ClassVar, Protocol, TypeVar
 
-from antiphon.core import subjects
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.priority import Priority
+from antiphon.core.record import subjects
 from antiphon.errors import AntiphonError, Unavailable
 from antiphon.ports import Delivery, Engine, OpLog, Record, WorkQueue
 

@@ -14,15 +14,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final
 
-from antiphon.testing.mutations import of_authority, of_rules, of_runtime
+from antiphon.testing.mutations import authority, rules, runtime
 
 Mutant = Callable[[], AbstractContextManager[None]]
 
 MUTANTS: Final[dict[str, Mutant]] = {
-    mutant.__name__: mutant
-    for mutant in (*of_rules.MUTANTS, *of_authority.MUTANTS, *of_runtime.MUTANTS)
+    mutant.__name__: mutant for mutant in (*rules.MUTANTS, *authority.MUTANTS, *runtime.MUTANTS)
 }
-ABOUT_CHAINS: Final = frozenset(mutant.__name__ for mutant in of_authority.MUTANTS)
+ABOUT_CHAINS: Final = frozenset(mutant.__name__ for mutant in authority.MUTANTS)
 """Mutants of what only chained worlds have."""
 PROVOKED_BY: Final[dict[str, tuple[str, ...]]] = {
     "no_fence_check": ("stale_fence",),

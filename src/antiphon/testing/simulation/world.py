@@ -22,26 +22,26 @@ from typing import Any, Final
 from antiphon.core.protocol import PROTOCOL
 from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.errors import Unavailable
-from antiphon.runtime import founding
-from antiphon.runtime.keys import SeedKeyring
+from antiphon.runtime.identity import genesis as founding
+from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.testing.host_clock import HostClock
-from antiphon.testing.simulation import story
-from antiphon.testing.simulation.adversary import Adversary
-from antiphon.testing.simulation.audit import Auditor, unfinished
-from antiphon.testing.simulation.charter import Charter
-from antiphon.testing.simulation.deeds import false_seal
-from antiphon.testing.simulation.facts import Key
-from antiphon.testing.simulation.greed import unquenchable
-from antiphon.testing.simulation.ground import EPOCH_MS, Ground
-from antiphon.testing.simulation.guests import Guest
-from antiphon.testing.simulation.hostile import Mallory
-from antiphon.testing.simulation.machines import FullMachine, Machine, WorkerMachine
+from antiphon.testing.simulation import lane_story as story
+from antiphon.testing.simulation.actors.guests import Guest
+from antiphon.testing.simulation.actors.machines import FullMachine, Machine, WorkerMachine
+from antiphon.testing.simulation.actors.owner import Scribe
+from antiphon.testing.simulation.actors.workload import KINDS, SubmitterMachine, Workload
+from antiphon.testing.simulation.checks.plain_record import Key
+from antiphon.testing.simulation.checks.referee import Referee
+from antiphon.testing.simulation.cluster import EPOCH_MS, Ground
+from antiphon.testing.simulation.fault_schedule import Adversary
+from antiphon.testing.simulation.final_audit import Auditor, unfinished
+from antiphon.testing.simulation.grant_plan import Charter
+from antiphon.testing.simulation.hostile.attacks import false_seal
+from antiphon.testing.simulation.hostile.hostile_member import Mallory
+from antiphon.testing.simulation.hostile.starvation import unquenchable
 from antiphon.testing.simulation.network import Weather
-from antiphon.testing.simulation.owner import Scribe
-from antiphon.testing.simulation.plans import Outcome, Plan
-from antiphon.testing.simulation.referee import Referee
-from antiphon.testing.simulation.shortcuts import no_collector, quiet_and_quick
-from antiphon.testing.simulation.workload import KINDS, SubmitterMachine, Workload
+from antiphon.testing.simulation.seed_plan import Outcome, Plan
+from antiphon.testing.simulation.speedups import no_collector, quiet_and_quick
 from antiphon.testing.virtual_time import new_loop
 
 OUTSIDE: Final = ("antiphon.engines.memory",)

@@ -11,9 +11,9 @@ from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta
 
-from antiphon.core.branches import Branch
-from antiphon.core.grants import open_token
-from antiphon.core.op import Body, Op
+from antiphon.core.authority.delegations import open_token
+from antiphon.core.record.branches import Branch
+from antiphon.core.record.op import Body, Op
 from antiphon.core.ucan import Delegation
 
 UCAN: Final = Branch(stem="ctl.ucan", shape="control", via_gate=True)

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from antiphon.core.control import Change
+from antiphon.core.authority.control import Change
+from antiphon.core.authority.delegations import MESH_META
 from antiphon.core.families.grants import ops
 from antiphon.core.family import At, Moved
-from antiphon.core.grants import MESH_META
-from antiphon.core.reasons import Reason
+from antiphon.core.record.verdict import Reason
 
 if TYPE_CHECKING:
-    from antiphon.core.control import Control
-    from antiphon.core.op import Op
+    from antiphon.core.authority.control import Control
+    from antiphon.core.record.op import Op
     from antiphon.core.ucan import Delegation
 
 

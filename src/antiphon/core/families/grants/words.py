@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from antiphon.core import terms
+from antiphon.core.authority import grant_terms
 from antiphon.core.families.grants import ops
-from antiphon.core.ids import short_node
+from antiphon.core.record.ids import short_node
 
 if TYPE_CHECKING:
-    from antiphon.core.op import Op
+    from antiphon.core.record.op import Op
     from antiphon.core.ucan import Delegation
 
 _SHORT_CID: Final = 8
@@ -28,9 +28,9 @@ def deed(op: Op) -> str:
 
 def _grant(delegation: Delegation) -> str:
     claims = delegation.payload
-    alias = terms.alias_of(delegation)
+    alias = grant_terms.alias_of(delegation)
     whom = short_node(claims.aud) + (f" ({alias})" if alias else "")
     if claims.subject is None:
         return f"brought a grant that passes on to {whom} what {short_node(claims.iss)} holds"
-    right = terms.rights_of(claims.cmd)
-    return f"brought a grant to {whom}: {right} {terms.kinds_in_words(delegation)}"
+    right = grant_terms.rights_of(claims.cmd)
+    return f"brought a grant to {whom}: {right} {grant_terms.kinds_in_words(delegation)}"

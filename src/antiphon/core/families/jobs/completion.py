@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from antiphon.core import proof
+from antiphon.core.proof import statement
 from antiphon.errors import Malformed
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def is_proved(body: CompleteBody, author: str, at: At) -> bool:
     if envelope is None:
         return False
     try:
-        found = proof.open_proof(envelope)
+        found = statement.open_proof(envelope)
     except Malformed:
         return False
     said = found.predicate
@@ -33,6 +33,6 @@ def is_proved(body: CompleteBody, author: str, at: At) -> bool:
         and said.worker == author
         and said.status == body.status
         and said.exit == body.exit
-        and found.subject == proof.subjects_of(body.job, body.outputs)
-        and (at.is_own or proof.is_signed_by(envelope, author))
+        and found.subject == statement.subjects_of(body.job, body.outputs)
+        and (at.is_own or statement.is_signed_by(envelope, author))
     )

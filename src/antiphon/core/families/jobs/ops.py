@@ -9,13 +9,13 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from msgspec import Meta
 
-from antiphon.core.branches import Branch
-from antiphon.core.codec import MAX_INTEGER
+from antiphon.core.authority.job_rights import CALLED_BY, READ_BY, WORKED_BY
 from antiphon.core.families.jobs.priority import PRIORITIES, Priority
-from antiphon.core.job_rights import CALLED_BY, READ_BY, WORKED_BY
 from antiphon.core.manifest import Manifest, job_id
-from antiphon.core.op import Body, Count, Digest, Kind, Label, Op, Text, Wall
-from antiphon.core.outputs import DsseEnvelope, Output
+from antiphon.core.proof.output import DsseEnvelope, Output
+from antiphon.core.record.branches import Branch
+from antiphon.core.record.codec import MAX_INTEGER
+from antiphon.core.record.op import Body, Count, Digest, Kind, Label, Op, Text, Wall
 
 WAIT: Final = Branch(stem="wait", read_by=READ_BY, written_by=CALLED_BY)
 CALL: Final = Branch(

@@ -10,9 +10,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from antiphon.core.branches import LaneKey
 from antiphon.core.families.jobs.priority import PRIORITIES, Priority, rank
 from antiphon.core.family import Lane
+from antiphon.core.record.branches import LaneKey
 
 
 class State(StrEnum):

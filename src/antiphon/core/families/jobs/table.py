@@ -24,19 +24,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from antiphon.core.authority import is_taken_back, stands_for
-from antiphon.core.clock import pack, unpack
+from antiphon.core.authority.chain_check import is_taken_back, stands_for
+from antiphon.core.authority.rules import Rules
+from antiphon.core.clock.hlc import pack, unpack
 from antiphon.core.families.jobs import completion, ops
 from antiphon.core.families.jobs.state import HELD, TERMINAL, Job, State
 from antiphon.core.family import At
-from antiphon.core.ids import digest
 from antiphon.core.manifest import blobs_read
-from antiphon.core.reasons import Reason
-from antiphon.core.rules import Rules
+from antiphon.core.record.ids import digest
+from antiphon.core.record.verdict import Reason
 
 if TYPE_CHECKING:
-    from antiphon.core.control import Control
-    from antiphon.core.op import Op
+    from antiphon.core.authority.control import Control
+    from antiphon.core.record.op import Op
 
 Cell = Callable[[Job, Any, At], Job | Reason]
 """Each cell takes the one op type of its row; the table's key guarantees it."""

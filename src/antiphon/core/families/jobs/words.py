@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from antiphon.core.families.jobs import ops
 
 if TYPE_CHECKING:
-    from antiphon.core.op import Op
+    from antiphon.core.record.op import Op
 
 
 def deed(op: Op) -> str:

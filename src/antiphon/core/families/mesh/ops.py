@@ -6,10 +6,10 @@ from typing import Annotated, Any, ClassVar, Final
 
 from msgspec import Meta
 
-from antiphon.core.branches import Branch
-from antiphon.core.ids import key_of
-from antiphon.core.op import Body, Did, Kind, Op
-from antiphon.core.rules import Rules
+from antiphon.core.authority.rules import Rules
+from antiphon.core.record.branches import Branch
+from antiphon.core.record.ids import key_of
+from antiphon.core.record.op import Body, Did, Kind, Op
 
 
 def _control(what: str, *, via_gate: bool = False) -> Branch:

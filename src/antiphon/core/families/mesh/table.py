@@ -12,16 +12,16 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.control import Change, Control, Rise, Said, Standing
+from antiphon.core.authority.control import Change, Control, Rise, Said, Standing
+from antiphon.core.authority.delegations import Grants
+from antiphon.core.authority.register import Register
+from antiphon.core.authority.rules import NOTICE_MS, Rules, contradiction
 from antiphon.core.families.mesh import ops
 from antiphon.core.family import At, Moved, Needs
-from antiphon.core.grants import Grants
-from antiphon.core.reasons import Reason
-from antiphon.core.register import Register
-from antiphon.core.rules import NOTICE_MS, Rules, contradiction
+from antiphon.core.record.verdict import Reason
 
 if TYPE_CHECKING:
-    from antiphon.core.op import Op
+    from antiphon.core.record.op import Op
 
 
 # --- who may, and in which order ----------------------------------------------------------------

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from antiphon.core.families.mesh import ops
-from antiphon.core.ids import short_node
+from antiphon.core.record.ids import short_node
 
 if TYPE_CHECKING:
-    from antiphon.core.op import Op
+    from antiphon.core.record.op import Op
 
 
 def deed(op: Op) -> str:

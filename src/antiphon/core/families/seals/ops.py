@@ -6,9 +6,9 @@ from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta
 
-from antiphon.core.branches import Branch
-from antiphon.core.codec import MAX_INTEGER
-from antiphon.core.op import Body, Digest, Op
+from antiphon.core.record.branches import Branch
+from antiphon.core.record.codec import MAX_INTEGER
+from antiphon.core.record.op import Body, Digest, Op
 
 SEAL: Final = Branch(stem="seal", shape="single")
 

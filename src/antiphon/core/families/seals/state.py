@@ -1,9 +1,9 @@
 """How far the log is sealed, and what a seal's tree is made of (spec §7.5).
 
-A seal names the root of a Merkle tree (`core/merkle.py`) with one leaf for every record up to some
-sequence, in sequence order, rejected ones and earlier seals included. A leaf holds the record's
-place, its digest and its verdict, so whoever trusts the seal knows of any record that it was
-there, where, and what the rules said to it.
+A seal names the root of a Merkle tree (`core/proof/merkle.py`) with one leaf for every record up
+to some sequence, in sequence order, rejected ones and earlier seals included. A leaf holds the
+record's place, its digest and its verdict, so whoever trusts the seal knows of any record that it
+was there, where, and what the rules said to it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from antiphon.core import codec
 from antiphon.core.family import Lane
-from antiphon.core.ids import digest
+from antiphon.core.record import codec
+from antiphon.core.record.ids import digest
 
 if TYPE_CHECKING:
     from antiphon.core.families.seals.ops import MeshSeal

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from antiphon.core.families.seals.state import Sealed
 from antiphon.core.family import UNSEEN_ROOT, At, Mark, Moved, Needs
-from antiphon.core.reasons import Reason
+from antiphon.core.record.verdict import Reason
 
 if TYPE_CHECKING:
-    from antiphon.core.control import Control
+    from antiphon.core.authority.control import Control
     from antiphon.core.families.seals.ops import MeshSeal, SealBody
 
 

@@ -1,0 +1,49 @@
+"""Artifacts put together: where a mesh's blobs are, and this machine's cache of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from antiphon.runtime.artifacts.blob_cache import BlobCache
+from antiphon.runtime.artifacts.mirrored_blobs import TwoStores
+from antiphon.runtime.artifacts.store import Artifacts
+
+if TYPE_CHECKING:
+    from antiphon.assembly.mesh_connection import Station
+    from antiphon.ports import Blobs
+    from antiphon.runtime.identity.state_directory import Home
+
+MEGABYTE: Final = 1024 * 1024
+
+
+def artifacts_of(station: Station, home: Home | None) -> Artifacts:
+    """A station's way to bytes by digest; without a state directory there is no cache."""
+    blobs = blobs_of(station)
+    if home is None:
+        return Artifacts(blobs)
+    from antiphon.settings import load
+
+    max_bytes = load().cache_mb * MEGABYTE
+    cache = BlobCache(home.cache, max_bytes=max_bytes) if max_bytes else None
+    return Artifacts(blobs, cache)
+
+
+def blobs_of(station: Station) -> Blobs:
+    """The engine's own blobs, behind a bucket where somebody set one.
+
+    A mesh inside one process keeps its own: it ends with the process, and a bucket would not.
+    """
+    from antiphon.engines.memory import MemoryEngine
+
+    engine = station.engine
+    if isinstance(engine, MemoryEngine):
+        return engine.blobs
+    from antiphon.settings import load
+
+    chosen = load()
+    if chosen.blobs is None:
+        return engine.blobs
+    from antiphon.engines.objects import Bucket, open_bucket
+
+    bucket = Bucket(url=chosen.blobs, endpoint=chosen.blobs_endpoint, region=chosen.blobs_region)
+    return TwoStores(open_bucket(bucket, station.peer.mesh), engine.blobs)

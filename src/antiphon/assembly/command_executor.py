@@ -1,0 +1,376 @@
+"""Commands as a worker's repertoire: where jobs, artifacts and the sandbox meet.
+
+    manifest ─▶ may it? ─▶ inputs fetched, secrets found ─▶ sandbox ─▶ outputs kept ─▶ `Ran`
+
+Every run has a directory of its own, which is gone afterwards whatever happened. What a command
+prints is always an output, `stdout` and `stderr`; either every file that its manifest names is
+kept, or the job fails and says which was not. What is refused before anything ran is a failure,
+too, by a name of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import mimetypes
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import structlog
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from antiphon.assembly.program_files import runner_of
+from antiphon.core.families.jobs.ops import Failure
+from antiphon.core.policy import command_outcome
+from antiphon.core.proof.output import Output
+from antiphon.core.record import codec
+from antiphon.errors import AntiphonError, EngineDenied, Misconfigured, Rejected, Unavailable
+from antiphon.runtime.executors.executor import Assignment, Executor, Ran
+from antiphon.runtime.executors.proof_writer import python_runner
+from antiphon.runtime.executors.run_folder import RunFolders, run_folders
+from antiphon.runtime.identity.secret_files import SecretFiles
+from antiphon.sandbox import Abilities, Command, Ended, Limits, Stream, environment_of, probe, run
+
+if TYPE_CHECKING:
+    from antiphon.core.authority.control import Control
+    from antiphon.core.manifest import Manifest
+    from antiphon.runtime.artifacts.store import Artifacts
+
+TRANSFER_S: Final = 900.0
+"""For all inputs of a run to arrive, and for its outputs to be stored."""
+TRIES: Final = 4
+"""How often a transfer is begun while the engine is away for a moment."""
+PAUSE_S: Final = 0.5
+MAX_INPUT_BYTES: Final = 64 << 30
+"""Of all inputs of one run together."""
+TAIL_BYTES: Final = 4096
+INPUT_MODE: Final = 0o555
+"""The job is another user where the worker is root; the directory around stays closed."""
+_NEVER_INLINE: Final = -1
+_TYPES: Final = mimetypes.MimeTypes()
+"""Without what a machine's own files add: the same names have the same types everywhere."""
+
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+
+class Offer(Struct, frozen=True, kw_only=True):
+    """On which terms a worker runs commands."""
+
+    kinds: tuple[str, ...]
+    network: bool = False
+    """Whether commands may have this machine's network, where the mesh grants it, too."""
+    unsafe: bool = False
+    """Run them as plain processes, with everything that the worker itself may do."""
+    secrets: Path | None = None
+    """The directory of secrets that commands may ask for."""
+    hidden: tuple[Path, ...] = ()
+    """Directories of this machine's own that no command may see: the state, with its keys."""
+    limits: Limits = Limits()
+
+
+class _Refused(Exception):
+    """The run ends here, with this failure."""
+
+    def __init__(self, name: str, message: str, *, is_final: bool = False) -> None:
+        super().__init__(message)
+        self.failure = Failure(name=name, message=message[: command_outcome.LAST_WORDS * 2])
+        self.is_final = is_final
+
+
+@asynccontextmanager
+async def offering(
+    control: Callable[[], Control], artifacts: Artifacts, offer: Offer, *, place: Path | None
+) -> AsyncIterator[Commands]:
+    """Commands that a worker can run while the block runs; `Misconfigured` where it must not.
+
+    `control` gives the mesh's control state as it is; `place` is where runs have their
+    directories: of this process alone.
+    """
+    secrets = SecretFiles(offer.secrets)
+    secrets.check()
+    async with run_folders(place) as folders:
+        abilities = None
+        if not offer.unsafe:
+            offer = replace(offer, hidden=(*offer.hidden, folders.place))
+            abilities = await asyncio.to_thread(probe, hidden=offer.hidden)
+            require_sandbox(abilities)
+        yield Commands(
+            offer.kinds, Commander(control, artifacts, offer, abilities, folders, secrets)
+        )
+
+
+def require_sandbox(abilities: Abilities) -> None:
+    """`Misconfigured` where commands cannot be shut in, with both ways out."""
+    try:
+        abilities.required()
+    except Misconfigured as problem:
+        raise Misconfigured(
+            problem.message,
+            hint=f"{problem.hint}; or --unsafe-no-sandbox, which lets every command do whatever"
+            " this user can do",
+        ) from problem
+
+
+class Commands:
+    """The repertoire: any command, under some kinds."""
+
+    def __init__(self, kinds: tuple[str, ...], executor: Executor) -> None:
+        self._kinds = kinds
+        self._executor = executor
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds under which commands are run."""
+        return sorted(self._kinds)
+
+    def find(self, kind: str, manifest: Manifest) -> Executor | None:
+        """The executor, for commands of these kinds."""
+        is_command = manifest.handler is None and kind in self._kinds
+        return self._executor if is_command else None
+
+
+class Commander:
+    """Runs commands, one by one or side by side."""
+
+    def __init__(
+        self,
+        control: Callable[[], Control],
+        artifacts: Artifacts,
+        offer: Offer,
+        abilities: Abilities | None,
+        folders: RunFolders,
+        secrets: SecretFiles,
+    ) -> None:
+        self._control = control
+        self._artifacts = artifacts
+        self._offer = offer
+        self._abilities = abilities
+        self._folders = folders
+        self._secrets = secrets
+
+    @property
+    def grace_s(self) -> float:
+        """The sandbox keeps the time; transfers before and after are not the command's."""
+        return 2 * TRANSFER_S + 60
+
+    @property
+    def goes_on(self) -> bool:
+        """Nobody said that a command may run twice at once."""
+        return False
+
+    async def run(self, assignment: Assignment) -> Ran:
+        """Run one command to its end."""
+        async with self._folders.one(assignment.job[:8]) as folder:
+            try:
+                self._check_network(assignment)
+                command = await self._prepare(assignment, folder)
+                return await self._execute(assignment, command, folder)
+            except _Refused as refused:
+                return Ran(
+                    runner=python_runner(), failure=refused.failure, is_final=refused.is_final
+                )
+
+    # --- before -------------------------------------------------------------------------------
+
+    def _check_network(self, assignment: Assignment) -> None:
+        if assignment.manifest.network is not True:
+            return
+        why = command_outcome.network_refusal(
+            self._control(), assignment.auth, node_allows=self._offer.network
+        )
+        if why:
+            raise _Refused("network", f"it asks for the network: {why}", is_final=True)
+
+    async def _prepare(self, assignment: Assignment, folder: Path) -> Command:
+        content = assignment.manifest
+        names = () if content.secrets is UNSET else content.secrets
+        try:
+            secrets = tuple((name, self._secrets.find(name)) for name in names)
+        except Misconfigured as problem:
+            log.warning(
+                "secret_refused", job=assignment.job, why=problem.message, hint=problem.hint
+            )
+            raise _Refused("secret", problem.message) from problem
+        cwd = None if content.cwd in (UNSET, ".", "/job") else str(content.cwd)
+        return Command(
+            argv=(*content.command, *content.args),
+            env={} if content.env is UNSET else dict(content.env),
+            inputs=await self._fetch(assignment, folder / "inputs"),
+            secrets=secrets,
+            outputs=() if content.outputs is UNSET else tuple(content.outputs),
+            cwd=cwd,
+            hidden=self._offer.hidden,
+            network=content.network is True,
+            limits=replace(self._offer.limits, timeout_s=content.timeout or None),
+        )
+
+    async def _fetch(self, assignment: Assignment, folder: Path) -> tuple[tuple[str, Path], ...]:
+        """Bring every input here, by digest; files that the command can read and nobody change."""
+        await asyncio.to_thread(folder.mkdir, mode=0o700)
+        found: list[tuple[str, Path]] = []
+        job = (assignment.kind, assignment.job)
+        so_far = 0
+
+        def tell(done: int, _: int) -> None:
+            if so_far + done > MAX_INPUT_BYTES:
+                raise _Refused("input", "its inputs are larger than a run may have")
+
+        for number, one in enumerate(command_outcome.inputs_of(assignment.manifest)):
+            path = folder / str(number)
+
+            async def fetch(digest: str = one.hash, path: Path = path) -> None:
+                await self._artifacts.fetch(digest, path, job=job, on_progress=tell)
+
+            try:
+                async with asyncio.timeout(TRANSFER_S):
+                    await _patiently(fetch)
+            except TimeoutError:
+                raise _Refused("input", f"the input {one.name!r} did not arrive") from None
+            except AntiphonError as problem:
+                raise _Refused("input", f"the input {one.name!r}: {problem.message}") from problem
+            path.chmod(INPUT_MODE)
+            size = path.stat().st_size
+            so_far += size
+            if one.size not in (None, size):
+                raise _Refused("input", f"the input {one.name!r} has {size} bytes, not {one.size}")
+            found.append((one.name, path))
+        return tuple(found)
+
+    # --- the run ------------------------------------------------------------------------------
+
+    async def _execute(self, assignment: Assignment, command: Command, folder: Path) -> Ran:
+        runner = await asyncio.to_thread(runner_of, command, shut_in=not self._offer.unsafe)
+        tail = bytearray()
+        with (folder / "stdout").open("xb") as out, (folder / "stderr").open("xb") as err:
+            files = {"stdout": out, "stderr": err}
+
+            def hear(stream: Stream, data: bytes) -> None:
+                files[stream].write(data)
+                if stream == "stderr":
+                    tail.extend(data)
+                    del tail[:-TAIL_BYTES]
+                assignment.live.output(stream, data)
+
+            ended = await self._shut_in(command, folder, hear)
+        outputs, problem = await self._keep(assignment, command, ended, folder)
+        failure = command_outcome.failure_of(ended.reason, ended.exit, bytes(tail))
+        return Ran(
+            runner=runner,
+            outputs=outputs,
+            failure=failure or problem,
+            lineage=(failure.name.partition(":")[0],) if failure is not None else (),
+            exit=ended.exit,
+            isolation=ended.isolation,
+            environment=None if self._offer.unsafe else _digest_of(environment_of(command)),
+            cpu_ms=ended.cpu_ms,
+            max_rss_kb=ended.max_rss_kb,
+        )
+
+    async def _shut_in(
+        self, command: Command, folder: Path, hear: Callable[[Stream, bytes], None]
+    ) -> Ended:
+        try:
+            return await run(
+                command,
+                work=folder,
+                on_output=hear,
+                abilities=self._abilities,
+                unsafe=self._offer.unsafe,
+            )
+        except Rejected as problem:
+            raise _Refused("command", problem.message, is_final=True) from problem
+        except (Misconfigured, Unavailable) as problem:
+            raise _Refused("sandbox", problem.message) from problem
+
+    # --- after --------------------------------------------------------------------------------
+
+    async def _keep(
+        self, assignment: Assignment, command: Command, ended: Ended, folder: Path
+    ) -> tuple[tuple[Output, ...], Failure | None]:
+        """Everything that the job wrote, and what is wrong with that, if anything is."""
+        problem = _objection(command, ended)
+        files = [(name, folder / name) for name in command_outcome.STREAMS]
+        files += [
+            (one.name, one.path) for one in ended.outputs if one.name not in command_outcome.STREAMS
+        ]
+        inputs = command_outcome.inputs_of(assignment.manifest)
+        room = command_outcome.room_for_text([name for name, _ in files], inputs)
+        if room < 0:
+            problem = problem or Failure(
+                name="outputs",
+                message=f"it left {len(files) - 2} files, more than a completion can name: keep"
+                " an archive of them instead",
+            )
+            files = files[:2]
+            room = command_outcome.room_for_text(command_outcome.STREAMS, inputs)
+        kept = []
+        try:
+            async with asyncio.timeout(TRANSFER_S):
+                for name, path in files:
+                    output = await self._keep_one(path, name, room)
+                    room -= (
+                        command_outcome.text_bytes(output.text) if output.text is not None else 0
+                    )
+                    kept.append(output)
+        except TimeoutError:
+            raise _Refused("outputs", f"not stored within {TRANSFER_S:g} s") from None
+        except AntiphonError as wrong:
+            raise _Refused("outputs", f"could not be stored: {wrong.message}") from wrong
+        return tuple(kept), problem
+
+    async def _keep_one(self, path: Path, name: str, room: int) -> Output:
+        kind = None if name in command_outcome.STREAMS else _TYPES.guess_type(name)[0]
+
+        async def keep() -> Output:
+            output = await self._artifacts.keep(path, name, media_type=kind)
+            if output.text is None or command_outcome.text_bytes(output.text) <= room:
+                return output
+            return await self._artifacts.keep(
+                path, name, media_type=kind, inline_bytes=_NEVER_INLINE
+            )
+
+        output = await _patiently(keep)
+        is_text = output.text is not None and output.type is None
+        return replace(output, type="text/plain") if is_text else output
+
+
+def _objection(command: Command, ended: Ended) -> Failure | None:
+    """Why the outputs are not all that the manifest asks for."""
+    missing = command_outcome.missing_outputs(command.outputs, [one.name for one in ended.outputs])
+    taken = [one.name for one in ended.outputs if one.name in command_outcome.STREAMS]
+    message = ""
+    if ended.left_out:
+        first = ended.left_out[0]
+        more = len(ended.left_out) - 1
+        message = f"{first.name!r} was not kept: {first.why}" + (f", and {more} more" * bool(more))
+    elif taken:
+        message = f"no file can be called {taken[0]!r}: that is the name of what it prints"
+    elif missing:
+        message = f"it left no file {missing[0]!r}"
+    return Failure(name="outputs", message=message) if message else None
+
+
+async def _patiently(transfer: Callable[[], Awaitable[T]]) -> T:
+    """A transfer, begun again if the engine was away for a moment."""
+    for attempt in range(TRIES):
+        try:
+            return await transfer()
+        except EngineDenied:
+            raise
+        except Unavailable:
+            if attempt == TRIES - 1:
+                raise
+            await asyncio.sleep(PAUSE_S * 2**attempt)
+    raise AssertionError("unreachable")  # the last attempt returns or raises
+
+
+def _digest_of(environment: object) -> str:
+    return hashlib.sha256(codec.canonical_json(environment).encode()).hexdigest()
+
+
+__all__ = ["Commands", "Limits", "Offer", "offering", "probe", "require_sandbox"]

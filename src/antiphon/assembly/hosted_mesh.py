@@ -1,0 +1,270 @@
+"""Hosting a mesh: its server, its founding, and its gate.
+
+Two sorts. A *development* mesh is open, on loopback, with a password in the state directory. A
+*secured* one has an account of its own, TLS with its own authority, and a gate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.assembly.logins import connect
+from antiphon.assembly.mesh_connection import OWNER
+from antiphon.core.authority.rules import Rules
+from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
+from antiphon.errors import Held, Misconfigured
+from antiphon.files import replace_file
+from antiphon.runtime.gate.admission import Gate
+from antiphon.runtime.gate.blob_rights import BlobRights
+from antiphon.runtime.gate.member_registry import MemberBook
+from antiphon.runtime.gate.relay_rules import Letters
+from antiphon.runtime.gate.tickets import TicketBook
+from antiphon.runtime.identity import genesis
+from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
+from antiphon.runtime.identity.key_files import SEED_BYTES, HeldKey, SeedKeyring
+from antiphon.runtime.identity.state_directory import Access, Home, MeshFile
+from antiphon.runtime.log.author import Author
+from antiphon.runtime.log.writer import Intent, write_one
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from antiphon.engines.nats import LocalServer
+    from antiphon.ports import Keyring
+    from antiphon.runtime.log.session import Peer
+
+OWNER_KEY_WITHIN_S: Final = 5.0
+"""Commands take the owner's key for moments only; the gate waits for it that long."""
+
+
+class Listen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a secured mesh's server is to be found."""
+
+    host: str
+    port: int
+    names: tuple[str, ...]
+    """Under which names and addresses members reach it: they stand in its certificate."""
+
+
+# --- development ------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def development_server(home: Home, *, port: int = 0) -> AsyncIterator[LocalServer]:
+    """A server of our own on a loopback port (0: a free one), its files in the state directory."""
+    from antiphon.engines.nats import LocalServer
+
+    async with LocalServer(home.server, port=port) as server:
+        yield server
+
+
+async def found_on(home: Home, server: LocalServer, *, name: str, rules: Rules) -> MeshFile:
+    """Found a mesh on a server, or come back to the one that this directory already has."""
+    access = Access(
+        user=server.user,
+        password=server.password,
+        system_user=server.system_credentials.user,
+        system_password=server.system_credentials.password,
+    )
+    known = _known(home)
+    if known is not None:
+        described = MeshFile(mesh=known.mesh, name=known.name, engine=server.url)
+        home.write(described, access)
+        return described
+    recovery = home.key("recovery", SystemEntropy())
+    try:
+        described = MeshFile(mesh="", name=name, engine=server.url)
+        return await _found(home, described, access, recovery.keyring.did, rules)
+    finally:
+        recovery.release()
+
+
+def _known(home: Home) -> MeshFile | None:
+    try:
+        return home.mesh()
+    except Misconfigured:
+        return None
+
+
+async def _found(
+    home: Home, described: MeshFile, access: Access, recovery: str, rules: Rules
+) -> MeshFile:
+    owner = home.key(OWNER, SystemEntropy())
+    try:
+        foundation = genesis.found(
+            owner.keyring, SystemClock(), name=described.name, recovery=recovery, rules=rules
+        )
+        described = msgspec.structs.replace(described, mesh=foundation.mesh)
+        engine = await connect(described, access, name="founder", create=True)
+        try:
+            await genesis.lay(engine.log, foundation)
+        finally:
+            await engine.close()
+        home.write(described, access)
+    finally:
+        owner.release()
+    return described
+
+
+# --- secured ----------------------------------------------------------------------------------
+
+
+class Hosted(Struct, frozen=True):
+    """A secured mesh whose server is up."""
+
+    mesh: MeshFile
+    server: LocalServer
+    recovery_seed: bytes
+    """Of a mesh that was founded just now: to be shown once, and kept nowhere. Else empty."""
+
+    def __repr__(self) -> str:
+        return f"Hosted({self.mesh.mesh})"
+
+
+@asynccontextmanager
+async def secured_server(
+    home: Home, *, name: str, listen: Listen | None, rules: Rules
+) -> AsyncIterator[Hosted]:
+    """The directory's own server, and the mesh on it: founded with `listen`, come back to without.
+
+    A new mesh's owner key is made here; its recovery key is made, handed out and forgotten.
+    """
+    from antiphon.engines.nats import Accounts, LocalServer, UserKey, server_files
+
+    entropy = SystemEntropy()
+    known = _known(home)
+    where = listen or _listening(home)
+    accounts = Accounts.open(home.server, name)
+    tls = server_files(home.server / "tls", where.names)
+    server = LocalServer(home.server, host=where.host, port=where.port, accounts=accounts, tls=tls)
+    async with server:
+        replace_file(
+            home.server / "listen.json",
+            msgspec.json.encode(msgspec.structs.replace(where, port=server.port)),
+        )
+        engine = f"nats://{where.names[0]}:{server.port}"
+        user = UserKey.new() if known is None else UserKey.from_seed(home.access().user_seed)
+        # Given anew at every start: no login lives for ever.
+        jwt = accounts.user_jwt(
+            user.public, None, expires_s=None, name=OWNER, issued_s=int(time.time())
+        )
+        access = Access(user=user.public, user_seed=user.seed, jwt=jwt)
+        if known is not None:
+            described = msgspec.structs.replace(known, engine=engine, ca=tls.authority.read_text())
+            home.write(described, access)
+            yield Hosted(described, server, b"")
+            return
+        seed = entropy.token(SEED_BYTES)
+        described = MeshFile(mesh="", name=name, engine=engine, ca=tls.authority.read_text())
+        described = await _found(home, described, access, SeedKeyring(seed).did, rules)
+        yield Hosted(described, server, seed)
+
+
+def _listening(home: Home) -> Listen:
+    path = home.server / "listen.json"
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Listen)
+    except FileNotFoundError as problem:
+        raise Misconfigured(
+            f"{home.path} does not host a mesh of its own",
+            hint="antiphon init makes one; on a machine that joined, run antiphon worker or node",
+        ) from problem
+
+
+@asynccontextmanager
+async def gatekeeping(home: Home, peer: Peer) -> AsyncIterator[Gate]:
+    """The gate of a mesh that is hosted here, beside a block, over the connection of `peer`."""
+    from antiphon.engines.nats import (
+        Accounts,
+        BlobGate,
+        Gatehouse,
+        Hearing,
+        Letterbox,
+        NatsBus,
+        NatsEngine,
+        NatsWall,
+        RollGate,
+        client_context,
+        open_ear,
+        system_connector,
+    )
+    from antiphon.runtime.services import beside
+
+    described, engine, branches = home.mesh(), peer.engine, peer.protocol.branches
+    if not isinstance(engine, NatsEngine):
+        raise Misconfigured("a gate needs a NATS server behind it")
+    accounts = Accounts.open(home.server, described.name)
+    tls = client_context(described.ca)
+    system = system_connector(accounts, described.engine, tls=tls)
+    members = MemberBook(home.gate / "members")
+    users = [member.user for member in members.everyone()]
+    ear = await open_ear(accounts, described.engine, described.mesh, tls=tls)
+    hearing = Hearing(ear, described.mesh, users)
+    gate = Gate(
+        peer,
+        NatsWall(accounts, engine.log, branches, connect_system=system, admitted=hearing.admit),
+        TicketBook(home.gate / "tickets"),
+        members,
+        lambda: owner_of(home, peer),
+        NatsBus(ear, described.mesh),
+    )
+    house = Gatehouse(engine, gate.scope_of, branches, hearing=hearing)
+    rights = BlobRights(peer, gate.scope_of, lambda user: _node_of(members, user), members.users_of)
+    storeroom = BlobGate(engine, rights, hearing=hearing)
+    box = Letterbox(engine, Letters(peer, members, gate.scope_of).accept, hearing=hearing)
+    roll = RollGate(engine.log.connection, described.mesh, hearing)
+    services = (gate.run(), house.run(), storeroom.run(), box.run(), roll.run())
+    try:
+        async with beside(*services, ready=house.ready):
+            await storeroom.ready.wait()
+            yield gate
+    finally:
+        await ear.close()
+
+
+def _node_of(members: MemberBook, user: str) -> str:
+    member = members.by_user(user)
+    return "" if member is None else member.node
+
+
+async def coordinate(home: Home, peer: Peer) -> None:
+    """Designate a node as coordinator if nobody but the owner's key ever was.
+
+    The owner's key is taken for moments only, and somebody has to be there to offer and to seal.
+    """
+    control = await peer.sync_control()
+    if control.coordinator != control.owner:
+        return
+    async with owner_of(home, peer) as (author, _):
+        body = CoordinatorBody(node=peer.author.did)
+        await write_one(peer, Intent(MeshCoordinator, body, by=author))
+
+
+@asynccontextmanager
+async def owner_of(home: Home, peer: Peer) -> AsyncIterator[tuple[Author, Keyring]]:
+    """The owner's key in use, for the length of the block."""
+    held = await _owner_key(home)
+    try:
+        drift_ms = peer.control.rules.max_drift_ms
+        author = Author(peer.mesh, held.keyring, peer.wall, max_drift_ms=drift_ms, mark=held.mark)
+        yield author, held.keyring
+        author.settle()
+    finally:
+        held.release()
+
+
+async def _owner_key(home: Home) -> HeldKey:
+    deadline = time.monotonic() + OWNER_KEY_WITHIN_S
+    while True:
+        try:
+            return home.key(OWNER, SystemEntropy())
+        except Held:
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.05)

@@ -1,0 +1,190 @@
+"""Inviting and joining: a ticket on one machine, a member on another."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from antiphon.assembly.mesh_connection import MACHINE, OWNER
+from antiphon.core.authority import grant_terms
+from antiphon.core.authority.scope import Scope, filter_of
+from antiphon.core.bus.subjects import JOIN
+from antiphon.core.protocol import PROTOCOL, Protocol
+from antiphon.core.record.ids import digest
+from antiphon.core.ucan import TOP
+from antiphon.errors import AntiphonError, EngineDenied, Held, Misconfigured, Rejected
+from antiphon.runtime.gate import gate_requests
+from antiphon.runtime.gate.tickets import ID_BYTES, SECRET_BYTES, Invitation, Ticket, TicketBook
+from antiphon.runtime.identity.host_clock import SystemEntropy
+from antiphon.runtime.identity.state_directory import Access, Home, MeshFile
+
+if TYPE_CHECKING:
+    from antiphon.core.authority.grant_terms import Terms
+    from antiphon.engines.nats import UserKey
+    from antiphon.ports import Engine
+
+TICKET_S: Final = 15 * 60
+"""How long a ticket waits to be used."""
+
+
+def invite(
+    home: Home, granted: Terms, *, within_s: int = TICKET_S, protocol: Protocol = PROTOCOL
+) -> Ticket:
+    """A ticket for one machine, which the gate of this directory will honour."""
+    from antiphon.engines.nats import Accounts, UserKey
+    from antiphon.engines.nats.server import permissions
+    from antiphon.engines.nats.server.login_issuer import check_size
+
+    grant_terms.check(granted)
+    described = home.mesh()
+    if not (home.server / "accounts.json").is_file() or not home.has_key(OWNER):
+        raise Misconfigured(
+            f"{home.path} does not host a mesh with a gate, so nobody can be invited to it",
+            hint="invite on the machine where 'antiphon init' ran"
+            if not home.server.is_dir()
+            else "a development mesh is open to this machine only: antiphon init makes a real one",
+        )
+    entropy = SystemEntropy()
+    now_s = int(time.time())
+    user = UserKey.new()
+    secret = entropy.token(SECRET_BYTES).hex()
+    identifier = entropy.token(ID_BYTES).hex()
+    accounts = Accounts.open(home.server, described.name)
+    scope, branches = _widest(granted), protocol.branches
+    widest = permissions.of_member(described.mesh, user.public, scope, (), branches)
+    # Better now than when the ticket is spent.
+    check_size(
+        accounts.user_jwt(user.public, widest, expires_s=None, name="", issued_s=now_s),
+    )
+    jwt = accounts.user_jwt(
+        user.public,
+        permissions.of_ticket(described.mesh, user.public),
+        expires_s=now_s + within_s,
+        name="ticket",
+        issued_s=now_s,
+    )
+    ticket = Ticket(
+        mesh=described.mesh,
+        name=described.name,
+        engine=described.engine,
+        ca=described.ca,
+        owner=home.signer(OWNER).did,
+        id=identifier,
+        secret=secret,
+        user_seed=user.seed,
+        jwt=jwt,
+        expires_s=now_s + within_s,
+    )
+    TicketBook(home.gate / "tickets").add(
+        Invitation(
+            id=identifier,
+            secret_digest=digest(secret.encode()),
+            user=user.public,
+            terms=granted,
+            expires_s=now_s + within_s,
+        )
+    )
+    return ticket
+
+
+def _widest(granted: Terms) -> Scope:
+    kinds = tuple(one for glob in granted.kinds if (one := filter_of(glob)) is not None)
+    return Scope(by_command={TOP: kinds})
+
+
+async def redeem(home: Home, ticket: Ticket, *, alias: str) -> Access:
+    """Join: make this machine's keys, ask the gate, and keep what it gives."""
+    from antiphon.engines.nats import UserKey
+
+    _require_place(home, ticket)
+    if ticket.expires_s < time.time():
+        raise Rejected(
+            "this ticket has expired",
+            reason="ticket",
+            hint="ask whoever invited you for a new one",
+        )
+    home.make()
+    machine = home.key(MACHINE, SystemEntropy())
+    try:
+        ticket_user = UserKey.from_seed(ticket.user_seed)
+        user, door = _engine_keys(home)
+        where = JOIN.at(user=ticket_user.public)
+        payload = gate_requests.JOINS.sign(
+            gate_requests.JoinRequest(ticket=ticket.id, secret=ticket.secret, alias=alias),
+            (machine.keyring.did, machine.keyring.sign),
+            *(gate_requests.engine_signer(key.public, key.sign) for key in (user, door)),
+            mesh=ticket.mesh,
+            subject=where,
+        )
+        engine = await _knock(ticket)
+        try:
+            login = await gate_requests.ask(engine.bus, where, payload)
+        finally:
+            await engine.close()
+    finally:
+        machine.release()
+    access = Access(
+        user=user.public,
+        user_seed=user.seed,
+        jwt=login.jwt,
+        door=door.public,
+        door_seed=door.seed,
+        door_jwt=login.door_jwt,
+        scope=login.scope,
+        kinds=login.kinds,
+        alias=login.alias,
+    )
+    home.write(
+        MeshFile(mesh=ticket.mesh, name=ticket.name, engine=ticket.engine, ca=ticket.ca), access
+    )
+    return access
+
+
+def _engine_keys(home: Home) -> tuple[UserKey, UserKey]:
+    """Those that this machine has: its running processes go on with the new login."""
+    from antiphon.engines.nats import UserKey
+
+    try:
+        access = home.access()
+    except AntiphonError:  # there are none, or they cannot be read any more
+        return UserKey.new(), UserKey.new()
+    if not access.door_seed:
+        return UserKey.new(), UserKey.new()
+    return UserKey.from_seed(access.user_seed), UserKey.from_seed(access.door_seed)
+
+
+async def _knock(ticket: Ticket) -> Engine:
+    from antiphon.engines.nats import NatsEngine, client_context
+
+    try:
+        return await NatsEngine.connect(
+            ticket.engine,
+            ticket.mesh,
+            jwt=ticket.jwt,
+            user_seed=ticket.user_seed,
+            tls=client_context(ticket.ca) if ticket.ca else None,
+        )
+    except EngineDenied as denied:
+        raise Rejected(
+            "the mesh does not let this ticket in: it was used already, or withdrawn",
+            reason="ticket",
+            hint="ask whoever invited you for a new one",
+        ) from denied
+
+
+def _require_place(home: Home, ticket: Ticket) -> None:
+    """A directory belongs to one mesh; a member may join the same one again."""
+    try:
+        known = home.mesh()
+    except Misconfigured:
+        return
+    if known.mesh != ticket.mesh:
+        raise Held(
+            f"{home.path} belongs to the mesh {known.name!r} already",
+            hint="join in another directory, or with --home PATH",
+        )
+    if home.has_key(OWNER):
+        raise Held(
+            f"{home.path} is the owner's own place on this mesh",
+            hint="join on the other machine, or in another directory",
+        )

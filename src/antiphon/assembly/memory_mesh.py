@@ -1,0 +1,52 @@
+"""A mesh inside one process."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from antiphon.assembly.mesh_connection import Station, place
+from antiphon.core.authority.rules import Rules
+from antiphon.runtime.identity import genesis
+from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
+from antiphon.runtime.identity.key_files import SEED_BYTES, SeedKeyring
+from antiphon.runtime.log.author import NoMark
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from antiphon.ports import Keyring
+
+
+class MemoryMesh:
+    """A mesh inside this process: nothing to install, nothing to clean up."""
+
+    def __init__(self, *, name: str = "memory", rules: Rules | None = None) -> None:
+        """Found it with a fresh owner key."""
+        from antiphon.engines.memory import MemoryServer
+
+        entropy = SystemEntropy()
+        self._clock = SystemClock()
+        self._server = MemoryServer(self._clock)
+        self.owner = SeedKeyring(entropy.token(SEED_BYTES))
+        recovery = SeedKeyring(entropy.token(SEED_BYTES))
+        self.foundation = genesis.found(
+            self.owner,
+            self._clock,
+            name=name,
+            recovery=recovery.did,
+            rules=rules or Rules(authority="open"),
+        )
+
+    @asynccontextmanager
+    async def station(self, alias: str, keyring: Keyring | None = None) -> AsyncIterator[Station]:
+        """A place on this mesh with a key of its own (or the one given)."""
+        from antiphon.engines.memory import MemoryEngine
+
+        engine = MemoryEngine(self._server, self.foundation.mesh)
+        try:
+            await genesis.lay(engine.log, self.foundation)
+            own = keyring or SeedKeyring(SystemEntropy().token(SEED_BYTES))
+            yield place(engine, self.foundation.mesh, own, alias, NoMark())
+        finally:
+            await engine.close()

@@ -1,0 +1,141 @@
+"""A place on a mesh: an engine connection, a key in use, and a peer over both."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from antiphon.assembly.logins import connect, fresh_access, keep_fresh
+from antiphon.core.authority import grant_terms
+from antiphon.core.authority.chain_choice import chains_to
+from antiphon.core.authority.delegations import token_of
+from antiphon.core.authority.rules import Rules
+from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
+from antiphon.core.protocol import PROTOCOL, Protocol
+from antiphon.errors import Misconfigured
+from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
+from antiphon.runtime.log.author import Author, Mark
+from antiphon.runtime.log.session import Peer
+from antiphon.runtime.log.writer import Intent, write_one
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from antiphon.ports import Engine, EngineInfo, Keyring
+    from antiphon.runtime.identity.state_directory import Home
+
+MACHINE = "machine"
+"""The key of a joined machine: others delegate to it, its processes' keys hold from it."""
+OWNER = "owner"
+_ANY_TIME = 2**63
+
+
+class Station(Struct, frozen=True):
+    """One process's place on a mesh."""
+
+    peer: Peer
+    keyring: Keyring
+    alias: str
+
+    @property
+    def engine(self) -> Engine:
+        """The engine connection."""
+        return self.peer.engine
+
+
+def place(
+    engine: Engine,
+    mesh: str,
+    keyring: Keyring,
+    alias: str,
+    mark: Mark,
+    protocol: Protocol = PROTOCOL,
+) -> Station:
+    """Put a station together."""
+    wall, drift_ms = SystemClock(), Rules().max_drift_ms
+    author = Author(mesh, keyring, wall, max_drift_ms=drift_ms, mark=mark, protocol=protocol)
+    return Station(Peer(engine, author, wall, SystemEntropy()), keyring, alias)
+
+
+@asynccontextmanager
+async def join(
+    home: Home,
+    role: str,
+    *,
+    key: str | None = None,
+    kinds: Sequence[str] = (),
+    token: str | None = None,
+    protocol: Protocol = PROTOCOL,
+) -> AsyncIterator[Station]:
+    """A place on the mesh that a state directory describes.
+
+    Takes the named key, or the first free one of the role: one process per key. `kinds` are those
+    that the process will work on.
+    """
+    described = home.mesh()
+    entropy = SystemEntropy()
+    held = home.key(key, entropy) if key else home.free_key(role, entropy)
+    try:
+        access = await fresh_access(home, kinds)
+        engine = await connect(
+            described, access, name=held.name, home=home, token=token, protocol=protocol
+        )
+        alias = f"{access.alias}/{held.name}" if access.alias else held.name
+        station = place(engine, described.mesh, held.keyring, alias, held.mark, protocol)
+        try:
+            async with keep_fresh(home, access, kinds):
+                await _pass_on(home, station)
+                yield station
+        finally:
+            await engine.close()
+            station.peer.author.settle()
+    finally:
+        held.release()
+
+
+async def _pass_on(home: Home, station: Station) -> None:
+    """Let a process's own key hold what its machine holds; on the log once, for good."""
+    peer, did = station.peer, station.keyring.did
+    control = await peer.sync_control()
+    if control.rules.authority == "open" or did == control.owner:
+        return
+    if chains_to(control.grants, control.owner, did, before=_ANY_TIME):
+        return
+    nonce = peer.entropy.token
+    if home.has_key(MACHINE):
+        giver = home.signer(MACHINE)
+        if giver.did == did:
+            return
+        payload = grant_terms.passing_on(
+            issuer=giver.did, audience=did, mesh=peer.mesh, alias=station.alias, nonce=nonce
+        )
+    elif home.has_key(OWNER):
+        giver = home.signer(OWNER)
+        everything = grant_terms.Terms(can=("all",), alias=station.alias, network=True)
+        (payload,) = grant_terms.payloads(
+            everything,
+            issuer=giver.did,
+            audience=did,
+            owner=control.owner,
+            mesh=peer.mesh,
+            nonce=nonce,
+        )
+    else:
+        raise Misconfigured(
+            f"{home.path} holds neither a machine's key nor the owner's",
+            hint="join the mesh first: antiphon join TICKET",
+        )
+    body = DelegateBody(token=token_of(giver.delegate(payload).raw))
+    await write_one(peer, Intent(UcanDelegate, body))
+
+
+async def engine_info(home: Home, *, token: str | None = None) -> EngineInfo:
+    """What the engine says of itself, its durability included: that takes a moment to ask."""
+    described, access = home.mesh(), await fresh_access(home, ())
+    engine = await connect(described, access, name="doctor", home=home, inspect=True, token=token)
+    try:
+        return await engine.info()
+    finally:
+        await engine.close()

@@ -1,0 +1,173 @@
+"""What runs on a station: workers, full nodes, and the replica that commands read."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, Literal
+
+from antiphon.core.authority.subject_rights import exceeds
+from antiphon.errors import Held, Misconfigured, Unavailable
+from antiphon.runtime.identity.host_clock import installed_version
+from antiphon.runtime.node.full_node import FullNode
+from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.presence.roll_call import Card, Presence
+from antiphon.runtime.services import beside
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from antiphon.assembly.mesh_connection import Station
+    from antiphon.runtime.executors.executor import Repertoire
+    from antiphon.runtime.identity.state_directory import Home
+    from antiphon.runtime.worker.worker import Worker, WorkerSettings
+
+BAR_S: Final = 32.0
+"""A bar at the default tempo: eight beats of four seconds (spec §7.5)."""
+
+Role = Literal["worker", "node", "dev"]
+
+
+@asynccontextmanager
+async def working(
+    station: Station, repertoire: Repertoire, settings: WorkerSettings
+) -> AsyncIterator[Worker]:
+    """A light worker beside a block; drained when the block ends."""
+    from antiphon.runtime.worker.worker import Worker
+
+    if not repertoire.kinds:
+        raise Misconfigured(
+            "no task is registered and no command offered, so there is nothing to work on",
+            hint='decorate a function with @mesh.task("example.add")',
+        )
+    worker = Worker(station.peer, repertoire, settings)
+
+    def card() -> Card:
+        return _card(
+            station,
+            "worker",
+            kinds=tuple(repertoire.kinds),
+            labels=settings.traits.labels,
+            weight=settings.traits.weight,
+            slots=settings.slots,
+            busy=worker.busy,
+            done=worker.done,
+        )
+
+    presence = Presence(station.peer, station.keyring, card)
+    async with beside(worker.run(), presence.run(), ready=worker.ready, drain=worker.drain):
+        yield worker
+
+
+def _card(station: Station, role: Role, **fields: object) -> Card:
+    return Card(
+        node=station.keyring.did,
+        alias=station.alias,
+        role=role,
+        version=installed_version(),
+        at_ms=station.peer.wall.now_ms(),
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+@asynccontextmanager
+async def replicating(
+    station: Station, replica: Replica, *, caretaking: bool, bar_s: float = BAR_S
+) -> AsyncIterator[FullNode]:
+    """A full node beside a block, ready once it has caught up.
+
+    With `caretaking` it does what full nodes do for all, sealing included where it coordinates:
+    at most one seal in `bar_s`.
+    """
+    node = FullNode(station.peer, replica)
+
+    def card() -> Card:
+        return _card(station, "node", applied=node.applied)
+
+    services = [node.run()]
+    if caretaking:
+        from antiphon.assembly.artifact_store import blobs_of
+        from antiphon.runtime.node.artifact_eviction import Evictor
+        from antiphon.runtime.node.coordinator_watch import Attendance
+        from antiphon.runtime.node.overdue_jobs import Caretaker
+        from antiphon.runtime.node.sealer import Sealer
+        from antiphon.runtime.node.write_volume_watch import VolumeWatch
+
+        node.watchers.append(VolumeWatch(node).applied)
+
+        services += [
+            Attendance(node).run(),
+            Caretaker(node).run(),
+            Sealer(node, bar_s=bar_s).run(),
+            Evictor(node, blobs=blobs_of(station)).run(),
+            Presence(station.peer, station.keyring, card).run(),
+        ]
+    async with beside(*services, ready=node.ready):
+        yield node
+
+
+@asynccontextmanager
+async def local_replica(home: Home, station: Station) -> AsyncIterator[Replica]:
+    """The machine's replica, up to date: kept by whoever keeps it, or caught up right here."""
+    mesh, protocol = station.peer.mesh, station.peer.protocol
+    try:
+        lock = home.lock_replica()
+    except Held:
+        replica = Replica(home.replica, mesh=mesh, protocol=protocol, read_only=True)
+        try:
+            await _wait_for_writer(station, replica)
+            yield replica
+        finally:
+            replica.close()
+        return
+    try:
+        replica = Replica(home.replica, mesh=mesh, protocol=protocol)
+        try:
+            async with replicating(station, replica, caretaking=False):
+                pass
+            yield replica
+        finally:
+            replica.close()
+    finally:
+        os.close(lock)
+
+
+async def _wait_for_writer(station: Station, replica: Replica, *, within_s: float = 5.0) -> None:
+    reads = station.peer.log.reads
+    if exceeds(reads, replica.reads or ()):
+        raise Unavailable(
+            "another antiphon process keeps the replica, and keeps less than this machine may"
+            " read by now",
+            hint="restart it: it goes on with the newest login",
+        )
+    newest = await station.peer.log.last()
+    goal = newest.seq if newest else 0
+    try:
+        async with asyncio.timeout(within_s):
+            while replica.refresh().seq < goal:  # noqa: ASYNC110 - the writer is another process
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise Unavailable(
+            f"the replica stands at {replica.cursor.seq}, the log at {goal}",
+            hint="another antiphon process keeps the replica and is behind; try again",
+        ) from None
+
+
+@asynccontextmanager
+async def owned_replica(
+    path: Path | str, home: Home | None, station: Station
+) -> AsyncIterator[Replica]:
+    """A replica that this process alone writes."""
+    lock = home.lock_replica() if home is not None else -1
+    try:
+        peer = station.peer
+        replica = Replica(path, mesh=peer.mesh, protocol=peer.protocol)
+        try:
+            yield replica
+        finally:
+            replica.close()
+    finally:
+        if lock >= 0:
+            os.close(lock)

@@ -1,0 +1,122 @@
+"""Whether the delegations that an op names let its author write it (spec §6).
+
+They must be on the log before the op, lead from the owner to its author, cover its command, admit
+its body, be valid at the author's time *and* at the commit time (or an expired contractor could
+backdate its ops), and not be revoked by then. Who needs no chain, the reducer says.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import UNSET, Struct, to_builtins
+from msgspec.structs import fields
+
+from antiphon.core.record.verdict import Reason
+from antiphon.core.ucan import Verdict
+
+if TYPE_CHECKING:
+    from antiphon.core.authority.control import Control
+    from antiphon.core.record.op import Op
+
+_REASONS: Final = {
+    Verdict.NO_CHAIN: Reason.NO_CHAIN,
+    Verdict.MALFORMED: Reason.NO_CHAIN,
+    Verdict.BAD_SIGNATURE: Reason.NO_CHAIN,
+    Verdict.MISALIGNED: Reason.NO_CHAIN,
+    Verdict.REVOKED: Reason.REVOKED,
+    Verdict.NOT_YET: Reason.CHAIN_EXPIRED,
+    Verdict.EXPIRED: Reason.CHAIN_EXPIRED,
+    Verdict.COMMAND: Reason.COMMAND,
+    Verdict.POLICY: Reason.POLICY,
+}
+
+
+def fault(control: Control, op: Op, *, seq: int, commit_ms: int) -> Reason | None:
+    """Why the chain that an op names does not let its author write it here, or None."""
+    if not op.auth or not op.COMMAND:
+        return Reason.NO_CHAIN
+    grants = control.grants
+    chain = grants.chain(control.owner, op.auth, before=seq)
+    if chain is None:
+        return Reason.NO_CHAIN
+    outcome = chain.judge(
+        op.author,
+        op.COMMAND,
+        arguments_of(op.body) if chain.policies else {},
+        (op.hlc[0] // 1000, commit_ms // 1000),
+        grants.revoked(op.auth, before=seq),
+    )
+    return None if outcome.ok else _REASONS[outcome.verdict]
+
+
+def arguments_of(body: Struct) -> dict[str, Any]:
+    """What a policy is held against: the op's body, with fields at their default written out.
+
+    A record leaves them out, and a policy that speaks of one must not be blind to it.
+    """
+    return {
+        written: _plain(value)
+        for name, written in _fields(type(body))
+        if (value := getattr(body, name)) is not UNSET
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Struct):
+        return arguments_of(value)
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return to_builtins(value)
+
+
+@lru_cache(maxsize=64)
+def _fields(kind: type[Struct]) -> tuple[tuple[str, str], ...]:
+    """The fields of a body, and how each is written."""
+    return tuple((field.name, field.encode_name) for field in fields(kind))
+
+
+def stands_for(control: Control, op: Op, seq: int, node: str) -> bool:
+    """Whether an op is `node`'s: by its own key, or by one that it passes everything on to.
+
+    A machine's key signs nothing but delegations; what it does is signed by its processes, which
+    hold from it by powerlines.
+    """
+    if op.author == node:
+        return True
+    chain = control.grants.chain(control.owner, op.auth, before=seq) if op.auth else None
+    if chain is None or chain.fault is not None:
+        return False
+    for link in reversed(chain.links):
+        if link.payload.subject is not None:
+            return False
+        if link.payload.iss == node:
+            return True
+    return False
+
+
+def by_the_word_of(control: Control, op: Op, seq: int, node: str) -> tuple[str, ...]:
+    """Through whom `node` wrote this op: from itself down to the author; empty if it did not.
+
+    Whoever passes a right on can pass it on to keys of its own making, and nobody can tell those
+    from another's. So an op is also the word of everybody who issued a link of its chain.
+    """
+    if op.author == node:
+        return (node,)
+    chain = control.grants.chain(control.owner, op.auth, before=seq) if op.auth else None
+    issuers = [link.payload.iss for link in chain.links] if chain is not None else []
+    return (*issuers[issuers.index(node) :], op.author) if node in issuers else ()
+
+
+def is_taken_back(
+    control: Control, who: str, auth: tuple[str, ...], *, since: int, seq: int
+) -> bool:
+    """Whether the chain that an op named at `since` has been revoked, or its root replaced."""
+    if not auth:
+        return who != control.owner  # another owner's op, or one of an open mesh
+    chain = control.grants.chain(control.owner, auth, before=seq)
+    if chain is None or chain.fault is not None:
+        return True
+    revoked = control.grants.revoked(auth, before=seq, after=since)
+    return any(chain.may_revoke(did, cid) for cid, by in revoked.items() for did in by)

@@ -1,0 +1,224 @@
+"""The book of delegations: what was granted where on the log, and what was revoked (spec §6).
+
+Append-only, like the log it follows. Every question names the sequence at which it is asked and
+sees what stood before it, so a node that knows more gives the same answer as one that does not.
+Chains are put together once and remembered: what a chain amounts to never changes, only whether
+one of its links has been revoked by then.
+
+Anybody whom delegations concern may bring them, so most of the book may be worth nothing. It keeps
+a delegation as the bytes that it came in, and opens it when it is looked at: opened, a hostile one
+weighs twenty times as much.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from antiphon.core.bounded_cache import BoundedCache
+from antiphon.core.ucan import MAX_LINKS, Chain, Delegation, Payload, SignatureCache, open_envelope
+from antiphon.errors import Malformed
+
+if TYPE_CHECKING:
+    from antiphon.core.ucan import Revocations
+
+MESH_META: Final = "mesh"
+"""A delegation whose metadata names a mesh is good on that mesh only: one key may own several."""
+CHAINS_KEPT: Final = 16_384
+CHAINS_KEPT_BYTES: Final = 32 * 1024 * 1024
+"""Chains that are known, and what their delegations may weigh in memory."""
+OPENED_KEPT: Final = 16_384
+OPENED_KEPT_BYTES: Final = 32 * 1024 * 1024
+"""Delegations that stay open, and what they may weigh in memory."""
+NODE_BYTES: Final = 150
+"""What a value in a policy or in metadata weighs there, be it as empty as it likes."""
+ROOTS_KEPT: Final = 4
+"""Owners from whom it is known to whom delegations lead; there is one, and those before it."""
+
+_opened: Final = BoundedCache[bytes, Delegation](most=OPENED_KEPT, most_bytes=OPENED_KEPT_BYTES)
+
+
+def _open(raw: bytes) -> Delegation:
+    """The delegation in an envelope; what never changes is opened once, as a rule."""
+    known = _opened.get(raw)
+    if known is None:
+        known = open_envelope(raw)
+        _opened.put(raw, known, _weight(known))
+    return known
+
+
+def _weight(delegation: Delegation) -> int:
+    """What an opened delegation takes in memory, roughly."""
+    nodes, frontier = 0, [delegation.payload.pol.source, delegation.payload.meta]
+    while frontier:
+        nodes += 1
+        value = frontier.pop()
+        if isinstance(value, dict):
+            frontier += value.values()
+        elif isinstance(value, list):
+            frontier += value
+    return len(delegation.raw) + nodes * NODE_BYTES
+
+
+def open_token(text: str) -> Delegation:
+    """The delegation in a token: unpadded base64url of its envelope, in its one spelling."""
+    try:
+        raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except (binascii.Error, ValueError) as problem:
+        raise Malformed("the token is not base64url") from problem
+    if token_of(raw) != text:
+        raise Malformed("the token is not in its one spelling")
+    return _open(raw)
+
+
+def token_of(raw: bytes) -> str:
+    """How an envelope travels inside an op."""
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+class Link(Struct, frozen=True, gc=False):
+    """A delegation in the book: who gives to whom, and where it stands."""
+
+    seq: int
+    cid: str
+    issuer: str
+    audience: str
+    is_powerline: bool
+    raw: bytes
+
+    @property
+    def delegation(self) -> Delegation:
+        """The whole of it."""
+        return _open(self.raw)
+
+    @property
+    def payload(self) -> Payload:
+        """What it says."""
+        return self.delegation.payload
+
+
+class Grants:
+    """Delegations and revocations of one mesh, by the sequence of their op."""
+
+    def __init__(self) -> None:
+        """Nothing is granted."""
+        self._granted: dict[str, Link] = {}
+        self._to: dict[str, list[Link]] = {}
+        self._by: dict[str, list[Link]] = {}
+        self._reached: dict[str, dict[str, int]] = {}
+        self._revoked: dict[str, list[tuple[int, str]]] = {}
+        self._chains = BoundedCache[tuple[str, tuple[str, ...]], Chain](
+            most=CHAINS_KEPT, most_bytes=CHAINS_KEPT_BYTES
+        )
+        self.is_signed = SignatureCache()
+        self.revocations = 0
+        """How many revocations there are: a change is worth a look at what is held."""
+        self.revision = 0
+        """Counts every entry: what was found out under one revision holds until the next."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Grants):
+            return NotImplemented
+        return self._granted == other._granted and self._revoked == other._revoked
+
+    __hash__ = None  # type: ignore[assignment]  # it grows
+
+    def grant(self, seq: int, delegation: Delegation) -> None:
+        """Note a delegation; the first place counts."""
+        if delegation.cid in self._granted:
+            return
+        claims = delegation.payload
+        is_powerline = claims.subject is None
+        link = Link(seq, delegation.cid, claims.iss, claims.aud, is_powerline, delegation.raw)
+        self._granted[link.cid] = link
+        _opened.put(link.raw, delegation, _weight(delegation))
+        self._to.setdefault(link.audience, []).append(link)
+        self._by.setdefault(link.issuer, []).append(link)
+        for reached in self._reached.values():
+            self._reach(reached, link)
+        self.revision += 1
+
+    def revoke(self, seq: int, cid: str, by: str) -> None:
+        """Note a revocation."""
+        self._revoked.setdefault(cid, []).append((seq, by))
+        self.revocations += 1
+        self.revision += 1
+
+    def find(self, cid: str, *, before: int) -> Link | None:
+        """A delegation that stood on the log before a sequence."""
+        found = self._granted.get(cid)
+        return found if found is not None and found.seq < before else None
+
+    def given_to(self, did: str, *, before: int) -> list[Link]:
+        """The delegations that name `did` as their audience, oldest first."""
+        return [link for link in self._to.get(did, ()) if link.seq < before]
+
+    def is_held_by(self, did: str, *, root: str, before: int) -> bool:
+        """Whether delegations lead from the root to `did`, whatever they are worth."""
+        reached = self._reached.get(root)
+        if reached is None:
+            reached = {root: 0}
+            for link in self._granted.values():
+                self._reach(reached, link)
+            if len(self._reached) >= ROOTS_KEPT:
+                del self._reached[next(iter(self._reached))]
+            self._reached[root] = reached
+        return reached.get(did, before) < before
+
+    def _reach(self, reached: dict[str, int], link: Link) -> None:
+        """Note whom one more delegation leads to, and since when: everybody once."""
+        if link.issuer not in reached or link.audience in reached:
+            return
+        reached[link.audience] = link.seq
+        frontier = [link.audience]
+        while frontier:
+            for below in self._by.get(frontier.pop(), ()):
+                if below.audience not in reached and below.seq <= link.seq:
+                    reached[below.audience] = link.seq
+                    frontier.append(below.audience)
+
+    def everything(self) -> list[Link]:
+        """Every delegation, oldest first."""
+        return list(self._granted.values())
+
+    def chain(self, root: str, cids: tuple[str, ...], *, before: int) -> Chain | None:
+        """The chain that these delegations make; None if one was not on the log by then."""
+        known = self._chains.get((root, cids))
+        if known is not None and all(self._granted[cid].seq < before for cid in cids):
+            return known
+        if len(cids) > MAX_LINKS:
+            return None
+        links = [link for cid in cids if (link := self.find(cid, before=before)) is not None]
+        if len(links) < len(cids):
+            return None
+        chain = Chain.of(root, [link.delegation for link in links], is_signed=self.is_signed)
+        self._chains.put((root, cids), chain, sum(map(_weight, chain.links)))
+        return chain
+
+    def revoked(self, cids: tuple[str, ...], *, before: int, after: int = 0) -> Revocations:
+        """Who revoked each of these between two sequences, both excluded."""
+        if not self._revoked:
+            return {}
+        found = {
+            cid: {by for seq, by in self._revoked[cid] if after < seq < before}
+            for cid in cids
+            if cid in self._revoked
+        }
+        return {cid: who for cid, who in found.items() if who}
+
+    def is_above(self, did: str, cid: str, *, before: int) -> bool:
+        """Whether `did` issued this delegation, or one that could stand above it in a chain."""
+        first = self.find(cid, before=before)
+        issuers, frontier = set[str](), [first] if first is not None else []
+        for _ in range(MAX_LINKS):
+            fresh = {link.issuer for link in frontier} - issuers
+            if did in fresh:
+                return True
+            if not fresh:
+                return False
+            issuers |= fresh
+            frontier = [link for holder in fresh for link in self.given_to(holder, before=before)]
+        return False

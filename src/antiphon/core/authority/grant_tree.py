@@ -1,0 +1,181 @@
+"""Who holds what from whom: the book of delegations as a tree that grows from the owner.
+
+Each delegation stands once, below the one who issued it, with what it is worth
+(`core/authority/grant_reach.py`). Whoever holds from several stands below each of them, and what
+it handed on below one. Those that lead nowhere stand apart.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from antiphon.core.authority.grant_reach import Grant, State, appraise
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from antiphon.core.authority.control import Control
+
+MIN_FRAGMENT: Final = 4
+"""Fewer letters of an id name nobody."""
+_RESERVED: Final = frozenset({"owner", "coordinator"})
+
+
+class Holder(Struct, frozen=True, kw_only=True):
+    """Somebody who was given something, where it was given."""
+
+    did: str
+    alias: str
+    grants: tuple[Grant, ...]
+    """From the holder above, oldest first."""
+    children: tuple[Holder, ...] = ()
+    is_elsewhere: bool = False
+    """Holds from others too, and what it handed on stands there."""
+    is_quarantined: bool = False
+
+
+class Name(Struct, frozen=True):
+    """What somebody calls somebody."""
+
+    issuer: str
+    audience: str
+    alias: str
+    is_live: bool
+    """Whether the grant that says so is."""
+
+
+class Genealogy(Struct, frozen=True, kw_only=True):
+    """The whole tree at one moment."""
+
+    owner: str
+    holders: tuple[Holder, ...]
+    """Those who hold from the owner itself."""
+    void: tuple[Grant, ...]
+    """Delegations that lead nowhere, oldest first."""
+    names: dict[str, str]
+    """What each holder is called: by the owner, or else by whoever gave it something."""
+    said: tuple[Name, ...]
+    """Every name that was given."""
+
+    def grants(self) -> Iterator[Grant]:
+        """Every grant in the tree."""
+        left = deque(self.holders)
+        while left:
+            holder = left.popleft()
+            yield from holder.grants
+            left.extend(holder.children)
+
+    def live_to(self, did: str) -> list[Grant]:
+        """What somebody holds now."""
+        return [one for one in self.grants() if one.audience == did and one.state is State.LIVE]
+
+    def nodes_called(self, text: str, *, trusted: frozenset[str], known: Iterable[str]) -> set[str]:
+        """Whom a person may mean: by id, by the end of one, or by a name.
+
+        A name from the owner or from `trusted` comes before the names that others gave, or
+        anybody could stand in for somebody else; and a live one before one of the past.
+        """
+        dids = {*known, self.owner, *(one.audience for one in self.grants())}
+        if text in dids:
+            return {text}
+        by_id = {did for did in dids if len(text) >= MIN_FRAGMENT and did.endswith(text)}
+        named: dict[tuple[bool, bool], set[str]] = {}
+        for name in self.said:
+            if name.alias == text:
+                is_near = name.issuer == self.owner or name.issuer in trusted
+                named.setdefault((is_near, name.is_live), set()).add(name.audience)
+        near = by_id | named.get((True, True), set())
+        tiers = (
+            near,
+            *(named.get(tier) for tier in ((True, False), (False, True), (False, False))),
+        )
+        return next((found for found in tiers if found), set())
+
+
+def trace(control: Control, now_s: int) -> Genealogy:
+    """Who holds what from whom at `now_s`, by everything that is on the log."""
+    grants = appraise(control, now_s)
+    reached = [grant for grant in grants if grant.state is not State.VOID]
+    said = tuple(
+        Name(grant.issuer, grant.audience, grant.alias, grant.state is State.LIVE)
+        for grant in reached
+        if grant.alias
+    )
+    names = _names(control.owner, said)
+    return Genealogy(
+        owner=control.owner,
+        holders=_tree(control, reached, names),
+        void=tuple(grant for grant in grants if grant.state is State.VOID),
+        names=names,
+        said=said,
+    )
+
+
+def is_reserved(alias: str) -> bool:
+    """Whether a name always means something else where people name nodes."""
+    return alias in _RESERVED or alias.startswith("did:")
+
+
+def bearers(control: Control, alias: str, now_s: int, *, namers: Collection[str]) -> set[str]:
+    """Whom a name means already: by a live grant of one of these, or as the end of an id."""
+    links, text = control.grants.everything(), alias.encode()
+    is_fragment = len(alias) >= MIN_FRAGMENT
+    by_id = {one.audience for one in links if is_fragment and one.audience.endswith(alias)}
+    # What every grant is worth takes a while to find out; most names are new.
+    if not any(one.issuer in namers and text in one.raw for one in links):
+        return by_id
+    return by_id | {
+        name.audience
+        for name in trace(control, now_s).said
+        if name.alias == alias and name.is_live and name.issuer in namers
+    }
+
+
+def _names(owner: str, said: tuple[Name, ...]) -> dict[str, str]:
+    """One name each: from the owner if it gave one, from a live grant if there is one, the newest.
+
+    Of powerlines as of other grants: a process is called what its machine calls it.
+    """
+    best: dict[str, tuple[bool, bool]] = {}
+    names: dict[str, str] = {}
+    for name in said:
+        rank = (name.issuer == owner, name.is_live)
+        if rank >= best.get(name.audience, rank):
+            best[name.audience], names[name.audience] = rank, name.alias
+    return names
+
+
+def _tree(control: Control, grants: list[Grant], names: dict[str, str]) -> tuple[Holder, ...]:
+    """Each holder below everyone it holds from; what it handed on stands below the first."""
+    pairs: dict[str, dict[str, list[Grant]]] = {}
+    for grant in grants:
+        pairs.setdefault(grant.issuer, {}).setdefault(grant.audience, []).append(grant)
+    place = {control.owner: ""}
+    # Live ways first, so that what is live hangs from what is live.
+    for only_live in (True, False):
+        waiting = deque(place)
+        while waiting:
+            giver = waiting.popleft()
+            for holder, held in pairs.get(giver, {}).items():
+                is_live = any(grant.state is State.LIVE for grant in held)
+                if holder not in place and (is_live or not only_live):
+                    place[holder] = giver
+                    waiting.append(holder)
+
+    def below(giver: str) -> tuple[Holder, ...]:
+        return tuple(
+            Holder(
+                did=did,
+                alias=names.get(did, ""),
+                grants=tuple(held),
+                children=below(did) if place[did] == giver else (),
+                is_elsewhere=place[did] != giver and did in pairs,
+                is_quarantined=control.is_quarantined(did),
+            )
+            for did, held in pairs.get(giver, {}).items()
+        )
+
+    return below(control.owner)

@@ -1,0 +1,40 @@
+"""How long a worker stays away from a job that it may not have (M12, M23, M24).
+
+Until its lease ends, its retry may begin or its own cool-down is over, as the job itself tells;
+with jitter, so that those who were refused together do not come back together.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from antiphon.core.families.jobs.state import Job
+from antiphon.core.record.verdict import Reason
+
+LONGEST_S: Final = 60.0
+JITTER_S: Final = 0.5
+ODD_S: Final = 1.0
+NOT_FOR_US: Final = frozenset(
+    {
+        Reason.NOT_ROUTED,
+        Reason.NO_CHAIN,
+        Reason.CHAIN_EXPIRED,
+        Reason.REVOKED,
+        Reason.COMMAND,
+        Reason.POLICY,
+        Reason.QUARANTINED,
+    }
+)
+"""Verdicts on a claim that waiting alone does not change."""
+PASSING: Final = frozenset({Reason.NOT_YET, Reason.COOLDOWN, Reason.HELD})
+"""Verdicts whose end the job itself tells."""
+
+
+def standoff_s(job: Job, verdict: Reason, *, by: str, now_ms: int, chance: float) -> float:
+    """Seconds before `by` should look at a job again, whose claim got this verdict."""
+    wait_s = (job.claimable_ms(now_ms, by) - now_ms) / 1000
+    if verdict in NOT_FOR_US:
+        wait_s = LONGEST_S
+    elif verdict not in PASSING:
+        wait_s = max(wait_s, ODD_S)
+    return min(wait_s, LONGEST_S) + chance * JITTER_S

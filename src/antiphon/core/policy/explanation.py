@@ -1,0 +1,316 @@
+"""Why a job went to whom it went to, and what it waits for (spec §8: everyone can explain).
+
+Everything about a job that is on the log is the same for everybody. Who else is there is not on
+the log: candidates are those that somebody knows *now*, and an explanation says no more than that.
+Of a job that was claimed long ago it shows what the draws among them say, beside who claimed.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from antiphon.core.authority.chain_choice import Wallet
+from antiphon.core.clock.hlc import pack
+from antiphon.core.families.grants.ops import UcanRevoke
+from antiphon.core.families.jobs.ops import (
+    JobCancel,
+    JobClaim,
+    JobComplete,
+    JobExpire,
+    JobSchedule,
+    JobYield,
+)
+from antiphon.core.families.jobs.state import Job, State
+from antiphon.core.families.mesh.ops import MeshEvidence
+from antiphon.core.policy import selection
+from antiphon.core.policy.selection import Candidate, Method, Need, Unfit
+from antiphon.core.record.subjects import covers
+from antiphon.core.record.verdict import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from antiphon.core.authority.control import Control
+    from antiphon.core.opened_record import Entry
+
+_PASSING: Final = frozenset({Unfit.BUSY, Reason.COOLDOWN})
+"""What may hold of a worker now and have been otherwise when the job was claimed."""
+
+
+class Because(StrEnum):
+    """Why a selection is in force for a job."""
+
+    DEFAULT = "default"
+    RULE = "rule"
+    REQUIRES = "requires"
+
+
+class Waits(StrEnum):
+    """What a job waits for that nobody has claimed yet."""
+
+    OFFER = "offer"
+    """The coordinator's offer."""
+    RETRY = "retry"
+    """The end of a pause after a failed attempt."""
+    WORKER = "worker"
+    """Anybody who answers its kind."""
+    LABELS = "labels"
+    """Somebody with the labels that it requires."""
+    ROUTE = "route"
+    """The node that its kind is routed to."""
+    AUTHORITY = "authority"
+    """Somebody who may claim it: those who answer the kind may not."""
+    COOLDOWN = "cooldown"
+    """The end of a cool-down: only workers whose tenure expired are there."""
+    SLOT = "slot"
+    """A free slot: all who could do it are busy."""
+    CLAIM = "claim"
+    """Nothing: somebody could claim it now, and should."""
+
+
+class Wait(Struct, frozen=True, kw_only=True):
+    """One thing that a job waits for."""
+
+    what: Waits
+    until_ms: int = 0
+    node: str = ""
+    labels: tuple[str, ...] = ()
+
+
+class Lot(Struct, frozen=True, kw_only=True):
+    """One worker and this job."""
+
+    node: str
+    draw: str
+    """64 hexadecimal digits; empty where nothing is drawn."""
+    score: str
+    rank: int | None
+    """0 should claim first; None if it is no candidate, or nothing is drawn."""
+    unfit: str
+    """Why it is no candidate, in one word; empty if it is one."""
+    words: str
+    labels: tuple[str, ...]
+    weight: int
+    free: int
+
+
+class Tenure(Struct, frozen=True, kw_only=True):
+    """One time that somebody held the job."""
+
+    node: str
+    fence: str
+    since_ms: int
+    until_ms: int | None = None
+    how: str = ""
+    """How it ended, in one word; empty while it lasts."""
+
+
+class Explanation(Struct, frozen=True, kw_only=True):
+    """All there is to say about who has a job, had it, or should have it."""
+
+    kind: str
+    job: str
+    state: str
+    selection: Method
+    because: Because
+    prefix: str
+    """The rule's kind prefix, if a rule decided."""
+    seed: str
+    """The draw's 32 bytes, as 64 hexadecimal digits."""
+    requires: tuple[str, ...]
+    route: str | None
+    claim_window_ms: int
+    lots: tuple[Lot, ...]
+    """Candidates by rank, then the others."""
+    tenures: tuple[Tenure, ...]
+    cooling: tuple[tuple[str, int], ...]
+    """Workers that may not claim it yet, and until when."""
+    waits_for: tuple[Wait, ...]
+
+
+def explain(
+    control: Control,
+    job: Job,
+    schedule: bytes,
+    history: Sequence[tuple[Entry, Reason]],
+    known: Iterable[Candidate],
+    *,
+    now_ms: int,
+) -> Explanation:
+    """Explain a job from its lane (`schedule` is the accepted record) and the workers known.
+
+    In `history` the control records that ended a tenure stand in their places
+    (`core.authority_lapse`).
+    """
+    requires = _requires(history, job)
+    need = Need(
+        kind=job.kind,
+        job=job.job,
+        seed=selection.seed_of(schedule),
+        requires=requires,
+        cooling=job.cooling,
+    )
+    method = selection.method(control, job.kind, requires)
+    because, prefix = _because(control, job.kind, requires)
+    tenures = _tenures(history)
+    workers = {one.did: one for one in known}
+    for tenure in tenures:
+        gone = Candidate(did=tenure.node, kinds=(job.kind,), is_alive=False, free=0)
+        workers.setdefault(tenure.node, gone)
+    faults = {
+        did: selection.unfitness(need, one, now_ms=now_ms)
+        or selection.claim_fault(
+            control, Wallet(did), did=did, kind=job.kind, job=job.job, now_ms=now_ms
+        )
+        for did, one in workers.items()
+    }
+    if job.state is not State.PENDING:
+        # Whoever is busy now, or cooling down, was not when this was decided.
+        faults = {did: None if fault in _PASSING else fault for did, fault in faults.items()}
+    return Explanation(
+        kind=job.kind,
+        job=job.job,
+        state=job.state.value,
+        selection=method,
+        because=because,
+        prefix=prefix,
+        seed=need.seed.hex(),
+        requires=requires,
+        route=control.route_for(job.kind),
+        claim_window_ms=control.rules.claim_window_ms,
+        lots=_lots(need, list(workers.values()), faults, is_drawn=method == "rendezvous"),
+        tenures=tenures,
+        cooling=tuple((who, until) for who, until in job.cooling if until > now_ms),
+        waits_for=_waits(control, job, requires, workers, faults, now_ms),
+    )
+
+
+def _because(control: Control, kind: str, requires: Sequence[str]) -> tuple[Because, str]:
+    if requires:
+        return Because.REQUIRES, ""
+    prefixes = [prefix for prefix, _ in control.rules.selection if covers(prefix, kind)]
+    if not prefixes:
+        return Because.DEFAULT, ""
+    return Because.RULE, max(prefixes, key=len)
+
+
+def _requires(history: Sequence[tuple[Entry, Reason]], job: Job) -> tuple[str, ...]:
+    for entry, _ in history:
+        if entry.seq == job.scheduled_seq and isinstance(entry.op, JobSchedule):
+            return entry.op.body.requires
+    return ()
+
+
+def _lots(
+    need: Need,
+    workers: list[Candidate],
+    faults: dict[str, Unfit | Reason | None],
+    *,
+    is_drawn: bool,
+) -> tuple[Lot, ...]:
+    drawn = selection.ranked(need, workers)
+    rank = 0
+    lots: list[Lot] = []
+    for one in drawn:
+        worker, fault = one.candidate, faults[one.candidate.did]
+        lots.append(
+            Lot(
+                node=worker.did,
+                draw=one.draw.hex() if is_drawn else "",
+                score=f"{selection.score(one.draw, worker.weight):.6f}" if is_drawn else "",
+                rank=rank if is_drawn and fault is None else None,
+                unfit=fault.value if fault is not None else "",
+                words=fault.in_words if fault is not None else "",
+                labels=worker.labels,
+                weight=worker.weight,
+                free=worker.free,
+            )
+        )
+        rank += fault is None
+    return tuple(sorted(lots, key=lambda lot: lot.unfit != ""))
+
+
+def _tenures(history: Sequence[tuple[Entry, Reason]]) -> tuple[Tenure, ...]:
+    """Who held the job when; what the log accepted, in its order."""
+    found: list[Tenure] = []
+    for entry, verdict in history:
+        op = entry.op
+        if verdict is not Reason.OK or op is None:
+            continue
+        is_held = bool(found) and not found[-1].how
+        if isinstance(op, JobClaim):
+            if not is_held:
+                since_ms = entry.commit_ms
+                found.append(Tenure(node=op.author, fence=pack(op.hlc), since_ms=since_ms))
+        elif is_held and (how := _ending(entry)):
+            found[-1] = replace(found[-1], until_ms=entry.commit_ms, how=how)
+    return tuple(found)
+
+
+def _ending(entry: Entry) -> str:
+    """How an op ends a tenure, in a word or two; empty if it does not."""
+    match entry.op:
+        case JobExpire():
+            return "expired"
+        case JobYield(body=body):
+            return f"gave back ({body.reason})"
+        case JobComplete(body=done):
+            return done.status
+        case JobCancel():
+            return "cancelled"
+        case UcanRevoke():
+            return "revoked"
+        case MeshEvidence():
+            return "quarantined"
+        case _:
+            return "lost its rights" if entry.is_control else ""
+
+
+def _waits(
+    control: Control,
+    job: Job,
+    requires: tuple[str, ...],
+    workers: dict[str, Candidate],
+    faults: dict[str, Unfit | Reason | None],
+    now_ms: int,
+) -> tuple[Wait, ...]:
+    if job.state is State.WAITING:
+        return (Wait(what=Waits.OFFER, node=control.coordinator),)
+    if job.state is not State.PENDING:
+        return ()
+    found: list[Wait] = []
+    if job.retry_after_ms > now_ms:
+        found.append(Wait(what=Waits.RETRY, until_ms=job.retry_after_ms))
+    able = [did for did, fault in faults.items() if fault is None]
+    if able:
+        return tuple(found) or (Wait(what=Waits.CLAIM),)
+    return (*found, _lacking(control, job, requires, workers, faults))
+
+
+def _lacking(
+    control: Control,
+    job: Job,
+    requires: tuple[str, ...],
+    workers: dict[str, Candidate],
+    faults: dict[str, Unfit | Reason | None],
+) -> Wait:
+    """What stands between a pending job and those who come closest to doing it."""
+    found = set(faults.values())
+    if Unfit.BUSY in found:
+        return Wait(what=Waits.SLOT)
+    if Reason.COOLDOWN in found:
+        until_ms = min((until for who, until in job.cooling if who in workers), default=0)
+        return Wait(what=Waits.COOLDOWN, until_ms=until_ms)
+    if Reason.NOT_ROUTED in found:
+        return Wait(what=Waits.ROUTE, node=control.route_for(job.kind) or "")
+    if any(isinstance(fault, Reason) for fault in found):
+        return Wait(what=Waits.AUTHORITY)
+    if Unfit.LABELS in found:
+        have = [one.labels for one in workers.values() if faults[one.did] is Unfit.LABELS]
+        nearest = min((selection.missing(requires, labels) for labels in have), key=len)
+        return Wait(what=Waits.LABELS, labels=nearest)
+    return Wait(what=Waits.WORKER)

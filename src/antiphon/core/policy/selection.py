@@ -1,0 +1,294 @@
+"""Who should claim a job first: draws, ranks, and who counts at all (spec §8).
+
+Nothing here decides who *has* a job: the claim's compare-and-set does. Selection avoids races,
+spreads work, and leaves workers no choice of their jobs. Under `rendezvous` each worker computes
+for itself where it stands:
+
+    draw  = SHA-256(job id ‖ seed ‖ worker id)      ids as UTF-8, 32 bytes of seed; lowest first
+    u     = 1 - draw / 2^256
+    score = -ln(u) / weight                         lowest first; the same order at equal weights
+
+The seed is the first half of the signature under the accepted schedule, so nobody can know a draw
+before the job is called. Scores are decimals, correctly rounded at a fixed precision, so that they
+are the same digits on every machine.
+
+Labels are words of a worker about itself (`gpu=a100`). What a job `requires` is met by the same
+label, and a bare name (`gpu`) by any value of it.
+"""
+
+from __future__ import annotations
+
+from decimal import ROUND_HALF_EVEN, Context, Decimal
+from enum import StrEnum
+from hashlib import sha256
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from antiphon.core.authority import chain_check
+from antiphon.core.families.jobs import JOBS
+from antiphon.core.families.jobs.ops import ClaimBody, JobClaim
+from antiphon.core.families.jobs.state import job_key
+from antiphon.core.family import At
+from antiphon.core.record import signing
+from antiphon.core.record.ids import digest
+from antiphon.core.record.op import Label
+from antiphon.core.record.verdict import Reason
+from antiphon.core.reducer import author_fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from antiphon.core.authority.chain_choice import Wallet
+    from antiphon.core.authority.control import Control
+
+SEED_BYTES: Final = 32
+MAX_WEIGHT: Final = 1_000
+MAX_LABELS: Final = 64
+MAX_REQUIRED: Final = 32
+JITTER: Final = 0.25
+"""Of a claim window: what is added at most to the wait of every rank but the first."""
+
+Weight = Annotated[int, Meta(ge=1, le=MAX_WEIGHT)]
+Labels = Annotated[tuple[Label, ...], Meta(max_length=MAX_LABELS)]
+Method = Literal["queue", "rendezvous"]
+
+_WHOLE: Final = 1 << 256
+_EXACTLY: Final = Context(prec=40, rounding=ROUND_HALF_EVEN)
+_NO_END: Final = 2**53
+
+
+class Unfit(StrEnum):
+    """Why a worker is no candidate for a job, where its authority is not the reason."""
+
+    SILENT = "silent"
+    OTHER_KINDS = "other_kinds"
+    LABELS = "labels"
+    BUSY = "busy"
+
+    @property
+    def in_words(self) -> str:
+        """The end of a sentence that begins with the worker."""
+        return _WORDS[self]
+
+
+_WORDS: Final = {
+    Unfit.SILENT: "was not heard of lately",
+    Unfit.OTHER_KINDS: "does not answer this kind",
+    Unfit.LABELS: "lacks a label that the job requires",
+    Unfit.BUSY: "has no free slot",
+}
+
+
+class Candidate(Struct, frozen=True, kw_only=True):
+    """A worker as others know it."""
+
+    did: str
+    kinds: tuple[str, ...]
+    labels: tuple[str, ...] = ()
+    weight: int = 1
+    free: int = 1
+    """Free slots."""
+    is_alive: bool = True
+    """Heard of lately."""
+
+
+class Need(Struct, frozen=True, kw_only=True):
+    """What about a job decides who should claim it."""
+
+    kind: str
+    job: str
+    seed: bytes
+    requires: tuple[str, ...] = ()
+    cooling: tuple[tuple[str, int], ...] = ()
+    """Workers whose tenure expired, and until when they may not claim it."""
+
+
+class Drawn(Struct, frozen=True, kw_only=True):
+    """A candidate's lot for one job."""
+
+    candidate: Candidate
+    draw: bytes
+
+
+def method(control: Control, kind: str, requires: Sequence[str] = ()) -> Method:
+    """How a job finds its worker: by the mesh's rule, and by draw where it is particular."""
+    if requires:
+        return "rendezvous"
+    return "rendezvous" if control.selection_for(kind) == "rendezvous" else "queue"
+
+
+# --- lots -------------------------------------------------------------------------------------
+
+
+def seed_of(payload: bytes) -> bytes:
+    """The seed of the job that this schedule record calls; `Malformed` if it is no record.
+
+    A batch signature is shared by many ops: there the op's id is hashed in, or all of them would
+    go to the same worker.
+    """
+    op_bytes, block = signing.unframe(payload)
+    head = bytes.fromhex(block.sig)[:SEED_BYTES]
+    if block.of == 0:
+        return head
+    return sha256(head + digest(op_bytes).encode()).digest()
+
+
+def draw(job: str, seed: bytes, worker: str) -> bytes:
+    """A worker's lot for a job: 32 bytes, the lowest wins."""
+    return sha256(job.encode() + seed + worker.encode()).digest()
+
+
+def score(lot: bytes, weight: int) -> Decimal:
+    """A lot weighed: twice the weight wins twice as often. The lowest wins here too."""
+    left = _WHOLE - int.from_bytes(lot)
+    u = _EXACTLY.divide(Decimal(left), Decimal(_WHOLE))
+    # `-x` would round to whatever precision the caller's thread happens to have.
+    return _EXACTLY.divide(_EXACTLY.minus(_EXACTLY.ln(u)), Decimal(weight))
+
+
+def ranked(need: Need, candidates: Iterable[Candidate]) -> list[Drawn]:
+    """The candidates in the order in which they should claim.
+
+    One hash for each; logarithms are taken only where weights differ.
+    """
+    lots = [Drawn(candidate=one, draw=draw(need.job, need.seed, one.did)) for one in candidates]
+    if len({one.candidate.weight for one in lots}) <= 1:
+        return sorted(lots, key=lambda one: (one.draw, one.candidate.did))
+    return sorted(
+        lots, key=lambda one: (score(one.draw, one.candidate.weight), one.draw, one.candidate.did)
+    )
+
+
+def rank_of(need: Need, me: Candidate, others: Iterable[Candidate]) -> int:
+    """How many of `others` should claim before me.
+
+    One hash for each; logarithms are taken only where weights differ.
+    """
+    lot = draw(need.job, need.seed, me.did)
+    own_score: Decimal | None = None
+    before = 0
+    for other in others:
+        theirs = draw(need.job, need.seed, other.did)
+        if other.weight == me.weight:
+            before += (theirs, other.did) < (lot, me.did)
+            continue
+        own_score = own_score if own_score is not None else score(lot, me.weight)
+        before += (score(theirs, other.weight), theirs) < (own_score, lot)
+    return before
+
+
+def places(
+    need: Need, me: Candidate, others: Iterable[Candidate], *, now_ms: int
+) -> tuple[int, int]:
+    """How many should claim a job before me: of those with a free slot, and of all."""
+    free, busy = [], []
+    for other in others:
+        why = unfitness(need, other, now_ms=now_ms)
+        if why is None:
+            free.append(other)
+        elif why is Unfit.BUSY:
+            busy.append(other)
+    rank = rank_of(need, me, free)
+    return rank, rank + rank_of(need, me, busy)
+
+
+def wait_s(rank: int, *, window_ms: int, chance: float) -> float:
+    """How long after the call a rank claims: the first at once, each next a window later."""
+    if rank == 0:
+        return 0.0
+    return (rank + JITTER * chance) * window_ms / 1000
+
+
+def turn(job: str, fence: str, did: str, others: Iterable[str]) -> int:
+    """Which of several nodes writes what all of them could write: 0 = this one, now."""
+
+    def lot(node: str) -> tuple[bytes, str]:
+        return sha256(f"{job}{fence}{node}".encode()).digest(), node
+
+    own = lot(did)
+    return sum(lot(other) < own for other in set(others) if other != did)
+
+
+def is_earlier(claim: tuple[int, str], other: tuple[int, str]) -> bool:
+    """Of two claims by word of mouth, (time, worker) each: the earlier one, then the lower id."""
+    return claim < other
+
+
+# --- who counts -------------------------------------------------------------------------------
+
+
+def missing(requires: Iterable[str], labels: Iterable[str]) -> tuple[str, ...]:
+    """What of the requirements these labels do not meet."""
+    have = set(labels)
+    have |= {label.partition("=")[0] for label in have}
+    return tuple(sorted(set(requires) - have))
+
+
+def split_labels(text: str) -> tuple[str, ...]:
+    """Labels out of a text with commas between them."""
+    return tuple(part for part in (piece.strip() for piece in text.split(",")) if part)
+
+
+def check_labels(labels: Iterable[str], *, most: int = MAX_LABELS) -> tuple[str, ...]:
+    """The labels, each once, in order; `ValueError` names one that cannot be one."""
+    distinct = tuple(sorted(set(labels)))
+    for label in distinct:
+        if not _is_label(label):
+            raise ValueError(
+                f"{label!r} is no label: those look like 'eu' or 'gpu=a100'"
+                " (lower case, digits, '_', '.', '=', '/' and '-')"
+            )
+    if len(distinct) > most:
+        raise ValueError(f"at most {most} labels, and these are {len(distinct)}")
+    return distinct
+
+
+def _is_label(text: str) -> bool:
+    try:
+        msgspec.convert(text, Label)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def unfitness(need: Need, candidate: Candidate, *, now_ms: int) -> Unfit | Reason | None:
+    """Why a worker is no candidate for a job, its authority aside; None if it is one."""
+    if not candidate.is_alive:
+        return Unfit.SILENT
+    if need.kind not in candidate.kinds:
+        return Unfit.OTHER_KINDS
+    if need.requires and missing(need.requires, candidate.labels):
+        return Unfit.LABELS
+    if any(who == candidate.did and now_ms < until for who, until in need.cooling):
+        return Reason.COOLDOWN
+    return Unfit.BUSY if candidate.free <= 0 else None
+
+
+def claim_fault(
+    control: Control, wallet: Wallet, *, did: str, kind: str, job: str, now_ms: int
+) -> Reason | None:
+    """Why the log would refuse this worker's claim of such a job: authority and route.
+
+    `wallet` is the worker's own, or one that was made to think in its place.
+    """
+    route = control.route_for(kind)
+    body = ClaimBody(kind=kind, job=job, lease_ms=control.rules.lease_ms, begin=True)
+    op = JobClaim(
+        v=1,
+        mesh=control.mesh,
+        author=did,
+        hlc=(now_ms, 0),
+        prev=0,
+        deps=(),
+        auth=wallet.choose(control, JobClaim, body, now_ms),
+        body=body,
+    )
+    at = At(_NO_END, now_ms, control, job_key(kind, job))
+    fault = author_fault(JOBS, None, op, at)
+    if fault is not None:
+        return fault
+    if route is not None and not chain_check.stands_for(control, op, _NO_END, route):
+        return Reason.NOT_ROUTED
+    return None

@@ -1,0 +1,290 @@
+"""Proof of execution: what a worker vouches for, in a form that others can check without us.
+
+An in-toto Statement in a DSSE envelope, signed by the worker's key. Its subjects are the outputs;
+its predicate says which job under which fence, by whom, with what, from when to when, and how well
+it was shut in. The manifest stands in it by its digests, which is what a job's id is.
+
+A completion must carry the proof of exactly what it says (`holds`). That shows who vouches for a
+result; it does not show that the machine told the truth.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from antiphon.core import manifest
+from antiphon.core.bounded_cache import BoundedCache
+from antiphon.core.proof.output import DsseEnvelope, DsseSignature, Output
+from antiphon.core.record import codec, signing
+from antiphon.core.record.ids import DIGEST_PREFIX, digest, public_key_of
+from antiphon.core.record.json_schema import published
+from antiphon.errors import Malformed
+
+PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
+STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE: Final = "urn:antiphon:proof-of-execution:v1"
+SCHEMA_ID: Final = "urn:antiphon:proof:1"
+MAX_PAYLOAD_BYTES: Final = 128 * 1024
+OPENED_KEPT: Final = 1024
+OPENED_KEPT_BYTES: Final = 8 * 1024 * 1024
+"""Opened proofs that are remembered for their second meeting, and what they may weigh together:
+a worker chooses how large its own are, and everybody who reads its jobs opens them."""
+_WEIGHT: Final = 3
+"""Times its text, which is kept with it: what an opened proof takes, as measured."""
+
+Hex64 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+Word = Annotated[str, Meta(max_length=255)]
+Count = Annotated[int, Meta(ge=0, le=codec.MAX_INTEGER)]
+
+
+class _Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A part of the statement; what is at its default is not written."""
+
+
+class Digests(_Part, frozen=True, kw_only=True):
+    """One content under both hashes: ours, and the one that everybody else reads."""
+
+    blake3: Hex64
+    sha256: Hex64 | None = None
+
+
+class Subject(_Part, frozen=True, kw_only=True):
+    """An output, by name and content."""
+
+    name: Word
+    digest: Digests
+
+
+class Runner(_Part, frozen=True, kw_only=True):
+    """What ran the job."""
+
+    name: Word
+    version: Word
+    platform: Word
+    digest: (
+        Annotated[
+            Digests,
+            Meta(description="Of the program that was executed, where there is one file to name."),
+        ]
+        | None
+    ) = None
+
+
+class Isolation(_Part, frozen=True, kw_only=True):
+    """What really kept the job from the rest of the machine."""
+
+    level: Annotated[
+        Literal["none", "process", "sandbox"],
+        Meta(
+            description="none: in the worker's own process. process: another process, nothing more."
+            " sandbox: its own namespaces, system calls filtered, only declared files in sight."
+        ),
+    ]
+    held: Annotated[
+        tuple[Word, ...],
+        Meta(
+            max_length=64,
+            description="The measures one by one, such as network:none, seccomp, uid:61000.",
+        ),
+    ] = ()
+
+
+class Usage(_Part, frozen=True, kw_only=True):
+    """What the run took, as measured."""
+
+    wall_ms: Count
+    cpu_ms: Count | None = None
+    max_rss_kb: Count | None = None
+
+
+class Predicate(_Part, frozen=True, kw_only=True):
+    """What the worker says about one run."""
+
+    mesh: Word
+    kind: Word
+    job: Annotated[Hex64, Meta(description="The job's content id: BLAKE3 of its manifest.")]
+    manifest: Digests
+    inputs: Annotated[tuple[Subject, ...], Meta(max_length=manifest.MAX_INPUTS)] = ()
+    worker: Annotated[Word, Meta(description="The did:key of whoever signed.")]
+    fence: Annotated[Word, Meta(description="Of the tenure: the HLC of its claim.")]
+    started: Annotated[Word, Meta(description="HLC, as 16 hexadecimal digits.")]
+    ended: Annotated[Word, Meta(description="HLC, as 16 hexadecimal digits.")]
+    status: Literal["succeeded", "failed"]
+    exit: Annotated[int, Meta(ge=-255, le=255)] | None = None
+    runner: Runner
+    isolation: Isolation
+    environment: (
+        Annotated[
+            Hex64,
+            Meta(description="SHA-256 of the environment that the job saw, as canonical JSON."),
+        ]
+        | None
+    ) = None
+    policy_root: Word | None = None
+    usage: Usage
+
+
+class Statement(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An in-toto Statement, version 1."""
+
+    type: Literal["https://in-toto.io/Statement/v1"] = msgspec.field(name="_type")
+    subject: Annotated[tuple[Subject, ...], Meta(min_length=1, max_length=1024)]
+    predicate_type: Literal["urn:antiphon:proof-of-execution:v1"] = msgspec.field(
+        name="predicateType"
+    )
+    predicate: Predicate
+
+
+_decoder = msgspec.json.Decoder(Statement)
+
+
+def manifest_digests(job: str, content: manifest.Manifest) -> Digests:
+    """A manifest under both hashes."""
+    return Digests(blake3=job, sha256=sha256(manifest.core_bytes(content)).hexdigest())
+
+
+def subjects_of(job: str, outputs: Sequence[Output]) -> tuple[Subject, ...]:
+    """The outputs as subjects; a job without any vouches for having been run."""
+    if not outputs:
+        return (Subject(name=f"job:{job}", digest=Digests(blake3=job)),)
+    return tuple(
+        Subject(
+            name=output.name,
+            digest=Digests(blake3=output.hash[len(DIGEST_PREFIX) :], sha256=output.sha256),
+        )
+        for output in outputs
+    )
+
+
+def statement(predicate: Predicate, outputs: Sequence[Output]) -> bytes:
+    """The statement's canonical bytes, to be signed."""
+    return codec.encode(
+        Statement(
+            type=STATEMENT_TYPE,
+            subject=subjects_of(predicate.job, outputs),
+            predicate_type=PREDICATE_TYPE,
+            predicate=predicate,
+        )
+    )
+
+
+def seal_in(payload: bytes, keyid: str, sign: Callable[[str, bytes], bytes]) -> DsseEnvelope:
+    """The envelope around a statement; `sign` is the worker's."""
+    signature = base64.b64encode(sign(PAYLOAD_TYPE, payload)).decode()
+    return DsseEnvelope(
+        payload=base64.b64encode(payload).decode(),
+        payload_type=PAYLOAD_TYPE,
+        signatures=(DsseSignature(keyid=keyid, sig=signature),),
+    )
+
+
+_opened: BoundedCache[str, Statement] = BoundedCache(most=OPENED_KEPT, most_bytes=OPENED_KEPT_BYTES)
+
+
+def open_proof(envelope: DsseEnvelope) -> Statement:
+    """The statement in an envelope, whoever signed it; `Malformed` if it is not in its one form."""
+    if envelope.payload_type != PAYLOAD_TYPE:
+        raise Malformed("the proof is of another type", reason="proof")
+    known = _opened.get(envelope.payload)
+    if known is not None:
+        return known
+    payload = _unpacked(envelope.payload)
+    try:
+        found = _decoder.decode(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
+        raise Malformed(f"the proof cannot be read: {problem}", reason="proof") from problem
+    if codec.encode(found) != payload:
+        raise Malformed("the proof is not in canonical form", reason="proof")
+    _opened.put(envelope.payload, found, _WEIGHT * len(envelope.payload))
+    return found
+
+
+def is_signed_by(envelope: DsseEnvelope, did: str) -> bool:
+    """Whether the envelope carries one signature, and it is this key's."""
+    if len(envelope.signatures) != 1:
+        return False
+    (signature,) = envelope.signatures
+    try:
+        raw, payload = _unpacked(signature.sig), _unpacked(envelope.payload)
+    except Malformed:
+        return False
+    return signature.keyid == did and signing.is_signed(did, envelope.payload_type, payload, raw)
+
+
+def _unpacked(text: str) -> bytes:
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as problem:
+        raise Malformed("the proof is not base64", reason="proof") from problem
+    if len(raw) > MAX_PAYLOAD_BYTES or base64.b64encode(raw).decode() != text:
+        raise Malformed("the proof is not base64 in its one spelling", reason="proof")
+    return raw
+
+
+def trailers(envelope: DsseEnvelope) -> list[tuple[str, str]]:
+    """The result's trailer lines (P9): which job, which proof, whose, and of which program."""
+    said = open_proof(envelope).predicate
+    lines = [
+        ("Job-Id", f"blake3:{said.job}"),
+        ("Proof-Of-Execution", digest(codec.encode(envelope))),
+        ("Worker-Id", f"ed25519:{public_key_of(said.worker).hex()}"),
+    ]
+    if said.runner.digest is not None:
+        lines.append(("Attest-Program", f"blake3:{said.runner.digest.blake3}"))
+    signature = _unpacked(envelope.signatures[0].sig).hex()
+    return [*lines, ("Attest-Sig", f"ed25519:{signature}")]
+
+
+def to_json(envelope: DsseEnvelope) -> dict[str, Any]:
+    """The envelope as any DSSE tool reads it."""
+    built: dict[str, Any] = msgspec.to_builtins(envelope)
+    return built
+
+
+# --- the published schema ---------------------------------------------------------------------
+
+_BASE64: Final = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
+
+
+def json_schema() -> dict[str, Any]:
+    """The envelope and the statement inside it, as JSON Schema 2020-12, for other programs.
+
+    It follows from the closed types. A schema cannot say everything: that the payload is in
+    canonical form, or that the signature holds.
+    """
+    _, parts = msgspec.json.schema_components([DsseEnvelope, Statement])
+    top, signature = parts.pop("DsseEnvelope"), parts["DsseSignature"]["properties"]
+    top["title"] = "Proof of execution"
+    fields = top["properties"]
+    fields["payload"] |= {
+        "pattern": rf"^{_BASE64}\Z",
+        "contentEncoding": "base64",
+        "contentMediaType": PAYLOAD_TYPE,
+        "contentSchema": {"$ref": "#/$defs/Statement"},
+    }
+    fields["payloadType"] = {"enum": [PAYLOAD_TYPE]}
+    fields["signatures"]["maxItems"] = 1
+    signature["keyid"] |= {"pattern": r"^did:key:z[1-9A-HJ-NP-Za-km-z]+\Z"}
+    signature["sig"] |= {"pattern": r"^[A-Za-z0-9+/]{86}==\Z"}
+    for part in parts.values():
+        for name, field in part["properties"].items():
+            part["properties"][name] = _written(field)
+    return published(SCHEMA_ID, {**top, "$defs": parts})
+
+
+def _written(field: dict[str, Any]) -> dict[str, Any]:
+    """A field as it stands in a statement: what is at its default is not written at all."""
+    match field:
+        case {"anyOf": [kept, {"type": "null"}]}:
+            return dict(kept)
+        case {"default": [], **rest}:
+            return {**rest, "minItems": 1}
+        case _:
+            return field

@@ -1,0 +1,156 @@
+"""Signatures: DSSE's pre-authentication encoding, Ed25519, and two forms of block (spec §4).
+
+A record is two lines: the op's canonical bytes, a line feed, and its signature block, itself
+canonical JSON. Canonical JSON holds no raw line feed, so the cut is unambiguous, the op's bytes
+are exactly what was signed, and a person can read a record with any tool.
+
+The block has two forms from the first version on:
+
+    {"sig":"<128 hex>"}                                        over this op
+    {"at":3,"of":100,"path":["<64 hex>",…],"sig":"<128 hex>"}   over a Merkle root of many ops
+
+In the second, the leaves are op ids in RFC 6962's tree shape with BLAKE3; each op can still be
+verified alone. Payload types differ, so a signature made for one purpose never passes for another.
+Verification is libsodium's, which refuses weak keys and non-canonical signatures.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+from blake3 import blake3
+from msgspec import Meta, Struct
+from nacl import bindings
+from nacl.exceptions import BadSignatureError
+
+from antiphon.core.record import codec
+from antiphon.core.record.ids import public_key_of
+from antiphon.errors import Malformed
+
+OP_TYPE: Final = "application/vnd.antiphon.op+json"
+BATCH_TYPE: Final = "application/vnd.antiphon.op-batch+json"
+MAX_BATCH: Final = 4096
+SIGNATURE_BYTES: Final = 64
+
+Signature = Annotated[str, Meta(pattern=r"^[0-9a-f]{128}\Z")]
+Node = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+
+
+class Block(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The signature block. `of` = 0 means: over this op alone."""
+
+    sig: Signature
+    at: Annotated[int, Meta(ge=0, lt=MAX_BATCH)] = 0
+    of: Annotated[int, Meta(ge=0, le=MAX_BATCH)] = 0
+    path: Annotated[tuple[Node, ...], Meta(max_length=12)] = ()
+
+
+class BatchRoot(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is signed when one signature covers many ops."""
+
+    mesh: str
+    root: str
+    size: int
+
+
+_block_decoder = msgspec.json.Decoder(Block)
+
+
+def pae(payload_type: str, payload: bytes) -> bytes:
+    """DSSE's pre-authentication encoding (protocol DSSEv1)."""
+    return b"DSSEv1 %d %b %d %b" % (
+        len(payload_type),
+        payload_type.encode(),
+        len(payload),
+        payload,
+    )
+
+
+_OP_PAE_HEAD: Final = b"DSSEv1 %d %b " % (len(OP_TYPE), OP_TYPE.encode())
+
+
+def sign(secret_key: bytes, payload_type: str, payload: bytes) -> bytes:
+    """An Ed25519 signature; `secret_key` is libsodium's 64-byte form."""
+    return bindings.crypto_sign(pae(payload_type, payload), secret_key)[:SIGNATURE_BYTES]
+
+
+def is_signed(did: str, payload_type: str, payload: bytes, signature: bytes) -> bool:
+    """Whether `did` signed this payload as this type."""
+    # libsodium cuts the signature off by length: with a longer one, the rest would be read as
+    # the head of another, truly signed message that merely ends in this encoding.
+    if len(signature) != SIGNATURE_BYTES:
+        return False
+    try:
+        bindings.crypto_sign_open(signature + pae(payload_type, payload), public_key_of(did))
+    except BadSignatureError:
+        return False
+    return True
+
+
+def frame(op_bytes: bytes, block: Block) -> bytes:
+    """The record: an op and, beside it, its signature block."""
+    return op_bytes + b"\n" + codec.encode(block)
+
+
+def unframe(payload: bytes) -> tuple[bytes, Block]:
+    """The two halves of a record, or `Malformed`."""
+    op_bytes, cut, rest = payload.partition(b"\n")
+    if not cut:
+        raise Malformed("a record is two lines: op and signature block", reason="frame")
+    return op_bytes, codec.decode(rest, _block_decoder)
+
+
+def is_block_valid(author: str, mesh: str, op_bytes: bytes, block: Block) -> bool:
+    """Whether the block proves that `author` signed this op."""
+    if block.of == 0:
+        if block.at or block.path:
+            return False
+        signed = b"%b%d %b" % (_OP_PAE_HEAD, len(op_bytes), op_bytes)
+    else:
+        root = root_from_path(blake3(op_bytes).digest(), block)
+        if root is None:
+            return False
+        batch = codec.encode(BatchRoot(mesh=mesh, root=root.hex(), size=block.of))
+        signed = pae(BATCH_TYPE, batch)
+    try:
+        bindings.crypto_sign_open(bytes.fromhex(block.sig) + signed, public_key_of(author))
+    except BadSignatureError:
+        return False
+    return True
+
+
+def leaf_hash(op_digest: bytes) -> bytes:
+    """A leaf of the batch tree; the prefix keeps leaves and inner nodes apart."""
+    return blake3(b"\x00" + op_digest).digest()
+
+
+def node_hash(left: bytes, right: bytes) -> bytes:
+    """An inner node of the batch tree."""
+    return blake3(b"\x01" + left + right).digest()
+
+
+def root_from_path(op_digest: bytes, block: Block) -> bytes | None:
+    """The root that a path leads to, or None if the path does not fit index and size.
+
+    RFC 9162 §2.1.3.2's walk: `here` and `last` are the indices of our node and of the level's
+    last node; a level without a right sibling is skipped.
+    """
+    if block.at >= block.of:
+        return None
+    here, last = block.at, block.of - 1
+    result = leaf_hash(op_digest)
+    for text in block.path:
+        if last == 0:
+            return None
+        sibling = bytes.fromhex(text)
+        if here & 1 or here == last:
+            result = node_hash(sibling, result)
+            while not here & 1 and here:
+                here >>= 1
+                last >>= 1
+        else:
+            result = node_hash(result, sibling)
+        here >>= 1
+        last >>= 1
+    return result if last == 0 else None

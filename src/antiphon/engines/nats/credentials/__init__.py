@@ -1,0 +1,1 @@
+"""Keys and signed texts in the forms that NATS servers read."""

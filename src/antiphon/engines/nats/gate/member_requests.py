@@ -1,0 +1,78 @@
+"""Whose requests the gate hears: every member's, each on subjects and at a rate of its own.
+
+One subscription per member and service, so that the gate can stop hearing one that floods
+(`metering`) and go on hearing everybody else. The gate listens with a connection of its own in the
+members' account, where the server holds a subscription to its limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+
+from antiphon.engines.nats.connection import wire
+from antiphon.engines.nats.connection.connection import Connection
+from antiphon.engines.nats.connection.gate_subjects import gate_subject
+from antiphon.engines.nats.connection.metered_subscription import MeteredListener
+from antiphon.errors import EngineDenied, Unavailable
+
+
+class Service(Struct, frozen=True):
+    """What is served under a verb, and how many requests of one member in an interval."""
+
+    verb: str
+    handler: wire.Handler
+    bound: int
+    refuse: wire.Handler | None = None
+    queue: str = ""
+    """Several gates of one mesh share its requests."""
+    denied: Callable[[EngineDenied], None] | None = None
+
+
+class Hearing:
+    """The ears of one gate; without a list of members all are heard as one."""
+
+    def __init__(self, connection: Connection, mesh: str, users: Iterable[str] = ("*",)) -> None:
+        self._connection = connection
+        self._mesh = mesh
+        self._users = dict.fromkeys(users)
+        self._listeners: dict[str, list[MeteredListener]] = {}
+        self._services: dict[str, Service] = {}
+
+    def serve(self, service: Service) -> Callable[[], None]:
+        """Hear everybody's requests for it; returns the undo."""
+        self._services[service.verb] = service
+        self._listeners[service.verb] = [self._listen(one, service) for one in self._users]
+
+        def stop() -> None:
+            del self._services[service.verb]
+            for listener in self._listeners.pop(service.verb):
+                listener.close()
+
+        return stop
+
+    async def round_trip(self) -> None:
+        """Return when everybody who asks from now on is heard, unless the server is away."""
+        with contextlib.suppress(Unavailable):  # subscriptions are replayed later
+            await self._connection.round_trip()
+
+    def admit(self, user: str) -> None:
+        """Hear one more member; again changes nothing."""
+        if user in self._users or "*" in self._users:
+            return
+        self._users[user] = None
+        for verb, service in self._services.items():
+            self._listeners[verb].append(self._listen(user, service))
+
+    def _listen(self, user: str, service: Service) -> MeteredListener:
+        return MeteredListener(
+            self._connection,
+            gate_subject(self._mesh, user, service.verb),
+            service.handler,
+            bound=service.bound,
+            refuse=service.refuse,
+            queue=service.queue,
+            denied=service.denied,
+        )

@@ -1,0 +1,1 @@
+"""The log on JetStream: streams, appending, reading, following, queues and leases."""

@@ -1,0 +1,168 @@
+"""The reads of a member whose delegation admits some kinds only: they go to the gate.
+
+What the gate answers, and why it is told what its asker takes for all, is in `scoped`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from antiphon.engines.nats.connection import wire
+from antiphon.engines.nats.connection.connection import Connection
+from antiphon.engines.nats.connection.gate_subjects import gate_subject
+from antiphon.engines.nats.connection.requester import Batch, Pipeline, Reply
+from antiphon.engines.nats.log.direct_get import NO_RESPONDERS, Records
+from antiphon.engines.nats.log.newest_records import Held
+from antiphon.engines.nats.log.streams import log_name
+from antiphon.engines.nats.member.visible_subjects import Reader
+from antiphon.errors import EngineDenied, Unavailable
+from antiphon.ports import Record
+
+GATE_TIMEOUT_S = 5.0
+READS_AT_ONCE = 32
+"""Requests of one user that the gate serves at a time; a reader keeps to it by itself."""
+PLACE_REST_S = 0.03
+"""Until an answered request's place is free again: a user gets some thousand answers a second."""
+DENIED = 403
+CHANGED = 409
+"""What the asker takes for its scope is not within it (any more)."""
+_BUSY_TRIES = 6
+_BUSY_PAUSE_S = 0.05
+ASK_FOR_MORE = "ask the mesh's owner for a delegation that covers it"
+_T = TypeVar("_T")
+_encode = msgspec.json.Encoder().encode
+
+
+class ScopedRecords(Records):
+    """`Records`, answered by the gate."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        pipeline: Pipeline,
+        mesh: str,
+        reader: Reader,
+    ) -> None:
+        super().__init__(pipeline, log_name(mesh))
+        self._connection = connection
+        self.sight = reader.sight(mesh)
+        self._direct = gate_subject(mesh, reader.user, "get").encode()
+        self._leader = gate_subject(mesh, reader.user, "leader").encode()
+        self._window = asyncio.Semaphore(READS_AT_ONCE)
+
+    async def count(self, filters: tuple[str, ...]) -> list[int]:
+        """How many records match each filter."""
+        asked = [{"seq": 1, "next_by_subj": one, "batch": 1} for one in filters]
+        batches = await asyncio.gather(*map(self._collect, asked))
+        return [len(batch.records) + batch.pending for batch in batches]
+
+    async def at_each(self, seqs: Sequence[int]) -> Batch:
+        """What lies at these sequences; `pending` of them, the last, were not looked at."""
+        return await self._collect({"seqs": seqs})
+
+    async def leader_reaches(self, seq: int) -> bool:
+        """Whether the stream's leader holds anything at `seq` or above."""
+        request = {"seq": seq, "next_by_subj": self.sight.everything}
+        reply = await self._ask_gate(self._leader, _encode(request))
+        return (
+            wire.header_int(reply.header, b"Nats-Last-Sequence") >= seq
+            or self._from_leader(reply) is not None
+        )
+
+    async def held_after(self, seq: int, subject: str) -> Held | None:
+        """The first matching record above `seq`, with its headers."""
+        request = self._stated({"seq": seq + 1, "next_by_subj": subject})
+        return self._one(await self._get(_encode(request)))
+
+    async def _get(self, body: bytes) -> Reply:
+        return await self._ask_gate(self._direct, body)
+
+    def _stated(self, request: dict[str, Any]) -> dict[str, Any]:
+        """A request for the whole log says which subjects that is.
+
+        The gate goes by the log, this reader by its login. Where the gate would leave out more
+        than the login does, a reader that goes on behind the answer would have a hole.
+        """
+        is_whole = request.get("next_by_subj", "") in {"", self.sight.everything}
+        return {**request, "reads": self.sight.shown} if is_whole and "seq" in request else request
+
+    async def _ask_leader(self, request: dict[str, Any]) -> Record | None:
+        stated = self._stated(request) if "next_by_subj" in request else request
+        return self._from_leader(await self._ask_gate(self._leader, _encode(stated)))
+
+    def _from_leader(self, reply: Reply) -> Record | None:
+        status = wire.status_of(reply.header)
+        if status:
+            raise self._refusal(status, wire.status_text(reply.header))
+        return super()._from_leader(reply)
+
+    async def _collect(self, request: dict[str, Any], *, keep_headers: bool = False) -> Batch:
+        body = _encode(self._stated(request))
+        batch = await self._patiently(
+            lambda: self._pipeline.collect(
+                self._direct, body, timeout_s=GATE_TIMEOUT_S, keep_headers=keep_headers
+            ),
+            lambda answer: answer.status == NO_RESPONDERS,
+        )
+        self._check(batch)
+        return batch
+
+    async def _ask_gate(self, subject: bytes, body: bytes) -> Reply:
+        return await self._patiently(
+            lambda: self._pipeline.request(subject, body, timeout_s=GATE_TIMEOUT_S),
+            lambda reply: wire.status_of(reply.header) == NO_RESPONDERS,
+        )
+
+    async def _patiently(
+        self, ask: Callable[[], Coroutine[Any, Any, _T]], is_busy: Callable[[_T], bool]
+    ) -> _T:
+        """Ask, and ask again while the gate is busy with this user, or does not hear it.
+
+        It stops hearing whoever asks for too much, for a moment; nobody there looks the same.
+        """
+        attempt = 0
+        while True:
+            attempt += 1
+            await self._window.acquire()
+            try:
+                answer = await ask()
+            except EngineDenied:
+                raise
+            except Unavailable as error:
+                if not self._connection.up:
+                    raise
+                raise no_gate(error.message) from error
+            finally:
+                # A little later than there: what is on its way then finds its place free.
+                later_s = 1.2 * PLACE_REST_S
+                asyncio.get_running_loop().call_later(later_s, self._window.release)
+            if attempt == _BUSY_TRIES or not is_busy(answer):
+                return answer
+            await asyncio.sleep(attempt * _BUSY_PAUSE_S * (0.5 + secrets.randbelow(1000) / 1000))
+
+    def _refusal(self, status: int, words: str) -> Unavailable:
+        if status == DENIED:
+            return EngineDenied(f"the mesh's gate refused it: {words[4:]}", hint=ASK_FOR_MORE)
+        if status == CHANGED:
+            return Unavailable("what this key may read has changed; another login is on its way")
+        if status == NO_RESPONDERS and not _is_busy(status, words):
+            return no_gate("nobody listens for it")
+        return Unavailable(f"the mesh's gate could not read: {words}")
+
+
+def _is_busy(status: int, words: str) -> bool:
+    """The gate gives its refusals words; the server's own 503 has none."""
+    return status == NO_RESPONDERS and len(words) > len("503")
+
+
+def no_gate(why: str) -> Unavailable:
+    """What to say where nobody serves the mesh's members."""
+    return Unavailable(
+        f"the mesh's gate does not answer ({why}): is 'antiphon up' running where the mesh lives?",
+        hint="start it there, and try again",
+    )

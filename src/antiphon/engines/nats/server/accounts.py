@@ -1,0 +1,291 @@
+"""Who a NATS server believes: its operator, the accounts of a mesh, and the logins of users.
+
+All three are signed texts (JWTs) that are made here; the server only checks signatures. A mesh
+has two accounts, because a publisher chooses the *reply subject* of what it publishes, the server
+checks no permission on that, and answers there with rights of its own. Whoever may publish one
+record into a stream of its own account can therefore have the server's acknowledgement delete
+that stream. So:
+
+    mesh      holds JetStream; the owner's own machine and the gate log in here, with all rights
+    members   holds everybody else, and imports from the mesh account the few subjects that
+              members need; an answer that comes back across the border is published in *this*
+              account, which has no streams and no management interface
+
+Invariants: a login with permissions is always one of the members' account; every login ends
+within `MAX_LOGIN_S`; a user that was revoked is admitted again only by a later login.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, Self
+
+from msgspec import Struct
+
+from antiphon.core.bus import subjects as bus_subjects
+from antiphon.engines.nats.credentials.jwts import signed
+from antiphon.engines.nats.credentials.keypairs import AccountKey, OperatorKey, check_user
+from antiphon.engines.nats.server.permissions import Permissions
+from antiphon.errors import Corrupt, Malformed, Misconfigured, Unavailable
+from antiphon.files import replace_file
+
+MAX_LOGIN_S: Final = 400 * 24 * 3600
+"""No login lives longer, so a revocation may be forgotten after that."""
+MAX_REVOKED: Final = 8192
+"""They travel in one message of the server's, which may have a megabyte."""
+MAX_SUBSCRIPTIONS: Final = 16_384
+"""Of one member's connection: three queues for each of some hundred kinds, and room."""
+_NO_LIMIT: Final = -1
+
+# What members reach in the mesh account. A pull has many answers, everything else one.
+_SERVED: Final = (
+    ("ap.>", "Singleton"),
+    ("$JS.API.DIRECT.GET.*.ap.*.ctl.genesis", "Singleton"),
+    ("$JS.API.CONSUMER.MSG.NEXT.*.*", "Stream"),
+    ("$JS.ACK.>", "Singleton"),
+)
+# What they hear from it: committed records, and the gate's answers to their reads.
+_SHOWN: Final = ("apr.>", "_I.>")
+# What it hears from them: their reads, and the bus.
+_HEARD: Final = ("apg.>", f"{bus_subjects.ROOT}.>")
+# The bus the other way. As a service: two accounts may not show each other the same subjects.
+_TOLD: Final = (f"{bus_subjects.ROOT}.>",)
+_PULL_WAITS_NS: Final = 30 * 1_000_000_000
+"""How long the server remembers where the answers to a pull go; pulls end sooner."""
+
+
+class AccountKeys(Struct, frozen=True):
+    """The keys that sign accounts and logins: whoever has them decides who gets in."""
+
+    operator: OperatorKey
+    system: AccountKey
+    mesh: AccountKey
+    members: AccountKey
+
+    @classmethod
+    def new(cls) -> Self:
+        """Fresh ones."""
+        return cls(OperatorKey.new(), AccountKey.new(), AccountKey.new(), AccountKey.new())
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """What `store` wrote."""
+        try:
+            kept = json.loads(path.read_text())
+            return cls(
+                operator=OperatorKey.from_seed(kept["operator"]),
+                system=AccountKey.from_seed(kept["system"]),
+                mesh=AccountKey.from_seed(kept["mesh"]),
+                members=AccountKey.from_seed(kept["members"]),
+            )
+        except FileNotFoundError as error:
+            raise Misconfigured(
+                f"there are no account keys at {path}",
+                hint="run this where the mesh was made with 'antiphon init'",
+            ) from error
+        except (ValueError, KeyError, TypeError, AttributeError, Malformed) as error:
+            raise Corrupt(f"the account keys in {path} cannot be read") from error
+
+    def store(self, path: Path) -> None:
+        """One file that only its owner can read."""
+        seeds = {
+            "operator": self.operator.seed,
+            "system": self.system.seed,
+            "mesh": self.mesh.seed,
+            "members": self.members.seed,
+        }
+        replace_file(path, json.dumps(seeds).encode())
+
+
+class Revocations:
+    """Since when which users' earlier logins count no more; kept in a file if one is given."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._since: dict[str, int] = {}
+        if path is not None and path.exists():
+            try:
+                kept = json.loads(path.read_text())
+                self._since = {str(user): int(since) for user, since in kept.items()}
+            except (ValueError, TypeError, AttributeError) as error:
+                raise Corrupt(f"the revocations in {path} cannot be read") from error
+
+    @property
+    def since(self) -> Mapping[str, int]:
+        """By user: every login issued up to this second has ended."""
+        return self._since
+
+    def add(self, users: Iterable[str], since_s: int) -> None:
+        """End these users' logins; on disk before it counts."""
+        kept = {
+            user: since for user, since in self._since.items() if since >= since_s - MAX_LOGIN_S
+        }
+        for user in users:
+            # Above the last revocation: a login given since then is at most one second later.
+            kept[check_user(user)] = max(since_s, self._since.get(user, 0) + 1)
+        if len(kept) > MAX_REVOKED:
+            raise Unavailable(
+                f"{len(kept)} users would be revoked; the server takes {MAX_REVOKED}",
+                hint="make new account keys, and let the members join again",
+            )
+        if self._path is not None:
+            replace_file(self._path, json.dumps(kept).encode())
+        self._since = kept
+
+
+class Accounts:
+    """The texts that a server and its users need, for one mesh."""
+
+    def __init__(
+        self, keys: AccountKeys, name: str, *, revocations: Revocations | None = None
+    ) -> None:
+        self.keys = keys
+        self.name = name
+        self.revocations = Revocations() if revocations is None else revocations
+        self._latest_s = 0
+
+    @classmethod
+    def open(cls, directory: Path, name: str) -> Self:
+        """The accounts kept in a directory, made there the first time."""
+        path = directory / "accounts.json"
+        if not path.exists():
+            AccountKeys.new().store(path)
+        revocations = Revocations(directory / "revoked.json")
+        return cls(AccountKeys.load(path), name, revocations=revocations)
+
+    # --- for the server ---------------------------------------------------------------------
+
+    def operator_jwt(self, issued_s: int) -> str:
+        """Whom the server trusts."""
+        key = self.keys.operator
+        nats = {"type": "operator", "system_account": self.keys.system.public}
+        return signed(key, key.public, f"{self.name}-operator", nats, issued_s=issued_s)
+
+    def account_jwts(self, issued_s: int) -> dict[str, str]:
+        """All accounts, by public key."""
+        return {
+            self.keys.system.public: self.system_account_jwt(issued_s),
+            self.keys.mesh.public: self.mesh_account_jwt(issued_s),
+            self.keys.members.public: self.members_account_jwt(issued_s),
+        }
+
+    def system_account_jwt(self, issued_s: int) -> str:
+        """The account for questions about the server and for changing accounts."""
+        return self._account(self.keys.system, "system", {}, issued_s, stores=False)
+
+    def mesh_account_jwt(self, issued_s: int) -> str:
+        """The account with the streams."""
+        members = self.keys.members.public
+        nats: dict[str, Any] = {
+            "exports": [
+                *(_export(subject, "service", response) for subject, response in _SERVED),
+                *(_export(subject, "stream") for subject in _SHOWN),
+            ],
+            "imports": [
+                *(_import(subject, "stream", members) for subject in _HEARD),
+                *(_import(subject, "service", members) for subject in _TOLD),
+            ],
+        }
+        return self._account(self.keys.mesh, "mesh", nats, issued_s, stores=True)
+
+    def members_account_jwt(self, issued_s: int) -> str:
+        """The account of those who are let in for something."""
+        mesh = self.keys.mesh.public
+        nats: dict[str, Any] = {
+            "exports": [
+                *(_export(subject, "stream") for subject in _HEARD),
+                *(_export(subject, "service") for subject in _TOLD),
+            ],
+            "imports": [
+                *(_import(subject, "service", mesh) for subject, _ in _SERVED),
+                *(_import(subject, "stream", mesh) for subject in _SHOWN),
+            ],
+        }
+        return self._account(self.keys.members, "members", nats, issued_s, stores=False)
+
+    def _account(
+        self, key: AccountKey, what: str, nats: dict[str, Any], issued_s: int, *, stores: bool
+    ) -> str:
+        limits: dict[str, Any] = dict.fromkeys(
+            ("subs", "data", "payload", "imports", "exports", "conn"), _NO_LIMIT
+        )
+        limits |= {"wildcards": True, "disallow_bearer": True}
+        if stores:
+            storage = ("mem_storage", "disk_storage", "streams", "consumer")
+            limits |= dict.fromkeys(storage, _NO_LIMIT)
+        nats = {"type": "account", "limits": limits, **nats}
+        if self.revocations.since:
+            nats["revocations"] = dict(self.revocations.since)
+        name = f"{self.name}-{what}"
+        return signed(self.keys.operator, key.public, name, nats, issued_s=issued_s)
+
+    # --- for users --------------------------------------------------------------------------
+
+    def user_jwt(
+        self,
+        public: str,
+        permissions: Permissions | None,
+        *,
+        expires_s: int | None,
+        name: str,
+        issued_s: int,
+    ) -> str:
+        """A login: with permissions one of the members', without them one with all rights."""
+        if permissions is None:
+            return self._user(self.keys.mesh, public, {}, expires_s, name, issued_s)
+        nats = {
+            "pub": _allowed(permissions.publish),
+            "sub": _allowed(permissions.subscribe, permissions.unheard),
+            "subs": _NO_LIMIT if permissions.hears_many else MAX_SUBSCRIPTIONS,
+        }
+        return self._user(self.keys.members, public, nats, expires_s, name, issued_s)
+
+    def system_user_jwt(self, public: str, *, name: str, issued_s: int) -> str:
+        """A login to the system account."""
+        return self._user(self.keys.system, public, {}, None, name, issued_s)
+
+    def _user(
+        self,
+        account: AccountKey,
+        public: str,
+        nats: dict[str, Any],
+        expires_s: int | None,
+        name: str,
+        issued_s: int,
+    ) -> str:
+        issued_s = max(issued_s, self.revocations.since.get(check_user(public), 0) + 1)
+        self._latest_s = max(self._latest_s, issued_s)
+        unlimited = dict.fromkeys(("subs", "data", "payload"), _NO_LIMIT)
+        nats = {"type": "user", **unlimited, "allowed_connection_types": ["STANDARD"], **nats}
+        latest_s = issued_s + MAX_LOGIN_S
+        expires_s = latest_s if expires_s is None else min(expires_s, latest_s)
+        return signed(account, public, name, nats, issued_s=issued_s, expires_s=expires_s)
+
+    def revoke(self, users: Iterable[str], now_s: int) -> None:
+        """Write down that these users' logins so far have ended; the server must be told apart.
+
+        A clock that was set back since they were issued must not spare them.
+        """
+        self.revocations.add(users, max(now_s, self._latest_s))
+
+
+def _allowed(subjects: tuple[str, ...], denied: tuple[str, ...] = ()) -> dict[str, list[str]]:
+    """To the server an empty list would mean everything."""
+    if not subjects:
+        return {"deny": [">"]}
+    return {"allow": list(subjects), **({"deny": list(denied)} if denied else {})}
+
+
+def _export(subject: str, kind: str, response: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {"name": f"{kind} {subject}", "subject": subject, "type": kind}
+    if response:
+        found["response_type"] = response
+    if response == "Stream":
+        found["response_threshold"] = _PULL_WAITS_NS
+    return found
+
+
+def _import(subject: str, kind: str, account: str) -> dict[str, str]:
+    return {"name": f"{kind} {subject}", "subject": subject, "type": kind, "account": account}

@@ -1,0 +1,161 @@
+"""What a nats-server of ours is told: its configuration file, as text.
+
+Two ways of knowing who is there: one user and password for a server that only this machine
+reaches, or accounts whose logins we sign (`accounts`). Nothing else opens a port.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import zlib
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from antiphon.engines.nats.server.accounts import Accounts
+from antiphon.engines.nats.server.certificates import TlsFiles
+
+MAX_LOGIN_BYTES = 32 * 1024
+"""A member's login names the queues of up to 40 kinds; the server's own bound is 4 kB. It bounds
+subjects too, and the server's files break on those of 64 kB."""
+MAX_PAYLOAD_BYTES = 1024 * 1024
+
+Sync = Literal["always", "default"]
+
+LOG_FILE = "server.log"
+LOG_BYTES = 16 * 1024 * 1024
+LOG_FILES = 3
+"""The one that is written, and those before it."""
+
+
+class Credentials(Struct, frozen=True):
+    """A user name and a password."""
+
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Credentials(user={self.user!r}, password=…)"
+
+
+class ServerUser(Struct, frozen=True):
+    """A further user of the meshes' account, who may use only the given subjects."""
+
+    user: str
+    password: str
+    publish: tuple[str, ...] = ()
+    subscribe: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"ServerUser(user={self.user!r}, …)"
+
+
+Passwords: TypeAlias = tuple[Credentials, Credentials, tuple[ServerUser, ...]]
+"""Of the meshes' account, of the system account, and of further users."""
+
+
+def server_config(
+    *,
+    directory: Path,
+    listen: str,
+    ports_dir: Path,
+    store: Path,
+    sync: Sync,
+    max_file_bytes: int,
+    login: Passwords | Accounts,
+    tls: TlsFiles | None,
+) -> str:
+    """The whole file."""
+    jetstream = [f"store_dir: {_quoted(store)}"]
+    if sync == "always":
+        jetstream.append("sync_interval: always")
+    if max_file_bytes:
+        jetstream.append(f"max_file_store: {max_file_bytes}")
+    return "\n".join(
+        [
+            f"server_name: antiphon-{zlib.crc32(str(directory).encode()):08x}",
+            f"listen: {json.dumps(listen)}",
+            f"ports_file_dir: {_quoted(ports_dir)}",
+            f"max_payload: {MAX_PAYLOAD_BYTES}",
+            f"max_control_line: {MAX_LOGIN_BYTES}",
+            # A refused message is a line of it, and whoever is refused may go on sending.
+            f"log_file: {_quoted(directory / LOG_FILE)}",
+            f"logfile_size_limit: {LOG_BYTES}",
+            f"logfile_max_num: {LOG_FILES}",
+            'write_deadline: "10s"',
+            'ping_interval: "20s"',
+            "ping_max: 2",
+            "jetstream {",
+            *(f"  {line}" for line in jetstream),
+            "}",
+            *_tls(tls),
+            *(_operator(login, directory) if isinstance(login, Accounts) else _passwords(*login)),
+            "",
+        ]
+    )
+
+
+def _tls(files: TlsFiles | None) -> list[str]:
+    if files is None:
+        return []
+    return [
+        "tls {",
+        f"  cert_file: {_quoted(files.certificate)}",
+        f"  key_file: {_quoted(files.key)}",
+        "  timeout: 5",
+        "}",
+    ]
+
+
+def _operator(accounts: Accounts, directory: Path) -> list[str]:
+    """Accounts by their signatures, with the revocations known here.
+
+    So a server that was away when somebody was expelled learns it by starting.
+    """
+    now_s = int(time.time())
+    preload = accounts.account_jwts(now_s)
+    return [
+        f"operator: {json.dumps(accounts.operator_jwt(now_s))}",
+        f"system_account: {accounts.keys.system.public}",
+        "resolver {",
+        "  type: full",
+        f"  dir: {_quoted(directory / 'jwt')}",
+        "  allow_delete: false",
+        '  interval: "2m"',
+        "}",
+        "resolver_preload {",
+        *(f"  {account}: {json.dumps(jwt)}" for account, jwt in preload.items()),
+        "}",
+    ]
+
+
+def _passwords(mesh: Credentials, system: Credentials, users: tuple[ServerUser, ...]) -> list[str]:
+    return [
+        "accounts {",
+        "  MESHES {",
+        "    jetstream: enabled",
+        "    users: [",
+        f"      {{user: {mesh.user}, password: {json.dumps(mesh.password)}}}",
+        *(f"      {_user_line(one)}" for one in users),
+        "    ]",
+        "  }",
+        "  SYS {",
+        f"    users: [{{user: {system.user}, password: {json.dumps(system.password)}}}]",
+        "  }",
+        "}",
+        "system_account: SYS",
+    ]
+
+
+def _user_line(one: ServerUser) -> str:
+    permissions = {"publish": list(one.publish), "subscribe": list(one.subscribe)}
+    return (
+        f"{{user: {json.dumps(one.user)}, password: {json.dumps(one.password)}, "
+        f"permissions: {json.dumps(permissions)}}}"
+    )
+
+
+def _quoted(path: Path) -> str:
+    return json.dumps(str(path))

@@ -1,0 +1,1 @@
+"""Commands about rights: delegate and revoke them, and set rules, routes and the coordinator."""

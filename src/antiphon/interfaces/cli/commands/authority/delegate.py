@@ -1,0 +1,135 @@
+"""`antiphon delegate NODE`: hand out a right."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from antiphon.interfaces.cli.commands.authority.who import grant_object, short_cid
+from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.completion import complete_kind
+from antiphon.interfaces.cli.screen.durations import in_words, until_s
+from antiphon.interfaces.cli.screen.exits import Exit
+from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, print_json, short_node
+from antiphon.interfaces.cli.screen.terminal import err, out
+from antiphon.sdk.defaults import RightName
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from antiphon.sdk.authority.delegation import Granted, Holdings, Terms
+    from antiphon.sdk.mesh import Mesh
+
+NodeArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="NODE",
+        help="A did:key, or an alias or the end of an id that 'antiphon who' shows.",
+        show_default=False,
+    ),
+]
+
+
+def delegate(
+    node: NodeArgument,
+    *,
+    can: Annotated[list[RightName], typer.Option("--can", help="What it may do; may be repeated.")],
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kind",
+            help="'render.video', 'render.*' or '*', the default; may be repeated.",
+            autocompletion=complete_kind,
+        ),
+    ] = None,
+    until: Annotated[
+        str,
+        typer.Option("--until", metavar="TIME", help="2d, 12h, friday, 2026-11-20T18:00Z, never."),
+    ] = "30d",
+    alias: Annotated[str, typer.Option("--alias", help="What to call that node.")] = "",
+    network: Annotated[
+        bool, typer.Option("--network", help="Let commands that it runs have the network.")
+    ] = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Grant a node a right, for some kinds, for a while.
+
+    As the owner if this directory has the owner's key; else as this machine, which can hand on
+    what it holds itself.
+    """
+    end_s = until_s(until, time.time())
+    from antiphon.sdk.authority.delegation import Terms
+
+    terms = Terms(
+        can=tuple(right.value for right in can),
+        kinds=tuple(kind or ["*"]),
+        until_s=end_s,
+        alias=alias,
+        network=network,
+    )
+    return command_loop.run(_delegate(node, terms, home, as_json=as_json))
+
+
+def acting(home: Path | None) -> AbstractAsyncContextManager[Mesh]:
+    """The mesh of this directory in the hands of the owner, or else of this machine."""
+    from antiphon.sdk.authority.delegation import with_authority
+    from antiphon.sdk.mesh import Home
+
+    return with_authority(Home.find(home).path)
+
+
+async def _delegate(node: str, terms: Terms, home: Path | None, *, as_json: bool) -> int:
+    from antiphon.sdk.authority.delegation import grant, who
+
+    async with acting(home) as mesh:
+        granted = await grant(mesh, node, terms)
+        held = await who(mesh)
+    if as_json:
+        print_json(
+            {
+                "node": granted.node,
+                "alias": granted.terms.alias,
+                "network": granted.terms.network,
+                "can": list(granted.terms.can),
+                "kinds": list(granted.terms.kinds),
+                "until_s": granted.terms.until_s,
+                "ends_s": granted.ends_s,
+                "from": granted.issuer,
+                "grants": list(granted.cids),
+                "revived": [grant_object(one) for one in granted.revived],
+            }
+        )
+    else:
+        _tell(granted, held)
+    return Exit.OK
+
+
+def _tell(granted: Granted, held: Holdings) -> None:
+    from antiphon.sdk.authority.delegation import rights_in_words
+
+    terms, now_s = granted.terms, held.now_s
+    what = rights_in_words(terms.can, terms.kinds)
+    if "all" in terms.can:
+        what = f"do {what}"
+    what += ", with the network," * terms.network
+    name = f"{terms.alias} {short_node(granted.node)}".strip()
+    out.pieces(
+        ("✓ ", "succeeded"), (name, "strong"), (f" may {what} {in_words(terms.until_s, now_s)}", "")
+    )
+    if granted.ends_s != terms.until_s:
+        err.say(
+            f"  it ends earlier, with what this machine holds: {in_words(granted.ends_s, now_s)}"
+        )
+    if granted.revived:
+        names = ", ".join(dict.fromkeys(held.called(one.audience) for one in granted.revived))
+        err.say(f"  what it had handed on before counts again, too: {names}")
+    if granted.node in held.quarantined:
+        err.say("  it is quarantined, and nothing of it counts until the owner readmits it")
+    if held.authority == "open":
+        err.say("  this mesh is open: grants count once 'antiphon rules authority=chain' closes it")
+    ids = " ".join(short_cid(cid) for cid in granted.cids)
+    err.pieces((f"  take it back: antiphon revoke {ids}", "quiet"))

@@ -1,0 +1,92 @@
+"""`antiphon revoke GRANT|NODE`: take a right back, from this moment on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from antiphon.interfaces.cli.commands.authority.delegate import acting
+from antiphon.interfaces.cli.commands.authority.who import grant_object, short_cid
+from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.exits import Exit
+from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, print_json, short
+from antiphon.interfaces.cli.screen.terminal import counted, err, out
+
+if TYPE_CHECKING:
+    from antiphon.sdk.authority.delegation import Grant, Holdings, Revoked
+
+LISTED: Final = 8
+
+
+def revoke(
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="GRANT|NODE...",
+            help="Grants by the end of their id, or nodes by name: 'antiphon who' shows both.",
+            show_default=False,
+        ),
+    ],
+    home: HomeOption = None,
+    *,
+    as_json: JsonOption = False,
+) -> int:
+    """Take rights back.
+
+    A grant by its id; of a node everything that it holds from here (the owner: from anybody).
+    Whatever hangs from it ends with it, and so do the leases held under it.
+    """
+    return command_loop.run(_revoke(targets, home, as_json=as_json))
+
+
+async def _revoke(targets: list[str], home: Path | None, *, as_json: bool) -> int:
+    from antiphon.sdk.authority.delegation import revoke as take_back
+    from antiphon.sdk.authority.delegation import who
+
+    async with acting(home) as mesh:
+        ended = await take_back(mesh, *targets)
+        held = await who(mesh)
+    if as_json:
+        print_json(
+            {
+                "revoked": [grant_object(one) for one in ended.grants],
+                "below": [grant_object(one) for one in ended.below],
+                "jobs": [{"kind": job.kind, "job": job.job} for job in ended.jobs],
+            }
+        )
+    else:
+        _tell(ended, held)
+    return Exit.OK
+
+
+def _tell(ended: Revoked, held: Holdings) -> None:
+    from antiphon.sdk.authority.delegation import in_words
+
+    by_node: dict[str, list[Grant]] = {}
+    for one in ended.grants:
+        by_node.setdefault(one.audience, []).append(one)
+    for node, grants in by_node.items():
+        what = in_words(grants)
+        ids = " ".join(short_cid(one.cid) for one in grants)
+        out.hanging(
+            [("✓ ", "succeeded")],
+            [
+                (held.called(node), "strong"),
+                (f" no longer holds: {what}", ""),
+                (f"  {ids}", "quiet"),
+            ],
+        )
+    if ended.below:
+        names = list(dict.fromkeys(held.called(one.audience) for one in ended.below))
+        more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+        what = counted(len(ended.below), "grant")
+        listed = f"{', '.join(names[:LISTED])}{more}"
+        out.hanging([(f"  {what} below ended with it: ", "")], [(listed, "")])
+    for job in ended.jobs[:LISTED]:
+        out.say(f"  {job.kind} {short(job.job)} loses its lease here, and others may claim it")
+    if len(ended.jobs) > LISTED:
+        out.say(f"  and so do {counted(len(ended.jobs) - LISTED, 'more job')}")
+    if held.authority == "open":
+        err.say("  this mesh is open: whoever the engine lets in may go on without any grant")

@@ -1,0 +1,130 @@
+"""`antiphon route KIND NODE`: let one node alone claim a kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from antiphon.interfaces.cli.commands.authority.delegate import acting
+from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.completion import complete_kind
+from antiphon.interfaces.cli.screen.exits import Exit, WrongUsage
+from antiphon.interfaces.cli.screen.options import (
+    HomeOption,
+    JsonOption,
+    open_mesh,
+    print_json,
+    short_node,
+)
+from antiphon.interfaces.cli.screen.terminal import err, out
+
+if TYPE_CHECKING:
+    from antiphon.sdk.authority.delegation import Holdings
+
+
+def route(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="[KIND]",
+            help="A kind; what lies below it is meant too. Without: list all routes.",
+            show_default=False,
+            autocompletion=complete_kind,
+        ),
+    ] = "",
+    node: Annotated[
+        str,
+        typer.Argument(
+            metavar="[NODE]",
+            help="Who alone may claim it: a did:key, an alias, the end of an id.",
+            show_default=False,
+        ),
+    ] = "",
+    *,
+    clear: Annotated[bool, typer.Option("--clear", help="Let everybody claim it again.")] = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Show routes, or set one.
+
+    From then on only that node may claim the kind; the longest route that fits decides. Jobs that
+    others hold already stay theirs.
+    """
+    if clear and (node or not kind):
+        raise WrongUsage("--clear goes with a kind alone", hint="antiphon route KIND --clear")
+    if kind.endswith(".*"):
+        raise WrongUsage(
+            "a route is about a kind and everything below it",
+            hint=f"antiphon route {kind[:-2]} {node or '…'}",
+        )
+    if node or clear:
+        return command_loop.run(_set(kind, node or None, home, as_json=as_json))
+    return command_loop.run(_list(kind, home, as_json=as_json))
+
+
+async def _list(kind: str, home: Path | None, *, as_json: bool) -> int:
+    from antiphon.sdk.authority.delegation import route_for, who
+
+    async with open_mesh(home) as mesh:
+        held = await who(mesh)
+        decides = route_for(mesh, kind) if kind else None
+    names = held.tree.names
+    shown = {one: did for one, did in held.routes.items() if not kind or did == decides}
+    if as_json:
+        routes = [
+            {"kind": one, "node": did, "alias": names.get(did, "")} for one, did in shown.items()
+        ]
+        print_json({"routes": routes, **({"node": decides} if kind else {})})
+    elif kind:
+        who_may = f"only {held.called(decides)}" if decides else "whoever holds the right"
+        out.say(f"{kind}: {who_may} may claim it")
+    elif not shown:
+        out.say("no routes: whoever holds the right may claim a kind")
+        err.say("  try: ", "antiphon route KIND NODE")
+    else:
+        rows = [
+            [(one, "strong"), (names.get(did, ""), ""), (short_node(did), "quiet")]
+            for one, did in shown.items()
+        ]
+        out.table(("KIND", "ONLY", "ID"), rows, flexible=1)
+    return Exit.OK
+
+
+async def _set(kind: str, node: str | None, home: Path | None, *, as_json: bool) -> int:
+    from antiphon.sdk.authority.delegation import route as put
+    from antiphon.sdk.authority.delegation import who
+
+    async with acting(home) as mesh:
+        changed = await put(mesh, kind, node)
+        held = await who(mesh)
+    if as_json:
+        told = {"kind": kind, "before": changed.before, "node": changed.after, "seq": changed.seq}
+        print_json(told)
+        return Exit.OK
+    now = _now(kind, changed.after, held)
+    if not changed.seq:
+        out.say(f"nothing to do: {now} already")
+    else:
+        was = f"; before, it was for {held.called(changed.before)}" if changed.before else ""
+        out.pieces(("✓ ", "succeeded"), (f"{now} from record {changed.seq:,} on{was}", ""))
+    if changed.after is not None:
+        _warn(held, kind, changed.after)
+    return Exit.OK
+
+
+def _now(kind: str, node: str | None, held: Holdings) -> str:
+    if node is None:
+        return f"{kind} is for all who hold the right"
+    return f"{kind}, with all below it, is for {held.called(node)} alone"
+
+
+def _warn(held: Holdings, kind: str, node: str) -> None:
+    """A route to somebody who cannot claim would leave its jobs lying."""
+    from antiphon.sdk.authority.delegation import may_claim
+
+    if not may_claim(held, node, kind):
+        err.say(f"  but {held.called(node)} may not claim {kind} now, so nobody will")
+        name = held.tree.names.get(node, node)
+        err.say("  try: ", f"antiphon delegate {name} --can claim --kind '{kind}.*' --kind {kind}")

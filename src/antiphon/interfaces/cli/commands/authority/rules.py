@@ -1,0 +1,174 @@
+"""`antiphon rules`: what holds for the whole mesh, and changing it."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from antiphon.interfaces.cli.commands.authority.delegate import acting
+from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.durations import span_ms, span_words
+from antiphon.interfaces.cli.screen.exits import Exit, WrongUsage
+from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, open_mesh, print_json
+from antiphon.interfaces.cli.screen.terminal import Piece, err, moment, out
+
+if TYPE_CHECKING:
+    from antiphon.sdk.authority.delegation import RulesChanged
+
+NONE: Final = "none"
+WARNINGS: Final = {
+    "chain": "closed: without a grant nobody but the owner has any effect; antiphon who lists them",
+    "open": "open: whoever the engine lets in may call, claim and cancel; for development only",
+}
+
+
+def rules(
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME=VALUE]...",
+            help="Rules to change: lease_ms=30s. Without: list them all.",
+            show_default=False,
+        ),
+    ] = None,
+    home: HomeOption = None,
+    *,
+    as_json: JsonOption = False,
+) -> int:
+    """Show the mesh's rules, or change some.
+
+    Changes hold for everybody from their place on the log; only the owner can make them.
+    """
+    if not changes:
+        return command_loop.run(_list(home, as_json=as_json))
+    wanted = dict(_parse(change) for change in changes)
+    if len(wanted) < len(changes):
+        raise WrongUsage("one rule was given twice", hint="antiphon rules NAME=VALUE")
+    return command_loop.run(_change(wanted, home, as_json=as_json))
+
+
+def _parse(change: str) -> tuple[str, Any]:
+    from antiphon.sdk.authority.delegation import MEANINGS
+
+    name, is_set, text = change.partition("=")
+    name = name.strip()
+    if not is_set:
+        raise WrongUsage(f"{change!r} sets nothing", hint="antiphon rules lease_ms=30s")
+    if name not in MEANINGS:
+        near = get_close_matches(name, MEANINGS, n=1)
+        hint = f"did you mean {near[0]}?" if near else "antiphon rules lists them"
+        raise WrongUsage(f"there is no rule {name!r}", hint=hint)
+    return name, parse_value(name, text.strip())
+
+
+def parse_value(name: str, text: str) -> Any:
+    """A rule's value out of what was typed; whether it is within bounds shows later."""
+    is_number = text.isascii() and text.isdecimal()
+    if _is_duration(name):
+        length_ms = int(text) if is_number else span_ms(text)
+        if length_ms is None:
+            raise WrongUsage(f"{name} is a length of time, not {text!r}", hint=f"{name}=30s")
+        return length_ms
+    if name == "selection":
+        return _parse_selection(text)
+    return int(text) if is_number else text
+
+
+def _is_duration(name: str) -> bool:
+    return "_ms" in name
+
+
+def _parse_selection(text: str) -> list[tuple[str, str]]:
+    from antiphon.sdk.authority.delegation import SELECTIONS
+
+    if text == NONE:
+        return []
+    chosen: list[tuple[str, str]] = []
+    for entry in text.split(","):
+        prefix, _, how = entry.strip().partition(":")
+        if how not in SELECTIONS:
+            raise WrongUsage(
+                f"{entry!r} does not say how workers for a kind are chosen",
+                hint="selection=render:rendezvous,build:queue, or selection=none",
+            )
+        chosen.append((prefix.removesuffix(".*"), how))
+    return chosen
+
+
+def in_words(name: str, value: Any) -> str:
+    """A rule's value as people write it."""
+    if _is_duration(name):
+        return span_words(value)
+    if name == "selection":
+        return ",".join(f"{prefix}:{how}" for prefix, how in value) or NONE
+    return str(value)
+
+
+async def _list(home: Path | None, *, as_json: bool) -> int:
+    from antiphon.sdk.authority.delegation import MEANINGS, rule_values
+
+    async with open_mesh(home) as mesh:
+        values, rise, defaults = rule_values(mesh.rules), mesh.announced, rule_values()
+    if as_json:
+        told = {
+            name: {"value": value, "default": defaults[name], "meaning": MEANINGS[name]}
+            for name, value in values.items()
+        }
+        announced = rise and {"protocol": rise.protocol, "from_ms": rise.from_ms}
+        print_json({"rules": told, "announced": announced})
+        return Exit.OK
+    rows = [_row(name, value, defaults[name], MEANINGS[name]) for name, value in values.items()]
+    out.table(("RULE", "VALUE", "DEFAULT", "MEANING"), rows, flexible=3, wraps=True)
+    if rise is not None:
+        out.say(f"protocol {rise.protocol} is announced and holds from {moment(rise.from_ms)} on")
+    return Exit.OK
+
+
+def _row(name: str, value: Any, default: Any, meaning: str) -> list[Piece]:
+    is_default = value == default
+    return [
+        (name, ""),
+        (in_words(name, value), "" if is_default else "strong"),
+        ("✓" if is_default else in_words(name, default), "quiet"),
+        (meaning, "quiet"),
+    ]
+
+
+async def _change(wanted: dict[str, Any], home: Path | None, *, as_json: bool) -> int:
+    from antiphon.sdk.authority.delegation import rules as put
+
+    async with acting(home) as mesh:
+        changed = await put(mesh, wanted)
+    differs = [name for name in wanted if changed.before[name] != changed.after[name]]
+    if as_json:
+        told = {
+            name: {"before": changed.before[name], "after": changed.after[name]} for name in differs
+        }
+        print_json({"changed": told, "seq": changed.seq})
+        return Exit.OK
+    _tell(changed, wanted, differs)
+    return Exit.OK
+
+
+def _tell(changed: RulesChanged, wanted: dict[str, Any], differs: list[str]) -> None:
+    for name in wanted:
+        now = in_words(name, changed.after[name])
+        if name in differs:
+            was = in_words(name, changed.before[name])
+            out.pieces(("✓ ", "succeeded"), (name, "strong"), (f"  {was} → {now}", ""))
+        else:
+            out.say(f"  {name} is {now} already")
+    if "protocol" in differs:
+        from antiphon.sdk.authority.delegation import NOTICE_MS
+
+        err.say(
+            f"  announced: it holds for what is committed from {span_words(NOTICE_MS)} on, and with"
+            " it whatever else was changed here; upgrade all nodes by then"
+        )
+    elif changed.seq:
+        err.pieces((f"  in force from record {changed.seq:,} on", "quiet"))
+    if "authority" in differs:
+        err.say(f"  {WARNINGS[changed.after['authority']]}")

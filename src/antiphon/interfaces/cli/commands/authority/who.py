@@ -1,0 +1,275 @@
+"""`antiphon who`: who holds what from whom, until when."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+
+import typer
+
+from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.durations import beginning_in_words, in_words
+from antiphon.interfaces.cli.screen.exits import Exit
+from antiphon.interfaces.cli.screen.options import (
+    HomeOption,
+    JsonOption,
+    open_mesh,
+    print_json,
+    short_node,
+)
+from antiphon.interfaces.cli.screen.terminal import GUTTER, Piece, counted, err, joined, out
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.tree import Tree
+
+    from antiphon.sdk.authority.delegation import Grant, Holder, Holdings
+
+VOID_SHOWN: Final = 20
+SHORT_CID: Final = 8
+STATE_WORDS: Final = {"not_yet": "not yet", "void": "leads nowhere"}
+
+
+def who(
+    *,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="Also what has ended, or not begun.")
+    ] = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Show who holds which rights, from whom, until when.
+
+    A tree that begins at the mesh's owner. The letters at the end of a line are the grant's id:
+    'antiphon revoke' takes it back by them.
+    """
+    return command_loop.run(_who(home, show_all=show_all, as_json=as_json))
+
+
+async def _who(home: Path | None, *, show_all: bool, as_json: bool) -> int:
+    from antiphon.sdk.authority.delegation import who as ask
+
+    async with open_mesh(home) as mesh:
+        held = await ask(mesh)
+        name = mesh.home.mesh().name
+    if as_json:
+        print_json(_holdings_object(held, name, show_all=show_all))
+        return Exit.OK
+    _say_mesh(held, name)
+    out.say("")
+    top = _name(held.owner, "owner")
+    tree = _Branch(top, [], [_branch(one, held, show_all=show_all) for one in held.tree.holders])
+    tree = _pruned(tree)
+    if out.is_terminal:
+        out.console.print(_rich(tree))
+    else:
+        _say_plainly(tree, 0)
+    _say_rest(held, show_all=show_all)
+    return Exit.OK
+
+
+def _say_mesh(held: Holdings, name: str) -> None:
+    out.pieces((f"mesh {name!r}", "strong"), (f" ({held.mesh})", "quiet"))
+    is_owners = held.coordinator == held.owner
+    rows: list[tuple[str, str]] = [
+        ("owner", short_node(held.owner)),
+        ("coordinator", "the owner" if is_owners else held.called(held.coordinator)),
+    ]
+    rows += [("route", f"{kind} → {held.called(did)}") for kind, did in held.routes.items()]
+    rows += [("quarantined", held.called(did)) for did in held.quarantined]
+    if held.authority == "open":
+        rows.append(
+            (
+                "open",
+                "whoever the engine lets in may call and claim; grants count once"
+                " 'antiphon rules authority=chain' closes it",
+            )
+        )
+    for head, words in rows:
+        out.hanging([(f"  {head:12} ", "quiet")], [(words, "")])
+
+
+def _say_rest(held: Holdings, *, show_all: bool) -> None:
+    """What the tree does not show, and what to type for it."""
+    from antiphon.sdk.authority.delegation import in_words as rights
+
+    ended = sum(grant.state.value != "live" for grant in held.tree.grants())
+    lost = held.tree.void
+    if not held.tree.holders:
+        err.say("  nobody holds anything from the owner yet")
+        err.say("  try: ", "antiphon delegate NODE --can claim --kind 'render.*' --until 2d")
+    if not show_all:
+        if ended or lost:
+            words = f"{counted(ended + len(lost), 'grant')} not in force: antiphon who --all"
+            err.pieces((words, "quiet"))
+        return
+    for grant in lost[:VOID_SHOWN]:
+        route = f"{held.called(grant.issuer)} → {held.called(grant.audience)}"
+        out.pieces((f"leads nowhere: {route}  {rights([grant])}  {short_cid(grant.cid)}", "quiet"))
+    if len(lost) > VOID_SHOWN:
+        err.pieces((f"… and {len(lost) - VOID_SHOWN:,} more that lead nowhere", "quiet"))
+
+
+# --- the tree ---------------------------------------------------------------------------------
+
+
+class _Line(NamedTuple):
+    """Some grants with the same terms: what they allow and until when, and their ids."""
+
+    words: list[Piece]
+    ids: Piece
+
+
+class _Branch(NamedTuple):
+    head: list[Piece]
+    lines: list[_Line]
+    below: list[_Branch | None]
+
+
+def _branch(holder: Holder, held: Holdings, *, show_all: bool) -> _Branch | None:
+    """A holder with what is to be shown of it; None if that is nothing."""
+    shown = [one for one in holder.grants if show_all or one.state.value == "live"]
+    if not shown:
+        return None
+    head = _name(holder.did, holder.alias)
+    if holder.did == held.me:
+        head.append((" (this process)", "quiet"))
+    if holder.is_quarantined:
+        head.append(("  ✗ quarantined: nothing of it counts", "failed"))
+    if holder.is_elsewhere:
+        head.append(("  what it handed on stands elsewhere", "quiet"))
+    lines = [_line(list(alike), held.now_s) for alike in _alike(shown)]
+    below = [_branch(one, held, show_all=show_all) for one in holder.children]
+    return _Branch(head, lines, below)
+
+
+def _name(did: str, alias: str) -> list[Piece]:
+    return (
+        [(f"{alias} ", "strong"), (short_node(did), "quiet")]
+        if alias
+        else [(short_node(did), "strong")]
+    )
+
+
+def _pruned(branch: _Branch) -> _Branch:
+    return branch._replace(below=[_pruned(one) for one in branch.below if one is not None])
+
+
+def _alike(grants: Sequence[Grant]) -> Iterable[Iterable[Grant]]:
+    """Grants that differ in nothing but the command: `--can claim` makes two."""
+
+    def terms(grant: Grant) -> tuple[str, ...]:
+        ends = (f"{grant.from_s}", f"{grant.ends_s}", f"{grant.is_powerline}")
+        return grant.state.value, *ends, *grant.kinds
+
+    order = sorted(grants, key=lambda one: (one.state.value != "live", terms(one), one.seq))
+    return (alike for _, alike in groupby(order, key=terms))
+
+
+def _line(alike: list[Grant], now_s: int) -> _Line:
+    from antiphon.sdk.authority.delegation import in_words as rights
+
+    first, state = alike[0], alike[0].state.value
+    is_live = state == "live"
+    time = in_words(first.ends_s, now_s)
+    if first.from_s is not None and first.from_s > now_s:
+        time = f"{beginning_in_words(first.from_s, now_s)}, {time}"
+    words: list[Piece] = [] if is_live else [(f"{STATE_WORDS.get(state, state)}: ", "quiet")]
+    words.append((rights(alike), "" if is_live else "quiet"))
+    if state != "revoked":
+        words.append((f"  {time}", "quiet"))
+    return _Line(words, (" ".join(short_cid(one.cid) for one in alike), "quiet"))
+
+
+def short_cid(cid: str) -> str:
+    """What people see of a grant's id: its end, where ids differ."""
+    return cid[-SHORT_CID:]
+
+
+def _rich(branch: _Branch) -> Tree:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.tree import Tree
+
+    def label(one: _Branch) -> Group:
+        grid = Table.grid(padding=(0, GUTTER, 0, 0))
+        grid.add_column(no_wrap=True)
+        grid.add_column(overflow="fold")
+        grid.add_column(no_wrap=True)
+        for line in one.lines:
+            grid.add_row("", joined(line.words), joined([line.ids]))
+        return Group(joined(one.head), *([grid] if one.lines else []))
+
+    def grow(tree: Tree, one: _Branch) -> Tree:
+        for inner in one.below:
+            if inner is not None:
+                grow(tree.add(label(inner)), inner)
+        return tree
+
+    return grow(Tree(label(branch), guide_style="dim"), branch)
+
+
+def _say_plainly(branch: _Branch, depth: int) -> None:
+    indent = "  " * depth
+    out.pieces((indent, ""), *branch.head)
+    for line in branch.lines:
+        out.pieces((f"{indent}  - ", ""), *line.words, ("  ", ""), line.ids)
+    for inner in branch.below:
+        if inner is not None:
+            _say_plainly(inner, depth + 1)
+
+
+# --- for programs -----------------------------------------------------------------------------
+
+
+def _holdings_object(held: Holdings, name: str, *, show_all: bool) -> dict[str, Any]:
+    names = held.tree.names
+    holders = (_holder_object(one, show_all=show_all) for one in held.tree.holders)
+    return {
+        "mesh": held.mesh,
+        "name": name,
+        "authority": held.authority,
+        "owner": held.owner,
+        "coordinator": held.coordinator,
+        "routes": [
+            {"kind": kind, "node": did, "alias": names.get(did, "")}
+            for kind, did in held.routes.items()
+        ],
+        "quarantined": list(held.quarantined),
+        "holders": [one for one in holders if one is not None],
+        "void": [grant_object(one) for one in held.tree.void] if show_all else [],
+    }
+
+
+def _holder_object(holder: Holder, *, show_all: bool) -> dict[str, Any] | None:
+    shown = [one for one in holder.grants if show_all or one.state.value == "live"]
+    if not shown:
+        return None
+    below = (_holder_object(one, show_all=show_all) for one in holder.children)
+    return {
+        "node": holder.did,
+        "alias": holder.alias,
+        "quarantined": holder.is_quarantined,
+        "elsewhere": holder.is_elsewhere,
+        "grants": [grant_object(one) for one in shown],
+        "holders": [one for one in below if one is not None],
+    }
+
+
+def grant_object(grant: Grant) -> dict[str, Any]:
+    """A grant for programs."""
+    return {
+        "grant": grant.cid,
+        "from": grant.issuer,
+        "node": grant.audience,
+        "command": grant.command,
+        "kinds": list(grant.kinds),
+        "passes_on": grant.is_powerline,
+        "from_s": grant.from_s,
+        "until_s": grant.until_s,
+        "ends_s": grant.ends_s,
+        "state": grant.state.value,
+        "seq": grant.seq,
+    }

@@ -1,0 +1,235 @@
+"""A command's job on somebody's screen: its words as they come, then its end, as its exit code.
+
+Standard output and standard error are the command's own. What is said about the job goes to
+standard error, and only where a person is looking at it or something is wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from antiphon.errors import AntiphonError, Corrupt, JobFailed, Unavailable
+from antiphon.interfaces.cli.commands.jobs.get import output_object
+from antiphon.interfaces.cli.commands.jobs.wait import (
+    Wish,
+    called,
+    narrate,
+    progress_words,
+    say_it_goes_on,
+    say_known,
+    still_going,
+)
+from antiphon.interfaces.cli.screen.exits import Exit
+from antiphon.interfaces.cli.screen.options import print_json, short
+from antiphon.interfaces.cli.screen.terminal import err, span, state_piece
+from antiphon.interfaces.cli.screen.text_output import Paper
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from antiphon.sdk.handle import Ended, JobHandle, Words
+    from antiphon.sdk.mesh import Mesh
+    from antiphon.sdk.results.transcript import Transcript
+
+SIGNAL_BASE: Final = 128
+Call = "Callable[[], Awaitable[JobHandle[Any]]]"
+
+
+class Screen:
+    """Where one job's words go."""
+
+    def __init__(self) -> None:
+        from antiphon.sdk.results.transcript import Transcript
+
+        self.transcript: Transcript = Transcript()
+        self._papers = {name: Paper(name) for name in ("stdout", "stderr")}
+        self.progress = ""
+
+    async def show(self, words: AsyncIterator[Words]) -> None:
+        """Show what is heard, until cancelled."""
+        async for one in words:
+            if self.transcript.begins_anew(one):
+                err.erase()
+                err.say("it was given back, and runs anew")
+            self.progress = progress_words(one) or self.progress
+            data = self.transcript.hear(one)
+            if data:
+                err.erase()
+                self._papers[one.stream].write(data)
+
+    async def show_rest(self, mesh: Mesh, handle: JobHandle[Any], ended: Ended) -> None:
+        """Show what was not heard."""
+        try:
+            for output in ended.outputs:
+                if output.name not in self._papers:
+                    continue
+                try:
+                    async for chunk in self.transcript.rest(mesh, handle, output):
+                        self._papers[output.name].write(chunk)
+                except Corrupt as problem:
+                    err.say("✗ ", f"{problem.message}; all of it: {problem.hint}", style="failed")
+        finally:
+            for paper in self._papers.values():
+                paper.end()
+
+
+async def follow(
+    mesh: Mesh,
+    name: tuple[str, str],
+    call: Callable[[], Awaitable[JobHandle[Any]]],
+    wish: Wish,
+    *,
+    is_live: bool,
+) -> int:
+    """Call a command's job, kind and id being known already, and stay until its end.
+
+    A job that may be tried several times is not shown live: each try prints anew.
+    """
+    began = time.monotonic()
+    screen = Screen()
+    async with AsyncExitStack() as stack:
+        words: AsyncIterator[Words] | None = None
+        if wish.wait and is_live and not wish.as_json:
+            # Before the call, so that nothing is missed.
+            with suppress(Unavailable):
+                words = await stack.enter_async_context(mesh.job(*name).listen())
+        handle = await call()
+        before = None if handle.is_new else await handle.state()
+        if not wish.as_json:
+            for label, text in wish.notes.items():
+                err.say(f"{label} ", text)
+        if not wish.wait:
+            return called(handle, before, wish)
+        if before is not None:
+            say_known(before, wish)
+        ended = await _await_end(mesh, handle, wish, screen, words)
+    if not wish.as_json:
+        await screen.show_rest(mesh, handle, ended)
+    was_known = before is not None and before.is_terminal
+    return await _tell_end(handle, ended, wish, began=began, was_known=was_known)
+
+
+async def _await_end(
+    mesh: Mesh,
+    handle: JobHandle[Any],
+    wish: Wish,
+    screen: Screen,
+    words: AsyncIterator[Words] | None,
+) -> Ended:
+    """The end. Errors are raised outside the task group, which would wrap them."""
+    problem: AntiphonError | None = None
+    ended: Ended | None = None
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            beside = []
+            if words is not None:
+                beside.append(tasks.create_task(screen.show(words)))
+            if not wish.as_json:
+                beside.append(tasks.create_task(_narrate(mesh, handle, screen)))
+            try:
+                ended = await handle.end(timeout_s=wish.timeout_s)
+            except TimeoutError:
+                problem = still_going(handle, wish)
+            except AntiphonError as error:
+                problem = error
+            finally:
+                for task in beside:
+                    task.cancel()
+    except asyncio.CancelledError:
+        if not wish.as_json:
+            say_it_goes_on(handle)
+        raise
+    if ended is None:
+        raise problem or Unavailable("the log ended before the job did")
+    return ended
+
+
+async def _narrate(mesh: Mesh, handle: JobHandle[Any], screen: Screen) -> None:
+    await narrate(
+        mesh,
+        handle,
+        is_quiet=lambda: not screen.transcript.is_empty,
+        progress=lambda: screen.progress,
+        is_command=True,
+    )
+
+
+# --- the end ----------------------------------------------------------------------------------
+
+
+def exit_code_of(ended: Ended) -> int:
+    """The job's exit code as a shell would have it; 1 where there is none to pass on."""
+    if ended.job.outcome == "succeeded":
+        return ended.exit or Exit.OK
+    if ended.exit is None or ended.exit == 0:
+        return Exit.FAILED
+    return ended.exit if ended.exit > 0 else SIGNAL_BASE - ended.exit
+
+
+async def _tell_end(
+    handle: JobHandle[Any], ended: Ended, wish: Wish, *, began: float, was_known: bool
+) -> int:
+    from antiphon.sdk.handle import failure
+
+    job, code = ended.job, exit_code_of(ended)
+    failed: JobFailed | None = None
+    if job.outcome != "succeeded":
+        failed = failure(ended)
+        if was_known:
+            failed.message = f"this was run before, and is not run again: {failed.message}"
+            failed.hint = wish.anew
+    if wish.as_json:
+        _print_end(handle, ended, wish, failed, code)
+        return code
+    if failed is not None:
+        err.hanging([("✗ ", "failed")], [(_without_last_words(failed, ended), "failed")])
+        err.hanging([("  try: ", "")], [(failed.hint, "")])
+        return code
+    if not was_known and err.is_terminal:
+        took = f"  {job.kind} {short(job.job)} in {span(time.monotonic() - began)}"
+        err.pieces(state_piece("succeeded"), (took, "quiet"))
+    files = [output.name for output in ended.outputs if output.name not in ("stdout", "stderr")]
+    if files and err.is_terminal:
+        names = ", ".join(files[:4]) + (f" and {len(files) - 4} more" if len(files) > 4 else "")  # noqa: PLR2004 - as many as fit a line
+        err.pieces((f"  kept {names}: antiphon get {short(job.job)}", "quiet"))
+    return code
+
+
+def _without_last_words(failed: JobFailed, ended: Ended) -> str:
+    """A command's own last words were shown as they came; only what they led to is news."""
+    error = ended.error
+    if error is None or ended.exit is None:
+        return failed.message
+    news = error.message.partition(": ")[0] if ended.exit else error.message
+    news = news if news.startswith("it ") else f"it {news}"
+    return failed.message.replace(f"it failed: {error.name}: {error.message}", news)
+
+
+def _print_end(
+    handle: JobHandle[Any], ended: Ended, wish: Wish, failed: JobFailed | None, code: int
+) -> None:
+    job = ended.job
+    told: dict[str, Any] = {
+        "job": job.job,
+        "kind": job.kind,
+        "state": job.state.value,
+        "outcome": job.outcome,
+        "exit": ended.exit,
+        "code": code,
+        "seconds": (job.ended_ms - job.scheduled_ms) / 1000,
+        "is_new": handle.is_new,
+        "outputs": [{**output_object(one), "text": one.text} for one in ended.outputs],
+        **wish.notes,
+    }
+    if failed is not None:
+        told["error"] = {
+            "kind": "JobFailed",
+            "name": ended.error.name if ended.error is not None else "",
+            "message": failed.message,
+            "reason": failed.reason,
+            "hint": failed.hint,
+        }
+    print_json(told)

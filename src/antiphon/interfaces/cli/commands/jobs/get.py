@@ -1,0 +1,158 @@
+"""`antiphon get JOB [NAME]`: what a job wrote, brought here and checked."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from antiphon.errors import Rejected
+from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.exits import Exit, WrongUsage
+from antiphon.interfaces.cli.screen.lookup import JobArgument, find_job
+from antiphon.interfaces.cli.screen.options import (
+    HomeOption,
+    JsonOption,
+    open_mesh,
+    print_json,
+    short,
+)
+from antiphon.interfaces.cli.screen.progress import Progress, size_words
+from antiphon.interfaces.cli.screen.terminal import err, out
+
+if TYPE_CHECKING:
+    from antiphon.sdk.handle import JobHandle
+    from antiphon.sdk.mesh import Mesh
+    from antiphon.sdk.results.artifacts import Output
+
+STDOUT = Path("-")
+
+
+def get(
+    job: JobArgument,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="One output; all of them if not given."),
+    ] = None,
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PATH",
+            help="A directory for all outputs, a file for one, - for standard output."
+            " Default: a directory called after the job; one output goes into this directory.",
+        ),
+    ] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Fetch what a job wrote.
+
+    Every byte is checked against the digests in the job's completion before a file gets its name.
+    """
+    if output == STDOUT and as_json:
+        raise WrongUsage("standard output cannot be both", hint="leave out --json, or -o -")
+    if output is None:
+        output = Path(short(job)) if name is None else Path()
+    return command_loop.run(_get(job, name, output, home, as_json=as_json))
+
+
+async def _get(
+    prefix: str, name: str | None, output: Path, home: Path | None, *, as_json: bool
+) -> int:
+    is_folder = await asyncio.to_thread(output.is_dir)
+    async with open_mesh(home) as mesh:
+        found = await find_job(mesh, prefix)
+        handle = mesh.job(found.kind, found.job)
+        if output == STDOUT:
+            await _write_out(mesh, handle, name)
+            return Exit.OK
+        if name is None:
+            written = await _fetch_all(mesh, handle, output)
+        else:
+            written = [await _fetch_one(mesh, handle, name, output, is_folder=is_folder)]
+    if as_json:
+        files = [{**output_object(made), "file": str(path)} for made, path in written]
+        print_json({"job": found.job, "kind": found.kind, "files": files})
+        return Exit.OK
+    for made, path in written:
+        out.say(f"{path}  {size_words(made.size)}")
+    return Exit.OK
+
+
+def output_object(made: Output) -> dict[str, Any]:
+    """An output, for programs."""
+    return {
+        "name": made.name,
+        "size": made.size,
+        "hash": made.hash,
+        "sha256": made.sha256,
+        "type": made.type,
+    }
+
+
+async def _fetch_all(
+    mesh: Mesh, handle: JobHandle[Any], directory: Path
+) -> list[tuple[Output, Path]]:
+    from antiphon.sdk.results.artifacts import fetch_all
+
+    progress = Progress(short(handle.id))
+    try:
+        written = await fetch_all(mesh, handle, directory, on_progress=progress)
+    finally:
+        progress.end()
+    if not written:
+        raise _nothing(handle)
+    return written
+
+
+async def _fetch_one(
+    mesh: Mesh, handle: JobHandle[Any], name: str, output: Path, *, is_folder: bool
+) -> tuple[Output, Path]:
+    from antiphon.sdk.results.artifacts import output_named
+
+    made = await output_named(handle, name)
+    job = (handle.kind, handle.id)
+    progress = Progress(made.name)
+    try:
+        if is_folder:
+            fetch = mesh.artifacts.fetch_below
+            return made, await fetch(made, output, job=job, on_progress=progress)
+        await mesh.artifacts.fetch(made, output, job=job, on_progress=progress)
+        return made, output
+    finally:
+        progress.end()
+
+
+async def _write_out(mesh: Mesh, handle: JobHandle[Any], name: str | None) -> None:
+    from antiphon.sdk.results.artifacts import output_named
+
+    if name is not None:
+        made = await output_named(handle, name)
+    else:
+        outputs = await handle.outputs()
+        if not outputs:
+            raise _nothing(handle)
+        if len(outputs) > 1:
+            raise WrongUsage(
+                f"job {short(handle.id)} has {len(outputs)} outputs: which one?",
+                hint=f"antiphon get {short(handle.id)} NAME -o -",
+            )
+        made = outputs[0]
+    async for chunk in mesh.artifacts.stream(made, job=(handle.kind, handle.id)):
+        sys.stdout.buffer.write(chunk)
+    sys.stdout.buffer.flush()
+    err.pieces((f"{made.name}: {size_words(made.size)}, digests hold", "quiet"))
+
+
+def _nothing(handle: JobHandle[Any]) -> Rejected:
+    return Rejected(
+        f"job {short(handle.id)} has no outputs",
+        reason="no_output",
+        hint=f"antiphon show {short(handle.id)}",
+    )

@@ -1,0 +1,229 @@
+"""The options of the commands that call a job, `submit` and `run`: one type for each.
+
+A command's signature names them; what belongs together is gathered by the functions below.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import typer
+
+from antiphon.interfaces.cli.screen.completion import complete_kind
+from antiphon.interfaces.cli.screen.durations import (
+    seconds,
+    some_seconds,
+    span_words,
+    whole_seconds,
+)
+from antiphon.interfaces.cli.screen.exits import WrongUsage
+from antiphon.sdk.defaults import RETRY_BASE_S, RETRY_CAP_S, TIMEOUT_S
+
+if TYPE_CHECKING:
+    from antiphon.sdk.task import Retry
+
+TIMEOUT_WORDS: Final = span_words(TIMEOUT_S * 1000)
+
+# --- what is called ---------------------------------------------------------------------------
+
+NamedOption = Annotated[
+    list[str] | None,
+    typer.Option("--kw", metavar="NAME=JSON", help="An argument by name; may be repeated."),
+]
+PriorityName = Literal["high", "normal", "low"]
+"""The priorities, so that the help can list them before anything is loaded."""
+PriorityOption = Annotated[
+    PriorityName,
+    typer.Option("--priority", help="Which waiting job is handed out first."),
+]
+ManifestKindOption = Annotated[
+    str | None,
+    typer.Option(
+        "--kind",
+        metavar="KIND",
+        help="The kind of a manifest's job: who may run it, and where. Needed, unless its"
+        " command is a handler (@example.add), whose kind it then is.",
+        autocompletion=complete_kind,
+    ),
+]
+CommandKindOption = Annotated[
+    str,
+    typer.Option(
+        "--kind",
+        metavar="KIND",
+        help="What kind of job that is: who may run it, and where.",
+        autocompletion=complete_kind,
+    ),
+]
+ManifestAgainOption = Annotated[
+    bool, typer.Option("--again", help="Run a manifest anew: a nonce makes it another job.")
+]
+CommandAgainOption = Annotated[
+    bool, typer.Option("--again", help="Run it anew, even if the same was run before.")
+]
+AliasOption = Annotated[
+    bool,
+    typer.Option("--alias", help="Give a manifest's job a ULID: a name, not part of its id."),
+]
+InputsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        "-i",
+        metavar="PATH[=NAME]",
+        help="A file that the command reads, under its own name or NAME; may be repeated.",
+        show_default=False,
+    ),
+]
+OutputsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="GLOB",
+        help="Files to keep of those that it leaves behind; may be repeated.",
+        show_default=False,
+    ),
+]
+SecretsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--secret",
+        metavar="NAME",
+        help="A secret of the worker's, as a file in /run/secrets; may be repeated.",
+        show_default=False,
+    ),
+]
+NetworkWishOption = Annotated[bool, typer.Option("--network", help="Ask for the network.")]
+VariablesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env",
+        "-e",
+        metavar="NAME=VALUE",
+        help="An environment variable, on the log for all to read; may be repeated.",
+        show_default=False,
+    ),
+]
+DirectoryOption = Annotated[
+    str | None,
+    typer.Option("--cwd", metavar="DIR", help="Where it starts, in its work directory."),
+]
+
+
+def parse_input(text: str) -> tuple[Path, str]:
+    """A file and the name under which the command finds it."""
+    path, name = Path(text), ""
+    if not path.exists() and "=" in text:
+        before, _, name = text.rpartition("=")
+        path = Path(before)
+    if path.is_dir():
+        raise WrongUsage(
+            f"{path} is a directory; an input is one file",
+            hint=f"pack it: tar cf input.tar {shlex.quote(str(path))}, then --input input.tar",
+        )
+    if not path.is_file():
+        raise WrongUsage(f"there is no file {path}", hint="--input PATH, or --input PATH=NAME")
+    return path, name or path.name
+
+
+def parse_variable(text: str) -> tuple[str, str]:
+    """An environment variable and its value."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise WrongUsage(f"{text!r} is not NAME=VALUE", hint="such as --env GREETING=hello")
+    return name, value
+
+
+# --- how it is scheduled ----------------------------------------------------------------------
+
+OnceOption = Annotated[
+    bool, typer.Option("--once", help="The same call is the same job: run it once, ever.")
+]
+TimeoutOption = Annotated[
+    int | None,
+    typer.Option(
+        parser=whole_seconds,
+        metavar="TIME",
+        help=f"How long one attempt may run: 90s, 15m, 2h. Default: {TIMEOUT_WORDS}; a manifest has"
+        " its own.",
+    ),
+]
+CommandTimeoutOption = Annotated[
+    str, typer.Option("--timeout", metavar="TIME", help="How long it may run: 90s, 15m, 2h.")
+]
+LeaseOption = Annotated[
+    float | None,
+    typer.Option(
+        parser=some_seconds,
+        metavar="TIME",
+        help="How long a silent worker keeps the job. Default: the mesh's rule.",
+    ),
+]
+RequiresOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--requires",
+        metavar="LABEL",
+        help="A label that a worker must have, such as gpu=a100 or gpu; may be repeated.",
+    ),
+]
+
+# --- how it meets failure ---------------------------------------------------------------------
+
+AttemptsOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Tries before it counts as failed. Default: the mesh's rule."),
+]
+RetryBaseOption = Annotated[
+    float,
+    typer.Option(
+        parser=seconds,
+        metavar="TIME",
+        show_default=span_words(round(RETRY_BASE_S * 1000)),
+        help="Pause before the second try; doubled before each further one.",
+    ),
+]
+RetryCapOption = Annotated[
+    float,
+    typer.Option(
+        parser=seconds,
+        metavar="TIME",
+        show_default=span_words(round(RETRY_CAP_S * 1000)),
+        help="The longest such pause.",
+    ),
+]
+GiveUpOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="ERROR",
+        help="An error that is not worth another try, such as ValueError; may be repeated.",
+    ),
+]
+
+
+def retry_of(
+    attempts: int | None, base_s: float, cap_s: float, give_up_on: list[str] | None
+) -> Retry:
+    """How the job meets failure."""
+    from antiphon.sdk.task import Retry
+
+    return Retry(attempts=attempts, base_s=base_s, cap_s=cap_s, give_up_on=tuple(give_up_on or ()))
+
+
+# --- how the person is answered ---------------------------------------------------------------
+
+WaitOption = Annotated[
+    bool, typer.Option("--wait/--no-wait", help="Wait for the result, or print the job's id.")
+]
+WaitTimeoutOption = Annotated[
+    float | None,
+    typer.Option(
+        parser=seconds, metavar="TIME", help="Stop waiting after this long; the job goes on."
+    ),
+]
+DetachOption = Annotated[
+    bool, typer.Option("--detach", "-d", help="Print the job's id and do not wait.")
+]

@@ -1,0 +1,163 @@
+"""`antiphon jobs`: what is on the mesh, newest first."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.completion import complete_kind
+from antiphon.interfaces.cli.screen.exits import Exit, WrongUsage
+from antiphon.interfaces.cli.screen.options import (
+    HomeOption,
+    JsonOption,
+    open_mesh,
+    print_json,
+    short,
+    short_node,
+)
+from antiphon.interfaces.cli.screen.terminal import Piece, ago, counted, err, out, span, state_piece
+from antiphon.sdk.defaults import StateName
+
+if TYPE_CHECKING:
+    from antiphon.sdk.dead_letters import DeadLetter
+    from antiphon.sdk.mesh import Job
+
+
+def jobs(
+    *,
+    state: Annotated[
+        list[StateName] | None, typer.Option("--state", help="Only these; may be repeated.")
+    ] = None,
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--kind", help="Only this kind and those below it.", autocompletion=complete_kind
+        ),
+    ] = "",
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only those that ended without a result, and why.")
+    ] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 20,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """List jobs, newest first."""
+    if failed and state:
+        raise WrongUsage("--failed and --state say two things", hint="leave out one of them")
+    if failed:
+        return command_loop.run(_failed(home, kind, limit, as_json=as_json))
+    return command_loop.run(_jobs(home, list(state or ()), kind, limit, as_json=as_json))
+
+
+async def _jobs(
+    home: Path | None, states: list[StateName], kind: str, limit: int, *, as_json: bool
+) -> int:
+    mesh = open_mesh(home)
+    from antiphon.sdk.mesh import State
+
+    wanted = [State(state.value) for state in states]
+    async with mesh, mesh.replica() as replica:
+        found = replica.jobs(states=wanted, kind=kind, limit=limit)
+        counts = replica.counts()
+    if as_json:
+        print_json({"jobs": [job_object(job) for job in found], "counts": counts})
+        return Exit.OK
+    if not found:
+        is_filtered = bool(states or kind)
+        out.say("no jobs like that" if is_filtered else "no jobs yet")
+        if not is_filtered:
+            err.say("  try: ", "antiphon submit example.add 2 3")
+    else:
+        out.table(
+            ("JOB", "STATE", "KIND", "CALLED", "TOOK", "TRIES", "BY"), map(_row, found), flexible=2
+        )
+    if counts:
+        order = [name.value for name in StateName]
+        listed = ", ".join(f"{counts[name]:,} {name}" for name in order if name in counts)
+        err.pieces((f"{counted(sum(counts.values()), 'job')}: {listed}", "quiet"))
+    return Exit.OK
+
+
+async def _failed(home: Path | None, kind: str, limit: int, *, as_json: bool) -> int:
+    mesh = open_mesh(home)
+    from antiphon.sdk.dead_letters import dead_letters
+
+    async with mesh, mesh.replica() as replica:
+        letters = dead_letters(mesh, replica, kind=kind, limit=limit)
+        counts = replica.counts()
+    if as_json:
+        print_json({"jobs": [_letter_object(letter) for letter in letters], "counts": counts})
+    elif not letters:
+        out.say("no jobs ended without a result" + (f" below {kind}" if kind else ""))
+    else:
+        heads = ("JOB", "STATE", "KIND", "ENDED", "TRIES", "WHY")
+        out.table(heads, map(_letter_row, letters), flexible=5)
+        if any(letter.retried_as is None for letter in letters):
+            err.say("  try: ", "antiphon retry JOB, or antiphon show JOB for the whole story")
+    return Exit.OK
+
+
+def _letter_row(letter: DeadLetter) -> list[Piece]:
+    job = letter.job
+    words = [letter.error.name if letter.error else job.outcome, letter.note]
+    why = ": ".join(word for word in words if word)
+    if letter.retried_as is not None:
+        why = f"retried as {short(letter.retried_as)}; {why}"
+    return [
+        (short(job.job), ""),
+        state_piece(job.state.value),
+        (job.kind, ""),
+        (ago(job.ended_ms), "quiet"),
+        (f"{job.tries}/{job.attempts_max}", "quiet"),
+        (why, ""),
+    ]
+
+
+def _letter_object(letter: DeadLetter) -> dict[str, Any]:
+    error = letter.error
+    return {
+        **job_object(letter.job),
+        "error": {"name": error.name, "message": error.message} if error else None,
+        "note": letter.note,
+        "retried_as": letter.retried_as,
+    }
+
+
+def _row(job: Job) -> list[Piece]:
+    end_ms = job.ended_ms if job.is_terminal else time.time() * 1000
+    took = (
+        ""
+        if not job.is_terminal and not job.claimer
+        else span(max(end_ms - job.scheduled_ms, 0) / 1000)
+    )
+    return [
+        (short(job.job), ""),
+        state_piece(job.state.value),
+        (job.kind, ""),
+        (ago(job.scheduled_ms), "quiet"),
+        (took, "quiet"),
+        (f"{job.tries}/{job.attempts_max}", "quiet"),
+        (short_node(job.claimer), "quiet"),
+    ]
+
+
+def job_object(job: Job) -> dict[str, Any]:
+    """A job for programs."""
+    return {
+        "job": job.job,
+        "kind": job.kind,
+        "state": job.state.value,
+        "outcome": job.outcome,
+        "priority": job.priority,
+        "called_ms": job.scheduled_ms,
+        "ended_ms": job.ended_ms or None,
+        "attempts": job.tries,
+        "attempts_max": job.attempts_max,
+        "scheduler": job.scheduler,
+        "claimer": job.claimer or None,
+        "deadline_ms": job.deadline_ms or None,
+    }

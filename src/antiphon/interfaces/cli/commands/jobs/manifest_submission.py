@@ -1,0 +1,138 @@
+"""Jobs by manifest: what somebody wrote, how it is to be called, and calling it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from antiphon.errors import Rejected
+from antiphon.interfaces.cli.commands.jobs.run import Uploads
+from antiphon.interfaces.cli.screen.exits import WrongUsage
+from antiphon.interfaces.cli.screen.terminal import counted
+
+if TYPE_CHECKING:
+    from antiphon.interfaces.cli.commands.jobs.wait import Wish
+    from antiphon.sdk.handle import JobHandle
+    from antiphon.sdk.manifests.authored_manifest import Manifest
+    from antiphon.sdk.mesh import Mesh
+    from antiphon.sdk.task import CallOptions
+
+STANDARD_INPUT: Final = "-"
+
+Call = Callable[["Mesh"], Awaitable["JobHandle[Any]"]]
+
+
+class Authored(NamedTuple):
+    """A manifest that somebody wrote, and how it is to be called."""
+
+    kind: str
+    job: Manifest
+    again: bool
+    """As a new job."""
+    alias: bool
+    """Under a fresh name."""
+
+    def final(self, mesh: Mesh) -> Manifest:
+        """The manifest as it is called."""
+        from antiphon.sdk.manifests import authored_manifest
+
+        chosen = self.job
+        if self.again:
+            chosen = mesh.again(chosen)
+        return authored_manifest.with_alias(chosen) if self.alias else chosen
+
+    def note(self, handle: JobHandle[Any], called: Manifest, notes: dict[str, str]) -> None:
+        """Note the alias, where the job bears it."""
+        from antiphon.sdk.manifests import authored_manifest
+
+        if self.alias and handle.is_new:
+            notes["alias"] = authored_manifest.alias_of(called) or ""
+
+
+def read(what: str) -> Manifest:
+    """The manifest in a file, or on standard input."""
+    from antiphon.sdk.manifests import authored_manifest
+
+    if what == STANDARD_INPUT:
+        job = authored_manifest.read_manifest(
+            sys.stdin.buffer.read(authored_manifest.MAX_BYTES + 1)
+        )
+    else:
+        job = authored_manifest.read_manifest(Path(what))
+    return job
+
+
+def by_manifest(authored: Authored, options: CallOptions, notes: dict[str, str]) -> Call:
+    """Call a handler as a file says."""
+    from antiphon.sdk.manifests import authored_manifest
+
+    authored_manifest.require_handler_call(authored.job)
+
+    async def call(mesh: Mesh) -> JobHandle[Any]:
+        chosen = authored.final(mesh)
+        handle = await mesh.submit_manifest(authored.kind, chosen, options=options)
+        authored.note(handle, chosen, notes)
+        return handle
+
+    return call
+
+
+async def run_authored(
+    mesh: Mesh,
+    authored: Authored,
+    files: list[tuple[Path, str]],
+    options: CallOptions,
+    wish: Wish,
+) -> int:
+    """Call a command as a file says, with further inputs, and show what it prints."""
+    from antiphon.interfaces.cli.commands.jobs.follow import follow
+    from antiphon.sdk.command_job import with_inputs
+    from antiphon.sdk.manifests import authored_manifest
+
+    async with mesh:
+        with Uploads() as uploads:
+            job = await with_inputs(mesh, authored.job, files, telling=uploads.telling)
+        chosen = authored._replace(job=job).final(mesh)
+
+        async def call() -> JobHandle[Any]:
+            try:
+                handle = await mesh.submit_manifest(authored.kind, chosen, options=options)
+            except Rejected as refused:
+                refused.hint = refused.hint or bounds(refused.reason, mesh)
+                raise
+            authored.note(handle, chosen, wish.notes)
+            return handle
+
+        name = (authored.kind, authored_manifest.job_id(chosen))
+        return await follow(mesh, name, call, wish, is_live=options.retry.attempts == 1)
+
+
+def kind_of(job: Manifest, what: str, asked: str | None) -> str:
+    """The kind is the mesh's business, so it is asked for; a handler's name is one already."""
+    named = job.handler
+    if named is None and asked is None:
+        raise WrongUsage(
+            "a manifest says what to run; --kind says what kind of job that is",
+            hint=f"antiphon submit {what} --kind build",
+        )
+    if named is not None and asked is not None and named != asked:
+        raise WrongUsage(
+            f"the manifest names the handler @{named}, and --kind says {asked}",
+            hint="leave out --kind",
+        )
+    return asked or named or ""
+
+
+def bounds(reason: str, mesh: Mesh) -> str:
+    """What the mesh's rules would have allowed."""
+    rules = mesh.rules
+    match reason:
+        case "lease":
+            low, high = rules.lease_min_ms / 1000, rules.lease_max_ms / 1000
+            return f"a lease between {low:g} and {high:g} s"
+        case "attempts":
+            return f"at most {counted(rules.attempts_max, 'attempt')}"
+        case _:
+            return ""

@@ -1,0 +1,111 @@
+"""`antiphon retry JOB`: call a job anew that ended without a result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.completion import complete_job, complete_kind
+from antiphon.interfaces.cli.screen.exits import Exit, WrongUsage
+from antiphon.interfaces.cli.screen.lookup import find_job
+from antiphon.interfaces.cli.screen.options import (
+    HomeOption,
+    JsonOption,
+    open_mesh,
+    print_json,
+    short,
+)
+from antiphon.interfaces.cli.screen.terminal import err, out
+from antiphon.sdk.defaults import DEAD_LETTERS_MAX
+
+if TYPE_CHECKING:
+    from antiphon.sdk.handle import JobHandle
+    from antiphon.sdk.mesh import Job, Mesh
+
+
+def retry(
+    job: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="JOB",
+            help="A job's id, or as much of its beginning as is unique.",
+            show_default=False,
+            autocompletion=complete_job,
+        ),
+    ] = None,
+    *,
+    all_failed: Annotated[
+        bool,
+        typer.Option("--all-failed", help="Every job that failed or expired and was not retried."),
+    ] = False,
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--kind",
+            help="With --all-failed: only this kind and those below it.",
+            autocompletion=complete_kind,
+        ),
+    ] = "",
+    limit: Annotated[
+        int,
+        typer.Option(
+            "--limit", min=1, max=DEAD_LETTERS_MAX, help="With --all-failed: at most so many."
+        ),
+    ] = 100,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Call jobs anew that ended without a result.
+
+    Each becomes a new job, linked to the first; an ended job is never reopened. What was retried
+    before is not retried twice.
+    """
+    if (job is None) == (not all_failed):
+        raise WrongUsage(
+            "retry one JOB, or --all-failed", hint="antiphon jobs --failed lists what there is"
+        )
+    if kind and not all_failed:
+        raise WrongUsage("--kind is for --all-failed", hint="leave it out: an id says it all")
+    return command_loop.run(_retry(job, kind, limit, home, as_json=as_json))
+
+
+async def _retry(
+    prefix: str | None, kind: str, limit: int, home: Path | None, *, as_json: bool
+) -> int:
+    mesh = open_mesh(home)
+    async with mesh:
+        chosen = await _chosen(mesh, prefix, kind, limit)
+        called = [(found, await mesh.job(found.kind, found.job).retry()) for found in chosen]
+    if as_json:
+        print_json({"retried": [_object(found, handle) for found, handle in called]})
+        return Exit.OK
+    for found, handle in called:
+        if handle.is_new:
+            out.say(handle.id)
+            err.say(f"  {found.kind} {short(found.job)} is called anew as {short(handle.id)}")
+        else:
+            err.say(f"{found.kind} {short(found.job)} was retried before, as {short(handle.id)}")
+    if not called:
+        err.say("nothing to retry" + (f" below {kind}" if kind else ""))
+    return Exit.OK
+
+
+async def _chosen(mesh: Mesh, prefix: str | None, kind: str, limit: int) -> list[Job]:
+    if prefix is not None:
+        return [await find_job(mesh, prefix)]
+    from antiphon.sdk.dead_letters import retryable
+
+    async with mesh.replica() as replica:
+        return retryable(mesh, replica, kind=kind, limit=limit)
+
+
+def _object(found: Job, handle: JobHandle[Any]) -> dict[str, Any]:
+    return {
+        "job": handle.id,
+        "kind": handle.kind,
+        "retry_of": found.job,
+        "is_new": handle.is_new,
+    }

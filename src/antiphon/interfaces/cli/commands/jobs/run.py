@@ -1,0 +1,135 @@
+"""`antiphon run -- CMD ARGS…`: run a command somewhere on the mesh as if it ran here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+import typer
+
+from antiphon.interfaces.cli.commands.jobs.job_options import (
+    TIMEOUT_WORDS,
+    CommandAgainOption,
+    CommandKindOption,
+    CommandTimeoutOption,
+    DetachOption,
+    DirectoryOption,
+    InputsOption,
+    NetworkWishOption,
+    OutputsOption,
+    SecretsOption,
+    VariablesOption,
+    parse_input,
+    parse_variable,
+)
+from antiphon.interfaces.cli.commands.jobs.wait import Wish
+from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.durations import whole_seconds
+from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, open_mesh
+from antiphon.interfaces.cli.screen.progress import Progress
+from antiphon.sdk.defaults import COMMAND_KIND
+
+if TYPE_CHECKING:
+    from antiphon.sdk.handle import JobHandle
+    from antiphon.sdk.manifests.authored_manifest import Manifest
+    from antiphon.sdk.mesh import Mesh
+
+CommandArgument = Annotated[
+    list[str], typer.Argument(metavar="-- CMD ARGS", help="The command.", show_default=False)
+]
+
+
+def run(
+    words: CommandArgument,
+    *,
+    kind: CommandKindOption = COMMAND_KIND,
+    inputs: InputsOption = None,
+    outputs: OutputsOption = None,
+    secret: SecretsOption = None,
+    network: NetworkWishOption = False,
+    env: VariablesOption = None,
+    cwd: DirectoryOption = None,
+    timeout: CommandTimeoutOption = TIMEOUT_WORDS,
+    again: CommandAgainOption = False,
+    detach: DetachOption = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Run a command on the mesh, and print what it prints.
+
+    It runs shut in, on a worker that offers its kind: in an empty directory with its inputs,
+    without the network. The exit code is the command's own. The same command again is the same
+    job: its result is there at once.
+
+    \b
+    Examples:
+      antiphon run -- sh -c 'echo hello'
+      antiphon run --input data.csv --output 'out/*' -- ./convert.py data.csv
+      antiphon run --secret token --network --timeout 15m -- ./deploy.sh
+    """  # noqa: D301 - \b keeps the lines apart
+    from antiphon.sdk.command_job import command
+
+    content = command(
+        words,
+        outputs=outputs or [],
+        secrets=secret or [],
+        network=network,
+        env=dict(parse_variable(text) for text in env or ()),
+        cwd=cwd,
+        timeout=timeout if timeout.startswith("P") else whole_seconds(timeout),
+    )
+    files = [parse_input(text) for text in inputs or ()]
+    anew = "antiphon run --again, with the rest as it was, runs it as a new job"
+    wish = Wish(not detach, None, as_json, anew, {})
+    return command_loop.run(_run(open_mesh(home), kind, content, files, wish, again=again))
+
+
+async def _run(
+    mesh: Mesh,
+    kind: str,
+    content: Manifest,
+    files: list[tuple[Path, str]],
+    wish: Wish,
+    *,
+    again: bool,
+) -> int:
+    from antiphon.interfaces.cli.commands.jobs.follow import follow
+    from antiphon.sdk.command_job import with_inputs
+    from antiphon.sdk.manifests import authored_manifest
+    from antiphon.sdk.task import CallOptions
+
+    async with mesh:
+        with Uploads() as uploads:
+            content = await with_inputs(mesh, content, files, telling=uploads.telling)
+        if again:
+            content = mesh.again(content)
+
+        async def call() -> JobHandle[Any]:
+            return await mesh.submit_manifest(kind, content, options=CallOptions(attempts=1))
+
+        return await follow(
+            mesh, (kind, authored_manifest.job_id(content)), call, wish, is_live=True
+        )
+
+
+class Uploads:
+    """How far each input is, one after the other."""
+
+    def __init__(self) -> None:
+        self._shown: list[Progress] = []
+
+    def telling(self, name: str) -> Progress:
+        """Somebody who hears how far one file has come."""
+        self._end()
+        self._shown.append(Progress(name))
+        return self._shown[-1]
+
+    def _end(self) -> None:
+        while self._shown:
+            self._shown.pop().end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()

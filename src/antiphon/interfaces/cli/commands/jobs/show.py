@@ -1,0 +1,210 @@
+"""`antiphon show JOB`: its story in words, with the verdicts, and how it stands."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from antiphon.errors import JobFailed
+from antiphon.interfaces.cli.commands.jobs.jobs import job_object
+from antiphon.interfaces.cli.commands.jobs.wait import narrated, say_it_goes_on
+from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.exits import Exit
+from antiphon.interfaces.cli.screen.lookup import JobArgument, find_any, find_job
+from antiphon.interfaces.cli.screen.options import (
+    HomeOption,
+    JsonOption,
+    open_mesh,
+    print_json,
+    short,
+    short_node,
+)
+from antiphon.interfaces.cli.screen.terminal import (
+    Piece,
+    ago,
+    clock,
+    counted,
+    moment,
+    out,
+    span,
+    state_piece,
+)
+
+if TYPE_CHECKING:
+    from antiphon.sdk.dead_letters import Links
+    from antiphon.sdk.lanes import LaneKey
+    from antiphon.sdk.mesh import Job, Line, Mesh
+
+ROLL_CALL_S = 0.25
+"""Only to put names to node ids: whoever is slower stays a number."""
+
+
+def show(
+    job: JobArgument,
+    *,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", help="Stay until it ends, and show how far it is."),
+    ] = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Tell a job's story.
+
+    Who did what, when, and what the rules said to it.
+    """
+    return command_loop.run(_show(job, home, follow=follow, as_json=as_json))
+
+
+async def _show(prefix: str, home: Path | None, *, follow: bool, as_json: bool) -> int:
+    mesh = open_mesh(home)
+    async with mesh:
+        if follow:
+            await _stay(mesh, prefix, as_json=as_json)
+        async with asyncio.TaskGroup() as tasks:
+            asking = tasks.create_task(mesh.nodes(wait_s=0.0 if as_json else ROLL_CALL_S))
+            found = await find_any(mesh, prefix)
+            if isinstance(found, tuple):
+                return await _show_other(mesh, found, as_json=as_json)
+            handle = mesh.job(found.kind, found.job)
+            job, story = await handle.state(), await handle.story()
+            links = await handle.links()
+        names = {card.node: card.alias for card in asking.result()}
+        names[mesh.did] = f"{mesh.alias}, here"
+        end: dict[str, Any] = {}
+        if job.is_terminal:
+            try:
+                end = {"result": await handle.result()}
+            except JobFailed as failed:
+                end = {"error": failed.message}
+            ended = await handle.end()
+            if ended.exit is not None:
+                end |= {"exit": ended.exit, "outputs": [one.name for one in ended.outputs]}
+    if as_json:
+        lines = [_line_object(line) for line in story]
+        chain = {"retry_of": links.retry_of, "retried_as": links.retried_as}
+        print_json({**job_object(job), **chain, **end, "story": lines})
+    else:
+        _tell(job, story, end, names)
+        _tell_links(links)
+    return Exit.OK
+
+
+async def _show_other(mesh: Mesh, key: LaneKey, *, as_json: bool) -> int:
+    """What is no job: what a replica keeps of it, and its story."""
+    from antiphon.sdk.lanes import story_of
+
+    found = await story_of(mesh, key)
+    if as_json:
+        lines = [_line_object(line) for line in found.story]
+        print_json({**key._asdict(), "facts": found.facts, "story": lines})
+        return Exit.OK
+    out.pieces((f"{key.family}  {key.kind} {key.name}", "strong"))
+    for name, value in found.facts.items():
+        out.pieces((f"  {name} {value}", "quiet"))
+    out.say("")
+    since_ms = found.story[0].commit_ms if found.story else 0
+    out.table((), [_row(line, since_ms) for line in found.story], flexible=3, wraps=True)
+    return Exit.OK
+
+
+async def _stay(mesh: Mesh, prefix: str, *, as_json: bool) -> None:
+    """Until the job has ended."""
+    found = await find_job(mesh, prefix)
+    handle = mesh.job(found.kind, found.job)
+    try:
+        async with narrated(mesh, handle, silent=as_json):
+            await handle.end()
+    except asyncio.CancelledError:
+        if not as_json:
+            say_it_goes_on(handle)
+        raise
+
+
+def _line_object(line: Line) -> dict[str, Any]:
+    return {
+        "seq": line.seq,
+        "at_ms": line.commit_ms,
+        "op": line.op,
+        "author": line.author,
+        "verdict": line.verdict.value,
+        "accepted": line.verdict.is_accepted,
+        "words": line.words,
+    }
+
+
+def _tell(job: Job, story: list[Line], end: dict[str, Any], names: dict[str, str]) -> None:
+    out.pieces(state_piece(job.state.value), (f"  {job.kind} {short(job.job)}", "strong"))
+    for words in _standing(job, story):
+        out.pieces((f"  {words}", "quiet"))
+    out.say("")
+    out.table((), [_row(line, job.scheduled_ms) for line in story], flexible=3, wraps=True)
+    if "exit" in end:
+        out.say("")
+        out.hanging([("exit    ", "quiet")], [(str(end["exit"]), "")])
+        kept = f"{', '.join(end['outputs'])}: antiphon get {short(job.job)}"
+        out.hanging([("kept    ", "quiet")], [(kept, "")])
+    if "result" in end and "exit" not in end:
+        out.say("")
+        result = end["result"]
+        text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
+        out.hanging([("result  ", "quiet")], [(text, "")])
+    elif "error" in end:
+        out.say("")
+        # The sentence names the job once more, as it must where it stands alone.
+        why = end["error"].partition("): ")[2] or end["error"]
+        out.hanging([("ended   ", "quiet")], [(why, "failed")])
+    who = ", ".join(
+        f"{short_node(did)} is {names[did]}"
+        for did in dict.fromkeys(line.author for line in story)
+        if did in names
+    )
+    if who:
+        if not end:
+            out.say("")
+        out.hanging([("who     ", "quiet")], [(who, "")])
+
+
+def _tell_links(links: Links) -> None:
+    if links.retry_of is not None:
+        out.hanging([("repeats ", "quiet")], [(f"{short(links.retry_of)}", "")])
+    if links.retried_as is not None:
+        out.hanging([("retried ", "quiet")], [(f"as {short(links.retried_as)}", "")])
+
+
+def _standing(job: Job, story: list[Line]) -> list[str]:
+    """The present state in a sentence or two."""
+    words = [f"called {ago(job.scheduled_ms)}, on {moment(job.scheduled_ms)}"]
+    if job.is_terminal:
+        words[0] += f"; ended {span((job.ended_ms - job.scheduled_ms) / 1000)} later"
+    used = f"{job.tries} of {counted(job.attempts_max, 'attempt')} used"
+    match job.state.value:
+        case "pending" if job.attempts:
+            words.append(f"{used}; anyone may claim it again from {clock(job.retry_after_ms)}")
+        case "pending":
+            was_held = any(line.op == "job.claim" and line.verdict.is_accepted for line in story)
+            now = "nobody holds it now" if was_held else "nobody has claimed it yet"
+            words.append(f"{now}; it must start by {moment(job.start_by_ms)}")
+        case "waiting":
+            words.append("it waits for the coordinator's offer")
+        case "claimed" | "running":
+            words.append(f"held by {short_node(job.claimer)} until {clock(job.deadline_ms)}")
+        case _ if job.attempts:
+            words.append(used)
+    return words
+
+
+def _row(line: Line, since_ms: int) -> list[Piece]:
+    is_accepted = line.verdict.is_accepted
+    since_s = (line.commit_ms - since_ms) / 1000
+    mark = ("✓" if line.verdict.value == "ok" else "·") if is_accepted else "✗"
+    return [
+        (clock(line.commit_ms, with_ms=True), "quiet"),
+        (f"{since_s:+.3f} s", "quiet"),
+        (mark, "succeeded" if mark == "✓" else "" if is_accepted else "failed"),
+        (line.words, ""),
+    ]

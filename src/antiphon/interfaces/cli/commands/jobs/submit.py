@@ -1,0 +1,272 @@
+"""`antiphon submit`: call a job and, unless told otherwise, wait for its answer.
+
+A job is called by its kind with arguments, or by a manifest in a file. The result goes to standard
+output and nothing else does, so that it can be piped; the job's id, its progress and what may be
+wrong go to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from antiphon.errors import Rejected
+from antiphon.interfaces.cli.commands.jobs.job_options import (
+    AliasOption,
+    AttemptsOption,
+    DetachOption,
+    GiveUpOption,
+    InputsOption,
+    LeaseOption,
+    ManifestAgainOption,
+    ManifestKindOption,
+    NamedOption,
+    OnceOption,
+    OutputsOption,
+    PriorityOption,
+    RequiresOption,
+    RetryBaseOption,
+    RetryCapOption,
+    TimeoutOption,
+    WaitOption,
+    WaitTimeoutOption,
+    parse_input,
+    retry_of,
+)
+from antiphon.interfaces.cli.commands.jobs.manifest_submission import (
+    STANDARD_INPUT,
+    Authored,
+    Call,
+    bounds,
+    by_manifest,
+    kind_of,
+    read,
+    run_authored,
+)
+from antiphon.interfaces.cli.commands.jobs.wait import Wish, answer
+from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.completion import complete_kind
+from antiphon.interfaces.cli.screen.exits import WrongUsage
+from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, open_mesh
+from antiphon.sdk.defaults import MANIFEST_SUFFIXES, RETRY_BASE_S, RETRY_CAP_S, TIMEOUT_S
+
+if TYPE_CHECKING:
+    from antiphon.sdk.handle import JobHandle
+    from antiphon.sdk.mesh import Mesh
+    from antiphon.sdk.task import CallOptions
+
+
+def complete_what(context: typer.Context, incomplete: str) -> list[str]:
+    """Kinds that were called before, and manifests lying here."""
+    try:
+        here = sorted(p.name for p in Path.cwd().iterdir() if p.suffix in MANIFEST_SUFFIXES)
+    except OSError:
+        here = []
+    kinds = complete_kind(context, incomplete)
+    return [*kinds, *(name for name in here if name.startswith(incomplete))]
+
+
+WhatArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="KIND|FILE",
+        help="What to call, such as example.add; or a manifest (.yaml, .yml, .json, or - for"
+        " standard input).",
+        show_default=False,
+        autocompletion=complete_what,
+    ),
+]
+ArgsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="ARGS",
+        help="Arguments as JSON; a plain word is text. Put -- before negative numbers.",
+        show_default=False,
+    ),
+]
+
+
+class Asked(NamedTuple):
+    """What is to be called, as it was typed."""
+
+    what: str
+    args: list[str]
+    named: list[str]
+    kind: str | None
+    again: bool
+    alias: bool
+    inputs: list[str]
+    outputs: list[str]
+
+    @property
+    def is_manifest(self) -> bool:
+        """Whether it is a file; a kind whose name ends so cannot be called from here."""
+        return self.what == STANDARD_INPUT or self.what.lower().endswith(MANIFEST_SUFFIXES)
+
+
+def submit(
+    what: WhatArgument,
+    args: ArgsArgument = None,
+    *,
+    kw: NamedOption = None,
+    kind: ManifestKindOption = None,
+    again: ManifestAgainOption = False,
+    alias: AliasOption = False,
+    priority: PriorityOption = "normal",
+    once: OnceOption = False,
+    timeout: TimeoutOption = None,
+    attempts: AttemptsOption = None,
+    retry_base: RetryBaseOption = RETRY_BASE_S,
+    retry_cap: RetryCapOption = RETRY_CAP_S,
+    give_up_on: GiveUpOption = None,
+    lease: LeaseOption = None,
+    requires: RequiresOption = None,
+    wait: WaitOption = True,
+    wait_timeout: WaitTimeoutOption = None,
+    inputs: InputsOption = None,
+    outputs: OutputsOption = None,
+    detach: DetachOption = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Call a job and print its result.
+
+    The same manifest is the same job: submitted again, its result is there at once.
+
+    \b
+    Examples:
+      antiphon submit example.add 2 3
+      antiphon submit example.echo '{"a": [1, 2]}'
+      antiphon submit example.sleep --kw seconds=5 --no-wait
+      antiphon submit job.yaml --kind build
+      antiphon submit job.yaml --kind build --again
+    """  # noqa: D301 - \b keeps the lines apart
+    asked = Asked(what, args or [], kw or [], kind, again, alias, inputs or [], outputs or [])
+    _refuse_mixture(asked, timeout=timeout, once=once)
+    from antiphon.sdk.task import CallOptions
+
+    options = CallOptions(
+        once=once,
+        timeout_s=timeout or TIMEOUT_S,
+        priority=priority,
+        retry=retry_of(attempts, retry_base, retry_cap, give_up_on),
+        lease_ms=None if lease is None else round(lease * 1000),
+        requires=tuple(requires or ()),
+    )
+    wish = Wish(wait and not detach, wait_timeout, as_json, "leave out --once to call it anew", {})
+    if asked.is_manifest:
+        return _submit_manifest(asked, options, wish, home)
+    call = _by_kind(asked, options)
+    return command_loop.run(_submit(open_mesh(home), call, wish))
+
+
+def _refuse_mixture(asked: Asked, *, timeout: int | None, once: bool) -> None:
+    """A manifest says what to run, whole; a kind is called with arguments."""
+    for_kinds: dict[str, object] = {
+        "ARGS": asked.args,
+        "--kw": asked.named,
+        "--timeout": timeout,
+        "--once": once,
+    }
+    for_manifests: dict[str, object] = {
+        "--kind": asked.kind,
+        "--again": asked.again,
+        "--alias": asked.alias,
+        "--input": asked.inputs,
+        "--output": asked.outputs,
+    }
+    misplaced = for_kinds if asked.is_manifest else for_manifests
+    name = next((name for name, given in misplaced.items() if given), None)
+    if name is None:
+        return
+    if asked.is_manifest:
+        raise WrongUsage(
+            f"{name} has no place beside a manifest, which says all of what is run",
+            hint="write it into the manifest; --again runs the same one anew",
+        )
+    raise WrongUsage(
+        f"{name} is for manifests, and this is a kind",
+        hint=f"a manifest's file ends in {', '.join(MANIFEST_SUFFIXES)}",
+    )
+
+
+# --- by manifest ------------------------------------------------------------------------------
+
+
+def _submit_manifest(asked: Asked, options: CallOptions, wish: Wish, home: Path | None) -> int:
+    from antiphon.sdk.command_job import with_outputs
+
+    job = read(asked.what)
+    kind = kind_of(job, asked.what, asked.kind)
+    words = ["antiphon", "submit", asked.what, *(("--kind", kind) if job.handler is None else ())]
+    wish = wish._replace(anew=f"{shlex.join([*words, '--again'])} runs it as a new job")
+    authored = Authored(
+        kind, with_outputs(job, asked.outputs), again=asked.again, alias=asked.alias
+    )
+    if job.handler is None:
+        files = [parse_input(text) for text in asked.inputs]
+        return command_loop.run(run_authored(open_mesh(home), authored, files, options, wish))
+    if asked.inputs or asked.outputs:
+        raise WrongUsage("a handler takes arguments, not files", hint="leave out --input")
+    call = by_manifest(authored, options, wish.notes)
+    return command_loop.run(_submit(open_mesh(home), call, wish))
+
+
+# --- by kind ----------------------------------------------------------------------------------
+
+
+def _by_kind(asked: Asked, options: CallOptions) -> Call:
+    what = asked.what
+    if "/" in what:
+        raise WrongUsage(
+            f"{what!r} is neither a kind nor a manifest",
+            hint=f"a manifest's file ends in {', '.join(MANIFEST_SUFFIXES)}",
+        )
+    values = [parse_value(text) for text in asked.args]
+    named = dict(_parse_named(text) for text in asked.named)
+
+    async def call(mesh: Mesh) -> JobHandle[Any]:
+        return await mesh.call(what, values, named, options=options)
+
+    return call
+
+
+def parse_value(text: str) -> Any:
+    """A JSON value, or the text itself where it is plainly a word."""
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except ValueError as problem:
+        if text[:1] in {"{", "[", '"'}:
+            raise WrongUsage(
+                f"{text!r} looks like JSON and is not: {problem}",
+                hint="put single quotes around JSON in a shell: '{\"a\": 1}'",
+            ) from problem
+        return text
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(name)  # NaN and Infinity are not JSON, whatever Python thinks: words
+
+
+def _parse_named(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise WrongUsage(f"{text!r} is not NAME=JSON", hint="such as --kw seconds=5")
+    return name, parse_value(value)
+
+
+# --- calling ----------------------------------------------------------------------------------
+
+
+async def _submit(mesh: Mesh, call: Call, wish: Wish) -> int:
+    async with mesh:
+        try:
+            handle = await call(mesh)
+        except Rejected as refused:
+            refused.hint = refused.hint or bounds(refused.reason, mesh)
+            raise
+        return await answer(mesh, handle, wish)

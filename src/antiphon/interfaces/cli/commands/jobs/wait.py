@@ -1,0 +1,273 @@
+"""Waiting for a job on somebody's behalf: what is said meanwhile, and how its end is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from antiphon.errors import AntiphonError, JobFailed, Unavailable
+from antiphon.interfaces.cli.screen.exits import Exit
+from antiphon.interfaces.cli.screen.options import print_json, short
+from antiphon.interfaces.cli.screen.terminal import Piece, counted, err, out, span, state_piece
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from antiphon.sdk.handle import JobHandle, Words
+    from antiphon.sdk.mesh import Card, Job, Mesh
+
+PATIENCE_S: Final = 3.0
+"""How long a job may lie unanswered before we say what could be wrong."""
+CLOSE: Final = 0.8
+"""How alike two kinds must be for one to be a misspelling of the other."""
+PROGRESS_AFTER_S: Final = 0.3
+PROGRESS_EVERY_S: Final = 0.25
+SILENCE_S: Final = 2.0
+"""How long the engine may leave a question open before the person is told."""
+
+
+class Wish(NamedTuple):
+    """How the person wants to be answered."""
+
+    wait: bool
+    timeout_s: float | None
+    as_json: bool
+    anew: str
+    """What to type to have an ended job run as a new one."""
+    notes: dict[str, str]
+    """What else there is to tell, by name."""
+
+
+async def answer(mesh: Mesh, handle: JobHandle[Any], wish: Wish) -> int:
+    """Wait for a job that was called, tell its end, and give the exit code."""
+    began = time.monotonic()
+    before = None if handle.is_new else await handle.state()
+    if not wish.as_json:
+        for name, text in wish.notes.items():
+            err.say(f"{name} ", text)
+    if not wish.wait:
+        return called(handle, before, wish)
+    if before is not None:
+        say_known(before, wish)
+    try:
+        result = await _wait(mesh, handle, wish)
+    except asyncio.CancelledError:
+        if not wish.as_json:
+            say_it_goes_on(handle)
+        raise
+    except JobFailed as failed:
+        if before is not None and before.is_terminal:
+            failed.message = f"this was run before, and is not run again: {failed.message}"
+            failed.hint = wish.anew
+        if not wish.as_json:
+            raise
+        _print_end(await handle.state(), wish.notes, is_new=handle.is_new, failed=failed)
+        return Exit.FAILED
+    job = await handle.state()
+    if wish.as_json:
+        _print_end(job, {"result": result, **wish.notes}, is_new=handle.is_new)
+        return Exit.OK
+    if before is None or not before.is_terminal:
+        took = time.monotonic() - began
+        err.pieces(
+            state_piece("succeeded"), (f"  {job.kind} {short(job.job)} in {span(took)}", "quiet")
+        )
+    print_result(result)
+    return Exit.OK
+
+
+def called(handle: JobHandle[Any], before: Job | None, wish: Wish) -> int:
+    """Answer somebody who does not wait."""
+    if wish.as_json:
+        told = {"job": handle.id, "kind": handle.kind, "is_new": handle.is_new}
+        print_json({**told, **wish.notes})
+        return Exit.OK
+    if before is not None:
+        err.say(f"already called, and {before.state.value}; nothing new was scheduled")
+        if before.is_terminal:
+            err.say("  try: ", wish.anew)
+    print(handle.id)
+    return Exit.OK
+
+
+def say_known(job: Job, wish: Wish) -> None:
+    """Say that a job was called before."""
+    if wish.as_json:
+        return
+    if job.state == "succeeded":
+        err.say("✓ already done", f"  {job.kind} {short(job.job)}", style="succeeded")
+    elif not job.is_terminal:
+        err.say(f"already called: waiting for {short(job.job)}, which is {job.state.value}")
+
+
+def _print_end(
+    job: Job, more: dict[str, Any], *, is_new: bool, failed: JobFailed | None = None
+) -> None:
+    told: dict[str, Any] = {
+        "job": job.job,
+        "kind": job.kind,
+        "state": job.state.value,
+        "outcome": job.outcome,
+        "attempts": job.tries,
+        "seconds": (job.ended_ms - job.scheduled_ms) / 1000,
+        "is_new": is_new,
+        **more,
+    }
+    if failed is not None:
+        told["error"] = {
+            "kind": "JobFailed",
+            "message": failed.message,
+            "reason": failed.reason,
+            "hint": failed.hint,
+        }
+    print_json(told)
+
+
+def print_result(result: Any) -> None:
+    """A result for people and pipes: text as it is, line by line; anything else as JSON."""
+    if isinstance(result, str):
+        for line in result.split("\n"):
+            out.verbatim(line)
+    else:
+        out.verbatim(json.dumps(result, ensure_ascii=False))
+
+
+async def _wait(mesh: Mesh, handle: JobHandle[Any], wish: Wish) -> Any:
+    async with narrated(mesh, handle, silent=wish.as_json):
+        try:
+            return await handle.result(timeout_s=wish.timeout_s)
+        except TimeoutError:
+            raise still_going(handle, wish) from None
+
+
+@asynccontextmanager
+async def narrated(mesh: Mesh, handle: JobHandle[Any], *, silent: bool) -> AsyncIterator[None]:
+    """Say what a job is doing, and how far it is, while the block waits for it."""
+    said: list[str] = [""]
+    beside: list[asyncio.Task[None]] = []
+    if not silent:
+        beside.append(asyncio.ensure_future(narrate(mesh, handle, progress=lambda: said[0])))
+        if err.can_rewrite:
+            beside.append(asyncio.ensure_future(_hear_progress(handle, said)))
+    try:
+        yield
+    finally:
+        for task in beside:
+            task.cancel()
+        await asyncio.gather(*beside, return_exceptions=True)
+
+
+def say_it_goes_on(handle: JobHandle[Any]) -> None:
+    """What somebody who stops waiting should know."""
+    err.erase()
+    err.say("")
+    err.say("the job goes on: ", f"antiphon show {short(handle.id)}")
+    err.say("  to end it: ", f"antiphon cancel {short(handle.id)}")
+
+
+def still_going(handle: JobHandle[Any], wish: Wish) -> Unavailable:
+    """What to say when the person's patience ended before the job did."""
+    return Unavailable(
+        f"job {short(handle.id)} did not end within {wish.timeout_s:g} s; it goes on",
+        hint=f"antiphon why {short(handle.id)}, which says who has it or what it waits for",
+    )
+
+
+async def _hear_progress(handle: JobHandle[Any], said: list[str]) -> None:
+    """Keep the newest of what the job says about how far it is."""
+    with suppress(AntiphonError):
+        async with handle.listen() as words:
+            async for one in words:
+                said[0] = progress_words(one) or said[0]
+
+
+def progress_words(words: Words) -> str:
+    """How far a job is, as it says itself; nothing if these words are about something else."""
+    return f"{words.done:.0%} {words.note}".strip() if words.done is not None else ""
+
+
+async def narrate(
+    mesh: Mesh,
+    handle: JobHandle[Any],
+    *,
+    is_quiet: Callable[[], bool] = lambda: False,
+    progress: Callable[[], str] = lambda: "",
+    is_command: bool = False,
+) -> None:
+    """Say what the job is doing while somebody waits for it.
+
+    While `is_quiet` the screen is somebody else's; `progress` is what the job says of itself.
+    """
+    began = heard = time.monotonic()
+    has_asked = False
+    await asyncio.sleep(PROGRESS_AFTER_S)
+    asking = asyncio.ensure_future(handle.state())
+    try:
+        while True:
+            await asyncio.wait({asking}, timeout=SILENCE_S)
+            now = time.monotonic()
+            with suppress(Unavailable):
+                if asking.done():
+                    job, heard = asking.result(), now
+                    if not is_quiet():
+                        err.fading(*_progress(job, now - began, progress()))
+                    if not has_asked and job.state == "pending" and now - began > PATIENCE_S:
+                        has_asked = True
+                        _say_diagnosis(job, await mesh.nodes(), is_command=is_command)
+            if now - heard >= SILENCE_S and not is_quiet():
+                err.fading(*_silence(handle, now - heard))
+            if asking.done():
+                await asyncio.sleep(PROGRESS_EVERY_S)
+                asking = asyncio.ensure_future(handle.state())
+    finally:
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        if not is_quiet():
+            err.erase()
+
+
+def _silence(handle: JobHandle[Any], since_s: float) -> list[Piece]:
+    """While the engine is away nothing is known, and the person should know that much."""
+    words = f"  {handle.kind} {short(handle.id)}; it stays on the log, and is waited for"
+    return [(f"no answer from the engine for {span(since_s)}", "failed"), (words, "quiet")]
+
+
+def _progress(job: Job, waited_s: float, said: str) -> list[Piece]:
+    words = f"  {job.kind} {short(job.job)}, {span(waited_s)}"
+    if said:
+        words += f", {said}"
+    if job.attempts:
+        words += f", {job.attempts} of {counted(job.attempts_max, 'attempt')} failed"
+    return [state_piece(job.state.value), (words, "quiet")]
+
+
+def _say_diagnosis(job: Job, cards: list[Card], *, is_command: bool) -> None:
+    """Why nobody may have answered, and what to type."""
+    from difflib import get_close_matches
+
+    err.erase()
+    if job.attempts:
+        return  # it was answered; it failed and waits for its next attempt
+    able = [card for card in cards if job.kind in card.kinds]
+    if able:
+        free = sum(card.slots - card.busy for card in able)
+        if free <= 0:
+            err.say(
+                f"waiting: {counted(len(able), 'worker')} for {job.kind}, and every slot is busy"
+            )
+        return
+    err.say("waiting: ", f"nobody who answers the roll call runs {job.kind}")
+    answered = sorted({kind for card in cards for kind in card.kinds})
+    close = get_close_matches(job.kind, answered, n=1, cutoff=CLOSE)
+    if close:
+        err.say("  did you mean ", f"{close[0]}?", f"  antiphon cancel {short(job.job)}")
+    elif answered:
+        err.say("  answered here: ", ", ".join(answered))
+    if is_command:
+        err.say("  try: ", f"antiphon worker --commands {job.kind}, on a machine that shall run it")
+    else:
+        err.say("  try: ", "antiphon worker MODULE, with a module that has this task")
+    err.say("  the job stays on the log; Ctrl-C stops the waiting only")

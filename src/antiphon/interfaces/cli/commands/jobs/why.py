@@ -1,0 +1,162 @@
+"""`antiphon why JOB`: who was chosen and why, who was not, and what a pending job waits for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.durations import some_seconds
+from antiphon.interfaces.cli.screen.exits import Exit
+from antiphon.interfaces.cli.screen.lookup import JobArgument, find_job
+from antiphon.interfaces.cli.screen.options import (
+    HomeOption,
+    JsonOption,
+    open_mesh,
+    print_json,
+    short,
+    short_node,
+)
+from antiphon.interfaces.cli.screen.terminal import Piece, clock, out, span, state_piece
+from antiphon.sdk.defaults import ROLL_CALL_S
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from antiphon.sdk.explanation import Explanation, Lot, Tenure, Wait
+
+DRAW_DIGITS = 12
+
+
+def why(
+    job: JobArgument,
+    *,
+    wait: Annotated[
+        float,
+        typer.Option("--wait", parser=some_seconds, metavar="TIME", help="How long to listen."),
+    ] = ROLL_CALL_S,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Explain who got a job, who did not, and what it waits for.
+
+    Workers are those that answer a roll call now; what happened is told from the log.
+    """
+    return command_loop.run(_why(job, home, wait, as_json=as_json))
+
+
+async def _why(prefix: str, home: Path | None, wait_s: float, *, as_json: bool) -> int:
+    mesh = open_mesh(home)
+    async with mesh:
+        found = await find_job(mesh, prefix)
+        told, cards = await mesh.job(found.kind, found.job).explain(wait_s=wait_s)
+    names = {card.node: card.alias for card in cards}
+    if as_json:
+        print_json(_as_object(told, names))
+    else:
+        _tell(told, names)
+    return Exit.OK
+
+
+def _as_object(told: Explanation, names: dict[str, str]) -> dict[str, Any]:
+    from msgspec import to_builtins
+
+    plain: dict[str, Any] = to_builtins(told)
+    for part in (*plain["lots"], *plain["tenures"]):
+        part["alias"] = names.get(part["node"], "")
+    for wait, said in zip(plain["waits_for"], told.waits_for, strict=True):
+        wait["words"] = _wait_words(said, names)
+    return plain
+
+
+def _tell(told: Explanation, names: dict[str, str]) -> None:
+    out.pieces(state_piece(told.state), (f"  {told.kind} {short(told.job)}", "strong"))
+    out.pieces((f"  {_selection_words(told)}", "quiet"))
+    if told.requires:
+        out.pieces((f"  requires {', '.join(told.requires)}", "quiet"))
+    if told.route:
+        out.pieces((f"  routed to {_name(told.route, names)}: nobody else may claim it", "quiet"))
+    if told.selection == "rendezvous":
+        out.pieces((f"  seed {told.seed}", "quiet"))
+    for wait in told.waits_for:
+        out.say(f"  {_wait_words(wait, names)}")
+    if told.lots:
+        out.say("")
+        heads, rows = _filled(
+            ("RANK", "DRAW", "WORKER", "FREE", "LABELS", ""),
+            [_lot_row(lot, names) for lot in told.lots],
+        )
+        out.table(heads, rows, wraps=True)
+    if told.tenures:
+        out.say("")
+        held = [_tenure_row(tenure, names) for tenure in told.tenures]
+        out.table(("HELD BY", "FROM", "FOR", "THEN"), held, flexible=3)
+    for node, until_ms in told.cooling:
+        out.say(f"  {_name(node, names)} lost its lease; it may claim again at {clock(until_ms)}")
+
+
+def _filled(heads: Sequence[str], rows: list[list[Piece]]) -> tuple[list[str], list[list[Piece]]]:
+    """A table without the columns in which nothing stands: a queue draws no lots."""
+    kept = [at for at in range(len(heads)) if any(row[at][0] for row in rows)]
+    return [heads[at] for at in kept], [[row[at] for at in kept] for row in rows]
+
+
+def _name(node: str, names: dict[str, str]) -> str:
+    return names.get(node) or short_node(node)
+
+
+def _selection_words(told: Explanation) -> str:
+    match told.because.value:
+        case "requires":
+            how = "drawn for, since it requires labels"
+        case "rule" if told.selection == "rendezvous":
+            how = f"drawn for, by the mesh's rule for {told.prefix}"
+        case "rule":
+            how = f"handed out by the engine's queue, by the mesh's rule for {told.prefix}"
+        case _:
+            how = "handed out by the engine's queue, as jobs are by default"
+    if told.selection == "rendezvous":
+        how += f"; each rank waits {told.claim_window_ms / 1000:g} s for the one before"
+    return how
+
+
+def _wait_words(wait: Wait, names: dict[str, str]) -> str:
+    node = _name(wait.node, names) if wait.node else "nobody"
+    return {
+        "offer": f"it waits for the coordinator's offer ({node})",
+        "retry": f"it failed and may be claimed again from {clock(wait.until_ms)}",
+        "worker": "no worker that answers this kind is known: start one with antiphon worker",
+        "labels": f"no worker known has {', '.join(wait.labels)}: antiphon worker … --label",
+        "route": f"only {node} may claim it, and that one does not answer for this kind",
+        "authority": "workers that answer this kind are there, and none may claim it"
+        " (antiphon who shows who may)",
+        "cooldown": "only workers that lost their lease on it are there; the first may claim"
+        f" it again at {clock(wait.until_ms)}",
+        "slot": "all workers that could do it are busy",
+        "claim": "somebody could claim it now, and should",
+    }[wait.what.value]
+
+
+def _lot_row(lot: Lot, names: dict[str, str]) -> list[Piece]:
+    is_candidate = not lot.unfit
+    style = "" if is_candidate else "quiet"
+    return [
+        ("" if lot.rank is None else str(lot.rank), "strong"),
+        (lot.draw[:DRAW_DIGITS], style),
+        (_name(lot.node, names), style),
+        (str(lot.free), style),
+        (", ".join(lot.labels) + (f" ×{lot.weight}" if lot.weight > 1 else ""), style),
+        (lot.words, style),
+    ]
+
+
+def _tenure_row(tenure: Tenure, names: dict[str, str]) -> list[Piece]:
+    lasted = "" if tenure.until_ms is None else span((tenure.until_ms - tenure.since_ms) / 1000)
+    return [
+        (_name(tenure.node, names), ""),
+        (clock(tenure.since_ms, with_ms=True), "quiet"),
+        (lasted, "quiet"),
+        (tenure.how or "holds it", "" if tenure.how else "running"),
+    ]

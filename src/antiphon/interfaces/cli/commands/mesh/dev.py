@@ -1,0 +1,199 @@
+"""`antiphon dev`: a whole mesh in one process, for trying things out.
+
+Starts a server of its own, founds a mesh (or comes back to the one that this directory has),
+runs a full node and a worker, shows what happens, and takes everything down again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from antiphon.interfaces.cli.commands.jobs.ticker import Ticker
+from antiphon.interfaces.cli.commands.nodes.command_offers import (
+    CommandsOption,
+    NetworkOption,
+    Offered,
+    UnsafeOption,
+    offered,
+)
+from antiphon.interfaces.cli.commands.nodes.worker import chosen_home, say_draining
+from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.exits import Exit
+from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, load_settings, print_json
+from antiphon.interfaces.cli.screen.terminal import counted, out
+from antiphon.sdk.defaults import COMMAND_KIND, SLOTS
+
+if TYPE_CHECKING:
+    from antiphon.sdk.hosting.dev_mesh import Development
+    from antiphon.sdk.mesh import Home, Mesh
+
+
+def dev(
+    *,
+    name: Annotated[
+        str, typer.Option("--name", help="A new mesh's name. Default: the directory's.")
+    ] = "",
+    slots: Annotated[
+        int | None, typer.Option("--slots", min=1, help=f"Jobs at the same time. Default: {SLOTS}.")
+    ] = None,
+    tasks: Annotated[
+        str,
+        typer.Option("--tasks", metavar="MODULE", help="Answer the tasks of this module instead."),
+    ] = "",
+    commands: CommandsOption = None,
+    network: NetworkOption = False,
+    unsafe_no_sandbox: UnsafeOption = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Run a whole mesh here, to try things out.
+
+    Starts its own server, founds a mesh or comes back to the one of this directory, and runs a
+    full node and a worker with a few example tasks. Commands of the kind 'command' are run, too,
+    where they can be shut in.
+    """
+    where = chosen_home(home)
+    kinds = commands if commands or not (network or unsafe_no_sandbox) else [COMMAND_KIND]
+    offer = offered(kinds, network=network, unsafe=unsafe_no_sandbox)
+
+    async def serve(stop: command_loop.Stop) -> int:
+        return await _develop(where, name, (slots, tasks, offer), stop, as_json=as_json)
+
+    return command_loop.run_service(serve)
+
+
+async def _develop(
+    where: Path,
+    name: str,
+    work: tuple[int | None, str, Offered],
+    stop: command_loop.Stop,
+    *,
+    as_json: bool,
+) -> int:
+    slots, tasks, offer = work
+    settings = load_settings()
+    missing = ""
+    async with AsyncExitStack() as stack:
+        from antiphon.sdk.hosting.dev_mesh import development
+        from antiphon.sdk.log_watch import event_of
+
+        known_as = name or where.parent.name or "antiphon"
+        mesh = _mesh_with_tasks(where, tasks)
+        running = await stack.enter_async_context(development(where, name=known_as))
+        stop.last_acts.append(running.kill_server)
+        if not offer.kinds:
+            offer, missing = await _usual_offer(running.home)
+        await stack.enter_async_context(mesh)
+        node = await stack.enter_async_context(mesh.node())
+        await running.coordinate(node)
+        worker = await stack.enter_async_context(mesh.worker(slots=slots, **offer.for_worker))
+        before = sum(node.replica.counts().values())
+        if as_json:
+            _print_ready(running, worker.kinds)
+        else:
+            _greet(running, mesh, slots or settings.slots, before)
+            _say_commands(offer, missing)
+            _say_next(running, mesh, offer)
+            show = Ticker()
+            node.watchers.append(lambda applied: show.event(event_of(applied)))
+        async with asyncio.TaskGroup() as group:
+            supervision = group.create_task(running.supervise())
+            await stop.wait()
+            supervision.cancel()
+        say_draining(worker.busy, settings.drain_s, as_json=as_json)
+    if as_json:
+        print_json({"event": "stopped", "done": worker.done})
+    else:
+        out.say(f"stopped. 'antiphon dev' comes back to this mesh; it stays in {where}")
+    return Exit.OK
+
+
+def _mesh_with_tasks(where: Path, tasks: str) -> Mesh:
+    from antiphon.sdk.mesh import Mesh
+
+    if tasks:
+        from antiphon.interfaces.cli.commands.nodes.task_modules import find_mesh
+
+        os.environ["ANTIPHON_HOME"] = str(where)  # so that the module's Mesh.open() finds it
+        return find_mesh(tasks)
+    from antiphon.interfaces.cli.commands.nodes.demo_tasks import add_tasks
+
+    mesh = Mesh.open(home=where, role="dev")
+    add_tasks(mesh)
+    return mesh
+
+
+async def _usual_offer(home: Home) -> tuple[Offered, str]:
+    """Commands, if they can be shut in here; and why not, if they cannot."""
+    from antiphon.sdk.command_job import sandbox_standing
+
+    able, why, remedy = await asyncio.to_thread(sandbox_standing, home)
+    if able:
+        return Offered((COMMAND_KIND,)), ""
+    return Offered(), f"{why}; {remedy}" if remedy else why
+
+
+def _print_ready(running: Development, kinds: list[str]) -> None:
+    print_json(
+        {
+            "event": "ready",
+            "mesh": running.mesh.mesh,
+            "name": running.mesh.name,
+            "is_new": running.is_new,
+            "home": str(running.home.path),
+            "engine": running.mesh.engine,
+            "kinds": kinds,
+            "pid": os.getpid(),
+            "server_pid": running.server_pid,
+        }
+    )
+
+
+def _greet(running: Development, mesh: Mesh, slots: int, before: int) -> None:
+    """What is running, and what to type next."""
+    described = running.mesh
+    news = "new" if running.is_new else f"back again, {counted(before, 'job')} on it"
+    out.pieces(
+        ("antiphon dev", "strong"), (f"  mesh {described.name!r} ({described.mesh}), {news}", "")
+    )
+    out.say(f"  state    {running.home.path}")
+    out.say(f"  engine   {described.engine}, every write synced to disk")
+    out.say(f"  answers  {', '.join(mesh.kinds)} ({counted(slots, 'slot')})")
+    out.say("  open     whoever can read that state directory may call and claim:")
+    out.say("           good for trying things out, and for nothing else")
+
+
+def _say_commands(offer: Offered, missing: str) -> None:
+    if offer.kinds:
+        shut_in = offer.in_words or ", shut in, without the network"
+        out.say(f"  commands {', '.join(offer.kinds)}{shut_in}")
+    else:
+        out.hanging([("  commands ", "")], [(f"none: {missing}", "")])
+
+
+def _say_next(running: Development, mesh: Mesh, offer: Offered) -> None:
+    out.say("")
+    here = running.home.path == Path.cwd() / ".antiphon"
+    if here:
+        out.say("In another terminal, in this directory:")
+    else:
+        out.say("In another terminal:")
+        out.say(f"  export ANTIPHON_HOME={shlex.quote(str(running.home.path))}")
+    first = mesh.kinds[0]
+    example = "example.add 2 3" if first == "example.add" else f"{first} …"
+    out.say(f"  antiphon submit {example}")
+    if offer.kinds:
+        kind = "" if COMMAND_KIND in offer.kinds else f"--kind {offer.kinds[0]} "
+        out.say(f"  antiphon run {kind}-- sh -c 'echo hello'")
+    out.say("  antiphon jobs")
+    out.say("  antiphon show JOB        with the first digits of a job's id")
+    out.say("  antiphon watch")
+    out.say("")
+    out.pieces(("Ctrl-C stops it; what happened stays. Jobs show up below.", "quiet"))

@@ -1,0 +1,354 @@
+"""`antiphon doctor`: is everything as it should be, and if not, what to do about it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from antiphon.errors import AntiphonError, Misconfigured
+from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.exits import Exit
+from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, print_json, short_node
+from antiphon.interfaces.cli.screen.progress import size_words
+from antiphon.interfaces.cli.screen.terminal import ago, counted, moment, out, span
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from antiphon.sdk.mesh import Card, Home, Mesh, Standing
+    from antiphon.sdk.proofs.bundles import SealStanding
+    from antiphon.sdk.write_volume import Written
+
+CLOCK_LIMIT_MS: Final = 2_000
+"""Between two clocks; less may be the time that an answer was on its way."""
+Level = Literal["ok", "warning", "wrong"]
+MARKS: Final[dict[Level, tuple[str, str]]] = {
+    "ok": ("✓", "succeeded"),
+    "warning": ("!", "running"),
+    "wrong": ("✗", "failed"),
+}
+
+
+class Finding(NamedTuple):
+    """One check's outcome in a sentence."""
+
+    level: Level
+    check: str
+    sentence: str
+    hint: str = ""
+
+
+def doctor(home: HomeOption = None, *, as_json: JsonOption = False) -> int:
+    """Check whether all is well here.
+
+    Looks at this machine's state directory, the engine and the mesh; exit code 1 if anything is
+    wrong.
+    """
+    return command_loop.run(_doctor(home, as_json=as_json))
+
+
+async def _doctor(home: Path | None, *, as_json: bool) -> int:
+    findings = await examine(home)
+    is_well = all(finding.level != "wrong" for finding in findings)
+    if as_json:
+        checks = [
+            {"level": f.level, "check": f.check, "sentence": f.sentence, "hint": f.hint}
+            for f in findings
+        ]
+        print_json({"ok": is_well, "checks": checks})
+    else:
+        for finding in findings:
+            mark, style = MARKS[finding.level]
+            out.hanging(
+                [(f"{mark} ", style), (f"{finding.check:11} ", "strong")], [(finding.sentence, "")]
+            )
+            if finding.hint:
+                out.hanging([("              try: ", "")], [(finding.hint, "")])
+    return Exit.OK if is_well else Exit.FAILED
+
+
+async def examine(home: Path | None) -> list[Finding]:
+    """Every check, in the order in which one depends on the other; stops where none can go on."""
+    from antiphon.sdk.mesh import Home, Mesh
+
+    try:
+        found = Home.find(home)
+        described = found.mesh()
+    except AntiphonError as problem:
+        return [_wrong("state", problem)]
+    findings = [
+        Finding("ok", "state", f"{found.path} belongs to mesh {described.name!r}"),
+        *_privacy(found),
+        await _sandbox(found),
+    ]
+    try:
+        mesh = Mesh.open(home=found.path)
+        async with mesh:
+            where = mesh.home.mesh().engine
+            findings.append(Finding("ok", "reach", f"the engine answers at {where}"))
+            for check in CHECKS:
+                try:
+                    findings += await check(mesh)
+                except AntiphonError as problem:
+                    findings.append(_wrong(check.__name__.strip("_"), problem))
+    except AntiphonError as problem:
+        findings.append(_wrong("reach", problem))
+    except BaseExceptionGroup as group:
+        ours = group.subgroup(AntiphonError)
+        if ours is None:
+            raise
+        findings.append(Finding("wrong", "reach", str(ours.exceptions[0])))
+    return findings
+
+
+def _wrong(check: str, problem: AntiphonError) -> Finding:
+    return Finding("wrong", check, problem.message, problem.hint)
+
+
+def _privacy(home: Home) -> list[Finding]:
+    """Whether anybody else on this machine may read what is secret."""
+    findings: list[Finding] = []
+    mode = home.path.stat().st_mode & 0o777
+    if mode & 0o077:
+        findings.append(
+            Finding(
+                "warning",
+                "private",
+                f"others may look into {home.path} (mode {mode:o})",
+                f"chmod 700 {home.path}",
+            )
+        )
+    secrets = [*home.path.glob("keys/*.key"), home.path / "access.json"]
+    loose = [path for path in secrets if path.exists() and path.stat().st_mode & 0o077]
+    findings += [
+        Finding("wrong", "private", f"others may read {path}", f"chmod 600 {path}")
+        for path in loose
+    ]
+    if not findings:
+        kept = sum(path.suffix == ".key" for path in secrets)
+        findings.append(
+            Finding("ok", "private", f"{counted(kept, 'key')}, readable by their owner only")
+        )
+    return findings
+
+
+async def _sandbox(home: Home) -> Finding:
+    """Whether this machine could run commands for others."""
+    import asyncio
+
+    from antiphon.sdk.command_job import sandbox_standing
+
+    able, sentence, remedy = await asyncio.to_thread(sandbox_standing, home)
+    if able:
+        return Finding("ok", "sandbox", sentence)
+    return Finding("warning", "sandbox", f"no commands can be run here: {sentence}", remedy)
+
+
+async def _engine(mesh: Mesh) -> list[Finding]:
+    info = await mesh.engine_info()
+    copies = "one copy" if info.replicas == 1 else f"{info.replicas} copies"
+    findings = [Finding("ok", "engine", f"{info.name} {info.version}, {copies} of the log")]
+    if info.durability == "always":
+        findings.append(
+            Finding("ok", "durability", "every write is on disk before it is acknowledged")
+        )
+    findings += [Finding("warning", "engine", warning) for warning in info.warnings]
+    return findings
+
+
+async def _rules(mesh: Mesh) -> list[Finding]:
+    rules = mesh.rules
+    findings = [
+        Finding(
+            "ok",
+            "rules",
+            f"genesis read; protocol {rules.protocol}, leases {rules.lease_ms / 1000:g} s,"
+            f" clocks within {rules.max_drift_ms / 1000:g} s",
+        )
+    ]
+    rise = mesh.announced
+    if rise is not None:
+        findings.append(
+            Finding(
+                "warning",
+                "protocol",
+                f"{rise.protocol} is announced and holds from {moment(rise.from_ms)} on: upgrade"
+                " what does not read it; if the owner did not announce it, its key is stolen, and"
+                " 'antiphon recover' takes it back",
+            )
+        )
+    if rules.authority == "open":
+        findings.append(
+            Finding(
+                "warning",
+                "authority",
+                "open: whoever the engine lets in may call and claim; for development only",
+            )
+        )
+    return findings
+
+
+async def _clock(mesh: Mesh) -> list[Finding]:
+    """Records bear the engine's time: one from the future means that a clock is wrong."""
+    newest = await mesh.newest()
+    if newest is None:
+        raise Misconfigured("the log is empty: not even a genesis is on it")
+    ahead_ms = newest.commit_ms - time.time() * 1000
+    if ahead_ms > CLOCK_LIMIT_MS:
+        return [
+            Finding(
+                "wrong",
+                "clock",
+                f"the engine's newest record is {span(ahead_ms / 1000)} in this machine's future",
+                "set this machine's clock, or the engine's",
+            )
+        ]
+    return [
+        Finding("ok", "clock", f"the newest record is {span(-min(ahead_ms, 0) / 1000)} old here")
+    ]
+
+
+async def _replica(mesh: Mesh) -> list[Finding]:
+    newest = await mesh.newest()
+    end = newest.seq if newest else 0
+    async with mesh.replica() as replica:
+        at = replica.cursor.seq
+        jobs = sum(replica.counts().values())
+    return [
+        Finding("ok", "replica", f"verified up to record {at:,} of {end:,}; {counted(jobs, 'job')}")
+    ]
+
+
+async def _writes(mesh: Mesh) -> list[Finding]:
+    from antiphon.sdk.write_volume import written_lately
+
+    return writes_findings(await written_lately(mesh))
+
+
+def writes_findings(told: Written) -> list[Finding]:
+    """Who writes more than is usual: no server limits that, and a disk does."""
+    total = f"{size_words(told.bytes)} in {counted(told.records, 'record')} in the last hour"
+    if not told.much:
+        return [Finding("ok", "writes", total)]
+    findings = []
+    for one in told.much:
+        refused = f", {size_words(one.refused_bytes)} of it refused" if one.refused_bytes else ""
+        if one.kind:
+            where = "about the mesh itself" if one.is_control else f"on kinds of {one.kind!r}"
+            words = f"{size_words(one.bytes)} {where} in the last hour{refused}; may write there: "
+            words += one.by
+        else:
+            words = f"{size_words(one.bytes)} by {one.by} in the last hour{refused}"
+        hint = "if that is not meant: antiphon revoke NODE, which ends its connection at once"
+        findings.append(Finding("warning", "writes", words, hint))
+    return findings
+
+
+async def _seals(mesh: Mesh) -> list[Finding]:
+    from antiphon.sdk.proofs.bundles import seal_standing
+
+    return [seals_finding(await seal_standing(mesh))]
+
+
+def seals_finding(told: SealStanding) -> Finding:
+    """Whether the coordinator and this machine agree on what the log says."""
+    if told.refused_seq > told.seq:
+        return Finding(
+            "wrong",
+            "seals",
+            f"seal {told.refused_seq:,} does not match the log as this machine holds it: either"
+            " this replica is damaged, or the coordinator signs what is not so",
+            "move the replica's file away and look again: it is rebuilt from the log; if the"
+            " seal still does not match, ask the mesh's owner to name another coordinator",
+        )
+    if not told.seq:
+        return Finding("ok", "seals", "the log was not sealed yet; the coordinator's node does it")
+    words = f"sealed up to record {told.upto:,}, {ago(told.commit_ms)}"
+    if told.refused_seq:
+        sentence = f"{words}; before that, seal {told.refused_seq:,} did not match"
+        return Finding("warning", "seals", sentence)
+    return Finding("ok", "seals", words)
+
+
+async def _roll_call(mesh: Mesh) -> list[Finding]:
+    cards = await mesh.nodes()
+    findings = clock_findings(cards, now_ms=time.time() * 1000)
+    workers = [card for card in cards if card.role == "worker"]
+    full = [card for card in cards if card.role != "worker"]
+    if workers:
+        kinds = sorted({kind for card in workers for kind in card.kinds})
+        words = f"{counted(len(workers), 'worker')} for {', '.join(kinds)}"
+        findings.append(Finding("ok", "workers", words))
+    else:
+        findings.append(
+            Finding("warning", "workers", "nobody answers calls", "antiphon worker MODULE")
+        )
+    if full:
+        findings.append(Finding("ok", "nodes", counted(len(full), "full node")))
+    else:
+        findings.append(
+            Finding(
+                "warning",
+                "nodes",
+                "no full node: nobody ends what outlasted its lease",
+                "antiphon node",
+            )
+        )
+    return findings
+
+
+def clock_findings(cards: Sequence[Card], *, now_ms: float) -> list[Finding]:
+    """Whose clock shows another time than this machine's; where most do, it is this one's."""
+    off = [(card, now_ms - card.at_ms) for card in cards]
+    off = [(card, ahead_ms) for card, ahead_ms in off if abs(ahead_ms) > CLOCK_LIMIT_MS]
+    if not off:
+        return []
+    if 2 * len(off) <= len(cards):
+        names = ", ".join(f"{card.alias} ({_away(-ahead_ms)})" for card, ahead_ms in off)
+        sentence = f"{counted(len(off), 'clock')} of other nodes show another time: {names}"
+        return [Finding("warning", "clocks", sentence, "set the clocks of those machines")]
+    middle = sorted(ahead_ms for _, ahead_ms in off)[len(off) // 2]
+    sentence = (
+        f"this machine's clock is {_away(middle)}, by the clocks of {len(off)} of the {len(cards)}"
+        " nodes that answer: what it signs may be refused"
+    )
+    return [Finding("wrong", "clocks", sentence, "timedatectl set-ntp true")]
+
+
+def _away(ahead_ms: float) -> str:
+    return f"{span(abs(ahead_ms) / 1000)} {'ahead' if ahead_ms > 0 else 'behind'}"
+
+
+async def _coordinator(mesh: Mesh) -> list[Finding]:
+    return [coordinator_finding(await mesh.coordinator())]
+
+
+def coordinator_finding(told: Standing) -> Finding:
+    """Whether the one node that may offer waiting jobs is there; naming another is for a person."""
+    node = short_node(told.coordinator)
+    name = f"{told.alias} ({node})" if told.alias else f"node {node}"
+    wrote = f"its last op was {ago(told.last_op_ms)}" if told.last_op_ms is not None else ""
+    another = "name one that is there: antiphon coordinator NODE"
+    level: Level = "ok"
+    hint = ""
+    if told.answers:
+        words = f"{name} coordinates and answers; {wrote or 'it has written nothing of late'}"
+    elif told.is_owner and not told.waiting:
+        words = "the owner's own key coordinates, and no process runs under it: none is needed yet"
+    elif told.is_owner:
+        level, hint = "warning", another
+        words = (
+            f"{counted(told.waiting, 'job')} cannot begin: the owner's own key coordinates,"
+            " and no process runs under it"
+        )
+    elif told.is_quiet:
+        level, hint = "warning", f"start it again, or {another}"
+        words = f"{name} coordinates and is quiet: it does not answer, and "
+        words += wrote or "none of the newest records is its own"
+    else:
+        words = f"{name} coordinates; it does not answer, but {wrote}"
+    return Finding(level, "coordinator", words, hint)
+
+
+CHECKS: Final = (_engine, _rules, _clock, _replica, _writes, _seals, _roll_call, _coordinator)

@@ -1,0 +1,148 @@
+"""`antiphon init`: a mesh for several machines, founded and hosted here."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from antiphon.interfaces.cli.commands.mesh.up import keep_up, place_of, say_engine
+from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.exits import Exit, WrongUsage
+from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, print_json, short_node
+from antiphon.interfaces.cli.screen.terminal import out
+
+if TYPE_CHECKING:
+    from antiphon.sdk.hosting.hosted_mesh import Hosting, Listen
+
+
+def init(
+    *,
+    name: Annotated[
+        str, typer.Option("--name", help="The mesh's name. Default: the directory's.")
+    ] = "",
+    listen: Annotated[
+        str,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            help="Where its server listens. 0.0.0.0:4222 lets other machines reach it.",
+        ),
+    ] = "127.0.0.1:0",
+    reach: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--reach",
+            metavar="NAME",
+            help="A name or address under which others reach it; may be given several times.",
+        ),
+    ] = None,
+    stay: Annotated[
+        bool, typer.Option("--up/--no-up", help="Go on hosting it, as 'antiphon up' does.")
+    ] = True,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Found a mesh here, and host it.
+
+    Makes the owner's key, a recovery key that is shown once, a certificate authority, and an
+    account on its own server; nobody but the owner may do anything yet.
+    """
+    where, place = parse_listen(listen, reach or []), place_of(home)
+
+    async def serve(stop: command_loop.Stop) -> int:
+        from antiphon.sdk.hosting.hosted_mesh import found_and_host
+
+        called = name or place.parent.name or "antiphon"
+        async with found_and_host(place, name=called, listen=where) as hosting:
+            _tell(hosting, stays=stay, as_json=as_json)
+            return await keep_up(hosting, stop, as_json=as_json) if stay else Exit.OK
+
+    return command_loop.run_service(serve)
+
+
+def parse_listen(text: str, reach: list[str]) -> Listen:
+    """Where to listen and under which names, or a complaint about the command line."""
+    from antiphon.sdk.hosting.hosted_mesh import Listen
+
+    host, colon, port = text.rpartition(":")
+    host = host.strip("[]")
+    if not colon or not port.isdecimal() or int(port) > 65535:  # noqa: PLR2004 - ports end there
+        raise WrongUsage(f"{text!r} is no HOST:PORT", hint="for example: --listen 0.0.0.0:4222")
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        names = [host]
+    else:
+        names = [socket.gethostname()] if address.is_unspecified else [host]
+    return Listen(host=host, port=int(port), names=tuple(dict.fromkeys([*reach, *names])))
+
+
+def _tell(hosting: Hosting, *, stays: bool, as_json: bool) -> None:
+    """What was made, and what must be kept."""
+    recovery = recovery_text(hosting.hosted.recovery_seed)
+    owner = hosting.home.signer("owner").did
+    if as_json:
+        print_json(
+            {
+                "event": "founded",
+                "mesh": hosting.mesh.mesh,
+                "name": hosting.mesh.name,
+                "owner": owner,
+                "recovery": recovery,
+                "home": str(hosting.home.path),
+            }
+        )
+        return
+    out.pieces(
+        ("antiphon init", "strong"),
+        (f"  mesh {hosting.mesh.name!r} ({hosting.mesh.mesh}) founded", ""),
+    )
+    out.say(f"  state    {hosting.home.path}")
+    say_engine(hosting)
+    whose = f"{short_node(owner)}, whose key is in {_shown(hosting.home.path)}"
+    out.hanging([("  owner    ", "")], [(whose, "")])
+    out.say("")
+    out.say("Recovery key: write it down now. It is shown this once and stored nowhere;")
+    out.say("with it 'antiphon recover' replaces a lost or stolen owner key.")
+    out.say(f"  {recovery}")
+    out.say("")
+    if not stays:
+        out.say("It is not hosted now. Host it, from this directory:")
+        out.say("  antiphon up")
+        out.say("")
+    out.say("Let a machine in, from another terminal in this directory:")
+    out.say("  antiphon invite --can claim --kind 'example.*' --until 2d --alias gpu-box")
+    out.say("")
+
+
+def _shown(home: Path) -> str:
+    return str(home / "keys" / "owner.key")
+
+
+def recovery_text(seed: bytes) -> str:
+    """A recovery key as people write it down: groups of four, no letter that looks like a digit."""
+    import base64
+
+    text = base64.b32encode(seed).decode().rstrip("=")
+    return "-".join(text[at : at + 4] for at in range(0, len(text), 4))
+
+
+def recovery_seed(text: str) -> bytes:
+    """The key that somebody wrote down, however they grouped it."""
+    import base64
+    import binascii
+
+    letters = "".join(letter for letter in text.upper() if letter.isalnum())
+    try:
+        seed = base64.b32decode(letters + "=" * (-len(letters) % 8))
+    except binascii.Error:
+        seed = b""
+    if recovery_text(seed).replace("-", "") != letters or len(seed) != 32:  # noqa: PLR2004 - a key
+        raise WrongUsage(
+            "this is not a recovery key", hint="it has 13 groups of letters and digits"
+        )
+    return seed

@@ -1,0 +1,173 @@
+"""`antiphon join`: become a member of a mesh with a ticket."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from antiphon.errors import AntiphonError
+from antiphon.interfaces.cli.commands.mesh.up import place_of
+from antiphon.interfaces.cli.commands.nodes import worker
+from antiphon.interfaces.cli.commands.nodes.command_offers import (
+    CommandsOption,
+    NetworkOption,
+    UnsafeOption,
+    offered,
+)
+from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.durations import in_words
+from antiphon.interfaces.cli.screen.exits import Exit
+from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, print_json, short_node
+from antiphon.interfaces.cli.screen.terminal import err, out
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from antiphon.sdk.authority.delegation import Grant
+    from antiphon.sdk.hosting.hosted_mesh import Access, Ticket
+
+NEXT: Final = (
+    ("claim", "Answer calls", "antiphon worker MODULE, or antiphon worker --commands KIND"),
+    ("schedule", "Call jobs", "antiphon submit KIND ARGS"),
+)
+"""What a machine with some right can do, and what to type."""
+READERS: Final = ("Look at jobs", "antiphon jobs")
+"""The same for one that has neither of these."""
+
+
+def join(
+    ticket: Annotated[
+        str,
+        typer.Argument(
+            metavar="[TICKET]",
+            help="What 'antiphon invite' printed, or a file with it. Default: asked for.",
+            show_default=False,
+        ),
+    ] = "-",
+    *,
+    alias: Annotated[
+        str, typer.Option("--alias", help="What to call this machine. Default: its host name.")
+    ] = "",
+    work: Annotated[
+        str,
+        typer.Option(
+            "--work", metavar="MODULE", help="Then answer the tasks of MODULE ('example': ours)."
+        ),
+    ] = "",
+    commands: CommandsOption = None,
+    network: NetworkOption = False,
+    unsafe_no_sandbox: UnsafeOption = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Join a mesh with a ticket.
+
+    Makes this machine's key here (it never travels), proves to the mesh's gate that it is here,
+    and keeps what the gate gives in the state directory.
+    """
+    from antiphon.sdk.hosting.hosted_mesh import read_ticket, redeem
+    from antiphon.sdk.mesh import Home
+
+    offer = offered(commands, network=network, unsafe=unsafe_no_sandbox)
+    is_working = bool(work or offer.kinds)
+    opened, place = read_ticket(_text(ticket)), place_of(home)
+
+    async def knock() -> int:
+        access = await redeem(Home(place), opened, alias=alias or socket.gethostname()[:64])
+        grants = await _granted(place)
+        if as_json:
+            _tell_program(opened, access, place, grants)
+        else:
+            _tell(opened, place, grants, is_working=is_working)
+        return Exit.OK
+
+    code = command_loop.run(knock())
+    if not is_working:
+        return code
+    os.environ["ANTIPHON_HOME"] = str(place)
+    return worker.worker(
+        work,
+        commands=list(offer.kinds),
+        network=network,
+        unsafe_no_sandbox=unsafe_no_sandbox,
+        home=place,
+        as_json=as_json,
+    )
+
+
+def _text(ticket: str) -> str:
+    """The ticket itself, from wherever it was given."""
+    if ticket == "-":
+        if sys.stdin.isatty():
+            err.say("Paste the ticket, then press Enter:")
+            return sys.stdin.readline()
+        return sys.stdin.read(64 * 1024)
+    path = Path(ticket)
+    if len(ticket) < 255 and path.is_file():  # noqa: PLR2004 - longer is no file's name
+        return path.read_text()
+    return ticket
+
+
+async def _granted(place: Path) -> tuple[Grant, ...]:
+    """What this machine may do; nothing if the mesh cannot be asked now."""
+    from antiphon.sdk.authority.delegation import own_grants
+
+    try:
+        return await own_grants(place)
+    except AntiphonError:
+        return ()  # the ticket is spent and this machine a member: joining did not fail
+
+
+def _tell_program(ticket: Ticket, access: Access, place: Path, grants: Sequence[Grant]) -> None:
+    from antiphon.sdk.authority.delegation import rights_of
+
+    print_json(
+        {
+            "event": "joined",
+            "mesh": ticket.mesh,
+            "name": ticket.name,
+            "node": _machine(place),
+            "owner": ticket.owner,
+            "scope": None if access.scope is None else access.scope.by_command,
+            "may": [
+                {"right": rights_of(one.command), "kinds": one.kinds, "until_s": one.ends_s}
+                for one in grants
+            ],
+            "home": str(place),
+        }
+    )
+
+
+def _tell(ticket: Ticket, place: Path, grants: Sequence[Grant], *, is_working: bool) -> None:
+    from antiphon.sdk.authority.delegation import in_words as rights
+    from antiphon.sdk.authority.delegation import rights_of
+
+    out.say(f"joined mesh {ticket.name!r} ({ticket.mesh}) as {short_node(_machine(place))}")
+    out.say(f"  state    {place}")
+    out.say(f"  engine   {ticket.engine}")
+    if not grants:
+        out.say("  may      antiphon who shows what")
+        return
+    ends = [one.ends_s for one in grants if one.ends_s is not None]
+    until = in_words(min(ends, default=None), int(time.time()))
+    out.hanging([("  may      ", "")], [(f"{rights(grants)}; {until}", "")])
+    if is_working:
+        return
+    held = {rights_of(one.command) for one in grants}
+    fitting = [(what, how) for right, what, how in NEXT if held & {right, "all", "all jobs"}]
+    for what, how in fitting or [READERS]:
+        out.say("")
+        out.say(f"{what} from here:")
+        out.say(f"  {how}")
+
+
+def _machine(place: Path) -> str:
+    from antiphon.sdk.mesh import Home
+
+    return Home(place).signer("machine").did

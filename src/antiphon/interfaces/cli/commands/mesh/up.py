@@ -1,0 +1,99 @@
+"""`antiphon up`: the server and the gate of a mesh, and a full node beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from antiphon.interfaces.cli.commands.jobs.ticker import Ticker
+from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.exits import Exit
+from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, load_settings, print_json
+from antiphon.interfaces.cli.screen.terminal import counted, out
+
+if TYPE_CHECKING:
+    from antiphon.sdk.hosting.hosted_mesh import Hosting
+
+
+def up(home: HomeOption = None, *, as_json: JsonOption = False) -> int:
+    """Host the mesh that 'antiphon init' made here.
+
+    Runs its server, the gate that lets machines in, and a full node that verifies everything.
+    """
+
+    async def serve(stop: command_loop.Stop) -> int:
+        from antiphon.sdk.hosting.hosted_mesh import host
+        from antiphon.sdk.mesh import Home
+
+        where = Home.find(home).path.resolve()
+        async with host(where) as hosting:
+            if not as_json:
+                _greet(hosting)
+            return await keep_up(hosting, stop, as_json=as_json)
+
+    return command_loop.run_service(serve)
+
+
+async def keep_up(hosting: Hosting, stop: command_loop.Stop, *, as_json: bool) -> int:
+    """Gate and full node on a server that is up, until told to stop."""
+    load_settings()
+    async with AsyncExitStack() as stack:
+        from antiphon.sdk.log_watch import event_of
+        from antiphon.sdk.mesh import Mesh
+
+        stop.last_acts.append(hosting.kill_server)
+        mesh = await stack.enter_async_context(Mesh.open(home=hosting.home.path, role="client"))
+        node = await stack.enter_async_context(mesh.node())
+        await hosting.coordinate(node)
+        await stack.enter_async_context(hosting.gate(node))
+        if as_json:
+            _print_ready(hosting)
+        else:
+            before = counted(sum(node.replica.counts().values()), "job")
+            out.pieces((f"up, {before} on it. Ctrl-C stops it; what happened stays.", "quiet"))
+            show = Ticker()
+            node.watchers.append(lambda applied: show.event(event_of(applied)))
+        async with asyncio.TaskGroup() as group:
+            supervision = group.create_task(hosting.supervise())
+            await stop.wait()
+            supervision.cancel()
+    if as_json:
+        print_json({"event": "stopped"})
+    else:
+        out.say("stopped. 'antiphon up' starts this mesh again")
+    return Exit.OK
+
+
+def _greet(hosting: Hosting) -> None:
+    out.pieces(
+        ("antiphon up", "strong"), (f"  mesh {hosting.mesh.name!r} ({hosting.mesh.mesh})", "")
+    )
+    out.say(f"  state    {hosting.home.path}")
+    say_engine(hosting)
+
+
+def say_engine(hosting: Hosting) -> None:
+    """Where members reach it."""
+    out.say(f"  engine   {hosting.mesh.engine}, TLS, every write synced to disk")
+
+
+def _print_ready(hosting: Hosting) -> None:
+    print_json(
+        {
+            "event": "ready",
+            "mesh": hosting.mesh.mesh,
+            "name": hosting.mesh.name,
+            "home": str(hosting.home.path),
+            "engine": hosting.mesh.engine,
+            "pid": os.getpid(),
+            "server_pid": hosting.server_pid,
+        }
+    )
+
+
+def place_of(home: Path | None) -> Path:
+    """Where a new mesh would live: as asked, or right here."""
+    return (home or Path.cwd() / ".antiphon").resolve()

@@ -1,0 +1,129 @@
+"""Finding the tasks that a person wrote: import a module, take the one `Mesh` in it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from antiphon.errors import AntiphonError, Misconfigured
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from antiphon.sdk.mesh import Mesh
+
+
+EXAMPLE: Final = "example"
+
+
+def find_mesh(target: str) -> Mesh:
+    """The mesh in `package.module`, `path/to/module.py`, or either with `:name` behind it.
+
+    `example` means our own example tasks.
+    """
+    from antiphon.sdk.mesh import Mesh
+
+    if target == EXAMPLE:
+        from antiphon.interfaces.cli.commands.nodes.demo_tasks import add_tasks
+
+        ours = Mesh.open()
+        add_tasks(ours)
+        return _usable(ours, target)
+    where, _, name = target.partition(":")
+    module = _import(where)
+    if name:
+        mesh = getattr(module, name, None)
+        if not isinstance(mesh, Mesh):
+            raise Misconfigured(
+                f"{name!r} in {where} is not a Mesh",
+                hint=f"leave it out: {where} alone finds the one mesh that is there",
+            )
+        return _usable(mesh, where)
+    found = {id(value): key for key, value in vars(module).items() if isinstance(value, Mesh)}
+    if not found:
+        raise Misconfigured(
+            f"{where} has no Mesh at its top level",
+            hint='write: mesh = Mesh.open(), then @mesh.task("example.add") over a function',
+        )
+    if len(found) > 1:
+        raise Misconfigured(
+            f"{where} has several meshes: {', '.join(found.values())}",
+            hint=f"name one: {where}:{next(iter(found.values()))}",
+        )
+    (only,) = found.values()
+    return _usable(getattr(module, only), where)
+
+
+def _usable(mesh: Mesh, where: str) -> Mesh:
+    if mesh.engine == "memory":
+        raise Misconfigured(
+            f"the mesh in {where} lives in memory: no other process could call it",
+            hint="write Mesh.open() without engine='memory', and unset ANTIPHON_ENGINE",
+        )
+    if not mesh.kinds:
+        raise Misconfigured(
+            f"the mesh in {where} has no task",
+            hint='put @mesh.task("example.add") over a function',
+        )
+    return mesh
+
+
+def _import(where: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        if where.endswith(".py") or "/" in where:
+            return _import_file(Path(where))
+        return importlib.import_module(where)
+    except AntiphonError:
+        raise
+    except ModuleNotFoundError as missing:
+        if missing.name and (where == missing.name or where.startswith(missing.name + ".")):
+            raise Misconfigured(
+                f"there is no module {where!r} here",
+                hint="give a dotted name as in 'import', or a path that ends in .py",
+            ) from missing
+        raise _failed(where, missing) from missing
+    except SystemExit as ended:
+        raise Misconfigured(
+            f"importing {where} ended the program (exit code {ended.code})",
+            hint="put what a script does under: if __name__ == '__main__':",
+        ) from ended
+    except Exception as error:
+        raise _failed(where, error) from error
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise Misconfigured(
+            f"there is no file {path}",
+            hint="give a path from here, or a dotted name as in 'import'",
+        )
+    folder = str(path.parent.resolve())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise Misconfigured(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _failed(where: str, error: Exception) -> Misconfigured:
+    """What went wrong inside the person's own module, and in which line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, SyntaxError):
+        what, place = error.msg, f", at {error.filename}:{error.lineno}"
+    else:
+        what, place = str(error), f", at {frames[-1].filename}:{frames[-1].lineno}"
+    return Misconfigured(
+        f"importing {where} failed: {type(error).__name__}: {what}{place}",
+        hint="ANTIPHON_LOG_LEVEL=debug shows the whole traceback",
+    )

@@ -1,0 +1,220 @@
+"""`antiphon worker`: answer calls for a module's tasks, and for commands, until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Annotated, Any, Final, Self
+
+import typer
+
+from antiphon.interfaces.cli.commands.nodes.command_offers import (
+    CommandsOption,
+    NetworkOption,
+    Offered,
+    UnsafeOption,
+    offered,
+)
+from antiphon.interfaces.cli.commands.nodes.task_modules import find_mesh
+from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.exits import Exit, WrongUsage
+from antiphon.interfaces.cli.screen.options import (
+    HomeOption,
+    JsonOption,
+    load_settings,
+    open_mesh,
+    print_json,
+    short_node,
+)
+from antiphon.interfaces.cli.screen.terminal import counted, err, out
+from antiphon.sdk.defaults import COMMAND_KIND, SLOTS
+
+COUNT_EVERY_S: Final = 0.5
+
+
+def worker(
+    module: Annotated[
+        str,
+        typer.Argument(
+            metavar="[MODULE]",
+            help="A dotted name or a path to a .py file; with :NAME to pick one of its meshes.",
+            show_default=False,
+        ),
+    ] = "",
+    *,
+    commands: CommandsOption = None,
+    network: NetworkOption = False,
+    unsafe_no_sandbox: UnsafeOption = False,
+    slots: Annotated[
+        int | None, typer.Option("--slots", min=1, help=f"Jobs at the same time. Default: {SLOTS}.")
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label",
+            metavar="LABEL",
+            help="What this worker has that some jobs require, such as gpu=a100; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    weight: Annotated[
+        int | None,
+        typer.Option(
+            "--weight", min=1, help="Its share where jobs are drawn for. Default: 1, as all."
+        ),
+    ] = None,
+    rate: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rate",
+            metavar="KIND=RATE",
+            help="Begin at most so many of a kind here: example.add=10/s; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Answer calls for a module's tasks, and for commands of the kinds that you name.
+
+    Commands run shut in: no network, no files but their own, bounded in everything.
+
+    The first Ctrl-C or SIGTERM finishes or gives back what is in hand; the second ends at once.
+    """
+    offer = offered(commands, network=network, unsafe=unsafe_no_sandbox)
+    if not module and not offer.kinds:
+        raise WrongUsage(
+            "a worker needs something to answer: a module with tasks, or commands",
+            hint=f"antiphon worker MODULE, or antiphon worker --commands {COMMAND_KIND}",
+        )
+    rates = dict(_parse_rate(text) for text in rate or ())
+    if home is not None:
+        os.environ["ANTIPHON_HOME"] = str(home)  # so that the module's Mesh.open() finds it
+
+    async def serve(stop: command_loop.Stop) -> int:
+        traits = {"labels": label, "weight": weight, "rates": rates}
+        return await _work(module, offer, slots, traits, stop, as_json=as_json)
+
+    return command_loop.run_service(serve)
+
+
+def _parse_rate(text: str) -> tuple[str, str]:
+    kind, equals, rate = text.partition("=")
+    if not (kind and equals and rate):
+        raise WrongUsage(f"{text!r} is not KIND=RATE", hint="such as --rate example.add=10/s")
+    return kind, rate
+
+
+async def _work(
+    module: str,
+    offer: Offered,
+    slots: int | None,
+    traits: dict[str, Any],
+    stop: command_loop.Stop,
+    *,
+    as_json: bool,
+) -> int:
+    from antiphon.sdk.worker import claimable
+
+    settings = load_settings()
+    mesh = find_mesh(module) if module else open_mesh(None)
+    _check_rated({*mesh.kinds, *offer.kinds}, traits["rates"])
+    async with AsyncExitStack() as stack:
+        countdown = stack.enter_context(Countdown())
+        await stack.enter_async_context(mesh)
+        answers = mesh.worker(slots=slots, **traits, **offer.for_worker)
+        working = await stack.enter_async_context(answers)
+        did = working.did
+        kinds = working.kinds
+        allowed = claimable(working)
+        if as_json:
+            told = {"event": "ready", "node": did, "kinds": kinds, "may_claim": allowed}
+            print_json({**told, "pid": os.getpid()})
+        else:
+            out.say(
+                f"worker {short_node(did)} on mesh {mesh.id} answers"
+                f" {', '.join(allowed) or 'nothing yet'}"
+                f" ({counted(slots or settings.slots, 'slot')}{offer.in_words}); Ctrl-C stops it"
+            )
+            _say_forbidden([kind for kind in kinds if kind not in allowed])
+        await stop.wait()
+        say_draining(working.busy, settings.drain_s, as_json=as_json)
+        due = working.done + working.busy
+        if not as_json:
+            countdown.begin(lambda: working.busy, settings.drain_s)
+    if as_json:
+        print_json({"event": "stopped", "done": working.done})
+    else:
+        left = due - working.done
+        rest = f"; {counted(left, 'job')} not finished, for others to take over" if left else ""
+        out.say(f"stopped after {counted(working.done, 'job')}{rest}")
+    return Exit.OK
+
+
+def _say_forbidden(kinds: list[str]) -> None:
+    """What it has tasks for, and may not claim."""
+    if kinds:
+        err.say(f"! this machine may not claim {', '.join(kinds)}, until the owner allows it")
+        err.say("  try: ", "antiphon who, which shows what it may do")
+
+
+def _check_rated(kinds: set[str], rates: dict[str, str]) -> None:
+    """A rate for something that is not answered here limits nothing: it is a slip of the pen."""
+    for kind in sorted(rates.keys() - kinds):
+        raise WrongUsage(
+            f"--rate {kind}={rates[kind]} limits nothing: this worker does not answer {kind}",
+            hint=f"it answers {', '.join(sorted(kinds))}",
+        )
+
+
+class Countdown:
+    """While a worker winds down: how many jobs it still waits for, and for how long."""
+
+    def __init__(self) -> None:
+        self._counting: asyncio.Task[None] | None = None
+
+    def begin(self, busy: Callable[[], int], drain_s: float) -> None:
+        """Count until the block ends."""
+        self._counting = asyncio.ensure_future(self._count(busy, time.monotonic() + drain_s))
+
+    async def _count(self, busy: Callable[[], int], until_s: float) -> None:
+        while busy():
+            left_s = max(until_s - time.monotonic(), 0.0)
+            err.fading((f"{counted(busy(), 'job')} in hand, {left_s:.0f} s left", "quiet"))
+            await asyncio.sleep(COUNT_EVERY_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._counting is not None:
+            self._counting.cancel()
+            err.erase()
+
+
+def say_draining(busy: int, drain_s: float, *, as_json: bool) -> None:
+    """Tell the person what the stop waits for."""
+    if as_json:
+        return
+    if busy:
+        err.say(
+            f"stopping: {counted(busy, 'job')} in hand may finish within {drain_s:g} s;"
+            " again to end at once"
+        )
+    else:
+        err.say("stopping")
+
+
+def chosen_home(home: Path | None) -> Path:
+    """Where a new mesh would live: as asked, where one already is, or right here."""
+    from antiphon.errors import Misconfigured
+    from antiphon.sdk.mesh import Home
+
+    try:
+        return Home.find(home).path.resolve()
+    except Misconfigured:
+        return Path.cwd() / ".antiphon"

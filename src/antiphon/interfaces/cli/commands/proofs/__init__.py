@@ -1,0 +1,1 @@
+"""Commands about proofs: show, export and verify them, and run a job again to compare."""

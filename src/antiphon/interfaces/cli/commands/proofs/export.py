@@ -1,0 +1,98 @@
+"""`antiphon export JOB`: everything that somebody else needs to check a job, in one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from antiphon.errors import Misconfigured
+from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.exits import Exit
+from antiphon.interfaces.cli.screen.lookup import JobArgument, find_any
+from antiphon.interfaces.cli.screen.options import (
+    HomeOption,
+    JsonOption,
+    open_mesh,
+    print_json,
+    short,
+)
+from antiphon.interfaces.cli.screen.progress import Progress
+from antiphon.interfaces.cli.screen.terminal import counted, err, out
+
+if TYPE_CHECKING:
+    from antiphon.sdk.mesh import Job, Mesh
+
+
+def export(
+    job: JobArgument,
+    *,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to write; JOB.json if not set."),
+    ] = None,
+    artifacts: Annotated[
+        Path | None,
+        typer.Option("--artifacts", metavar="DIR", help="Write the job's outputs there, too."),
+    ] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Write a bundle that shows offline what became of a job.
+
+    It holds the job's records, those that its verdicts rest on, and a seal over them; 'antiphon
+    verify FILE' checks it anywhere, without a server. Waits for a seal if there is none yet.
+    """
+    return command_loop.run(_export(job, output, artifacts, home, as_json=as_json))
+
+
+async def _export(
+    prefix: str, output: Path | None, artifacts: Path | None, home: Path | None, *, as_json: bool
+) -> int:
+    from antiphon.sdk.proofs import bundles
+
+    told: list[float] = []
+
+    def waiting(left_s: float) -> None:
+        if not told:
+            err.say(f"waiting for the coordinator's next seal, up to {left_s:.0f} s")
+        told.append(left_s)
+
+    async with open_mesh(home) as mesh:
+        found, written = await find_any(mesh, prefix), list[Path]()
+        if isinstance(found, tuple):
+            kind, name = found.kind, found.name
+            data = await bundles.export_lane(mesh, found, waiting=waiting)
+        else:
+            kind, name = found.kind, found.job
+            data = await bundles.export(mesh, kind, name, waiting=waiting)
+            written = await _fetched(mesh, found, artifacts) if artifacts is not None else []
+    target = output or Path(f"{short(name)}.json")
+    try:
+        target.write_bytes(data)
+    except OSError as problem:
+        raise Misconfigured(f"{target} cannot be written: {problem.strerror}") from problem
+    if as_json:
+        facts = {"job": name, "kind": kind, "file": str(target), "bytes": len(data)}
+        print_json(facts if artifacts is None else {**facts, "artifacts": list(map(str, written))})
+        return Exit.OK
+    out.say(f"{target} holds {kind} {short(name)}, {len(data):,} bytes")
+    with_files = ""
+    if artifacts is not None:
+        out.say(f"{artifacts} holds {counted(len(written), 'output')} of it")
+        with_files = f" --artifacts {artifacts}"
+    out.say(f"  check it anywhere: antiphon verify {target}{with_files} --owner OWNER")
+    return Exit.OK
+
+
+async def _fetched(mesh: Mesh, job: Job, directory: Path) -> list[Path]:
+    from antiphon.sdk.results.artifacts import fetch_all
+
+    progress = Progress(short(job.job))
+    try:
+        handle = mesh.job(job.kind, job.job)
+        written = await fetch_all(mesh, handle, directory, on_progress=progress)
+    finally:
+        progress.end()
+    return [path for _, path in written]

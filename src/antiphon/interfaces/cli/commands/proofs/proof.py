@@ -1,0 +1,94 @@
+"""`antiphon proof JOB`: what the worker vouches for, and in which form others can check it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.exits import Exit
+from antiphon.interfaces.cli.screen.lookup import JobArgument, find_job
+from antiphon.interfaces.cli.screen.options import (
+    HomeOption,
+    JsonOption,
+    open_mesh,
+    print_json,
+    short,
+    short_node,
+)
+from antiphon.interfaces.cli.screen.terminal import err, out
+
+if TYPE_CHECKING:
+    from antiphon.sdk.proofs.proof import DsseEnvelope, Statement
+
+
+def proof(
+    job: JobArgument,
+    *,
+    trailers: Annotated[
+        bool, typer.Option("--trailers", help="As trailer lines, for a commit message.")
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write the DSSE envelope to a file."),
+    ] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Show the proof of execution that a job's completion carries.
+
+    An in-toto statement in a DSSE envelope, signed by the worker: any DSSE tool can check it.
+    """
+    from antiphon.sdk.proofs import proof as proofs
+
+    found: list[DsseEnvelope] = []
+    code = command_loop.run(_fetch(job, home, found))
+    for envelope in found:
+        if output is not None:
+            output.write_text(json.dumps(proofs.to_json(envelope), indent=2) + "\n")
+            err.say(f"the envelope is in {output}")
+        if as_json:
+            print_json(proofs.to_json(envelope))
+        elif trailers:
+            for name, value in proofs.trailers(envelope):
+                out.say(f"{name}: {value}")
+        elif output is None:
+            _tell(proofs.open_proof(envelope))
+    return code
+
+
+async def _fetch(prefix: str, home: Path | None, found: list[DsseEnvelope]) -> int:
+    from antiphon.sdk.proofs import proof as proofs
+
+    async with open_mesh(home) as mesh:
+        job = await find_job(mesh, prefix)
+        found.append(await proofs.proof_of(mesh.job(job.kind, job.job)))
+    return Exit.OK
+
+
+def _tell(statement: Statement) -> None:
+    said = statement.predicate
+    out.say(f"{short_node(said.worker)} vouches that it ran {said.kind} {short(said.job)}")
+    code = "" if said.exit is None else f", exit code {said.exit}"
+    out.say(f"  ended      {said.status}{code}, after {said.usage.wall_ms / 1000:g} s")
+    out.say(f"  fence      {said.fence}")
+    out.say(
+        f"  runner     {said.runner.name}, version {said.runner.version}, {said.runner.platform}"
+    )
+    held = f" ({', '.join(said.isolation.held)})" if said.isolation.held else ""
+    out.hanging([("  isolation  ", "")], [(f"{_ISOLATION[said.isolation.level]}{held}", "")])
+    for subject in statement.subject:
+        digest = f"blake3:{subject.digest.blake3}"
+        out.hanging([("  output     ", "")], [(f"{subject.name}  {digest}", "")])
+    out.say("")
+    out.say("That shows who vouches for the result, not that the machine told the truth.")
+
+
+_ISOLATION = {
+    "none": "none: in the worker's own process",
+    "process": "another process, nothing more",
+    "sandbox": "a sandbox",
+}

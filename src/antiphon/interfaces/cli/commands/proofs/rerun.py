@@ -1,0 +1,95 @@
+"""`antiphon verify --rerun`: a checked command once more, and what agreed."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from antiphon.errors import AntiphonError
+from antiphon.interfaces.cli.screen.exits import Exit
+from antiphon.interfaces.cli.screen.options import open_mesh, print_json, short
+from antiphon.interfaces.cli.screen.terminal import out
+
+if TYPE_CHECKING:
+    from antiphon.sdk.mesh import Mesh
+    from antiphon.sdk.proofs.bundles import Report
+    from antiphon.sdk.proofs.rerun import Rerun
+
+
+async def tell_rerun(
+    report: Report, inputs: Path | None, home: Path | None, *, network: bool, as_json: bool
+) -> int:
+    """Run it, and say what agreed; exit code 1 unless everything did."""
+    from antiphon.sdk.proofs.rerun import rerun
+
+    async with AsyncExitStack() as stack:
+        mesh = await _reachable(stack, home)
+        found = await rerun(report, inputs=inputs, mesh=mesh, network=network)
+    code = Exit.OK if found.is_same else Exit.FAILED
+    sentences = in_words(found)
+    if as_json:
+        print_json({**facts(report, found), "sentences": sentences})
+        return code
+    mark = ("✓ ", "succeeded") if found.is_same else ("✗ ", "failed")
+    verdict = "gives the same here" if found.is_same else "does not give the same here"
+    name = f"{report.job.kind} {short(report.job.job)}"
+    out.pieces(mark, (f"the bundle holds, and {name}, run again, {verdict}", ""))
+    for sentence in sentences:
+        out.hanging([("  - ", "")], [(sentence, "")])
+    return code
+
+
+async def _reachable(stack: AsyncExitStack, home: Path | None) -> Mesh | None:
+    """The mesh of this directory, if there is one and it answers: it may hold the inputs."""
+    try:
+        return await stack.enter_async_context(open_mesh(home))
+    except AntiphonError:
+        return None
+
+
+def facts(report: Report, found: Rerun) -> dict[str, Any]:
+    """The same for programs."""
+    return {
+        "ok": found.is_same,
+        "mesh": report.mesh,
+        "owner": report.owner,
+        "kind": report.job.kind,
+        "job": report.job.job,
+        "rerun": {
+            "agreed": list(found.agreed),
+            "differed": list(found.differed),
+            "missing": list(found.missing),
+            "further": list(found.further),
+            "exit_then": found.exit_then,
+            "exit_now": found.exit_now,
+            "same_program": found.same_program,
+            "isolation": found.isolation.level,
+        },
+    }
+
+
+def in_words(found: Rerun) -> list[str]:
+    """What agreed and what did not, one sentence each."""
+    sentences = []
+    if found.agreed:
+        sentences.append(f"the same bytes as the worker's: {', '.join(found.agreed)}")
+    if found.differed:
+        sentences.append(f"other bytes than the worker's: {', '.join(found.differed)}")
+    if found.missing:
+        sentences.append(f"not there this time: {', '.join(found.missing)}")
+    if found.further:
+        sentences.append(f"there this time only: {', '.join(found.further)}")
+    if found.exit_then == found.exit_now:
+        sentences.append(f"the same exit code: {found.exit_now}")
+    else:
+        sentences.append(f"exit code {found.exit_now}, and {found.exit_then} then")
+    if found.same_program is not None:
+        same = "the same file" if found.same_program else "another file"
+        sentences.append(f"the program is {same} here as on the worker's machine")
+    if not found.is_same:
+        sentences.append(
+            "that alone shows no lie: a command may depend on the clock, on chance, or on a"
+            " program that is another version here"
+        )
+    return sentences

@@ -1,0 +1,4 @@
+"""What commands share: output, exit codes, progress, options, and finding what a person means.
+
+Nothing here is a command.
+"""

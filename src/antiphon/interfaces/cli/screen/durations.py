@@ -1,0 +1,167 @@
+"""Times as people type them (`2d`, `friday`, `2026-11-20T18:00Z`), and as they are told back.
+
+A day, by name or by date, means its end on this machine's clock: whoever may work until Friday
+works on Friday too. A weekday is never today's: on a Friday, `friday` is a week away.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from datetime import UTC, date, datetime, timedelta
+from typing import Final
+
+from antiphon.interfaces.cli.screen.exits import WrongUsage
+
+NEVER: Final = "never"
+WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+MAX_S: Final = 100 * 366 * 86_400
+"""Further away than anybody plans: a slip of the finger, or `never`."""
+_UNITS_MS: Final = {
+    "ms": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "w": 7 * 86_400_000,
+}
+_SPAN: Final = re.compile(r"(\d{1,15})\s*(ms|s|min|m|h|d|w)", re.ASCII)
+_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_TIME: Final = re.compile(
+    r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2})?(Z|[+-]\d{2}:?\d{2})?", re.ASCII
+)
+_SHORT_WEEKDAY: Final = 3
+_NUMBER: Final = re.compile(r"\d{1,12}(\.\d{1,9})?", re.ASCII)
+_LEAST_S: Final = 0.001
+_LENGTHS: Final = "write 90s, 15m, 12h or 2d"
+_HOW: Final = "write 2d, 12h, 90m, friday, 2026-11-20, 2026-11-20T18:00Z or never"
+
+
+def until_s(text: str, now_s: float) -> int | None:
+    """The last second of a time that a person named; None for no end. The past is refused."""
+    word = text.strip().lower()
+    if word == NEVER:
+        return None
+    end_s = _until(word, now_s)
+    if end_s is None:
+        raise WrongUsage(f"{text!r} is no time that can be understood", hint=_HOW)
+    if end_s <= now_s:
+        raise WrongUsage(
+            f"{text!r} is in the past: that was {_day_and_clock(end_s, now_s)}", hint=_HOW
+        )
+    if end_s - now_s > MAX_S:
+        raise WrongUsage(f"{text!r} is more than a hundred years away", hint="write never")
+    return end_s
+
+
+def duration_s(text: str) -> int:
+    """A length of time that a person named, in whole seconds."""
+    length_ms = span_ms(text)
+    if length_ms is None or not 1 <= length_ms // 1000 <= MAX_S:
+        raise WrongUsage(f"{text!r} is no length of time", hint=_LENGTHS)
+    return length_ms // 1000
+
+
+def seconds(given: str | float) -> float:
+    """A length of time that a person named, in seconds; a number without a unit is seconds."""
+    text = str(given)
+    length_ms = span_ms(text)
+    if length_ms is not None:
+        length_s = length_ms / 1000
+    else:
+        length_s = float(text) if _NUMBER.fullmatch(text.strip()) else -1.0
+    if not 0 <= length_s <= MAX_S:
+        raise WrongUsage(f"{text!r} is no length of time", hint=_LENGTHS)
+    return length_s
+
+
+def some_seconds(given: str | float) -> float:
+    """The same where none at all means nothing: at least a millisecond."""
+    length_s = seconds(given)
+    if length_s < _LEAST_S:
+        raise WrongUsage(f"{str(given)!r} is no time at all", hint=_LENGTHS)
+    return length_s
+
+
+def whole_seconds(given: str | float) -> int:
+    """The same in whole seconds, rounded up."""
+    return math.ceil(some_seconds(given))
+
+
+def _until(word: str, now_s: float) -> int | None:
+    ahead_ms = span_ms(word)
+    if ahead_ms is not None:
+        return int(now_s) + ahead_ms // 1000
+    try:
+        if _DATE.fullmatch(word):
+            return _end_of(date.fromisoformat(word))
+        if _TIME.fullmatch(word.upper()):
+            # Without a zone it is this machine's clock.
+            return int(datetime.fromisoformat(word.upper()).timestamp())
+    except (ValueError, OverflowError):
+        return None
+    days = [day for day in WEEKDAYS if word in {day, day[:_SHORT_WEEKDAY]}]
+    if not days:
+        return None
+    today = datetime.fromtimestamp(now_s, UTC).astimezone().date()
+    ahead = (WEEKDAYS.index(days[0]) - today.weekday()) % len(WEEKDAYS) or len(WEEKDAYS)
+    return _end_of(today + timedelta(days=ahead))
+
+
+def _end_of(day: date) -> int:
+    """The last second of a day here, whether or not clocks change until then."""
+    return int(time.mktime((day.year, day.month, day.day, 23, 59, 59, 0, 0, -1)))
+
+
+def span_ms(text: str) -> int | None:
+    """A length of time with its unit, in milliseconds; None if it is none."""
+    found = _SPAN.fullmatch(text.strip().lower())
+    return int(found[1]) * _UNITS_MS[found[2]] if found else None
+
+
+def span_words(length_ms: int) -> str:
+    """A length of time as it could be typed: in the largest unit that leaves nothing over."""
+    for unit in ("d", "h", "m", "s"):
+        if length_ms and length_ms % _UNITS_MS[unit] == 0:
+            return f"{length_ms // _UNITS_MS[unit]}{unit}"
+    return f"{length_ms}ms"
+
+
+# --- as they are told -------------------------------------------------------------------------
+
+
+def in_words(end_s: int | None, now_s: float) -> str:
+    """Until when something holds: the moment, and how far it is from now."""
+    if end_s is None:
+        return "without end"
+    return f"until {_day_and_clock(end_s, now_s)}, {_distance(end_s - now_s)}"
+
+
+def beginning_in_words(begin_s: int, now_s: float) -> str:
+    """From when on something holds, likewise."""
+    return f"from {_day_and_clock(begin_s, now_s)}, {_distance(begin_s - now_s)}"
+
+
+def _day_and_clock(at_s: float, now_s: float) -> str:
+    """A moment on the local clock, with as much of its date as is needed."""
+    at, now = time.localtime(at_s), time.localtime(now_s)
+    if (at.tm_year, at.tm_yday) == (now.tm_year, now.tm_yday):
+        return time.strftime("%H:%M", at)
+    if 0 < at_s - now_s < 6 * 86_400:
+        return time.strftime("%a %H:%M", at)
+    day = f"{time.strftime('%a', at)} {at.tm_mday} {time.strftime('%b', at)}"
+    year = "" if at.tm_year == now.tm_year else f" {at.tm_year}"
+    return f"{day}{year} {time.strftime('%H:%M', at)}"
+
+
+def _distance(seconds: float) -> str:
+    length = abs(seconds)
+    words = "a moment"
+    for unit, unit_s in (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1)):
+        # About two of a unit before it is used: "in 36 hours" says more than "in 1 day".
+        if length >= 1.99 * unit_s:
+            words = f"{length / unit_s:.0f} {unit}s"
+            break
+    return f"in {words}" if seconds >= 0 else f"{words} ago"

@@ -1,0 +1,115 @@
+"""How a command ends: exit codes that mean something, and errors a person can act on."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from antiphon.errors import (
+    AntiphonError,
+    Conflict,
+    Corrupt,
+    JobFailed,
+    Misconfigured,
+    Rejected,
+    Unavailable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Exit(IntEnum):
+    """Every exit code there is."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    MISCONFIGURED = 3
+    UNAVAILABLE = 4
+    REJECTED = 5
+    CONFLICT = 6
+    CORRUPT = 7
+    BUG = 70
+    INTERRUPTED = 130
+
+
+EPILOG = """\
+\b
+Exit codes:
+  0  it worked                        5  rejected by the mesh's rules
+  1  the job, or a check, failed      6  someone else holds it, or was first
+  2  the command line is wrong        7  what was read cannot be true
+  3  something must be set up       130  interrupted
+  4  the engine is away, or the wait was too short"""
+
+# The first that fits decides: a failed job is a kind of rejection.
+_CODES: tuple[tuple[type[AntiphonError], Exit], ...] = (
+    (JobFailed, Exit.FAILED),
+    (Rejected, Exit.REJECTED),
+    (Conflict, Exit.CONFLICT),
+    (Unavailable, Exit.UNAVAILABLE),
+    (Corrupt, Exit.CORRUPT),
+    (Misconfigured, Exit.MISCONFIGURED),
+)
+
+
+class WrongUsage(AntiphonError):
+    """The command line itself does not make sense."""
+
+
+def code_of(error: BaseException) -> Exit:
+    """The exit code for an error."""
+    if isinstance(error, WrongUsage):
+        return Exit.USAGE
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return code
+    return Exit.BUG
+
+
+def complain(error: BaseException, *, as_json: bool) -> Exit:
+    """Tell the person what happened and what to type next; the exit code."""
+    if os.environ.get("ANTIPHON_LOG_LEVEL", "").lower() == "debug":
+        traceback.print_exception(error, file=sys.stderr)
+    cause = next(_ours(error), error)
+    code = code_of(cause)
+    if isinstance(cause, AntiphonError):
+        message, hint = cause.message, cause.hint
+    else:
+        message = f"this should not have happened: {type(cause).__name__}: {cause}"
+        hint = "set ANTIPHON_LOG_LEVEL=debug to see where, and report it"
+    reason = getattr(cause, "reason", "")
+    if as_json:
+        kind = "bug" if code is Exit.BUG else type(cause).__name__
+        told = {"kind": kind, "message": message, "reason": reason, "hint": hint}
+        print(json.dumps({"error": told}), flush=True)
+        return code
+    from antiphon.interfaces.cli.screen.terminal import err
+
+    err.hanging([("✗ ", "failed")], [(message, "failed")])
+    if code is Exit.REJECTED and reason and _is_verdict(reason):
+        err.hanging([("  why: ", "")], [(reason, "")])
+    if hint:
+        err.hanging([("  try: ", "")], [(hint, "")])
+    return code
+
+
+def _is_verdict(reason: str) -> bool:
+    """Whether it is a word of the mesh's rules; any other only says the sentence once more."""
+    from antiphon.sdk.mesh import Reason
+
+    return reason in {verdict.value for verdict in Reason}
+
+
+def _ours(error: BaseException) -> Iterator[AntiphonError]:
+    """Our own errors inside whatever was raised: task groups wrap what ends them."""
+    if isinstance(error, AntiphonError):
+        yield error
+    elif isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:
+            yield from _ours(part)

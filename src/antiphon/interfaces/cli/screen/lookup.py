@@ -1,0 +1,85 @@
+"""Finding the job that a person means by the beginning of its id."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from antiphon.errors import Rejected
+from antiphon.interfaces.cli.screen.completion import complete_job
+from antiphon.interfaces.cli.screen.exits import WrongUsage
+from antiphon.interfaces.cli.screen.options import short
+
+if TYPE_CHECKING:
+    from antiphon.sdk.lanes import LaneKey
+    from antiphon.sdk.mesh import Job, Mesh
+
+_HEX: Final = re.compile(r"[0-9a-f]{1,64}", re.ASCII)
+SHOWN: Final = 4
+
+JobArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB",
+        help="A job's id, or as much of its beginning as is unique.",
+        show_default=False,
+        autocompletion=complete_job,
+    ),
+]
+
+
+async def find_any(mesh: Mesh, text: str) -> Job | LaneKey:
+    """The job whose id begins like this, or else what has this name and is no job."""
+    if _HEX.fullmatch(text.strip().lower().removeprefix("blake3:")):
+        try:
+            return await find_job(mesh, text)
+        except Rejected as refused:
+            other = await _find_other(mesh, text) if refused.reason == "no_job" else None
+            if other is None:
+                raise
+            return other
+    return await _find_other(mesh, text) or await find_job(mesh, text)
+
+
+async def _find_other(mesh: Mesh, name: str) -> LaneKey | None:
+    """The one thing of this name that is no job, if there is one."""
+    from antiphon.sdk.lanes import find_lanes
+
+    named = [key for key in await find_lanes(mesh, name.strip()) if key.family != "jobs"]
+    exact = [key for key in named if key.name == name.strip()]
+    found = exact or named
+    if len(found) > 1:
+        some = ", ".join(f"{key.name} ({key.family} {key.kind})" for key in found[:SHOWN])
+        raise Rejected(
+            f"several begin with {name}: {some}", reason="ambiguous", hint="type more of the name"
+        )
+    return found[0] if found else None
+
+
+async def find_job(mesh: Mesh, prefix: str) -> Job:
+    """The one job whose id begins like this, or an error that helps."""
+    wanted = prefix.strip().lower().removeprefix("blake3:")
+    if not _HEX.fullmatch(wanted):
+        raise WrongUsage(
+            f"{prefix!r} is no job id: those are hexadecimal digits",
+            hint="antiphon jobs lists them",
+        )
+    async with mesh.replica() as replica:
+        found = replica.find(wanted)
+    if not found:
+        raise Rejected(
+            f"no job on this mesh begins with {wanted[:12]}",
+            reason="no_job",
+            hint="antiphon jobs lists the newest",
+        )
+    if len(found) > 1:
+        some = ", ".join(f"{job.job[:12]} ({job.kind})" for job in found[:SHOWN])
+        more = "" if len(found) <= SHOWN else ", …"
+        raise Rejected(
+            f"several jobs begin with {short(wanted)}: {some}{more}",
+            reason="ambiguous",
+            hint="type more of the id",
+        )
+    return found[0]

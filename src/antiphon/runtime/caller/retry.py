@@ -1,0 +1,74 @@
+"""Retrying what ended without a result: a new job on the log, linked to the first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from antiphon.core.families.jobs.ops import ScheduleBody
+from antiphon.core.policy import retry as retries
+from antiphon.errors import Rejected
+from antiphon.runtime.caller import submission
+
+if TYPE_CHECKING:
+    from antiphon.runtime.caller.submission import Called
+    from antiphon.runtime.log.lane_reader import JobView
+    from antiphon.runtime.log.session import Peer
+
+LONGEST_CHAIN: Final = 256
+"""Retries of retries that are followed to find the last one."""
+
+
+class Links(Struct, frozen=True, kw_only=True):
+    """Where a job stands in a chain of retries, by id."""
+
+    retry_of: str | None
+    retried_as: str | None
+
+
+async def retry(peer: Peer, kind: str, job: str) -> Called:
+    """Call a job anew that failed, expired or was cancelled.
+
+    One that was retried before is not retried twice: its retry is what is called, or what is
+    retried in turn where that ended without a result as well.
+    """
+    for _ in range(LONGEST_CHAIN):
+        body = _retryable(await peer.read_lane(kind, job), kind, job)
+        called = await submission.call(peer, retries.retried(body, job))
+        if called.is_new:
+            return called
+        view = await peer.read_lane(kind, called.job)
+        if view.lane.job is None or view.lane.job.state not in retries.RETRYABLE:
+            return called
+        job = called.job
+    raise Rejected(f"job {job[:8]} was retried {LONGEST_CHAIN} times", reason="retried")
+
+
+async def links_of(peer: Peer, view: JobView) -> Links:
+    """Both links of a job whose lane was read; the one ahead is looked up on the log."""
+    body, job = view.called_with, view.lane.job
+    if body is None or job is None:
+        return Links(retry_of=None, retried_as=None)
+    ahead = retries.retry_id(body, job.job)
+    is_there = (await peer.read_lane(job.kind, ahead)).lane.job is not None
+    return Links(retry_of=body.retry_of, retried_as=ahead if is_there else None)
+
+
+def _retryable(view: JobView, kind: str, job_id: str) -> ScheduleBody:
+    job, body = view.lane.job, view.called_with
+    if job is None or body is None:
+        raise Rejected(f"there is no job {job_id[:8]} of kind {kind}", reason="no_job")
+    if not job.is_terminal:
+        raise Rejected(
+            f"job {job_id[:8]} has not ended: it is {job.state.value}",
+            reason="not_ended",
+            hint=f"antiphon cancel {job_id[:8]}, and then retry it",
+        )
+    if job.state not in retries.RETRYABLE:
+        raise Rejected(
+            f"job {job_id[:8]} succeeded, so there is nothing to retry",
+            reason="succeeded",
+            hint="submit it again to have it run anew",
+        )
+    return body

@@ -1,0 +1,216 @@
+"""Calling: submit a job, wait for its end, cancel it. A client reads one lane and no more."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.ops import (
+    CancelBody,
+    EvictBody,
+    Failure,
+    JobCancel,
+    JobComplete,
+    JobEvict,
+    JobSchedule,
+    JobYield,
+    ScheduleBody,
+)
+from antiphon.core.families.jobs.state import EMPTY, Job, JobLane
+from antiphon.core.manifest import job_id
+from antiphon.core.policy.circuit_breaker import Breaker
+from antiphon.core.proof.output import Output
+from antiphon.core.record.verdict import Reason
+from antiphon.errors import (
+    AntiphonError,
+    CircuitOpen,
+    EngineDenied,
+    JobFailed,
+    Rejected,
+    Unavailable,
+)
+from antiphon.runtime.log.writer import Intent, Policy, Written, go_behind, write_one
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from antiphon.runtime.log.lane_reader import JobView
+    from antiphon.runtime.log.session import Peer
+
+
+class Called(Struct, frozen=True):
+    """A job that is on the log, and whether this call put it there."""
+
+    kind: str
+    job: str
+    seq: int
+    is_new: bool
+
+
+class Ended(Struct, frozen=True):
+    """A job's end as the log has it."""
+
+    job: Job
+    outputs: tuple[Output, ...]
+    error: Failure | None
+    exit: int | None = None
+    """What a command returned; negative: the signal that ended it."""
+
+
+async def call(peer: Peer, body: ScheduleBody, *, breaker: Breaker | None = None) -> Called:
+    """Schedule a job. The same (kind, manifest) again finds the first: nothing runs twice.
+
+    `CircuitOpen` at once while the breaker is open; without one, every call is tried.
+
+    Records that were refused may lie where the call belongs, an earlier try of our own with a
+    wrong clock among them: it goes behind them.
+    """
+
+    def again(now: Written) -> Intent | None:
+        return go_behind(now) if now.lane.job is None else None
+
+    with _guarded(breaker, peer):
+        if peer.confirmed == 0:
+            await peer.sync_control()
+        policy = Policy(again=again, foresees=True, what="the call")
+        written = await write_one(peer, Intent(JobSchedule, body, EMPTY), policy)
+    job, is_new = written.lane.job, written.verdict is Reason.OK
+    seq = written.seq if is_new or job is None else job.scheduled_seq
+    return Called(body.kind, job_id(body.manifest), seq, is_new=is_new)
+
+
+@contextmanager
+def _guarded(breaker: Breaker | None, peer: Peer) -> Iterator[None]:
+    """Ask the breaker first, and tell it how the call ended.
+
+    Only silence counts against the engine. A call that it refused, or that the mesh's rules
+    refused, was answered.
+    """
+    if breaker is None:
+        yield
+        return
+    now_s = peer.wall.boot_s
+    given = breaker.ask(now_s(), line=peer.engine.reconnects)
+    if given is None:
+        raise _paused(breaker, now_s())
+    try:
+        yield
+    except EngineDenied:
+        breaker.succeeded(given)
+        raise
+    except Unavailable:
+        breaker.failed(given, now_s())
+        raise
+    except AntiphonError:
+        breaker.succeeded(given)
+        raise
+    except BaseException:
+        breaker.abandoned(given)
+        raise
+    breaker.succeeded(given)
+
+
+def _paused(breaker: Breaker, now_s: float) -> CircuitOpen:
+    wait_s = breaker.wait_s(now_s)
+    when = f"it will be tried again in {wait_s:.0f} s" if wait_s >= 1 else "it is being tried again"
+    return CircuitOpen(
+        f"the engine left {breaker.failures} calls in a row unanswered; {when}",
+        retry_s=wait_s,
+        hint="'antiphon doctor' says what is wrong; ANTIPHON_BREAKER=off tries every call",
+    )
+
+
+async def wait_for_end(peer: Peer, kind: str, job: str) -> Ended:
+    """Follow one job's own subject until its lane shows an end."""
+    subject = job_subjects.job(peer.mesh, kind, job)
+    view = await peer.read_lane(kind, job)
+    ended = ended_of(view)
+    if ended is not None:
+        return ended
+    async with peer.log.follow(view.lane.job_tail, subject=subject) as batches:
+        async for _ in batches:
+            ended = ended_of(await peer.read_lane(kind, job))
+            if ended is not None:
+                return ended
+    raise Unavailable("the log ended before the job did")
+
+
+def ended_of(view: JobView) -> Ended | None:
+    """The end of a lane, or None while there is none."""
+    job = view.lane.job
+    if job is None or not job.is_terminal:
+        return None
+    entry = view.entry_at(job.ended_seq)
+    if entry is not None and isinstance(entry.op, JobComplete):
+        body = entry.op.body
+        return Ended(job, body.outputs, body.error, body.exit)
+    error = None
+    if entry is not None and isinstance(entry.op, JobYield):
+        error = entry.op.body.error
+    return Ended(job, (), error)
+
+
+def failure(ended: Ended) -> JobFailed:
+    """The error that a caller who wanted a result gets."""
+    job = ended.job
+    match job.outcome:
+        case "exhausted" if job.attempts < job.attempts_max:
+            why = "gave up: workers gave it back too often"
+        case "exhausted":
+            why = f"gave up after {job.attempts} attempt{'s' if job.attempts > 1 else ''}"
+            if job.expired_fence == job.fence:
+                why += ", the last of which let its lease run out; its worker's log may say why"
+        case "expired":
+            why = "nobody claimed it in time"
+        case "cancelled":
+            why = "it was cancelled"
+        case _:
+            why = "it failed"
+    if ended.error is not None:
+        why += f": {ended.error.name}: {ended.error.message}"
+    return JobFailed(
+        f"job {job.job[:8]} ({job.kind}): {why}",
+        reason=job.outcome or job.state.value,
+        hint=f"antiphon show {job.job[:8]}",
+    )
+
+
+async def cancel(peer: Peer, kind: str, job: str, *, reason: str) -> Job:
+    """End a job that has not ended; the job as it stands afterwards."""
+    body = CancelBody(kind=kind, job=job, reason=reason)
+
+    def wanted(lane: JobLane) -> Intent | None:
+        has_ended = lane.job is not None and lane.job.is_terminal
+        return None if has_ended else Intent(JobCancel, body, lane)
+
+    return await _change(peer, kind, job, wanted, Policy(foresees=True, what="cancelling"))
+
+
+async def evict(peer: Peer, kind: str, job: str, digest: str) -> Job:
+    """Say that an output is kept no longer; the job afterwards. Again changes nothing."""
+    body = EvictBody(kind=kind, job=job, hash=digest)
+
+    def wanted(lane: JobLane) -> Intent | None:
+        is_gone = lane.job is not None and digest in lane.job.evicted
+        return None if is_gone else Intent(JobEvict, body, lane)
+
+    await peer.sync_control()
+    return await _change(peer, kind, job, wanted, Policy(foresees=True, what="evicting"))
+
+
+async def _change(
+    peer: Peer, kind: str, job: str, wanted: Callable[[JobLane], Intent | None], policy: Policy
+) -> Job:
+    """Write what a job's state calls for, if anything; the job as it stands afterwards."""
+    lane = (await peer.read_lane(kind, job)).lane
+    if lane.job is None:
+        raise Rejected(f"there is no job {job[:8]} of kind {kind}", reason="no_job")
+    intent, known = wanted(lane), lane.job
+    if intent is not None:
+        policy = replace(policy, again=lambda now: wanted(now.lane))
+        known = (await write_one(peer, intent, policy)).lane.job or known
+    return known

@@ -1,0 +1,47 @@
+"""What becomes of an exception: the few words that the log keeps, and what the handler wished."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from antiphon.core.families.jobs.ops import Failure
+from antiphon.errors import GiveUp, HandlerWish, RetryLater
+from antiphon.runtime.executors.executor import Ran
+from antiphon.runtime.executors.proof_writer import python_runner
+
+MAX_MESSAGE: Final = 2_000
+MAX_NAME: Final = 255
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What the log keeps of an exception: its name and its message, no traceback.
+
+    A handler's wish that was raised because of another error bears that one's name.
+    """
+    told = _subject_of(error)
+    message = str(error)
+    encodable = message.encode("utf-8", "replace").decode()
+    return Failure(name=type(told).__name__[:MAX_NAME], message=encodable[:MAX_MESSAGE])
+
+
+def lineage_of(error: BaseException) -> tuple[str, ...]:
+    """Its class and every class above that, by name: what `give_up_on` is compared with."""
+    return tuple(kind.__name__ for kind in type(_subject_of(error)).__mro__ if kind is not object)
+
+
+def failed_with(error: BaseException) -> Ran:
+    """The account of a run that ended in an exception."""
+    asked_ms = round(error.after_s * 1000) if isinstance(error, RetryLater) else None
+    return Ran(
+        runner=python_runner(),
+        failure=failure_of(error),
+        lineage=lineage_of(error),
+        is_final=isinstance(error, GiveUp),
+        retry_after_ms=asked_ms,
+    )
+
+
+def _subject_of(error: BaseException) -> BaseException:
+    if isinstance(error, HandlerWish) and error.__cause__ is not None:
+        return error.__cause__
+    return error

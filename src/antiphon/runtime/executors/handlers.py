@@ -1,0 +1,206 @@
+"""What a worker can run: registered Python functions, by kind.
+
+A handler takes the job's arguments and, if it asks for one, a `JobContext`. Coroutine functions
+run in the worker's loop; plain functions run in a thread, so that a slow one does not stop
+renewals; either may ask for a process of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from antiphon.core.manifest import Manifest
+from antiphon.core.policy.rate_limit import Rate
+from antiphon.core.record import subjects
+from antiphon.errors import Malformed, Misconfigured
+from antiphon.runtime.executors.executor import Assignment, Executor, Ran
+from antiphon.runtime.executors.handler_call import (
+    JSON,
+    RESULT,
+    JobContext,
+    call_of,
+    call_text,
+    inline_output,
+    result_text,
+)
+from antiphon.runtime.executors.hooks import Hook
+from antiphon.runtime.executors.process_child import Context
+from antiphon.runtime.executors.process_pool import GRACE_S, Pool
+from antiphon.runtime.executors.proof_writer import python_runner
+
+Handler = Callable[..., Any]
+RunIn = Literal["loop", "thread", "process"]
+
+
+class Handling(Struct, frozen=True, kw_only=True):
+    """How a worker runs a handler; nothing of it is part of the job."""
+
+    run_in: RunIn | None = None
+    """None: coroutine functions in the loop, others in a thread."""
+    rate: Rate | None = None
+    """How many may begin on this worker in a stretch of time."""
+    on_disconnect: Literal["stop", "continue"] = "stop"
+    """What to do when no renewal is acknowledged for two thirds of a lease. `continue` is for
+    handlers that may run twice at once: the job goes on, and its end is tried later."""
+    env: tuple[str, ...] = ()
+    """What a process sees of the worker's environment, beside the usual few."""
+
+
+class Registered(Struct, frozen=True):
+    """A handler and how it is called: the executor of its kind."""
+
+    function: Handler
+    wants_context: bool
+    is_async: bool
+    pool: Pool | None = None
+    """Where its processes are, if it runs in such."""
+    goes_on: bool = False
+    """Whether it goes on while the engine is away."""
+
+    @property
+    def grace_s(self) -> float:
+        """A function keeps no time of its own; whoever watches over its process does."""
+        return 0 if self.pool is None else GRACE_S
+
+    async def run(self, assignment: Assignment) -> Ran:
+        """Call it; what it returns is the job's one output."""
+        if assignment.manifest.handler != assignment.kind:
+            raise Malformed(
+                f"a job of kind {assignment.kind} names the handler @{assignment.manifest.handler}",
+                reason="manifest",
+            )
+        args, kwargs = call_of(assignment.manifest)
+        if self.pool is not None:
+            context = _context_of(assignment) if self.wants_context else None
+            limit_s = assignment.manifest.timeout
+            return await self.pool.call(args, kwargs, context, assignment.live, limit_s=limit_s)
+        if self.wants_context:
+            given = kwargs["ctx"] = JobContext(
+                kind=assignment.kind,
+                job=assignment.job,
+                fence=assignment.fence,
+                attempt=assignment.attempt,
+                live=assignment.live,
+            )
+            stop = given.stop.set
+        else:
+            stop = _nothing
+        try:
+            value = await self._value(args, kwargs)
+        except asyncio.CancelledError:
+            stop()
+            raise
+        return Ran(
+            runner=python_runner(), outputs=(inline_output(RESULT, result_text(value), JSON),)
+        )
+
+    async def _value(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if self.is_async:
+            return await self.function(*args, **kwargs)
+        value = await asyncio.to_thread(self.function, *args, **kwargs)
+        return await _awaited(value) if inspect.isawaitable(value) else value
+
+
+class Handlers:
+    """A worker's repertoire."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._by_kind: dict[str, Registered] = {}
+        self._rates: dict[str, Rate] = {}
+        self.hooks: list[Hook] = []
+        """What is wrapped around every run, the first outermost."""
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds that this worker can run."""
+        return sorted(self._by_kind)
+
+    @property
+    def rates(self) -> dict[str, Rate]:
+        """The rates of those kinds that have one."""
+        return dict(self._rates)
+
+    def register(self, kind: str, function: Handler, how: Handling | None = None) -> None:
+        """Run `function` for jobs of exactly this kind."""
+        subjects.check_kind(kind)
+        how = how or Handling()
+        if kind in self._by_kind:
+            raise Misconfigured(f"two handlers are registered for {kind!r}")
+        wants_context = any(
+            parameter.name == "ctx" and parameter.kind is not parameter.POSITIONAL_ONLY
+            for parameter in inspect.signature(function).parameters.values()
+        )
+        is_async = inspect.iscoroutinefunction(function)
+        _check_place(kind, how, is_async=is_async)
+        pool = Pool(function, how.env) if how.run_in == "process" else None
+        goes_on = how.on_disconnect == "continue"
+        self._by_kind[kind] = Registered(function, wants_context, is_async, pool, goes_on)
+        if how.rate is not None:
+            self._rates[kind] = how.rate
+
+    def find(self, kind: str, manifest: Manifest) -> Executor | None:
+        """The handler of a kind; None for a command, which another worker may run."""
+        return None if manifest.handler is None else self._by_kind.get(kind)
+
+    async def close(self) -> None:
+        """End the processes that wait for work."""
+        for registered in self._by_kind.values():
+            if registered.pool is not None:
+                await registered.pool.close()
+
+
+def _check_place(kind: str, how: Handling, *, is_async: bool) -> None:
+    places = {None, "process", "loop" if is_async else "thread"}
+    if how.run_in not in places:
+        raise Misconfigured(
+            f"the handler of {kind} cannot run in a {how.run_in}",
+            hint="coroutine functions run in the loop, others in a thread, both in a process",
+        )
+    if how.on_disconnect not in {"stop", "continue"}:
+        raise Misconfigured(
+            f"the handler of {kind} cannot {how.on_disconnect} on a disconnect",
+            hint='on_disconnect is "stop" or, for handlers that may run twice, "continue"',
+        )
+    if how.env and how.run_in != "process":
+        raise Misconfigured(
+            f"the handler of {kind} sees the worker's whole environment",
+            hint='env= is for run_in="process"',
+        )
+
+
+def _context_of(assignment: Assignment) -> Context:
+    return Context(
+        kind=assignment.kind,
+        job=assignment.job,
+        fence=assignment.fence,
+        attempt=assignment.attempt,
+    )
+
+
+def _nothing() -> None:
+    return
+
+
+async def _awaited(value: Awaitable[object]) -> object:
+    return await value
+
+
+__all__ = [
+    "JSON",
+    "RESULT",
+    "Handler",
+    "Handlers",
+    "Handling",
+    "JobContext",
+    "Registered",
+    "RunIn",
+    "call_of",
+    "call_text",
+    "inline_output",
+]

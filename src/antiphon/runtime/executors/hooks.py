@@ -1,0 +1,112 @@
+"""Hooks: code of one's own around every run, for timing, tracing, set-up and the like.
+
+    class Traced:
+        async def __call__(self, assignment, call_next):
+            with tracer.start_as_current_span(assignment.kind):
+                return await call_next(assignment)
+
+    mesh.use(Traced())
+
+The first hook is the outermost. Whatever a hook raises is the job's failure, as if the handler had
+raised it. A hook runs in the worker's loop, also around threads, processes and commands: a
+coroutine's or thread's exception passes through it; a process's or a command's failure is in the
+account that `call_next` returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from antiphon.core.manifest import Manifest
+    from antiphon.runtime.executors.executor import Assignment, Executor, Ran, Repertoire
+
+Next = Callable[["Assignment"], Awaitable["Ran"]]
+
+log = structlog.get_logger(__name__)
+
+
+class Hook(Protocol):
+    """What is wrapped around a run."""
+
+    async def __call__(self, assignment: Assignment, call_next: Next, /) -> Ran:
+        """Do something, `await call_next(assignment)`, do something more, and pass on the account.
+
+        A hook that is cancelled was cancelled with the job: it must end, as must what it awaits.
+        """
+
+
+class Timed:
+    """A hook that logs each run with its kind, attempt, outcome and seconds (`job_ran`)."""
+
+    async def __call__(self, assignment: Assignment, call_next: Next, /) -> Ran:
+        """Take the time."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        outcome = "stopped"
+        try:
+            ran = await call_next(assignment)
+            outcome = ran.failure.name if ran.failure is not None else "succeeded"
+        except Exception as error:
+            outcome = type(error).__name__
+            raise
+        finally:
+            log.info(
+                "job_ran",
+                kind=assignment.kind,
+                job=assignment.job,
+                attempt=assignment.attempt,
+                outcome=outcome,
+                seconds=round(loop.time() - began_s, 6),
+            )
+        return ran
+
+
+def hooked(repertoire: Repertoire, hooks: Sequence[Hook]) -> Repertoire:
+    """The same repertoire, each run of it wrapped in these hooks."""
+    return _Hooked(repertoire, tuple(hooks)) if hooks else repertoire
+
+
+class _Hooked:
+    def __init__(self, inner: Repertoire, hooks: tuple[Hook, ...]) -> None:
+        self._inner = inner
+        self._hooks = hooks
+
+    @property
+    def kinds(self) -> list[str]:
+        return self._inner.kinds
+
+    def find(self, kind: str, manifest: Manifest) -> Executor | None:
+        found = self._inner.find(kind, manifest)
+        return None if found is None else _HookedExecutor(found, self._hooks)
+
+
+class _HookedExecutor(Struct, frozen=True):
+    inner: Executor
+    hooks: tuple[Hook, ...]
+
+    @property
+    def grace_s(self) -> float:
+        return self.inner.grace_s
+
+    @property
+    def goes_on(self) -> bool:
+        return self.inner.goes_on
+
+    async def run(self, assignment: Assignment) -> Ran:
+        run: Next = self.inner.run
+        for hook in reversed(self.hooks):
+            run = _around(hook, run)
+        return await run(assignment)
+
+
+def _around(hook: Hook, call_next: Next) -> Next:
+    async def run(assignment: Assignment) -> Ran:
+        return await hook(assignment, call_next)
+
+    return run

@@ -1,0 +1,177 @@
+"""The child process of `process_pool`: runs one handler call after the other.
+
+Started as `python -m antiphon.runtime.executors.process_child FD` in a session of its own. Over
+that socket come calls, a JSON line each, and back go progress and one account per call. It ends
+when the socket does, so that it never outlives its worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import importlib
+import importlib.util
+import inspect
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from antiphon.core.families.jobs.ops import Failure
+from antiphon.errors import Misconfigured
+from antiphon.runtime.executors.executor import Stream
+from antiphon.runtime.executors.failure import failed_with
+from antiphon.runtime.executors.handler_call import JobContext, result_text
+
+MAIN: Final = "__antiphon_main__"
+"""What a worker's own script is called here, so that it does not begin to work once more."""
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """What a `JobContext` is made of."""
+
+    kind: str
+    job: str
+    fence: str
+    attempt: int
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of a handler."""
+
+    path: list[str]
+    """Where modules are looked for."""
+    module: str
+    file: str | None
+    """Of the worker's own script, which has no name to import it by."""
+    qualname: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    context: Context | None
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is said back: progress, any number of times, and then a result or a failure."""
+
+    progress: tuple[float, str] | None = None
+    result: str | None = None
+    failure: Failure | None = None
+    lineage: tuple[str, ...] = ()
+    is_final: bool = False
+    retry_after_ms: int | None = None
+    cpu_ms: int = 0
+    max_rss_kb: int = 0
+
+
+class _Line:
+    """The socket, as a place to say things from any thread. It is also a `Live`."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._line = line
+        self._saying = threading.Lock()
+
+    def say(self, account: Account) -> None:
+        with self._saying:
+            self._line.sendall(msgspec.json.encode(account) + b"\n")
+
+    def output(self, stream: Stream, data: bytes) -> None:
+        """A handler's output is its process's own."""
+
+    def progress(self, done: float, note: str = "") -> None:
+        self.say(Account(progress=(done, note)))
+
+
+def find(call: Call) -> Any:
+    """The function that a call names."""
+    sys.path[:] = call.path
+    if call.file is not None:
+        found: Any = _script(Path(call.file))
+    else:
+        found = importlib.import_module(call.module)
+    for name in call.qualname.split("."):
+        found = getattr(found, name)
+    # What a decorator of ours left there is a task, which knows its function.
+    return getattr(found, "function", found)
+
+
+def _script(file: Path) -> Any:
+    known = sys.modules.get(MAIN)
+    if known is not None:
+        return known
+    spec = importlib.util.spec_from_file_location(MAIN, file)
+    if spec is None or spec.loader is None:
+        raise Misconfigured(f"{file} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[MAIN] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def answer(call: Call, line: _Line) -> Account:
+    """Run one call to its end."""
+    before_s = _cpu_s()
+    try:
+        function = find(call)
+        kwargs = dict(call.kwargs)
+        if call.context is not None:
+            kwargs["ctx"] = JobContext(**msgspec.structs.asdict(call.context), live=line)
+        value = function(*call.args, **kwargs)
+        if inspect.isawaitable(value):
+            value = asyncio.run(_awaited(value))
+        account = Account(result=result_text(value))
+    except BaseException as error:  # noqa: BLE001 - even SystemExit is the job's failure, not ours
+        ran = failed_with(error)
+        account = Account(
+            failure=ran.failure,
+            lineage=ran.lineage,
+            is_final=ran.is_final,
+            retry_after_ms=ran.retry_after_ms,
+        )
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return msgspec.structs.replace(
+        account, cpu_ms=round((_cpu_s() - before_s) * 1000), max_rss_kb=usage.ru_maxrss
+    )
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+def _cpu_s() -> float:
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    below = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + below.ru_utime + below.ru_stime
+
+
+def _stay_within_reach() -> None:
+    """End with the worker, and keep every process below this one where it can be found."""
+    if sys.platform != "linux":
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+
+
+def main() -> None:
+    """Answer calls until the worker hangs up."""
+    _stay_within_reach()
+    line = socket.socket(fileno=int(sys.argv[1]))
+    os.set_inheritable(line.fileno(), False)
+    sys.argv[:] = [MAIN]
+    told = _Line(line)
+    decode = msgspec.json.Decoder(Call).decode
+    with line.makefile("rb") as calls:
+        for text in calls:
+            told.say(answer(decode(text), told))
+
+
+if __name__ == "__main__":
+    main()

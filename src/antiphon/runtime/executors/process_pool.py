@@ -1,0 +1,259 @@
+"""Handlers in processes of their own: what they do to themselves, they do to nobody else.
+
+A child is spawned, never forked, with a bare environment and none of the worker's files or keys.
+It runs one job at a time and is used again, for its own kind only. A job that is lost, cancelled
+or out of time takes its child, and everything that the child started, with it: a thread cannot
+be stopped, a process can.
+
+It is no wall against a hostile handler, which runs as the worker's own user: that is what the
+sandbox is for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from antiphon.core.families.jobs.ops import Failure
+from antiphon.core.proof import statement
+from antiphon.errors import AntiphonError, Misconfigured
+from antiphon.runtime.executors.executor import Ran
+from antiphon.runtime.executors.failure import failure_of, lineage_of
+from antiphon.runtime.executors.handler_call import JSON, RESULT, inline_output
+from antiphon.runtime.executors.process_child import Account, Call, Context
+from antiphon.runtime.executors.process_tree import end_tree
+from antiphon.runtime.executors.proof_writer import python_runner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from antiphon.runtime.executors.executor import Live
+
+ISOLATION: Final = statement.Isolation(level="process")
+MAX_IDLE: Final = 4
+"""Children of one kind that wait for the next job; more are ended with the job they had."""
+JOBS_EACH: Final = 200
+"""After so many jobs a child makes room for a fresh one: what handlers leak goes with it."""
+MAX_LINE: Final = 1 << 20
+ENDING_S: Final = 5.0
+GRACE_S: Final = 10.0
+"""More than it takes to notice that a job's time is over, and to end its process."""
+PASSED_ON: Final = frozenset(
+    {
+        "HOME",
+        "LANG",
+        "LANGUAGE",
+        "LOGNAME",
+        "PATH",
+        "SSL_CERT_DIR",
+        "SSL_CERT_FILE",
+        "TMPDIR",
+        "TZ",
+        "USER",
+        "VIRTUAL_ENV",
+    }
+)
+"""What every child sees of the worker's environment, beside `LC_*` and `PYTHON*`."""
+_OURS: Final = "ANTIPHON_"
+
+_decode = msgspec.json.Decoder(Account).decode
+
+
+class ProcessDied(AntiphonError):
+    """A handler's process ended before the handler did."""
+
+
+class Pool:
+    """The children of one kind."""
+
+    def __init__(self, function: Callable[..., Any], env: Iterable[str] = ()) -> None:
+        """`env` names what else of the environment the handler is to see."""
+        self._where = _where(function)
+        self._env = tuple(env)
+        for name in self._env:
+            if name.startswith(_OURS):
+                raise Misconfigured(
+                    f"{name} is for the worker alone: handlers do not get it",
+                    hint="name the variables that the handler itself needs",
+                )
+        self._idle: list[_Child] = []
+
+    async def call(
+        self,
+        args: list[Any],
+        kwargs: dict[str, Any],
+        context: Context | None,
+        live: Live,
+        *,
+        limit_s: int = 0,
+    ) -> Ran:
+        """Run the handler once; a cancellation ends its process, and what that started.
+
+        So does the end of its time: `limit_s`, 0 for none.
+        """
+        try:
+            async with asyncio.timeout(limit_s or None):
+                account = await self._account(args, kwargs, context, live)
+        except TimeoutError:
+            late = TimeoutError(f"took longer than {limit_s} s")
+            account = Account(failure=failure_of(late), lineage=lineage_of(late))
+        return _ran(account)
+
+    async def _account(
+        self, args: list[Any], kwargs: dict[str, Any], context: Context | None, live: Live
+    ) -> Account:
+        child = self._idle.pop() if self._idle else await _Child.start(self._environment())
+        is_whole = False
+        try:
+            module, file, qualname = self._where
+            call = Call(
+                path=list(sys.path),
+                module=module,
+                file=file,
+                qualname=qualname,
+                args=args,
+                kwargs=kwargs,
+                context=context,
+            )
+            account = await child.answer(call, live)
+            is_whole = True
+        except ProcessDied as died:
+            account = Account(failure=failure_of(died), lineage=lineage_of(died))
+        finally:
+            if is_whole and child.jobs < JOBS_EACH and len(self._idle) < MAX_IDLE:
+                self._idle.append(child)
+            else:
+                await child.end()
+        return account
+
+    async def close(self) -> None:
+        """End the children that wait; it can be used again afterwards."""
+        idle, self._idle = self._idle, []
+        for child in idle:
+            await child.end()
+
+    def _environment(self) -> dict[str, str]:
+        wanted = PASSED_ON.union(self._env)
+        return {
+            name: value
+            for name, value in os.environ.items()
+            if name in wanted or name.startswith(("LC_", "PYTHON"))
+        }
+
+
+class _Child:
+    """One process and the line to it."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self.jobs = 0
+
+    @classmethod
+    async def start(cls, environment: dict[str, str]) -> _Child:
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-m",
+                    "antiphon.runtime.executors.process_child",
+                    str(theirs.fileno()),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    env=environment,
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                )
+            reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE)
+        except BaseException:
+            ours.close()  # a child without a line ends by itself
+            raise
+        return cls(process, reader, writer)
+
+    async def answer(self, call: Call, live: Live) -> Account:
+        self.jobs += 1
+        with suppress(ConnectionError):
+            self._writer.write(msgspec.json.encode(call) + b"\n")
+            await self._writer.drain()
+        while True:
+            try:
+                line = await self._reader.readline()
+            except (ConnectionError, ValueError):
+                line = b""
+            if not line.endswith(b"\n"):
+                raise ProcessDied(await self._epitaph())
+            account = _decode(line)
+            if account.progress is None:
+                return account
+            live.progress(*account.progress)
+
+    async def _epitaph(self) -> str:
+        try:
+            async with asyncio.timeout(ENDING_S):
+                code = await self._process.wait()
+        except TimeoutError:
+            return "the handler's process hung up"
+        if code < 0:
+            with suppress(ValueError):
+                return f"the handler's process was ended by {signal.Signals(-code).name}"
+        return f"the handler's process ended by itself, with code {code}"
+
+    async def end(self) -> None:
+        """End it, and everything below it. Whoever is cancelled meanwhile is cancelled after."""
+        self._writer.close()
+        if self._process.returncode is None:
+            end_tree(self._process.pid)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ENDING_S):
+                await self._process.wait()
+
+
+def _where(function: Callable[..., Any]) -> tuple[str, str | None, str]:
+    """How another process finds a function: module, or file of the script, and name in it."""
+    module, qualname = function.__module__, function.__qualname__
+    if "<" in qualname:
+        raise Misconfigured(
+            f"{qualname} cannot run in a process of its own: another process could not find it",
+            hint="define it at the top level of a module",
+        )
+    if module != "__main__":
+        return module, None, qualname
+    file = getattr(sys.modules["__main__"], "__file__", None)
+    if file is None:
+        raise Misconfigured(
+            f"{qualname} was typed in, so no other process has it",
+            hint="put handlers that run in processes into a file",
+        )
+    return module, os.path.abspath(file), qualname  # noqa: PTH100 - no file is looked at here
+
+
+def _ran(account: Account) -> Ran:
+    outputs = () if account.result is None else (inline_output(RESULT, account.result, JSON),)
+    failure = account.failure
+    if failure is None and account.result is None:
+        failure = Failure(name="ProcessDied", message="the handler's process said nothing")
+    return Ran(
+        runner=python_runner(),
+        outputs=outputs,
+        failure=failure,
+        lineage=account.lineage,
+        is_final=account.is_final,
+        retry_after_ms=account.retry_after_ms,
+        isolation=ISOLATION,
+        cpu_ms=account.cpu_ms,
+        max_rss_kb=account.max_rss_kb,
+    )

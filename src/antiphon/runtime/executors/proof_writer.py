@@ -1,0 +1,77 @@
+"""Proving: what a worker signs about a run that it has just finished."""
+
+from __future__ import annotations
+
+import platform
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, Struct, structs
+
+from antiphon.core import manifest
+from antiphon.core.clock import hlc
+from antiphon.core.families.jobs.ops import CompleteBody
+from antiphon.core.proof import statement
+from antiphon.runtime.identity.host_clock import installed_version
+
+if TYPE_CHECKING:
+    from antiphon.runtime.log.session import Peer
+
+IN_PROCESS = statement.Isolation(level="none")
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """What is known about one run besides its result."""
+
+    manifest: manifest.Manifest
+    started: hlc.Hlc
+    usage: statement.Usage
+    runner: statement.Runner
+    isolation: statement.Isolation = IN_PROCESS
+    environment: str | None = None
+
+
+@lru_cache(maxsize=1)
+def python_runner() -> statement.Runner:
+    """This process, as what runs registered functions."""
+    here = f"{platform.system().lower()}-{platform.machine()}"
+    name = f"antiphon on {platform.python_implementation()} {platform.python_version()}"
+    return statement.Runner(name=name, version=installed_version(), platform=here)
+
+
+def prove(peer: Peer, body: CompleteBody, run: Run) -> CompleteBody:
+    """The completion with its proof."""
+    author = peer.author
+    root = run.manifest.policy_root
+    predicate = statement.Predicate(
+        mesh=peer.mesh,
+        kind=body.kind,
+        job=body.job,
+        manifest=statement.manifest_digests(body.job, run.manifest),
+        inputs=_inputs(run.manifest),
+        worker=author.did,
+        fence=body.fence,
+        started=hlc.pack(run.started),
+        ended=hlc.pack(author.now()),
+        status=body.status,
+        exit=body.exit,
+        runner=run.runner,
+        isolation=run.isolation,
+        environment=run.environment,
+        policy_root=None if root is UNSET else str(root),
+        usage=run.usage,
+    )
+    payload = statement.statement(predicate, body.outputs)
+    return structs.replace(body, proof=author.prove(payload))
+
+
+def _inputs(content: manifest.Manifest) -> tuple[statement.Subject, ...]:
+    given = () if content.inputs is UNSET else content.inputs
+    return tuple(
+        statement.Subject(
+            name=str(one.name) if one.name is not UNSET else f"input-{number}",
+            digest=statement.Digests(blake3=one.hash.removeprefix("blake3:")),
+        )
+        for number, one in enumerate(given, start=1)
+        if isinstance(one, manifest.BlobInput)
+    )

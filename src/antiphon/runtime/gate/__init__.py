@@ -1,0 +1,1 @@
+"""The gate: lets machines in, issues and revokes logins, and relays members' control records."""

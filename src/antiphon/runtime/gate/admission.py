@@ -1,0 +1,407 @@
+"""The gate: lets machines in, gives them logins, and shows them out (docs/decisions/0010).
+
+It turns what the log says about a node into what the engine lets that node do, and decides nothing
+of its own: scopes come from `core.authority.scope`, grants from tickets that the owner's machine
+wrote, and every delegation is signed by the owner's key, which is taken for that moment only.
+
+Invariant: no login admits more than the node's scope did when it was given, and a scope that
+shrinks ends the logins that were given before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import structlog
+
+from antiphon.core.authority import grant_terms
+from antiphon.core.authority.delegations import token_of
+from antiphon.core.authority.grant_tree import bearers, is_reserved
+from antiphon.core.authority.job_rights import READ_BY, WORKED_BY
+from antiphon.core.authority.scope import NOTHING, Scope, narrower, scope_of
+from antiphon.core.bus.subjects import JOIN, LOGIN
+from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
+from antiphon.core.families.jobs.priority import PRIORITIES
+from antiphon.core.families.jobs.subjects import calls_of, queue_name
+from antiphon.core.record.ids import short_node
+from antiphon.core.record.subjects import is_kind
+from antiphon.errors import AntiphonError, Rejected, Unavailable
+from antiphon.runtime.gate import gate_requests
+from antiphon.runtime.gate.member_registry import MAX_MEMBERS, Member
+from antiphon.runtime.log.session import Peer
+from antiphon.runtime.log.writer import Intent, write
+
+if TYPE_CHECKING:
+    from antiphon.core.bus.signed_message import Message
+    from antiphon.ports import Bus, BusMessage, Keyring, Wall
+    from antiphon.runtime.gate.member_registry import MemberBook
+    from antiphon.runtime.gate.tickets import TicketBook
+    from antiphon.runtime.log.author import Author
+
+MAX_AT_ONCE: Final = 16
+"""Requests that are being answered; more wait in the bus's own bounded queue, or are lost."""
+WAITING: Final = 8
+"""One caller's requests are answered one by one; so many wait meanwhile, and the rest are lost."""
+RETRY_S: Final = 1.0
+REST: Final = 3
+"""Times as long as it took to look at everybody, until that is done again: anybody may write
+delegations, and the gate has other things to do."""
+MAX_REST_S: Final = 0.5
+LOOK_EVERY_S: Final = 5.0
+"""How long after its end a grant that others outlived may still be good for a connection."""
+HEARD_WITHIN_S: Final = 2.0
+"""How long a spent ticket's login lives on, so that its holder hears the answer."""
+
+log = structlog.get_logger(__name__)
+
+Owner = Callable[[], AbstractAsyncContextManager[tuple["Author", "Keyring"]]]
+"""The owner's author and key, for as long as the block runs."""
+
+
+class Gate:
+    """One mesh's gate."""
+
+    def __init__(
+        self,
+        peer: Peer,
+        wall: Wall,
+        tickets: TicketBook,
+        members: MemberBook,
+        owner: Owner,
+        bus: Bus | None = None,
+    ) -> None:
+        """`bus` is where machines ask to be let in; None: that of the peer."""
+        self._bus = bus or peer.engine.bus
+        self._peer = peer
+        self._branches = peer.protocol.branches
+        self._wall = wall
+        self._tickets = tickets
+        self._members = members
+        self._owner = owner
+        self._joining = asyncio.Lock()
+        self._room = asyncio.Semaphore(MAX_AT_ONCE)
+        self._waiting: dict[str, deque[BusMessage]] = {}
+        self._heard: dict[str, asyncio.Event] = {}
+        """The door keys of members, each of which is listened to by itself."""
+        self._group: asyncio.TaskGroup
+        self._looking = asyncio.Lock()
+        self._looked_at: tuple[int, int] = (0, 0)
+        self._looking_took_s = 0.0
+        self._scopes: dict[str, tuple[tuple[int, int], tuple[str, ...], Scope]] = {}
+
+    # --- what others ask ----------------------------------------------------------------------
+
+    def scope_of(self, user: str) -> Scope:
+        """What an engine user may read and write now."""
+        member = self._members.by_user(user)
+        return NOTHING if member is None else self._scope(member)
+
+    def _scope(self, member: Member) -> Scope:
+        """Asked for with every read of every member, so found out once per change."""
+        control, now_s = self._peer.control, self._now_s()
+        state = (control.since, control.grants.revision)
+        known = self._scopes.get(member.user)
+        if known is not None and known[:2] == (state, member.kinds):
+            until_s = known[2].until_s
+            if until_s is None or now_s < until_s:
+                return known[2]
+        scope = scope_of(control, self._branches, member.node, now_s, member.kinds)
+        self._scopes[member.user] = (state, member.kinds, scope)
+        return scope
+
+    def _now_s(self) -> int:
+        return self._peer.wall.now_ms() // 1000
+
+    # --- life ---------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Answer requests, and follow what the log takes back, until cancelled."""
+        await self._peer.sync_control()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch())
+            group.create_task(self._watch_ends())
+            group.create_task(self._hear_joins(group))
+            group.create_task(self._hear_strangers())
+            self._group = group
+            for member in self._members.everyone():
+                self._hear(member.door)
+
+    def _hear(self, door: str) -> asyncio.Event:
+        """Listen to one member from now on; set as soon as it is heard."""
+        known = self._heard.get(door)
+        if known is None:
+            known = self._heard[door] = asyncio.Event()
+            self._group.create_task(self._hear_member(door, known))
+        return known
+
+    async def _hear_member(self, door: str, heard: asyncio.Event) -> None:
+        """Answer one member, in turn: whoever asks much keeps nobody else waiting."""
+        where = LOGIN.at(user=door)
+        async with self._bus.subscribe(where, max_pending=WAITING) as requests:
+            heard.set()
+            async for request in requests:
+                async with self._room:
+                    await self._answer(request)
+
+    async def _hear_strangers(self) -> None:
+        """Answer door keys that the gate does not know, so that they know."""
+        where = LOGIN.at(user="*")
+        async with self._bus.subscribe(where, max_pending=WAITING) as requests:
+            async for request in requests:
+                if request.subject.split(".")[1] not in self._heard:
+                    await self._answer(request)
+
+    async def _hear_joins(self, group: asyncio.TaskGroup) -> None:
+        where = JOIN.at(user="*")
+        async with self._bus.subscribe(where, max_pending=1024) as requests:
+            async for request in requests:
+                caller = request.subject.split(".")[1]
+                waiting = self._waiting.get(caller)
+                if waiting is None:
+                    self._waiting[caller] = deque((request,))
+                    group.create_task(self._attend(caller, group))
+                elif len(waiting) < WAITING:
+                    waiting.append(request)
+
+    async def _attend(self, caller: str, group: asyncio.TaskGroup) -> None:
+        """Answer what the holder of a ticket asks, in turn."""
+        waiting = self._waiting[caller]
+        try:
+            while waiting:
+                async with self._room:
+                    has_joined = await self._answer(waiting.popleft())
+                if has_joined:
+                    group.create_task(self._end_ticket(caller))
+        finally:
+            del self._waiting[caller]
+
+    async def _watch(self) -> None:
+        """Look at every member's scope whenever control changes."""
+        subject = f"ap.{self._peer.mesh}.ctl.>"
+        await self.look_after()
+        while True:
+            try:
+                async with self._peer.log.follow(self._peer.confirmed, subject=subject) as batches:
+                    async for batch in batches:
+                        await self._peer.confirm(batch[-1].seq)
+                        await self.look_after()
+                        await asyncio.sleep(min(self._looking_took_s * REST, MAX_REST_S))
+            except Unavailable as away:
+                log.warning("gate_waits_for_engine", problem=away.message)
+                await asyncio.sleep(RETRY_S)
+
+    async def _watch_ends(self) -> None:
+        """Look again when a scope ends by itself: the login may have been given for longer."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            now_s = self._now_s()
+            ends = (scope.until_s for _, _, scope in self._scopes.values())
+            if not any(until_s is not None and until_s < now_s for until_s in ends):
+                continue
+            self._looked_at = (0, 0)
+            try:
+                await self.look_after()
+            except Unavailable as away:
+                log.warning("gate_waits_for_engine", problem=away.message)
+
+    async def look_after(self) -> None:
+        """Show out whoever may do less now than its login admits."""
+        async with self._looking:  # or a login that was given meanwhile would end with the old
+            control = self._peer.control
+            state = (control.since, control.grants.revision)
+            if state != self._looked_at:
+                await self._look_after_all()
+                self._looked_at = state
+
+    async def _look_after_all(self) -> None:
+        expelled: list[str] = []
+        shrunk: list[Member] = []
+        begun_s = self._peer.wall.boot_s()
+        for member in self._members.everyone():
+            scope = self._scope(member)
+            if not narrower(scope, member.scope, self._branches):
+                continue
+            expelled.append(member.user)
+            if scope == NOTHING:
+                expelled.append(member.door)
+            shrunk.append(msgspec.structs.replace(member, scope=scope))
+        self._looking_took_s = self._peer.wall.boot_s() - begun_s
+        if expelled:
+            await self._wall.expel(expelled, self._now_s())
+        for member in shrunk:
+            self._members.keep(member)
+            log.info("member_expelled", node=member.node, alias=member.alias)
+
+    # --- requests -----------------------------------------------------------------------------
+
+    async def _answer(self, request: BusMessage) -> bool:
+        """Decide and tell; whether somebody joined by it."""
+        user, what = request.subject.split(".")[1:]
+        if not request.reply:
+            return False
+        try:
+            answer = gate_requests.Answer(login=await self._decide(user, what, request.payload))
+        except AntiphonError as error:
+            log.info("gate_refused", problem=error.message)
+            answer = gate_requests.refusal_of(error)
+        except Exception:
+            log.exception("gate_failed")
+            refusal = gate_requests.Refusal(message="the gate failed; its log says how")
+            answer = gate_requests.Answer(refusal=refusal)
+        try:
+            await self._bus.publish(request.reply, msgspec.json.encode(answer))
+        except Unavailable as away:
+            log.warning("gate_answer_lost", problem=away.message)
+        return what == "join" and answer.login is not None
+
+    async def _end_ticket(self, user: str) -> None:
+        await asyncio.sleep(HEARD_WITHIN_S)
+        try:
+            await self._wall.expel([user], self._now_s())
+        except Unavailable as away:
+            log.warning("ticket_not_ended", problem=away.message)
+
+    async def _decide(self, user: str, what: str, payload: bytes) -> gate_requests.Login:
+        mesh, engine = self._peer.mesh, self._wall.is_signed_by
+        if what == "join":
+            return await self._join(user, gate_requests.open_join(payload, mesh, user, engine))
+        return await self._login(user, gate_requests.open_login(payload, mesh, user, engine))
+
+    async def _join(
+        self, ticket_user: str, asked: Message[gate_requests.JoinRequest]
+    ) -> gate_requests.Login:
+        """Use up a ticket, have the owner delegate, and give the first login."""
+        request, (node, user, door) = asked.body, asked.signers
+        if node == self._peer.control.owner:
+            raise Rejected("the owner needs no ticket", reason="ticket")
+        known = self._members.by_user(user) or self._members.by_door(door)
+        if known is not None and known.node != node:
+            raise Rejected("these engine keys belong to another machine", reason="member")
+        if len(self._members.everyone()) >= MAX_MEMBERS:
+            raise Rejected(f"the mesh has {MAX_MEMBERS} members already", reason="members")
+        now_s = self._now_s()
+        async with self._joining:
+            await self._peer.sync_control()  # a name may have become free a moment ago
+            invitation = self._tickets.find(request.ticket, request.secret, now_s=now_s)
+            if invitation.user != ticket_user:
+                raise Rejected("this ticket belongs to another login", reason="ticket")
+            alias = invitation.terms.alias or request.alias
+            self._check_alias(alias, node, by_owner=bool(invitation.terms.alias))
+            self._tickets.redeem(request.ticket, request.secret, now_s=now_s)
+            granted = msgspec.structs.replace(invitation.terms, alias=alias)
+            await self._delegate(granted, node)
+            member = Member(
+                node=node,
+                user=user,
+                door=door,
+                alias=alias,
+                kinds=known.kinds if known is not None else (),
+            )
+            member = msgspec.structs.replace(member, scope=self._scope(member))
+            self._members.keep(member)
+        await self._hear(member.door).wait()
+        log.info("member_joined", node=member.node, alias=alias)
+        return self._give(member, (), (), with_door=True)
+
+    def _check_alias(self, alias: str, node: str, *, by_owner: bool) -> None:
+        """A name by which another machine is known would make commands mean the wrong one."""
+        control = self._peer.control
+        others = bearers(control, alias, self._now_s(), namers={control.owner}) - {node}
+        if not others and not is_reserved(alias):
+            return
+        taken = f": that is node {short_node(min(others))}" if others else ""
+        hint = "antiphon join TICKET --alias ANOTHER-NAME"
+        if by_owner:
+            hint = f"ask the owner: 'antiphon revoke {alias}' frees the name, and this ticket stays"
+        raise Rejected(f"this machine cannot be called {alias!r}{taken}", reason="alias", hint=hint)
+
+    async def _delegate(self, granted: grant_terms.Terms, node: str) -> None:
+        async with self._owner() as (author, keyring):
+            wanted = grant_terms.payloads(
+                granted,
+                issuer=keyring.did,
+                audience=node,
+                owner=self._peer.control.owner,
+                mesh=self._peer.mesh,
+                nonce=self._peer.entropy.token,
+            )
+            bodies = [DelegateBody(token=token_of(keyring.delegate(one).raw)) for one in wanted]
+            intents = [Intent(UcanDelegate, body, by=author) for body in bodies]
+            for written in await write(self._peer, intents):
+                written.check()
+
+    async def _login(self, door: str, request: gate_requests.LoginRequest) -> gate_requests.Login:
+        """A fresh login for a member, with the queues that it needs."""
+        member = self._members.by_door(door)
+        if member is None:
+            raise Rejected(
+                "the gate does not know this machine", reason="member", hint="antiphon join TICKET"
+            )
+        await self._peer.sync_control()
+        await self.look_after()
+        member = self._members.by_door(door) or member
+        asking = msgspec.structs.replace(member, kinds=_asked(member, request))
+        scope = self._scope(asking)
+        if scope == NOTHING:
+            raise Rejected(
+                "this machine's grants have ended or were revoked",
+                reason="no_chain",
+                hint="ask the mesh's owner for a new ticket, then: antiphon join TICKET",
+            )
+        for kind in request.kinds:
+            if not _may_claim(scope, kind):
+                raise _may_not_claim(kind)
+        kinds = tuple(one for one in asking.kinds if _may_claim(scope, one))
+        queues = {
+            queue_name(kind, priority): calls_of(self._peer.mesh, priority, kind, below=False)
+            for kind in kinds
+            for priority in PRIORITIES
+        }
+        await self._wall.make_queues(queues)
+        admitted = msgspec.structs.replace(asking, scope=scope)
+        if admitted != member:
+            self._members.keep(admitted)
+        return self._give(admitted, kinds, tuple(queues), with_door=False)
+
+    def _give(
+        self, member: Member, kinds: tuple[str, ...], queues: tuple[str, ...], *, with_door: bool
+    ) -> gate_requests.Login:
+        now_s = self._now_s()
+        jwt = self._wall.admit(member.user, member.scope, queues, name=member.alias, now_s=now_s)
+        door_jwt = self._wall.admit_door(member.door, now_s) if with_door else ""
+        return gate_requests.Login(
+            jwt=jwt, scope=member.scope, kinds=kinds, alias=member.alias, door_jwt=door_jwt
+        )
+
+
+def _asked(member: Member, request: gate_requests.LoginRequest) -> tuple[str, ...]:
+    """All kinds that a machine ever asked for: each has queues, and those are never unmade."""
+    for kind in request.kinds:
+        if not is_kind(kind):
+            raise _may_not_claim(kind)
+    asked = tuple(sorted({*member.kinds, *request.kinds}))
+    if len(asked) > gate_requests.MAX_KINDS:
+        raise Rejected(
+            f"this machine would have asked for {len(asked)} kinds so far; a gate makes queues"
+            f" for up to {gate_requests.MAX_KINDS}",
+            reason="kinds",
+            hint="work on fewer kinds, or join again with a new ticket",
+        )
+    return asked
+
+
+def _may_claim(scope: Scope, kind: str) -> bool:
+    return scope.admits(kind, *WORKED_BY) and scope.admits(kind, *READ_BY)
+
+
+def _may_not_claim(kind: str) -> Rejected:
+    return Rejected(
+        f"this machine may not claim {kind!r}",
+        reason="policy",
+        hint="'antiphon who' on the owner's machine shows what it may",
+    )

@@ -1,0 +1,154 @@
+"""What is said at the gate: asking to join, and asking for a new login.
+
+Requests travel on the bus, on a subject on which only the asking engine user may publish. But a
+member can have the server send something there as an answer to itself, so a request is also signed:
+one for a login by the door key whose subject it is, one to join by the machine's own key and both
+its engine keys, which proves that the key to which the owner is about to delegate is really there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.core.authority import grant_terms
+from antiphon.core.authority.scope import Scope
+from antiphon.core.bus.signed_message import IsSigned, Message, MessageType, Refused, Signer
+from antiphon.core.bus.subjects import JOIN, LOGIN
+from antiphon.core.record import signing
+from antiphon.errors import AntiphonError, Malformed, Rejected, Unavailable
+
+if TYPE_CHECKING:
+    from antiphon.ports import Bus
+
+ANSWER_WITHIN_S: Final = 10.0
+MAX_REQUEST_BYTES: Final = 64 * 1024
+MAX_KINDS: Final = 40
+
+T = TypeVar("T")
+
+
+class JoinRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A machine asks to become a member; signed by its own key, and its user's and door's."""
+
+    ticket: str
+    secret: str
+    alias: str
+
+    def __repr__(self) -> str:
+        return f"JoinRequest({self.ticket})"
+
+
+class LoginRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A member asks for a login that admits the queues of these kinds."""
+
+    kinds: tuple[str, ...] = ()
+
+
+class Login(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the gate gives."""
+
+    jwt: str
+    scope: Scope
+    kinds: tuple[str, ...]
+    alias: str
+    door_jwt: str = ""
+
+    def __repr__(self) -> str:
+        return f"Login({self.alias!r}, {self.scope})"
+
+
+class Refusal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why the gate gives nothing."""
+
+    message: str
+    reason: str = ""
+    hint: str = ""
+
+
+class Answer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Either a login or a refusal."""
+
+    login: Login | None = None
+    refusal: Refusal | None = None
+
+
+JOINS: Final = MessageType("join", JoinRequest, max_bytes=MAX_REQUEST_BYTES)
+LOGINS: Final = MessageType("login", LoginRequest, max_bytes=MAX_REQUEST_BYTES)
+_REFUSED: Final = {
+    Refused.MESH: "this request is for another mesh",
+    Refused.SUBJECT: "this request was made for another login",
+    Refused.SIGNATURE: "the request is not signed by the keys that it names",
+}
+
+
+def engine_signer(name: str, sign: Callable[[bytes], bytes]) -> Signer:
+    """An engine key, which signs plain bytes, as the signer of a message."""
+    return name, lambda payload_type, payload: sign(signing.pae(payload_type, payload))
+
+
+def open_join(payload: bytes, mesh: str, ticket: str, engine: IsSigned) -> Message[JoinRequest]:
+    """A request that a machine's key, its user and its door signed; or `Malformed`."""
+    checks, where = (signing.is_signed, engine, engine), JOIN.at(user=ticket)
+    request = _opened(JOINS.open(payload, mesh=mesh, subject=where, checks=checks))
+    grant_terms.check_alias(request.body.alias)
+    return request
+
+
+def open_login(payload: bytes, mesh: str, door: str, engine: IsSigned) -> LoginRequest:
+    """A request for a login, within bounds and signed by this door key; or `Malformed`."""
+    where = LOGIN.at(user=door)
+    request = _opened(LOGINS.open(payload, mesh=mesh, subject=where, checks=(engine,)))
+    if request.author != door:
+        raise Malformed("the request is not signed by the door key", reason=Refused.SIGNATURE)
+    kinds = request.body.kinds
+    if len(kinds) > MAX_KINDS:
+        raise Malformed(f"a login for {len(kinds)} kinds; up to {MAX_KINDS}")
+    return request.body
+
+
+def _opened(found: Message[T] | Refused) -> Message[T]:
+    if isinstance(found, Refused):
+        told = _REFUSED.get(found, "this is no request that the gate understands")
+        raise Malformed(told, reason=found)
+    return found
+
+
+async def ask(
+    bus: Bus, subject: str, payload: bytes, *, within_s: float = ANSWER_WITHIN_S
+) -> Login:
+    """Ask the gate and wait for its answer; `Rejected` with its words if it refuses."""
+    inbox = bus.new_inbox()
+    async with bus.subscribe(inbox, max_pending=4) as answers:
+        await bus.publish(subject, payload, reply=inbox)
+        try:
+            async with asyncio.timeout(within_s):
+                async for message in answers:
+                    return _login_in(message.payload)
+        except TimeoutError:
+            pass
+    raise Unavailable(
+        f"the mesh's gate did not answer within {within_s:g} s",
+        hint="is 'antiphon up' running on the machine where the mesh lives?",
+    )
+
+
+def _login_in(payload: bytes) -> Login:
+    try:
+        answer = msgspec.json.decode(payload, type=Answer)
+    except msgspec.MsgspecError as problem:
+        raise Malformed("the gate's answer cannot be read; is it of another version?") from problem
+    if answer.login is not None:
+        return answer.login
+    told = answer.refusal or Refusal(message="the gate refused without a reason")
+    raise Rejected(told.message, reason=told.reason, hint=told.hint)
+
+
+def refusal_of(error: AntiphonError) -> Answer:
+    """An error as the asker shall hear it."""
+    reason = getattr(error, "reason", "")
+    return Answer(refusal=Refusal(message=error.message, reason=reason, hint=error.hint))

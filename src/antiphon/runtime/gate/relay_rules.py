@@ -1,0 +1,163 @@
+"""Which records of members the gate puts on the log: those that the rules accept.
+
+Which types those are, their branches say. Every node reads all of control, for good. So the gate
+stores what has an effect and nothing else, and of one member no more than a number of records and
+bytes in an hour. It decides nothing by that: what is refused for its content would be rejected, or
+without effect, on the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from antiphon.core.authority.chain_choice import chains_to
+from antiphon.core.authority.delegations import open_token
+from antiphon.core.families.grants.ops import UcanDelegate, UcanRevoke
+from antiphon.core.opened_record import open_anywhere
+from antiphon.core.record.ids import message_id
+from antiphon.core.record.verdict import Reason
+from antiphon.errors import LostRace, Rejected
+
+if TYPE_CHECKING:
+    from antiphon.core.authority.control import Control
+    from antiphon.core.authority.scope import Scope
+    from antiphon.core.opened_record import Entry
+    from antiphon.core.record.branches import LaneKey
+    from antiphon.core.record.op import Op
+    from antiphon.runtime.gate.member_registry import MemberBook
+    from antiphon.runtime.log.session import Peer
+
+RECORDS_AN_HOUR: Final = 240
+BYTES_AN_HOUR: Final = 512 * 1024
+"""Of one member and one type of op: whoever gave all that it may can still take back."""
+_HOUR_S: Final = 3600.0
+_ANY_TIME: Final = 2**63
+
+
+class _Hour(Struct):
+    """What a member wrote since some time."""
+
+    began_s: float
+    records: int = 0
+    size: int = 0
+
+
+class Letters:
+    """Looks through what members bring."""
+
+    def __init__(self, peer: Peer, members: MemberBook, scope_of: Callable[[str], Scope]) -> None:
+        """`scope_of` gives what an engine user holds now."""
+        self._peer = peer
+        self._members = members
+        self._scope_of = scope_of
+        self._hours: dict[tuple[str, str], _Hour] = {}
+
+    async def accept(self, user: str, payload: bytes) -> tuple[str, str, int]:
+        """A record's subject, message id and predecessor; `Rejected` if it is not worth storing."""
+        member = self._members.by_user(user)
+        if member is None:
+            raise Rejected("the gate does not know this machine", reason="member")
+        peer = self._peer
+        await peer.sync_control()
+        shown = open_anywhere(peer.protocol, peer.mesh, payload)
+        op, place = shown.op, shown.place
+        if op is None or place is None or not op.BRANCH.via_gate:
+            raise Rejected(f"the gate takes {self._taken()}, and nothing else", reason="op")
+        self._check_scope(user, op, place.key.kind)
+        verdict = await self._foresee(shown, place.key)
+        if verdict is Reason.PREV:
+            raise LostRace(f"{shown.subject} is no longer at {op.prev}")
+        if verdict is not Reason.OK:
+            raise Rejected(
+                f"{op.type_name()} would be rejected: {verdict.in_words}", reason=verdict.value
+            )
+        if isinstance(op, UcanRevoke):
+            _check_effect(peer.control, op.body.cid, op.author)
+        if isinstance(op, UcanDelegate):
+            _check_giver(peer.control, open_token(op.body.token).payload.iss)
+        self._count(member.node, op.type_name(), len(payload))
+        return shown.subject, message_id(payload), op.prev
+
+    def _taken(self) -> str:
+        types = [name for name, op in self._peer.protocol.ops.items() if op.BRANCH.via_gate]
+        return ", ".join(sorted(types))
+
+    def _check_scope(self, user: str, op: Op, kind: str) -> None:
+        """`Rejected` for a member that could not write there itself, or read where none can.
+
+        So nobody makes the gate read lanes that it has nothing to do with.
+        """
+        commands = op.BRANCH.written_by or op.BRANCH.read_by
+        if commands and not self._scope_of(user).admits(kind, *commands):
+            raise Rejected(
+                f"this machine holds none of {', '.join(commands)} for {kind!r}",
+                reason=Reason.POLICY.value,
+                hint="'antiphon who' on the owner's machine shows what it may",
+            )
+
+    async def _foresee(self, shown: Entry, key: LaneKey) -> Reason:
+        """The verdict that a record would get if it were committed now."""
+        peer, now_ms = self._peer, self._peer.wall.now_ms()
+        if shown.is_control:
+            entry = replace(shown, seq=peer.history.applied + 1, commit_ms=now_ms)
+            return peer.history.judge(entry).verdict
+        lane = (await peer.read(key)).lane
+        seq = max(peer.confirmed, *lane.tails) + 1
+        return (await peer.judge(replace(shown, seq=seq, commit_ms=now_ms), lane)).verdict
+
+    def _count(self, node: str, what: str, size: int) -> None:
+        """`Rejected` where a member has used up its hour. There are no more hours than members."""
+        now_s = self._peer.wall.boot_s()
+        hour = self._hours.get((node, what))
+        if hour is None or now_s - hour.began_s >= _HOUR_S:
+            hour = self._hours[node, what] = _Hour(now_s)
+        if hour.records >= RECORDS_AN_HOUR or hour.size + size > BYTES_AN_HOUR:
+            minutes = int((hour.began_s + _HOUR_S - now_s) / 60) + 1
+            raise Rejected(
+                f"this machine has had {hour.records} records of type {what}, {hour.size} bytes,"
+                f" put on the log within the hour; the gate takes {RECORDS_AN_HOUR} and"
+                f" {BYTES_AN_HOUR} bytes",
+                reason="quota",
+                hint=f"try again in {minutes} min, or ask the owner to write it",
+            )
+        hour.records += 1
+        hour.size += size
+
+
+def _check_giver(control: Control, issuer: str) -> None:
+    """`Rejected` unless something leads from the owner to whoever delegates.
+
+    What a stranger gives is worth nothing, and weighs on everybody.
+    """
+    if not control.grants.is_held_by(issuer, root=control.owner, before=_ANY_TIME):
+        raise Rejected(
+            "nothing that its issuer could pass on leads from the owner to it",
+            reason=Reason.NO_CHAIN.value,
+            hint="'antiphon who' shows who may do what",
+        )
+
+
+def _check_effect(control: Control, cid: str, author: str) -> None:
+    """`Rejected` unless the revocation ends something, now or when a chain comes to use it.
+
+    Anybody can write delegations to the owner, and so come to stand above everything in the
+    book: that is no harm in a chain, but a way to fill a subject.
+    """
+    grants, before = control.grants, _ANY_TIME
+    link = grants.find(cid, before=before)
+    if link is None:
+        raise Rejected(f"there is no delegation {cid[-8:]}", reason=Reason.NO_CHAIN.value)
+    if author in grants.revoked((cid,), before=before).get(cid, ()):
+        raise Rejected(f"{cid[-8:]} is revoked already", reason=Reason.ALREADY.value)
+    if author in {control.owner, link.issuer}:
+        return
+    chains = chains_to(grants, control.owner, link.audience, before=before)
+    if not any(chain.may_revoke(author, cid) for chain in chains):
+        raise Rejected(
+            f"{cid[-8:]} can be taken back by its issuer, and by those above it",
+            reason=Reason.NO_CHAIN.value,
+        )

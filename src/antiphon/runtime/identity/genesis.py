@@ -1,0 +1,58 @@
+"""Founding a mesh: its genesis, which is also its name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from antiphon.core.authority.rules import Rules, contradiction
+from antiphon.core.clock.hlc import Hlc
+from antiphon.core.families.mesh.ops import Genesis, MeshGenesis
+from antiphon.core.record import codec, signing, subjects
+from antiphon.core.record.ids import mesh_id, message_id
+from antiphon.errors import LostRace, Misconfigured
+
+if TYPE_CHECKING:
+    from antiphon.ports import Keyring, OpLog, WallClock
+
+
+class Foundation(Struct, frozen=True):
+    """A signed genesis and the mesh that it founds."""
+
+    mesh: str
+    payload: bytes
+
+
+def found(
+    keyring: Keyring, wall: WallClock, *, name: str, recovery: str, rules: Rules
+) -> Foundation:
+    """Sign a genesis; nothing is written anywhere."""
+    problem = contradiction(rules)
+    if problem is not None:
+        raise Misconfigured(f"these rules cannot hold: {problem}")
+    op = MeshGenesis(
+        v=1,
+        mesh="",
+        author=keyring.did,
+        hlc=Hlc(wall.now_ms(), 0),
+        prev=0,
+        deps=(),
+        auth=(),
+        body=Genesis(name=name, owner=keyring.did, recovery=recovery, rules=rules),
+    )
+    op_bytes = codec.encode(op)
+    block = signing.Block(sig=keyring.sign(signing.OP_TYPE, op_bytes).hex())
+    return Foundation(mesh_id(op_bytes), signing.frame(op_bytes, block))
+
+
+async def lay(log: OpLog, foundation: Foundation) -> None:
+    """Write the genesis; safe when many nodes of one mesh do it at once (S3)."""
+    subject = subjects.control(foundation.mesh, "genesis")
+    try:
+        name = message_id(foundation.payload)
+        await log.append(subject, foundation.payload, message_id=name, expected_last=0)
+    except LostRace:
+        first = (await log.read(0, limit=1, subject=subject)).records
+        if not first or first[0].payload != foundation.payload:
+            raise

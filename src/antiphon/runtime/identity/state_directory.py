@@ -1,0 +1,217 @@
+"""The state directory: which mesh this is, how to reach it, and the keys of this machine.
+
+    .antiphon/
+      mesh.json           the mesh, its name and its engine's address
+      access.json         engine credentials, mode 0600
+      keys/<name>.key     private keys, mode 0600; one process at a time uses one
+      replica.db          the embedded replica
+      cache/              artifacts that were fetched before
+      server/             the server's own files, where this machine runs it
+      gate/               tickets and members, where this machine keeps the gate
+
+Found through `ANTIPHON_HOME`, or as the nearest `.antiphon` at or above the current directory.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.core.authority.scope import Scope
+from antiphon.errors import Corrupt, Held, Misconfigured
+from antiphon.files import PRIVATE_DIRECTORY, replace_file
+from antiphon.runtime.identity import key_files
+
+if TYPE_CHECKING:
+    from antiphon.ports import Entropy
+
+DIRECTORY: Final = ".antiphon"
+MAX_KEYS_PER_ROLE: Final = 64
+
+T = TypeVar("T")
+
+
+class MeshFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What everybody on this machine may know about the mesh."""
+
+    mesh: str
+    name: str
+    engine: str
+    """`nats://host:port`."""
+    replicas: int = 1
+    """How many copies of the log the engine keeps: reads that must be fresh ask its leader."""
+    ca: str = ""
+    """The certificate that the server's own must lead to; empty where there is no TLS."""
+
+
+class Access(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How this machine logs in to the engine. Never shown."""
+
+    user: str
+    """A name, or the public half of an engine key."""
+    password: str = ""
+    system_user: str = ""
+    system_password: str = ""
+    jwt: str = ""
+    user_seed: str = ""
+    door: str = ""
+    """The public half of the key that can only ask the gate for a new login."""
+    door_jwt: str = ""
+    door_seed: str = ""
+    scope: Scope | None = None
+    """What the login admits; None where it admits everything."""
+    kinds: tuple[str, ...] = ()
+    """The kinds whose queues the login admits."""
+    alias: str = ""
+    """What the mesh calls this machine."""
+
+    def __repr__(self) -> str:
+        return f"Access(user={self.user!r})"
+
+
+class Home:
+    """One state directory."""
+
+    def __init__(self, path: Path) -> None:
+        """The directory need not exist yet."""
+        self.path = path
+
+    @classmethod
+    def find(cls, explicit: Path | None) -> Home:
+        """The state directory that applies here, or `Misconfigured` with what to do."""
+        if explicit is not None:
+            return cls(explicit)
+        here = Path.cwd()
+        for place in (here, *here.parents):
+            if (place / DIRECTORY / "mesh.json").is_file():
+                return cls(place / DIRECTORY)
+        raise Misconfigured(
+            "there is no mesh here: no .antiphon directory at or above this one",
+            hint="start one with 'antiphon dev', or point ANTIPHON_HOME at a state directory",
+        )
+
+    @property
+    def replica(self) -> Path:
+        """The replica's file."""
+        return self.path / "replica.db"
+
+    @property
+    def cache(self) -> Path:
+        """The directory of artifacts that were fetched before."""
+        return self.path / "cache"
+
+    @property
+    def server(self) -> Path:
+        """The server's directory, where this machine runs it."""
+        return self.path / "server"
+
+    @property
+    def gate(self) -> Path:
+        """The gate's directory, where this machine keeps it."""
+        return self.path / "gate"
+
+    def lock_replica(self) -> int:
+        """Become the replica's one writer; `Held` if another process is. Close it to let go."""
+        self.path.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIRECTORY)
+        return key_files.lock_file(self.path / "replica.lock", "the replica has a writer already")
+
+    def make(self) -> None:
+        """Make the directory, for its owner only, and keep it out of version control."""
+        self.path.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIRECTORY)
+        (self.path / ".gitignore").write_text("# keys and state of one machine\n*\n")
+
+    # --- mesh and access ----------------------------------------------------------------------
+
+    def write(self, mesh: MeshFile, access: Access) -> None:
+        """Describe the mesh; replaces what was there."""
+        self.make()
+        text = msgspec.json.format(msgspec.json.encode(mesh))
+        replace_file(self.path / "mesh.json", text, mode=0o644)
+        self.write_access(access)
+
+    def write_access(self, access: Access) -> None:
+        """Replace the engine credentials."""
+        replace_file(self.path / "access.json", msgspec.json.encode(access))
+
+    def mesh(self) -> MeshFile:
+        """Which mesh this directory belongs to."""
+        return self._read("mesh.json", MeshFile)
+
+    def access(self) -> Access:
+        """The engine credentials."""
+        return self._read("access.json", Access)
+
+    def _read(self, name: str, kind: type[T]) -> T:
+        path = self.path / name
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=kind)
+        except FileNotFoundError as problem:
+            raise Misconfigured(
+                f"{self.path} holds no {name}",
+                hint="start a mesh with 'antiphon dev', or set ANTIPHON_HOME",
+            ) from problem
+        except msgspec.MsgspecError as problem:
+            raise Corrupt(f"{path} cannot be read: {problem}") from problem
+
+    # --- keys ---------------------------------------------------------------------------------
+
+    def key(self, name: str, entropy: Entropy) -> key_files.HeldKey:
+        """The named key, made if it does not exist; `Held` if another process uses it."""
+        path = self.path / "keys" / f"{name}.key"
+        if not path.exists():
+            # Another process may make it first: the lock below decides who uses it.
+            with suppress(Held):
+                key_files.create(path, entropy.token(key_files.SEED_BYTES))
+        return key_files.take(path)
+
+    def has_key(self, name: str) -> bool:
+        """Whether this machine holds the named key."""
+        return (self.path / "keys" / f"{name}.key").is_file()
+
+    def signer(self, name: str) -> key_files.SeedKeyring:
+        """The named key for signing delegations, whoever else uses it.
+
+        A key belongs to one process at a time because of the timestamps that it signs, and a
+        delegation has none.
+        """
+        return key_files.load(self.path / "keys" / f"{name}.key")
+
+    def next_key(self, name: str, entropy: Entropy) -> key_files.SeedKeyring:
+        """A new key that will take the place of the named one; the same again if asked again."""
+        path = self.next_path(name)
+        if not path.exists():
+            key_files.create(path, entropy.token(key_files.SEED_BYTES))
+        return key_files.load(path)
+
+    def next_seed(self, name: str, entropy: Entropy) -> bytes:
+        """The same for a key that is shown to a person and then forgotten here."""
+        self.next_key(name, entropy)
+        return key_files.load_seed(self.next_path(name))
+
+    def next_path(self, name: str) -> Path:
+        """Where the key lies that will take the place of the named one."""
+        return self.path / "keys" / f"{name}-next.key"
+
+    def put_in_place(self, name: str) -> None:
+        """Let the next key be the named one; the one before is kept beside it."""
+        folder = self.path / "keys"
+        (folder / f"{name}.mark").unlink(missing_ok=True)
+        if self.has_key(name):
+            (folder / f"{name}.key").replace(folder / f"{name}-replaced.key")
+        self.next_path(name).replace(folder / f"{name}.key")
+
+    def free_key(self, role: str, entropy: Entropy) -> key_files.HeldKey:
+        """The first key of a role that no other process uses, made if all are in use."""
+        for number in range(1, MAX_KEYS_PER_ROLE + 1):
+            try:
+                return self.key(f"{role}-{number}", entropy)
+            except Held:
+                continue
+        raise Held(
+            f"all {MAX_KEYS_PER_ROLE} {role} keys are in use",
+            hint="end some of the antiphon processes on this machine",
+        )

@@ -1,0 +1,217 @@
+"""Authoring: turns a body into a signed record, with a timestamp that was never used before.
+
+The clock's high-water mark is persisted ahead of use, so neither a crash, a restored backup nor a
+stepped clock can make this key sign one timestamp twice (spec §4.2). What to persist, and when
+nothing may be signed, is decided in `core/clock/high_water_mark.py`.
+"""
+
+from __future__ import annotations
+
+import typing
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from antiphon.core.bounded_cache import BoundedCache
+from antiphon.core.clock.high_water_mark import MarkedClock, Promise, TooEarly
+from antiphon.core.clock.hlc import Hlc, Stretch
+from antiphon.core.families.jobs.ops import CompleteBody, JobSchedule
+from antiphon.core.opened_record import Entry, open_own
+from antiphon.core.proof import statement as proof
+from antiphon.core.proof.output import DsseEnvelope
+from antiphon.core.protocol import PROTOCOL, Protocol
+from antiphon.core.record import codec, signing
+from antiphon.core.record.op import Op, subject_of
+from antiphon.core.record.verdict import Reason
+from antiphon.errors import Rejected, Unavailable
+from antiphon.runtime.log.clock_check import HINT, MeshTime, ahead_words, in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from antiphon.ports import Keyring, WallClock
+
+PROOFS_KEPT: Final = 1024
+PROOFS_KEPT_BYTES: Final = 8 * 1024 * 1024
+"""Proofs of our own that are not verified again when they come back, and what they may weigh."""
+
+
+class Mark(typing.Protocol):
+    """Where the high-water mark survives a crash."""
+
+    def load(self) -> int:
+        """The persisted wall time, 0 if there is none."""
+
+    def load_spent(self) -> tuple[Stretch, ...]:
+        """The stretches that were stored with it; none is: everything up to it."""
+
+    def store(self, wall_ms: int, spent: tuple[Stretch, ...] = ()) -> None:
+        """Persist before returning."""
+
+
+class NoMark:
+    """For keys that do not outlive their process."""
+
+    def load(self) -> int:
+        """Nothing was ever promised."""
+        return 0
+
+    def load_spent(self) -> tuple[Stretch, ...]:
+        """Nothing was ever used."""
+        return ()
+
+    def store(self, wall_ms: int, spent: tuple[Stretch, ...] = ()) -> None:
+        """Nothing to keep."""
+
+
+class Draft(Struct, frozen=True, gc=False):
+    """A signed op, ready for the log."""
+
+    subject: str
+    payload: bytes
+    op: Op
+    entry: Entry
+    """As any reader will open it; its place is not known yet."""
+
+    @property
+    def op_id(self) -> str:
+        """The digest of the op's bytes."""
+        return self.entry.op_id
+
+
+class Author:
+    """One key, one clock, one mesh."""
+
+    def __init__(
+        self,
+        mesh: str,
+        keyring: Keyring,
+        wall: WallClock,
+        *,
+        max_drift_ms: int,
+        mark: Mark,
+        protocol: Protocol = PROTOCOL,
+    ) -> None:
+        """Continue after the persisted mark, whatever the wall clock says."""
+        self.protocol = protocol
+        self.mesh = mesh
+        self.did = keyring.did
+        self._keyring = keyring
+        self._wall = wall
+        self._mark = mark
+        self._proofs = BoundedCache[str, DsseEnvelope](
+            most=PROOFS_KEPT, most_bytes=PROOFS_KEPT_BYTES
+        )
+        self.mesh_time = MeshTime(wall)
+        self.clock = MarkedClock(mark.load(), mark.load_spent(), max_drift_ms=max_drift_ms)
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether this machine's clock is known to be too far ahead to sign anything."""
+        return self.mesh_time.is_ahead(self.clock.max_drift_ms)
+
+    def now(self) -> Hlc:
+        """The timestamp that the next op would carry."""
+        return self.clock.next(self.mesh_time.now())
+
+    def tick(self) -> Hlc:
+        """A fresh timestamp, covered by a persisted mark."""
+        now = self.mesh_time.now()
+        while isinstance(given := self.clock.stamp(now), Promise):
+            self._mark.store(given.wall_ms, given.spent)
+            self.clock.reserve(given)
+        if isinstance(given, TooEarly):
+            raise _unavailable(given)
+        return given
+
+    def settle(self) -> None:
+        """Take back the part of the mark that was not used; nothing may be stamped afterwards."""
+        unused = self.clock.unused()
+        if unused is not None:
+            self._mark.store(unused.wall_ms, unused.spent)
+
+    def observe(self, hlc: tuple[int, int]) -> None:
+        """Merge the timestamp of a verified op."""
+        self.clock.receive(self._wall.now_ms(), hlc)
+
+    def vouch(self, payload_type: str, payload: bytes) -> bytes:
+        """Sign something that is not an op."""
+        return self._keyring.sign(payload_type, payload)
+
+    def prove(self, statement: bytes) -> DsseEnvelope:
+        """Sign a proof's statement."""
+        envelope = proof.seal_in(statement, self.did, self.vouch)
+        self._proofs.put(envelope.signatures[0].sig, envelope, len(envelope.payload))
+        return envelope
+
+    def _has_proved(self, body: Struct) -> bool:
+        """Whether this is a completion, and its proof one that this author has just signed."""
+        envelope = body.proof if isinstance(body, CompleteBody) else None
+        return envelope is not None and self._proofs.get(envelope.signatures[0].sig) == envelope
+
+    def compose(
+        self,
+        kind: Callable[..., Op],
+        body: Struct,
+        *,
+        prev: int,
+        hlc: Hlc,
+        auth: tuple[str, ...],
+        deps: tuple[tuple[int, str], ...] = (),
+    ) -> Op:
+        """An op of this author, not signed yet; `auth` names delegations, from root to leaf."""
+        return kind(
+            v=1,
+            mesh=self.mesh,
+            author=self.did,
+            hlc=hlc,
+            prev=prev,
+            deps=deps,
+            auth=auth,
+            body=body,
+        )
+
+    def draft(
+        self,
+        kind: Callable[..., Op],
+        body: Struct,
+        *,
+        prev: int,
+        auth: tuple[str, ...],
+        deps: tuple[tuple[int, str], ...] = (),
+    ) -> Draft:
+        """Stamp, encode and sign one op; `Rejected` if every reader would refuse its bytes."""
+        op = self.compose(kind, body, prev=prev, hlc=self.tick(), auth=auth, deps=deps)
+        op_bytes = codec.encode(op)
+        block = signing.Block(sig=self._keyring.sign(signing.OP_TYPE, op_bytes).hex())
+        payload = signing.frame(op_bytes, block)
+        subject = subject_of(op, op_bytes)
+        entry = open_own(self.protocol, self.mesh, subject, payload)
+        if entry.fault is not None:
+            raise _unreadable(op, len(op_bytes), entry.fault)
+        if self._has_proved(body):
+            entry = replace(entry, is_own=True)
+        return Draft(subject, payload, op, entry)
+
+
+def _unavailable(why: TooEarly) -> Unavailable:
+    """Why nothing can be stamped, and what to do about it."""
+    if not why.is_spent:
+        return Unavailable(ahead_words(why.by_ms), hint=HINT)
+    return Unavailable(
+        f"all time up to {in_words(why.by_ms)} from now was used up by a wrong clock",
+        hint="wait for it, or use another key",
+    )
+
+
+def _unreadable(op: Op, size: int, fault: Reason) -> Rejected:
+    """Why nobody would accept these bytes, and what to do about it."""
+    if fault is not Reason.SIZE:
+        return Rejected(f"{op.type_name()} would be rejected: {fault.in_words}", reason=fault.value)
+    what = "the call" if isinstance(op, JobSchedule) else op.type_name()
+    return Rejected(
+        f"{what} has {size:,} bytes with its arguments; a record holds {codec.MAX_OP_BYTES:,}",
+        reason=fault.value,
+        hint="keep large data as an artifact (mesh.keep) and pass its hash: docs/artifacts.md",
+    )

@@ -1,0 +1,217 @@
+"""A lane, read page by page and judged as the pages come.
+
+Anybody who may work on a kind may write on its lanes, and nothing limits how much. So a reader
+holds a page at a time, keeps what took effect and the newest of the rest, and remembers of long
+lanes how far it judged them: hostile records cost each reader their reading once.
+
+Invariant: what was judged stays judged. The log only loses what an archiver took, which had ended.
+"""
+
+from __future__ import annotations
+
+import typing
+from typing import Final
+
+from msgspec import Struct
+
+from antiphon.core.families.jobs.ops import JobSchedule, ScheduleBody
+from antiphon.core.families.jobs.state import JobLane
+from antiphon.core.family import Lane
+from antiphon.core.opened_record import Entry
+from antiphon.core.protocol import Protocol
+from antiphon.core.record.branches import LaneKey
+from antiphon.core.record.verdict import Reason
+from antiphon.core.reducer import Outcome
+from antiphon.errors import Unavailable
+from antiphon.ports import OpLog, Record
+
+TRIES: Final = 6
+"""How often a lane is read while the copy that answers lacks a record known to be there."""
+REFUSED_KEPT: Final = 64
+"""Of the records of a lane that took no effect, the newest; those before are forgotten."""
+LONG: Final = 64
+"""Records beyond which a lane is continued where it was left, and not read anew."""
+PLACES_KEPT: Final = 64
+
+
+class Judged(Struct, frozen=True, gc=False):
+    """A record of a lane, opened, with its verdict."""
+
+    entry: Entry
+    verdict: Reason
+
+
+class LaneView(Struct, frozen=True):
+    """A lane as it was read: what its records came to, and the state they lead to."""
+
+    history: list[Judged]
+    """Every record that took effect, and the newest of the others, oldest first."""
+    lane: Lane
+    first: Record | None = None
+    """The first record that took effect: of a job, the one by which it was called."""
+    own_refused: dict[str, Reason] = {}
+    """What became of the reader's own ops that were refused, the newest of them."""
+
+    def verdict_of(self, op_id: str) -> Reason | None:
+        """The verdict on an op of this lane, or None if it is not there.
+
+        Anybody can write a copy of somebody's record, which is refused: that says nothing
+        about the first.
+        """
+        found = self.own_refused.get(op_id)
+        for judged in self.history:
+            if judged.entry.op_id == op_id:
+                if judged.verdict.is_accepted:
+                    return judged.verdict
+                found = found or judged.verdict
+        return found
+
+    def entry_at(self, seq: int) -> Entry | None:
+        """The record with that sequence, or None."""
+        for judged in self.history:
+            if judged.entry.seq == seq:
+                return judged.entry
+        return None
+
+
+class JobView(LaneView, frozen=True):
+    """The lane of a job."""
+
+    lane: JobLane
+
+    @property
+    def called_with(self) -> ScheduleBody | None:
+        """What the job was called with; None where no call was accepted."""
+        entry = self.entry_at(self.first.seq) if self.first is not None else None
+        op = entry.op if entry is not None else None
+        return op.body if isinstance(op, JobSchedule) else None
+
+
+class _Place(Struct):
+    """How far a lane was judged."""
+
+    reach: int = 0
+    """The sequence of the last record that was judged."""
+    length: int = 0
+    """How many records that took, in all."""
+    lane: Lane = Lane()
+    effective: list[Judged] = []
+    refused: list[Judged] = []
+    own_refused: dict[str, Reason] = {}
+    first: Record | None = None
+
+    def continued(self) -> _Place:
+        """A copy to go on with: several readers may do so at the same time."""
+        return _Place(
+            reach=self.reach,
+            length=self.length,
+            lane=self.lane,
+            effective=list(self.effective),
+            refused=list(self.refused),
+            own_refused=dict(self.own_refused),
+            first=self.first,
+        )
+
+    def take(self, record: Record, entry: Entry, outcome: Outcome, reader: str) -> None:
+        """Go on by one record."""
+        self.reach = record.seq
+        self.length += 1
+        self.lane = outcome.lane
+        judged = Judged(entry, outcome.verdict)
+        if outcome.changed:
+            self.effective.append(judged)
+            self.first = self.first or record
+            return
+        self.refused.append(judged)
+        if len(self.refused) > 2 * REFUSED_KEPT:
+            del self.refused[:-REFUSED_KEPT]
+        if entry.op is not None and entry.op.author == reader:
+            self.own_refused.setdefault(entry.op_id, outcome.verdict)
+            if len(self.own_refused) > REFUSED_KEPT:
+                del self.own_refused[next(iter(self.own_refused))]
+
+    def view(self) -> LaneView:
+        """What a reader gets."""
+        history = self.effective
+        if self.refused:
+            kept = self.refused[-REFUSED_KEPT:]
+            history = sorted([*self.effective, *kept], key=lambda judged: judged.entry.seq)
+        if isinstance(self.lane, JobLane):
+            return JobView(history, self.lane, self.first, self.own_refused)
+        return LaneView(history, self.lane, self.first, self.own_refused)
+
+
+class Judge(typing.Protocol):
+    """Whoever knows the control state: a `Peer`."""
+
+    mesh: str
+    protocol: Protocol
+    log: OpLog
+
+    def open(self, record: Record) -> Entry:
+        """A record of the log, opened."""
+
+    async def confirm(self, upto: int) -> None:
+        """Make sure that every control op up to `upto` was seen."""
+
+    async def judge(self, entry: Entry, lane: Lane) -> Outcome:
+        """The verdict on one record."""
+
+    async def pause(self, attempt: int) -> None:
+        """Wait before trying again."""
+
+
+class LaneReader:
+    """Reads lanes for one peer, whose own ops are by `reader`."""
+
+    def __init__(self, judge: Judge, reader: str) -> None:
+        """Nothing is read yet."""
+        self._by = judge
+        self._reader = reader
+        self._places: dict[LaneKey, _Place] = {}
+
+    async def read(self, key: LaneKey, *, at_least: int = 0) -> LaneView:
+        """A whole lane, judged; see `Peer.read`."""
+        for attempt in range(TRIES):
+            if attempt:
+                await self._by.pause(attempt - 1)
+            place = await self._judged(key)
+            if place.reach >= at_least:
+                return place.view()
+        raise Unavailable(f"this copy of the log does not hold {at_least} yet")
+
+    async def before(self, key: LaneKey, seq: int) -> Lane:
+        """The lane as it was before the record with that sequence."""
+        return (await self._judged(key, before=seq)).lane
+
+    async def _judged(self, key: LaneKey, *, before: int | None = None) -> _Place:
+        known, protocol = self._places.get(key), self._by.protocol
+        if known is None or (before is not None and known.reach >= before):
+            place = _Place(lane=protocol.empty(key))
+        else:
+            place = known.continued()
+        wanted = protocol.subjects_of(self._by.mesh, key)
+        async for page in self._by.log.read_lane(wanted, after=place.reach):
+            if before is not None and page[-1].seq >= before:
+                await self._judge(place, [one for one in page if one.seq < before])
+                break
+            await self._judge(place, page)
+        if place.length > LONG:
+            self._remember(key, place)
+        return place
+
+    async def _judge(self, place: _Place, page: list[Record]) -> None:
+        if page:
+            await self._by.confirm(page[-1].seq)
+        for record in page:
+            entry = self._by.open(record)
+            place.take(record, entry, await self._by.judge(entry, place.lane), self._reader)
+
+    def _remember(self, key: LaneKey, place: _Place) -> None:
+        """Without what was refused, which weighs as much as somebody hostile likes."""
+        kept = place.continued()
+        kept.refused.clear()
+        self._places.pop(key, None)
+        self._places[key] = kept
+        if len(self._places) > PLACES_KEPT:
+            del self._places[next(iter(self._places))]

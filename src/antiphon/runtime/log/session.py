@@ -1,0 +1,369 @@
+"""One node's hands on a mesh: read and judge a lane, confirm control, commit an op.
+
+Everything above (worker, full node, client) goes through a `Peer`, so that there is one place
+where a read-set is loaded, one where an unknown outcome is resolved, and one where a clock is
+merged. It decides nothing: verdicts come from `antiphon.core`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from antiphon.core import opened_record
+from antiphon.core.authority.chain_choice import Wallet
+from antiphon.core.authority.control import Control
+from antiphon.core.bounded_cache import BoundedCache
+from antiphon.core.control_history import ControlHistory
+from antiphon.core.families.jobs.state import job_key
+from antiphon.core.family import UNSEEN_ROOT, Dep, Lane, Needs, Reads
+from antiphon.core.opened_record import Entry
+from antiphon.core.policy.backoff import backoff_ms
+from antiphon.core.record import subjects
+from antiphon.core.record.branches import LaneKey
+from antiphon.core.record.ids import message_id
+from antiphon.core.record.op import Op
+from antiphon.core.record.verdict import ABOUT_TIME, Reason
+from antiphon.core.reducer import Outcome, judge, settled
+from antiphon.errors import Corrupt, EngineDenied, IdTaken, LostRace, OutcomeUnknown, Unavailable
+from antiphon.runtime.log.lane_reader import JobView, LaneReader, LaneView
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from antiphon.core.protocol import Protocol
+    from antiphon.ports import Engine, Entropy, Record, WallClock
+    from antiphon.runtime.log.author import Author, Draft
+
+APPEND_TRIES: Final = 6
+RETRY_BASE_MS: Final = 50
+RETRY_CAP_MS: Final = 2_000
+OPENED_KEPT: Final = 4096
+OPENED_KEPT_BYTES: Final = 8 * 1024 * 1024
+"""Verified records that are remembered for their second meeting, and what they may weigh."""
+DEPS_KEPT: Final = 4096
+DEPS_KEPT_BYTES: Final = 1024 * 1024
+"""Records that ops named, and what their subjects may weigh: naming one again costs no read."""
+SENT_KEPT: Final = 64
+"""Records of our own whose stamps tell the time when they come back."""
+
+
+def open_entry(protocol: Protocol, mesh: str, record: Record) -> Entry:
+    """A record of the log, opened by the core."""
+    return opened_record.open_record(
+        protocol, mesh, record.seq, record.commit_ms, record.subject, record.payload
+    )
+
+
+def dep_of(protocol: Protocol, record: Record) -> Dep:
+    """What a record is to an op that names it."""
+    return opened_record.dep_of(protocol, record.subject, record.payload)
+
+
+def _let_it_fail(begun: asyncio.Task[None]) -> None:
+    """What was begun ahead may fail unheard: whoever needs it begins it again and hears."""
+    if not begun.cancelled():
+        begun.exception()
+
+
+class Peer:
+    """A node that reads and writes one mesh's log through one engine with one key."""
+
+    def __init__(self, engine: Engine, author: Author, wall: WallClock, entropy: Entropy) -> None:
+        """Nothing is read before `sync_control`."""
+        self.engine = engine
+        self.log = engine.log
+        self.author = author
+        self.mesh = author.mesh
+        self.wall = wall
+        self.entropy = entropy
+        self.protocol = author.protocol
+        self.history = ControlHistory(self.protocol, author.mesh)
+        self._drift_ms = author.clock.max_drift_ms
+        self._confirmed = 0
+        self._confirming: asyncio.Task[None] | None = None
+        self._wanted = 0
+        self._feeding = asyncio.Lock()
+        self.control_verdicts: dict[int, Reason] = {}
+        """Verdicts on all control records: a replica that is made anew asks for each."""
+        self._opened = BoundedCache[int, tuple[bytes, Entry]](
+            most=OPENED_KEPT, most_bytes=OPENED_KEPT_BYTES
+        )
+        self._deps = BoundedCache[int, Dep](most=DEPS_KEPT, most_bytes=DEPS_KEPT_BYTES)
+        self._sent: dict[bytes, tuple[int, float]] = {}
+        self.lanes = LaneReader(self, author.did)
+        self._wallet = Wallet(author.did)
+
+    # --- ops of our own -----------------------------------------------------------------------
+
+    def compose(self, kind: type[Op], body: Struct, *, prev: int) -> Op:
+        """An op as it would be drafted right now; nothing is signed for it."""
+        auth, hlc = self._choose_auth(kind, body), self.author.now()
+        return self.author.compose(kind, body, prev=prev, hlc=hlc, auth=auth)
+
+    def draft(
+        self,
+        kind: type[Op],
+        body: Struct,
+        *,
+        prev: int,
+        deps: tuple[tuple[int, str], ...] = (),
+    ) -> Draft:
+        """A signed op of ours, with the delegations that speak for it."""
+        auth = self._choose_auth(kind, body)
+        return self.author.draft(kind, body, prev=prev, auth=auth, deps=deps)
+
+    def _choose_auth(self, kind: type[Op], body: Struct) -> tuple[str, ...]:
+        now_ms = self.wall.now_ms()
+        control = self.history.newest(now_ms)
+        return () if control is None else self._wallet.choose(control, kind, body, now_ms)
+
+    # --- records ------------------------------------------------------------------------------
+
+    def open(self, record: Record) -> Entry:
+        """A record of the log, opened by the core.
+
+        Bytes that this process signed, or opened a moment ago, are not verified again: a light
+        worker meets each schedule twice and each record of its own once.
+        """
+        self._tell_time(record)
+        known = self._opened.get(record.seq)
+        if known is not None and known[0] == record.payload and known[1].subject == record.subject:
+            return replace(known[1], seq=record.seq, commit_ms=record.commit_ms)
+        entry = open_entry(self.protocol, self.mesh, record)
+        if entry.op is not None:
+            self._opened.put(record.seq, (record.payload, entry), len(record.payload))
+        return entry
+
+    def _tell_time(self, record: Record) -> None:
+        """Every stamp is the engine's time; that of a record just sent is so on both sides."""
+        time, drift_ms = self.author.mesh_time, self._drift_ms
+        time.saw(record.commit_ms, max_drift_ms=drift_ms)
+        sent = self._sent.pop(record.payload, None) if self._sent else None
+        if sent is not None:
+            stamp_ms, boot_s = sent
+            time.told(record.commit_ms, stamp_ms, sent_boot_s=boot_s, max_drift_ms=drift_ms)
+
+    # --- control ------------------------------------------------------------------------------
+
+    @property
+    def control(self) -> Control:
+        """The newest control state; `Unavailable` before genesis was read."""
+        current = self.history.newest(self.wall.now_ms())
+        if current is None:
+            raise Unavailable(
+                f"mesh {self.mesh} has no genesis yet",
+                hint="is this the right mesh? 'antiphon doctor' shows what the engine holds",
+            )
+        return current
+
+    @property
+    def confirmed(self) -> int:
+        """Every control op up to this sequence is known."""
+        return self._confirmed
+
+    async def sync_control(self) -> Control:
+        """Read all control ops that are on the log now."""
+        newest = await self.log.last()
+        if newest is not None:
+            self._tell_time(newest)
+            await self.confirm(newest.seq)
+        return self.control
+
+    def confirm_soon(self, upto: int) -> asyncio.Task[None] | None:
+        """Begin to confirm up to `upto` unless a read is already under way."""
+        if self._confirmed >= upto:
+            return None
+        self._wanted = max(self._wanted, upto)
+        task = self._confirming
+        if task is None or task.done():
+            task = self._confirming = asyncio.ensure_future(self._confirm_wanted())
+            task.add_done_callback(_let_it_fail)
+        return task
+
+    async def confirm(self, upto: int) -> None:
+        """Make sure that every control op up to `upto` was seen.
+
+        Concurrent calls share reads: while one is under way the others gather behind the next.
+        """
+        while (task := self.confirm_soon(upto)) is not None:
+            await asyncio.shield(task)
+
+    async def _confirm_wanted(self) -> None:
+        upto = self._wanted
+        found = await self.log.confirm(
+            subjects.all_control(self.mesh), after=self._confirmed, upto=upto
+        )
+        await self.feed_control(found, upto)
+
+    async def feed_control(self, found: Iterable[Record], upto: int) -> None:
+        """Apply control records that nobody has applied yet, and remember how far they reach."""
+        async with self._feeding:
+            for record in found:
+                if record.seq <= self.history.applied:
+                    continue
+                entry = self.open(record)
+                verdict = self.history.apply(entry)
+                self.control_verdicts[record.seq] = verdict
+                if verdict.is_accepted:
+                    self.merge(entry)
+                    self._drift_ms = self.control.rules.max_drift_ms
+                    self.author.clock.max_drift_ms = self._drift_ms
+            self._confirmed = max(self._confirmed, upto)
+
+    # --- lanes --------------------------------------------------------------------------------
+
+    def merge(self, entry: Entry) -> None:
+        """Let the clock see a verified op, unless it lies too far ahead of its own commit.
+
+        Such an op is refused as `drift`. Where our clock is a little fast it could still seem
+        bearable, and whoever wrote it would have our next ops refused as well. Ops of our own
+        count too: another process may have signed them, or we before our clock went back.
+        """
+        op = entry.op
+        if op is not None and op.hlc[0] <= entry.commit_ms + self._drift_ms:
+            self.author.observe(op.hlc)
+
+    async def judge(self, entry: Entry, lane: Lane) -> Outcome:
+        """The verdict on one record beside control, which must be confirmed up to it."""
+        control = self.history.at(entry.seq, entry.commit_ms)
+        outcome = judge(control, lane, entry)
+        if isinstance(outcome, Needs):
+            outcome = judge(control, lane, entry, await self._read(outcome))
+        self.merge(entry)
+        return settled(outcome)
+
+    async def _read(self, needs: Needs) -> Reads:
+        """What a verdict takes, by at most one read. Who reads lanes does not see every record."""
+        found = {seq: self._deps.get(seq) for seq in needs.records}
+        unknown = [seq for seq, dep in found.items() if dep is None]
+        for record in await self.log.fetch_many(unknown) if unknown else ():
+            dep = found[record.seq] = dep_of(self.protocol, record)
+            self._deps.put(record.seq, dep, len(dep.kind))
+        return Reads(records=found, mark=UNSEEN_ROOT)
+
+    async def read(self, key: LaneKey, *, at_least: int = 0) -> LaneView:
+        """Load a whole lane with the control state it needs, and judge every record.
+
+        `at_least` is a sequence that is known to be on the lane: control is confirmed up to it
+        while the lane is being read, and a copy of the log that lacks it is not believed.
+        """
+        self.confirm_soon(at_least)
+        return await self.lanes.read(key, at_least=at_least)
+
+    async def read_lane(self, kind: str, job: str, *, at_least: int = 0) -> JobView:
+        """The lane of a job."""
+        self.confirm_soon(at_least)
+        return cast("JobView", await self.lanes.read(job_key(kind, job), at_least=at_least))
+
+    def foresee(self, kind: type[Op], body: Struct, lane: Lane, *, prev: int) -> Reason:
+        """The verdict that an op would get if it were drafted and committed right now.
+
+        Nothing is signed for it, and nothing is read. A clock that ran ahead of its own machine's
+        shows as `drift`, and so does a machine's that is known to be ahead of the mesh's.
+        """
+        op = self.compose(kind, body, prev=prev)
+        newest = max(*lane.tails, self.history.applied) + 1
+        commit_ms = int(min(self.wall.now_ms(), self.author.mesh_time.most_ms()))
+        entry = opened_record.unsigned(self.protocol, op, newest, commit_ms)
+        outcome = judge(self.control, lane, entry)
+        verdict = Reason.OK if isinstance(outcome, Needs) else outcome.verdict
+        if verdict in ABOUT_TIME:
+            self.author.mesh_time.complain(self.author.clock.max_drift_ms)
+        return verdict
+
+    # --- committing ---------------------------------------------------------------------------
+
+    async def commit(self, draft: Draft, *, timeout_s: float = 5.0) -> int:
+        """Bring a draft to the log; its sequence, or `LostRace` if another record came first.
+
+        A write whose outcome is unknown is looked for on the log before it is sent again; the
+        signed compare-and-set and the message id make sending it again safe (spec §3).
+        """
+        self._sent[draft.payload] = (draft.op.hlc[0], self.wall.boot_s())
+        if len(self._sent) > SENT_KEPT:
+            del self._sent[next(iter(self._sent))]
+        seq = await self._append(draft, timeout_s)
+        self._opened.put(seq, (draft.payload, draft.entry), len(draft.payload))
+        return seq
+
+    async def _append(self, draft: Draft, timeout_s: float) -> int:
+        taken, is_unknown = 0, False
+        last: Unavailable | None = None
+        for attempt in range(APPEND_TRIES):
+            if attempt:
+                await self.pause(attempt - 1)
+            try:
+                return await self.log.append(
+                    draft.subject,
+                    draft.payload,
+                    message_id=message_id(draft.payload, taken),
+                    expected_last=draft.op.prev,
+                    timeout_s=timeout_s,
+                )
+            except LostRace:
+                found = await self._find(draft)
+                if found is None:
+                    raise
+                return found
+            except IdTaken:
+                taken += 1  # nothing was stored, and the compare-and-set needs no id
+            except Unavailable as problem:
+                is_unknown |= isinstance(problem, OutcomeUnknown)
+                last = problem
+                try:
+                    found = await self._find(draft)
+                except Unavailable:
+                    continue
+                if found is not None:
+                    return found
+        place = draft.entry.place
+        kind, job = place.key[1:] if place is not None and place.key.kind else ("", "")
+        what = f"{draft.op.type_name()} of job {job}" if job else draft.op.type_name()
+        if not is_unknown:
+            if isinstance(last, EngineDenied):
+                raise last  # a login is renewed within that time, so this one does not admit it
+            why = last.message if last is not None else "its ids were taken"
+            raise Unavailable(f"{what} was not written in {APPEND_TRIES} tries: {why}")
+        raise OutcomeUnknown(
+            f"the engine gave no answer to {what} in {APPEND_TRIES} tries",
+            hint=f"it may still arrive; 'antiphon show {job[:8]}' tells" if job else "read again",
+            kind=kind,
+            job=job,
+        )
+
+    async def _find(self, draft: Draft) -> int | None:
+        """The sequence at which this very record is stored, or None.
+
+        Its compare-and-set puts it right behind its predecessor, or nowhere.
+        """
+        async for page in self.log.read_lane([draft.subject], after=draft.op.prev):
+            return page[0].seq if page[0].payload == draft.payload else None
+        return None
+
+    async def pause(self, attempt: int) -> None:
+        """Wait before trying again: exponential with jitter."""
+        delay_ms = backoff_ms(
+            attempt, base_ms=RETRY_BASE_MS, cap_ms=RETRY_CAP_MS, chance=self.entropy.random()
+        )
+        await asyncio.sleep(delay_ms / 1000)
+
+    async def record_at(self, seq: int) -> Record | None:
+        """The record at a sequence that was given out; None only if it is gone from the log.
+
+        A copy that lags holds nothing there either, and a verdict must not depend on which copy
+        answered: nothing is believed only of a copy that is known to reach so far.
+        """
+        found = await self.log.fetch_many([seq])
+        return found[0] if found else None
+
+    async def fetch_entry(self, seq: int, *, newest_on: str = "") -> Entry:
+        """The record that was just committed at `seq`, with its stamp."""
+        record = await self.log.fetch(seq, newest_on=newest_on) if newest_on else None
+        record = record or await self.record_at(seq)
+        if record is None:
+            raise Corrupt(f"record {seq} was acknowledged and is not on the log")
+        return self.open(record)

@@ -1,0 +1,93 @@
+"""Lets artifacts go: what a finished job wrote is kept for as long as a rule says (spec §12).
+
+Runs beside every full node and acts only where the node's own key is the coordinator. It writes
+an eviction for each output whose time is over, and removes the bytes of every output that was
+evicted, by whomever, unless another job still needs them. The record of what was made stays.
+
+Bytes go a while after their eviction: somebody who was just storing the same ones has named them
+by then. What is left to remove is in the replica, so that a crash forgets nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from antiphon.core.families.jobs.ops import EvictBody, JobEvict
+from antiphon.core.families.jobs.state import Job
+from antiphon.errors import AntiphonError, EngineDenied
+from antiphon.runtime.log.writer import Intent
+
+if TYPE_CHECKING:
+    from antiphon.ports import Blobs
+    from antiphon.runtime.node.full_node import FullNode
+
+ROUND_S: Final = 30.0
+GRACE_S: Final = 60.0
+"""Between an eviction and the end of the bytes."""
+JOBS_PER_ROUND: Final = 64
+BLOBS_PER_ROUND: Final = 256
+
+log = structlog.get_logger(__name__)
+
+
+class Evictor:
+    """Evicts and removes for one mesh, if that is its full node's office."""
+
+    def __init__(
+        self,
+        node: FullNode,
+        *,
+        blobs: Blobs | None = None,
+        round_s: float = ROUND_S,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        """`blobs` are where artifacts are kept; None: with the engine."""
+        self.node = node
+        self.blobs = blobs or node.peer.engine.blobs
+        self.round_s = round_s
+        self.grace_s = grace_s
+
+    async def run(self) -> None:
+        """Look after artifacts until cancelled."""
+        while True:
+            await asyncio.sleep(self.round_s * (0.5 + self.node.peer.entropy.random()))
+            await self.node.ready.wait()  # what is not seen yet may need what seems evictable
+            try:
+                await self.look()
+            except EngineDenied as denied:
+                log.warning("evictor_may_not_remove", problem=denied.message)
+                return  # a coordinator that is a member can evict, and no more
+            except AntiphonError as problem:
+                log.warning("evictor_waits", problem=problem.message)
+
+    async def look(self) -> None:
+        """One round: first what is due, then what was evicted a while ago."""
+        node = self.node
+        now_ms = node.peer.wall.now_ms()
+        control = node.peer.history.newest(now_ms)
+        if control is None or control.coordinator != node.peer.author.did:
+            return
+        due_ms = now_ms - control.rules.artifact_ttl_ms
+        for job in node.replica.kept_before(due_ms, limit=JOBS_PER_ROUND):
+            await self._evict(job)
+        past_ms = now_ms - round(self.grace_s * 1000)
+        for digest in node.replica.evicted_before(past_ms, limit=BLOBS_PER_ROUND):
+            await self._remove(digest)
+
+    async def _evict(self, job: Job) -> None:
+        node = self.node
+        for digest in job.stored:
+            lane = node.replica.job_lane(job.kind, job.job)
+            body = EvictBody(kind=job.kind, job=job.job, hash=digest)
+            if (await node.write(Intent(JobEvict, body, lane))).verdict is None:
+                return  # somebody wrote on the lane: next time
+
+    async def _remove(self, digest: str) -> None:
+        replica = self.node.replica
+        if not replica.is_needed(digest):
+            await self.blobs.remove(digest)
+            log.info("artifact_removed", digest=digest)
+        replica.settle_eviction(digest)

@@ -1,0 +1,185 @@
+"""Is the coordinator there? Full nodes keep an ear open; `ask_once` answers it on the spot.
+
+A coordinator that falls silent is surfaced, never replaced (spec §7.4): everything here reads,
+and nothing writes to the log. The rule is in `antiphon.core.policy.coordinator_silence`.
+
+Events are loaded where they are told: commands that only ask should not have to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from antiphon.core.families.jobs.state import State
+from antiphon.core.policy import coordinator_silence
+from antiphon.errors import AntiphonError
+from antiphon.runtime.presence.roll_call import roll_call
+
+if TYPE_CHECKING:
+    from antiphon.runtime.log.session import Peer
+    from antiphon.runtime.node.full_node import Applied, FullNode
+    from antiphon.runtime.node.replica import Replica
+
+ROUND_S: Final = 30.0
+LISTEN_S: Final = 1.0
+ROUNDS_MISSED: Final = 3
+"""Rounds without listening after which we were away ourselves."""
+LOOK_BACK: Final = 10_000
+"""Records among which `ask_once` looks for the coordinator's newest op."""
+
+
+class Attendance:
+    """Runs beside a full node; tells when the coordinator falls silent and when it comes back."""
+
+    def __init__(
+        self,
+        node: FullNode,
+        *,
+        round_s: float = ROUND_S,
+        listen_s: float = LISTEN_S,
+        quiet_after_ms: int = coordinator_silence.QUIET_AFTER_MS,
+    ) -> None:
+        """`round_s` is how long, on average, it waits between two looks."""
+        self.node = node
+        self.round_s = round_s
+        self.listen_s = listen_s
+        self.quiet_after_ms = quiet_after_ms
+        self.quiet_since_ms: int | None = None
+        """Since when the present coordinator is quiet; None while it is there."""
+        self._watch: coordinator_silence.Watch | None = None
+
+    async def run(self) -> None:
+        """Listen until cancelled."""
+        self.node.watchers.append(self._applied)
+        try:
+            await self.node.ready.wait()
+            while True:
+                try:
+                    await self.look()
+                except AntiphonError as problem:
+                    # With the engine away it is we who are missing: nothing is said of others.
+                    _log().info("attendance_waits", problem=problem.message)
+                chance = self.node.peer.entropy.random()
+                await asyncio.sleep(self.round_s * (0.5 + chance))
+        finally:
+            self.node.watchers.remove(self._applied)
+
+    async def look(self) -> None:
+        """One round: call the roll if there was no sign of life lately, and tell what changed."""
+        peer = self.node.peer
+        watch = self._present_watch()
+        seen: list[str] = []
+        if watch.coordinator == peer.author.did:
+            seen.append(peer.author.did)
+        elif coordinator_silence.should_ask(
+            watch, peer.wall.now_ms(), quiet_after_ms=self.quiet_after_ms
+        ):
+            seen += [card.node for card in await roll_call(peer, wait_s=self.listen_s)]
+        now_ms = peer.wall.now_ms()
+        gap_ms = int(ROUNDS_MISSED * (self.round_s + self.listen_s) * 1000)
+        # Not the watch from above: the owner may have named another while we listened.
+        watch = coordinator_silence.listened(self._present_watch(), now_ms, gap_ms=gap_ms)
+        for node in seen:
+            watch = coordinator_silence.shown(watch, node, now_ms, is_answer=True)
+        self._watch = watch
+        self._settle(watch, now_ms)
+
+    def _present_watch(self) -> coordinator_silence.Watch:
+        peer = self.node.peer
+        watch = coordinator_silence.watching(
+            self._watch, peer.control.coordinator, peer.wall.now_ms()
+        )
+        if watch is not self._watch:
+            self._watch = watch
+            self.quiet_since_ms = None
+        return watch
+
+    def _applied(self, applied: Applied) -> None:
+        """An accepted op of the coordinator is a sign of life; a rejected one may be a replay."""
+        op, control = applied.entry.op, self.node.peer.history.current
+        if op is None or control is None or op.author != control.coordinator:
+            return
+        if not applied.verdict.is_accepted:
+            return
+        at_ms = min(applied.entry.commit_ms, self.node.peer.wall.now_ms())
+        self._watch = coordinator_silence.shown(
+            self._present_watch(), op.author, at_ms, is_answer=False
+        )
+
+    def _settle(self, watch: coordinator_silence.Watch, now_ms: int) -> None:
+        owner = self.node.peer.control.owner
+        since_ms = coordinator_silence.quiet_since(
+            watch, now_ms, owner=owner, quiet_after_ms=self.quiet_after_ms
+        )
+        was_quiet = self.quiet_since_ms is not None
+        self.quiet_since_ms = since_ms
+        if was_quiet == (since_ms is not None):
+            return
+        # Both at one level: whoever saw the first should see the second.
+        if since_ms is not None:
+            _log().warning("coordinator_quiet", coordinator=watch.coordinator, since_ms=since_ms)
+        else:
+            _log().warning("coordinator_back", coordinator=watch.coordinator)
+
+
+def _log() -> Any:
+    import structlog
+
+    return structlog.get_logger(__name__)
+
+
+class Standing(Struct, frozen=True, kw_only=True):
+    """What can be said about the coordinator right now."""
+
+    coordinator: str
+    alias: str
+    """What it calls itself, if it answers."""
+    is_owner: bool
+    """Whether the owner's own key coordinates, as from genesis on."""
+    answers: bool
+    last_op_ms: int | None
+    """Its newest op among the last `LOOK_BACK` records."""
+    is_quiet: bool
+    """Expected to be there, and not heard of for longer than it may be."""
+    waiting: int
+    """Jobs that only its offer makes claimable."""
+
+
+async def ask_once(peer: Peer, replica: Replica, *, wait_s: float) -> Standing:
+    """Call the roll once and look through the newest records of an up-to-date replica."""
+    control = peer.control
+    who = control.coordinator
+    cards = {card.node: card for card in await roll_call(peer, wait_s=wait_s)}
+    now_ms = peer.wall.now_ms()
+    last_op_ms = _last_op_ms(replica, who)
+    watch = coordinator_silence.Watch(
+        coordinator=who,
+        since_ms=0,
+        listened_ms=now_ms,
+        shown_ms=now_ms if who in cards else last_op_ms,
+        has_answered=who in cards,
+    )
+    return Standing(
+        coordinator=who,
+        alias=cards[who].alias if who in cards else "",
+        is_owner=who == control.owner,
+        answers=who in cards,
+        last_op_ms=last_op_ms,
+        is_quiet=coordinator_silence.quiet_since(watch, now_ms, owner=control.owner) is not None,
+        waiting=replica.counts().get(State.WAITING.value, 0),
+    )
+
+
+def _last_op_ms(replica: Replica, author: str) -> int | None:
+    end = replica.cursor.seq
+    for seq in range(end, max(end - LOOK_BACK, 0), -1):
+        stored = replica.record(seq)
+        if stored is None or not stored.verdict.is_accepted:
+            continue
+        op_bytes, _, _ = stored.record.payload.partition(b"\n")
+        if replica.protocol.decoder.decode(op_bytes).author == author:
+            return stored.record.commit_ms
+    return None

@@ -1,0 +1,327 @@
+"""The full node: follows and verifies everything, keeps the replica, answers questions locally.
+
+It applies records in sequence, in batches, and never yields the loop for long. A replica of other
+kinds than the log shows now is built anew: some of the new ones' records lie before its cursor, and
+those that are shown no more would never end. Where the log is
+shorter than its cursor, or holds something else there, it stops as `Corrupt`: a restored engine
+is a decision for a person, not for a loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from antiphon.core.families.jobs.state import HELD, Job, JobLane, State
+from antiphon.core.families.seals import SEALS
+from antiphon.core.families.seals.ops import MeshSeal
+from antiphon.core.families.seals.state import SealLane
+from antiphon.core.family import UNSEEN_ROOT, Lane, Mark, Needs, Reads
+from antiphon.core.opened_record import Entry
+from antiphon.core.record.branches import LaneKey
+from antiphon.core.record.ids import digest
+from antiphon.core.record.verdict import Reason
+from antiphon.errors import Corrupt, EngineDenied, Unavailable
+from antiphon.runtime.log.session import Peer, dep_of
+from antiphon.runtime.log.writer import Intent, Policy, Written, give_up, write_one
+
+if TYPE_CHECKING:
+    from antiphon.core.families.jobs.priority import Priority
+    from antiphon.ports import Record
+    from antiphon.runtime.log.author import Draft
+    from antiphon.runtime.node.replica import Replica
+
+APPLY_SLICE: Final = 64
+"""Records that are applied before other tasks get a turn."""
+QUEUES_KEPT: Final = 4096
+"""Queues of which it is known how far their jobs were answered; the last that were."""
+LOOKS_FOR_CURSOR: Final = 6
+"""How often the log is asked for what the replica has last, before it counts as cut off."""
+LONGEST_PAUSE: Final = 6
+"""Doublings of the pause while the engine does not say what an op depends on."""
+
+
+SEAL_LANE: Final = LaneKey(SEALS.name, "", "")
+TRIES_WITH_NEW_LOGIN: Final = 20
+"""About half a minute."""
+LOOKS_FOR_SCOPE: Final = 4
+TELL_EVERY_S: Final = 2.0
+"""How often a node that has much to catch up with says how far it is."""
+
+
+class Applied(Struct, frozen=True, gc=False):
+    """A record just applied: what a watcher is told."""
+
+    record: Record
+    entry: Entry
+    verdict: Reason
+    before: Any
+    after: Any
+    """The state of its lane before it and after; None where there is none, as with control."""
+
+    @property
+    def job(self) -> Job | None:
+        """The job that it is about, as it is now; None where it is about something else."""
+        return self.after if isinstance(self.after, Job) else None
+
+
+Watcher = Callable[[Applied], None]
+
+
+class FullNode:
+    """Keeps one replica in step with the log."""
+
+    def __init__(self, peer: Peer, replica: Replica) -> None:
+        """The replica may hold any prefix of the log, or nothing."""
+        self.peer = peer
+        self.replica = replica
+        self.watchers: list[Watcher] = []
+        self.ready = asyncio.Event()
+        """Set once everything is applied that was on the log when the replica was begun."""
+        self.applied = 0
+        self.passed: dict[tuple[str, Priority], tuple[int, int]] = {}
+        """By kind and priority: the newest call that was answered, and when (wall ms)."""
+        self._progress = asyncio.Condition()
+        self._adopt_scope()
+
+    @property
+    def did(self) -> str:
+        """The key that it signs with."""
+        return self.peer.author.did
+
+    async def run(self) -> None:
+        """Catch up, then follow until cancelled; begin anew with another scope."""
+        log = self.peer.log
+        goal = await self._begin()
+        while True:
+            following = log.follow(self.applied)
+            if log.reads == self.replica.reads:
+                try:
+                    async with following as batches:
+                        await self._catch_up(batches, goal)
+                except EngineDenied:
+                    # The server may say so before the new login does.
+                    if not await self._has_another_scope():
+                        raise
+            goal = await self._begin_again()
+
+    async def _has_another_scope(self) -> bool:
+        for attempt in range(LOOKS_FOR_SCOPE):
+            if self.peer.log.reads != self.replica.reads:
+                return True
+            await self.peer.pause(attempt)
+        return False
+
+    async def _begin(self) -> int:
+        """Go on from the replica, or begin it anew; the sequence up to which there is to read."""
+        await self.resume()
+        newest = await self.peer.log.last()
+        return newest.seq if newest else 0
+
+    async def _begin_again(self) -> int:
+        """The same with another login, whose connection may not be up yet."""
+        for attempt in range(TRIES_WITH_NEW_LOGIN):
+            try:
+                return await self._begin()
+            except EngineDenied:
+                raise
+            except Unavailable:
+                await self.peer.pause(min(attempt, LONGEST_PAUSE))
+        return await self._begin()
+
+    async def _catch_up(self, batches: AsyncIterator[list[Record]], goal: int) -> None:
+        """Apply what comes, and tell how far it is while that takes long."""
+        wall = self.peer.wall
+        told_s = wall.boot_s()
+        if self.applied >= goal:
+            self.ready.set()
+        async for batch in batches:
+            await self.apply(batch)
+            if self.applied >= goal:
+                self.ready.set()
+            elif wall.boot_s() - told_s >= TELL_EVERY_S:
+                told_s = wall.boot_s()
+                _log().warning("replica_catches_up", applied=self.applied, upto=goal)
+
+    def _adopt_scope(self) -> None:
+        """Make the replica one of the kinds that the log shows now."""
+        before, reads = self.replica.reads, self.peer.log.reads
+        if before == reads:
+            return
+        if self.replica.cursor.seq:
+            _log().warning("replica_built_anew", read=before, reads=reads)
+        self.ready.clear()
+        self.passed.clear()
+        self.replica.begin_anew(reads)
+
+    async def resume(self) -> None:
+        """Restore control state from the replica and check that the log still agrees with it."""
+        self._adopt_scope()
+        cursor = self.replica.cursor
+        await self.peer.feed_control(self.replica.control_records(), cursor.seq)
+        self.applied = cursor.seq
+        if cursor.seq == 0:
+            return
+        record = await self._at_cursor(cursor.seq)
+        if record is None:
+            return  # moved to the archive since
+        if digest(record.payload) != cursor.record_digest:
+            raise Corrupt(
+                f"record {cursor.seq} on the log is not the one that this replica holds",
+                hint="the engine's history was replaced; find out which copy is right",
+            )
+
+    async def _at_cursor(self, seq: int) -> Record | None:
+        """What the log holds where this replica ends; `Corrupt` if it never reaches so far.
+
+        A copy that lags looks like a log that was cut off, so one look is not enough.
+        """
+        ends = 0
+        for attempt in range(LOOKS_FOR_CURSOR):
+            if attempt:
+                await self.peer.pause(attempt)
+            record = await self.peer.log.fetch(seq)
+            if record is not None:
+                return record
+            newest = await self.peer.log.last()
+            ends = max(ends, newest.seq if newest else 0)
+            if ends >= seq:
+                return None
+        raise Corrupt(
+            f"the log ends at {ends}, this replica at {seq}",
+            hint="the engine was restored from a backup; find out which copy is right",
+        )
+
+    async def apply(self, batch: list[Record]) -> None:
+        """Judge and store a run of records, oldest first."""
+        for at, record in enumerate(batch, start=1):
+            await self._apply_one(record)
+            if at % APPLY_SLICE == 0:
+                await asyncio.sleep(0)
+        self.replica.flush()
+        self.applied = batch[-1].seq
+        async with self._progress:
+            self._progress.notify_all()
+
+    async def _apply_one(self, record: Record) -> None:
+        entry = self.peer.open(record)
+        if entry.is_control:
+            verdict = await self._control_verdict(record)
+            self.replica.note(record, verdict)
+            self._tell(record, entry, verdict, None, None)
+            return
+        key = entry.place.key if entry.place is not None else None
+        before = self.replica.lane(key) if key is not None else Lane()
+        outcome = self.peer.history.settle(before, entry, self._read)
+        if outcome.changed:
+            self.peer.merge(entry)
+            self._note_passage(before, outcome.lane)
+        elif outcome.verdict is Reason.SEAL:
+            self._tell_mismatch(entry)
+        self.replica.note(record, outcome.verdict, key, outcome.lane)
+        if self.watchers:
+            self._tell(record, entry, outcome.verdict, before.state, outcome.lane.state)
+
+    async def _control_verdict(self, record: Record) -> Reason:
+        """The verdict on a control record, however long the engine stays away.
+
+        This peer may have confirmed control ops beyond it already.
+        """
+        for attempt in count():
+            try:
+                await self.peer.feed_control([record], record.seq)
+                break
+            except Unavailable:
+                await self.peer.pause(min(attempt, LONGEST_PAUSE))
+        return self.peer.control_verdicts.get(record.seq, Reason.MALFORMED)
+
+    def _read(self, needs: Needs) -> Reads:
+        """What a verdict takes, from the replica alone."""
+        self.replica.flush()
+        stored = {seq: self.replica.record(seq) for seq in needs.records}
+        protocol = self.peer.protocol
+        return Reads(
+            records={
+                seq: dep_of(protocol, found.record) if found is not None else None
+                for seq, found in stored.items()
+            },
+            mark=self._own_mark(needs.upto) if needs.upto else None,
+        )
+
+    def _own_mark(self, upto: int) -> Mark:
+        tree = self.replica.tree
+        return tree.mark_at(upto, since=self.seals.upto) if tree.is_kept else UNSEEN_ROOT
+
+    @property
+    def seals(self) -> SealLane:
+        """The seals as of the last record that was applied."""
+        return cast("SealLane", self.replica.lane(SEAL_LANE))
+
+    def _tell_mismatch(self, entry: Entry) -> None:
+        """A seal that does not match is told loudly."""
+        if not isinstance(entry.op, MeshSeal):
+            return
+        body = entry.op.body
+        _log().error(
+            "seal_mismatch",
+            seal=entry.seq,
+            coordinator=entry.op.author,
+            upto=body.upto,
+            sealed=body.root,
+            here=self._own_mark(body.upto).root,
+        )
+
+    def _note_passage(self, before: Lane, after: Lane) -> None:
+        """Queues hand out in log order: remember how far each one has come."""
+        if not isinstance(before, JobLane) or not isinstance(after, JobLane):
+            return
+        if before.job is None or before.job.state is not State.PENDING or after.job is None:
+            return
+        if after.job.state in HELD:
+            queue = (after.job.kind, after.job.priority)
+            reached = max(after.call_tail, self.passed.get(queue, (0, 0))[0])
+            self.passed.pop(queue, None)
+            self.passed[queue] = (reached, self.peer.wall.now_ms())
+            if len(self.passed) > QUEUES_KEPT:
+                del self.passed[next(iter(self.passed))]
+
+    def _tell(
+        self,
+        record: Record,
+        entry: Entry,
+        verdict: Reason,
+        before: Any,
+        after: Any,
+    ) -> None:
+        applied = Applied(record, entry, verdict, before, after)
+        for watcher in self.watchers:
+            watcher(applied)
+
+    async def reached(self, seq: int) -> None:
+        """Wait until the record with this sequence is applied."""
+        async with self._progress:
+            await self._progress.wait_for(lambda: self.applied >= seq)
+
+    async def write(self, intent: Intent) -> Written:
+        """Write what the replica calls for, unless somebody else writes first; its verdict.
+
+        Nothing is read for that: the node is told of its own record as of all others.
+        """
+        policy = Policy(again=give_up, foresees=True, insists=False, look=self._look_back)
+        return await write_one(self.peer, intent, policy)
+
+    async def _look_back(self, _peer: Peer, _draft: Draft, sent: Written) -> Written:
+        await self.reached(sent.seq)
+        stored = self.replica.record(sent.seq) if sent.seq else None
+        return sent if stored is None else replace(sent, verdict=stored.verdict)
+
+
+def _log() -> Any:
+    import structlog  # commands that catch up a replica have nothing to tell as a rule
+
+    return structlog.get_logger(__name__)

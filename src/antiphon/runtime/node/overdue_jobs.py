@@ -1,0 +1,152 @@
+"""The full node's chores: expire what outlasted its time, call again what nobody answered.
+
+Announcements can be lost for good (an acknowledgement is not fenced, spec §8), and holders can
+die. Any full node repairs both from its replica. Several of them take turns, by a draw of their
+own for each job, so that not all of them write at once; where they differ about who is there it
+does no harm, since every write is a compare-and-set. Calls are repeated with doubling
+pauses, at most a few per round, and not while the job's queue is moving towards it, so that a
+long backlog stays a backlog and does not become a flood.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from antiphon.core.families.jobs.ops import ExpireBody, JobExpire, JobOffer, OfferBody
+from antiphon.core.families.jobs.state import HELD, Job, State
+from antiphon.core.families.jobs.table import standing
+from antiphon.core.policy import selection
+from antiphon.core.record.verdict import Reason
+from antiphon.errors import AntiphonError
+from antiphon.runtime.log.writer import Intent
+from antiphon.runtime.node.roster import Roster
+from antiphon.runtime.presence.node_presence import TURN_S, Colleagues
+from antiphon.runtime.presence.worker_presence import Company, Traits
+
+if TYPE_CHECKING:
+    from antiphon.runtime.node.full_node import FullNode
+
+EXPIRIES_PER_ROUND: Final = 100
+CALLS_PER_ROUND: Final = 32
+HELD_PER_ROUND: Final = 10_000
+ROUND_S: Final = 1.0
+MAX_VOICES: Final = 256
+
+log = structlog.get_logger(__name__)
+
+
+class Caretaker:
+    """Runs beside a full node and writes what time makes due."""
+
+    def __init__(self, node: FullNode, *, round_s: float = ROUND_S) -> None:
+        """`round_s` is how long, on average, it waits between two looks."""
+        self.node = node
+        self.roster = Roster(node)
+        self.round_s = round_s
+        self.colleagues = Colleagues(node.peer)
+        self._looked_at = (0, 0)
+        self._voices: dict[str, Company] = {}
+        self._noticed: dict[tuple[str, str, str], float] = {}
+        """What is due, and since when we know."""
+
+    async def run(self) -> None:
+        """Look after the mesh until cancelled."""
+        await self.node.ready.wait()
+        async with self.colleagues.listening():
+            while True:
+                chance = self.node.peer.entropy.random()
+                await asyncio.sleep(self.round_s * (0.5 + chance))
+                await self.node.ready.wait()
+                try:
+                    await self.look()
+                except AntiphonError as problem:
+                    # One job's trouble (a lane too long to read, say) must not end the chores.
+                    log.warning("caretaker_waits", problem=problem.message)
+
+    async def look(self) -> None:
+        """One round: first what is overdue, then what lies unanswered."""
+        peer = self.node.peer
+        now_ms = peer.wall.now_ms()
+        noticed, self._noticed = self._noticed, {}
+        for job in self._revoked():
+            await self._call_again(job)
+        for job in self.roster.overdue(limit=EXPIRIES_PER_ROUND):
+            if not self._is_our_turn(job, job.fence, noticed):
+                continue
+            # Of a tenure whose authority was revoked there is nothing left to expire.
+            if (await self._expire(job) and job.state in HELD) or self._is_open(job):
+                await self._call_again(job)
+        for job in self.node.replica.unanswered(now_ms, limit=CALLS_PER_ROUND):
+            if not self._is_still_queued(job, now_ms) and self._is_our_turn(job, "", noticed):
+                await self._call_again(job)
+                await self._point_to(job)
+
+    def _is_our_turn(
+        self, job: Job, fence: str, noticed: dict[tuple[str, str, str], float]
+    ) -> bool:
+        """Whether we write what is due now, or leave it to a colleague for a while longer."""
+        now_s = self.node.peer.wall.boot_s()
+        key = (job.kind, job.job, fence)
+        since_s = self._noticed[key] = noticed.get(key, now_s)
+        turn = self.colleagues.turn(job.kind, job.job, fence)
+        return now_s - since_s >= turn * TURN_S
+
+    def _revoked(self) -> list[Job]:
+        """Held jobs whose holder lost its authority since the last look."""
+        peer = self.node.peer
+        state = (peer.control.since, peer.history.grants.revocations)
+        if state == self._looked_at:
+            return []
+        self._looked_at = state
+        held = self.node.replica.jobs(states=HELD, limit=HELD_PER_ROUND)
+        return [job for job in held if self._is_open(job)]
+
+    def _is_open(self, job: Job) -> bool:
+        """Whether anyone may claim it, revocations considered."""
+        node = self.node
+        lane = node.replica.job_lane(job.kind, job.job)
+        now = standing(node.peer.control, lane.job, node.applied + 1)
+        return now is not None and now.state is State.PENDING
+
+    def _is_still_queued(self, job: Job, now_ms: int) -> bool:
+        """Whether the job's turn has simply not come: its queue moves, and stands before it."""
+        lane = self.node.replica.job_lane(job.kind, job.job)
+        reached, at_ms = self.node.passed.get((job.kind, job.priority), (0, 0))
+        is_moving = now_ms - at_ms < self.node.peer.control.rules.offer_after_ms
+        return is_moving and lane.call_tail > reached
+
+    async def _expire(self, job: Job) -> bool:
+        """Write the expiry; True if the log accepted it from us."""
+        body = ExpireBody(
+            kind=job.kind, job=job.job, fence=job.fence if job.state in HELD else None
+        )
+        lane = self.node.replica.job_lane(job.kind, job.job)
+        return (await self.node.write(Intent(JobExpire, body, lane))).verdict is Reason.OK
+
+    async def _call_again(self, job: Job) -> None:
+        lane = self.node.replica.job_lane(job.kind, job.job)
+        if lane.job is None or not self._is_open(job):
+            return
+        body = OfferBody(kind=job.kind, job=job.job, priority=lane.job.priority)
+        await self.node.write(Intent(JobOffer, body, lane))
+
+    async def _point_to(self, job: Job) -> None:
+        """Tell a kind's workers of a call that the engine's queue may have handed to nobody honest.
+
+        Whoever takes announcements without answering them can take any number, repeats included.
+        """
+        peer = self.node.peer
+        if selection.method(peer.control, job.kind) == "queue":
+            lane = self.node.replica.job_lane(job.kind, job.job)
+            await self._voice(job.kind).point_to(job.job, lane.call_tail)
+
+    def _voice(self, kind: str) -> Company:
+        """One voice for each kind: its words carry times that rise."""
+        if kind not in self._voices:
+            if len(self._voices) >= MAX_VOICES:
+                self._voices.clear()
+            self._voices[kind] = Company(self.node.peer, kind, Traits())
+        return self._voices[kind]

@@ -1,0 +1,514 @@
+"""The embedded replica: the log and what follows from it, in SQLite beside the node (spec §3).
+
+Reads never leave the machine. The replica is a cache of the log and can be thrown away; what may
+never happen is that it disagrees with the log unnoticed, so records, derived lanes and the cursor
+move in one transaction, and the cursor names both the sequence and the digest of the last record.
+
+A replica is made of what the log shows within one scope, and knows which: lanes of other kinds
+may have begun before the cursor, so with another scope it begins anew.
+
+There is one table of records, and one of lanes for each family, with the columns that the family
+declares. Writes are batched. Lanes in work are kept in memory, bounded; a lane that is not there
+is read from its row, so memory depends on what is alive, not on what ever was.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final, cast
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.core.authority.subject_rights import WHOLE
+from antiphon.core.families.jobs.columns import WITHOUT_RESULT
+from antiphon.core.families.jobs.state import Job, JobLane, State, job_key
+from antiphon.core.family import Lane
+from antiphon.core.protocol import PROTOCOL, Protocol
+from antiphon.core.record import subjects
+from antiphon.core.record.branches import LaneKey
+from antiphon.core.record.ids import digest
+from antiphon.core.record.verdict import Reason
+from antiphon.errors import Corrupt
+from antiphon.ports import Record
+from antiphon.runtime.node import replica_tree
+from antiphon.runtime.node.replica_table import LaneTable, Row
+
+SCHEMA_VERSION: Final = 4
+LANES_IN_MEMORY: Final = 50_000
+CACHE_KIB: Final = 16 * 1024
+_HEAD_BYTES: Final = 2048
+
+_decode = msgspec.msgpack.Decoder(JobLane).decode
+
+_SCHEMA: Final = """
+create table if not exists meta (name text primary key, value text not null) without rowid;
+create table if not exists named (  -- by digest: lanes that still need those bytes
+    digest text not null, lane integer not null, primary key (digest, lane)
+) without rowid;
+create table if not exists evicted (digest text primary key, at_ms integer not null) without rowid;
+create table if not exists tallies (
+    family text not null, state text not null, lanes integer not null, primary key (family, state)
+) without rowid;
+create table if not exists records (
+    seq integer primary key,
+    stamp_ns integer not null,
+    subject text not null,
+    verdict text not null,
+    lane integer,  -- its row in the table of its family; rows of all families are counted together
+    payload blob not null
+);
+create index if not exists records_lane on records (lane, seq) where lane is not null;
+create index if not exists records_control on records (seq) where lane is null;
+"""
+
+_TABLES: Final = ("records", "named", "evicted", "tallies")
+
+
+class Cursor(Struct, frozen=True):
+    """How far the replica has come, and what stood there."""
+
+    seq: int
+    record_digest: str
+
+
+class StoredRecord(Struct, frozen=True):
+    """A record with the verdict this node gave it."""
+
+    record: Record
+    verdict: Reason
+
+
+class _Held(Struct):
+    """A lane in memory; `row` is 0 until it has one."""
+
+    row: int
+    lane: Lane
+    table: LaneTable
+    first_seq: int = 0
+    counted_as: str | None = None
+    """The state under which the tallies in the file count it."""
+    dirty: bool = False
+    named: tuple[str, ...] = ()
+    """The digests under which the file has it, and of which it evicted some."""
+    evictions: int = 0
+
+
+class Replica:
+    """One mesh's replica in one file. A single writer; readers open it read-only."""
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        mesh: str,
+        read_only: bool = False,
+        protocol: Protocol = PROTOCOL,
+    ) -> None:
+        """Open or create; `Corrupt` if the file belongs to another mesh."""
+        self.mesh = mesh
+        self.protocol = protocol
+        self.tables = {
+            family.name: LaneTable(family) for family in protocol.families if not family.is_control
+        }
+        target = f"file:{path}?mode=ro" if read_only else str(path)
+        self._db = sqlite3.connect(
+            target, uri=read_only, isolation_level=None, check_same_thread=False
+        )
+        self._db.execute(f"pragma cache_size = -{CACHE_KIB}")
+        self._db.execute("pragma busy_timeout = 5000")
+        if not read_only:
+            self._db.execute("pragma journal_mode = wal")
+            self._db.execute("pragma synchronous = normal")
+            self._db.executescript(_SCHEMA + replica_tree.SCHEMA)
+            self._db.execute("begin immediate")
+            self._claim_file()
+            self._db.execute("commit")
+            self._db.executescript("".join(table.schema for table in self.tables.values()))
+        self.tree = replica_tree.Tree(self._db)
+        """The Merkle tree over the records: what seals are compared with."""
+        self._load()
+        if not read_only:
+            self.tree.load(self._cursor.seq)
+
+    def _load(self) -> None:
+        """Go on from what is in the file."""
+        self._lanes: dict[LaneKey, _Held] = {}
+        self._dirty: list[tuple[LaneKey, _Held]] = []
+        self._pending: list[tuple[int, int, str, str, LaneKey | None, bytes]] = []
+        self._next_row = 1 + max(
+            self._scalar(f"select coalesce(max(id), 0) from {table.name}")  # noqa: S608 - a name of our own
+            for table in self.tables.values()
+        )
+        self._cursor = self._load_cursor()
+
+    def _claim_file(self) -> None:
+        """Families whose columns changed cannot go on with what an older version wrote."""
+        known = dict(self._db.execute("select name, value from meta").fetchall())
+        schema = {"schema": str(SCHEMA_VERSION)}
+        schema |= {table.name: digest(table.schema.encode()) for table in self.tables.values()}
+        if not known:
+            self._db.execute("insert into meta values ('mesh', ?)", (self.mesh,))
+        elif known.get("mesh") != self.mesh or any(
+            known.get(name, value) != value for name, value in schema.items()
+        ):
+            raise Corrupt(
+                f"the replica holds mesh {known.get('mesh')} in schema {known.get('schema')},"
+                f" not {self.mesh} as this version writes it ({SCHEMA_VERSION})",
+                hint="move the file away; the replica is rebuilt from the log",
+            )
+        elif not schema.keys() <= known.keys():
+            # To the code that wrote it, records of the new families belonged to no lane.
+            self._db.execute("delete from meta where name = 'reads'")
+        self._db.executemany("insert or replace into meta values (?, ?)", schema.items())
+
+    def _scalar(self, sql: str, *args: object) -> int:
+        row = self._db.execute(sql, args).fetchone()
+        return int(row[0]) if row and row[0] is not None else 0
+
+    def _load_cursor(self) -> Cursor:
+        row = self._db.execute(
+            "select seq, payload from records order by seq desc limit 1"
+        ).fetchone()
+        return Cursor(row[0], digest(row[1])) if row else Cursor(0, "")
+
+    def close(self) -> None:
+        """Let go of the file; safe twice."""
+        self._db.close()
+
+    # --- writing ------------------------------------------------------------------------------
+
+    def begin_anew(self, reads: tuple[str, ...]) -> None:
+        """Forget everything and be a replica of what these filters show; in one transaction."""
+        self._db.execute("begin immediate")
+        try:
+            lanes = (table.name for table in self.tables.values())
+            for table in (*_TABLES, *lanes, *replica_tree.TABLES):
+                self._db.execute(f"delete from {table}")  # noqa: S608 - names of our own
+            self._db.execute("delete from meta where name = 'leaves'")
+            self._db.execute("insert or replace into meta values ('reads', ?)", (" ".join(reads),))
+            self._db.execute("commit")
+        except BaseException:
+            self._db.execute("rollback")
+            raise
+        self._load()
+        self.tree.load(0)
+        if reads != WHOLE:
+            self.tree.keep_none()
+
+    @property
+    def cursor(self) -> Cursor:
+        """The last record that is in the file."""
+        return self._cursor
+
+    def lane(self, key: LaneKey) -> Lane:
+        """A lane as of the last record that was noted."""
+        return self._hold(key).lane
+
+    def job_lane(self, kind: str, job: str) -> JobLane:
+        """A job's lane as of the last record that was noted."""
+        return cast("JobLane", self.lane(job_key(kind, job)))
+
+    def _hold(self, key: LaneKey) -> _Held:
+        held = self._lanes.get(key)
+        if held is None:
+            table = self.tables[key.family]
+            row = self._db.execute(table.find, (key.name, key.kind)).fetchone()
+            if row is None:
+                held = _Held(0, self.protocol.empty(key), table)
+            else:
+                lane = table.decode(row[1])
+                held = _Held(row[0], lane, table, row[2], table.state_of(lane))
+                held.named, gone = table.blobs(lane)
+                held.evictions = len(gone)
+            self._lanes[key] = held
+        return held
+
+    def note(
+        self,
+        record: Record,
+        verdict: Reason,
+        key: LaneKey | None = None,
+        lane: Lane | None = None,
+    ) -> None:
+        """Add one judged record; nothing reaches the file before `flush`."""
+        self._pending.append(
+            (record.seq, record.stamp_ns, record.subject, verdict.value, key, record.payload)
+        )
+        if key is None or lane is None:
+            return
+        held = self._hold(key)
+        held.lane = lane
+        if held.first_seq == 0:
+            held.first_seq = record.seq
+        if not held.dirty:
+            held.dirty = True
+            self._dirty.append((key, held))
+
+    def flush(self) -> None:
+        """Write everything noted so far in one transaction."""
+        if not self._pending:
+            return
+        self._db.execute("begin immediate")
+        try:
+            self._write_lanes()
+            rows = [
+                (seq, stamp, subject, verdict, self._lanes[key].row if key else None, payload)
+                for seq, stamp, subject, verdict, key, payload in self._pending
+            ]
+            self._db.executemany("insert into records values (?, ?, ?, ?, ?, ?)", rows)
+            self.tree.extend((*row[:4], row[5]) for row in rows)
+            self._db.execute("commit")
+        except BaseException:
+            self._db.execute("rollback")
+            self.tree.load(self._cursor.seq)
+            raise
+        last = self._pending[-1]
+        self._cursor = Cursor(last[0], digest(last[5]))
+        self._pending.clear()
+        self._forget()
+
+    def _write_lanes(self) -> None:
+        fresh: dict[str, list[Row]] = {}
+        known: dict[str, list[Row]] = {}
+        moved: Counter[tuple[str, str]] = Counter()
+        for key, held in self._dirty:
+            held.dirty = False
+            table = held.table
+            state = table.state_of(held.lane)
+            if state != held.counted_as:
+                if held.counted_as is not None:
+                    moved[key.family, held.counted_as] -= 1
+                if state is not None:
+                    moved[key.family, state] += 1
+                held.counted_as = state
+            values = table.values(held.lane)
+            if held.row == 0:
+                held.row = self._next_row
+                self._next_row += 1
+                row = (held.row, key.kind, key.name, held.first_seq, *values)
+                fresh.setdefault(key.family, []).append(row)
+            else:
+                known.setdefault(key.family, []).append((*values, held.row))
+            self._write_needs(held)
+        self._dirty.clear()
+        for family, rows in fresh.items():
+            self._db.executemany(self.tables[family].insert, rows)
+        for family, rows in known.items():
+            self._db.executemany(self.tables[family].update, rows)
+        self._db.executemany(
+            "insert into tallies values (?, ?, ?)"
+            " on conflict (family, state) do update set lanes = lanes + excluded.lanes",
+            [(*which, change) for which, change in moved.items()],
+        )
+
+    def _write_needs(self, held: _Held) -> None:
+        """Which bytes a lane needs; most name none."""
+        needs, gone = held.table.blobs(held.lane)
+        if needs != held.named:
+            self._db.execute("delete from named where lane = ?", (held.row,))
+            self._db.executemany(
+                "insert into named values (?, ?)", [(one, held.row) for one in needs]
+            )
+        if len(gone) > held.evictions:
+            at_ms = held.lane.state.hlc[0]
+            rows = [(one, at_ms) for one in gone[held.evictions :]]
+            self._db.executemany("insert or replace into evicted values (?, ?)", rows)
+        held.named, held.evictions = needs, len(gone)
+
+    def settle_eviction(self, digest_: str) -> None:
+        """Forget an eviction whose bytes are gone, or needed after all."""
+        self._db.execute("delete from evicted where digest = ?", (digest_,))
+
+    def _forget(self) -> None:
+        """Keep memory bounded: ended lanes leave first, then the oldest."""
+        if len(self._lanes) <= LANES_IN_MEMORY:
+            return
+        for key in [k for k, held in self._lanes.items() if held.table.is_over(held.lane)]:
+            del self._lanes[key]
+        while len(self._lanes) > LANES_IN_MEMORY:
+            del self._lanes[next(iter(self._lanes))]
+
+    def refresh(self) -> Cursor:
+        """For read-only opens: see what the writer has flushed since."""
+        self._cursor = self._load_cursor()
+        self.tree.see(self._cursor.seq)
+        return self._cursor
+
+    # --- reading ------------------------------------------------------------------------------
+
+    @property
+    def reads(self) -> tuple[str, ...] | None:
+        """The kinds that it was made of, as filters; None if nobody began it."""
+        row = self._db.execute("select value from meta where name = 'reads'").fetchone()
+        return None if row is None else tuple(row[0].split())
+
+    def control_records(self) -> Iterator[Record]:
+        """Every control record, oldest first."""
+        rows = self._db.execute(
+            "select seq, stamp_ns, subject, payload from records where lane is null order by seq"
+        )
+        pattern = subjects.all_control(self.mesh)
+        return (Record(*row) for row in rows if subjects.matches(pattern, row[2]))
+
+    def record(self, seq: int) -> StoredRecord | None:
+        """One record, or None."""
+        row = self._db.execute(
+            "select seq, stamp_ns, subject, payload, verdict from records where seq = ?", (seq,)
+        ).fetchone()
+        return StoredRecord(Record(*row[:4]), Reason(row[4])) if row else None
+
+    def newest(self, since_ns: int, *, limit: int) -> Iterator[tuple[int, str, Reason, int, bytes]]:
+        """Of the newest records, newest first: stamp in ms, subject, verdict, size, first bytes."""
+        rows = self._db.execute(
+            "select stamp_ns, subject, verdict, length(payload), substr(payload, 1, ?)"
+            " from records order by seq desc limit ?",
+            (_HEAD_BYTES, limit),
+        )
+        for stamp_ns, subject, verdict, size, head in rows:
+            if stamp_ns < since_ns:
+                return
+            yield stamp_ns // 1_000_000, subject, Reason(verdict), size, head
+
+    def newest_of(self, key: LaneKey, *, verdict: Reason | None = None) -> StoredRecord | None:
+        """The newest record of a lane, of any verdict or of this one."""
+        row = self._db.execute(
+            "select seq, stamp_ns, subject, payload, verdict from records"
+            " where lane = ? and (? is null or verdict = ?) order by seq desc limit 1",
+            (self._row_of(key), verdict, verdict),
+        ).fetchone()
+        return StoredRecord(Record(*row[:4]), Reason(row[4])) if row else None
+
+    def newest_beside(self, subject: str) -> int:
+        """The newest sequence that is not on this subject; 0 if there is none."""
+        row = self._db.execute(
+            "select seq from records where subject != ? order by seq desc limit 1", (subject,)
+        ).fetchone()
+        return int(row[0]) if row else 0
+
+    def lane_records(self, key: LaneKey) -> list[StoredRecord]:
+        """A lane's records with their verdicts, oldest first."""
+        rows = self._db.execute(
+            "select seq, stamp_ns, subject, payload, verdict from records"
+            " where lane = ? order by seq",
+            (self._row_of(key),),
+        )
+        return [StoredRecord(Record(*row[:4]), Reason(row[4])) for row in rows]
+
+    def job_records(self, kind: str, job: str) -> list[StoredRecord]:
+        """The same of a job's lane."""
+        return self.lane_records(job_key(kind, job))
+
+    def _row_of(self, key: LaneKey) -> int:
+        """The row of a lane; 0 if there is none, which no lane has."""
+        row = self._db.execute(self.tables[key.family].find, (key.name, key.kind)).fetchone()
+        return int(row[0]) if row else 0
+
+    def find_lanes(self, prefix: str, *, limit: int = 16) -> list[tuple[LaneKey, Lane]]:
+        """Lanes of any family whose names begin with these letters."""
+        found: list[tuple[LaneKey, Lane]] = []
+        for family, table in self.tables.items():
+            rows = self._db.execute(
+                f"select kind, name, body from {table.name}"  # noqa: S608 - a name of our own
+                " where name >= ? and name < ? and name != '' limit ?",
+                (prefix, prefix + "\uffff", limit - len(found)),
+            )
+            found += [(LaneKey(family, row[0], row[1]), table.decode(row[2])) for row in rows]
+        return found
+
+    def job(self, kind: str, job: str) -> Job | None:
+        """What is the state of this job (M20)."""
+        row = self._db.execute(
+            "select body from lanes_jobs where name = ? and kind = ?", (job, kind)
+        ).fetchone()
+        return _decode(row[0]).job if row else None
+
+    def find(self, prefix: str, *, limit: int = 16) -> list[Job]:
+        """Jobs whose id begins with these hex digits."""
+        rows = self._db.execute(
+            "select body from lanes_jobs"
+            " where name >= ? and name < ? and state is not null limit ?",
+            (prefix, prefix + "g", limit),
+        )
+        return _jobs(rows)
+
+    def pending(self, kind: str, *, limit: int = 1000) -> list[Job]:
+        """Pending jobs of a kind, or below it, oldest first (M20)."""
+        rows = self._db.execute(
+            "select body from lanes_jobs where due_ms is not null and state = 'pending'"
+            " and (kind = ? or (kind > ? and kind < ?)) order by first_seq limit ?",
+            (kind, kind + ".", kind + "/", limit),
+        )
+        return _jobs(rows)
+
+    def overdue(self, now_ms: int, *, limit: int = 100) -> list[Job]:
+        """Jobs past their deadline, or past the time to start, longest overdue first (M20)."""
+        rows = self._db.execute(
+            "select body from lanes_jobs where due_ms is not null and due_ms < ?"
+            " order by due_ms limit ?",
+            (now_ms, limit),
+        )
+        return _jobs(rows)
+
+    def unanswered(self, now_ms: int, *, limit: int = 100) -> list[Job]:
+        """Pending jobs that should be called again, longest waiting first."""
+        rows = self._db.execute(
+            "select body from lanes_jobs where recall_ms is not null and recall_ms < ?"
+            " order by recall_ms limit ?",
+            (now_ms, limit),
+        )
+        return _jobs(rows)
+
+    def kept_before(self, ended_ms: int, *, limit: int) -> list[Job]:
+        """Jobs that ended before this and whose outputs are still kept, longest ago first."""
+        rows = self._db.execute(
+            "select body from lanes_jobs where kept_ms is not null and kept_ms < ?"
+            " order by kept_ms limit ?",
+            (ended_ms, limit),
+        )
+        return _jobs(rows)
+
+    def is_needed(self, digest: str) -> bool:
+        """Whether a job that has not ended reads it, or one that has still keeps it."""
+        row = self._db.execute("select 1 from named where digest = ? limit 1", (digest,)).fetchone()
+        return row is not None
+
+    def evicted_before(self, at_ms: int, *, limit: int) -> list[str]:
+        """Digests that were evicted before this and not settled yet."""
+        rows = self._db.execute(
+            "select digest from evicted where at_ms < ? order by at_ms limit ?", (at_ms, limit)
+        )
+        return [str(row[0]) for row in rows]
+
+    def jobs(self, *, states: Iterable[State] = (), kind: str = "", limit: int = 50) -> list[Job]:
+        """Jobs, newest first, filtered by state and kind prefix."""
+        wanted = [state.value for state in states]
+        clauses, args = ["state is not null"], list[object]()
+        if wanted and set(wanted) <= {state.value for state in WITHOUT_RESULT}:
+            clauses.append("failed_seq is not null")
+        if wanted:
+            clauses.append(f"state in ({','.join('?' * len(wanted))})")
+            args += wanted
+        if kind:
+            clauses.append("(kind = ? or (kind > ? and kind < ?))")
+            args += [kind, kind + ".", kind + "/"]
+        rows = self._db.execute(
+            f"select body from lanes_jobs where {' and '.join(clauses)} order by id desc limit ?",  # noqa: S608 - only placeholders are joined
+            (*args, limit),
+        )
+        return _jobs(rows)
+
+    def counts(self) -> dict[str, int]:
+        """How many jobs are in each state that has any."""
+        rows = self._db.execute(
+            "select state, lanes from tallies where family = 'jobs' and lanes > 0"
+        )
+        return dict(rows.fetchall())
+
+
+def _jobs(rows: Iterable[tuple[bytes]]) -> list[Job]:
+    found = (_decode(row[0]).job for row in rows)
+    return [job for job in found if job is not None]

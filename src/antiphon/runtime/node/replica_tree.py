@@ -1,0 +1,211 @@
+"""The replica's Merkle tree: what a seal is compared with, and where paths come from (spec §7.5).
+
+One leaf per record, in sequence order. Of the tree the file keeps the full subtrees of 16 leaves
+and more, a tenth of a row per record; what lies below is hashed again from the records when it is
+asked for, which is seldom.
+
+The tree moves in the transaction of its records. It remembers what the records *were*: `mark_at`
+reads those since the last seal again, and some older ones in turn, so that a row that was lost or
+changed in the file shows at the next seal.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from math import inf
+from typing import Final
+
+from antiphon.core.families.seals.state import leaf_of
+from antiphon.core.family import Mark
+from antiphon.core.proof import merkle
+from antiphon.core.proof.merkle import Frontier
+from antiphon.errors import Corrupt, Unavailable
+from antiphon.ports import NANOSECONDS_PER_MS
+
+KEPT_FROM: Final = 4
+"""The lowest level whose subtrees are in the file."""
+REREAD_LEVEL: Final = 10
+"""At each seal one older subtree of this level is read again."""
+
+SCHEMA: Final = """
+create table if not exists subtrees (
+    level integer not null,
+    place integer not null,
+    hash blob not null,
+    primary key (level, place)
+) without rowid;
+create table if not exists gaps (seq integer primary key, missing integer not null);
+"""
+TABLES: Final = ("subtrees", "gaps")
+
+Row = tuple[int, int, str, str, bytes]
+"""seq, stamp_ns, subject, verdict, payload"""
+
+
+class Tree:
+    """The tree over one replica's records."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        """Nothing is read before `load`; questions about the past need none."""
+        self._db = db
+        self.is_kept = True
+        """False where the log shows some records only: such a replica cannot know a root."""
+        self._frontier = Frontier()
+        self._last_seq = 0
+        self._reread = 0
+
+    # --- growing ------------------------------------------------------------------------------
+
+    def load(self, last_seq: int) -> None:
+        """Take up where the file ends; `Corrupt` if it does not hold what it held."""
+        self._last_seq = last_seq
+        known = self._db.execute("select value from meta where name = 'leaves'").fetchone()
+        size = int(known[0]) if known else 0
+        self.is_kept = known is not None or last_seq == 0
+        if not self.is_kept:
+            return
+        if size != self.size_at(last_seq):
+            raise Corrupt(
+                f"the replica ends at record {last_seq}, and its tree has {size} leaves",
+                hint="move the file away; the replica is rebuilt from the log",
+            )
+        bits = [level for level in reversed(range(size.bit_length())) if size >> level & 1]
+        parts = [self._full(level, (size >> level) - 1) for level in bits]
+        self._frontier = Frontier(size, parts)
+
+    def see(self, last_seq: int) -> None:
+        """For read-only opens: what the writer has added since."""
+        self._last_seq = last_seq
+        self.is_kept = bool(self._db.execute("select 1 from meta where name = 'leaves'").fetchone())
+
+    def keep_none(self) -> None:
+        """The log shows only some records: no root can be known, and none is kept."""
+        self.is_kept = False
+        self._db.execute("delete from meta where name = 'leaves'")
+
+    def extend(self, rows: Iterable[Row]) -> None:
+        """Add records, inside the caller's transaction."""
+        if not self.is_kept:
+            return
+        frontier, full = self._frontier, list[tuple[int, int, bytes]]()
+
+        def note(level: int, place: int, hashed: bytes) -> None:
+            if level >= KEPT_FROM:
+                full.append((level, place, hashed))
+
+        for row in rows:
+            seq = row[0]
+            if seq != self._last_seq + 1:
+                missing = seq - frontier.size - 1
+                self._db.execute("insert into gaps values (?, ?)", (seq, missing))
+            self._last_seq = seq
+            frontier.append(_leaf(row), note)
+        self._db.executemany("insert into subtrees values (?, ?, ?)", full)
+        self._db.execute("insert or replace into meta values ('leaves', ?)", (str(frontier.size),))
+
+    # --- asking -------------------------------------------------------------------------------
+
+    def size_at(self, seq: int) -> int:
+        """How many records there are up to a sequence that the replica has reached."""
+        row = self._db.execute(
+            "select missing from gaps where seq <= ? order by seq desc limit 1", (seq,)
+        ).fetchone()
+        following = self._db.execute(
+            "select seq - missing - 1 from gaps where seq > ? order by seq limit 1", (seq,)
+        ).fetchone()
+        size = seq - (row[0] if row else 0)
+        # Within a gap nothing is added until the record that ends it.
+        return min(size, following[0]) if following else size
+
+    def root_at(self, size: int) -> str:
+        """The root over the first `size` records."""
+        return merkle.root_of(size, self._full).hex()
+
+    def inclusion(self, seq: int, size: int) -> list[str]:
+        """The path from a record to the root over the first `size`."""
+        self._require()
+        return [node.hex() for node in merkle.inclusion(self.size_at(seq) - 1, size, self._full)]
+
+    def mark_at(self, upto: int, *, since: int = 0) -> Mark:
+        """Size and root up to a sequence, everything after `since` read from the records again.
+
+        Where records are gone or changed, the root is empty and matches no seal.
+        """
+        self._require()
+        size = self.size_at(min(upto, self._last_seq))
+        fresh_from = self.size_at(since) if since else 0
+        try:
+            root = merkle.root_of(size, lambda level, at: self._full(level, at, fresh_from))
+            known = self._known_root(size)
+            if root == known and self._is_older_part_whole():
+                return Mark(size, root.hex())
+        except Corrupt:
+            pass  # the empty root says so
+        return Mark(size, "")
+
+    def _known_root(self, size: int) -> bytes:
+        if size == self._frontier.size:
+            return self._frontier.root()
+        return merkle.root_of(size, self._full)
+
+    def _is_older_part_whole(self) -> bool:
+        """Read one more of the large subtrees again: in time, every record has its turn."""
+        count = self._frontier.size >> REREAD_LEVEL
+        if count == 0:
+            return True
+        place = self._reread % count
+        self._reread = place + 1
+        return self._full(REREAD_LEVEL, place, 0) == self._full(REREAD_LEVEL, place)
+
+    def _require(self) -> None:
+        if not self.is_kept:
+            raise Unavailable(
+                "this replica holds some kinds only, so it cannot tell what the whole log is",
+                hint="ask on a machine that reads everything, such as the one with 'antiphon up'",
+            )
+
+    # --- hashes -------------------------------------------------------------------------------
+
+    def _full(self, level: int, place: int, fresh_from: float = inf) -> bytes:
+        """The hash of a full subtree; what ends behind leaf `fresh_from` is hashed anew."""
+        if level >= KEPT_FROM and (place + 1) << level <= fresh_from:
+            row = self._db.execute(
+                "select hash from subtrees where level = ? and place = ?", (level, place)
+            ).fetchone()
+            if row is None:
+                raise Corrupt("a part of the replica's tree is gone", hint=_REBUILD)
+            return bytes(row[0])
+        if level > KEPT_FROM:
+            left = self._full(level - 1, 2 * place, fresh_from)
+            return merkle.node_hash(left, self._full(level - 1, 2 * place + 1, fresh_from))
+        return self._hashed(place << level, 1 << level)
+
+    def _hashed(self, first: int, count: int) -> bytes:
+        """The root over some leaves, from the records themselves."""
+        below = Frontier()
+        rows = self._db.execute(
+            "select seq, stamp_ns, subject, verdict, payload from records"
+            " where seq >= ? order by seq limit ?",
+            (self._seq_of(first), count),
+        )
+        for row in rows:
+            below.append(_leaf(row))
+        if below.size != count:
+            raise Corrupt(f"the replica lost a record after leaf {first}", hint=_REBUILD)
+        return below.root()
+
+    def _seq_of(self, leaf: int) -> int:
+        row = self._db.execute(
+            "select missing from gaps where seq - missing <= ? order by seq desc limit 1",
+            (leaf + 1,),
+        ).fetchone()
+        return leaf + 1 + (row[0] if row else 0)
+
+
+_REBUILD: Final = "move the replica's file away; it is rebuilt from the log"
+
+
+def _leaf(row: Row) -> bytes:
+    seq, stamp_ns, subject, verdict, payload = row
+    return leaf_of(seq, stamp_ns // NANOSECONDS_PER_MS, subject, payload, verdict)

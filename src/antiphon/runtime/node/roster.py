@@ -1,0 +1,47 @@
+"""The work roster: the three questions from which a worker loop can be built (M20, M30).
+
+Answered from the replica, so asking costs the mesh nothing. What a worker may claim depends on
+the routes in force, which the replica does not know: this is where the two meet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from antiphon.core.authority.chain_choice import acts_for
+from antiphon.core.families.jobs.state import Job
+from antiphon.core.families.jobs.table import standing
+
+if TYPE_CHECKING:
+    from antiphon.runtime.node.full_node import FullNode
+
+
+class Roster:
+    """One full node's view of the work."""
+
+    def __init__(self, node: FullNode) -> None:
+        """Reads from the node's replica."""
+        self._node = node
+
+    def state_of(self, kind: str, job: str) -> Job | None:
+        """The state of one job, or None if there is no such job."""
+        node = self._node
+        found = node.replica.job(kind, job)
+        return standing(node.peer.control, found, node.applied + 1)
+
+    def claimable(self, kind: str, *, by: str, limit: int = 100) -> list[Job]:
+        """Pending jobs of this kind, or below it, that `by` could claim now, oldest first."""
+        peer = self._node.peer
+        now_ms = peer.author.now().wall_ms
+        routes = peer.control.route_for
+        nodes = {None, *acts_for(peer.control.grants, by, before=self._node.applied + 1)}
+        return [
+            job
+            for job in self._node.replica.pending(kind, limit=limit)
+            if routes(job.kind) in nodes and job.is_claimable(now_ms, by)
+        ]
+
+    def overdue(self, *, limit: int = 100) -> list[Job]:
+        """Jobs past their deadline, by the hybrid clock of the node."""
+        now_ms = self._node.peer.author.now().wall_ms
+        return self._node.replica.overdue(now_ms, limit=limit)

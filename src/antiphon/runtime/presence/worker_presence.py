@@ -1,0 +1,322 @@
+"""Who else works on a kind: signed words on the bus (spec §8, §10).
+
+Each worker of a kind says every few seconds, and soon after something changed, who it is and how
+many slots it has free; the jobs that it took, ended or gave back since ride along. So one message
+is a heartbeat and a claim broadcast at once, and whoever claims becomes known by it (G6).
+
+A word (`worker_messages.py`) is signed and counts once: nobody can invent another worker, or
+repeat what one said. It is still only a word. Nothing on the log follows from it; whoever believes
+a false one waits a little, and reads.
+
+Everything is bounded: how many are known, how much one word may mention, how often one speaks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from antiphon.core.authority.chain_choice import Wallet
+from antiphon.core.bus.signed_message import Message, Refused
+from antiphon.core.bus.subjects import CARE, WORK
+from antiphon.core.clock import hlc
+from antiphon.core.policy import selection
+from antiphon.core.policy.selection import Candidate, Labels, Need, Weight
+from antiphon.errors import Rejected, Unavailable
+from antiphon.runtime.presence.worker_messages import (
+    AGE_MS,
+    MAX_MENTIONED,
+    WORDS,
+    Mention,
+    Returned,
+    Word,
+)
+from antiphon.runtime.services import beside
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from antiphon.core.record.verdict import Reason
+    from antiphon.runtime.log.session import Peer
+
+BEAT_S: Final = 3.0
+"""Between two words of a node that has nothing to tell, give or take a quarter."""
+ALIVE_S: Final = 10.0
+"""How long after its last word a node counts as there: three beats, and a little."""
+SOONEST_S: Final = 0.1
+"""Two words of one node are at least so far apart."""
+ANSWER_WITHIN_S: Final = 0.2
+"""How soon a newcomer's greeting is answered, at most."""
+MAX_KNOWN: Final = 1_024
+MAX_UNSAID: Final = 4_096
+MAX_HEARD: Final = 4_096
+_FAULT_FOR_S: Final = 5.0
+
+
+class Traits(Struct, frozen=True, kw_only=True):
+    """What a worker is, beyond its kinds."""
+
+    labels: Labels = ()
+    weight: Weight = 1
+
+
+class _Known(Struct):
+    candidate: Candidate
+    heard_s: float
+    at_ms: int
+
+
+class Company:
+    """The workers of one kind as one of them sees it, and its own voice among them."""
+
+    def __init__(
+        self, peer: Peer, kind: str, traits: Traits, free: Callable[[], int] = lambda: 0
+    ) -> None:
+        """Hears and says nothing before `listening`; `point_to` works without.
+
+        `free` gives this worker's own free slots; it is asked whenever the worker speaks.
+        """
+        self.peer = peer
+        self.kind = kind
+        self.traits = traits
+        self.free = free
+        self.listeners: list[Callable[[Message[Word]], None]] = []
+        self.revision = 0
+        """Moves with everything that changes who is a candidate."""
+        self._known: dict[str, _Known] = {}
+        self._faults: dict[str, tuple[int, int, float, Reason | None]] = {}
+        self._wallets: dict[str, Wallet] = {}
+        self._unsaid: dict[str, dict[str, tuple[int, int]]] = {"took": {}, "ended": {}, "back": {}}
+        self._said_ms = 0
+        self._said_free = -1
+        self._speak_by_s = 0.0
+        self._wake = asyncio.Event()
+        self._subject = WORK.at(kind=kind) if kind else CARE.at()
+        self.is_silent = False
+        """Whether it keeps to itself, and speaks of jobs that it was pointed to only."""
+
+    # --- life ---------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def listening(self, *, silently: bool = False) -> AsyncIterator[None]:
+        """Be part of the company while the block runs: greet, listen, speak, take leave.
+
+        `silently`: only listen, and say what becomes of jobs that others pointed to.
+        """
+        heard = asyncio.Event()
+        self.is_silent = silently
+        async with beside(self._hear(heard), ready=heard):
+            if silently:
+                async with beside(self._keep_speaking()):
+                    try:
+                        yield
+                    finally:
+                        self.listeners.clear()
+                return
+            await self._say(is_new=True)
+            # Whoever is there answers by then: the first ranks should not be those of a hermit.
+            await asyncio.sleep(ANSWER_WITHIN_S + SOONEST_S)
+            async with beside(self._keep_speaking()):
+                try:
+                    yield
+                finally:
+                    self.listeners.clear()
+            await self._say(is_away=True)
+
+    async def _hear(self, ready: asyncio.Event) -> None:
+        for attempt in _attempts():
+            try:
+                async with self.peer.engine.bus.subscribe(
+                    self._subject, max_pending=MAX_HEARD
+                ) as words:
+                    ready.set()
+                    async for message in words:
+                        self._note(message.payload)
+            except Unavailable:
+                ready.set()
+                await self.peer.pause(attempt)
+
+    async def _keep_speaking(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._speak_by_s = math.inf if self.is_silent else loop.time()
+        while True:
+            pause_s = self._speak_by_s - loop.time()
+            if pause_s > 0:
+                self._wake.clear()
+                try:
+                    async with asyncio.timeout(pause_s if pause_s < math.inf else None):
+                        await self._wake.wait()
+                except TimeoutError:
+                    pass
+                continue
+            beat_s = BEAT_S * (0.75 + self.peer.entropy.random() / 2)
+            self._speak_by_s = math.inf if self.is_silent else loop.time() + beat_s
+            await self._say(is_away=self.is_silent)
+            await asyncio.sleep(SOONEST_S)
+
+    def _speak_within(self, most_s: float) -> None:
+        by_s = asyncio.get_running_loop().time() + most_s
+        if by_s < self._speak_by_s:
+            self._speak_by_s = by_s
+            self._wake.set()
+
+    # --- speaking -----------------------------------------------------------------------------
+
+    def took(self, job: str, call: int) -> None:
+        """This worker decided for a job, or still holds it."""
+        self._mention("took", job, call, 0)
+
+    def ended(self, job: str, call: int) -> None:
+        """This worker read the job's end."""
+        self._mention("ended", job, call, 0)
+
+    def returned(self, job: str, call: int, after_s: float) -> None:
+        """This worker lets go of a job."""
+        self._mention("back", job, call, round(after_s * 1000))
+
+    def _mention(self, how: str, job: str, call: int, after_ms: int) -> None:
+        for other in self._unsaid.values():
+            other.pop(job, None)
+        if len(self._unsaid[how]) < MAX_UNSAID:
+            self._unsaid[how][job] = (call, after_ms)
+        self._speak_within(0.0)
+
+    def changed(self) -> None:
+        """This worker's free slots may have changed: tell soon, if they came or went."""
+        if not self.is_silent and (self.free() > 0) != (self._said_free > 0):
+            self._speak_within(SOONEST_S)
+
+    async def point_to(self, job: str, call: int) -> None:
+        """Point the others to a call. Needs no company of one's own."""
+        await self._say(calls=((job, call),), is_away=not self._is_a_candidate())
+
+    def _is_a_candidate(self) -> bool:
+        return bool(self.listeners) and not self.is_silent
+
+    async def _say(
+        self, *, is_new: bool = False, is_away: bool = False, calls: tuple[Mention, ...] = ()
+    ) -> None:
+        taken = {how: dict(_first(jobs)) for how, jobs in self._unsaid.items()}
+        self._said_ms = hlc.rising(self._said_ms, self.peer.wall.now_ms(), bearable_ms=AGE_MS)
+        self._said_free = free = 0 if is_away else max(self.free(), 0)
+        word = Word(
+            labels=self.traits.labels,
+            weight=self.traits.weight,
+            free=free,
+            is_new=is_new,
+            is_away=is_away,
+            took=tuple((job, call) for job, (call, _) in taken["took"].items()),
+            ended=tuple((job, call) for job, (call, _) in taken["ended"].items()),
+            returned=tuple(Returned(job, *back) for job, back in taken["back"].items()),
+            calls=calls,
+        )
+        me, where = (self.peer.author.did, self.peer.author.vouch), self._subject
+        try:
+            payload = WORDS.sign(word, me, mesh=self.peer.mesh, subject=where, at_ms=self._said_ms)
+            await self.peer.engine.bus.publish(where, payload)
+        except (Unavailable, Rejected):
+            return  # what was to be mentioned waits for the next word
+        for how, jobs in taken.items():
+            for job, what in jobs.items():
+                if self._unsaid[how].get(job) == what:
+                    del self._unsaid[how][job]
+        if any(self._unsaid.values()):
+            self._speak_within(SOONEST_S)
+
+    # --- hearing ------------------------------------------------------------------------------
+
+    def _note(self, payload: bytes) -> None:
+        now_ms = self.peer.wall.now_ms()
+        message = WORDS.open(payload, mesh=self.peer.mesh, subject=self._subject, now_ms=now_ms)
+        if isinstance(message, Refused) or message.author == self.peer.author.did:
+            return
+        word, node = message.body, message.author
+        known = self._known.get(node)
+        if known is not None and message.at_ms <= known.at_ms:
+            return  # said before
+        if self.fault_of(node) is not None and not word.calls:
+            return
+        if known is None and len(self._known) >= MAX_KNOWN and not self._forget_silent():
+            return
+        candidate = Candidate(
+            did=node,
+            kinds=(self.kind,),
+            labels=word.labels,
+            weight=word.weight,
+            free=word.free,
+            is_alive=not word.is_away,
+        )
+        if known is None or known.candidate != candidate:
+            self.revision += 1
+        self._known[node] = _Known(candidate, self.peer.wall.boot_s(), message.at_ms)
+        if word.is_new and not self.is_silent:
+            self._speak_within(self.peer.entropy.random() * ANSWER_WITHIN_S)
+        for listener in self.listeners:
+            listener(message)
+
+    def _forget_silent(self) -> bool:
+        now_s = self.peer.wall.boot_s()
+        gone = [did for did, one in self._known.items() if now_s - one.heard_s > ALIVE_S]
+        for did in gone:
+            del self._known[did]
+        return bool(gone)
+
+    # --- asking -------------------------------------------------------------------------------
+
+    @property
+    def me(self) -> Candidate:
+        """This worker, as it would count."""
+        return Candidate(
+            did=self.peer.author.did,
+            kinds=(self.kind,),
+            labels=self.traits.labels,
+            weight=self.traits.weight,
+            free=max(self.free(), 0),
+        )
+
+    def others(self) -> Iterator[Candidate]:
+        """Who else is there and may claim this kind, busy or not."""
+        now_s = self.peer.wall.boot_s()
+        for did, one in self._known.items():
+            is_there = one.candidate.is_alive and now_s - one.heard_s <= ALIVE_S
+            if is_there and self.fault_of(did) is None:
+                yield one.candidate
+
+    def places(self, need: Need) -> tuple[int, int]:
+        """How many should claim a job before this worker: of those with room, and of all."""
+        return selection.places(need, self.me, self.others(), now_ms=self.peer.wall.now_ms())
+
+    def fault_of(self, did: str) -> Reason | None:
+        """Why the log would refuse a claim of this kind by that worker, as of a moment ago."""
+        control, now_s = self.peer.control, self.peer.wall.boot_s()
+        key = (control.since, control.grants.revision)
+        known = self._faults.get(did)
+        if known is not None and known[:2] == key and now_s < known[2]:
+            return known[3]
+        if len(self._faults) >= 2 * MAX_KNOWN:
+            self._faults.clear()
+            self._wallets.clear()
+        fault = selection.claim_fault(
+            control,
+            self._wallets.setdefault(did, Wallet(did)),
+            did=did,
+            kind=self.kind,
+            job="0" * 64,
+            now_ms=self.peer.wall.now_ms(),
+        )
+        self._faults[did] = (*key, now_s + _FAULT_FOR_S, fault)
+        return fault
+
+
+def _first(jobs: dict[str, tuple[int, int]]) -> list[tuple[str, tuple[int, int]]]:
+    return list(jobs.items())[:MAX_MENTIONED]
+
+
+def _attempts() -> Iterator[int]:
+    for attempt in range(2**31):
+        yield min(attempt, 6)

@@ -1,0 +1,152 @@
+"""Calls as a rendezvous hands them out, and what a newcomer finds on the log."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.core.families.jobs.ops import JobCancel, JobComplete
+from antiphon.core.policy import selection
+from antiphon.core.policy.selection import Need
+from antiphon.core.record import subjects
+
+if TYPE_CHECKING:
+    from antiphon.core.policy.rendezvous_turns import Call
+    from antiphon.ports import Record
+    from antiphon.runtime.log.lane_reader import JobView
+    from antiphon.runtime.log.session import Peer
+
+CATCH_UP: Final = 10_000
+"""Sequences before the newest among which a new worker looks for what is pending."""
+_PAGE: Final = 1_024
+_REQUIRES: Final = b'"requires"'
+_ENDS: Final = frozenset({JobComplete.type_name(), JobCancel.type_name()})
+
+
+class CallDelivery:
+    """`ports.Delivery` of a rendezvous: what becomes of it, the rest of the company hears.
+
+    It never runs out: it is lent within one process, whose end takes both sides with it.
+    """
+
+    __slots__ = ("_hold", "_is_settled", "_settle", "call")
+
+    def __init__(
+        self,
+        call: Call[Record],
+        settle: Callable[[Call[Record], float | None], None],
+        hold: Callable[[Call[Record]], None],
+    ) -> None:
+        """`settle` is told None for an acknowledgement, else the delay in seconds."""
+        self.call = call
+        self._settle = settle
+        self._hold = hold
+        self._is_settled = False
+
+    @property
+    def record(self) -> Record:
+        """The schedule or offer that announced the job."""
+        return self.call.record
+
+    @property
+    def deliveries(self) -> int:
+        """How often it was handed out here, and once more where the log was read before."""
+        return self.call.deliveries
+
+    def ack(self) -> None:
+        """Never hand it out again."""
+        if not self._is_settled:
+            self._is_settled = True
+            self._settle(self.call, None)
+
+    def nak(self, delay_s: float = 0.0) -> None:
+        """Hand it out again, not before `delay_s`."""
+        if not self._is_settled:
+            self._is_settled = True
+            self._settle(self.call, delay_s)
+
+    def in_progress(self) -> None:
+        """Say once more that it is in hand."""
+        if not self._is_settled:
+            self._hold(self.call)
+
+
+class Touched(Struct, frozen=True):
+    """What happened lately to a kind's jobs, at a glance: by job, the type of its newest op.
+
+    Nothing was verified. It only says which old calls are worth a look: whoever writes a false
+    end there hides a job until it is called again.
+    """
+
+    after: int
+    upto: int
+    last: dict[str, str]
+
+    def is_known(self, call: Record) -> bool:
+        """Whether more happened to the called job than this record shows."""
+        return call.seq <= self.upto and call.subject[-64:] in self.last
+
+    def is_over(self, call: Record) -> bool:
+        """Whether the called job seems to have ended."""
+        return call.seq <= self.upto and self.last.get(call.subject[-64:]) in _ENDS
+
+
+class _Typed(Struct):
+    type: str
+
+
+_peek = msgspec.json.Decoder(_Typed).decode
+
+
+async def touched(peer: Peer, kind: str) -> Touched:
+    """Look through the newest `CATCH_UP` sequences of the log."""
+    newest = await peer.log.last()
+    upto = newest.seq if newest is not None else 0
+    after = max(0, upto - CATCH_UP)
+    last: dict[str, str] = {}
+    subject = f"{subjects.root(peer.mesh)}.job.{kind}.*"
+    async for record in _between(peer, subject, after, upto):
+        try:
+            op_type = _peek(record.payload.partition(b"\n")[0]).type
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            continue
+        last[record.subject[-64:]] = op_type
+    return Touched(after, upto, last)
+
+
+async def particular(peer: Peer, kind: str, lately: Touched) -> list[Record]:
+    """Calls of the same stretch of the log that require labels, and have not ended, it seems."""
+    subject = f"{subjects.root(peer.mesh)}.call.*.{kind}.*"
+    return [
+        record
+        async for record in _between(peer, subject, lately.after, lately.upto)
+        if _REQUIRES in record.payload and not lately.is_over(record)
+    ]
+
+
+async def _between(peer: Peer, subject: str, after: int, upto: int) -> AsyncIterator[Record]:
+    while True:
+        page = await peer.log.read(after, limit=_PAGE, subject=subject)
+        for record in page.records:
+            if record.seq <= upto:
+                yield record
+        if not page.more or not page.records or page.records[-1].seq >= upto:
+            return
+        after = page.records[-1].seq
+
+
+def need_of(view: JobView) -> Need | None:
+    """What a judged lane says about who should claim its job; None if it has none."""
+    job, called_with, call = view.lane.job, view.called_with, view.first
+    if job is None or called_with is None or call is None:
+        return None
+    return Need(
+        kind=job.kind,
+        job=job.job,
+        seed=selection.seed_of(call.payload),
+        requires=called_with.requires,
+        cooling=job.cooling,
+    )

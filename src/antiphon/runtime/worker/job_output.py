@@ -1,0 +1,198 @@
+"""A job's words while it runs: on the bus, signed by its worker, stored nowhere.
+
+Bytes of output carry their position in their stream, so that whoever listens knows what was lost
+on the way and never shows anything twice. What is said faster than it may be sent is dropped,
+oldest first: the whole of it is an output at the end. Only the holder of the present tenure is
+believed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+from msgspec import Meta, Struct
+
+from antiphon.core.bus.signed_message import MessageType, Refused
+from antiphon.core.bus.subjects import LIVE
+from antiphon.core.families.jobs.state import HELD
+from antiphon.errors import AntiphonError, EngineDenied
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from antiphon.ports import BusMessage
+    from antiphon.runtime.executors.executor import Stream
+    from antiphon.runtime.log.session import Peer
+
+PACE_S: Final = 0.05
+"""Between two sendings of one job."""
+CHUNK_BYTES: Final = 32 * 1024
+MAX_BYTES: Final = 64 * 1024
+"""Of one message: a chunk in base64, and a little."""
+BURST: Final = 2
+"""Chunks in one sending: with the pace, some 1.3 MB a second."""
+HELD_BYTES: Final = 256 * 1024
+"""Of output that waits to be sent; the oldest beyond that is dropped."""
+MAX_NOTE: Final = 200
+PENDING: Final = 1024
+LOOK_EVERY_S: Final = 0.1
+"""How often a listener reads the lane because somebody names a tenure that it does not know."""
+
+
+class Words(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One message: a piece of output, or how far the job is."""
+
+    fence: str
+    number: int
+    """Counts the messages of a tenure."""
+    stream: Literal["stdout", "stderr", ""] = ""
+    at: Annotated[int, Meta(ge=0)] = 0
+    """Where the data begins in its stream."""
+    data: bytes = b""
+    done: float | None = None
+    """From 0 to 1."""
+    note: str = ""
+
+
+WORDS: Final = MessageType("live", Words, max_bytes=MAX_BYTES)
+
+
+class Broadcast:
+    """The `Live` of one tenure. Close it at the tenure's end."""
+
+    def __init__(self, peer: Peer, kind: str, job: str, fence: str) -> None:
+        self._peer = peer
+        self._subject = LIVE.at(kind=kind, job=job)
+        self._fence = fence
+        self._number = 0
+        self._at: dict[Stream, int] = {"stdout": 0, "stderr": 0}
+        self._held: deque[tuple[Stream, int, bytes]] = deque()
+        self._held_bytes = 0
+        self._progress: tuple[float, str] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._sending: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    def output(self, stream: Stream, data: bytes) -> None:
+        """Pass on what the job wrote; called in the loop."""
+        self._held.append((stream, self._at[stream], data))
+        self._at[stream] += len(data)
+        self._held_bytes += len(data)
+        while self._held_bytes > HELD_BYTES:
+            self._held_bytes -= len(self._held.popleft()[2])
+        self._wake()
+
+    def progress(self, done: float, note: str = "") -> None:
+        """Say how far it is; from any thread. Only the newest is sent."""
+        share = min(max(float(done), 0.0), 1.0) if math.isfinite(done) else 0.0
+        with suppress(RuntimeError):  # a thread that outlived the worker's loop
+            self._loop.call_soon_threadsafe(self._note_progress, share, note[:MAX_NOTE])
+
+    def _note_progress(self, done: float, note: str) -> None:
+        self._progress = (done, note)
+        self._wake()
+
+    def close(self) -> None:
+        """Say nothing more."""
+        self._is_closed = True
+        if self._sending is not None:
+            self._sending.cancel()
+
+    def _wake(self) -> None:
+        if self._sending is None and not self._is_closed:
+            self._sending = self._loop.create_task(self._send_all())
+
+    async def _send_all(self) -> None:
+        """Send what there is, at its pace, until there is nothing left."""
+        try:
+            while self._held or self._progress is not None:
+                with suppress(AntiphonError):
+                    await self._send_some()
+                await asyncio.sleep(PACE_S)
+        finally:
+            self._sending = None
+
+    async def _send_some(self) -> None:
+        if self._progress is not None:
+            (done, note), self._progress = self._progress, None
+            await self._say(done=done, note=note)
+        for _ in range(BURST):
+            if not self._held:
+                return
+            stream, at, data = self._chunk()
+            await self._say(stream=stream, at=at, data=data)
+
+    def _chunk(self) -> tuple[Stream, int, bytes]:
+        """The next bytes of one stream, as long as they follow one another."""
+        stream, at, data = self._held.popleft()
+        found = bytearray(data)
+        while self._held and len(found) < CHUNK_BYTES:
+            next_stream, next_at, more = self._held[0]
+            if next_stream != stream or next_at != at + len(found):
+                break
+            found += more
+            self._held.popleft()
+        self._held_bytes -= len(found)
+        if len(found) > CHUNK_BYTES:
+            rest = bytes(found[CHUNK_BYTES:])
+            self._held.appendleft((stream, at + CHUNK_BYTES, rest))
+            self._held_bytes += len(rest)
+        return stream, at, bytes(found[:CHUNK_BYTES])
+
+    async def _say(self, **fields: object) -> None:
+        self._number += 1
+        words = Words(number=self._number, fence=self._fence, **fields)  # type: ignore[arg-type]
+        author, where = self._peer.author, self._subject
+        payload = WORDS.sign(words, (author.did, author.vouch), mesh=self._peer.mesh, subject=where)
+        await self._peer.engine.bus.publish(where, payload)
+
+
+@asynccontextmanager
+async def listening(peer: Peer, kind: str, job: str) -> AsyncIterator[AsyncIterator[Words]]:
+    """A job's words from now on, verified; nothing at all where this node may not hear them."""
+    bus = peer.engine.bus
+    where = LIVE.at(kind=kind, job=job)
+    async with bus.subscribe(where, max_pending=PENDING) as messages:
+        yield _Listener(peer, kind, job).heard(messages)
+
+
+class _Listener:
+    """Believes the tenure's holder and nobody else."""
+
+    def __init__(self, peer: Peer, kind: str, job: str) -> None:
+        self._peer = peer
+        self._kind, self._job = kind, job
+        self._fence = ""
+        self._claimer = ""
+        self._looked_s = -math.inf
+
+    async def heard(self, messages: AsyncIterator[BusMessage]) -> AsyncIterator[Words]:
+        with suppress(EngineDenied):
+            async for message in messages:
+                words = await self._verified(message)
+                if words is not None:
+                    yield words
+
+    async def _verified(self, heard: BusMessage) -> Words | None:
+        message = WORDS.open(heard.payload, mesh=self._peer.mesh, subject=heard.subject)
+        if isinstance(message, Refused):
+            return None
+        if message.body.fence != self._fence:
+            with suppress(AntiphonError):
+                await self._look()
+        is_holder = (message.body.fence, message.author) == (self._fence, self._claimer)
+        return message.body if is_holder else None
+
+    async def _look(self) -> None:
+        """Who holds the job now."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._looked_s < LOOK_EVERY_S:
+            return
+        self._looked_s = now_s
+        found = (await self._peer.read_lane(self._kind, self._job)).lane.job
+        if found is not None and found.state in HELD:
+            self._fence, self._claimer = found.fence, found.claimer

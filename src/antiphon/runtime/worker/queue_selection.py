@@ -1,0 +1,360 @@
+"""Opens the queues of a worker's kinds by the mesh's rules, and changes over when those change.
+
+To the worker a queue is a queue. Under `queue` it is the engine's own, with the jobs sifted out
+that not everybody can do; under `rendezvous` it is the company's (spec §8).
+
+A job with `requires` is drawn for whatever its kind's rule is. The engine hands its call to
+anybody, so whoever gets it points those with labels to it, on the bus, and hands it back for a
+while: the queue keeps it safe, and repeats the pointer, until somebody ended the job
+(docs/decisions/0015).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.ops import JobOffer, JobSchedule
+from antiphon.core.families.jobs.priority import PRIORITIES
+from antiphon.core.families.jobs.state import State
+from antiphon.core.families.jobs.subjects import queue_name
+from antiphon.core.policy import selection
+from antiphon.core.policy.rendezvous_turns import LOAN_S
+from antiphon.errors import AntiphonError, EngineDenied, Unavailable
+from antiphon.runtime.presence.worker_presence import Company, Traits
+from antiphon.runtime.services import beside
+from antiphon.runtime.worker.announced_jobs import Touched, need_of, particular, touched
+from antiphon.runtime.worker.rendezvous import Rendezvous
+from antiphon.runtime.worker.rendezvous_queue import DrawnQueue
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    from antiphon.core.families.jobs.priority import Priority
+    from antiphon.core.policy.selection import Method
+    from antiphon.ports import Delivery, WorkQueue
+    from antiphon.runtime.log.session import Peer
+
+RULES_LOOK_S: Final = 2.0
+"""How soon a change of the rules is noticed."""
+POINT_AGAIN_S: Final = 5.0
+POINT_AGAIN_MOST_S: Final = 60.0
+PLAIN_KEPT: Final = 4_096
+_DOUBLINGS: Final = 4
+_LONGEST_PAUSE: Final = 6
+
+
+@asynccontextmanager
+async def selecting(
+    peer: Peer, kinds: Sequence[str], traits: Traits, free: Callable[[], int]
+) -> AsyncIterator[list[tuple[str, Priority, WorkQueue]]]:
+    """The queues of these kinds, each with its kind and its priority.
+
+    There are two for each priority: its calls, and its jobs that others point to.
+
+    `free` says how many slots the worker has left.
+    """
+    each = [_Selected(peer, kind, traits, free) for kind in kinds]
+    async with beside(*(one.run() for one in each), _watch_rules(each)):
+        for one in each:
+            await one.ready.wait()
+        yield [(one.kind, *queue) for one in each for queue in one.queues]
+
+
+@asynccontextmanager
+async def rendezvous(
+    company: Company, priority: Priority, touched_lately: Touched, *, loan_s: float = LOAN_S
+) -> AsyncIterator[Rendezvous]:
+    """The rendezvous of one kind and priority; the company must be listening."""
+    drawn = Rendezvous(company, loan_s=loan_s)
+    calls = job_subjects.calls_of(company.peer.mesh, priority, company.kind, below=False)
+    try:
+        async with beside(drawn.follow(calls, touched_lately), drawn.look_again()):
+            yield drawn
+    finally:
+        await drawn.close()
+
+
+@asynccontextmanager
+async def pointed(company: Company, *, loan_s: float = LOAN_S) -> AsyncIterator[Rendezvous]:
+    """The jobs that others point to, whatever their priority; the company must be listening."""
+    pointers = Rendezvous(company, loan_s=loan_s, heeds_pointers=True)
+    try:
+        async with beside(pointers.look_again()):
+            yield pointers
+    finally:
+        await pointers.close()
+
+
+async def _watch_rules(each: list[_Selected]) -> None:
+    while True:
+        await asyncio.sleep(RULES_LOOK_S)
+        for one in each:
+            one.look_at_rules()
+
+
+class _Selected:
+    """One kind's queues, and whatever stands behind them at present."""
+
+    def __init__(self, peer: Peer, kind: str, traits: Traits, free: Callable[[], int]) -> None:
+        self.kind = kind
+        self._free = free
+        self.ready = asyncio.Event()
+        self._peer = peer
+        self._traits = traits
+        self._called = {priority: SwitchedQueue() for priority in PRIORITIES}
+        self._pointed = {priority: SwitchedQueue() for priority in PRIORITIES}
+        self._method: Method = "queue"
+        self._has_changed = asyncio.Event()
+
+    @property
+    def queues(self) -> list[tuple[Priority, SwitchedQueue]]:
+        """Each with its priority; always the same objects."""
+        return [*self._called.items(), *self._pointed.items()]
+
+    def look_at_rules(self) -> None:
+        """Begin to change over if the rules say otherwise by now."""
+        if selection.method(self._peer.control, self.kind) != self._method:
+            self._has_changed.set()
+
+    async def run(self) -> None:
+        """Keep the right queues open until cancelled."""
+        attempt = 0
+        while True:
+            self._method = selection.method(self._peer.control, self.kind)
+            self._has_changed.clear()
+            try:
+                async with AsyncExitStack() as stack:
+                    try:
+                        await self._open(stack, self._method)
+                        self.ready.set()
+                        attempt = 0
+                        await self._has_changed.wait()
+                    finally:
+                        for _, queue in self.queues:
+                            queue.let_go()
+            except EngineDenied:
+                raise
+            except Unavailable:
+                if not self.ready.is_set():
+                    raise
+                await self._peer.pause(attempt)
+                attempt = min(attempt + 1, _LONGEST_PAUSE)
+
+    async def _open(self, stack: AsyncExitStack, method: Method) -> None:
+        company = Company(self._peer, self.kind, self._traits, self._free)
+        if method == "rendezvous":
+            await stack.enter_async_context(company.listening())
+            lately = await touched(self._peer, self.kind)
+            for priority, switched in self._called.items():
+                drawn = await stack.enter_async_context(rendezvous(company, priority, lately))
+                switched.use(DrawnQueue(drawn, priority))
+            return
+        has_labels = bool(self._traits.labels)
+        await stack.enter_async_context(company.listening(silently=not has_labels))
+        pointers = await stack.enter_async_context(pointed(company))
+        if has_labels:
+            lately = await touched(self._peer, self.kind)
+            for record in await particular(self._peer, self.kind, lately):
+                pointers.look_at(record.seq, record.subject[-64:])
+        for priority, switched in self._pointed.items():
+            switched.use(DrawnQueue(pointers, priority))
+        for priority, switched in self._called.items():
+            calls = job_subjects.calls_of(self._peer.mesh, priority, self.kind, below=False)
+            name = queue_name(self.kind, priority)
+            shared = await stack.enter_async_context(self._peer.log.work(calls, name=name))
+            switched.use(SiftedQueue(shared, company, pointers if has_labels else None))
+
+
+class SwitchedQueue:
+    """A `ports.WorkQueue` whose source may be exchanged under its user."""
+
+    def __init__(self) -> None:
+        """Begin with no source: credits are kept until there is one."""
+        self._source: WorkQueue | None = None
+        self._owed = 0
+        self._told: Callable[[], None] = lambda: None
+        self._has_source = asyncio.Event()
+
+    def use(self, source: WorkQueue) -> None:
+        """Draw from here from now on."""
+        self._source = source
+        source.watch(self._tell)
+        owed, self._owed = self._owed, 0
+        source.grant(owed)
+        self._tell()
+        self._has_source.set()
+
+    def let_go(self) -> None:
+        """Draw from nowhere; the source is about to be closed."""
+        source, self._source = self._source, None
+        self._has_source.clear()
+        if source is not None:
+            self._owed = source.credits
+            source.revoke_credits()
+        self._tell()
+
+    @property
+    def loan_s(self) -> float:
+        """As the present source has it."""
+        return self._source.loan_s if self._source is not None else POINT_AGAIN_S
+
+    @property
+    def credits(self) -> int:
+        """Granted and not yet used."""
+        return self._owed if self._source is None else self._source.credits
+
+    @property
+    def is_dry(self) -> bool:
+        """As the present source has it; without one there is nothing."""
+        return self._source is None or self._source.is_dry
+
+    def watch(self, told: Callable[[], None]) -> None:
+        """Call `told` when there may be nothing, whatever the source."""
+        self._told = told
+
+    def _tell(self) -> None:
+        self._told()
+
+    def grant(self, count: int) -> None:
+        """Allow `count` more deliveries."""
+        if self._source is None:
+            self._owed += max(count, 0)
+        else:
+            self._source.grant(count)
+
+    def ask(self) -> None:
+        """Have the present source say whether there is anything."""
+        if self._source is not None:
+            self._source.ask()
+
+    def revoke_credits(self) -> None:
+        """Ask for nothing more."""
+        self._owed = 0
+        if self._source is not None:
+            self._source.revoke_credits()
+
+    async def next(self) -> Delivery:
+        """Wait for the next delivery, over any change of source."""
+        while True:
+            source = self._source
+            if source is None:
+                await self._has_source.wait()
+                continue
+            try:
+                return await source.next()
+            except Unavailable:
+                if source is self._source:
+                    raise
+
+    async def close(self) -> None:
+        """Whoever opened the sources closes them."""
+        self.let_go()
+
+
+class SiftedQueue:
+    """An engine's queue without the jobs that only workers with certain labels can do."""
+
+    def __init__(self, shared: WorkQueue, company: Company, pointers: Rendezvous | None) -> None:
+        """`pointers` is this worker's own way to such jobs, if it has labels."""
+        self._shared = shared
+        self._company = company
+        self._peer = company.peer
+        self._pointers = pointers
+        self._plain: dict[str, None] = {}
+        """Jobs seen that require nothing: of their further calls nothing needs to be read."""
+        self._in_hand = 0
+        """Deliveries that are being looked at."""
+
+    @property
+    def loan_s(self) -> float:
+        """Seconds after which an unsettled delivery goes to someone else."""
+        return self._shared.loan_s
+
+    @property
+    def credits(self) -> int:
+        """Granted and not yet used."""
+        return self._shared.credits + self._in_hand
+
+    @property
+    def is_dry(self) -> bool:
+        """See `ports.WorkQueue.is_dry`."""
+        return self._shared.is_dry and not self._in_hand
+
+    def watch(self, told: Callable[[], None]) -> None:
+        """See `ports.WorkQueue.watch`."""
+        self._shared.watch(told)
+
+    def grant(self, count: int) -> None:
+        """Allow `count` more deliveries."""
+        self._shared.grant(count)
+        self._company.changed()
+
+    def ask(self) -> None:
+        """See `ports.WorkQueue.ask`."""
+        self._shared.ask()
+
+    def revoke_credits(self) -> None:
+        """Ask for nothing more."""
+        self._shared.revoke_credits()
+
+    async def close(self) -> None:
+        """Whoever opened the shared queue closes it."""
+
+    async def next(self) -> Delivery:
+        """Wait for the next delivery that anybody can answer."""
+        while True:
+            delivery = await self._shared.next()
+            op = self._peer.open(delivery.record).op
+            if not isinstance(op, JobSchedule | JobOffer) or self._is_plain(delivery, op):
+                return delivery
+            self._in_hand += 1
+            try:
+                if not await self._is_passed_on(delivery, op):
+                    return delivery
+            finally:
+                self._in_hand -= 1
+
+    async def _is_passed_on(self, delivery: Delivery, op: JobSchedule | JobOffer) -> bool:
+        try:
+            is_particular = await self._is_particular(delivery, op)
+        except asyncio.CancelledError:
+            delivery.nak()
+            raise
+        except AntiphonError:
+            return False  # the worker meets the same trouble, and settles it
+        if is_particular:
+            await self._pass_on(delivery)
+        return is_particular
+
+    def _is_plain(self, delivery: Delivery, op: JobSchedule | JobOffer) -> bool:
+        job = delivery.record.subject[-64:]
+        if isinstance(op, JobOffer):
+            return job in self._plain
+        if op.body.requires or op.prev != 0:
+            return False
+        if len(self._plain) >= PLAIN_KEPT:
+            del self._plain[next(iter(self._plain))]
+        self._plain[job] = None
+        return True
+
+    async def _is_particular(self, delivery: Delivery, op: JobSchedule | JobOffer) -> bool:
+        """Whether the job is pending, and requires labels."""
+        if isinstance(op, JobSchedule) and op.prev == 0 and delivery.deliveries == 1:
+            return True
+        view = await self._peer.read_lane(self._company.kind, delivery.record.subject[-64:])
+        need, job = need_of(view), view.lane.job
+        is_pending = job is not None and job.state is State.PENDING
+        return is_pending and need is not None and bool(need.requires)
+
+    async def _pass_on(self, delivery: Delivery) -> None:
+        job, call = delivery.record.subject[-64:], delivery.record.seq
+        doubled_s = POINT_AGAIN_S * (1 << min(delivery.deliveries - 1, _DOUBLINGS))
+        jitter_s = self._peer.entropy.random() * POINT_AGAIN_S
+        delivery.nak(min(doubled_s, POINT_AGAIN_MOST_S) + jitter_s)
+        self._shared.grant(1)
+        if self._pointers is not None:
+            self._pointers.look_at(call, job)
+        await self._company.point_to(job, call)

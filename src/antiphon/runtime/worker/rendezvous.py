@@ -1,0 +1,199 @@
+"""Rendezvous: workers come to a job in the order of their draws (spec §8).
+
+A `Rendezvous` follows the calls of one kind on the log, or looks where others point, and listens
+to the other workers. Whose turn it is, and what to look up when, is decided in
+`core/policy/rendezvous_turns.py`; this module reads, waits and tells. A worker takes the calls
+from a queue for each priority (`rendezvous_queue.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from antiphon.core.policy.rendezvous_turns import (
+    LOAN_S,
+    SOON_S,
+    Call,
+    Changed,
+    Instant,
+    Said,
+    Step,
+    Turns,
+)
+from antiphon.errors import AntiphonError, Unavailable
+from antiphon.ports import Record
+from antiphon.runtime.worker.announced_jobs import CallDelivery, Touched, need_of
+
+if TYPE_CHECKING:
+    from antiphon.core.bus.signed_message import Message
+    from antiphon.core.families.jobs.priority import Priority
+    from antiphon.runtime.log.session import Peer
+    from antiphon.runtime.presence.worker_messages import Word
+    from antiphon.runtime.presence.worker_presence import Company
+
+
+class Rendezvous:
+    """The calls of one kind, in the order of draws."""
+
+    def __init__(
+        self, company: Company, *, loan_s: float = LOAN_S, heeds_pointers: bool = False
+    ) -> None:
+        """Nothing arrives before it is fed: by `follow`, by `look_at`, or by others' pointers."""
+        self.company = company
+        self.loan_s = loan_s
+        self.news = asyncio.Event()
+        """Set when some call may be due; whoever looks clears it first."""
+        self.is_closed = False
+        self._heeds_pointers = heeds_pointers
+        self._peer: Peer = company.peer
+        self._turns = Turns[Record](
+            company.me, company.places, loan_s=loan_s, is_silent=company.is_silent
+        )
+        self._room = asyncio.Event()
+        self._looks = asyncio.Event()
+        company.listeners.append(self._heard)
+
+    async def close(self) -> None:
+        """Stop; what was not handed out is left to the others."""
+        self.is_closed = True
+        if self._heard in self.company.listeners:
+            self.company.listeners.remove(self._heard)
+        self.news.set()
+        self._room.set()
+
+    def _at(self, chance: float = 0.0) -> Instant:
+        return Instant(self._now_s(), self._peer.control.rules.claim_window_ms, chance)
+
+    def _now_s(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _wake(self) -> None:
+        """Have those look again whom the last change concerns."""
+        changed = self._turns.changes()
+        if Changed.WAITING in changed:
+            self.news.set()
+        if Changed.ROOM in changed:
+            self._room.set()
+        if Changed.ASIDE in changed:
+            self._looks.set()
+
+    # --- handing out --------------------------------------------------------------------------
+
+    def pick(self, priority: Priority) -> tuple[Call[Record] | None, float | None]:
+        """The call of this priority to hand out now, or how long until the next one is due."""
+        is_barred = self.company.fault_of(self._peer.author.did) is not None
+        revision = self.company.revision
+        return self._turns.pick(priority, self._at(), revision=revision, is_barred=is_barred)
+
+    def hand_out(self, call: Call[Record]) -> CallDelivery:
+        """It is in the worker's hands until it is settled."""
+        self._turns.hand_out(call)
+        self._wake()
+        self._hold(call)
+        self.company.changed()
+        return CallDelivery(call, self._settle, self._hold)
+
+    def _hold(self, call: Call[Record]) -> None:
+        self.company.took(call.need.job, call.record.seq)
+
+    def _settle(self, call: Call[Record], delay_s: float | None) -> None:
+        """A delivery was acknowledged (None) or given back; tell the others."""
+        job, seq = call.need.job, call.record.seq
+        if delay_s is None:
+            self.company.ended(job, seq)
+        else:
+            self.company.returned(job, seq, delay_s)
+        at = self._at(self._peer.entropy.random())
+        self._turns.settle(call, None if self.is_closed else delay_s, at)
+        self._wake()
+
+    # --- what others say ----------------------------------------------------------------------
+
+    def _heard(self, message: Message[Word]) -> None:
+        word, said = message.body, Said(message.at_ms, message.author)
+        at, chance = self._at(), self._peer.entropy.random
+        for job, seq in word.took:
+            self._turns.hear_taken(job, seq, said, at._replace(chance=chance()))
+        for job, seq in word.ended:
+            self._turns.hear_ended(job, seq, said, at)
+        for back in word.returned:
+            self._turns.hear_returned(back.job, back.after_ms / 1000, said, at)
+        if self._heeds_pointers:
+            for job, seq in word.calls:
+                self._turns.hear_pointer(job, seq, at._replace(chance=chance()))
+        self._wake()
+        self.news.set()  # somebody may be free or busy now
+
+    # --- where calls come from ----------------------------------------------------------------
+
+    def look_at(self, call: int, job: str, *, after_s: float = 0.0) -> None:
+        """Read what stands at this sequence, and come back to it if it is still open."""
+        self._turns.look_at(call, job, self._now_s() + after_s)
+        self._wake()
+
+    async def consider(self, record: Record, *, is_known: bool = False) -> None:
+        """Take up a call; `is_known`: more happened to the job than this record shows."""
+        peer, turns, chance = self._peer, self._turns, self._peer.entropy.random
+        op = peer.open(record).op
+        if turns.met(record, op, self._at(chance()), is_known=is_known) is Step.READ:
+            view = await peer.read_lane(self.company.kind, record.subject[-64:])
+            at, now_ms = self._at(chance()), peer.wall.now_ms()
+            turns.found(record, view.lane.job, need_of(view), at, now_ms=now_ms)
+        self._wake()
+
+    async def follow(self, subject: str, touched: Touched) -> None:
+        """Take up every call on these subjects from here on, and what is pending before."""
+        after, attempt = touched.after, 0
+        while True:
+            try:
+                async with self._peer.log.follow(after, subject=subject, max_batch=128) as batches:
+                    async for batch in batches:
+                        attempt = 0
+                        for record in batch:
+                            await self._has_room()
+                            await self._consider_first(record, touched)
+                            after = record.seq
+            except Unavailable:
+                await self._peer.pause(attempt)
+                attempt = min(attempt + 1, 6)
+
+    async def _consider_first(self, record: Record, touched: Touched) -> None:
+        if touched.is_over(record):
+            return
+        try:
+            await self.consider(record, is_known=touched.is_known(record))
+        except Unavailable:
+            raise
+        except AntiphonError:
+            return  # one lane's trouble (too long to read, say) must not stop the others
+
+    async def _has_room(self) -> None:
+        while self._turns.is_full:
+            self._room.clear()
+            await self._room.wait()
+
+    async def look_again(self) -> None:
+        """Come back to what was laid aside, each when its time has come."""
+        while True:
+            for job in self._turns.due(self._now_s()):
+                seq = self._turns.take_up(job)
+                if seq is not None:
+                    await self._look(seq, job)
+            self._looks.clear()
+            try:
+                async with asyncio.timeout_at(self._turns.next_look_s()):
+                    await self._looks.wait()
+            except TimeoutError:
+                continue
+
+    async def _look(self, call: int, job: str) -> None:
+        try:
+            await self._has_room()
+            record = await self._peer.record_at(call)
+            if record is not None and record.subject.endswith(job):
+                await self.consider(record, is_known=True)
+        except Unavailable:
+            self.look_at(call, job, after_s=SOON_S * (1 + self._peer.entropy.random()))
+        except AntiphonError:
+            return

@@ -1,0 +1,260 @@
+"""One held lease: kept alive while the work runs, given up in time, ended once.
+
+A tenure renews at a third of its lease and stops its own work at two thirds without an
+acknowledged renewal, measured on a clock that keeps running in suspend (spec §7.2). Whatever it
+writes names the last record it saw on the job's subject; when it loses that race it reads the
+lane again and goes on only if the lease is still its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, structs
+
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.ops import ClaimBody, JobClaim, JobOp
+from antiphon.core.families.jobs.state import HELD, Job, JobLane
+from antiphon.core.record.verdict import Reason
+from antiphon.errors import AntiphonError, LostRace, Unavailable
+from antiphon.runtime.log.writer import Intent, Policy, Written, go_behind, own_record, write_one
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from antiphon.ports import Delivery
+    from antiphon.runtime.log.session import Peer
+    from antiphon.runtime.worker.lease_timer import Keeper
+
+RENEW_AT: Final = 1 / 3
+STOP_AT: Final = 2 / 3
+LEASE_GROWTH: Final = 2
+FOLLOW_AFTER_S: Final = 1.0
+"""Work that takes longer than this is worth a subscription to its lane."""
+
+
+class TenureLost(AntiphonError):
+    """The lease is not, or may no longer be, this worker's. `verdict` says what the log says."""
+
+    def __init__(self, message: str, verdict: Reason) -> None:
+        """`verdict` is what the next op of this tenure would get."""
+        super().__init__(message)
+        self.verdict = verdict
+
+
+class Claimed(Struct, frozen=True, kw_only=True):
+    """A job that an accepted claim gave to this worker."""
+
+    delivery: Delivery
+    """What announced it."""
+    loan_s: float
+    """How long the delivery is lent, unless it is kept."""
+    lane: JobLane
+    """As it was read back behind the claim."""
+    job: Job
+    boot_s: float
+    """When the claim was drafted: the lease cannot end before it says."""
+
+
+class Tenure:
+    """From an accepted claim to completion, yield or loss."""
+
+    def __init__(
+        self,
+        peer: Peer,
+        claimed: Claimed,
+        *,
+        keeper: Keeper,
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+    ) -> None:
+        """Keeper and `spawn` are the worker's: its timer, and a way to run things beside it."""
+        job = claimed.job
+        self.peer = peer
+        self.delivery = claimed.delivery
+        self.lane = claimed.lane
+        self.job = job
+        self.fence = job.fence
+        self.lost: TenureLost | None = None
+        self.is_out_of_time = False
+        """Whether the work was stopped because it took longer than it may."""
+        self._late_s = 0.0
+        self._renewed_boot_s = self._claimed_boot_s = claimed.boot_s
+        self._lease_ms = job.tenure_lease_ms
+        self._loan_s = claimed.loan_s
+        self._spawn = spawn
+        self._keeper = keeper
+        self._next_s = self._limit_s = self._follow_s = self.due_s = math.inf
+        self._following: asyncio.Task[None] | None = None
+        self._work: asyncio.Future[Any] | None = None
+        self._writing = asyncio.Lock()
+        self._goes_on = False
+
+    @property
+    def held(self) -> Job:
+        """The job under this tenure's own fence, whatever the lane has made of it since."""
+        return structs.replace(self.job, fence=self.fence)
+
+    @property
+    def held_ms(self) -> int:
+        """How long the job has been held by now."""
+        return max(round((self.peer.wall.boot_s() - self._claimed_boot_s) * 1000), 0)
+
+    @property
+    def stood_still_s(self) -> float:
+        """For how long the loop could not renew; 0 unless that was long enough to lose a lease."""
+        return self._late_s if self._late_s >= self._period_s else 0.0
+
+    # --- keeping ------------------------------------------------------------------------------
+
+    @property
+    def lease_left_s(self) -> float:
+        """How long the lease lasts by our own account."""
+        return self._lease_ms / 1000 - (self.peer.wall.boot_s() - self._renewed_boot_s)
+
+    def keep(self, work: asyncio.Future[Any], *, limit_s: float = 0, goes_on: bool = False) -> None:
+        """Keep the lease and the loan alive while `work` runs; cancel it if they are lost.
+
+        With `limit_s` it is cancelled after that long, too. With `goes_on` it is not cancelled
+        because nothing is known: only when the log shows that the job is someone else's.
+        """
+        self._work = work
+        self._goes_on = goes_on
+        now_s = asyncio.get_running_loop().time()
+        self._limit_s = now_s + limit_s if limit_s else math.inf
+        self._follow_s = now_s + FOLLOW_AFTER_S
+        self._move_on(now_s)
+        self._keeper.keep(self)
+
+    def release(self) -> None:
+        """Stop keeping."""
+        self._notice_lateness()
+        self._work = None
+        self._keeper.drop(self)
+        if self._following is not None:
+            self._following.cancel()
+            self._following = None
+
+    def _move_on(self, now_s: float) -> None:
+        # Half a period: a renewal that failed is tried once more before it is time to stop.
+        if now_s >= self._next_s or self._next_s == math.inf:
+            self._next_s = now_s + min(self._period_s, self._loan_s / 3)
+        self.due_s = min(self._next_s, self._limit_s, self._follow_s)
+
+    @property
+    def _period_s(self) -> float:
+        return self._lease_ms / 1000 * RENEW_AT / 2
+
+    def _notice_lateness(self) -> None:
+        """A look that comes late was kept waiting by something in the loop."""
+        late_s = asyncio.get_running_loop().time() - self.due_s
+        self._late_s = max(self._late_s, late_s)
+
+    def look(self) -> None:
+        """Stop, follow, renew or prolong, whichever is due."""
+        self._notice_lateness()
+        work = self._work
+        if work is None or work.done():
+            self._keeper.drop(self)
+            return
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._limit_s:
+            self.is_out_of_time = True
+            self._limit_s = math.inf
+            work.cancel()
+        elif now_s >= self._follow_s:
+            self._follow_s = math.inf
+            self._following = self._spawn(self._follow())
+        elif now_s >= self._next_s:
+            self.delivery.in_progress()
+            held_for_s = self.peer.wall.boot_s() - self._renewed_boot_s
+            if held_for_s >= self._lease_ms / 1000 * STOP_AT and not self._goes_on:
+                why = "no renewal was acknowledged in time"
+                self._lose(TenureLost(why, Reason.LEASE_OVER), work)
+            # A little early rather than a whole period late: timers fire with jitter.
+            elif held_for_s >= self._lease_ms / 1000 * RENEW_AT * 0.9:
+                self._spawn(self._renew())
+        self._move_on(now_s)
+
+    def _lose(self, why: TenureLost, work: asyncio.Future[Any] | None = None) -> None:
+        self.lost = self.lost or why
+        target = work or self._work
+        if target is not None:
+            target.cancel()
+
+    async def _follow(self) -> None:
+        """Watch the job's own subject, so that a cancellation does not wait for a renewal."""
+        subject = job_subjects.job(self.peer.mesh, self.job.kind, self.job.job)
+        try:
+            async with self.peer.log.follow(self.lane.job_tail, subject=subject) as batches:
+                async for batch in batches:
+                    async with self._writing:
+                        if batch[-1].seq > self.lane.job_tail:
+                            await self._look_again(batch[-1].seq)
+        except TenureLost as lost:
+            self._lose(lost)
+        except AntiphonError:
+            return  # the next renewal finds out as well
+
+    async def _look_again(self, at_least: int) -> None:
+        view = await self.peer.read_lane(self.job.kind, self.job.job, at_least=at_least)
+        self._move(view.lane)
+        if not self._is_ours():
+            raise TenureLost("someone else ended the tenure", Reason.FENCE)
+
+    def _is_ours(self) -> bool:
+        return self.job.state in HELD and self.job.fence == self.fence
+
+    async def _renew(self) -> None:
+        if self._writing.locked() or self._work is None:
+            return
+        lease_ms = min(self._lease_ms * LEASE_GROWTH, self.job.lease_ms_max)
+        sent_boot_s = self.peer.wall.boot_s()
+        body = ClaimBody(kind=self.job.kind, job=self.job.job, lease_ms=lease_ms, fence=self.fence)
+        try:
+            verdict = await self.write(JobClaim, body)
+        except TenureLost as lost:
+            self._lose(lost)
+            return
+        except AntiphonError:
+            # Nothing is known, so nothing is renewed: the next tick tries again or gives up. It
+            # must not end the task, whose group is the whole worker.
+            return
+        if verdict is Reason.OK:
+            self._renewed_boot_s = sent_boot_s
+            self._lease_ms = lease_ms
+        elif verdict is Reason.LEASE_OVER and self._goes_on:
+            return  # but nobody ended the tenure: its completion counts as long as that is so
+        else:
+            self._lose(TenureLost(f"the renewal was rejected: {verdict.in_words}", verdict))
+
+    # --- writing ------------------------------------------------------------------------------
+
+    async def write(self, kind: type[JobOp], body: Struct) -> Reason:
+        """Commit one op of this tenure and read back the verdict that the log gives it.
+
+        Raises `TenureLost` when the lane shows that the lease has passed to someone else, and
+        `Unavailable` when the engine does not answer: then nothing is known.
+        """
+
+        def again(now: Written) -> Intent | None:
+            self._move(now.lane)
+            return go_behind(now) if self._is_ours() else None
+
+        policy = Policy(again=again, look=own_record, insists=False)
+        async with self._writing:
+            try:
+                written = await write_one(self.peer, Intent(kind, body, self.lane), policy)
+            except LostRace as lost:
+                raise Unavailable(lost.message) from lost
+            self._move(written.lane)
+            if written.verdict is not None:
+                return written.verdict
+            verdict = self.peer.foresee(kind, body, self.lane, prev=self.lane.job_tail)
+            raise TenureLost(f"{kind.type_name()} came too late: {verdict.in_words}", verdict)
+
+    def _move(self, lane: JobLane) -> None:
+        self.lane = lane
+        if lane.job is not None:
+            self.job = lane.job

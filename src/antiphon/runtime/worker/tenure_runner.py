@@ -1,0 +1,219 @@
+"""Serving one tenure: run what the job says under the lease, and bring its end to the log."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from antiphon.core.clock import hlc
+from antiphon.core.families.jobs.ops import JobComplete, JobOp, JobYield, ScheduleBody, YieldBody
+from antiphon.core.families.jobs.state import Job
+from antiphon.core.policy import tenure_end
+from antiphon.core.policy.claim_delay import standoff_s
+from antiphon.core.proof import statement
+from antiphon.core.record.verdict import Reason
+from antiphon.errors import EngineDenied, Unavailable
+from antiphon.runtime.executors import proof_writer
+from antiphon.runtime.executors.executor import Assignment
+from antiphon.runtime.executors.failure import failed_with
+from antiphon.runtime.worker.job_output import Broadcast
+from antiphon.runtime.worker.tenure import Tenure, TenureLost
+
+if TYPE_CHECKING:
+    from antiphon.ports import Delivery
+    from antiphon.runtime.executors.executor import Executor, Ran
+    from antiphon.runtime.log.session import Peer
+
+LATER_S: Final = 3600.0
+"""How long the end of a job that went on through a disconnect is tried, at most."""
+STUBBORN_S: Final = 5.0
+"""How long a handler may take to end after it was told to, before its job is given back."""
+LONGEST_PAUSE: Final = 6
+"""Doublings of the pause between two tries."""
+
+log = structlog.get_logger(__name__)
+
+
+class Server:
+    """Serves the tenures of one worker."""
+
+    def __init__(self, peer: Peer) -> None:
+        """Nothing is held yet."""
+        self.peer = peer
+        self.done = 0
+        """Jobs of which the accepted end was read."""
+
+    async def serve(self, tenure: Tenure, body: ScheduleBody, executor: Executor) -> None:
+        """Run the job and write its end; settle its announcement, whatever happens."""
+        job = tenure.job
+        live = Broadcast(self.peer, job.kind, job.job, job.fence)
+        assignment = Assignment(
+            kind=job.kind,
+            job=job.job,
+            fence=job.fence,
+            attempt=job.attempts + 1,
+            manifest=body.manifest,
+            auth=job.auth,
+            live=live,
+        )
+        work = asyncio.ensure_future(executor.run(assignment))
+        limit_s = body.manifest.timeout
+        tenure.keep(
+            work,
+            limit_s=limit_s + executor.grace_s if limit_s else 0,
+            goes_on=executor.goes_on,
+        )
+        try:
+            ran = await _end_of(work)
+        except asyncio.CancelledError:
+            work.cancel()
+            if tenure.is_out_of_time:
+                ran = failed_with(TimeoutError(f"took longer than {limit_s} s"))
+            elif tenure.lost is None:
+                await self._write(tenure, JobYield, tenure_end.giving_back(tenure.held))
+                return
+            else:
+                # Somebody who cancels a job is no trouble of the worker's.
+                tell = log.info if tenure.job.outcome == "cancelled" else log.warning
+                verdict = tenure.lost.verdict.value
+                tell("tenure_lost", job=job.job, verdict=verdict, **_standstill(tenure))
+                self.stay_away(tenure.delivery, tenure.job, Reason.HELD)
+                return
+        except Exception as error:
+            log.debug("handler_failed", kind=job.kind, job=job.job, exc_info=error)
+            ran = failed_with(error)
+        finally:
+            tenure.release()
+            live.close()
+        # What was done is worth a few tries: as long as the lease lasts, and longer if the
+        # handler goes on without one.
+        patience_s = max(tenure.lease_left_s, LATER_S if executor.goes_on else 0.0)
+        await self._end(tenure, body, ran, until_s=self.peer.wall.boot_s() + patience_s)
+
+    async def _end(self, tenure: Tenure, body: ScheduleBody, ran: Ran, *, until_s: float) -> None:
+        """Write how it ended, with the proof of it where that is the end of the job."""
+        end = tenure_end.after(
+            tenure.held,
+            body.retry,
+            outputs=ran.outputs,
+            fault=ran.fault,
+            exit_code=ran.exit,
+            chance=self._chance(),
+        )
+        if isinstance(end, YieldBody):
+            await self._write(tenure, JobYield, end, until_s=until_s)
+            return
+        run = proof_writer.Run(
+            manifest=body.manifest,
+            started=hlc.unpack(tenure.fence),
+            usage=statement.Usage(
+                wall_ms=tenure.held_ms, cpu_ms=ran.cpu_ms, max_rss_kb=ran.max_rss_kb
+            ),
+            runner=ran.runner,
+            isolation=ran.isolation,
+            environment=ran.environment,
+        )
+        complete = proof_writer.prove(self.peer, end, run)
+        await self._write(tenure, JobComplete, complete, until_s=until_s)
+
+    async def _write(
+        self,
+        tenure: Tenure,
+        kind: type[JobOp],
+        end: tenure_end.Ending,
+        *,
+        until_s: float = 0.0,
+    ) -> None:
+        """Commit the end; acknowledge only if the log shows the job as ended.
+
+        While the engine is away it is tried again, until then on the clock that runs in suspend.
+        """
+        try:
+            verdict = await self._written(tenure, kind, end, until_s)
+        except TenureLost as lost:
+            _tell_refusal(tenure, kind, lost.verdict)
+            self.stay_away(tenure.delivery, tenure.job, Reason.HELD)
+            return
+        if not verdict.is_accepted:
+            _tell_refusal(tenure, kind, verdict)
+        if tenure.job.is_terminal:
+            self.done += 1
+            tenure.delivery.ack()
+        else:
+            self.stay_away(tenure.delivery, tenure.job, Reason.NOT_YET)
+
+    async def _written(
+        self, tenure: Tenure, kind: type[JobOp], end: tenure_end.Ending, until_s: float
+    ) -> Reason:
+        attempt = 0
+        while True:
+            try:
+                return await tenure.write(kind, end)
+            except EngineDenied:
+                raise
+            except Unavailable:
+                if self.peer.wall.boot_s() >= until_s:
+                    raise
+            await self.peer.pause(attempt)
+            attempt = min(attempt + 1, LONGEST_PAUSE)
+
+    def stay_away(self, delivery: Delivery, job: Job | None, verdict: Reason) -> None:
+        """Settle an announcement that cannot be answered now: not before it could be."""
+        if job is None or job.is_terminal:
+            delivery.ack()
+            return
+        wait_s = standoff_s(
+            job,
+            verdict,
+            by=self.peer.author.did,
+            now_ms=self.peer.wall.now_ms(),
+            chance=self._chance(),
+        )
+        delivery.nak(wait_s)
+
+    def _chance(self) -> float:
+        return self.peer.entropy.random()
+
+
+def _tell_refusal(tenure: Tenure, kind: type[JobOp], verdict: Reason) -> None:
+    fields = _standstill(tenure)
+    log.warning(
+        "end_refused", job=tenure.job.job, op=kind.type_name(), verdict=verdict.value, **fields
+    )
+
+
+def _standstill(tenure: Tenure) -> dict[str, str]:
+    """Why the lease may have been lost, if nothing could renew it for so long."""
+    if not tenure.stood_still_s:
+        return {}
+    return {
+        "why": f"the worker's event loop stood still for {tenure.stood_still_s:.1f} s, so the"
+        " lease was not renewed: a coroutine blocked it, or the process was stopped",
+        "hint": "make the handler a plain 'def', which runs in a thread, or await"
+        " asyncio.to_thread(...) around what blocks",
+    }
+
+
+async def _end_of(work: asyncio.Future[Ran]) -> Ran:
+    """What came of it. Whoever is cancelled waiting for it stops it, but not for ever.
+
+    A handler that swallows its cancellation must not keep its job from others, nor the worker
+    from ending.
+    """
+    try:
+        await asyncio.wait({work})
+    except asyncio.CancelledError:
+        work.cancel()
+        await asyncio.wait({work}, timeout=STUBBORN_S)
+        if not work.done():
+            log.warning("handler_goes_on")
+            work.add_done_callback(_forget)
+            raise
+    return work.result()
+
+
+def _forget(work: asyncio.Future[Ran]) -> None:
+    if not work.cancelled():
+        work.exception()

@@ -1,0 +1,321 @@
+"""The light worker: follows control ops, what it is handed and its own lanes; nothing else.
+
+One announcement at a time per free slot: open it, claim the job with compare-and-set, read the
+lane back, confirm every control op up to the claim, run the handler, complete, read the accepted
+end, acknowledge. What is not certain to have ended is handed back, never acknowledged
+(spec §8): an acknowledgement proves nothing and cannot be taken back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import structlog
+from msgspec import Struct
+
+from antiphon.core.families.jobs.ops import ClaimBody, JobClaim, JobOffer, JobSchedule, JobYield
+from antiphon.core.families.jobs.state import EMPTY, HELD, JobLane
+from antiphon.core.families.jobs.subjects import queue_name as queue_name  # noqa: PLC0414 - also found here
+from antiphon.core.family import Needs
+from antiphon.core.opened_record import Entry
+from antiphon.core.policy import tenure_end
+from antiphon.core.policy.claim_delay import JITTER_S, LONGEST_S
+from antiphon.core.policy.rate_limit import Rate
+from antiphon.core.record import subjects
+from antiphon.core.record.verdict import Reason
+from antiphon.core.reducer import judge
+from antiphon.errors import AntiphonError, EngineDenied, LostRace, Unavailable
+from antiphon.runtime.log.lane_reader import JobView
+from antiphon.runtime.log.session import Peer
+from antiphon.runtime.log.writer import Intent, Policy, write_one
+from antiphon.runtime.presence.worker_presence import Traits
+from antiphon.runtime.worker.lease_timer import Keeper
+from antiphon.runtime.worker.queue_credits import Credits
+from antiphon.runtime.worker.queue_selection import selecting
+from antiphon.runtime.worker.tenure import Claimed, Tenure
+from antiphon.runtime.worker.tenure_runner import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from antiphon.ports import Delivery, WorkQueue
+    from antiphon.runtime.executors.executor import Repertoire
+
+UNAVAILABLE_NAK_S: Final = 2.0
+LONGEST_PAUSE: Final = 8
+"""Doublings of the pause while the engine does not say what an op depends on."""
+
+log = structlog.get_logger(__name__)
+
+
+class WorkerSettings(Struct, frozen=True, kw_only=True):
+    """How a worker behaves; every wait and queue of it is bounded here."""
+
+    slots: int = 8
+    """Jobs at the same time."""
+    drain_s: float = 20.0
+    """Seconds that running jobs get to finish when the worker is asked to stop."""
+    rates: dict[str, Rate] = {}
+    """How many jobs of a kind may begin here in a stretch of time; kinds that are not named: any
+    number."""
+    traits: Traits = Traits()
+    """Labels and weight: which particular jobs it can do, and its share under rendezvous."""
+
+
+class Worker:
+    """Runs what it can of the announced jobs until it is told to stop."""
+
+    def __init__(self, peer: Peer, repertoire: Repertoire, settings: WorkerSettings) -> None:
+        """Nothing happens before `run`."""
+        self.peer = peer
+        self.repertoire = repertoire
+        self.settings = settings
+        self.ready = asyncio.Event()
+        self._draining = asyncio.Event()
+        self._credits = Credits(self._free, settings.rates, lambda: peer.author.is_ahead)
+        self._running: set[asyncio.Task[None]] = set()
+        self._in_hand: set[tuple[str, str]] = set()
+        self._taken_away: set[str] = set()
+        self._tasks: asyncio.TaskGroup | None = None
+        self._stopping = False
+        self._keeper = Keeper()
+        self._server = Server(peer)
+
+    @property
+    def done(self) -> int:
+        """Jobs of which this worker has read the accepted end."""
+        return self._server.done
+
+    @property
+    def did(self) -> str:
+        """The key that it claims with."""
+        return self.peer.author.did
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds that it answers."""
+        return self.repertoire.kinds
+
+    @property
+    def surplus(self) -> int:
+        """Announcements that came with no slot free for them, or beyond a rate, so far."""
+        return self._credits.surplus
+
+    @property
+    def busy(self) -> int:
+        """Slots in use."""
+        return len(self._running)
+
+    async def run(self) -> None:
+        """Work until `drain` was called and everything in hand is settled."""
+        await self.peer.sync_control()
+        async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            pullers = []
+            opened = await stack.enter_async_context(
+                selecting(self.peer, self.repertoire.kinds, self.settings.traits, self._free)
+            )
+            for kind, priority, queue in opened:
+                self._credits.add(queue, kind, priority)
+                pullers.append(tasks.create_task(self._pull(queue, kind)))
+            follower = tasks.create_task(self._follow_control())
+            self._credits.top_up()
+            self.ready.set()
+            await self._draining.wait()
+            await self._wind_down(pullers)
+            follower.cancel()
+
+    def _free(self) -> int:
+        """None while its clock is ahead: it could only take what others would do."""
+        if self._draining.is_set() or self.peer.author.is_ahead:
+            return 0
+        return self.settings.slots - self.busy
+
+    def drain(self) -> None:
+        """Take no more work; finish or give back what is in hand; then `run` returns."""
+        self._draining.set()
+
+    async def _wind_down(self, pullers: list[asyncio.Task[None]]) -> None:
+        self._credits.stop()
+        for puller in pullers:
+            puller.cancel()
+        if self._running:
+            await asyncio.wait(self._running, timeout=self.settings.drain_s)
+        self._stopping = True
+        for task in list(self._running):
+            task.cancel()
+        while self._running:
+            await asyncio.wait(self._running)
+
+    async def _follow_control(self) -> None:
+        control = subjects.all_control(self.peer.mesh)
+        for attempt in count():
+            try:
+                async with self.peer.log.follow(self.peer.confirmed, subject=control) as batches:
+                    async for batch in batches:
+                        await self.peer.feed_control(batch, batch[-1].seq)
+            except Unavailable:
+                # What an op depends on could not be read. Anyone can write such an op: go on.
+                await self.peer.pause(min(attempt, LONGEST_PAUSE))
+
+    # --- slots --------------------------------------------------------------------------------
+
+    async def _pull(self, queue: WorkQueue, kind: str) -> None:
+        while True:
+            try:
+                delivery = await queue.next()
+            except EngineDenied as denied:
+                self._credits.remove(queue)
+                if self._credits.is_empty:
+                    raise
+                if kind not in self._taken_away:  # a kind has a queue for each priority
+                    self._taken_away.add(kind)
+                    log.warning("queue_taken_away", problem=denied.message, kind=kind)
+                return
+            try:
+                is_welcome = await self._credits.admit(queue, kind)
+            except asyncio.CancelledError:
+                delivery.nak()
+                raise
+            if not is_welcome:
+                # Granted while there was room for it, which another delivery took meanwhile.
+                # At once: whoever has a free slot gets it, and this worker asks no more till then.
+                delivery.nak()
+                self._credits.top_up()
+                continue
+            self._admit(delivery, kind, queue.loan_s)
+
+    def _admit(self, delivery: Delivery, kind: str, loan_s: float) -> None:
+        task = self._spawn(self._attend(delivery, kind, loan_s))
+        self._running.add(task)
+        task.add_done_callback(self._freed)
+        self._credits.top_up()  # there may be more where this came from, and room for it
+
+    def _freed(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._credits.top_up()
+
+    def _jitter_s(self, most_s: float) -> float:
+        return self.peer.entropy.random() * most_s
+
+    # --- one announcement ---------------------------------------------------------------------
+
+    async def _attend(self, delivery: Delivery, kind: str, loan_s: float) -> None:
+        """Answer one announcement; whatever happens, settle it honestly."""
+        try:
+            await self._answer(delivery, kind, loan_s)
+        except Unavailable as away:
+            log.warning("engine_unavailable", problem=away.message, kind=kind)
+            delivery.nak(UNAVAILABLE_NAK_S + self._jitter_s(UNAVAILABLE_NAK_S))
+        except asyncio.CancelledError:
+            delivery.nak(self._jitter_s(JITTER_S))
+            if not self._stopping:
+                raise
+        except AntiphonError as problem:
+            log.exception("announcement_failed", problem=problem.message, kind=kind)
+            delivery.nak(LONGEST_S / 2 + self._jitter_s(LONGEST_S / 2))
+
+    async def _answer(self, delivery: Delivery, kind: str, loan_s: float) -> None:
+        entry = self.peer.open(delivery.record)
+        if not isinstance(entry.op, JobSchedule | JobOffer):
+            # Not an op, or not on its own subject: it announces nothing to anybody.
+            delivery.ack()
+            return
+        job_id = entry.subject[-64:]
+        if (kind, job_id) in self._in_hand:
+            # A second claim would count as a renewal: two runs at once under one fence.
+            delivery.nak(loan_s + self._jitter_s(JITTER_S))
+            return
+        self._in_hand.add((kind, job_id))
+        try:
+            await self._take(delivery, entry, kind, job_id, loan_s)
+        finally:
+            self._in_hand.discard((kind, job_id))
+
+    async def _take(
+        self, delivery: Delivery, entry: Entry, kind: str, job_id: str, loan_s: float
+    ) -> None:
+        """Claim the job and serve it, or settle the announcement."""
+        lane = self._assumed_lane(delivery, entry)
+        body = entry.op.body if isinstance(entry.op, JobSchedule) else None
+        if lane is None:
+            view = await self.peer.read_lane(kind, job_id, at_least=delivery.record.seq)
+            lane, body = view.lane, view.called_with
+        executor = self.repertoire.find(kind, body.manifest) if body is not None else None
+        if executor is None and body is not None:
+            # Another worker of this kind may know how.
+            delivery.nak(self._jitter_s(LONGEST_S))
+            return
+        held = await self._claim(delivery, lane)
+        if held is None:
+            return
+        view, boot_s = held
+        job, body = view.lane.job, view.called_with
+        if job is None or body is None or executor is None:
+            raise AntiphonError(f"the schedule of job {job_id} is not on its lane")
+        claimed = Claimed(delivery=delivery, loan_s=loan_s, lane=view.lane, job=job, boot_s=boot_s)
+        tenure = Tenure(self.peer, claimed, keeper=self._keeper, spawn=self._spawn)
+        await self._server.serve(tenure, body, executor)
+
+    def _assumed_lane(self, delivery: Delivery, entry: Entry) -> JobLane | None:
+        """The lane of a job that was just called for the first time: its schedule, alone.
+
+        It only saves a read. The claim's compare-and-set against nothing shows whether the job's
+        own subject was empty, and the lane is read back in full before anything runs.
+        """
+        if delivery.deliveries != 1 or not isinstance(entry.op, JobSchedule):
+            return None
+        outcome = judge(self.peer.control, EMPTY, entry)
+        self.peer.merge(entry)
+        if isinstance(outcome, Needs) or not outcome.changed:
+            return None
+        return cast("JobLane", outcome.lane)
+
+    async def _claim(self, delivery: Delivery, lane: JobLane) -> tuple[JobView, float] | None:
+        """Try to take the job: the lane as read back if the claim holds, and when it was drafted.
+
+        None means that it does not, and that the delivery is settled.
+        """
+        claimed_boot_s = 0.0
+
+        def wanted(lane: JobLane) -> Intent | None:
+            nonlocal claimed_boot_s
+            claimed_boot_s = self.peer.wall.boot_s()
+            job = lane.job
+            if job is None:
+                return None
+            if job.state in HELD and job.claimer == self.peer.author.did:
+                # For a tenure that nobody here serves: its process died, or lost its end. A claim
+                # would renew it, and two runs would carry one fence. It counts as an expiry would.
+                return Intent(JobYield, tenure_end.lost(job), lane)
+            body = ClaimBody(kind=job.kind, job=job.job, lease_ms=job.lease_ms, begin=True)
+            return Intent(JobClaim, body, lane)
+
+        intent = wanted(lane)
+        if intent is None:
+            delivery.ack()
+            return None
+        policy = Policy(again=lambda now: wanted(now.lane), foresees=True, insists=False)
+        try:
+            written = await write_one(self.peer, intent, policy)
+        except LostRace:
+            delivery.nak(self._jitter_s(LONGEST_S))
+            return None
+        job, verdict = written.lane.job, written.verdict
+        if verdict is Reason.OK and written.intent.op is JobYield:
+            return await self._claim(delivery, written.lane)
+        is_held = verdict is Reason.OK and job and job.claimer == self.peer.author.did
+        if is_held and written.view is not None:
+            return written.view, claimed_boot_s
+        self._server.stay_away(delivery, job, verdict or Reason.HELD)
+        return None
+
+    # --- one tenure ---------------------------------------------------------------------------
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        if self._tasks is None:
+            raise RuntimeError("spawned outside run()")
+        return self._tasks.create_task(work)

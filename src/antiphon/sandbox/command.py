@@ -1,0 +1,195 @@
+"""What to run shut in, within which bounds, and how it ended.
+
+Everything a command brings is checked here, before anything is started: names that would climb
+out of their directory, environment names that no shell can hold, arguments with a zero byte.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from antiphon.core.proof.statement import Isolation
+from antiphon.errors import Rejected
+
+WORK: Final = "/job"
+"""The one directory that a command writes to, as it sees it."""
+SCRATCH: Final = "/tmp"  # noqa: S108 - a private one, of the sandbox's own making
+SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - as above
+SECRETS: Final = "/run/secrets"
+MAX_SECRET_BYTES: Final = 1 << 20
+MAX_GLOBS: Final = 256
+MAX_GLOB: Final = 1024
+
+MIB: Final = 1 << 20
+_ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_SECRET_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", re.ASCII)
+_NAME_BYTES: Final = 255
+
+Stream = Literal["stdout", "stderr"]
+Reason = Literal["exited", "timeout", "killed", "output", "memory", "cpu", "disk"]
+"""`exited`: by itself, by its exit code or a signal that the sandbox did not send. `timeout`,
+`output`, `memory`, `cpu`: it went past that limit. `disk`: it failed with its directories full, or
+made too many files. `killed`: by somebody outside, room and all."""
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """The bounds of one run. The work directory lies in memory, and is counted as such."""
+
+    timeout_s: float | None = 3600.0
+    """Wall-clock time; None = no limit of its own."""
+    grace_s: float = 5.0
+    """Between the request to end (TERM) and the end (KILL), when the time is up."""
+    memory_bytes: int = 1024 * MIB
+    """Of each process; and with the three directories below, of all together."""
+    cpu_s: int | None = None
+    """Processor time of all processes together."""
+    processes: int = 256
+    """Threads count too."""
+    open_files: int = 1024
+    """In each process."""
+    file_bytes: int = 1024 * MIB
+    """The largest single file."""
+    work_bytes: int = 1024 * MIB
+    scratch_bytes: int = 256 * MIB
+    """Of /tmp, and of /dev/shm."""
+    files: int = 100_000
+    """Files and directories that may exist at once in each of the three."""
+    output_bytes: int = 16 * MIB
+    """Of stdout, and of stderr."""
+
+    @property
+    def all_bytes(self) -> int:
+        """What the processes and the directories may hold together."""
+        return self.memory_bytes + self.work_bytes + 2 * self.scratch_bytes
+
+
+class Command(Struct, frozen=True, kw_only=True):
+    """One command. Paths are the worker's; what the command sees of them is the name beside."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str] = {}
+    inputs: tuple[tuple[str, Path], ...] = ()
+    """Files to be seen, read-only, under these names in the work directory."""
+    secrets: tuple[tuple[str, Path], ...] = ()
+    """Small files to be seen, read-only, under /run/secrets; never in the environment."""
+    outputs: tuple[str, ...] = ()
+    """Globs over the work directory: `*` stays in one directory, `**` does not."""
+    cwd: str | None = None
+    """Where it starts, inside the work directory."""
+    visible: tuple[Path, ...] = ()
+    """Directories of this machine that it may read beside /usr, where they are: toolchains."""
+    hidden: tuple[Path, ...] = ()
+    """Directories of this machine that it must not see, wherever they lie: the worker's own."""
+    network: bool = False
+    """The machine's own network, its loopback included, or none at all."""
+    limits: Limits = Limits()
+
+
+class Output(Struct, frozen=True, kw_only=True):
+    """A file that a command left behind; `path` is the worker's own copy."""
+
+    name: str
+    path: Path
+    size: int
+
+
+class LeftOut(Struct, frozen=True, kw_only=True):
+    """Something that an output glob named and that was not taken."""
+
+    name: str
+    why: str
+
+
+class Ended(Struct, frozen=True, kw_only=True):
+    """How a run ended, what it took and what held while it ran."""
+
+    exit: int | None
+    """Negative: the signal. As a shell tells it, so that a program which returns 128 + n itself
+    reads the same. None: it was killed together with the room, by somebody else."""
+    reason: Reason
+    wall_ms: int
+    cpu_ms: int
+    """Of all processes, but for the last moments of those that nobody waited for."""
+    max_rss_kb: int | None
+    """Of the largest process; None where it was too brief to be seen."""
+    isolation: Isolation
+    outputs: tuple[Output, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+
+
+def check(command: Command) -> None:
+    """`Rejected` unless the command can be run as it stands."""
+    if not command.argv or not command.argv[0]:
+        raise _refusal("there is no command to run")
+    if "=" in command.argv[0]:
+        raise _refusal(f"a program's name cannot hold '=': {command.argv[0]!r}")
+    for word in (*command.argv, *command.env.values()):
+        if "\0" in word or not _is_text(word):
+            raise _refusal("an argument or a value of env is not plain text, or holds a zero byte")
+    for name in command.env:
+        if not _ENV_NAME.fullmatch(name):
+            raise _refusal(f"{name!r} cannot name an environment variable")
+    for name in Limits.__struct_fields__:
+        value = getattr(command.limits, name)
+        if value is not None and not value > 0:
+            raise _refusal(f"the limit {name} must be more than nothing")
+    _check_files(command)
+    _check_globs(command.outputs)
+
+
+def _check_files(command: Command) -> None:
+    for name, _ in command.secrets:
+        if not _SECRET_NAME.fullmatch(name):
+            raise _refusal(f"{name!r} cannot name a secret: letters, digits, '_', '.' and '-'")
+    for name in (*(name for name, _ in command.inputs), *([command.cwd] if command.cwd else [])):
+        check_name(name)
+    _check_apart([tuple(name.split("/")) for name, _ in command.inputs])
+    _check_apart([(name,) for name, _ in command.secrets])
+
+
+def _check_globs(globs: tuple[str, ...]) -> None:
+    if len(globs) > MAX_GLOBS:
+        raise _refusal(f"more than {MAX_GLOBS} output globs")
+    for pattern in globs:
+        if len(pattern) > MAX_GLOB:
+            raise _refusal(f"an output glob is longer than {MAX_GLOB} characters")
+        if pattern.startswith("/") or ".." in pattern.split("/"):
+            raise _refusal(f"the output {pattern!r} leaves the work directory")
+
+
+def check_name(name: str) -> None:
+    """`Rejected` unless it is the name of something inside a directory, in its one spelling."""
+    parts = name.split("/")
+    if (
+        any(
+            part in ("", ".", "..") or len(part.encode(errors="replace")) > _NAME_BYTES
+            for part in parts
+        )
+        or "\0" in name
+        or not _is_text(name)
+    ):
+        raise _refusal(f"{name!r} is no name inside the work directory")
+
+
+def _check_apart(names: list[tuple[str, ...]]) -> None:
+    """No two the same, and none inside another."""
+    for one, next_one in pairwise(sorted(names)):
+        if next_one[: len(one)] == one:
+            raise _refusal(f"two files would lie at {'/'.join(next_one)!r}")
+
+
+def _is_text(word: str) -> bool:
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _refusal(message: str) -> Rejected:
+    return Rejected(message, reason="command")

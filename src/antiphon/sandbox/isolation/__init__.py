@@ -1,0 +1,1 @@
+"""What isolates a command from the machine: namespaces, system calls, limits, users, mounts."""

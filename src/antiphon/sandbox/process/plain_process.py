@@ -1,0 +1,93 @@
+"""A command as a plain process, for machines where nothing better is to be had.
+
+Resource limits, a cleared environment and a session of its own; the worker's own uid, files and
+network. Whoever asks for this has said that it is unsafe, and the isolation says "process".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from pathlib import Path
+from typing import Final
+
+from antiphon.core.proof.statement import Isolation
+from antiphon.sandbox.command import Command, Ended
+from antiphon.sandbox.isolation import rlimits
+from antiphon.sandbox.isolation.bubblewrap import environment_of
+from antiphon.sandbox.process.child_process import Child, OnOutput
+from antiphon.sandbox.process.run_end import keep_outputs
+
+NOT_HERE: Final = rlimits.PROCESSES + "s"
+"""Limits that would count the worker's own processes too, or that only make sense shut in."""
+
+
+async def run(command: Command, *, work: Path, on_output: OnOutput) -> Ended:
+    """Run it in `work/job`; outputs are found in `work/outputs`, as of a shut-in one."""
+    folder, environment = _prepared(command, work)
+    child = Child(command.limits, on_output)
+    loop = asyncio.get_running_loop()
+    set_limits = rlimits.script(command.limits, without=NOT_HERE)
+
+    def send(number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, number)
+
+    began = loop.time()
+    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        child.start(
+            ["/bin/sh", "-c", f'{set_limits} || exit 125; exec "$@"', "sh", *command.argv],
+            stdin=nothing,
+            env=environment,
+            cwd=folder / command.cwd if command.cwd else folder,
+            umask=0o077,
+        )
+        reason = await child.lives(lambda: send(signal.SIGTERM))
+        await child.is_gone(lambda: send(signal.SIGKILL))
+        wall_ms = round((loop.time() - began) * 1000)
+        send(signal.SIGKILL)  # what it left behind in its own group
+        await child.last_words()
+    finally:
+        os.close(nothing)
+        try:
+            await child.is_gone(lambda: send(signal.SIGKILL))
+        finally:
+            child.close()
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        collection = await keep_outputs(command, opened, work / "outputs", is_apart=False)
+    finally:
+        os.close(opened)
+    return Ended(
+        exit=child.code,
+        reason=reason,
+        wall_ms=wall_ms,
+        cpu_ms=child.cpu_ms,
+        max_rss_kb=child.max_rss_kb,
+        isolation=Isolation(
+            level="process",
+            held=("environment:cleared", "rlimits", f"uid:{os.getuid()}"),
+        ),
+        outputs=tuple(collection.taken),
+        left_out=tuple(collection.left_out),
+    )
+
+
+def _prepared(command: Command, work: Path) -> tuple[Path, dict[str, str]]:
+    """The job's directory with its inputs, and an environment without the worker's."""
+    folder, scratch, secrets = work / "job", work / "tmp", work / "secrets"
+    for place in (folder, scratch, secrets, folder / command.cwd if command.cwd else folder):
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name, path in command.inputs:
+        target = folder / name
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        target.symlink_to(path)
+    for name, path in command.secrets:
+        (secrets / name).symlink_to(path)
+    own = {"HOME": str(scratch), "TMPDIR": str(scratch)}
+    if command.secrets:
+        own["ANTIPHON_SECRETS"] = str(secrets)
+    return folder, {**environment_of(command), **own, **command.env}

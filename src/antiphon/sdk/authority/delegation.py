@@ -1,0 +1,329 @@
+"""Handing out rights and taking them back: what an owner does, in a program.
+
+    async with with_authority() as mesh:              # the owner's key, or this machine's
+        await grant(mesh, "did:key:z6Mk…", Terms(can=("claim",), kinds=("render.*",)))
+        print(await who(mesh))
+
+Routes, coordinator and rules are here too (`antiphon.sdk.authority.governance`). Whatever can be
+known to be refused is refused with a sentence before anything is signed.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.core.authority import grant_terms as terms
+from antiphon.core.authority.chain_choice import chains_to
+from antiphon.core.authority.delegations import token_of
+from antiphon.core.authority.grant_reach import Grant, State
+from antiphon.core.authority.grant_terms import RIGHTS, Terms, rights_of
+from antiphon.core.authority.grant_tree import Holder, bearers, is_reserved
+from antiphon.core.authority.rules import NOTICE_MS
+from antiphon.core.authority.scope import admits, filter_of, kinds_of
+from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
+from antiphon.core.families.jobs.state import HELD, Job
+from antiphon.core.record.ids import short_node
+from antiphon.core.ucan import Verdict
+from antiphon.errors import AntiphonError, Conflict, Rejected
+from antiphon.runtime.log.writer import BEHIND, Intent, write
+from antiphon.runtime.node.replica import Replica
+from antiphon.sdk.authority.governance import (
+    MEANINGS,
+    SELECTIONS,
+    Changed,
+    RulesChanged,
+    acts_through,
+    coordinator,
+    may_claim,
+    route,
+    route_for,
+    rule_values,
+    rules,
+)
+from antiphon.sdk.authority.holdings import (
+    Holdings,
+    find_node,
+    in_words,
+    own_grants,
+    require_standing,
+    rights_in_words,
+    who,
+    with_authority,
+)
+
+if TYPE_CHECKING:
+    from antiphon.core.authority.control import Control
+    from antiphon.sdk.mesh import Mesh
+
+JOBS_LOOKED_AT: Final = 1_000
+CID_FRAGMENT: Final = 4
+"""Fewer letters of a grant's id mean none."""
+_ANY_TIME: Final = 2**63
+
+
+# --- granting ---------------------------------------------------------------------------------
+
+
+class Granted(Struct, frozen=True, kw_only=True):
+    """What was handed out just now."""
+
+    node: str
+    issuer: str
+    terms: Terms
+    cids: tuple[str, ...]
+    ends_s: int | None
+    """When it really ends: no later than what the issuer itself holds."""
+    revived: tuple[Grant, ...]
+    """What the node had handed on while it held something before, and what counts again now."""
+
+
+async def grant(mesh: Mesh, to: str, wanted: Terms) -> Granted:
+    """Hand out a right: as the owner, or as one who holds it and hands it on."""
+    held, control, keyring = await who(mesh), mesh.peer.control, mesh.station.keyring
+    node = find_node(held, to)
+    require_standing(held)
+    _check_audience(held, node)
+    if wanted.alias:
+        _check_alias(held, control, node, wanted.alias)
+    else:
+        wanted = msgspec.structs.replace(wanted, alias=_known_as(held, node))
+    payloads = terms.payloads(
+        wanted,
+        issuer=keyring.did,
+        audience=node,
+        owner=control.owner,
+        mesh=mesh.id,
+        nonce=mesh.peer.entropy.token,
+    )
+    ends_s = wanted.until_s
+    if keyring.did != control.owner:
+        ends_s = _covered_until(held, control, wanted)
+    signed = [keyring.delegate(payload) for payload in payloads]
+    bodies = [DelegateBody(token=token_of(one.raw)) for one in signed]
+    intents = [Intent(UcanDelegate, body) for body in bodies]
+    for written in await write(mesh.peer, intents, BEHIND):
+        written.check()
+    cids = tuple(one.cid for one in signed)
+    return Granted(
+        node=node,
+        issuer=keyring.did,
+        terms=wanted,
+        cids=cids,
+        ends_s=ends_s,
+        revived=_live_now(await who(mesh), but=_live_cids(held) | set(cids)),
+    )
+
+
+def _live_cids(held: Holdings) -> set[str]:
+    return {one.cid for one in held.tree.grants() if one.state is State.LIVE}
+
+
+def _live_now(held: Holdings, *, but: set[str]) -> tuple[Grant, ...]:
+    live = (one for one in held.tree.grants() if one.state is State.LIVE)
+    return tuple(one for one in live if one.cid not in but)
+
+
+def _check_audience(held: Holdings, node: str) -> None:
+    if node == held.owner:
+        raise Rejected("the owner may do everything already", reason="owner")
+    if node == held.me:
+        raise Rejected("nobody can grant themselves anything", reason="audience")
+
+
+def _known_as(held: Holdings, node: str) -> str:
+    """The name that the owner or this key gave it last; what others call it is their affair."""
+    givers = {held.owner, held.me}
+    names = [one.alias for one in held.tree.said if one.audience == node and one.issuer in givers]
+    return names[-1] if names else ""
+
+
+def _check_alias(held: Holdings, control: Control, node: str, alias: str) -> None:
+    """A name by which somebody else is known already would make commands mean the wrong one."""
+    others = bearers(control, alias, held.now_s, namers={held.owner, held.me}) - {node}
+    if others or is_reserved(alias):
+        taken = f": that is {held.called(others.pop())}" if others else ""
+        raise Rejected(
+            f"{alias!r} cannot be a name for {short_node(node)}{taken}",
+            reason="alias",
+            hint="choose another --alias",
+        )
+
+
+def _covered_until(held: Holdings, control: Control, wanted: Terms) -> int | None:
+    """When a right that is handed on ends; refused if the one who hands it on has it not."""
+    ends = [] if wanted.until_s is None else [wanted.until_s]
+    chains = chains_to(control.grants, control.owner, held.me, before=_ANY_TIME)
+    for word, glob in ((word, glob) for word in wanted.can for glob in wanted.kinds):
+        for command in RIGHTS[word]:
+            until: list[int | None] = []
+            for chain in chains:
+                cids = tuple(link.cid for link in chain.links)
+                revoked = control.grants.revoked(cids, before=_ANY_TIME)
+                verdict = chain.judge(held.me, command, {}, (held.now_s,), revoked).verdict
+                policy = [one for _, policy in chain.policies for one in policy.source]
+                is_within = any(admits(one, filter_of(glob) or "") for one in kinds_of(policy))
+                if verdict in {Verdict.OK, Verdict.POLICY} and is_within:
+                    until.append(chain.expires)
+            if not until:
+                raise _not_covered(held, word, glob)
+            if None not in until:
+                ends.append(max(one for one in until if one is not None))
+    return min(ends, default=None)
+
+
+def _not_covered(held: Holdings, word: str, glob: str) -> Rejected:
+    holds = in_words(held.tree.live_to(held.me)) or "nothing"
+    wanted = rights_in_words([word], (glob,))
+    return Rejected(
+        f"this machine ({short_node(held.me)}) cannot grant {wanted!r}: it holds {holds}",
+        reason="no_chain",
+        hint=f"ask the owner, {short_node(held.owner)}; antiphon who shows what everybody holds",
+    )
+
+
+# --- revoking ---------------------------------------------------------------------------------
+
+
+class Revoked(Struct, frozen=True, kw_only=True):
+    """What ended just now."""
+
+    grants: tuple[Grant, ...]
+    """Those that were named."""
+    below: tuple[Grant, ...]
+    """Those that hung from them and ended too."""
+    jobs: tuple[Job, ...]
+    """Held under any of them, as far as this machine's replica knows; others take them over."""
+
+
+async def revoke(mesh: Mesh, *targets: str) -> Revoked:
+    """Take rights back: grants by id, or everything that a node holds (from this key).
+
+    One that others hold up does not save the rest: `Conflict` comes at the end, and names it.
+    """
+    held, control = await who(mesh), mesh.peer.control
+    require_standing(held)
+    named: dict[str, Grant] = {}
+    for text in targets:
+        named |= {one.cid: one for one in _find_grants(held, text.strip())}
+    for one in named.values():
+        _check_revocable(held, control, one)
+    jobs = await _jobs_under(mesh, set(named))
+    intents = [Intent(UcanRevoke, RevokeBody(cid=cid)) for cid in named]
+    held_up: list[str] = []
+    for cid, written in zip(named, await write(mesh.peer, intents, BEHIND), strict=True):
+        if isinstance(written.problem, Conflict):
+            held_up.append(cid[-8:])
+        else:
+            written.check()
+    if held_up:
+        raise Conflict(
+            f"{len(held_up)} of {len(named)} grants are not taken back, since others keep writing"
+            f" there: {', '.join(held_up)}; the rest is",
+            hint=f"antiphon revoke {' '.join(held_up)}",
+        )
+    below = _live_now(held, but=_live_cids(await who(mesh)) | set(named))
+    return Revoked(grants=tuple(named.values()), below=below, jobs=tuple(jobs))
+
+
+def _find_grants(held: Holdings, text: str) -> list[Grant]:
+    everything = [*held.tree.grants(), *held.tree.void]
+    is_long = len(text) >= CID_FRAGMENT
+    by_id = [one for one in everything if is_long and one.cid.endswith(text)]
+    try:
+        node = find_node(held, text)
+    except Rejected as problem:
+        if len(by_id) == 1:
+            return by_id
+        if by_id or problem.reason != "no_node":
+            raise
+        raise Rejected(
+            f"{text!r} is neither a grant nor a node that holds anything",
+            reason="no_grant",
+            hint="antiphon who shows both",
+        ) from problem
+    if by_id:
+        raise Rejected(
+            f"{text!r} ends both a grant's id and a node's", reason="ambiguous", hint="type more"
+        )
+    live = held.tree.live_to(node)
+    mine = [one for one in live if held.me in {held.owner, one.issuer}]
+    if not mine:
+        holds = "holds nothing now" if not live else "holds nothing from this key"
+        raise Rejected(f"{held.called(node)} {holds}", reason="no_grant", hint="antiphon who --all")
+    return mine
+
+
+def _check_revocable(held: Holdings, control: Control, one: Grant) -> None:
+    grants, name = control.grants, one.cid[-8:]
+    revokers = grants.revoked((one.cid,), before=_ANY_TIME).get(one.cid, ())
+    if {held.owner, one.issuer} & set(revokers):
+        raise Rejected(f"{name} is revoked already", reason="already")
+    if one.until_s is not None and one.until_s < held.now_s:
+        raise Rejected(f"{name} has ended by itself", reason="already")
+    if held.me != held.owner and not grants.is_above(held.me, one.cid, before=_ANY_TIME):
+        raise Rejected(
+            f"{name} can be taken back by {held.called(one.issuer)}, who gave it, and by those"
+            f" above: not by {short_node(held.me)}",
+            reason="no_chain",
+        )
+
+
+async def _jobs_under(mesh: Mesh, cids: set[str]) -> list[Job]:
+    """Held jobs whose claim named one of these, if the replica is here to be asked at once."""
+    if mesh.engine == "memory":
+        async with mesh.replica() as replica:
+            return _held_under(replica, cids)
+    path = mesh.home.replica
+    if not path.is_file():
+        return []
+    try:
+        replica = Replica(path, mesh=mesh.id, read_only=True)
+    except (sqlite3.Error, AntiphonError):
+        return []
+    try:
+        return _held_under(replica, cids)
+    finally:
+        replica.close()
+
+
+def _held_under(replica: Replica, cids: set[str]) -> list[Job]:
+    # Every job that has not ended is due at some time, and those in hand soonest.
+    live = replica.overdue(_ANY_TIME - 1, limit=JOBS_LOOKED_AT)
+    return [job for job in live if job.state in HELD and not cids.isdisjoint(job.auth)]
+
+
+__all__ = [
+    "MEANINGS",
+    "NOTICE_MS",
+    "RIGHTS",
+    "SELECTIONS",
+    "Changed",
+    "Grant",
+    "Granted",
+    "Holder",
+    "Holdings",
+    "Revoked",
+    "RulesChanged",
+    "State",
+    "Terms",
+    "acts_through",
+    "coordinator",
+    "find_node",
+    "grant",
+    "in_words",
+    "may_claim",
+    "own_grants",
+    "revoke",
+    "rights_in_words",
+    "rights_of",
+    "route",
+    "route_for",
+    "rule_values",
+    "rules",
+    "who",
+    "with_authority",
+]

@@ -1,0 +1,176 @@
+"""Steering a mesh: routes, the coordinator, the rules. All of it is the owner's alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+import msgspec
+from msgspec import Struct
+
+from antiphon.core.authority.grant_reach import State
+from antiphon.core.authority.rules import Rules, Selection, contradiction
+from antiphon.core.authority.scope import admits, filter_of
+from antiphon.core.families.mesh.ops import (
+    CoordinatorBody,
+    MeshCoordinator,
+    MeshRoute,
+    MeshRules,
+    RouteBody,
+    RulesBody,
+)
+from antiphon.core.record.op import Op
+from antiphon.core.record.subjects import check_kind
+from antiphon.core.ucan import covers
+from antiphon.errors import Malformed, Rejected
+from antiphon.runtime.log.writer import BEHIND, Intent, write_one
+from antiphon.sdk.authority.holdings import Holdings, find_node, require_owner, who
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from antiphon.sdk.mesh import Mesh
+
+
+SELECTIONS: Final[tuple[str, ...]] = get_args(Selection)
+"""How workers for a kind can be chosen."""
+MEANINGS: Final = {
+    "protocol": "Which reading of the log is in force; never lowered, raised with a week's notice.",
+    "authority": "chain: everything needs a grant from the owner. open: for development.",
+    "max_drift_ms": "How far ahead of the engine's clock an author's may be; at least 100 ms.",
+    "horizon_ms": "Older ops are refused; ids are remembered for as long; at least an hour.",
+    "lease_min_ms": "No lease is shorter.",
+    "lease_max_ms": "No lease is longer, whatever a job asks for.",
+    "lease_ms": "What a claim begins with, unless the job says otherwise.",
+    "lease_ms_max": "How long a lease may grow, unless the job says otherwise.",
+    "attempts": "Failures before a job is given up, unless the job says otherwise.",
+    "attempts_max": "No job may ask for more attempts.",
+    "yields_max": "How often a job may be given back for other reasons.",
+    "retry_after_max_ms": "The longest pause that a worker may ask for when it gives a job back.",
+    "start_by_ms": "How long a job may wait to be claimed, unless it says otherwise.",
+    "claim_window_ms": "What each rank waits for the one before it under rendezvous.",
+    "offer_after_ms": "How long a job may lie before it is announced again.",
+    "retention_ms": "How long finished jobs stay on the log.",
+    "artifact_ttl_ms": "How long what a finished job wrote is kept beside the log.",
+    "selection": "How workers are chosen, by kind: render:rendezvous,build:queue. Else queue.",
+}
+"""Every rule in a sentence."""
+
+
+class Changed(Struct, frozen=True, kw_only=True):
+    """An owner's op: what was, and what is."""
+
+    before: str | None
+    after: str | None
+    seq: int
+    """Its place on the log; 0 if it would have said what already holds."""
+
+
+async def route(mesh: Mesh, kind: str, to: str | None) -> Changed:
+    """Let one node alone claim a kind and everything below it; None lifts that."""
+    held = await who(mesh)
+    require_owner(held, "set routes")
+    node = None if to is None else find_node(held, to)
+    before = held.routes.get(check_kind(kind))
+    seq = 0
+    if before != node:
+        seq = await _write(mesh, MeshRoute, RouteBody(kind=kind, target=node))
+    return Changed(before=before, after=node, seq=seq)
+
+
+def route_for(mesh: Mesh, kind: str) -> str | None:
+    """The node that alone may claim a kind, by the longest route; None where anybody may."""
+    return mesh.peer.control.route_for(kind)
+
+
+def may_claim(held: Holdings, node: str, kind: str) -> bool:
+    """Whether a node may claim any of the jobs that a route on `kind` is about."""
+    if held.authority == "open" or node == held.owner:
+        return True
+    filters = [
+        filter_of(glob) or ""
+        for one in held.tree.live_to(node)
+        if one.is_powerline or covers(one.command, "/job/claim")
+        for glob in one.kinds
+    ]
+    return any(admits(one, kind) or one.startswith(kind + ".") for one in filters)
+
+
+def acts_through(held: Holdings, node: str) -> list[str]:
+    """The keys that a machine passes everything on to: its processes sign with those, not with its.
+
+    A route and the coordinator's office go to one key, and nobody else's ops count for it.
+    """
+    live = (one for one in held.tree.grants() if one.state is State.LIVE)
+    passed_on = (one.audience for one in live if one.is_powerline and one.issuer == node)
+    return list(dict.fromkeys(passed_on))
+
+
+async def coordinator(mesh: Mesh, node: str) -> Changed:
+    """Designate the one node that offers waiting jobs and derives others."""
+    held = await who(mesh)
+    require_owner(held, "designate a coordinator")
+    did, seq = find_node(held, node), 0
+    if did != held.coordinator:
+        seq = await _write(mesh, MeshCoordinator, CoordinatorBody(node=did))
+    return Changed(before=held.coordinator, after=did, seq=seq)
+
+
+class RulesChanged(Struct, frozen=True, kw_only=True):
+    """The rules before and after; the same, and no place on the log, if nothing was different."""
+
+    before: dict[str, Any]
+    after: dict[str, Any]
+    seq: int
+
+
+async def rules(mesh: Mesh, changes: Mapping[str, object]) -> RulesChanged:
+    """Change some rules from here on; the others stay as they are."""
+    held, before = await who(mesh), mesh.peer.control.rules
+    require_owner(held, "change the rules")
+    after = changed_rules(before, changes, newest=mesh.peer.protocol.number)
+    seq = 0
+    if after != before:
+        seq = await _write(mesh, MeshRules, RulesBody(rules=after))
+    return RulesChanged(before=rule_values(before), after=rule_values(after), seq=seq)
+
+
+def rule_values(of: Rules | None = None) -> dict[str, Any]:
+    """Every rule and its value; the defaults if none are given."""
+    return msgspec.structs.asdict(of or Rules())
+
+
+def changed_rules(before: Rules, changes: Mapping[str, object], *, newest: int) -> Rules:
+    """The rules with some changed, or `Rejected` with what is wrong about it.
+
+    `newest` is the newest protocol that this code has.
+    """
+    values = rule_values(before)
+    for name, value in changes.items():
+        if name not in values:
+            raise Malformed(f"there is no rule {name!r}", reason="rules", hint="antiphon rules")
+        try:
+            msgspec.convert({name: value}, Rules)
+        except msgspec.ValidationError as problem:
+            why = str(problem).partition(" - at ")[0].replace("`", "")
+            raise Malformed(
+                f"{name} cannot be {value!r}: {why[:1].lower()}{why[1:]}", reason="rules"
+            ) from problem
+    after = msgspec.convert({**values, **changes}, Rules)
+    if not before.protocol <= after.protocol <= newest:
+        raise Rejected(
+            f"protocol cannot be {after.protocol}: it is {before.protocol}, is never lowered, and"
+            f" this version reads up to {newest}",
+            reason="protocol",
+        )
+    why_not = contradiction(after)
+    if why_not is not None:
+        raise Rejected(
+            f"these rules contradict one another: {why_not}",
+            reason="rules",
+            hint="give both values at once; nothing was changed",
+        )
+    return after
+
+
+async def _write(mesh: Mesh, op: type[Op], body: Struct) -> int:
+    return (await write_one(mesh.peer, Intent(op, body), BEHIND)).seq

@@ -1,0 +1,172 @@
+"""Who holds what on a mesh, whom a person means by a name, and the key to act with.
+
+What `antiphon.sdk.authority.delegation` and `antiphon.sdk.authority.governance` stand on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from antiphon.core.authority.grant_reach import Grant, State
+from antiphon.core.authority.grant_terms import rights_of
+from antiphon.core.authority.grant_tree import Genealogy, trace
+from antiphon.core.record.ids import public_key_of, short_node
+from antiphon.errors import Held, Rejected
+from antiphon.sdk.mesh import Mesh
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+OWNER_KEY: Final = "owner"
+MACHINE_KEY: Final = "machine"
+COORDINATOR: Final = "coordinator"
+KEY_WITHIN_S: Final = 5.0
+"""Others use such a key for moments only: worth that long a wait."""
+KEY_AGAIN_S: Final = 0.1
+
+
+@asynccontextmanager
+async def with_authority(home: Path | None = None) -> AsyncIterator[Mesh]:
+    """The mesh, opened with the key that counts most here: the owner's, or else the machine's.
+
+    A directory that has neither opens it as any client does, and can read.
+    """
+    place = Mesh.open(home=home).home
+    place.mesh()
+    key = next((name for name in (OWNER_KEY, MACHINE_KEY) if place.has_key(name)), None)
+    async with AsyncExitStack() as stack:
+        yield await _open_in_time(stack, place.path, key)
+
+
+async def _open_in_time(stack: AsyncExitStack, path: Path, key: str | None) -> Mesh:
+    deadline = time.monotonic() + KEY_WITHIN_S
+    while True:
+        try:
+            return await stack.enter_async_context(Mesh.open(home=path, key=key))
+        except Held as held:
+            if key is None or time.monotonic() > deadline:
+                raise Held(held.message, hint="wait until that process is done") from held
+        await asyncio.sleep(KEY_AGAIN_S)
+
+
+class Holdings(Struct, frozen=True, kw_only=True):
+    """Who holds what on a mesh at one moment."""
+
+    mesh: str
+    owner: str
+    coordinator: str
+    authority: str
+    """`chain` or `open`: whether any of it is needed."""
+    routes: dict[str, str]
+    quarantined: tuple[str, ...]
+    me: str
+    """The key that asked."""
+    tree: Genealogy
+    now_s: int
+
+    def called(self, did: str) -> str:
+        """What people see of a node: its name, if it has one, and the end of its id."""
+        alias = OWNER_KEY if did == self.owner else self.tree.names.get(did, "")
+        return f"{alias} {short_node(did)}".strip()
+
+
+async def who(mesh: Mesh) -> Holdings:
+    """Who holds what from whom, by everything that is on the log now."""
+    control = await mesh.peer.sync_control()
+    now_s = mesh.peer.wall.now_ms() // 1000
+    return Holdings(
+        mesh=control.mesh,
+        owner=control.owner,
+        coordinator=control.coordinator,
+        authority=control.rules.authority,
+        routes=dict(sorted(control.routes.items())),
+        quarantined=tuple(control.quarantined),
+        me=mesh.station.keyring.did,
+        tree=trace(control, now_s),
+        now_s=now_s,
+    )
+
+
+async def own_grants(home: Path) -> tuple[Grant, ...]:
+    """What the machine of a state directory holds now, by everything that is on the log."""
+    async with with_authority(home) as mesh:
+        held = await who(mesh)
+    live = (one for one in held.tree.grants() if one.state is State.LIVE)
+    return tuple(one for one in live if one.audience == held.me)
+
+
+# Rights that another one carries with it, and so go without saying.
+_INCLUDED: Final = {"complete": {"claim"}, "read": {"claim", "schedule"}}
+
+
+def in_words(grants: Iterable[Grant]) -> str:
+    """What grants allow, as a person would say it: `claim render.*; schedule every kind`."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for one in grants:
+        about = ("passes on",) if one.is_powerline else one.kinds
+        alike.setdefault(about, []).append(rights_of(one.command))
+    return "; ".join(rights_in_words(rights, about) for about, rights in alike.items())
+
+
+def rights_in_words(rights: Iterable[str], kinds: tuple[str, ...]) -> str:
+    """Rights over kinds in a few words."""
+    said = set(rights)
+    words = ", ".join(one for one in dict.fromkeys(rights) if not _INCLUDED.get(one, set()) & said)
+    if kinds == ("passes on",):
+        return "passes on everything" if words == "all" else f"passes on {words}"
+    if words == "all":
+        return "everything" if kinds == ("*",) else f"everything with {', '.join(kinds)}"
+    return f"{words} {'every kind' if kinds == ('*',) else ', '.join(kinds) or 'no whole kind'}"
+
+
+def find_node(held: Holdings, text: str) -> str:
+    """The node that a person means: a did:key, an alias, or the end of an id that is known."""
+    word = text.strip()
+    if word == OWNER_KEY:
+        return held.owner
+    if word == COORDINATOR:
+        return held.coordinator
+    if word.startswith("did:"):
+        public_key_of(word)
+        return word
+    known = (held.coordinator, *held.routes.values(), *held.quarantined)
+    found = held.tree.nodes_called(word, trusted=frozenset({held.me}), known=known)
+    if not found:
+        raise Rejected(
+            f"nobody that holds anything here is called {word!r}",
+            reason="no_node",
+            hint="antiphon who --all lists names; a new node goes by its whole did:key,"
+            " as antiphon nodes --json shows it",
+        )
+    if len(found) > 1:
+        listed = ", ".join(sorted(held.called(did) for did in found))
+        raise Rejected(
+            f"{word!r} could be any of {listed}", reason="ambiguous", hint="type the end of its id"
+        )
+    return found.pop()
+
+
+def require_owner(held: Holdings, what: str) -> None:
+    """Refuse what anybody's key but the owner's could only have refused on the log."""
+    if held.me != held.owner:
+        raise Rejected(
+            f"only the owner of this mesh may {what}, and that is {short_node(held.owner)}",
+            reason="not_owner",
+            hint="type it on the machine where the owner's key is",
+        )
+
+
+def require_standing(held: Holdings) -> None:
+    """Refuse what comes from a key of which nothing counts."""
+    if held.me in held.quarantined and held.me != held.owner:
+        raise Rejected(
+            f"this key, {short_node(held.me)}, is quarantined: nothing that it writes counts",
+            reason="quarantined",
+            hint=f"ask the owner, {short_node(held.owner)}, to readmit it",
+        )

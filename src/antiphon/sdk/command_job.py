@@ -1,0 +1,111 @@
+"""Commands from the caller's side: what to run as a manifest, with its files on the mesh.
+
+    content = await with_inputs(mesh, command(["wc", "-l", "data.csv"]), [Path("data.csv")])
+    handle = await mesh.submit_manifest("command", content)
+    ended = await handle.end()
+
+The end has the exit code, the outputs and what went wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from antiphon.core.manifest import BlobInput, Manifest, author
+from antiphon.core.proof.output import Output
+from antiphon.errors import Malformed
+from antiphon.sdk.defaults import TIMEOUT_S
+
+if TYPE_CHECKING:
+    from antiphon.runtime.artifacts.store import OnProgress
+    from antiphon.runtime.identity.state_directory import Home
+    from antiphon.sdk.mesh import Mesh
+
+_AS_A_BLOB: Final = -1
+"""An input is named by its digest, so that even the smallest is stored."""
+
+Given = Path | tuple[Path, str]
+"""A file, or a file and the name under which the command finds it."""
+Telling = Callable[[str], "OnProgress"]
+"""Gives somebody who hears how far one file has come."""
+
+
+def command(
+    words: Sequence[str],
+    *,
+    outputs: Sequence[str] = (),
+    secrets: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    network: bool = False,
+    timeout: int | str = TIMEOUT_S,
+) -> Manifest:
+    """A command's manifest, without inputs."""
+    if words and words[0].startswith("@"):
+        raise Malformed(
+            f"{words[0]} names a registered handler, not a program",
+            reason="manifest",
+            hint=f"antiphon submit {words[0][1:]} calls it",
+        )
+    fields: dict[str, Any] = {
+        "command": list(words),
+        "timeout": timeout,
+        "outputs": list(outputs),
+        "secrets": list(secrets),
+        "env": dict(env or {}),
+        "cwd": cwd,
+        "network": network,
+    }
+    return author({name: value for name, value in fields.items() if value or name == "timeout"})
+
+
+async def with_inputs(
+    mesh: Mesh, content: Manifest, inputs: Sequence[Given], *, telling: Telling | None = None
+) -> Manifest:
+    """The same command with further inputs, which are on the mesh when this returns."""
+    kept: list[BlobInput] = []
+    for one in inputs:
+        path, name = one if isinstance(one, tuple) else (one, one.name)
+        stored = await _stored(mesh, path, name, telling)
+        kept.append(BlobInput(algo="blake3", hash=stored.hash, size=stored.size, name=name))
+    if not kept:
+        return content
+    before = () if content.inputs is UNSET else tuple(content.inputs)
+    return replace(content, inputs=(*before, *kept))
+
+
+def with_outputs(content: Manifest, globs: Sequence[str]) -> Manifest:
+    """The same command with further outputs."""
+    if not globs:
+        return content
+    before = () if content.outputs is UNSET else tuple(content.outputs)
+    return replace(content, outputs=(*before, *(one for one in globs if one not in before)))
+
+
+async def _stored(mesh: Mesh, path: Path, name: str, telling: Telling | None) -> Output:
+    return await mesh.artifacts.keep(
+        path,
+        name,
+        on_progress=telling(name) if telling is not None else None,
+        inline_bytes=_AS_A_BLOB,
+    )
+
+
+def sandbox_standing(home: Home | None) -> tuple[bool, str, str]:
+    """Whether this machine can shut commands in; that in words, and what to do. Blocks."""
+    from antiphon.assembly.command_executor import probe
+    from antiphon.sdk.worker import hidden_from_commands
+
+    found = probe(hidden=hidden_from_commands(home))
+    if not found.can_shut_in or found.tools is None:
+        return False, "; ".join(found.problems), "; ".join(found.remedies)
+    words = f"commands can be shut in with bubblewrap {found.tools.version}"
+    return True, "; ".join([words, *found.notes]), ""
+
+
+__all__ = ["command", "sandbox_standing", "with_inputs", "with_outputs"]

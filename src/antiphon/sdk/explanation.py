@@ -1,0 +1,68 @@
+"""What happened to a job, and why it went where it went.
+
+The first is told from the log. For the second, whoever answers a roll call right now is asked too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from antiphon.core.authority_lapse import lapses
+from antiphon.core.families.jobs.table import standing
+from antiphon.core.policy.explanation import Explanation, Lot, Tenure, Wait, Waits, explain
+from antiphon.core.policy.selection import Candidate
+from antiphon.core.record.verdict import Reason
+from antiphon.errors import Rejected
+from antiphon.runtime.presence.roll_call import Card, roll_call
+
+if TYPE_CHECKING:
+    from antiphon.core.opened_record import Entry
+    from antiphon.runtime.log.lane_reader import JobView
+    from antiphon.runtime.log.session import Peer
+
+
+async def history_of(peer: Peer, view: JobView) -> list[tuple[Entry, Reason]]:
+    """A lane's records and the control records that ended a tenure on it, oldest first.
+
+    As of the last `sync_control`.
+    """
+    told = [(judged.entry, judged.verdict) for judged in view.history]
+    job = view.lane.job
+    if job is None:
+        return told
+    ended = lapses(peer.history, job, told, before=peer.confirmed + 1)
+    told += [(await peer.fetch_entry(seq), Reason.OK) for seq in ended]
+    return sorted(told, key=lambda one: one[0].seq)
+
+
+async def explain_job(
+    peer: Peer, kind: str, job_id: str, *, wait_s: float
+) -> tuple[Explanation, list[Card]]:
+    """The explanation, and the cards of those who answered within `wait_s`."""
+    async with asyncio.TaskGroup() as tasks:
+        asking = tasks.create_task(roll_call(peer, wait_s=wait_s))
+        view = await peer.read_lane(kind, job_id)
+        control = await peer.sync_control()
+    cards = asking.result()
+    job = standing(control, view.lane.job, peer.confirmed + 1)
+    if job is None or view.first is None:
+        raise Rejected(f"there is no job {job_id} of kind {kind}", reason="no_job")
+    known = [candidate_of(card) for card in cards if card.role == "worker"]
+    history = await history_of(peer, view)
+    now_ms = peer.wall.now_ms()
+    return explain(control, job, view.first.payload, history, known, now_ms=now_ms), cards
+
+
+def candidate_of(card: Card) -> Candidate:
+    """A worker as its answer to a roll call describes it."""
+    return Candidate(
+        did=card.node,
+        kinds=card.kinds,
+        labels=card.labels,
+        weight=card.weight,
+        free=max(card.slots - card.busy, 0),
+    )
+
+
+__all__ = ["Explanation", "Lot", "Tenure", "Wait", "Waits", "explain_job", "history_of"]

@@ -1,0 +1,1 @@
+"""Meshes that this program hosts: one for development, one for several machines."""

@@ -1,0 +1,96 @@
+"""A mesh of one's own: a server in the state directory, founded once and kept (`antiphon dev`)."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from antiphon.assembly.hosted_mesh import coordinate, development_server, found_on
+from antiphon.core.authority.rules import Rules
+from antiphon.errors import Misconfigured
+from antiphon.runtime.identity.state_directory import Home, MeshFile
+from antiphon.sdk.hosting.own_server import end_orphan, supervise, take_directory
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from antiphon.runtime.node.full_node import FullNode
+
+COMMAND: Final = "antiphon dev"
+
+
+class Development(Struct, frozen=True):
+    """A running development mesh."""
+
+    home: Home
+    mesh: MeshFile
+    is_new: bool
+    server_pid: int
+    kill_server: Callable[[], None]
+    """For an exit that cannot wait: ends the server at once."""
+
+    async def coordinate(self, node: FullNode) -> None:
+        """Designate this node as coordinator if nobody but the owner's key ever was."""
+        await coordinate(self.home, node.peer)
+
+    async def supervise(self) -> None:
+        """Raise `Unavailable` if the server ends by itself; until then, wait."""
+        await supervise(self.server_pid, self.home.server, COMMAND)
+
+
+@asynccontextmanager
+async def development(directory: Path, *, name: str) -> AsyncIterator[Development]:
+    """Start the directory's server and found a mesh on it, or come back to the one it has."""
+    home = Home(directory)
+    lock = take_directory(directory, COMMAND)
+    try:
+        known = _known(home)
+        await end_orphan(home.server)
+        async with development_server(home, port=_same_port(known)) as server:
+            rules = Rules(authority="open")
+            mesh = await found_on(home, server, name=name, rules=rules)
+            yield Development(home, mesh, known is None, server.pid or 0, server.kill)
+    finally:
+        os.close(lock)
+
+
+def _known(home: Home) -> MeshFile | None:
+    """The mesh that this directory has on a server of its own, if any."""
+    if not (home.path / "mesh.json").exists():
+        return None
+    known = home.mesh()
+    if known.ca:
+        raise Misconfigured(
+            f"{home.path} holds the mesh {known.name!r}, which is no development mesh",
+            hint="antiphon up starts it; antiphon dev needs another directory",
+        )
+    if not home.server.exists():
+        raise Misconfigured(
+            f"{home.path} belongs to the mesh {known.name!r} on {known.engine}",
+            hint="start a development mesh in another directory",
+        )
+    return known
+
+
+def _same_port(known: MeshFile | None) -> int:
+    """The port of last time if it is free, so that waiting workers find their way back."""
+    port = urlsplit(known.engine).port if known is not None else None
+    if port is None:
+        return 0
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return 0
+    return port
+
+
+__all__ = ["Development", "development"]

@@ -1,0 +1,125 @@
+"""A mesh for several machines: its server and its gate, out of one directory (`antiphon up`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from antiphon.assembly.hosted_mesh import Hosted, Listen, coordinate, gatekeeping, secured_server
+from antiphon.assembly.membership import invite, redeem
+from antiphon.assembly.recovery import Recovered, Review, Setting, recover
+from antiphon.core.authority.grant_terms import Terms
+from antiphon.core.authority.rules import Rules
+from antiphon.errors import Held, Misconfigured, PortTaken
+from antiphon.runtime.gate.tickets import Ticket, read_ticket, write_ticket
+from antiphon.runtime.identity.state_directory import Access, Home, MeshFile
+from antiphon.sdk.hosting.own_server import end_orphan, supervise, take_directory
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from antiphon.runtime.gate.admission import Gate
+    from antiphon.runtime.node.full_node import FullNode
+    from antiphon.sdk.mesh import Mesh
+
+COMMAND: Final = "antiphon up"
+
+
+class Hosting(Struct, frozen=True):
+    """A hosted mesh whose server is up."""
+
+    home: Home
+    hosted: Hosted
+    server_pid: int
+    kill_server: Callable[[], None]
+    """For an exit that cannot wait: ends the server at once."""
+
+    @property
+    def mesh(self) -> MeshFile:
+        """The mesh, as its state directory describes it."""
+        return self.hosted.mesh
+
+    async def supervise(self) -> None:
+        """Raise `Unavailable` if the server ends by itself; until then, wait."""
+        await supervise(self.server_pid, self.home.server, COMMAND)
+
+    @asynccontextmanager
+    async def gate(self, over: FullNode | Mesh) -> AsyncIterator[Gate]:
+        """Let machines in while the block runs, over the connection of a node or of a mesh."""
+        async with gatekeeping(self.home, over.peer) as gate:
+            yield gate
+
+    async def coordinate(self, node: FullNode) -> None:
+        """Designate this node as coordinator if nobody but the owner's key ever was."""
+        await coordinate(self.home, node.peer)
+
+
+@asynccontextmanager
+async def found_and_host(
+    directory: Path, *, name: str, listen: Listen, rules: Rules | None = None
+) -> AsyncIterator[Hosting]:
+    """Make a new mesh in a directory that has none, and host it while the block runs."""
+    home = Home(directory)
+    if (directory / "mesh.json").exists():
+        raise Held(
+            f"{directory} holds the mesh {home.mesh().name!r} already",
+            hint="antiphon up starts it again; antiphon init needs another directory",
+        )
+    async with _host(home, name=name, listen=listen, rules=rules or Rules()) as hosting:
+        yield hosting
+
+
+@asynccontextmanager
+async def host(directory: Path) -> AsyncIterator[Hosting]:
+    """Host the mesh that a directory already has, while the block runs."""
+    home = Home(directory)
+    known = home.mesh()
+    if not known.ca:
+        raise Misconfigured(
+            f"{directory} holds the development mesh {known.name!r}",
+            hint="antiphon dev starts it; antiphon init makes a mesh for several machines",
+        )
+    async with _host(home, name=known.name, listen=None, rules=Rules()) as hosting:
+        yield hosting
+
+
+@asynccontextmanager
+async def _host(
+    home: Home, *, name: str, listen: Listen | None, rules: Rules
+) -> AsyncIterator[Hosting]:
+    lock = take_directory(home.path, COMMAND)
+    try:
+        await end_orphan(home.server)
+        async with secured_server(home, name=name, listen=listen, rules=rules) as hosted:
+            server = hosted.server
+            yield Hosting(home, hosted, server.pid or 0, server.kill)
+    except PortTaken as taken:
+        if listen is not None:
+            taken.hint = f"take a free port: antiphon init --listen {listen.host}:0"
+        raise
+    finally:
+        os.close(lock)
+
+
+__all__ = [
+    "Access",
+    "Hosting",
+    "Listen",
+    "Recovered",
+    "Review",
+    "Setting",
+    "Terms",
+    "Ticket",
+    "found_and_host",
+    "host",
+    "invite",
+    "read_ticket",
+    "recover",
+    "redeem",
+    "write_ticket",
+]

@@ -1,0 +1,115 @@
+"""The log as it grows, judged and told in words.
+
+A watcher needs no replica: it follows the log from now on and reads a lane once, when something
+first happens on it. What it keeps is bounded, so it can run for weeks.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from antiphon.core.families.jobs.state import HELD, Job
+from antiphon.core.family import Lane
+from antiphon.core.record.verdict import Reason
+from antiphon.core.story import tell
+from antiphon.runtime.log.session import open_entry
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator
+
+    from antiphon.core.opened_record import Entry
+    from antiphon.core.record.branches import LaneKey
+    from antiphon.ports import Record
+    from antiphon.runtime.log.session import Peer
+    from antiphon.runtime.node.full_node import Applied
+
+LANES_KEPT: Final = 10_000
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    """One record of the log, with what the rules said to it and what became of its job."""
+
+    seq: int
+    at_ms: int
+    """The engine's commit stamp."""
+    op: str
+    author: str
+    verdict: Reason
+    words: str
+    family: str = ""
+    kind: str = ""
+    job: str = ""
+    """What it is about: of which family, and the job's id or its name there; empty where the
+    record is about the mesh."""
+    state: str = ""
+    """The job's state afterwards."""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether somebody has the job in hand now."""
+        return self.state in HELD
+
+
+def event_of(applied: Applied) -> Event:
+    """What a full node's watcher is told, in words."""
+    return _event(applied.entry, applied.verdict, applied.after)
+
+
+def _event(entry: Entry, verdict: Reason, state: object) -> Event:
+    line = tell([(entry, verdict)])[0]
+    key = entry.place.key if entry.place is not None and not entry.is_control else None
+    return Event(
+        seq=entry.seq,
+        at_ms=entry.commit_ms,
+        op=line.op,
+        author=line.author,
+        verdict=verdict,
+        words=line.words,
+        family=key.family if key is not None else "",
+        kind=key.kind if key is not None else "",
+        job=key.name if key is not None else "",
+        state=state.state.value if isinstance(state, Job) else "",
+    )
+
+
+@asynccontextmanager
+async def watching(peer: Peer) -> AsyncIterator[AsyncIterator[list[Event]]]:
+    """Batches of events from now on, in the order of the log."""
+    newest = await peer.log.last()
+    after = newest.seq if newest else 0
+    await peer.confirm(after)
+    async with aclosing(_events(peer, after)) as events:
+        yield events
+
+
+async def _events(peer: Peer, after: int) -> AsyncGenerator[list[Event]]:
+    while True:  # a follower ends when other kinds can be read: lanes may have gone on unseen
+        kept: dict[LaneKey, Lane] = {}
+        async with peer.log.follow(after) as batches:
+            async for batch in batches:
+                after = batch[-1].seq
+                await peer.confirm(after)
+                yield [await _judged(peer, record, kept) for record in batch]
+                while len(kept) > LANES_KEPT:
+                    del kept[next(iter(kept))]
+
+
+async def _judged(peer: Peer, record: Record, kept: dict[LaneKey, Lane]) -> Event:
+    entry = open_entry(peer.protocol, peer.mesh, record)
+    if entry.is_control:
+        return _event(entry, peer.control_verdicts.get(record.seq, Reason.MALFORMED), None)
+    if entry.place is None:
+        return _event(entry, (await peer.judge(entry, Lane())).verdict, None)
+    key = entry.place.key
+    lane = kept.pop(key, None)
+    if lane is None and entry.op is not None and entry.family is not None:
+        before = entry.family.lane_before
+        lane = before(entry.op) if before is not None else None
+    if lane is None:
+        lane = await peer.lanes.before(key, record.seq)
+    outcome = await peer.judge(entry, lane)
+    kept[key] = outcome.lane
+    return _event(entry, outcome.verdict, outcome.lane.state)

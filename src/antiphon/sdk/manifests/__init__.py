@@ -1,0 +1,1 @@
+"""Manifests that people write as YAML or JSON, and the errors they get."""

@@ -1,0 +1,308 @@
+"""Manifests that people write: YAML or JSON in, the closed manifest out (spec §7.1).
+
+However it is spelt, the same content is the same job: order, quotes, comments and line ends leave
+no trace. What could be read in two ways is refused instead, with its place and what to write.
+The core decides what a manifest is; here it is only read, and refusals are explained.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import msgspec
+
+from antiphon.core.manifest import Manifest, author, core_bytes, job_id, with_nonce
+from antiphon.core.record import codec
+from antiphon.errors import Malformed, Misconfigured
+from antiphon.sdk.defaults import MANIFEST_SUFFIXES
+from antiphon.sdk.manifests.manifest_errors import described, explain
+from antiphon.sdk.manifests.strict_yaml import MAX_BYTES, MAX_DEPTH, MAX_VALUES, Document, read_yaml
+from antiphon.sdk.manifests.yaml_errors import Place, objection
+
+if TYPE_CHECKING:
+    from antiphon.sdk.manifests.strict_yaml import Path as FieldPath
+
+MAX_CORE_BYTES: Final = codec.MAX_OP_BYTES - 32 * 1024
+"""A manifest travels inside an op, which needs room for everything else."""
+
+
+def read_manifest(source: str | bytes | Path) -> Manifest:
+    """The manifest in a text or, given a `Path`, in a file; `Malformed` says what is wrong where.
+
+    A text that is JSON is read as JSON, whatever its file is called; anything else is YAML,
+    unless the name ends in `.json`.
+    """
+    name = str(source) if isinstance(source, Path) else ""
+    try:
+        text = _text_of(source)
+        is_json = name.lower().endswith(".json")
+        return _manifest_of(_read_json(text) if is_json else _read_either(text))
+    except Malformed as problem:
+        if not name:
+            raise
+        joint = ", " if problem.message.startswith("line ") else ": "
+        message = f"{name}{joint}{problem.message}"
+        raise Malformed(message, reason=problem.reason, hint=problem.hint) from problem
+
+
+def again(manifest: Manifest, nonce: str) -> Manifest:
+    """The same content as a new job: the nonce (16 to 64 hex digits) is hashed with it.
+
+    An alias stays behind, with the job that it names.
+    """
+    return with_nonce(msgspec.structs.replace(manifest, ulid=msgspec.UNSET), nonce)
+
+
+def with_alias(manifest: Manifest) -> Manifest:
+    """The same job under a fresh ULID, unless it has one: a name for people, never hashed."""
+    if not isinstance(manifest.ulid, msgspec.UnsetType):
+        return manifest
+    from ulid import ULID
+
+    return msgspec.structs.replace(manifest, ulid=str(ULID()))
+
+
+def alias_of(manifest: Manifest) -> str | None:
+    """The ULID that a manifest carries."""
+    return None if isinstance(manifest.ulid, msgspec.UnsetType) else manifest.ulid
+
+
+def require_handler_call(manifest: Manifest) -> None:
+    """`Malformed` for a manifest that names a handler and calls it in a way that none can answer.
+
+    A handler's arguments are one canonical JSON text (spec §7.1); another spelling of the same
+    arguments would be another job.
+    """
+    from antiphon.runtime.executors.handlers import call_of, call_text
+
+    if manifest.handler is None:
+        return
+    if len(manifest.command) > 1:
+        raise Malformed(
+            f"after {manifest.command[0]} the command has further words, which a handler ignores",
+            reason="manifest",
+            hint="a handler's arguments go into 'args'",
+        )
+    try:
+        args, kwargs = call_of(manifest)
+        right = call_text(tuple(args), kwargs)
+        sentence = "a handler's argument is canonical JSON, and this is spelt differently"
+    except Malformed:
+        right = call_text(tuple(map(_json_or_text, manifest.args)), {})
+        sentence = "a handler takes its arguments as one JSON text"
+    if manifest.args != (right,):
+        quoted = right.replace("'", "''")
+        raise Malformed(sentence, reason="manifest", hint=f"args: ['{quoted}']")
+
+
+def _json_or_text(word: str) -> Any:
+    try:
+        return codec.parse_json(word)
+    except Malformed:
+        return word
+
+
+# --- bytes to text ----------------------------------------------------------------------------
+
+
+def _text_of(source: str | bytes | Path) -> str:
+    raw = _load(source) if isinstance(source, Path) else source
+    if isinstance(raw, str):
+        raw = raw.encode("utf-8", "surrogatepass")
+    if len(raw) > MAX_BYTES:
+        raise objection(
+            None,
+            f"this is more than {MAX_BYTES // 1024} KiB",
+            hint="large data belongs into an input, by its digest",
+            reason="size",
+        )
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        line = raw.count(b"\n", 0, problem.start) + 1
+        raise objection(
+            None,
+            f"this is not UTF-8 text; the first byte that cannot be is on line {line}",
+            hint="save it as UTF-8",
+            reason="text",
+        ) from problem
+
+
+def _load(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise Misconfigured(
+            f"there is no file {path}",
+            hint=f"a manifest's file ends in {', '.join(MANIFEST_SUFFIXES)}",
+        ) from None
+    except OSError as problem:
+        raise Misconfigured(
+            f"{path} cannot be read: {problem.strerror}", hint="name a file that you may read"
+        ) from problem
+
+
+# --- text to fields ---------------------------------------------------------------------------
+
+
+def _read_either(text: str) -> Document:
+    if text.lstrip()[:1] == "{":
+        try:
+            return _read_json(text)
+        except _NotJson:
+            pass  # a mapping in YAML's flow style begins the same way
+    return read_yaml(text)
+
+
+class _NotJson(Malformed):
+    """The text breaks JSON's syntax, so it may still be YAML."""
+
+
+def _read_json(text: str) -> Document:
+    """By the project's own parser; then the standard one looks for what that does not tell.
+
+    Neither alone would do: the first keeps the last of two equal keys without a word and turns
+    large numbers into fractions, the second takes what is not JSON.
+    """
+    try:
+        value = codec.parse_json(text)
+    except Malformed as problem:
+        _inspect(text)  # knows the line
+        problem.hint = "half of a surrogate pair is no character: write both, or the character"
+        raise
+    _bound(value)
+    _inspect(text)
+    return Document(value, {}, {})
+
+
+def _inspect(text: str) -> None:
+    try:
+        json.loads(
+            text,
+            object_pairs_hook=_unique,
+            parse_int=_integer,
+            parse_constant=_no_constant,
+        )
+    except json.JSONDecodeError as problem:
+        place = Place(problem.lineno, problem.colno)
+        raise _NotJson(
+            f"{place}: this is not JSON: {problem.msg}",
+            reason="json",
+            hint="JSON wants double quotes, no comments, and no comma at the end of a list",
+        ) from problem
+    except RecursionError as problem:
+        raise _NotJson(
+            f"nested deeper than {MAX_DEPTH}", reason="json", hint="a manifest needs three levels"
+        ) from problem
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in fields:
+            raise Malformed(
+                f"'{name[:60]}' is written twice", reason="json", hint="keep one of the two"
+            )
+        fields[name] = value
+    return fields
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > len(str(-codec.MAX_INTEGER)):
+        _too_large()
+    number = int(digits)
+    if abs(number) > codec.MAX_INTEGER:
+        _too_large()
+    return number
+
+
+def _too_large() -> NoReturn:
+    raise Malformed(
+        "a number does not fit into 53 bits", reason="json", hint="put it in quotes if it is text"
+    )
+
+
+def _no_constant(name: str) -> Any:
+    raise Malformed(
+        f"{name} is not JSON", reason="json", hint=f'put it in quotes if it is text: "{name}"'
+    )
+
+
+def _bound(value: Any) -> None:
+    """The bounds of YAML hold for JSON too: one manifest, one set of limits."""
+    level, count = [value], 1
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            item
+            for part in level
+            if isinstance(part, (dict, list))
+            for item in (part.values() if isinstance(part, dict) else part)
+        ]
+        count += len(level)
+        if count > MAX_VALUES:
+            raise Malformed(
+                f"more than {MAX_VALUES:,} values",
+                reason="json",
+                hint="large data belongs into an input, by its digest",
+            )
+    if level:
+        raise Malformed(
+            f"nested deeper than {MAX_DEPTH}", reason="json", hint="a manifest needs three levels"
+        )
+
+
+# --- fields to a manifest ---------------------------------------------------------------------
+
+
+def _manifest_of(written: Document) -> Manifest:
+    fields = written.value
+    if not isinstance(fields, dict):
+        hint = "command: [echo, hello]"
+        if isinstance(fields, str) and re.match(r"\w+:\S", fields):
+            hint = "put a space after the ':'"
+        raise objection(
+            written.values.get(()),
+            f"a manifest is made of 'name: value' fields, and this is {described(fields)}",
+            hint=hint,
+            reason="manifest",
+        )
+    try:
+        manifest = author(fields)
+    except Malformed as problem:
+        mistake = explain(fields, problem)
+        place = _place(written, mistake.path, at_name=mistake.at_name)
+        raise objection(place, mistake.sentence, hint=mistake.hint, reason="manifest") from problem
+    size = len(core_bytes(manifest))
+    if size > MAX_CORE_BYTES:
+        raise objection(
+            None,
+            f"the manifest has {size:,} bytes as JSON; up to {MAX_CORE_BYTES:,} can be called",
+            hint="large data belongs into an input, by its digest",
+            reason="size",
+        )
+    return manifest
+
+
+def _place(written: Document, path: FieldPath, *, at_name: bool) -> Place | None:
+    """Where a field stands, or the nearest thing around it; None for JSON, which has no places."""
+    if at_name and path in written.keys:
+        return written.keys[path]
+    while path and path not in written.values:
+        path = path[:-1]
+    return written.values.get(path)
+
+
+__all__ = [
+    "MAX_BYTES",
+    "Manifest",
+    "again",
+    "alias_of",
+    "job_id",
+    "read_manifest",
+    "require_handler_call",
+    "with_alias",
+]

@@ -1,0 +1,200 @@
+"""Bundles: a job's records, sealed, in one file that anybody can check offline (spec §9)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from antiphon.core import bundle as verify
+from antiphon.core.bundle import Bundle, Content, Report, Shown
+from antiphon.core.families.jobs.state import job_key
+from antiphon.core.families.seals.ops import MeshSeal, SealBody
+from antiphon.core.protocol import PROTOCOL, Protocol
+from antiphon.core.record.branches import LaneKey
+from antiphon.core.record.verdict import Reason
+from antiphon.errors import Malformed, Outdated, Rejected, Unavailable
+from antiphon.runtime.log.session import open_entry
+from antiphon.runtime.node.full_node import SEAL_LANE
+
+if TYPE_CHECKING:
+    from antiphon.core.opened_record import Entry
+    from antiphon.runtime.node.replica import Replica, StoredRecord
+    from antiphon.sdk.mesh import Mesh
+
+WAIT_S: Final = 40.0
+"""A bar, and what a seal may wait for a calm."""
+ROUND_S: Final = 1.0
+
+
+class SealStanding(Struct, frozen=True, kw_only=True):
+    """The newest seals as this machine judged them."""
+
+    seq: int = 0
+    """The newest that stands; 0 if none does."""
+    upto: int = 0
+    commit_ms: int = 0
+    refused_seq: int = 0
+    """The newest that did not match the log; 0 if all did."""
+
+
+async def seal_standing(mesh: Mesh) -> SealStanding:
+    """How far the log is sealed, and whether a seal did not match."""
+    async with mesh.replica() as replica:
+        found = _newest_seal(replica)
+        refused = replica.newest_of(SEAL_LANE, verdict=Reason.SEAL)
+    refused_seq = refused.record.seq if refused is not None else 0
+    if found is None:
+        return SealStanding(refused_seq=refused_seq)
+    stored, body = found
+    return SealStanding(
+        seq=stored.record.seq,
+        upto=body.upto,
+        commit_ms=stored.record.commit_ms,
+        refused_seq=refused_seq,
+    )
+
+
+async def export(
+    mesh: Mesh,
+    kind: str,
+    job: str,
+    *,
+    wait_s: float = WAIT_S,
+    waiting: Callable[[float], None] = lambda _: None,
+) -> bytes:
+    """A job's bundle; waits for a seal that covers it and says so through `waiting`."""
+    return await export_lane(mesh, job_key(kind, job), wait_s=wait_s, waiting=waiting)
+
+
+async def export_lane(
+    mesh: Mesh,
+    key: LaneKey,
+    *,
+    wait_s: float = WAIT_S,
+    waiting: Callable[[float], None] = lambda _: None,
+) -> bytes:
+    """The bundle of anything that the log is about."""
+    clock = asyncio.get_running_loop()
+    until = clock.time() + wait_s
+    while True:
+        async with mesh.replica() as replica:
+            _require_finished(replica, key)
+            bundle = assembled(replica, key)
+        if bundle is not None:
+            return verify.write(bundle)
+        left_s = until - clock.time()
+        if left_s <= 0:
+            raise Unavailable(
+                f"no seal covers {key.kind} {key.name[:8]} yet: the coordinator's full node makes"
+                " them",
+                hint="antiphon doctor shows whether it runs; antiphon coordinator NODE names one",
+            )
+        waiting(left_s)
+        await asyncio.sleep(min(ROUND_S, left_s))
+
+
+def open_bundle(data: bytes, *, owner: str | None = None, protocol: Protocol = PROTOCOL) -> Report:
+    """Check a bundle offline: `Rejected` or `Malformed` with a sentence if it does not hold."""
+    try:
+        return verify.check(protocol, verify.read(data), owner=owner)
+    except Outdated as problem:
+        raise Rejected(problem.message, reason="bundle", hint=problem.hint) from problem
+
+
+def _require_finished(replica: Replica, key: LaneKey) -> None:
+    state = replica.lane(key).state
+    why = (
+        "it never began" if state is None else replica.protocol.family(key.family).unfinished(state)
+    )
+    if why:
+        raise Rejected(
+            f"{key.kind} {key.name[:8]}: {why}, so there is nothing to vouch for yet",
+            reason="not_ended",
+            hint=f"antiphon show {key.name[:8]}",
+        )
+
+
+def _newest_seal(replica: Replica) -> tuple[StoredRecord, SealBody] | None:
+    stored = replica.newest_of(SEAL_LANE, verdict=Reason.OK)
+    if stored is None:
+        return None
+    op = _opened(replica, stored).op
+    return (stored, op.body) if isinstance(op, MeshSeal) else None
+
+
+def _opened(replica: Replica, stored: StoredRecord) -> Entry:
+    return open_entry(replica.protocol, replica.mesh, stored.record)
+
+
+def assembled(replica: Replica, key: LaneKey) -> Bundle | None:
+    """The bundle of a lane under the newest seal; None if that does not cover its last change."""
+    found = _newest_seal(replica)
+    lane = replica.lane_records(key)
+    newest = max((one.record.seq for one in lane if one.verdict is Reason.OK), default=0)
+    if found is None or not newest or found[1].upto < newest:
+        return None
+    seal, body = found
+    lane = [stored for stored in lane if stored.record.seq <= body.upto]
+    entries = [_opened(replica, stored) for stored in [*lane, seal]]
+    wanted = verify.wanted_control(entries, replica.mesh, key.kind)
+    everything = _control(replica, body.upto)
+    few = [stored for stored in everything if stored.record.subject in wanted]
+    for control in (few, everything):
+        bundle = _bundle(replica, key, [*control, *lane], seal, body)
+        try:
+            verify.check(replica.protocol, bundle)
+        except (Rejected, Malformed):
+            if control is everything:
+                raise
+            continue  # a verdict rests on more than the usual: show all of control
+        return bundle
+    return None
+
+
+def _control(replica: Replica, upto: int) -> list[StoredRecord]:
+    found = [replica.record(one.seq) for one in replica.control_records() if one.seq <= upto]
+    return [stored for stored in found if stored is not None]
+
+
+def _bundle(
+    replica: Replica,
+    key: LaneKey,
+    records: list[StoredRecord],
+    seal: StoredRecord,
+    body: SealBody,
+) -> Bundle:
+    shown = {stored.record.seq: stored for stored in records}
+    for stored in records:
+        op = _opened(replica, stored).op
+        for seq, _ in op.deps if op is not None else ():
+            named = replica.record(seq) if seq < stored.record.seq else None
+            if named is not None:
+                shown.setdefault(seq, named)
+    return Bundle(
+        format=verify.FORMAT,
+        mesh=replica.mesh,
+        family=key.family,
+        kind=key.kind,
+        name=key.name,
+        records=tuple(_shown(replica, shown[seq], body.size) for seq in sorted(shown)),
+        seal=Content.of(seal.record.payload),
+    )
+
+
+def _shown(replica: Replica, stored: StoredRecord, size: int) -> Shown:
+    record = stored.record
+    return Shown(
+        seq=record.seq,
+        commit_ms=record.commit_ms,
+        subject=record.subject,
+        verdict=stored.verdict,
+        record=Content.of(record.payload),
+        leaf=replica.tree.size_at(record.seq) - 1,
+        path=tuple(replica.tree.inclusion(record.seq, size)),
+    )
+
+
+__all__ = ["Bundle", "Report", "SealStanding", "export", "open_bundle", "seal_standing"]

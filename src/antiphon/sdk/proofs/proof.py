@@ -1,0 +1,41 @@
+"""The proof that a job's completion carries, for people and for other tools."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from antiphon.core.families.jobs.ops import JobComplete
+from antiphon.core.proof import statement
+from antiphon.core.proof.output import DsseEnvelope
+from antiphon.core.proof.statement import Statement
+from antiphon.errors import Rejected
+
+if TYPE_CHECKING:
+    from antiphon.sdk.handle import JobHandle
+
+
+async def proof_of(handle: JobHandle[Any]) -> DsseEnvelope:
+    """The envelope in a job's accepted completion; `Rejected` if there is none (yet)."""
+    view = await handle.lane()
+    job = view.lane.job
+    entry = view.entry_at(job.ended_seq) if job is not None and job.is_terminal else None
+    if entry is None:
+        raise Rejected(
+            f"job {handle.id[:8]} has not ended, so nobody vouches for a result yet",
+            reason="no_proof",
+            hint=f"antiphon show {handle.id[:8]}",
+        )
+    if not isinstance(entry.op, JobComplete) or entry.op.body.proof is None:
+        raise Rejected(
+            f"job {handle.id[:8]} ended without a proof: no run of it was completed",
+            reason="no_proof",
+            hint=f"antiphon show {handle.id[:8]}",
+        )
+    return entry.op.body.proof
+
+
+open_proof = statement.open_proof
+to_json = statement.to_json
+trailers = statement.trailers
+
+__all__ = ["DsseEnvelope", "Statement", "open_proof", "proof_of", "to_json", "trailers"]

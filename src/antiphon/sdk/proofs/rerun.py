@@ -1,0 +1,104 @@
+"""Running a checked job again, here, and comparing what comes out (spec §9).
+
+That the bytes are the same shows that the worker's result is what the command gives on this
+machine, too. That they differ shows no lie: a command may look at the clock, at chance, or at a
+program that is another version here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from antiphon.assembly.rerun import FolderBlobs, run_again
+from antiphon.core.families.jobs.ops import CompleteBody, JobSchedule
+from antiphon.core.proof import statement
+from antiphon.errors import Rejected
+from antiphon.runtime.executors.executor import Assignment
+from antiphon.sdk.worker import offer_of
+
+if TYPE_CHECKING:
+    from antiphon.core.bundle import Report
+    from antiphon.core.manifest import Manifest
+    from antiphon.sdk.mesh import Mesh
+
+_NOT_RUN = frozenset({"input", "secret", "network", "sandbox", "command"})
+
+
+class Rerun(Struct, frozen=True, kw_only=True):
+    """What came of it."""
+
+    agreed: tuple[str, ...]
+    """Outputs with the same bytes."""
+    differed: tuple[str, ...]
+    missing: tuple[str, ...]
+    """Outputs that it did not have this time."""
+    further: tuple[str, ...]
+    exit_then: int | None
+    exit_now: int | None
+    same_program: bool | None
+    """Whether the program is the same file; None where one of the two is not known."""
+    isolation: statement.Isolation
+
+    @property
+    def is_same(self) -> bool:
+        """Whether everything came out as the worker said."""
+        others = self.differed or self.missing or self.further
+        return not others and self.exit_then == self.exit_now
+
+
+async def rerun(
+    report: Report,
+    *,
+    inputs: Path | None = None,
+    mesh: Mesh | None = None,
+    network: bool = False,
+) -> Rerun:
+    """Run a bundle's command in the sandbox of this machine.
+
+    Its inputs are looked for below a directory, by content, and then on the mesh. `Rejected` if
+    it cannot be run here.
+    """
+    completion, content = report.completion, _manifest_of(report)
+    if completion is None:
+        raise Rejected("no run of this job was completed: there is nothing to compare with")
+    body = completion.body
+    offer = offer_of([body.kind], mesh.home if mesh is not None else None, network=network)
+    behind = mesh.station.engine.blobs if mesh is not None else None
+    assignment = Assignment(
+        kind=body.kind, job=body.job, fence=body.fence, attempt=1, manifest=content
+    )
+    ran = await run_again(assignment, report.control, FolderBlobs(inputs, behind), offer)
+    if ran.failure is not None and ran.failure.name in _NOT_RUN and ran.exit is None:
+        raise Rejected(f"it cannot be run again here: {ran.failure.message}", reason="rerun")
+    then = {output.name: output.hash for output in body.outputs}
+    now = {output.name: output.hash for output in ran.outputs}
+    return Rerun(
+        agreed=tuple(name for name in then if now.get(name) == then[name]),
+        differed=tuple(name for name in then if name in now and now[name] != then[name]),
+        missing=tuple(name for name in then if name not in now),
+        further=tuple(name for name in now if name not in then),
+        exit_then=body.exit,
+        exit_now=ran.exit,
+        same_program=_is_same_program(body, ran.runner),
+        isolation=ran.isolation,
+    )
+
+
+def _manifest_of(report: Report) -> Manifest:
+    for entry, _ in report.lane:
+        if entry.seq == report.job.scheduled_seq and isinstance(entry.op, JobSchedule):
+            return entry.op.body.manifest
+    raise Rejected("the bundle does not hold the call of its job", reason="bundle")
+
+
+def _is_same_program(body: CompleteBody, runner: statement.Runner) -> bool | None:
+    if body.proof is None:
+        return None
+    then = statement.open_proof(body.proof).predicate.runner.digest
+    return None if then is None or runner.digest is None else then == runner.digest
+
+
+__all__ = ["Rerun", "rerun"]

@@ -1,0 +1,1 @@
+"""What a job leaves behind: its artifacts, and what it printed."""

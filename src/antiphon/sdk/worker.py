@@ -1,0 +1,123 @@
+"""Answering calls: a worker over a mesh's tasks, and over commands where it offers them."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from antiphon.assembly import Station, working
+from antiphon.assembly.artifact_store import artifacts_of
+from antiphon.core.authority.chain_choice import Wallet
+from antiphon.core.policy.rate_limit import parse_rate
+from antiphon.core.policy.selection import MAX_WEIGHT, check_labels, claim_fault, split_labels
+from antiphon.core.record.subjects import check_kind
+from antiphon.core.record.verdict import LACKS_AUTHORITY, Reason
+from antiphon.errors import Misconfigured
+from antiphon.runtime.executors.executor import Repertoire, Together
+from antiphon.runtime.executors.hooks import hooked
+from antiphon.runtime.presence.worker_presence import Traits
+from antiphon.runtime.worker.worker import Worker, WorkerSettings
+from antiphon.settings import load
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from antiphon.assembly.command_executor import Offer
+    from antiphon.runtime.executors.handlers import Handlers
+    from antiphon.runtime.identity.state_directory import Home
+
+MEBIBYTE: Final = 1 << 20
+SECRETS: Final = "secrets"
+RUNS: Final = "runs"
+
+
+def offer_of(
+    kinds: Sequence[str], home: Home | None, *, network: bool = False, unsafe: bool = False
+) -> Offer:
+    """The terms on which this process runs commands, settings included."""
+    from antiphon.assembly.command_executor import Limits, Offer
+
+    chosen = load()
+    secrets = chosen.secrets or (home.path / SECRETS if home is not None else None)
+    work_bytes = chosen.command_work_mb * MEBIBYTE
+    return Offer(
+        kinds=tuple(dict.fromkeys(check_kind(kind) for kind in kinds)),
+        network=network,
+        unsafe=unsafe,
+        secrets=Path(secrets) if secrets is not None else None,
+        hidden=hidden_from_commands(home),
+        limits=Limits(
+            memory_bytes=chosen.command_memory_mb * MEBIBYTE,
+            work_bytes=work_bytes,
+            file_bytes=work_bytes,
+        ),
+    )
+
+
+def hidden_from_commands(home: Home | None) -> tuple[Path, ...]:
+    """What this machine keeps to itself: its state, keys included, and secrets kept elsewhere."""
+    places = (home.path if home is not None else None, load().secrets)
+    return tuple(place for place in places if place is not None)
+
+
+def _traits(labels: Sequence[str], weight: int) -> Traits:
+    if not 1 <= weight <= MAX_WEIGHT:
+        raise Misconfigured(f"a worker's weight lies between 1 and {MAX_WEIGHT}")
+    try:
+        return Traits(labels=check_labels(labels), weight=weight)
+    except ValueError as wrong:
+        raise Misconfigured(str(wrong), hint="antiphon worker MODULE --label gpu=a100") from wrong
+
+
+@asynccontextmanager
+async def answering(
+    station: Station,
+    tasks: Handlers,
+    home: Home | None,
+    *,
+    slots: int | None = None,
+    offer: Offer | None = None,
+    labels: Sequence[str] | None = None,
+    weight: int | None = None,
+    rates: Mapping[str, str] | None = None,
+) -> AsyncIterator[Worker]:
+    """A worker while the block runs; drained at its end."""
+    chosen = load()
+    settings = WorkerSettings(
+        slots=slots or chosen.slots,
+        drain_s=chosen.drain_s,
+        rates=tasks.rates | {kind: parse_rate(rate) for kind, rate in (rates or {}).items()},
+        traits=_traits(
+            split_labels(chosen.labels) if labels is None else labels, weight or chosen.weight
+        ),
+    )
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(tasks.close)
+        repertoire: Repertoire = tasks
+        if offer is not None:
+            from antiphon.assembly.command_executor import offering
+
+            # One process per key, so the key's name is a place of its own.
+            place = home.path / RUNS / station.keyring.did[-16:] if home is not None else None
+            artifacts = artifacts_of(station, home)
+            commands = offering(lambda: station.peer.control, artifacts, offer, place=place)
+            repertoire = Together(tasks, await stack.enter_async_context(commands))
+        repertoire = hooked(repertoire, tasks.hooks)
+        yield await stack.enter_async_context(working(station, repertoire, settings))
+
+
+def claimable(worker: Worker) -> list[str]:
+    """Of the kinds that a worker answers, those that it may claim by what is on the log now."""
+    peer = worker.peer
+    did, wallet = peer.author.did, Wallet(peer.author.did)
+
+    def fault(kind: str) -> Reason | None:
+        return claim_fault(
+            peer.control, wallet, did=did, kind=kind, job="0" * 64, now_ms=peer.wall.now_ms()
+        )
+
+    return [kind for kind in worker.repertoire.kinds if fault(kind) not in LACKS_AUTHORITY]
+
+
+__all__ = ["answering", "claimable", "hidden_from_commands", "offer_of"]

@@ -1,0 +1,63 @@
+"""How much was written to a mesh's log lately, and by whom."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from antiphon.core.authority.write_volume import CONTROL
+from antiphon.runtime.node.write_volume_watch import lately, suspects
+
+if TYPE_CHECKING:
+    from antiphon.sdk.mesh import Mesh
+
+
+class Much(Struct, frozen=True, kw_only=True):
+    """More than is usual."""
+
+    kind: str
+    """The first word of the kinds; empty where it is about one author."""
+    by: str
+    """Who it was, or who it can have been."""
+    bytes: int
+    refused_bytes: int
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it is about the mesh itself, and no kind."""
+        return self.kind == CONTROL
+
+
+class Written(Struct, frozen=True, kw_only=True):
+    """The last hour, as this machine's replica has it."""
+
+    records: int
+    bytes: int
+    much: tuple[Much, ...]
+
+
+async def written_lately(mesh: Mesh) -> Written:
+    """What the last hour brought, and whose part of it is more than usual."""
+    peer = mesh.peer
+    control, now_ms = await peer.sync_control(), peer.wall.now_ms()
+    async with mesh.replica() as replica:
+        volumes = lately(replica, now_ms)
+    kinds = [one for (what, _), one in volumes.within(now_ms).items() if what == "kind"]
+    much = [
+        Much(
+            kind=one.name if one.what == "kind" else "",
+            by=suspects(control, one, now_ms // 1000),
+            bytes=one.volume.bytes,
+            refused_bytes=one.volume.refused_bytes,
+        )
+        for one in volumes.excesses(now_ms)
+    ]
+    return Written(
+        records=sum(one.records for one in kinds),
+        bytes=sum(one.bytes for one in kinds),
+        much=tuple(much),
+    )
+
+
+__all__ = ["Much", "Written", "written_lately"]

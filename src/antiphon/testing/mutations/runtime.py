@@ -1,0 +1,83 @@
+"""Bugs in what workers and full nodes do, whatever the rules say."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from antiphon.engines.memory.oplog import MemoryLog
+from antiphon.ports import Record
+from antiphon.runtime.node.overdue_jobs import Caretaker
+from antiphon.runtime.worker import worker
+from antiphon.runtime.worker.queue_credits import Credits
+from antiphon.runtime.worker.tenure import Tenure
+from antiphon.runtime.worker.tenure_runner import Server
+from antiphon.testing.mutations.patch import patched
+
+
+@contextmanager
+def early_ack() -> Iterator[None]:
+    """A worker acknowledges before it has read the accepted end."""
+    really_end: Any = Server._write  # noqa: SLF001 - a mutant reaches where nobody else does
+
+    async def end(self: Server, tenure: Tenure, *rest: Any, **named: Any) -> None:
+        tenure.delivery.ack()
+        await really_end(self, tenure, *rest, **named)
+
+    with patched(Server, "_write", end):
+        yield
+
+
+@contextmanager
+def second_life() -> Iterator[None]:
+    """A worker back with its dead predecessor's key renews that one's tenure, and runs it again."""
+    with patched(worker, "HELD", frozenset()):
+        yield
+
+
+@contextmanager
+def slots_uncounted() -> Iterator[None]:
+    """A worker takes on whatever it is handed."""
+
+    async def take(*_: object) -> bool:
+        return True
+
+    with patched(Credits, "admit", take):
+        yield
+
+
+@contextmanager
+def stolen_calls_unheeded() -> Iterator[None]:
+    """Full nodes repeat a call that nobody answers, and point nobody to it."""
+
+    async def say_nothing(*_: object) -> None:
+        return
+
+    with patched(Caretaker, "_point_to", say_nothing):
+        yield
+
+
+@contextmanager
+def first_page_only() -> Iterator[None]:
+    """Of a long lane nobody reads more than its first page."""
+    really_read = MemoryLog.read_lane
+
+    async def read_lane(
+        self: MemoryLog, filters: Sequence[str], *, after: int = 0
+    ) -> AsyncIterator[list[Record]]:
+        async for page in really_read(self, filters, after=after):
+            yield page
+            return
+
+    with patched(MemoryLog, "read_lane", read_lane):
+        yield
+
+
+MUTANTS: Final = (
+    early_ack,
+    second_life,
+    slots_uncounted,
+    stolen_calls_unheeded,
+    first_page_only,
+)

@@ -1,0 +1,238 @@
+"""Who calls which jobs, and what their handlers do.
+
+A workload is drawn before the run begins: each submitter has its list of calls, with the moment
+of each. Submitters keep at it through crashes and silence, as a person with a script would: an
+unknown outcome is read before it is tried again. Handlers take virtual time and fail as told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+from msgspec import Struct
+
+from antiphon.core import manifest
+from antiphon.core.families.jobs.ops import JobSchedule, Retry, ScheduleBody
+from antiphon.core.families.jobs.priority import Priority
+from antiphon.core.families.jobs.state import EMPTY, JobLane
+from antiphon.errors import Conflict, Rejected, Unavailable
+from antiphon.runtime.caller import submission
+from antiphon.runtime.executors.handlers import Handlers, JobContext, call_text
+from antiphon.runtime.log.author import Draft
+from antiphon.runtime.log.session import Peer
+from antiphon.runtime.log.writer import Intent, Policy, Written, whole_lane, write_one
+from antiphon.testing.host_clock import HostClock
+from antiphon.testing.simulation.actors.machines import SLOTS, Machine
+from antiphon.testing.simulation.checks.referee import Referee
+from antiphon.testing.simulation.cluster import Ground
+
+KINDS: Final = ("build.fast", "render.slow", "fetch.flaky", "doomed")
+ALWAYS: Final = 1_000
+"""More failures than any job has attempts."""
+SHARED: Final = 0.06
+"""Jobs that both submitters call."""
+CANCELLED: Final = 0.06
+WAITING: Final = 0.02
+"""Jobs that wait for something and, as nobody offers them, end at their `start_by`."""
+_PRIORITIES: Final[tuple[Priority, ...]] = ("high", "normal", "normal", "normal", "low")
+LEASES_MS: Final = (None, None, 5_000, 8_000, 20_000)
+LONGEST_PAUSE_S: Final = 15.0
+"""Between two tries of a call that the rules refuse: the clock is wrong, or a grant is missing."""
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """One job to be called."""
+
+    at_s: float
+    number: int
+    kind: str
+    duration_ms: int
+    fails: int
+    """How many of the first attempts fail."""
+    priority: Priority
+    attempts: int | None
+    lease_ms: int | None
+    timeout_s: int
+    start_within_ms: int | None
+    waits: bool
+    names_dep: bool
+    """Whether the call names an earlier record that must be on the log."""
+    cancel_after_s: float | None
+
+    @property
+    def manifest(self) -> manifest.Manifest:
+        """What is run; the number makes it a job of its own."""
+        arguments = call_text((self.number, self.duration_ms, self.fails), {})
+        return manifest.author(
+            {"command": [f"@{self.kind}"], "args": [arguments], "timeout": self.timeout_s}
+        )
+
+
+class Promise(Struct, frozen=True):
+    """A sequence at which the log said to hold these bytes."""
+
+    seq: int
+    payload: bytes
+
+
+class Workload:
+    """All calls of a run."""
+
+    def __init__(self, chance: random.Random, *, jobs: int, span_s: float) -> None:
+        """Spread `jobs` calls over `span_s`, for two submitters."""
+        self.calls: tuple[list[Call], list[Call]] = ([], [])
+        self.promises: list[Promise] = []
+        self.runs = 0
+        for number in range(jobs):
+            call = _draw(chance, number, span_s)
+            side = number % 2
+            self.calls[side].append(call)
+            if chance.random() < SHARED:
+                self.calls[1 - side].append(call)
+        for calls in self.calls:
+            calls.sort(key=lambda call: (call.at_s, call.number))
+
+    def handlers(self, referee: Referee, name: str, kinds: tuple[str, ...]) -> Handlers:
+        """A worker's repertoire."""
+        repertoire = Handlers()
+        for kind in kinds:
+            repertoire.register(kind, self._handler(referee, name, kind))
+        return repertoire
+
+    def _handler(self, referee: Referee, name: str, kind: str) -> Callable[..., Awaitable[object]]:
+
+        async def work(number: int, duration_ms: int, fails: int, ctx: JobContext) -> object:
+            self.runs += 1
+            with referee.running(name, (kind, ctx.job), ctx.fence, slots=SLOTS):
+                await asyncio.sleep(duration_ms / 1000)
+            if ctx.attempt <= fails:
+                raise RuntimeError(f"attempt {ctx.attempt} of {number} fails")
+            return {"number": number}
+
+        return work
+
+
+def _draw(chance: random.Random, number: int, span_s: float) -> Call:
+    kind = chance.choices(KINDS, weights=(50, 20, 25, 5))[0]
+    duration_ms = {
+        "build.fast": lambda: int(10 ** chance.uniform(0, 3)),
+        "render.slow": lambda: int(chance.uniform(2_000, 50_000)),
+        "fetch.flaky": lambda: int(chance.uniform(50, 9_000)),
+        "doomed": lambda: int(chance.uniform(10, 3_000)),
+    }[kind]()
+    fails = 0
+    if kind == "doomed":
+        fails = ALWAYS
+    elif kind == "fetch.flaky":
+        fails = chance.choice((0, 1, 1, 2, 3))
+    waits = chance.random() < WAITING
+    return Call(
+        at_s=chance.uniform(0.0, span_s),
+        number=number,
+        kind=kind,
+        duration_ms=duration_ms,
+        fails=fails,
+        priority=chance.choice(_PRIORITIES),
+        attempts=chance.choice((None, None, 1, 2, 6)),
+        lease_ms=chance.choice(LEASES_MS),
+        timeout_s=chance.choice((0, 120, 120, 20)),
+        start_within_ms=30_000 if waits or chance.random() < 0.05 else None,  # noqa: PLR2004
+        waits=waits,
+        names_dep=chance.random() < 0.1,  # noqa: PLR2004
+        cancel_after_s=chance.uniform(0.0, 30.0) if chance.random() < CANCELLED else None,
+    )
+
+
+class SubmitterMachine(Machine):
+    """Calls the jobs of its list, each at its time, until each is on the log."""
+
+    def __init__(
+        self, ground: Ground, name: str, *, clock: HostClock, workload: Workload, side: int
+    ) -> None:
+        """`side` picks the list."""
+        super().__init__(ground, name, clock=clock)
+        self._workload = workload
+        self._side = side
+        self._done = 0
+        self.is_finished = False
+
+    async def run(self) -> None:
+        """Go on where the last process stopped; a call may then be made twice."""
+        peer = self.connect()
+        await peer.sync_control()
+        calls = self._workload.calls[self._side]
+        loop = asyncio.get_running_loop()
+        async with asyncio.TaskGroup() as cancels:
+            while self._done < len(calls):
+                call = calls[self._done]
+                await asyncio.sleep(max(0.0, call.at_s - loop.time()))
+                await self._submit(peer, call)
+                self._done += 1
+                if call.cancel_after_s is not None:
+                    cancels.create_task(self._cancel(peer, call, call.cancel_after_s))
+        self.is_finished = True
+
+    async def _submit(self, peer: Peer, call: Call) -> None:
+        """Bring one call to the log, however long it takes."""
+        deps = await self._deps(peer, call)
+
+        def wanted(lane: JobLane) -> Intent | None:
+            """The call, unless it is there: someone else may have made it."""
+            if lane.job is not None:
+                return None
+            return Intent(JobSchedule, self._body(call), lane, deps)
+
+        async def promised(peer: Peer, draft: Draft, sent: Written) -> Written:
+            if sent.seq:
+                self._workload.promises.append(Promise(sent.seq, draft.payload))
+            return await whole_lane(peer, draft, sent)
+
+        policy = Policy(again=lambda now: wanted(now.lane), foresees=True, look=promised)
+        lane, pause_s = EMPTY, 1.0
+        while (intent := wanted(lane)) is not None:
+            try:
+                lane = (await write_one(peer, intent, policy)).lane
+            except (Conflict, Rejected, Unavailable):
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    async def _deps(self, peer: Peer, call: Call) -> tuple[tuple[int, str], ...]:
+        if not call.names_dep:
+            return ()
+        while True:
+            try:
+                await peer.sync_control()
+                newest = peer.history.applied  # a control record: every reader sees it
+                return ((newest, (await peer.fetch_entry(newest)).op_id),)
+            except Unavailable:
+                await asyncio.sleep(1.0)
+
+    def _body(self, call: Call) -> ScheduleBody:
+        now_ms = self.clock.now_ms()
+        start_by = now_ms + call.start_within_ms if call.start_within_ms else None
+        return ScheduleBody(
+            kind=call.kind,
+            manifest=call.manifest,
+            priority=call.priority,
+            retry=Retry(attempts=call.attempts, base_ms=200, cap_ms=10_000),
+            lease_ms=call.lease_ms,
+            start_by=start_by,
+            not_before=now_ms if call.waits else None,
+        )
+
+    async def _cancel(self, peer: Peer, call: Call, after_s: float) -> None:
+        """Change one's mind; give up when the job has ended or the engine stays away."""
+        await asyncio.sleep(after_s)
+        job = manifest.job_id(call.manifest)
+        for _ in range(10):
+            try:
+                with suppress(Rejected):
+                    await submission.cancel(peer, call.kind, job, reason="changed my mind")
+            except (Conflict, Unavailable):
+                await asyncio.sleep(1.0)
+            else:
+                return

@@ -1,0 +1,227 @@
+"""What the laws remember of a mesh: who held what, since when, until when, and under what.
+
+Everything here follows from accepted records, read with code of its own (`plain_record.py` for
+what a record says, `authority_model.py` for who may do what). The core is not asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec import Struct, field
+
+from antiphon.core.record.verdict import Reason
+from antiphon.ports import Record
+from antiphon.testing.simulation.checks.authority_model import Call, Mandates
+from antiphon.testing.simulation.checks.plain_record import Fact, Key
+
+WORD_DEFAULTS: Final = {
+    "max_drift_ms": 2_000,
+    "start_by_ms": 7 * 24 * 3_600_000,
+    "horizon_ms": 30 * 24 * 3_600_000,
+    "retry_after_max_ms": 3_600_000,
+    "lease_min_ms": 5_000,
+    "lease_ms": 30_000,
+    "lease_ms_max": 120_000,
+    "lease_max_ms": 3_600_000,
+    "attempts": 3,
+    "yields_max": 32,
+}
+"""Rule values that the laws need, where the mesh does not say otherwise."""
+
+
+class Committed(Struct, frozen=True):
+    """A record, what it says, what the rules said, and who really sent it."""
+
+    record: Record
+    fact: Fact | None
+    key: Key | None
+    verdict: Reason
+    tail: int
+    """The last sequence on this subject before it."""
+    is_honest: bool
+    """Sent by a machine that runs the real runtime."""
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether the rules let it stand."""
+        return self.verdict.value in {"ok", "exists", "already"}
+
+    @property
+    def took_effect(self) -> bool:
+        """Whether the rules let it change something, or announce."""
+        return self.verdict.value == "ok"
+
+
+class Tenure(Struct):
+    """An accepted claim and its renewals."""
+
+    fence: str
+    claimer: str
+    deadline_ms: int
+    lease_ms: int
+    auth: tuple[str, ...]
+    """The delegations that the claim or its last renewal named."""
+    auth_seq: int
+
+
+class LaneFacts(Struct):
+    """What accepted records say about one job."""
+
+    is_scheduled: bool = False
+    is_waiting: bool = False
+    called: Call = Call()
+    held: Tenure | None = None
+    fences: list[str] = field(default_factory=list)
+    cut_off: list[str] = field(default_factory=list)
+    """Fences of the tenures that ended because their authority did."""
+    newest: tuple[int, int] = (0, 0)
+    start_by_ms: int = 0
+    start_window_ms: int = 0
+    lease_ms_max: int = 0
+    tenure_ms_max: int = 0
+    """How long after its beginning a tenure can still be renewed; 0: as long as it likes."""
+    retry_after_ms: int = 0
+    cooling: dict[str, int] = field(default_factory=dict)
+    attempts_left: int = 0
+    yields: int = 0
+    results: int = 0
+    ended_seq: int = 0
+
+
+class Ledger:
+    """The laws' own memory of a mesh."""
+
+    def __init__(self) -> None:
+        """Nothing has happened."""
+        self.lanes: dict[Key, LaneFacts] = {}
+        self.rules: dict[str, int] = dict(WORD_DEFAULTS)
+        self.mandates = Mandates()
+        self.signed: dict[str, set[bytes]] = {}
+        """What each key really signed: ops and delegations."""
+
+    def lane(self, key: Key | None) -> LaneFacts:
+        """The facts of a lane as of now: a tenure ends where its authority does."""
+        if key is None:
+            return LaneFacts()
+        lane = self.lanes.setdefault(key, LaneFacts())
+        held = lane.held
+        if held is not None and self.mandates.has_ended(held.claimer, held.auth, held.auth_seq):
+            lane.cut_off.append(held.fence)
+            lane.held = None
+            again_ms = held.deadline_ms + lane.start_window_ms
+            lane.start_by_ms = max(lane.start_by_ms, again_ms)
+        return lane
+
+    def move(self, now: Committed) -> None:
+        """Take in a record that was accepted."""
+        if not now.took_effect or now.fact is None:
+            return
+        if now.key is None:
+            rules: dict[str, Any] = now.fact.body.get("rules", {})
+            if now.fact.type in {"mesh.genesis", "mesh.rules"}:
+                self.rules = {
+                    name: rules.get(name, default) for name, default in WORD_DEFAULTS.items()
+                }
+            self.mandates.move(now.record.seq, now.fact)
+            return
+        _MOVES[now.fact.type](self, self.lane(now.key), now, now.fact)
+
+
+# --- how a lane moves ------------------------------------------------------------------------
+
+
+def _schedule(ledger: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> None:
+    lane.is_scheduled = True
+    lane.is_waiting = "not_before" in fact.body or "concurrency" in fact.body
+    lane.called = Call(fact.author, fact.auth, now.record.seq)
+    lane.newest = (fact.wall_ms, fact.logical)
+    start_by_ms = fact.body.get("start_by", fact.wall_ms + ledger.rules["start_by_ms"])
+    lane.start_by_ms = min(start_by_ms, fact.wall_ms + ledger.rules["horizon_ms"])
+    lane.start_window_ms = lane.start_by_ms - fact.wall_ms
+    rules = ledger.rules
+    lease_ms = fact.body.get("lease_ms") or rules["lease_ms"]
+    lane.lease_ms_max = fact.body.get("lease_ms_max") or max(lease_ms, rules["lease_ms_max"])
+    timeout_ms = fact.body["manifest"].get("timeout", 0) * 1000
+    if timeout_ms:
+        lane.tenure_ms_max = timeout_ms + rules["lease_max_ms"]
+    lane.attempts_left = fact.body.get("retry", {}).get("attempts") or ledger.rules["attempts"]
+
+
+def _offer(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> None:
+    """An announcement of a pending job changes nothing; waiting jobs are not simulated yet."""
+
+
+def _claim(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> None:
+    lane.newest = (fact.wall_ms, fact.logical)
+    lease_ms = int(fact.body["lease_ms"])
+    deadline_ms, seq = fact.wall_ms + lease_ms, now.record.seq
+    if lane.held is None:
+        lane.held = Tenure(fact.own_fence, fact.author, deadline_ms, lease_ms, fact.auth, seq)
+        lane.fences.append(fact.own_fence)
+    else:
+        lane.held.deadline_ms = max(lane.held.deadline_ms, deadline_ms)
+        lane.held.lease_ms = lease_ms
+        lane.held.auth, lane.held.auth_seq = fact.auth, seq
+
+
+def _start(_: Ledger, lane: LaneFacts, __: Committed, fact: Fact) -> None:
+    lane.newest = (fact.wall_ms, fact.logical)
+
+
+def _complete(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> None:
+    lane.newest = (fact.wall_ms, fact.logical)
+    lane.results += 1
+    lane.ended_seq = lane.ended_seq or now.record.seq
+    lane.held = None
+
+
+def _yield(ledger: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> None:
+    lane.newest = (fact.wall_ms, fact.logical)
+    lane.held = None
+    is_error = fact.body["reason"] == "error"
+    lane.attempts_left -= is_error
+    lane.yields += not is_error
+    if lane.attempts_left <= 0 or lane.yields > ledger.rules["yields_max"]:
+        lane.ended_seq = lane.ended_seq or now.record.seq
+    wanted_ms = int(fact.body.get("retry_after_ms", 0))
+    lane.retry_after_ms = fact.wall_ms + min(wanted_ms, ledger.rules["retry_after_max_ms"])
+    lane.start_by_ms = max(lane.start_by_ms, lane.retry_after_ms + lane.start_window_ms)
+
+
+def _expire(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> None:
+    lane.newest = (fact.wall_ms, fact.logical)
+    if lane.held is None:
+        lane.ended_seq = lane.ended_seq or now.record.seq
+        return
+    cooled_ms = fact.wall_ms + lane.held.lease_ms
+    lane.cooling[lane.held.claimer] = cooled_ms
+    lane.start_by_ms = max(lane.start_by_ms, cooled_ms + lane.start_window_ms)
+    lane.held = None
+    lane.attempts_left -= 1
+    if lane.attempts_left <= 0:
+        lane.ended_seq = lane.ended_seq or now.record.seq
+
+
+def _cancel(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> None:
+    lane.newest = (fact.wall_ms, fact.logical)
+    lane.ended_seq = lane.ended_seq or now.record.seq
+    lane.held = None
+
+
+def _evict(_: Ledger, lane: LaneFacts, __: Committed, fact: Fact) -> None:
+    lane.newest = (fact.wall_ms, fact.logical)
+
+
+_MOVES: Final[dict[str, Callable[[Ledger, LaneFacts, Committed, Fact], None]]] = {
+    "job.schedule": _schedule,
+    "job.offer": _offer,
+    "job.claim": _claim,
+    "job.start": _start,
+    "job.complete": _complete,
+    "job.yield": _yield,
+    "job.expire": _expire,
+    "job.cancel": _cancel,
+    "job.evict": _evict,
+}

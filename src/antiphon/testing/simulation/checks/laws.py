@@ -1,0 +1,303 @@
+"""What holds at every record, whatever happens (spec §15).
+
+Each law is a function from what is known of the lane so far and the record just committed to the
+sentences that say how it was broken. Laws read facts (`plain_record.py`), the verdict and the
+ledger (`law_state.py`), their own memory; they do not ask the core.
+
+`LAWS` is the whole list. `commit` applies it to one record and then moves the ledger on.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from msgspec import Struct
+
+from antiphon.core.record.verdict import Reason
+from antiphon.testing.simulation.checks.law_state import Committed, LaneFacts, Ledger
+from antiphon.testing.simulation.checks.plain_record import Fact, Key
+
+NEVER_HONEST: Final = frozenset(
+    {
+        Reason.PREV,
+        Reason.SIGNATURE,
+        Reason.SUBJECT,
+        Reason.MALFORMED,
+        Reason.FRAME,
+        Reason.CANONICAL,
+        Reason.SIZE,
+        Reason.VERSION,
+        Reason.TYPE,
+        Reason.AUTHOR,
+        Reason.MESH,
+    }
+)
+"""Verdicts that only a broken or lying writer earns."""
+
+ABOUT_AUTHORITY: Final = frozenset(
+    {"no_chain", "chain_expired", "revoked", "command", "policy", "not_owner", "quarantined"}
+)
+BEFORE_AUTHORITY: Final = frozenset(
+    {*(reason.value for reason in NEVER_HONEST), "drift", "too_old", "genesis"}
+)
+"""Verdicts on what is looked at before the author's authority is."""
+
+
+class Violation(Struct, frozen=True):
+    """One broken law."""
+
+    law: str
+    what: str
+    key: Key | None = None
+    seq: int = 0
+
+
+Law = Callable[[Ledger, LaneFacts, Committed, Fact], Iterator[str]]
+
+
+def one_result(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+    """At most one accepted result, by the holder, with the fence of the newest accepted claim."""
+    if fact.type != "job.complete" or not now.took_effect:
+        return
+    if lane.results:
+        yield "a second result was accepted"
+    if lane.held is None:
+        yield "a result was accepted while nobody held the job"
+    elif lane.held.claimer != fact.author:
+        yield "a result was accepted from someone who does not hold the job"
+    newest = lane.fences[-1] if lane.fences else "none"
+    if fact.fence != newest:
+        yield f"the result carries fence {fact.fence}, the newest accepted claim began {newest}"
+
+
+def proved(ledger: Ledger, _: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+    """A result is accepted only with its author's own proof of just that."""
+    if fact.type != "job.complete" or not now.took_effect:
+        return
+    envelope = fact.body.get("proof")
+    payload = base64.b64decode(envelope["payload"]) if envelope else b"{}"
+    said = json.loads(payload).get("predicate", {})
+    for name in ("kind", "job", "fence", "status"):
+        if said.get(name) != fact.body[name]:
+            yield f"the proof says {name} {said.get(name)!r}, the result {fact.body[name]!r}"
+    if said.get("worker") != fact.author or payload not in ledger.signed.get(fact.author, ()):
+        yield "the proof is not by the result's author"
+
+
+def fences_rise(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+    """Each tenure's fence is above all earlier ones, and nobody claims what is held."""
+    if fact.type != "job.claim" or not now.took_effect:
+        return
+    if lane.held is None:
+        if lane.fences and fact.own_fence <= lane.fences[-1]:
+            yield f"fence {fact.own_fence} is not above {lane.fences[-1]}"
+        return
+    if lane.held.claimer != fact.author:
+        yield "a claim was accepted on a job that someone else held"
+    if fact.fence and fact.fence != lane.held.fence:
+        yield f"a renewal of {fact.fence} was accepted in the tenure {lane.held.fence}"
+    if max(fact.wall_ms, now.record.commit_ms) > lane.held.deadline_ms:
+        yield "a renewal was accepted after the deadline"
+
+
+def not_early(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+    """No expiry before both the author's clock and the engine's have passed the deadline."""
+    if fact.type != "job.expire" or not now.took_effect:
+        return
+    due_ms = lane.held.deadline_ms if lane.held else lane.start_by_ms
+    if fact.wall_ms <= due_ms:
+        yield f"expired {due_ms - fact.wall_ms} ms early by its author's clock"
+    if now.record.commit_ms <= due_ms:
+        yield f"expired {due_ms - now.record.commit_ms} ms early by the engine's clock"
+
+
+def patient(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+    """No tenure begins within a retry pause, or by one whose lease expired, within a lease."""
+    if fact.type != "job.claim" or not now.took_effect or lane.held is not None:
+        return
+    if fact.wall_ms < lane.retry_after_ms:
+        yield f"claimed {lane.retry_after_ms - fact.wall_ms} ms before the retry was due"
+    if fact.wall_ms < lane.cooling.get(fact.author, 0):
+        yield "claimed by a worker that had to wait one lease after its expiry"
+
+
+def begun_in_time(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+    """No tenure begins after the time by which the job had to be begun."""
+    if fact.type != "job.claim" or not now.took_effect or lane.held is not None:
+        return
+    if fact.wall_ms > lane.start_by_ms:
+        yield f"claimed {fact.wall_ms - lane.start_by_ms} ms after it had to be begun"
+
+
+def bounded(ledger: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+    """A lease is as long as the rules and the job let it be, and a tenure ends with its timeout."""
+    if fact.type != "job.claim" or not now.took_effect:
+        return
+    lease_ms, least_ms = int(fact.body["lease_ms"]), ledger.rules["lease_min_ms"]
+    if not least_ms <= lease_ms <= lane.lease_ms_max:
+        yield f"a lease of {lease_ms} ms was accepted, not {least_ms} to {lane.lease_ms_max}"
+    if lane.held is not None and lane.tenure_ms_max:
+        held_ms = fact.wall_ms - (int(lane.held.fence, 16) >> 16)
+        if held_ms > lane.tenure_ms_max:
+            yield f"renewed after {held_ms} ms, and a tenure may last {lane.tenure_ms_max}"
+
+
+def own_subject(_: Ledger, __: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+    """Nothing is accepted on a subject that is not its own."""
+    if now.is_accepted and fact.home != now.record.subject:
+        yield f"accepted on {now.record.subject}, but it belongs on {fact.home}"
+
+
+def chained(_: Ledger, __: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+    """Whatever is accepted names the record before it on its subject."""
+    if now.is_accepted and fact.prev != now.tail:
+        yield f"accepted although it names {fact.prev} as its predecessor, not {now.tail}"
+
+
+def in_order(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+    """Along accepted ops of a lane, time rises strictly."""
+    if now.key is not None and now.took_effect and (fact.wall_ms, fact.logical) <= lane.newest:
+        yield f"accepted at {fact.wall_ms}.{fact.logical}, not after {lane.newest}"
+
+
+def in_time(ledger: Ledger, _: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+    """Nothing is accepted that lies further ahead of its commit than the drift."""
+    ahead_ms = fact.wall_ms - now.record.commit_ms
+    if now.is_accepted and ahead_ms > ledger.rules["max_drift_ms"]:
+        yield f"accepted {ahead_ms} ms ahead of its commit"
+
+
+def final(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+    """A job that has ended never changes again, and none acts that was not called.
+
+    That what it wrote is kept no longer changes nothing of its end, and comes after it.
+    """
+    if now.key is None or not now.took_effect:
+        return
+    if fact.type == "job.evict":
+        if not lane.results:
+            yield "an output was evicted before there was any"
+    elif lane.ended_seq:
+        yield f"{fact.type} took effect after the job had ended at {lane.ended_seq}"
+    if lane.is_scheduled == (fact.type == "job.schedule"):
+        yield f"{fact.type} took effect; was the job called before? {lane.is_scheduled}"
+
+
+def authentic(ledger: Ledger, _: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+    """Nothing is accepted that its author never signed."""
+    if now.is_accepted and fact.op_bytes not in ledger.signed.get(fact.author, ()):
+        yield f"accepted in the name of {fact.author}, who never signed it"
+
+
+def honest_writers(_: Ledger, __: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+    """The real runtime never writes what only a broken or lying writer writes."""
+    if now.is_honest and now.verdict in NEVER_HONEST:
+        yield f"an honest {fact.type} was rejected as {now.verdict.value}"
+
+
+def no_racing(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+    """An honest worker writes no claim on a job that it could know to be held or ended."""
+    if not now.is_honest or fact.type != "job.claim" or fact.fence:
+        return
+    if lane.ended_seq or (lane.held is not None and lane.held.claimer != fact.author):
+        yield "an honest worker claimed a job that was " + ("over" if lane.ended_seq else "held")
+
+
+def authorised(ledger: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+    """Authority on a job is as the log has it: nothing passes without, and reasons are true."""
+    if now.key is None or now.verdict.value in BEFORE_AUTHORITY:
+        return
+    commit_ms = now.record.commit_ms
+    expected = ledger.mandates.fault(fact, lane.called, commit_ms=commit_ms)
+    said = now.verdict.value
+    if said != expected and (expected or said in ABOUT_AUTHORITY):
+        yield f"{fact.type} got {said}; by the delegations on the log it is {expected or 'allowed'}"
+
+
+def by_right(ledger: Ledger, _: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+    """Control ops count from those alone whose they are, and are refused to nobody else."""
+    said = now.verdict.value
+    if now.key is not None or not (now.took_effect or said in {*ABOUT_AUTHORITY, "proof"}):
+        return
+    expected = ledger.mandates.control_fault(
+        fact,
+        lambda did, raw: raw in ledger.signed.get(did, ()),
+        latest_ms=now.record.commit_ms + ledger.rules["max_drift_ms"],
+    )
+    if (expected or "ok") != said:
+        yield f"{fact.type} got {said}; by the log so far it is {expected or 'allowed'}"
+
+
+def leases_end(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+    """No lease outlives the revocation of what it was begun under, or its holder's quarantine."""
+    if now.key is not None and now.took_effect and fact.fence in lane.cut_off:
+        yield f"{fact.type} took effect under a lease whose authority had ended"
+
+
+def truly_held(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+    """Nobody is turned away by a lease that is no more."""
+    if now.key is not None and now.verdict is Reason.HELD and lane.held is None:
+        yield f"{fact.type} was refused as held, and nobody holds the job"
+
+
+def routed(ledger: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+    """While a kind is routed, nobody else begins a tenure on it."""
+    if fact.type != "job.claim" or not now.took_effect or lane.held is not None:
+        return
+    if ledger.mandates.is_routed_away(fact.body["kind"], fact.author, fact.auth):
+        yield "claimed by somebody else than the kind is routed to"
+
+
+LAWS: Final[tuple[Law, ...]] = (
+    authorised,
+    by_right,
+    leases_end,
+    truly_held,
+    routed,
+    one_result,
+    proved,
+    fences_rise,
+    not_early,
+    patient,
+    begun_in_time,
+    bounded,
+    own_subject,
+    chained,
+    in_order,
+    in_time,
+    final,
+    authentic,
+    honest_writers,
+    no_racing,
+)
+
+
+OF_ALL: Final[tuple[Law, ...]] = (own_subject, chained, in_time, authentic, honest_writers)
+"""What holds of the records of every family."""
+
+
+def commit(
+    ledger: Ledger, now: Committed, of_guest: tuple[Law, ...] | None = None
+) -> list[Violation]:
+    """Hold one record against every law, then let the ledger move on.
+
+    `of_guest` are the laws of the family that it is of, where that is a guest in this cluster.
+    """
+    broken: list[Violation] = []
+    fact, seq = now.fact, now.record.seq
+    if fact is None:
+        if now.is_accepted or now.is_honest:
+            who = "an honest" if now.is_honest else "a hostile"
+            what = f"{who} record that cannot be read got {now.verdict.value}"
+            broken.append(Violation("readable", what, now.key, seq))
+        return broken
+    lane = ledger.lane(now.key)
+    for law in LAWS if of_guest is None else (*OF_ALL, *of_guest):
+        found = law(ledger, lane, now, fact)
+        broken.extend(Violation(law.__name__, what, now.key, seq) for what in found)
+    if of_guest is None:
+        ledger.move(now)
+    return broken

@@ -1,0 +1,1 @@
+"""The hostile member of a simulated cluster, and everything it tries."""

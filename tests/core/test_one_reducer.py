@@ -1,0 +1,69 @@
+"""Every record is judged by one function, and what all ops share is checked at one place."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import antiphon
+
+SRC = Path(antiphon.__file__).parent
+REDUCER = "core/reducer.py"
+
+
+def calls(name: str, *, skip: tuple[str, ...] = ("testing/",)) -> list[str]:
+    """The files in which something of that name is called, once for each call."""
+    found = []
+    for path in sorted(SRC.rglob("*.py")):
+        where = path.relative_to(SRC).as_posix()
+        if where.startswith(skip):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            named = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+            named = named or (node.func.id if isinstance(node.func, ast.Name) else "")
+            if named == name:
+                found.append(where)
+    return found
+
+
+def giving(reason: str) -> list[str]:
+    """The files that give this verdict."""
+    return [
+        path.relative_to(SRC).as_posix()
+        for path in sorted(SRC.rglob("*.py"))
+        if f"return Reason.{reason}\n" in path.read_text()
+    ]
+
+
+@pytest.mark.parametrize("check", ["time_fault", "_order_fault"])
+def test_time_and_order_are_checked_at_one_call_site(check):
+    assert calls(check) == [REDUCER]
+
+
+@pytest.mark.parametrize("verdict", ["PREV", "QUARANTINED"])
+def test_predecessor_and_quarantine_are_checked_at_one_place(verdict):
+    assert giving(verdict) == [REDUCER]
+
+
+def test_authority_and_deps_are_checked_at_one_call_site():
+    text = (SRC / REDUCER).read_text()
+    assert text.count("chain_check.fault(") == text.count("read_set.fault(") == 1
+    elsewhere = [
+        path.relative_to(SRC).as_posix()
+        for path in sorted(SRC.rglob("*.py"))
+        if "chain_check.fault(" in path.read_text() or "read_set.fault(" in path.read_text()
+    ]
+    assert elsewhere == [REDUCER]
+
+
+def test_every_reader_calls_the_reducer_and_no_other_verdict_function():
+    assert set(calls("step")) <= {REDUCER}
+    readers = {
+        "core/control_history.py",  # control, and records judged in their own place
+        "runtime/log/session.py",  # light readers, and what an author foresees
+        "runtime/worker/worker.py",  # a job that was just called, before it is read
+    }
+    own = [where for where in calls("judge") if where in readers]
+    assert set(own) == readers

@@ -1,0 +1,158 @@
+"""Three servers, three copies: reads that must not lag, and a leader that dies."""
+
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+
+from antiphon.engines.nats import LocalServer, NatsEngine
+from antiphon.engines.nats.log.streams import Streams, log_name
+from antiphon.errors import AntiphonError, IdTaken, LostRace
+from antiphon.testing.engine_suite.harness import collect, new_mesh, persist, seqs, soon, whole_lane
+from chaos.cluster.servers import free_ports
+from tests.engines.nats.harness import until
+from tests.patience import PATIENCE_S
+
+pytestmark = [pytest.mark.nats, pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+class Member(LocalServer):
+    """A server that knows its peers."""
+
+    def __init__(self, number, ports, secrets):
+        super().__init__()
+        self._number, self._routes = number, ports
+        (self.directory / "credentials.json").write_text(secrets)
+
+    def _config(self):
+        routes = ", ".join(f'"nats-route://127.0.0.1:{port}"' for port in self._routes)
+        here = self._routes[self._number]
+        return (
+            super()._config()
+            + f'cluster {{ name: three, listen: "127.0.0.1:{here}", routes: [{routes}] }}\n'
+        )
+
+
+@asynccontextmanager
+async def three_servers():
+    secrets = '{"mesh": "m-secret", "system": "s-secret"}'
+    ports = free_ports(3)
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(Member(n, ports, secrets)) for n in range(3)]
+
+
+async def join(servers, mesh, **extra):
+    first = servers[0]
+    settings = {"user": first.user, "password": first.password, "replicas": 3, **extra}
+    return await NatsEngine.connect(",".join(one.url for one in servers), mesh, **settings)
+
+
+async def bootstrap(servers, mesh):
+    async def attempt():
+        return await join(servers, mesh, create=True, system=servers[0].system_credentials)
+
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                return await attempt()
+            except AntiphonError:  # the cluster elects its first leader
+                await asyncio.sleep(0.5)
+
+
+async def test_three_copies_behave_as_one_log_and_survive_their_leader():
+    mesh = new_mesh()
+    async with three_servers() as servers:
+        engine = await bootstrap(servers, mesh)
+        info = await engine.info()
+        assert (info.durability, info.replicas) == ("always", 3)
+
+        async def append(n, *, after=0, data=b"x"):
+            return await engine.log.append(
+                f"ap.{mesh}.call.normal.k.{n}", data, message_id=f"{n}", expected_last=after
+            )
+
+        given = await asyncio.gather(*(append(n) for n in range(200)))
+        assert sorted(given) == list(range(1, 201))
+        assert await append(7) == given[7]
+        with pytest.raises(IdTaken):
+            await append(7, data=b"y")
+        with pytest.raises(LostRace):
+            await engine.log.append(
+                f"ap.{mesh}.call.normal.k.7", b"y", message_id="y", expected_last=0
+            )
+        for n in range(30):
+            seq = await engine.log.append(
+                f"ap.{mesh}.ctl.c{n}", b"", message_id=f"c{n}", expected_last=0
+            )
+            found = await engine.log.confirm(f"ap.{mesh}.ctl.>", after=seq - 1, upto=seq)
+            assert seqs(found) == [seq]
+
+        async with (
+            engine.log.follow(0) as everything,
+            engine.log.follow(0, subject=f"ap.{mesh}.ctl.>") as control,
+            engine.log.work(f"ap.{mesh}.call.normal.k.*", name="q") as queue,
+        ):
+            assert seqs(await collect(everything, 230)) == list(range(1, 231))
+            assert seqs(await collect(control, 30)) == list(range(201, 231))
+            queue.grant(500)
+            for _ in range(200):
+                (await soon(queue.next())).ack()
+
+            described = await Streams(engine._pipeline).info(log_name(mesh))
+            leader = described["cluster"]["leader"]
+            named = {_name(one): one for one in servers}
+            victim = named[leader]
+            victim.kill()
+            await until(lambda: engine.connected)
+
+            async def write(n):
+                return await persist(lambda: append(n), 60)
+
+            for n in range(300, 320):
+                await write(n)
+            await persist(
+                lambda: engine.log.append(
+                    f"ap.{mesh}.ctl.last", b"", message_id="last", expected_last=0
+                ),
+                60,
+            )
+            assert seqs(await collect(everything, 21)) == list(range(231, 252))
+            assert seqs(await collect(control, 1)) == [251]
+            handed = {(await soon(queue.next(), 60)).record.seq for _ in range(20)}
+            assert handed == set(range(231, 251))
+            await victim.start()
+        await engine.close()
+
+
+def _name(server):
+    text = (server.directory / "server.conf").read_text()
+    return text.split("server_name: ")[1].splitlines()[0]
+
+
+async def test_a_stream_that_lost_its_majority_answers_with_errors_and_comes_back():
+    mesh = new_mesh()
+    async with three_servers() as servers:
+        engine = await bootstrap(servers, mesh)
+        await engine.log.append(f"ap.{mesh}.seal", b"1", message_id="1", expected_last=0)
+        await engine.close()
+        survivor = servers[2]
+        engine = await join([survivor], mesh, create=False)
+        servers[0].kill()
+        servers[1].kill()
+        with pytest.raises(Exception) as caught:
+            await engine.log.append(
+                f"ap.{mesh}.seal", b"2", message_id="2", expected_last=1, timeout_s=3
+            )
+        assert type(caught.value).__module__ == "antiphon.errors"
+        await servers[0].start()
+        await servers[1].start()
+        seq = await persist(
+            lambda: engine.log.append(
+                f"ap.{mesh}.seal", b"2", message_id="2", expected_last=1, timeout_s=5
+            ),
+            60,
+        )
+        assert seq == 2
+        lane = await persist(lambda: whole_lane(engine.log, [f"ap.{mesh}.seal"]), 30)
+        assert [record.payload for record in lane] == [b"1", b"2"]
+        await engine.close()

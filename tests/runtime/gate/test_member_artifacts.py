@@ -1,0 +1,181 @@
+"""Artifacts of members: on a mesh as people host it, over its gate, by its log's word."""
+
+import os
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+
+from antiphon import Mesh
+from antiphon.assembly.mesh_connection import place
+from antiphon.core.authority.delegations import token_of
+from antiphon.core.authority.grant_terms import Terms
+from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
+from antiphon.core.ucan import Payload, Policy
+from antiphon.errors import EngineDenied, Rejected
+from antiphon.runtime.artifacts.store import Artifacts
+from antiphon.runtime.gate.blob_rights import BlobRights
+from antiphon.runtime.identity.key_files import SeedKeyring
+from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.log.author import NoMark
+from antiphon.runtime.log.writer import Intent, write_one
+from antiphon.sdk.hosting import hosted_mesh
+from tests.runtime.by_hand import called, completed
+from tests.runtime.meshes import KIND, a_mesh
+
+BIG = bytes(range(256)) * 8_000
+
+
+def output_file(folder, data):
+    (folder / "source").write_bytes(data)
+    return folder / "source"
+
+
+@asynccontextmanager
+async def hosted(directory, **members):
+    """A hosted mesh, and the meshes that its owner and its members have opened."""
+    listen = hosted_mesh.Listen(host="127.0.0.1", port=0, names=("127.0.0.1",))
+    async with AsyncExitStack() as stack:
+        home = directory / "owner"
+        here = await stack.enter_async_context(
+            hosted_mesh.found_and_host(home, name="files", listen=listen)
+        )
+        owner = await stack.enter_async_context(Mesh.open(home=home))
+        await stack.enter_async_context(here.gate(owner))
+        opened = [owner]
+        for alias, terms in members.items():
+            place = Home(directory / alias)
+            await hosted_mesh.redeem(place, hosted_mesh.invite(Home(home), terms), alias=alias)
+            opened.append(await stack.enter_async_context(Mesh.open(home=place.path)))
+        yield opened
+
+
+@pytest.mark.nats
+async def test_a_worker_reads_its_jobs_inputs_and_its_outputs_reach_the_owner(tmp_path):
+    terms = Terms(can=("claim",), kinds=("render.*",), alias="gpu")
+    async with hosted(tmp_path, gpu=terms) as (owner, worker):
+        source = await owner.keep(output_file(tmp_path, BIG), "in.bin")
+        made = await worker.keep(output_file(tmp_path, BIG[::-1]), "out.bin")
+        job = await completed(owner.peer, worker.peer, "render.video", made, inputs=(source,))
+        handle = worker.job("render.video", job.job)
+        await worker.fetch(source, tmp_path / "in", of=handle)
+        assert (tmp_path / "in").read_bytes() == BIG
+        await owner.fetch(made, tmp_path / "out")
+        assert (tmp_path / "out").read_bytes() == BIG[::-1]
+        with pytest.raises(EngineDenied):
+            await worker.fetch(made.hash, tmp_path / "none")
+
+
+@pytest.mark.nats
+async def test_a_blob_of_another_kind_is_not_had_by_naming_it_oneself(tmp_path):
+    both = Terms(can=("claim", "schedule"), kinds=("render.*",), alias="gpu")
+    async with hosted(tmp_path, gpu=both) as (owner, member):
+        secret = await owner.keep(output_file(tmp_path, BIG), "secret.bin")
+        theirs = await completed(owner.peer, owner.peer, "secret.plan", secret)
+        with pytest.raises(EngineDenied):
+            await member.fetch(secret, tmp_path / "x", of=member.job("secret.plan", theirs.job))
+        mine = await called(member.peer, "render.video", inputs=(secret,))
+        with pytest.raises(Rejected):
+            await member.fetch(secret, tmp_path / "x", of=member.job("render.video", mine.job))
+        done = await completed(member.peer, member.peer, "render.video", secret)
+        with pytest.raises(Rejected):
+            await member.fetch(secret, tmp_path / "x", of=member.job("render.video", done.job))
+        assert not (tmp_path / "x").exists()
+        own = await member.keep(output_file(tmp_path, BIG[1:]), "own.bin")
+        done = await completed(member.peer, member.peer, "render.video", own)
+        await member.fetch(own, tmp_path / "x", of=member.job("render.video", done.job))
+        assert (tmp_path / "x").read_bytes() == BIG[1:]
+
+
+async def passed_on(owner, giver, audience, *commands, kind=KIND):
+    """A key gives these rights to another, on the log; without commands, all that it has."""
+    writer = await writing(owner, giver)
+    for command in commands or ("/",):
+        given = giver.delegate(
+            Payload(
+                iss=giver.did,
+                aud=audience.did,
+                sub=owner.peer.control.owner if commands else None,
+                cmd=command,
+                pol=Policy([["==", ".kind", kind]] if commands else []),
+                nonce=os.urandom(12),
+                exp=None,
+            )
+        )
+        body = DelegateBody(token=token_of(given.raw))
+        await write_one(writer, Intent(UcanDelegate, body))
+
+
+async def writing(mesh, keyring):
+    """A node that writes over another's connection, with a key of its own."""
+    peer = place(mesh.peer.engine, mesh.peer.mesh, keyring, "another", NoMark()).peer
+    await peer.sync_control()
+    return peer
+
+
+RIGHTS = ("/job/schedule", "/job/claim", "/job/complete")
+BOTH = Terms(can=("claim", "schedule"), kinds=("render.*",), alias="gpu")
+
+
+@pytest.mark.nats
+async def test_a_second_key_of_ones_own_is_ones_own_word(tmp_path):
+    """Whoever may pass a right on makes as many keys as it likes: none of them is another."""
+    kind = "render.video"
+    async with hosted(tmp_path, gpu=BOTH) as (owner, member):
+        secret = await owner.keep(output_file(tmp_path, BIG), "secret.bin")
+        second, third = (SeedKeyring(os.urandom(32)) for _ in range(2))
+        await passed_on(owner, member.home.signer("machine"), second, *RIGHTS, kind=kind)
+        await passed_on(owner, second, third, "/job/schedule", kind=kind)
+        two, three = await writing(member, second), await writing(member, third)
+        jobs = [
+            await called(two, kind, inputs=(secret,)),
+            await completed(two, two, kind, secret),
+            await called(three, kind, inputs=(secret,)),
+        ]
+        for job in jobs:
+            with pytest.raises(Rejected):
+                await member.fetch(secret, tmp_path / "x", of=member.job(kind, job.job))
+        own = await member.keep(output_file(tmp_path, BIG[1:]), "own.bin")
+        job = await called(three, kind, inputs=(own,))
+        await member.fetch(own, tmp_path / "x", of=member.job(kind, job.job))
+        assert (tmp_path / "x").read_bytes() == BIG[1:]
+
+
+@pytest.mark.nats
+async def test_what_was_stored_by_a_machine_under_ones_own_grant_can_be_had(tmp_path):
+    kind = "render.video"
+    few = Terms(can=("claim",), kinds=("render.still",), alias="helper")
+    async with hosted(tmp_path, gpu=BOTH, helper=few) as (owner, member, helper):
+        secret = await owner.keep(output_file(tmp_path, BIG), "secret.bin")
+        theirs, process = helper.home.signer("machine"), SeedKeyring(os.urandom(32))
+        await passed_on(owner, member.home.signer("machine"), theirs, *RIGHTS[1:], kind=kind)
+        await passed_on(owner, theirs, process)
+        worker = await writing(member, process)
+        made = await helper.keep(output_file(tmp_path, BIG[::-1]), "out.bin")
+        job = await completed(member.peer, worker, kind, made)
+        await member.fetch(made, tmp_path / "out", of=member.job(kind, job.job))
+        assert (tmp_path / "out").read_bytes() == BIG[::-1]
+        job = await completed(member.peer, worker, kind, secret)
+        with pytest.raises(Rejected):
+            await member.fetch(secret, tmp_path / "x", of=member.job(kind, job.job))
+
+
+async def test_only_accepted_records_name_a_blob(tmp_path):
+    async with a_mesh("memory") as mesh:
+        one, two, keeper = [(await mesh.station()).peer for _ in range(3)]
+        nodes = {"U1": one.author.did, "U2": two.author.did}
+        scopes, users = {}, lambda who: [u for u in nodes if nodes[u] in who]
+        rights = BlobRights(keeper, scopes.get, nodes.get, users)
+        made = await Artifacts(one.engine.blobs).keep(output_file(tmp_path, BIG), "x")
+        read = await called(one, KIND, inputs=(made,))
+        wrote = await completed(one, two, KIND, made)
+        asked = [(user, job.job) for job in (read, wrote) for user in ("U1", "U2")]
+        said = [await rights.vouches(user, KIND, job, made.hash) for user, job in asked]
+        assert said == [{"U1"}, "others", "others", {"U2"}]
+        for user, kind, job in (
+            ("U3", KIND, read.job),
+            ("U1", "test.other", read.job),
+            ("U1", KIND, "0" * 64),
+            ("U1", "", ""),
+        ):
+            assert await rights.vouches(user, kind, job, made.hash) == frozenset()
+        assert await rights.vouches("U2", KIND, read.job, "blake3:" + "0" * 64) == frozenset()

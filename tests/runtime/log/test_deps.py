@@ -1,0 +1,91 @@
+"""What records that name others cost their readers: one read, and none where they are refused."""
+
+from collections import Counter
+
+import pytest
+
+from antiphon.core.authority.delegations import token_of
+from antiphon.core.authority.grant_terms import Terms, payloads
+from antiphon.core.authority.rules import Rules
+from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
+from antiphon.core.families.jobs.ops import ExpireBody, JobExpire
+from antiphon.core.families.mesh.ops import MeshRoute, RouteBody
+from antiphon.core.record.ids import digest
+from antiphon.core.record.op import MAX_DEPS
+from antiphon.core.record.verdict import Reason
+from antiphon.runtime.log.session import dep_of
+from tests.runtime.meshes import KIND, a_mesh, call, on_both_engines
+
+CLOSED = Rules(max_drift_ms=100)
+MANY = MAX_DEPS
+
+
+class Counting:
+    """A log that counts what it is asked."""
+
+    def __init__(self, log) -> None:
+        self._log, self.asked = log, Counter()
+
+    def __getattr__(self, name):
+        found = getattr(self._log, name)
+        if name in {"fetch", "fetch_many", "confirm", "read", "read_lane", "last"}:
+            self.asked[name] += 1
+        return found
+
+
+async def grant(owner, to) -> None:
+    terms, did = Terms(can=("all",)), owner.author.did
+    token = owner.entropy.token
+    (payload,) = payloads(terms, issuer=did, audience=to, owner=did, nonce=token)
+    body = DelegateBody(token=token_of(owner.author._keyring.delegate(payload).raw))
+    await owner.commit(owner.draft(UcanDelegate, body, prev=0))
+
+
+@on_both_engines
+async def test_a_reader_reads_once_what_an_op_names_and_only_if_nothing_else_speaks_against_it(
+    engine,
+):
+    async with a_mesh(engine, CLOSED) as mesh:
+        owner, member = (await mesh.station(mesh.owner)).peer, (await mesh.station()).peer
+        stranger, reader = (await mesh.station()).peer, (await mesh.station()).peer
+        await grant(owner, member.author.did)
+        await member.sync_control()
+        jobs = [await call(member, n) for n in range(MANY)]
+        records = await member.log.fetch_many([job.seq for job in jobs])
+        named = tuple((record.seq, dep_of(member.protocol, record).op_id) for record in records)
+        lane = jobs[0].job
+        await reader.sync_control()
+
+        async def written(by, deps) -> tuple[Reason | None, Counter]:
+            prev = (await reader.read_lane(KIND, lane)).lane.job_tail
+            body = ExpireBody(kind=KIND, job=lane)
+            draft = by.draft(JobExpire, body, prev=prev, deps=deps)
+            await by.commit(draft)
+            counting = reader.log = Counting(reader.log)
+            view = await reader.read_lane(KIND, lane)
+            reader.log = counting._log
+            del counting.asked["read_lane"], counting.asked["confirm"], counting.asked["last"]
+            return view.verdict_of(draft.op_id), counting.asked
+
+        nowhere = tuple((seq, digest(b"")) for seq in range(1, MANY + 1))
+        assert await written(stranger, nowhere) == (Reason.NO_CHAIN, {})
+        assert await written(stranger, named) == (Reason.NO_CHAIN, {})
+        assert await written(member, named) == (Reason.EARLY, {"fetch_many": 1})
+        verdict, asked = await written(member, nowhere)
+        assert (verdict, asked.total() <= 1) == (Reason.MISSING_DEP, True)
+        assert await written(member, named[:7]) == (Reason.EARLY, {}), "they are known by now"
+
+
+@on_both_engines
+@pytest.mark.req("M18")
+async def test_what_control_ops_name_is_never_read(engine):
+    async with a_mesh(engine, CLOSED) as mesh:
+        owner, reader = (await mesh.station(mesh.owner)).peer, (await mesh.station()).peer
+        counting = reader.log = Counting(reader.log)
+        for n, deps in enumerate(((), ((1, digest(b"")),) * MANY, ((99, digest(b"")),) * MANY)):
+            body = RouteBody(kind=f"k{n}", target=owner.author.did)
+            seq = await owner.commit(owner.draft(MeshRoute, body, prev=0, deps=deps))
+            counting.asked.clear()
+            await reader.confirm(seq)
+            assert reader.control_verdicts[seq] is (Reason.MISSING_DEP if deps else Reason.OK)
+            assert counting.asked == {"confirm": 1}

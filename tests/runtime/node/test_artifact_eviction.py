@@ -1,0 +1,189 @@
+"""Eviction at run time: due ones are written, bytes go where nobody needs them, records stay."""
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+
+from antiphon.core.authority.rules import Rules
+from antiphon.core.record.verdict import Reason
+from antiphon.errors import Rejected
+from antiphon.runtime.artifacts.store import Artifacts
+from antiphon.runtime.caller import submission
+from antiphon.runtime.node.artifact_eviction import Evictor
+from antiphon.runtime.node.replica import Replica
+from tests.runtime.by_hand import called, completed
+from tests.runtime.meshes import KIND, QUICK, a_mesh, on_both_engines, ops_on_lane
+
+BIG = b"\xff" * 50_000
+SHORT = replace(QUICK, artifact_ttl_ms=1)
+
+
+class Kept:
+    """A coordinating full node, its evictor, and jobs that wrote something."""
+
+    def __init__(self, mesh, node, folder):
+        self.mesh, self.node, self.folder = mesh, node, folder
+        self.peer = node.peer
+        self.blobs = node.peer.engine.blobs
+        self.evictor = Evictor(node, grace_s=0.0)
+
+    async def store(self, data=BIG):
+        (self.folder / "source").write_bytes(data)
+        return await Artifacts(self.blobs).keep(self.folder / "source", "out")
+
+    async def job(self, *outputs, **fields):
+        job = await completed(self.peer, self.peer, KIND, *outputs, **fields)
+        await self.sync()
+        return job
+
+    async def sync(self):
+        newest = await self.peer.log.last()
+        await self.node.reached(newest.seq)
+
+    async def look(self):
+        await asyncio.sleep(0.005)  # a time to live of 1 ms is over
+        await self.evictor.look()
+
+    def evictions(self, job):
+        return [said for op, said in ops_on_lane(self.node, job.job) if op == "job.evict"]
+
+
+async def kept_on(mesh, folder, **how):
+    node = await mesh.node(caretaking=False, station=await mesh.station(mesh.owner), **how)
+    return Kept(mesh, node, folder)
+
+
+@on_both_engines
+async def test_what_is_due_is_evicted_on_the_log_and_its_bytes_go(engine, tmp_path):
+    async with a_mesh(engine, SHORT) as mesh:
+        kept = await kept_on(mesh, tmp_path)
+        output = await kept.store()
+        job = await kept.job(output)
+        await kept.look()
+        assert kept.evictions(job) == ["ok"]
+        await kept.look()
+        assert not await kept.blobs.has(output.hash)
+        assert kept.evictions(job) == ["ok"], "once is enough"
+        ended = submission.ended_of(await kept.peer.read_lane(KIND, job.job))
+        assert ended.outputs == (output,), "what was made stays on record"
+        assert ended.job.outcome == "succeeded"
+
+
+async def test_before_its_time_nothing_is_touched(tmp_path):
+    async with a_mesh("memory", QUICK) as mesh:
+        kept = await kept_on(mesh, tmp_path)
+        output = await kept.store()
+        job = await kept.job(output)
+        await kept.look()
+        assert kept.evictions(job) == []
+        assert await kept.blobs.has(output.hash)
+
+
+async def test_bytes_that_another_job_keeps_or_reads_stay(tmp_path):
+    async with a_mesh("memory", QUICK) as mesh:
+        kept = await kept_on(mesh, tmp_path)
+        output = await kept.store()
+        first, second = await kept.job(output), await kept.job(output)
+        await submission.evict(kept.peer, KIND, first.job, output.hash)
+        await kept.sync()
+        await kept.look()
+        assert await kept.blobs.has(output.hash), "the second job keeps it"
+        reader = await called(kept.peer, KIND, inputs=(output,))
+        await submission.evict(kept.peer, KIND, second.job, output.hash)
+        await kept.sync()
+        await kept.look()
+        assert await kept.blobs.has(output.hash), "a job that has not ended reads it"
+        third = await kept.job(output)
+        await submission.cancel(kept.peer, KIND, reader.job, reason="")
+        await submission.evict(kept.peer, KIND, third.job, output.hash)
+        await kept.sync()
+        await kept.look()
+        assert not await kept.blobs.has(output.hash)
+
+
+async def test_bytes_go_only_after_a_while(tmp_path):
+    async with a_mesh("memory", SHORT) as mesh:
+        kept = await kept_on(mesh, tmp_path)
+        kept.evictor = Evictor(kept.node, grace_s=60.0)
+        output = await kept.store()
+        job = await kept.job(output)
+        await kept.look()
+        await kept.look()
+        assert kept.evictions(job) == ["ok"]
+        assert await kept.blobs.has(output.hash)
+
+
+async def test_a_node_that_does_not_coordinate_does_nothing(tmp_path):
+    async with a_mesh("memory", SHORT) as mesh:
+        node = await mesh.node(caretaking=False)
+        kept = Kept(mesh, node, tmp_path)
+        output = await kept.store()
+        job = await kept.job(output)
+        await kept.look()
+        assert kept.evictions(job) == []
+        assert await kept.blobs.has(output.hash)
+
+
+async def test_a_crash_between_the_record_and_the_removal_forgets_nothing(tmp_path):
+    async with a_mesh("memory", QUICK) as mesh:
+        kept = await kept_on(mesh, tmp_path, path=tmp_path / "replica.db")
+        output = await kept.store()
+        job = await kept.job(output)
+        await submission.evict(kept.peer, KIND, job.job, output.hash)
+        await kept.sync()
+        again = Replica(tmp_path / "replica.db", mesh=mesh.mesh, read_only=True)
+        assert again.evicted_before(2**50, limit=9) == [output.hash]
+        assert not again.is_needed(output.hash)
+        again.close()
+        # A replica that is made anew from the log knows it as well.
+        fresh = await kept_on(mesh, tmp_path)
+        await fresh.sync()
+        await fresh.look()
+        assert not await kept.blobs.has(output.hash)
+        assert fresh.node.replica.evicted_before(2**50, limit=9) == []
+
+
+async def test_evicting_twice_says_what_holds_and_writes_nothing(tmp_path):
+    async with a_mesh("memory", QUICK) as mesh:
+        kept = await kept_on(mesh, tmp_path)
+        output = await kept.store()
+        job = await kept.job(output)
+        for _ in range(2):
+            after = await submission.evict(kept.peer, KIND, job.job, output.hash)
+            assert after.evicted == (output.hash,)
+        await kept.sync()
+        assert kept.evictions(job) == ["ok"]
+
+
+async def test_what_cannot_be_evicted_is_said_before_anything_is_written(tmp_path):
+    async with a_mesh("memory", QUICK) as mesh:
+        kept = await kept_on(mesh, tmp_path)
+        open_job = await called(kept.peer, KIND)
+        with pytest.raises(Rejected) as caught:
+            await submission.evict(kept.peer, KIND, open_job.job, f"blake3:{0:064x}")
+        assert caught.value.reason == Reason.NOT_ENDED
+
+
+def test_artifacts_are_kept_for_thirty_days_unless_the_rules_say_otherwise():
+    assert Rules().artifact_ttl_ms == 30 * 24 * 3600 * 1000
+
+
+@on_both_engines
+async def test_bytes_that_are_kept_elsewhere_go_from_there(engine, tmp_path):
+    async with a_mesh(engine, SHORT) as mesh:
+        kept = await kept_on(mesh, tmp_path)
+        removed: list[str] = []
+
+        class Elsewhere:
+            async def remove(self, digest):
+                removed.append(digest)
+
+        kept.evictor = Evictor(kept.node, blobs=Elsewhere(), grace_s=0.0)
+        output = await kept.store()
+        await kept.job(output)
+        await kept.look()
+        await kept.sync()
+        await kept.look()
+        assert removed == [output.hash]
+        assert await kept.blobs.has(output.hash), "the engine's own were not touched"

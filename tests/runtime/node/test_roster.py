@@ -1,0 +1,114 @@
+"""The roster's questions, and a worker loop made of nothing else."""
+
+import asyncio
+
+import pytest
+
+from antiphon.core.clock import hlc
+from antiphon.core.families.jobs.ops import (
+    ClaimBody,
+    CompleteBody,
+    JobClaim,
+    JobComplete,
+    JobStart,
+    StartBody,
+)
+from antiphon.core.families.mesh.ops import MeshRoute, RouteBody
+from antiphon.core.proof.output import Output
+from antiphon.core.record.ids import digest
+from antiphon.runtime.caller import submission
+from antiphon.runtime.log.writer import Intent, write_one
+from antiphon.runtime.node.roster import Roster
+from tests.cpu_cost import times_the_cost
+from tests.runtime.by_hand import proved
+from tests.runtime.meshes import KIND, QUICK, a_mesh, call, eventually, on_both_engines
+
+
+@on_both_engines
+@pytest.mark.req("M20")
+async def test_the_roster_answers_its_three_questions(engine):
+    async with a_mesh(engine, QUICK) as mesh:
+        node = await mesh.node(caretaking=False)
+        roster = Roster(node)
+        caller, holder = (await mesh.station()).peer, (await mesh.station()).peer
+        first, second = await call(caller, 1), await call(caller, 2, kind=f"{KIND}.deep")
+        other = await call(caller, 3, kind="test.elsewhere")
+        await node.reached(other.seq)
+        me = holder.author.did
+
+        # Pending jobs of a kind, those below it included, oldest first.
+        assert [job.job for job in roster.claimable(KIND, by=me)] == [first.job, second.job]
+        assert roster.state_of(KIND, first.job).state == "pending"
+        assert roster.state_of(KIND, "0" * 64) is None
+
+        # Routed elsewhere, they are nobody else's to claim.
+        owner = (await mesh.station(mesh.owner)).peer
+        route = RouteBody(kind=f"{KIND}.deep", target=owner.author.did)
+        await write_one(owner, Intent(MeshRoute, route))
+        await node.reached(owner.confirmed)
+        assert [job.job for job in roster.claimable(KIND, by=me)] == [first.job]
+        assert [job.job for job in roster.claimable(KIND, by=owner.author.did)] == [
+            first.job,
+            second.job,
+        ]
+
+        # Claimed and past its deadline.
+        body = ClaimBody(kind=KIND, job=first.job, lease_ms=200, begin=True)
+        seq = await holder.commit(holder.draft(JobClaim, body, prev=0))
+        await node.reached(seq)
+        assert roster.overdue() == []
+        await asyncio.sleep(0.25)
+        assert [job.job for job in roster.overdue()] == [first.job]
+
+
+@on_both_engines
+@pytest.mark.req("M30", "M4")
+async def test_a_worker_loop_needs_nothing_but_the_roster(engine):
+    async with a_mesh(engine, QUICK) as mesh:
+        node = await mesh.node()
+        roster, peer = Roster(node), node.peer
+        caller = (await mesh.station()).peer
+        jobs = [await call(caller, number) for number in range(3)]
+
+        async def work_through() -> None:
+            for job in roster.claimable(KIND, by=peer.author.did):
+                body = ClaimBody(kind=KIND, job=job.job, lease_ms=600)
+                claim = peer.draft(JobClaim, body, prev=0)
+                claimed = await peer.commit(claim)
+                fence = hlc.pack(claim.op.hlc)
+                start = StartBody(kind=KIND, job=job.job, fence=fence)
+                started = await peer.commit(peer.draft(JobStart, start, prev=claimed))
+                output = Output(name="result", hash=digest(b"7"), size=1, text="7")
+                done = CompleteBody(
+                    kind=KIND, job=job.job, fence=fence, status="succeeded", outputs=(output,)
+                )
+                schedule = peer.open(node.replica.record(job.scheduled_seq).record).op
+                done = proved(peer, done, schedule.body.manifest)
+                await peer.commit(peer.draft(JobComplete, done, prev=started))
+
+        await node.reached(jobs[-1].seq)
+        await work_through()
+        for job in jobs:
+            ended = await submission.wait_for_end(caller, KIND, job.job)
+            assert (ended.job.outcome, ended.outputs[0].text) == ("succeeded", "7")
+        await eventually(lambda: node.replica.counts() == {"succeeded": 3})
+        assert roster.claimable(KIND, by=peer.author.did) == []
+
+
+@on_both_engines
+@pytest.mark.req("S14")
+async def test_reads_are_local_and_quick_and_writes_come_back(engine):
+    async with a_mesh(engine, QUICK) as mesh:
+        node = await mesh.node(caretaking=False)
+        caller = (await mesh.station()).peer
+        jobs = [await call(caller, number) for number in range(200)]
+        await node.reached(jobs[-1].seq)  # what was written to the log came back
+        assert node.replica.counts() == {"pending": 200}
+
+        def read() -> None:  # nothing is awaited here, so nothing can leave the machine
+            for called in jobs:
+                assert node.replica.job(KIND, called.job).scheduled_seq == called.seq
+
+        entries = [node.replica.record(called.seq).record for called in jobs]
+        cost = times_the_cost(read, of=lambda: [caller.open(entry) for entry in entries])
+        assert cost < 8, "of what checking their signatures takes"

@@ -1,0 +1,163 @@
+"""A worker that loses the engine, or its own sense of time, in the middle of a job."""
+
+import asyncio
+
+import pytest
+
+from antiphon.core.authority.rules import Rules
+from antiphon.core.families.jobs.ops import JobSchedule
+from antiphon.core.families.jobs.state import State
+from antiphon.runtime.caller import submission
+from antiphon.runtime.executors.handlers import Handling
+from antiphon.runtime.identity.host_clock import SystemClock
+from tests.runtime.meshes import KIND, QUICK, a_mesh, call, eventually, ops_on_lane
+
+ON = Handling(on_disconnect="continue")
+LEASE_S = QUICK.lease_ms / 1000
+
+
+class Diary:
+    """A handler that runs for a while, and notes how that ended."""
+
+    def __init__(self, lasts_s: float) -> None:
+        self.lasts_s = lasts_s
+        self.began = asyncio.Event()
+        self.ends: list[str] = []
+
+    async def handle(self, number: int) -> int:
+        self.began.set()
+        try:
+            await asyncio.sleep(self.lasts_s)
+        except asyncio.CancelledError:
+            self.ends.append("stopped")
+            raise
+        self.ends.append("finished")
+        return number
+
+
+async def test_by_default_a_job_is_stopped_at_two_thirds_of_a_lease_without_the_engine():
+    diary = Diary(lasts_s=5 * LEASE_S)
+    async with a_mesh("memory") as mesh:
+        caller, station = (await mesh.station()).peer, await mesh.station()
+        await mesh.worker(diary.handle, station=station)
+        await call(caller, 1)
+        await diary.began.wait()
+        station.peer.engine.sever()
+        loop = asyncio.get_running_loop()
+        severed_s = loop.time()
+        await eventually(lambda: diary.ends == ["stopped"], within_s=2 * LEASE_S)
+        assert loop.time() - severed_s < LEASE_S, "before anyone else may begin"
+        station.peer.engine.heal()
+
+
+@pytest.mark.req("G10")
+async def test_a_job_that_goes_on_completes_after_the_engine_is_back():
+    diary = Diary(lasts_s=2 * LEASE_S)
+    async with a_mesh("memory") as mesh:
+        caller, station = (await mesh.station()).peer, await mesh.station()
+        await mesh.worker(diary.handle, station=station, how=ON)
+        called = await call(caller, 7)
+        await diary.began.wait()
+        station.peer.engine.sever()
+        await eventually(lambda: diary.ends == ["finished"])
+        await asyncio.sleep(LEASE_S / 2)  # it tries in vain meanwhile
+        station.peer.engine.heal()
+        ended = await submission.wait_for_end(caller, KIND, called.job)
+        assert (ended.outputs[0].text, ended.job.attempts) == ("7", 0)
+
+
+async def test_a_lease_that_ran_out_unnoticed_by_others_does_not_stop_a_job_that_goes_on():
+    diary = Diary(lasts_s=4 * LEASE_S)
+    async with a_mesh("memory") as mesh:
+        caller, station = (await mesh.station()).peer, await mesh.station()
+        await mesh.worker(diary.handle, station=station, how=ON)
+        called = await call(caller, 7)
+        await diary.began.wait()
+        station.peer.engine.sever()
+        await asyncio.sleep(2 * LEASE_S)
+        station.peer.engine.heal()  # its renewals are refused from here on
+        ended = await submission.wait_for_end(caller, KIND, called.job)
+        assert ended.job.outcome == "succeeded"
+        assert diary.ends == ["finished"]
+
+
+@pytest.mark.req("G7", "M6")
+async def test_of_two_runs_one_result_is_accepted_though_the_first_went_on():
+    away, there = Diary(lasts_s=3 * LEASE_S), Diary(lasts_s=0.01)
+    async with a_mesh("memory") as mesh:
+        node = await mesh.node()
+        caller, station = (await mesh.station()).peer, await mesh.station()
+        first = await mesh.worker(away.handle, station=station, how=ON)
+        called = await call(caller, 7)
+        await away.began.wait()
+        station.peer.engine.sever()
+        await mesh.worker(there.handle)
+        ended = await submission.wait_for_end(caller, KIND, called.job)
+        assert (ended.job.outcome, ended.job.attempts) == ("succeeded", 1)
+        await eventually(lambda: away.ends == ["finished"])
+        station.peer.engine.heal()
+        await eventually(lambda: first.busy == 0)
+        await node.reached((await caller.read_lane(KIND, called.job)).lane.job_tail)
+        told = ops_on_lane(node, called.job)
+        assert told.count(("job.complete", "ok")) == 1
+        assert node.replica.job(KIND, called.job).state is State.SUCCEEDED
+
+
+async def test_what_is_done_when_the_engine_goes_is_completed_within_the_lease():
+    diary = Diary(lasts_s=0.05)
+    async with a_mesh("memory", Rules(authority="open")) as mesh:
+        caller, station = (await mesh.station()).peer, await mesh.station()
+        await mesh.worker(diary.handle, station=station)
+        called = await call(caller, 3)
+        await diary.began.wait()
+        station.peer.engine.sever()
+        await eventually(lambda: diary.ends == ["finished"])
+        await asyncio.sleep(0.3)
+        station.peer.engine.heal()
+        ended = await submission.wait_for_end(caller, KIND, called.job)
+        assert (ended.job.outcome, ended.job.attempts) == ("succeeded", 0)
+
+
+class Sleeper(SystemClock):
+    """A machine that can be suspended: both clocks go on, the event loop's does not."""
+
+    def __init__(self) -> None:
+        self.slept_s = 0.0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + round(self.slept_s * 1000)
+
+    def boot_s(self) -> float:
+        return super().boot_s() + self.slept_s
+
+
+async def test_a_machine_that_slept_through_its_lease_stops_its_job_when_it_wakes():
+    diary = Diary(lasts_s=60)
+    async with a_mesh("memory", Rules(authority="open")) as mesh:
+        caller = (await mesh.station()).peer
+        mesh.wall = Sleeper()
+        station = await mesh.station()
+        await mesh.worker(diary.handle, station=station)
+        await call(caller, 1)
+        await diary.began.wait()
+        station.peer.engine.sever()  # or it would renew on waking, in time or not
+        await asyncio.sleep(1)
+        assert diary.ends == []
+        mesh.wall.slept_s = 25.0  # of a lease of 30 seconds
+        await eventually(lambda: diary.ends == ["stopped"], within_s=3)
+        station.peer.engine.heal()
+
+
+@pytest.mark.req("M21")
+async def test_a_job_past_its_time_to_start_is_not_claimed():
+    diary = Diary(lasts_s=0.01)
+    async with a_mesh("memory") as mesh:
+        caller = (await mesh.station()).peer
+        late = await call(caller, 1, start_by=mesh.wall.now_ms() + 150)
+        await asyncio.sleep(0.3)
+        worker = await mesh.worker(diary.handle)
+        other = await call(caller, 2)
+        await submission.wait_for_end(caller, KIND, other.job)
+        assert worker.done == 1
+        view = await caller.read_lane(KIND, late.job)
+        assert [type(judged.entry.op) for judged in view.history] == [JobSchedule]

@@ -1,0 +1,277 @@
+"""A job's way through real workers and full nodes, on both engines."""
+
+import asyncio
+
+import pytest
+
+from antiphon.core.authority.rules import Rules
+from antiphon.core.families.jobs.ops import (
+    ClaimBody,
+    Failure,
+    JobClaim,
+    JobComplete,
+    JobSchedule,
+    JobYield,
+    Retry,
+    ScheduleBody,
+    YieldBody,
+)
+from antiphon.core.families.jobs.state import State
+from antiphon.runtime.caller import submission
+from tests.runtime.meshes import KIND, QUICK, a_mesh, call, eventually, on_both_engines, ops_on_lane
+
+
+async def double(number: int) -> int:
+    return 2 * number
+
+
+@on_both_engines
+async def test_a_job_is_three_records_and_full_and_light_verdicts_agree(engine):
+    async with a_mesh(engine) as mesh:
+        node = await mesh.node()
+        caller = (await mesh.station()).peer
+        await mesh.worker(double)
+        called = await call(caller, 21)
+        ended = await submission.wait_for_end(caller, KIND, called.job)
+        assert ended.outputs[0].text == "42"
+        light = await caller.read_lane(KIND, called.job)
+        await node.reached(light.history[-1].entry.seq)
+        told = ops_on_lane(node, called.job)
+        assert told == [("job.schedule", "ok"), ("job.claim", "ok"), ("job.complete", "ok")]
+        assert [judged.verdict.value for judged in light.history] == [v for _, v in told]
+        assert node.replica.job(KIND, called.job) == light.lane.job
+
+
+@on_both_engines
+async def test_the_same_manifest_again_is_the_same_job_and_other_kinds_are_others(engine):
+    async with a_mesh(engine) as mesh:
+        caller = (await mesh.station()).peer
+        first = await call(caller, 1)
+        again = await call(caller, 1)
+        other_priority = await call(caller, 1, priority="high")
+        assert first.is_new
+        assert not again.is_new
+        assert not other_priority.is_new
+        assert first.job == again.job == other_priority.job
+        # Even the same content under another kind is another job, on a lane of its own.
+        body = ScheduleBody(kind="test.other", manifest=_content_of(await _lane(caller, first)))
+        planted = await submission.call(caller, body)
+        assert planted.is_new
+        assert planted.job == first.job
+
+
+@on_both_engines
+@pytest.mark.req("M25")
+async def test_a_kind_that_a_worker_does_not_know_is_never_claimed(engine):
+    async with a_mesh(engine) as mesh:
+        caller = (await mesh.station()).peer
+        await mesh.worker(double)
+        strange = [await call(caller, 1, kind=kind) for kind in ("test.strange", f"{KIND}.deeper")]
+        known = await call(caller, 2)
+        ended = await submission.wait_for_end(caller, KIND, known.job)
+        assert ended.job.outcome == "succeeded"
+        for called in strange:
+            view = await _lane(caller, called)
+            assert [type(judged.entry.op) for judged in view.history] == [JobSchedule]
+
+
+async def _lane(peer, called):
+    return await peer.read_lane(called.kind, called.job)
+
+
+def _content_of(view):
+    op = view.history[0].entry.op
+    assert isinstance(op, JobSchedule)
+    return op.body.manifest
+
+
+@on_both_engines
+@pytest.mark.req("M21")
+async def test_a_worker_holds_no_more_leases_than_it_has_slots(engine):
+    running = most = 0
+
+    async def counted(_number: int) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.03)
+        running -= 1
+
+    async with a_mesh(engine) as mesh:
+        node = await mesh.node()
+        caller = (await mesh.station()).peer
+        for number in range(12):
+            await call(caller, number)
+        await mesh.worker(counted, slots=2)
+        await eventually(lambda: node.replica.counts() == {"succeeded": 12})
+        assert most == 2
+        # The leases on the log say the same: never three between claim and completion.
+        held = deepest = 0
+        for seq in range(1, node.applied + 1):
+            stored = node.replica.record(seq)
+            op = node.peer.open(stored.record).op
+            held += isinstance(op, JobClaim) - isinstance(op, JobComplete)
+            deepest = max(deepest, held)
+        assert deepest <= 2
+
+
+@on_both_engines
+@pytest.mark.req("M22")
+async def test_an_error_with_attempts_left_is_given_back_and_without_ends_the_job(engine):
+    tries: dict[int, int] = {}
+
+    async def shaky(number: int) -> str:
+        tries[number] = tries.get(number, 0) + 1
+        if number == 1 and tries[number] == 2:
+            return "second time lucky"
+        raise ValueError(f"no luck with {number}")
+
+    retry = Retry(attempts=2, base_ms=10, cap_ms=20)
+    async with a_mesh(engine) as mesh:
+        node = await mesh.node()
+        caller = (await mesh.station()).peer
+        await mesh.worker(shaky)
+        lucky = await call(caller, 1, retry=retry)
+        doomed = await call(caller, 2, retry=retry)
+        ended = await submission.wait_for_end(caller, KIND, lucky.job)
+        assert ended.job.state is State.SUCCEEDED
+        ended = await submission.wait_for_end(caller, KIND, doomed.job)
+        assert ended.job.outcome == "failed"
+        assert ended.error == Failure(name="ValueError", message="no luck with 2")
+        assert tries == {1: 2, 2: 2}
+        await node.reached(ended.job.ended_seq)
+        assert ("job.yield", "ok") in ops_on_lane(node, doomed.job)
+
+
+@on_both_engines
+async def test_an_error_that_is_not_worth_retrying_ends_the_job_at_once(engine):
+    async def hopeless() -> None:
+        raise KeyError("never")
+
+    async with a_mesh(engine) as mesh:
+        caller = (await mesh.station()).peer
+        await mesh.worker(hopeless)
+        called = await call(caller, retry=Retry(attempts=5, give_up_on=("KeyError",)))
+        ended = await submission.wait_for_end(caller, KIND, called.job)
+        assert (ended.job.outcome, ended.job.attempts) == ("failed", 0)
+
+
+@on_both_engines
+@pytest.mark.req("M22")
+async def test_a_worker_that_is_told_to_stop_gives_back_what_it_cannot_finish(engine):
+    started = asyncio.Event()
+
+    async def endless() -> None:
+        started.set()
+        await asyncio.sleep(3600)
+
+    async with a_mesh(engine) as mesh:
+        node = await mesh.node()
+        caller = (await mesh.station()).peer
+        worker = await mesh.worker(endless, drain_s=0.1)
+        called = await call(caller)
+        await started.wait()
+        worker.drain()
+        job = await eventually(
+            lambda: (job := node.replica.job(KIND, called.job)) and job.yields and job
+        )
+        assert job.state is State.PENDING
+        assert job.attempts == 0, "stopping is nobody's failure"
+
+
+@on_both_engines
+async def test_a_job_longer_than_its_lease_is_kept_by_renewing(engine):
+    async def slow() -> str:
+        await asyncio.sleep(3 * QUICK.lease_ms / 1000)
+        return "still mine"
+
+    async with a_mesh(engine) as mesh:
+        node = await mesh.node()
+        caller = (await mesh.station()).peer
+        await mesh.worker(slow)
+        called = await call(caller)
+        ended = await submission.wait_for_end(caller, KIND, called.job)
+        assert ended.job.outcome == "succeeded"
+        await node.reached(ended.job.ended_seq)
+        told = ops_on_lane(node, called.job)
+        assert told.count(("job.claim", "ok")) >= 3
+        assert "job.expire" not in dict(told)
+
+
+@on_both_engines
+@pytest.mark.req("M5")
+async def test_a_dead_workers_job_is_expired_called_again_and_taken_over(engine):
+    async with a_mesh(engine) as mesh:
+        node = await mesh.node()
+        caller = (await mesh.station()).peer
+        called = await call(caller, 5)
+        dead = (await mesh.station()).peer
+        view = await dead.read_lane(KIND, called.job)
+        body = ClaimBody(kind=KIND, job=called.job, lease_ms=300, begin=True)
+        await dead.commit(dead.draft(JobClaim, body, prev=view.lane.job_tail))
+        await mesh.worker(double)
+        ended = await submission.wait_for_end(caller, KIND, called.job)
+        assert ended.outputs[0].text == "10"
+        assert ended.job.attempts == 1
+        await node.reached(ended.job.ended_seq)
+        assert ("job.expire", "ok") in ops_on_lane(node, called.job)
+
+
+@on_both_engines
+@pytest.mark.req("M12", "M23")
+async def test_a_worker_stays_away_from_a_held_job_until_it_is_given_back(engine):
+    async with a_mesh(engine, QUICK) as mesh:
+        node = await mesh.node()
+        caller = (await mesh.station()).peer
+        called = await call(caller, 4, lease_ms_max=1200)
+        holder = (await mesh.station()).peer
+        view = await holder.read_lane(KIND, called.job)
+        body = ClaimBody(kind=KIND, job=called.job, lease_ms=1200, begin=True)
+        claim = holder.draft(JobClaim, body, prev=view.lane.job_tail)
+        claimed_seq = await holder.commit(claim)
+        await mesh.worker(double)
+        await asyncio.sleep(0.5)
+        await node.reached(claimed_seq)
+        assert ops_on_lane(node, called.job)[-1] == ("job.claim", "ok"), "nobody else wrote"
+        view = await holder.read_lane(KIND, called.job)
+        back = YieldBody(kind=KIND, job=called.job, fence=view.lane.job.fence, reason="battery")
+        await holder.commit(holder.draft(JobYield, back, prev=claimed_seq))
+        ended = await submission.wait_for_end(caller, KIND, called.job)
+        assert ended.job.outcome == "succeeded"
+        await node.reached(ended.job.ended_seq)
+        rejected = [verdict for _, verdict in ops_on_lane(node, called.job) if verdict != "ok"]
+        assert rejected == [], "it never raced"
+
+
+@on_both_engines
+async def test_cancelling_ends_a_pending_job_and_later_claims_are_refused(engine):
+    async with a_mesh(engine) as mesh:
+        caller = (await mesh.station()).peer
+        called = await call(caller, 9)
+        job = await submission.cancel(caller, KIND, called.job, reason="changed my mind")
+        assert (job.state, job.outcome) == (State.ABORTED, "cancelled")
+        again = await submission.cancel(caller, KIND, called.job, reason="twice")
+        assert again.ended_seq == job.ended_seq
+
+
+@on_both_engines
+async def test_cancelling_a_running_job_stops_its_handler_long_before_a_renewal(engine):
+    stopped = asyncio.Event()
+
+    async def endless() -> None:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            stopped.set()
+
+    async with a_mesh(engine, Rules(authority="open")) as mesh:
+        caller = (await mesh.station()).peer
+        worker = await mesh.worker(endless)
+        called = await call(caller)
+        await eventually(lambda: worker.busy)
+        await asyncio.sleep(1.2)
+        job = await submission.cancel(caller, KIND, called.job, reason="enough")
+        assert job.outcome == "cancelled"
+        async with asyncio.timeout(5):
+            await stopped.wait()
+        await eventually(lambda: worker.busy == 0)

@@ -1,0 +1,24 @@
+"""What a tenure writes carries its own fence, also when the lane has moved on without it."""
+
+from antiphon.core.families.jobs.ops import Retry
+from antiphon.core.policy import tenure_end
+from antiphon.runtime.worker.tenure import Claimed, Tenure
+from tests.core.authors import ALICE, BOB
+from tests.core.ledger import Story
+
+
+def test_after_its_lease_was_ended_by_others_it_still_speaks_for_itself():
+    story = Story()
+    story.schedule()
+    story.claim(ALICE, begin=True, at=100, lease_ms=10_000)
+    fence = story.fence
+    claimed = Claimed(delivery=None, loan_s=1, lane=story.lane, job=story.job, boot_s=0)
+    tenure = Tenure(None, claimed, keeper=None, spawn=None)
+    story.expire(BOB, at=10_101)
+    tenure._move(story.lane)
+    assert tenure.job.state.value == "pending"
+    ends = (
+        tenure_end.giving_back(tenure.held),
+        tenure_end.after(tenure.held, Retry(), chance=0.5),
+    )
+    assert [end.fence for end in ends] == [fence, fence]

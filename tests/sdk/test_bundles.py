@@ -1,0 +1,233 @@
+"""Bundles: what they show offline, and that nobody can change one unnoticed (spec §9)."""
+
+import asyncio
+import json
+import subprocess
+import sys
+
+import pytest
+from msgspec.structs import replace
+
+from antiphon.core import bundle as verify
+from antiphon.core.families.seals.ops import MeshSeal
+from antiphon.core.record.verdict import Reason
+from antiphon.errors import AntiphonError, Malformed, Rejected, Unavailable
+from antiphon.interfaces.cli.commands.mesh.doctor import seals_finding
+from antiphon.interfaces.cli.commands.proofs.verify import not_proved, proved
+from antiphon.runtime.caller import submission
+from antiphon.sdk.proofs import bundles
+from antiphon.sdk.proofs.bundles import open_bundle
+from chaos.tamper.changes import (
+    all_changes,
+    decode_bundle,
+    encode_bundle,
+    insert_others,
+    leave_out,
+)
+from chaos.tamper.command import check_bundle
+from chaos.tamper.sealed_jobs import ExportSource, make_sealed_jobs
+from tests.runtime.meshes import KIND, a_mesh, call, on_both_engines
+
+_sealed = []
+
+
+@pytest.fixture
+def jobs():
+    """One story for all: two jobs under one seal."""
+    if not _sealed:
+        _sealed.append(asyncio.run(make_sealed_jobs()))
+    return _sealed[0]
+
+
+def test_a_good_bundle_shows_who_did_what(jobs):
+    report = open_bundle(jobs.bundle, owner=jobs.owner)
+    assert report.owner == report.coordinator == jobs.owner
+    assert report.job.outcome == "succeeded"
+    assert report.completion.author == report.job.claimer
+    verdicts = [verdict for _, verdict in report.lane]
+    assert verdicts.count(Reason.OK) == len(verdicts) - 1, "the revoked worker's op is refused"
+    shown = {record["seq"] for record in decode_bundle(jobs.bundle)["records"]}
+    assert {jobs.revocation, jobs.expiry} <= shown
+
+
+def test_what_is_shown_and_what_is_not_is_said_in_words(jobs):
+    report = open_bundle(jobs.bundle)
+    sentences = "\n".join(proved(report, is_owner_given=False))
+    assert "is an assumption" in sentences
+    assert "is an assumption" not in "\n".join(proved(report, is_owner_given=True))
+    assert report.completion.author in sentences
+    rest = "\n".join(not_proved(report))
+    assert "told the truth" in rest
+    assert f"after record {report.seal.upto:,}" in rest
+    assert "open to all" not in rest
+
+
+def test_a_mesh_that_somebody_else_founded_is_refused(jobs):
+    stranger = open_bundle(jobs.other).completion.author
+    with pytest.raises(Rejected, match="not by the owner that you trust"):
+        open_bundle(jobs.bundle, owner=stranger)
+
+
+def test_leaving_out_the_revocation_or_the_expiry_shows(jobs):
+    tried = {what: data for what, data in leave_out(jobs) if "the " in what}
+    assert set(tried) == {"left out the revocation", "left out the expiry"}
+    for data in tried.values():
+        with pytest.raises(Rejected, match="something is missing"):
+            open_bundle(data, owner=jobs.owner)
+
+
+def test_another_jobs_records_have_no_place_in_it(jobs):
+    tried = [data for what, data in insert_others(jobs) if what.startswith("inserted")]
+    assert len(tried) > 2
+    for data in tried:
+        with pytest.raises(Rejected, match="nothing to do with"):
+            open_bundle(data, owner=jobs.owner)
+
+
+def test_a_bundle_that_names_another_mesh_is_refused(jobs):
+    with pytest.raises(Rejected, match="founded another mesh"):
+        open_bundle(encode_bundle({**decode_bundle(jobs.bundle), "mesh": "a" * 16}))
+
+
+async def test_only_the_coordinators_word_counts_and_only_as_far_as_it_goes():
+    async with a_mesh("memory") as mesh:
+        node = await mesh.node(caretaking=False, station=await mesh.station(mesh.owner))
+        await mesh.worker(lambda number: number)
+        called = await call(node.peer, 1)
+        await submission.wait_for_end(node.peer, KIND, called.job)
+        await node.reached((await node.peer.log.last()).seq)
+        await _seal_soon(node)
+        bundle = decode_bundle(await bundles.export(ExportSource(node), KIND, called.job, wait_s=0))
+        sealed = open_bundle(encode_bundle(bundle)).seal
+        stranger = (await mesh.station()).peer
+
+        def under(by, **words) -> bytes:
+            draft = by.draft(MeshSeal, replace(sealed, **words), prev=0)
+            return encode_bundle({**bundle, "seal": {"text": draft.payload.decode()}})
+
+        assert open_bundle(under(node.peer)).seal == sealed
+        with pytest.raises(Rejected, match="only the coordinator"):
+            open_bundle(under(stranger))
+        with pytest.raises(Rejected, match="newer than what its seal covers"):
+            open_bundle(under(node.peer, upto=sealed.upto - 1))
+        with pytest.raises(Rejected, match="is not what was sealed"):
+            open_bundle(under(node.peer, size=sealed.size + 1, upto=sealed.upto + 1))
+
+
+def test_a_verdict_cannot_be_changed(jobs):
+    bundle = decode_bundle(jobs.bundle)
+    refused = next(record for record in bundle["records"] if record["verdict"] != "ok")
+    refused["verdict"] = "ok"
+    with pytest.raises(Rejected, match="is not what was sealed"):
+        open_bundle(encode_bundle(bundle), owner=jobs.owner)
+
+
+def test_whatever_is_changed_is_refused_with_a_sentence(jobs):
+    tried = [one for one in all_changes(jobs, count=300, seed=1) if one[1] != jobs.bundle]
+    ended = {what: check_bundle(data, jobs.owner) for what, data in tried}
+    assert len(tried) > 400
+    assert {what: end for what, end in ended.items() if end != "refused"} == {}
+
+
+@pytest.mark.parametrize("junk", [b"", b"{}", b"[]", b"\xff", b"null", b'{"format":"x"}\n'])
+def test_what_is_no_bundle_is_told_so(junk):
+    with pytest.raises(Malformed, match="not a bundle"):
+        open_bundle(junk)
+
+
+def test_one_bundle_has_one_spelling(jobs):
+    pretty = json.dumps(json.loads(jobs.bundle), indent=1).encode()
+    with pytest.raises(Malformed, match="one spelling"):
+        open_bundle(pretty)
+    assert verify.write(verify.read(jobs.bundle)) == jobs.bundle
+
+
+def test_records_that_are_no_text_travel_too():
+    for payload in (b"\xff\x00junk", b"text", b""):
+        assert verify.Content.of(payload).payload() == payload
+    for content in (
+        verify.Content(base64="dGV4dA=="),
+        verify.Content(base64="/w"),
+        verify.Content(),
+    ):
+        with pytest.raises(AntiphonError):
+            content.payload()
+
+
+@on_both_engines
+async def test_exporting_waits_for_a_seal_and_says_what_to_do(engine):
+    async with a_mesh(engine) as mesh:
+        node = await mesh.node(caretaking=False, station=await mesh.station(mesh.owner))
+        called = await call(node.peer, 1)
+        await node.reached(called.seq)
+        face = ExportSource(node)
+        with pytest.raises(Rejected, match="has not ended"):
+            await bundles.export(face, KIND, called.job)
+        await mesh.worker(lambda number: number)
+        async with asyncio.timeout(20):
+            while not node.replica.job(KIND, called.job).is_terminal:
+                await asyncio.sleep(0.01)
+        waited: list[float] = []
+        with pytest.raises(Unavailable, match="no seal covers") as caught:
+            await bundles.export(face, KIND, called.job, wait_s=0.05, waiting=waited.append)
+        assert waited
+        assert "antiphon coordinator" in caught.value.hint
+        standing = await bundles.seal_standing(face)
+        assert (standing.seq, standing.refused_seq) == (0, 0)
+        sealing = asyncio.create_task(_seal_soon(node))
+        data = await bundles.export(face, KIND, called.job, wait_s=20)
+        assert open_bundle(data, owner=mesh.owner.did).job.job == called.job
+        await sealing
+        assert (await bundles.seal_standing(face)).upto == node.seals.upto > 0
+
+
+async def _seal_soon(node) -> None:
+    from antiphon.runtime.node.sealer import Sealer
+
+    await asyncio.sleep(0.1)
+    assert await Sealer(node, bar_s=1).seal()
+
+
+@pytest.mark.parametrize(
+    "standing, level, word",
+    [
+        ({}, "ok", "not sealed yet"),
+        ({"seq": 9, "upto": 8, "commit_ms": 1}, "ok", "up to record 8"),
+        ({"seq": 9, "upto": 8, "commit_ms": 1, "refused_seq": 12}, "wrong", "seal 12"),
+        ({"seq": 9, "upto": 8, "commit_ms": 1, "refused_seq": 5}, "warning", "seal 5"),
+        ({"refused_seq": 3}, "wrong", "seal 3"),
+    ],
+)
+def test_the_doctor_tells_of_seals_that_do_not_match(standing, level, word):
+    found = seals_finding(bundles.SealStanding(**standing))
+    assert found.level == level
+    assert word in found.sentence
+    assert bool(found.hint) is (level == "wrong")
+
+
+def typed(*arguments: str, where) -> subprocess.CompletedProcess[str]:
+    """The command line in an empty place: no state directory, no server."""
+    program = "import sys; from antiphon.interfaces.cli.application import run; sys.exit(run())"
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=where,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_command_checks_without_a_home_and_without_a_server(jobs, tmp_path):
+    (tmp_path / "bundle.json").write_bytes(jobs.bundle)
+    good = typed("verify", "bundle.json", "--owner", jobs.owner, where=tmp_path)
+    assert good.returncode == 0, good.stderr
+    assert "not shown" in good.stdout
+    facts = json.loads(typed("verify", "bundle.json", "--json", where=tmp_path).stdout)
+    assert (facts["owner"], facts["outcome"]) == (jobs.owner, "succeeded")
+    (tmp_path / "bundle.json").write_bytes(jobs.bundle.replace(b'"ok"', b'"stale"', 1))
+    bad = typed("verify", "bundle.json", where=tmp_path)
+    assert bad.returncode != 0
+    assert "is not what was sealed" in bad.stderr
+    assert "Traceback" not in bad.stderr
+    assert typed("verify", "nothing.json", where=tmp_path).returncode != 0

@@ -1,0 +1,381 @@
+"""Handing out rights and steering a mesh from a program, in one process."""
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+
+import pytest
+from msgspec import structs
+
+from antiphon import Mesh
+from antiphon.core.authority.delegations import token_of
+from antiphon.core.authority.grant_terms import passing_on
+from antiphon.core.authority.rules import Rules
+from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
+from antiphon.core.protocol import PROTOCOL
+from antiphon.errors import Conflict, LostRace, Malformed, Rejected
+from antiphon.interfaces.cli.commands.authority.rules import parse_value
+from antiphon.runtime.identity.key_files import SeedKeyring
+from antiphon.runtime.log.writer import Intent, write_one
+from antiphon.sdk.authority.delegation import (
+    MEANINGS,
+    State,
+    Terms,
+    acts_through,
+    coordinator,
+    find_node,
+    grant,
+    in_words,
+    may_claim,
+    revoke,
+    route,
+    rule_values,
+    rules,
+    who,
+)
+from antiphon.sdk.authority.governance import changed_rules
+from antiphon.sdk.authority.holdings import require_standing
+
+GPU, DESK, HELPER = (SeedKeyring(bytes([n]) * 32) for n in (1, 2, 3))
+RENDER = Terms(can=("claim",), kinds=("render.*",))
+
+
+@asynccontextmanager
+async def as_(mesh, keyring):
+    """The same mesh in another's hands."""
+    other = Mesh.open(engine="memory")
+    async with mesh._memory.station("other", keyring) as station:
+        other._station, other._memory = station, mesh._memory
+        other._memory_replica = mesh._memory_replica
+        await other.peer.sync_control()
+        yield other
+
+
+def refused(reason):
+    return pytest.raises(Rejected, check=lambda error: error.reason == reason)
+
+
+def soon(seconds=3600):
+    return int(time.time()) + seconds
+
+
+# --- granting and revoking -------------------------------------------------------------------
+
+
+async def test_a_grant_that_others_hold_up_does_not_save_the_rest(monkeypatch):
+    async with Mesh.open(engine="memory") as mesh:
+        first, _ = [
+            (await grant(mesh, GPU.did, Terms(can=("claim",), kinds=(kind,)))).cids
+            for kind in ("render.a", "render.b")
+        ]
+
+        async def held_up(subject, payload, **rest):
+            if first[0] in subject:
+                raise LostRace("somebody wrote there")
+            return await append(subject, payload, **rest)
+
+        append = mesh.peer.log.append
+        monkeypatch.setattr(mesh.peer.log, "append", held_up)
+        monkeypatch.setattr(mesh.peer, "pause", lambda _: asyncio.sleep(0))
+        with pytest.raises(Conflict, match=first[0][-8:]) as told:
+            await revoke(mesh, GPU.did)
+        assert first[0][-8:] in told.value.hint
+        assert {one.cid for one in (await who(mesh)).tree.live_to(GPU.did)} == {first[0]}
+
+
+async def test_what_is_granted_is_held_and_what_is_revoked_is_not():
+    async with Mesh.open(engine="memory") as mesh:
+        end_s = soon()
+        granted = await grant(
+            mesh, GPU.did, Terms(can=("claim",), kinds=("render.*",), until_s=end_s, alias="gpu")
+        )
+        assert (granted.node, len(granted.cids), granted.ends_s) == (GPU.did, 2, end_s)
+        held = await who(mesh)
+        (holder,) = held.tree.holders
+        assert (holder.did, holder.alias) == (GPU.did, "gpu")
+        assert in_words(holder.grants) == "claim render.*"
+        assert {one.until_s for one in holder.grants} == {end_s}
+        ended = await revoke(mesh, "gpu")
+        assert {one.cid for one in ended.grants} == set(granted.cids)
+        assert [one.state for one in (await who(mesh)).tree.grants()] == [State.REVOKED] * 2
+
+
+async def test_a_holder_hands_on_what_it_holds_and_nothing_else():
+    async with Mesh.open(engine="memory") as mesh, as_(mesh, GPU) as gpu:
+        with refused("no_chain"):
+            await grant(gpu, HELPER.did, RENDER)
+        assert not (await who(mesh)).tree.void, "nothing empty was handed out"
+        end_s = soon()
+        await grant(mesh, GPU.did, Terms(can=("claim",), kinds=("render.*",), until_s=end_s))
+        await grant(mesh, GPU.did, Terms(can=("claim",), kinds=("build.wheel",), until_s=end_s))
+        both = Terms(can=("claim",), kinds=("render.video", "build.wheel"))
+        handed_on = await grant(gpu, HELPER.did, both)
+        assert handed_on.ends_s == end_s, "no later than its own"
+        for wider in (
+            Terms(can=("claim",)),
+            Terms(can=("claim",), kinds=("build.*",)),
+            Terms(can=("claim",), kinds=("render.video", "test")),
+            Terms(can=("schedule",), kinds=("render.*",)),
+            Terms(can=("all",), kinds=("render.*",)),
+        ):
+            with refused("no_chain"):
+                await grant(gpu, HELPER.did, wider)
+        held = await who(mesh)
+        assert len(held.tree.live_to(HELPER.did)) == 2
+        await revoke(mesh, GPU.did)
+        assert (await who(mesh)).tree.live_to(HELPER.did) == []
+        with refused("no_chain"):
+            await grant(gpu, HELPER.did, both)
+        again = await grant(mesh, GPU.did, RENDER)
+        assert {one.cid for one in again.revived} == set(handed_on.cids), "it hangs from Gpu's own"
+
+
+async def test_a_revocation_says_what_hung_from_it():
+    async with Mesh.open(engine="memory") as mesh, as_(mesh, GPU) as gpu:
+        mine = await grant(mesh, GPU.did, RENDER)
+        below = await grant(gpu, HELPER.did, RENDER)
+        ended = await revoke(mesh, *(cid[-8:] for cid in mine.cids))
+        assert {one.cid for one in ended.grants} == set(mine.cids)
+        assert {one.cid for one in ended.below} == set(below.cids)
+
+
+async def test_those_who_gave_and_the_owner_take_back_and_nobody_else():
+    async with (
+        Mesh.open(engine="memory") as mesh,
+        as_(mesh, GPU) as gpu,
+        as_(mesh, HELPER) as helper,
+    ):
+        mine = await grant(mesh, GPU.did, RENDER)
+        theirs = await grant(gpu, HELPER.did, RENDER)
+        for target in (mine.cids[0], theirs.cids[0]):
+            with refused("no_chain"):
+                await revoke(helper, target)
+        with refused("no_grant"):
+            await revoke(helper, GPU.did)
+        with refused("no_chain"):
+            await revoke(gpu, mine.cids[0])
+        await revoke(gpu, theirs.cids[0])
+        with refused("already"):
+            await revoke(mesh, theirs.cids[0])
+        with refused("no_grant"):
+            await revoke(mesh, "nothing-like-it")
+        ended = await revoke(mesh, HELPER.did)
+        assert [one.cid for one in ended.grants] == [theirs.cids[1]], "the owner: anybody's"
+
+
+async def test_a_running_job_that_loses_its_lease_is_named():
+    mesh = Mesh.open(engine="memory")
+    started, over = [], []
+
+    @mesh.task("render.frame")
+    async def frame() -> None:
+        started.append(True)
+        while not over:
+            await asyncio.sleep(0.01)
+
+    async with mesh, mesh.worker() as worker:
+        granted = await grant(mesh, worker.peer.author.did, RENDER)
+        await rules(mesh, {"authority": "chain"})
+        await worker.peer.sync_control()
+        handle = await mesh.submit("render.frame")
+        while not started:
+            await handle.state()
+        ended = await revoke(mesh, granted.cids[0])
+        assert [job.job for job in ended.jobs] == [handle.id]
+        over.append(True)
+
+
+@pytest.mark.parametrize("node", ["owner", "did:key:z6MkNotAKey", "did:web:example.org", "nobody"])
+async def test_not_everybody_can_be_granted_something(node):
+    async with Mesh.open(engine="memory") as mesh:
+        with pytest.raises(Rejected):
+            await grant(mesh, node, RENDER)
+        assert list((await who(mesh)).tree.grants()) == []
+
+
+# --- names -----------------------------------------------------------------------------------
+
+
+async def test_a_name_is_one_nodes_as_long_as_it_holds_something():
+    def called(alias):
+        return Terms(can=("claim",), kinds=("render.*",), alias=alias)
+
+    async with Mesh.open(engine="memory") as mesh:
+        await grant(mesh, GPU.did, called("gpu"))
+        for taken in ("gpu", "owner", "coordinator", "did:key:z"):
+            with refused("alias"):
+                await grant(mesh, DESK.did, called(taken))
+        again = await grant(mesh, "gpu", Terms(can=("read",)))
+        assert again.terms.alias == "gpu", "the name stays"
+        await revoke(mesh, "gpu")
+        await grant(mesh, DESK.did, called("gpu"))
+        held = await who(mesh)
+        assert find_node(held, "gpu") == DESK.did, "the new one of that name"
+        assert find_node(held, GPU.did[-8:]) == GPU.did
+        assert find_node(held, "owner") == find_node(held, "coordinator") == held.owner
+        with refused("no_node"):
+            find_node(held, HELPER.did[-8:])
+
+
+async def test_what_others_call_a_node_is_not_taken_over():
+    async with Mesh.open(engine="memory") as mesh, as_(mesh, GPU) as gpu:
+        await grant(mesh, GPU.did, RENDER)
+        theirs = Terms(can=("claim",), kinds=("render.*",), alias="laptop")
+        await grant(gpu, HELPER.did, theirs)
+        assert find_node(await who(mesh), "laptop") == HELPER.did
+        assert (await grant(mesh, "laptop", RENDER)).terms.alias == ""
+        await grant(mesh, DESK.did, theirs)
+        assert find_node(await who(mesh), "laptop") == DESK.did, "the owner's word comes first"
+
+
+async def test_a_quarantined_key_is_told_so_before_it_signs_anything():
+    async with Mesh.open(engine="memory") as mesh, as_(mesh, GPU) as gpu:
+        held = await who(gpu)
+        require_standing(held)
+        fallen = structs.replace(held, quarantined=(GPU.did,))
+        with refused("quarantined"):
+            require_standing(fallen)
+        require_standing(structs.replace(fallen, owner=GPU.did))
+
+
+async def test_names_that_could_mean_several_are_refused():
+    async with (
+        Mesh.open(engine="memory") as mesh,
+        as_(mesh, GPU) as gpu,
+        as_(mesh, DESK) as desk,
+    ):
+        for who_ in (GPU, DESK):
+            await grant(mesh, who_.did, RENDER)
+        processes = [SeedKeyring(bytes([n]) * 32) for n in (8, 9)]
+        for giver, process in zip((gpu, desk), processes, strict=True):
+            named = Terms(can=("claim",), kinds=("render.*",), alias="worker-1")
+            await grant(giver, process.did, named)
+        with refused("ambiguous"):
+            await revoke(mesh, "worker-1")
+        assert find_node(await who(gpu), "worker-1") == processes[0].did, "its own"
+
+
+# --- routes, coordinator, rules --------------------------------------------------------------
+
+
+async def test_routes_and_coordinator_change_once():
+    async with Mesh.open(engine="memory") as mesh:
+        await grant(mesh, GPU.did, Terms(can=("claim",), kinds=("render.*",), alias="gpu"))
+        first = await route(mesh, "render", "gpu")
+        assert (first.before, first.after) == (None, GPU.did)
+        assert mesh.peer.control.route_for("render.video") == GPU.did
+        assert (await route(mesh, "render", GPU.did)).seq == 0
+        assert (await route(mesh, "render", None)).before == GPU.did
+        assert (await route(mesh, "render", None)).seq == 0
+        assert mesh.peer.control.routes == {}
+        named = await coordinator(mesh, "gpu")
+        assert named.seq
+        assert mesh.peer.control.coordinator == GPU.did
+        assert (await coordinator(mesh, "gpu")).seq == 0
+        with pytest.raises(Malformed):
+            await route(mesh, "Render", "gpu")
+
+
+async def test_a_route_to_somebody_without_the_right_can_be_told():
+    async with Mesh.open(engine="memory") as mesh:
+        await grant(mesh, GPU.did, RENDER)
+        await grant(mesh, DESK.did, Terms(can=("schedule",)))
+        assert may_claim(await who(mesh), DESK.did, "render"), "the mesh is open"
+        await rules(mesh, {"authority": "chain"})
+        held = await who(mesh)
+        told = {
+            (name, kind): may_claim(held, did, kind)
+            for name, did in (("gpu", GPU.did), ("desk", DESK.did), ("owner", held.owner))
+            for kind in ("render", "render.video", "build")
+        }
+        assert [key for key, may in told.items() if may] == [
+            ("gpu", "render"),
+            ("gpu", "render.video"),
+            ("owner", "render"),
+            ("owner", "render.video"),
+            ("owner", "build"),
+        ]
+
+
+async def test_a_machine_that_acts_through_its_processes_can_be_told_from_a_node():
+    async with Mesh.open(engine="memory") as mesh:
+        await grant(mesh, GPU.did, RENDER)
+        assert acts_through(await who(mesh), GPU.did) == []
+        payload = passing_on(
+            issuer=GPU.did, audience=HELPER.did, mesh=mesh.id, alias="worker-1", nonce=bytes
+        )
+        async with as_(mesh, GPU) as gpu:
+            body = DelegateBody(token=token_of(GPU.delegate(payload).raw))
+            await write_one(gpu.peer, Intent(UcanDelegate, body))
+        held = await who(mesh)
+        assert acts_through(held, GPU.did) == [HELPER.did]
+        assert acts_through(held, HELPER.did) == acts_through(held, held.owner) == []
+
+
+async def test_only_the_owner_steers():
+    async with Mesh.open(engine="memory") as mesh, as_(mesh, GPU) as gpu:
+        newest = await mesh.peer.log.last()
+        for act in (
+            route(gpu, "render", GPU.did),
+            coordinator(gpu, GPU.did),
+            rules(gpu, {"attempts": 4}),
+        ):
+            with pytest.raises(Rejected, match="only the owner") as refusal:
+                await act
+            assert refusal.value.reason == "not_owner"
+            assert (await who(mesh)).owner[-8:] in refusal.value.message
+        assert (await mesh.peer.log.last()).seq == newest.seq, "nothing was written"
+
+
+async def test_rules_change_where_they_differ():
+    async with Mesh.open(engine="memory") as mesh:
+        changed = await rules(mesh, {"lease_ms": 45_000, "attempts": 3})
+        assert changed.seq
+        assert (changed.before["lease_ms"], changed.after["lease_ms"]) == (30_000, 45_000)
+        assert mesh.peer.control.rules == Rules(authority="open", lease_ms=45_000)
+        assert (await rules(mesh, {"lease_ms": 45_000})).seq == 0
+        chosen = parse_value("selection", "render.*:rendezvous,build:queue")
+        await rules(mesh, {"selection": chosen})
+        assert mesh.peer.control.selection_for("render.video") == "rendezvous"
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({"lease_min_ms": 1_000}, "twice max_drift_ms"),
+        ({"attempts": 101}, "attempts is above attempts_max"),
+        ({"attempts": 5_000}, "<= 1000"),
+        ({"attempts": "many"}, "attempts cannot be 'many'"),
+        ({"authority": "none"}, "authority cannot be 'none'"),
+        ({"protocol": PROTOCOL.number + 1}, f"this version reads up to {PROTOCOL.number}"),
+        ({"selection": [("Render", "queue")]}, "selection cannot be"),
+        ({"speed": 3}, "there is no rule 'speed'"),
+    ],
+)
+def test_rules_that_cannot_be_are_refused_with_the_reason(changes, said):
+    with pytest.raises(Rejected) as refusal:
+        changed_rules(Rules(), changes, newest=PROTOCOL.number)
+    assert said in refusal.value.message
+
+
+def test_both_halves_of_a_contradiction_can_be_changed_at_once():
+    after = changed_rules(Rules(), {"lease_min_ms": 1_000, "max_drift_ms": 500}, newest=1)
+    assert (after.lease_min_ms, after.max_drift_ms) == (1_000, 500)
+
+
+# --- what is told about rules ----------------------------------------------------------------
+
+
+def test_every_rule_has_a_meaning():
+    assert list(MEANINGS) == list(rule_values())
+
+
+@pytest.mark.parametrize("name", rule_values())
+def test_every_rule_can_be_typed_as_it_is_shown(name):
+    from antiphon.interfaces.cli.commands.authority.rules import in_words
+
+    for value in (rule_values()[name], [("render", "rendezvous")] if name == "selection" else 2):
+        if isinstance(value, int):
+            assert parse_value(name, in_words(name, value)) == value
+        else:
+            assert tuple(parse_value(name, in_words(name, value))) == tuple(value)

@@ -1,0 +1,190 @@
+"""What the environment changes for a program that opens a mesh."""
+
+import asyncio
+import os
+import sqlite3
+
+import pytest
+
+from antiphon import Mesh, Misconfigured, Unavailable
+from antiphon.core import manifest
+from antiphon.core.families.jobs.ops import ScheduleBody
+from antiphon.core.policy.circuit_breaker import Breaker, Phase
+from antiphon.errors import EngineDenied, Held, OutcomeUnknown, Rejected
+from antiphon.runtime.caller import submission
+from antiphon.runtime.identity.host_clock import SystemEntropy
+from antiphon.runtime.identity.state_directory import Access, Home, MeshFile
+from antiphon.sdk.environment import read_environment
+from antiphon.sdk.mesh import recent_jobs
+from tests.patience import PATIENCE_S
+from tests.runtime.timeless import in_no_time
+
+HERE = "a" * 16
+ELSEWHERE = "b" * 16
+NOWHERE = "nats://127.0.0.1:1"
+"""Where no engine can be."""
+
+
+@pytest.fixture
+def home(tmp_path):
+    """A state directory whose engine is away."""
+    described = MeshFile(mesh=HERE, name="gone", engine=NOWHERE)
+    found = Home(tmp_path / ".antiphon")
+    found.write(described, Access(user="mesh", password="secret"))
+    return found
+
+
+async def enter(mesh: Mesh) -> None:
+    async with mesh:
+        pass
+
+
+@pytest.mark.req("S17")
+@pytest.mark.parametrize("engine", ["nats", "memory"])
+async def test_a_mesh_that_is_switched_off_is_not_opened(monkeypatch, home, engine):
+    monkeypatch.setenv("ANTIPHON_MESH", "off")
+    with pytest.raises(Misconfigured, match="the mesh is switched off here") as refused:
+        await enter(Mesh.open(engine=engine, home=home.path))
+    assert "ANTIPHON_MESH" in refused.value.hint
+    assert not (home.path / "keys").exists(), "not even a key was made"
+
+
+@pytest.mark.req("S17")
+async def test_a_state_directory_of_another_mesh_than_expected_is_refused(monkeypatch, home):
+    monkeypatch.setenv("ANTIPHON_SCOPE", ELSEWHERE)
+    with pytest.raises(Misconfigured, match=HERE):
+        await enter(Mesh.open(home=home.path))
+    with pytest.raises(Misconfigured, match=HERE):
+        recent_jobs(home.path, limit=1)
+    monkeypatch.setenv("ANTIPHON_SCOPE", HERE)
+    with pytest.raises(Unavailable):
+        await enter(Mesh.open(home=home.path))
+    monkeypatch.setenv("ANTIPHON_SCOPE", ELSEWHERE)
+    await enter(Mesh.open(engine="memory"))
+
+
+@pytest.mark.req("S17")
+async def test_a_program_runs_in_memory_where_the_environment_says_so(monkeypatch, home):
+    monkeypatch.setenv("ANTIPHON_ENGINE", "memory")
+    mesh = Mesh.open()
+
+    @mesh.task
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    async with mesh, mesh.worker():
+        assert await (await add.submit(2, 3)).result(timeout_s=PATIENCE_S) == 5
+    assert mesh.engine == "memory"
+    with pytest.raises(Misconfigured, match="lives inside one program") as refused:
+        await enter(Mesh.open(home=home.path))
+    assert refused.value.hint == "unset ANTIPHON_ENGINE"
+
+
+@pytest.mark.req("S17")
+async def test_a_process_uses_the_key_that_it_is_named_after(monkeypatch, home):
+    monkeypatch.setenv("ANTIPHON_NODE", "gpu-box")
+    for mesh in (Mesh.open(home=home.path), Mesh.open(home=home.path, key="by-hand")):
+        with pytest.raises(Unavailable):
+            await enter(mesh)
+    made = sorted(path.stem for path in home.path.glob("keys/*.key"))
+    assert made == ["by-hand", "gpu-box"], "what is said in code wins"
+    assert read_environment().key_for("worker") == "gpu-box-worker"
+
+    in_use = home.key("gpu-box", SystemEntropy())
+    try:
+        with pytest.raises(Held) as refused:
+            await enter(Mesh.open(home=home.path))
+    finally:
+        in_use.release()
+    assert "ANTIPHON_NODE" in refused.value.hint
+
+
+@pytest.mark.req("S17")
+def test_engine_and_replica_can_be_elsewhere_than_the_state_directory_says(
+    monkeypatch, home, tmp_path
+):
+    plain = Mesh.open(home=home.path).home
+    assert (plain.mesh().engine, plain.replica) == (NOWHERE, home.path / "replica.db")
+    monkeypatch.setenv("ANTIPHON_ENGINE", "nats://there:4222")
+    monkeypatch.setenv("ANTIPHON_REPLICA", str(tmp_path / "fast" / "disk.db"))
+    moved = Mesh.open(home=home.path).home
+    assert (moved.mesh().engine, moved.mesh().mesh) == ("nats://there:4222", HERE)
+    assert moved.replica == tmp_path / "fast" / "disk.db"
+    lock = moved.lock_replica()
+    try:
+        monkeypatch.setenv("ANTIPHON_HOME", str(tmp_path / "other"))
+        with pytest.raises(Held):
+            read_environment().home(tmp_path / "other").lock_replica()
+    finally:
+        os.close(lock)
+    with pytest.raises(sqlite3.OperationalError):
+        recent_jobs(home.path, limit=1)
+
+
+# --- the breaker ------------------------------------------------------------------------------
+
+
+def body(number: int) -> ScheduleBody:
+    content = manifest.author({"command": ["@test.work"], "args": [f"[{number}]"], "timeout": 30})
+    return ScheduleBody(kind="test.work", manifest=content)
+
+
+@pytest.mark.req("S17")
+def test_calls_pause_while_the_engine_is_away_and_no_longer():
+    async def story(mesh):
+        peer = (await mesh.station("caller")).peer
+        breaker = Breaker(failures=2, reset_s=30)
+        assert (await submission.call(peer, body(0), breaker=breaker)).is_new
+        mesh.server.kill()
+        for number in (1, 2):
+            with pytest.raises(Unavailable):
+                await submission.call(peer, body(number), breaker=breaker)
+        opened_ms = mesh.wall.now_ms()
+        await asyncio.sleep(10)
+        with pytest.raises(Unavailable, match=r"2 calls in a row .* again in 20 s"):
+            await submission.call(peer, body(3), breaker=breaker)
+        assert mesh.wall.now_ms() == opened_ms + 10_000, "nobody waited for anything"
+        mesh.server.start()
+        assert (await submission.call(peer, body(3), breaker=breaker)).is_new
+        assert breaker.phase is Phase.CLOSED
+
+    in_no_time(story)
+
+
+@pytest.mark.parametrize(
+    "error, counts",
+    [
+        (Unavailable("away"), True),
+        (OutcomeUnknown("no answer"), True),
+        (EngineDenied("not yours"), False),
+        (Rejected("no chain"), False),
+        (Held("busy"), False),
+        (asyncio.CancelledError(), False),
+    ],
+)
+def test_only_silence_counts_against_the_engine(monkeypatch, error, counts):
+    async def end_so(*_):
+        raise error
+
+    async def story(mesh):
+        monkeypatch.setattr(submission, "write_one", end_so)
+        peer = (await mesh.station("caller")).peer
+        breaker = Breaker(failures=3, reset_s=30)
+        for _ in range(3):
+            with pytest.raises(type(error)):
+                await submission.call(peer, body(1), breaker=breaker)
+        assert (breaker.phase is Phase.OPEN) == counts
+
+    in_no_time(story)
+
+
+async def test_a_mesh_takes_its_breaker_from_the_environment(monkeypatch):
+    monkeypatch.setenv("ANTIPHON_BREAKER_FAILURES", "1")
+    monkeypatch.setenv("ANTIPHON_BREAKER_RESET_S", "77")
+    mesh = Mesh.open(engine="memory")
+    async with mesh:
+        mesh._memory._server.kill()
+        with pytest.raises(Unavailable, match="tries"):
+            await mesh.submit("test.work")
+        with pytest.raises(Unavailable, match=r"again in 7\d s"):
+            await mesh.submit("test.work")

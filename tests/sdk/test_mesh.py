@@ -1,0 +1,169 @@
+"""The SDK in one process: what a program that imports `antiphon` sees."""
+
+import asyncio
+import traceback
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import antiphon
+from antiphon import JobContext, JobFailed, Malformed, Mesh, Misconfigured
+from antiphon.runtime.caller import submission
+from tests.patience import PATIENCE_S
+
+PACKAGE = Path(antiphon.__file__).parent
+
+
+def test_every_public_name_can_be_imported():
+    assert set(antiphon.__all__) == set(antiphon._WHERE)
+    for name in antiphon.__all__:
+        assert getattr(antiphon, name).__name__ == name
+    with pytest.raises(AttributeError):
+        antiphon.no_such_name  # noqa: B018
+
+
+def test_the_package_knows_its_version():
+    assert antiphon.__version__ == metadata.version("antiphon")
+    assert "__version__" in dir(antiphon)
+
+
+async def test_a_task_submitted_is_answered_by_the_worker():
+    mesh = Mesh.open(engine="memory")
+
+    @mesh.task("example.add")
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    @mesh.task("example.shout")
+    def shout(text: str, *, times: int = 1) -> str:
+        return text.upper() * times
+
+    async with mesh, mesh.worker():
+        assert await (await add.submit(2, 3)).result(timeout_s=PATIENCE_S) == 5
+        assert await (await shout.submit("ho", times=2)).result(timeout_s=PATIENCE_S) == "HOHO"
+        by_name = await mesh.submit("example.add", 0.5, b=0.25)
+        assert await by_name.result(timeout_s=PATIENCE_S) == 0.75
+        assert [line.op for line in await by_name.story()] == [
+            "job.schedule",
+            "job.claim",
+            "job.complete",
+        ]
+    assert await add(1, 1) == 2, "called directly it is just the function"
+
+
+async def test_between_a_submit_and_the_writer_stands_one_function(monkeypatch):
+    mesh, seen = Mesh.open(engine="memory"), []
+    write_one = submission.write_one
+
+    async def watched(*given):
+        stack = traceback.extract_stack()
+        ours = [frame.name for frame in stack if PACKAGE in Path(frame.filename).parents]
+        seen.append(ours[ours.index("submit") :])
+        return await write_one(*given)
+
+    monkeypatch.setattr(submission, "write_one", watched)
+    async with mesh:
+        await mesh.submit("example.add", 2, 3)
+    assert seen == [["submit", "call"]]
+
+
+async def test_no_argument_of_a_task_is_taken_by_the_one_who_calls_it():
+    mesh = Mesh.open(engine="memory")
+
+    @mesh.task("example.named")
+    async def named(**given: object) -> object:
+        return given
+
+    async with mesh, mesh.worker():
+        by_name = await mesh.submit("example.named", kind="a", self="b")
+        assert await by_name.result(timeout_s=10) == {"kind": "a", "self": "b"}
+        by_value = await mesh.call("example.named", [], {"options": 1, "kind": "a"})
+        assert await by_value.result(timeout_s=10) == {"options": 1, "kind": "a"}
+
+
+async def test_a_task_runs_anew_each_time_unless_it_is_once_only():
+    mesh = Mesh.open(engine="memory")
+    runs = []
+
+    @mesh.task("example.roll")
+    async def roll() -> int:
+        runs.append("roll")
+        return len(runs)
+
+    @mesh.task("example.build", once=True)
+    async def build(what: str) -> str:
+        runs.append(what)
+        return what
+
+    async with mesh, mesh.worker():
+        first, second = await roll.submit(), await roll.submit()
+        assert first.id != second.id
+        assert {
+            await first.result(timeout_s=PATIENCE_S),
+            await second.result(timeout_s=PATIENCE_S),
+        } == {1, 2}
+        one, again = await build.submit("a"), await build.submit("a")
+        assert (one.id, one.is_new, again.is_new) == (again.id, True, False)
+        assert await again.result(timeout_s=PATIENCE_S) == "a"
+        assert runs.count("a") == 1
+
+
+async def test_a_failed_job_raises_what_went_wrong_unwrapped():
+    mesh = Mesh.open(engine="memory")
+
+    @mesh.task("example.fail", attempts=1)
+    async def fail() -> None:
+        raise ValueError("no such luck")
+
+    with pytest.raises(JobFailed, match="ValueError: no such luck") as failed:
+        async with mesh, mesh.worker():
+            await (await fail.submit()).result(timeout_s=PATIENCE_S)
+    assert failed.value.reason == "failed"
+    assert "antiphon show" in failed.value.hint
+
+
+async def test_a_handler_that_asks_for_its_context_gets_it():
+    mesh = Mesh.open(engine="memory")
+
+    @mesh.task("example.who")
+    async def who(*, ctx: JobContext) -> list[object]:
+        return [ctx.kind, ctx.job, ctx.attempt, len(ctx.fence)]
+
+    async with mesh, mesh.worker():
+        handle = await who.submit()
+        assert await handle.result(timeout_s=PATIENCE_S) == ["example.who", handle.id, 1, 16]
+
+
+async def test_a_job_past_its_timeout_fails():
+    mesh = Mesh.open(engine="memory")
+
+    @mesh.task("example.slow", timeout_s=1, attempts=1)
+    async def slow() -> None:
+        await asyncio.sleep(60)
+
+    async with mesh, mesh.worker():
+        with pytest.raises(JobFailed, match="TimeoutError"):
+            await (await slow.submit()).result(timeout_s=PATIENCE_S)
+
+
+async def test_mistakes_are_explained():
+    mesh = Mesh.open(engine="memory")
+    with pytest.raises(Malformed, match="not a kind"):
+        mesh.task("Not A Kind")
+
+    @mesh.task("example.one")
+    async def one(value: object) -> object:
+        return value
+
+    with pytest.raises(Misconfigured, match="not open"):
+        await one.submit(1)
+    with pytest.raises(Misconfigured, match="two handlers"):
+        mesh.task("example.one")(one)
+    async with mesh:
+        with pytest.raises(Malformed, match="cannot be written as JSON"):
+            await one.submit(object())
+    async with Mesh.open(engine="memory") as empty:
+        with pytest.raises(Misconfigured, match="no task is registered"):
+            async with empty.worker():
+                pass

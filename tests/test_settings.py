@@ -1,0 +1,204 @@
+"""Settings: what the variables mean, what they refuse, and that the page about them is true."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from antiphon.errors import Misconfigured
+from antiphon.sdk.environment import VARIABLES, Environment, read_environment
+from antiphon.settings import PREFIX, Settings, load
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "settings.md"
+SECRET = "hush-hush-hush"
+
+
+@pytest.fixture(autouse=True)
+def _unset(monkeypatch):
+    for name in Settings.model_fields:
+        monkeypatch.delenv(PREFIX + name.upper(), raising=False)
+
+
+def as_written(default: object) -> str:
+    """A default as the page writes it."""
+    if default is None or default == "":
+        return "unset"
+    if isinstance(default, bool):
+        return "`on`" if default else "`off`"
+    return f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
+
+
+@pytest.mark.req("S17")
+def test_the_page_lists_every_setting_with_its_default():
+    rows = re.findall(
+        r"^\| `(ANTIPHON_\w+)` \| (.+?) \| (.+?) \| (.+?) \|$", PAGE.read_text(), re.MULTILINE
+    )
+    assert {name: default for name, default, _, _ in rows} == {
+        PREFIX + name.upper(): as_written(field.default)
+        for name, field in Settings.model_fields.items()
+    }
+    assert len(rows) == len(Settings.model_fields), "each once"
+
+
+NINE = (
+    *("MESH", "NODE", "CONTROL", "SCOPE", "ENGINE", "ENGINE_TOKEN", "REPLICA"),
+    *("BREAKER_FAILURES", "HTTP_TOKEN"),
+)
+"""What was asked for by name: the switch, the node, the addresses, the tokens, the breaker."""
+FOR_THE_CONTROL_API = {"CONTROL", "HTTP_TOKEN"}
+"""Checked when they are set. What reads them is not built yet."""
+
+
+@pytest.mark.req("S17")
+@pytest.mark.parametrize("name", NINE)
+def test_each_of_the_nine_is_read_by_something_or_the_page_says_that_nothing_does(name):
+    (row,) = re.findall(rf"^\| `{PREFIX}{name}` \| .+ \| (.+?) \|$", PAGE.read_text(), re.MULTILINE)
+    assert (PREFIX + name in VARIABLES) == (name not in FOR_THE_CONTROL_API)
+    assert ("planned" in row) == (name in FOR_THE_CONTROL_API)
+
+
+GIVEN_TO_JOBS = {"ANTIPHON_SECRETS"}
+"""What a job's own environment holds: written by the sandbox, read by nobody here."""
+
+
+def test_the_source_reads_no_variable_that_is_not_a_setting():
+    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    for path in (ROOT / "src").rglob("*.py"):
+        named = set(re.findall(r"(?<![A-Z_])ANTIPHON_[A-Z_]+[A-Z]", path.read_text()))
+        assert named - GIVEN_TO_JOBS <= known, path
+
+
+SET = [
+    ("MESH", "off", "mesh", False),
+    ("NODE", "gpu-box.2", "node", "gpu-box.2"),
+    ("SCOPE", "abcdefghijklmn23", "scope", "abcdefghijklmn23"),
+    ("ENGINE", "nats://a:4222,tls://b", "engine", "nats://a:4222,tls://b"),
+    ("ENGINE", "memory", "engine", "memory"),
+    ("REPLICA", "/tmp/elsewhere.db", "replica", Path("/tmp/elsewhere.db")),
+    ("BREAKER", "off", "breaker", False),
+    ("BREAKER_FAILURES", "2", "breaker_failures", 2),
+    ("BREAKER_RESET_S", "0.5", "breaker_reset_s", 0.5),
+    ("CONTROL", "[::1]:80", "control", "[::1]:80"),
+    ("CONTROL", "localhost:65535", "control", "localhost:65535"),
+    ("BLOBS", "s3://my-bucket/some/where", "blobs", "s3://my-bucket/some/where"),
+    ("BLOBS_ENDPOINT", "https://s3.example:9000", "blobs_endpoint", "https://s3.example:9000"),
+    ("BLOBS_ENDPOINT", "http://[::1]:9000", "blobs_endpoint", "http://[::1]:9000"),
+    ("BLOBS_REGION", "eu-central-1", "blobs_region", "eu-central-1"),
+    ("HOME", "", "home", None),
+]
+
+
+@pytest.mark.req("S17")
+@pytest.mark.parametrize("name, text, field, value", SET)
+def test_a_variable_sets_its_field(monkeypatch, name, text, field, value):
+    monkeypatch.setenv(PREFIX + name, text)
+    assert getattr(load(), field) == value
+
+
+REFUSED = [
+    ("MESH", "perhaps"),
+    ("NODE", "../owner"),
+    ("NODE", ".hidden"),
+    ("NODE", "a/b"),
+    ("NODE", "x" * 65),
+    ("NODE", "owner"),
+    ("NODE", "recovery"),
+    ("NODE", "machine"),
+    ("SCOPE", "mesh"),
+    ("SCOPE", "ABCDEFGHIJKLMN23"),
+    ("ENGINE", "localhost:4222"),
+    ("ENGINE", "http://localhost:4222"),
+    ("ENGINE", f"nats://user:{SECRET}@localhost:4222"),
+    ("ENGINE", "nats://a,b"),
+    ("ENGINE", "memory,nats://a"),
+    ("REPLICA", "/"),
+    ("BREAKER_FAILURES", "0"),
+    ("BREAKER_RESET_S", "0"),
+    ("BREAKER_RESET_S", "inf"),
+    ("CONTROL", "7464"),
+    ("CONTROL", "localhost:"),
+    ("CONTROL", "127.0.0.1:65536"),
+    ("CONTROL", "::1:7464"),
+    ("CONTROL", "0.0.0.0:7464"),
+    ("CONTROL", "mesh.example:7464"),
+    ("CONTROL", "127.0.0.1.example:7464"),
+    ("BLOBS", "my-bucket"),
+    ("BLOBS", "s3://"),
+    ("BLOBS", "s3://my-bucket/../other"),
+    ("BLOBS", "s3://my-bucket//other"),
+    ("BLOBS", "s3://my-bucket?x=1"),
+    ("BLOBS", f"s3://key:{SECRET}@my-bucket"),
+    ("BLOBS_ENDPOINT", "s3.example"),
+    ("BLOBS_ENDPOINT", "http://s3.example:9000"),
+    ("BLOBS_ENDPOINT", f"https://key:{SECRET}@s3.example"),
+    ("BLOBS_ENDPOINT", "https://s3.example/bucket"),
+    ("BLOBS_REGION", "eu central"),
+    ("SLOTS", "many"),
+]
+
+
+@pytest.mark.parametrize("name, text", REFUSED)
+def test_a_variable_that_cannot_be_used_is_named_and_not_quoted(monkeypatch, name, text):
+    monkeypatch.setenv(PREFIX + name, text)
+    with pytest.raises(Misconfigured) as refused:
+        load()
+    assert f"ANTIPHON_{name} " in refused.value.message
+    assert f"ANTIPHON_{name}" in refused.value.hint
+    assert SECRET not in refused.value.message
+    assert refused.value.__cause__ is None, "pydantic's own words quote what was set"
+    assert refused.value.__context__ is None
+
+
+@pytest.mark.req("S17")
+def test_an_address_that_others_reach_needs_the_bearer_token(monkeypatch):
+    monkeypatch.setenv("ANTIPHON_CONTROL", "0.0.0.0:7464")
+    with pytest.raises(Misconfigured, match="ANTIPHON_HTTP_TOKEN"):
+        load()
+    monkeypatch.setenv("ANTIPHON_HTTP_TOKEN", "")
+    with pytest.raises(Misconfigured, match="ANTIPHON_HTTP_TOKEN"):
+        load()
+    monkeypatch.setenv("ANTIPHON_HTTP_TOKEN", SECRET)
+    assert load().control == "0.0.0.0:7464"
+
+
+def test_secrets_show_in_no_repr_and_no_error(monkeypatch):
+    monkeypatch.setenv("ANTIPHON_HTTP_TOKEN", SECRET)
+    monkeypatch.setenv("ANTIPHON_ENGINE_TOKEN", SECRET)
+    assert SECRET not in f"{load()!r} {load()} {read_environment()!r} {read_environment()}"
+    assert read_environment().engine_token == SECRET
+    monkeypatch.setenv("ANTIPHON_SLOTS", "many")
+    with pytest.raises(ValueError) as refused:
+        Settings()
+    assert SECRET not in str(refused.value)
+
+
+def test_the_quick_way_to_read_them_has_the_same_defaults_and_values(monkeypatch):
+    monkeypatch.setattr("antiphon.sdk.environment.VARIABLES", frozenset(["PATH"]))
+    assert read_environment() == Environment(), "read through Settings"
+    monkeypatch.undo()
+    for name, text, field, value in SET:
+        if PREFIX + name in VARIABLES:
+            monkeypatch.setenv(PREFIX + name, text)
+            assert getattr(read_environment(), field) == value
+            monkeypatch.delenv(PREFIX + name)
+    monkeypatch.setenv("ANTIPHON_MESH", "perhaps")
+    with pytest.raises(Misconfigured):
+        read_environment()
+
+
+def test_reading_the_environment_loads_pydantic_only_where_something_is_set():
+    program = (
+        "import os, sys\n"
+        "from antiphon.sdk.mesh import Mesh\n"
+        "from antiphon.sdk.environment import read_environment\n"
+        "Mesh.open(home='.')\n"
+        "os.environ |= {'ANTIPHON_HOME': '.', 'ANTIPHON_LOG_LEVEL': 'info', 'ANTIPHON_MESH': ''}\n"
+        "read_environment()\n"
+        "assert 'pydantic' not in sys.modules\n"
+        "os.environ['antiphon_mesh'] = 'off'\n"
+        "assert not read_environment().mesh\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
