@@ -31,7 +31,7 @@ from antiphon.ports import Record
 from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.author import Author, NoMark
-from antiphon.runtime.log.session import Peer
+from antiphon.runtime.log.session import Session
 from antiphon.runtime.node.full_node import FullNode
 from antiphon.runtime.node.replica import Replica
 from bench.measurement.report import conclude, median, say, spread
@@ -48,20 +48,20 @@ FULL_NODE_LEAST = 0.3
 def time_reducer(mesh: str, signed: list[SignedRecord]) -> tuple[float, float]:
     """Verdicts per second of the reducer alone: on all but completions, and on completions."""
     history = ControlHistory(PROTOCOL, mesh)
-    entries = [
+    opened_records = [
         opened_record.open_record(
             PROTOCOL, mesh, item.seq, item.wall_ms, item.subject, item.payload
         )
         for item in signed
     ]
-    history.apply(entries[0])
+    history.apply(opened_records[0])
     known: dict[LaneKey, Lane] = {}
     took, count = [0.0, 0.0], [0, 0]
-    for entry in entries[1:]:
-        assert entry.place is not None
-        key, ends = entry.place.key, isinstance(entry.op, JobComplete)
+    for opened in opened_records[1:]:
+        assert opened.place is not None
+        key, ends = opened.place.key, isinstance(opened.op, JobComplete)
         begun = time.perf_counter()
-        outcome = judge(history.at(entry.seq, entry.commit_ms), known.get(key, EMPTY), entry)
+        outcome = judge(history.at(opened.seq, opened.commit_ms), known.get(key, EMPTY), opened)
         took[ends] += time.perf_counter() - begun
         count[ends] += 1
         assert isinstance(outcome, Outcome)
@@ -88,7 +88,7 @@ async def time_full_node(mesh: str, signed: list[SignedRecord]) -> float:
         engine = MemoryEngine(MemoryServer(wall), mesh)
         author = Author(mesh, SeedKeyring(b"\x09" * 32), wall, max_drift_ms=2000, mark=NoMark())
         replica = Replica(Path(place) / "replica.db", mesh=mesh)
-        node = FullNode(Peer(engine, author, wall, SystemEntropy()), replica)
+        node = FullNode(Session(engine, author, wall, SystemEntropy()), replica)
         begun = time.perf_counter()
         for first in range(0, len(log), BATCH):
             await node.apply(log[first : first + BATCH])

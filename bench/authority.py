@@ -31,7 +31,7 @@ from antiphon.core.families.jobs.ops import (
 )
 from antiphon.core.families.jobs.state import EMPTY, State
 from antiphon.core.family import At, Lane
-from antiphon.core.opened_record import Entry
+from antiphon.core.opened_record import OpenedRecord
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.ids import did_of
 from antiphon.core.reducer import Outcome, author_fault, judge
@@ -86,7 +86,7 @@ def on_the_log(envelopes: list[bytes]) -> tuple[Control, tuple[str, ...]]:
     return control, tuple(delegation.cid for delegation in opened)
 
 
-def entry(seq: int, kind: type, body: object, cids: tuple[str, ...], prev: int) -> Entry:
+def opened(seq: int, kind: type, body: object, cids: tuple[str, ...], prev: int) -> OpenedRecord:
     op = kind(
         v=1,
         mesh="a" * 16,
@@ -100,7 +100,7 @@ def entry(seq: int, kind: type, body: object, cids: tuple[str, ...], prev: int) 
     return opened_record.unsigned(PROTOCOL, op, seq, NOW_MS)
 
 
-def a_life(cids: tuple[str, ...]) -> list[Entry]:
+def a_life(cids: tuple[str, ...]) -> list[OpenedRecord]:
     content = manifest.author({"command": [f"@{KIND}"], "args": ["{}"], "timeout": 60})
     job = manifest.job_id(content)
     claim = ClaimBody(kind=KIND, job=job, lease_ms=30_000, begin=True)
@@ -111,9 +111,9 @@ def a_life(cids: tuple[str, ...]) -> list[Entry]:
         CompleteBody(kind=KIND, job=job, fence=fence, status="succeeded"),
     )
     return [
-        entry(100, JobSchedule, ScheduleBody(kind=KIND, manifest=content), cids, 0),
-        entry(101, JobClaim, claim, cids, 0),
-        entry(102, JobComplete, done, cids, 101),
+        opened(100, JobSchedule, ScheduleBody(kind=KIND, manifest=content), cids, 0),
+        opened(101, JobClaim, claim, cids, 0),
+        opened(102, JobComplete, done, cids, 101),
     ]
 
 

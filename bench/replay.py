@@ -21,14 +21,14 @@ from pathlib import Path
 from antiphon import assembly
 from antiphon.engines.nats import LocalServer, NatsEngine
 from antiphon.runtime.identity.host_clock import SystemClock
-from antiphon.runtime.identity.state_directory import Access, Home, MeshFile
+from antiphon.runtime.identity.state_directory import Access, MeshFile, StateDirectory
 from bench.measurement.report import conclude, say
 from bench.signed_log import SignedLog
 
 WINDOW = 2000
 
 
-async def write_log(home: Home, server: LocalServer, ops: int) -> None:
+async def write_log(home: StateDirectory, server: LocalServer, ops: int) -> None:
     """Write N records in order; sequences come out as generated."""
     log = SignedLog(SystemClock().now_ms() - 3_600_000)
     engine = await NatsEngine.connect(
@@ -58,13 +58,13 @@ async def write_log(home: Home, server: LocalServer, ops: int) -> None:
     )
 
 
-async def follow_to_end(home: Home) -> dict[str, object]:
+async def follow_to_end(home: StateDirectory) -> dict[str, object]:
     """One full node until it is ready: what the child process does."""
     begun = time.perf_counter()
     async with (
-        assembly.join(home, "node") as station,
-        assembly.owned_replica(home.replica, home, station) as replica,
-        assembly.replicating(station, replica, caretaking=False) as node,
+        assembly.join(home, "node") as connection,
+        assembly.owned_replica(home.replica, home, connection) as replica,
+        assembly.replicating(connection, replica, caretaking=False) as node,
     ):
         took = time.perf_counter() - begun
         return {
@@ -75,7 +75,7 @@ async def follow_to_end(home: Home) -> dict[str, object]:
         }
 
 
-def child(home: Home) -> dict[str, object]:
+def child(home: StateDirectory) -> dict[str, object]:
     """The node in a process of its own; `started_s` includes Python's own start."""
     begun = time.perf_counter()
     done = subprocess.run(
@@ -90,7 +90,7 @@ def child(home: Home) -> dict[str, object]:
 
 async def run(ops: int) -> int:
     with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as place:
-        home = Home(Path(place) / "home")
+        home = StateDirectory(Path(place) / "home")
         async with LocalServer(Path(place) / "server", sync="default") as server:
             say(f"writing {ops:,} records")
             await write_log(home, server, ops)
@@ -119,7 +119,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--child", type=Path)
     args = parser.parse_args(argv)
     if args.child is not None:
-        print(json.dumps(asyncio.run(follow_to_end(Home(args.child)))))
+        print(json.dumps(asyncio.run(follow_to_end(StateDirectory(args.child)))))
         return 0
     return asyncio.run(run(40_000 if args.quick else args.ops))
 

@@ -38,8 +38,8 @@ from antiphon.core.record import codec, signing, subjects
 from antiphon.ports import Record
 from antiphon.runtime.executors.handlers import call_text
 from antiphon.runtime.identity.key_files import SeedKeyring
-from antiphon.runtime.identity.state_directory import Home
-from antiphon.runtime.log.session import Peer
+from antiphon.runtime.identity.state_directory import StateDirectory
+from antiphon.runtime.log.session import Session
 from bench.fairness.chi_square import chi_square_p
 from bench.measurement.report import conclude, median, say
 from bench.signed_log import KIND
@@ -120,7 +120,7 @@ class Waits(Struct, frozen=True):
     unfinished: int
 
 
-async def start_worker(home: Home) -> tuple[Process, str]:
+async def start_worker(home: StateDirectory) -> tuple[Process, str]:
     """A worker process, and its id."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "bench.fairness.worker", str(home.path), stdout=PIPE
@@ -139,25 +139,25 @@ async def end(process: Process) -> None:
     await process.wait()
 
 
-async def call(peer: Peer, number: int) -> str:
+async def call(session: Session, number: int) -> str:
     content = manifest.author(
         {"command": [f"@{KIND}"], "args": [call_text((number,), {})], "timeout": 60}
     )
     body = ScheduleBody(kind=KIND, manifest=content)
-    await peer.commit(peer.draft(JobSchedule, body, prev=0))
+    await session.commit(session.draft(JobSchedule, body, prev=0))
     return job_id(content)
 
 
 async def kill_the_winner(calls: int) -> Waits:
     """Kill one of several workers, and call jobs before the others can know."""
     with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as place:
-        home = Home(Path(place))
+        home = StateDirectory(Path(place))
         async with AsyncExitStack() as stack:
             server = await stack.enter_async_context(hosted_mesh.development_server(home))
             await hosted_mesh.found_on(home, server, name="bench", rules=RULES)
-            station = await stack.enter_async_context(assembly.join(home, "client"))
-            peer = station.peer
-            await peer.sync_control()
+            connection = await stack.enter_async_context(assembly.join(home, "client"))
+            session = connection.session
+            await session.sync_control()
             processes = await asyncio.gather(*(start_worker(home) for _ in range(LIVE_WORKERS)))
             for process, _ in processes:
                 stack.push_async_callback(end, process)
@@ -167,31 +167,31 @@ async def kill_the_winner(calls: int) -> Waits:
             await victim.wait()
             jobs = []
             for number in range(calls):
-                jobs.append(await call(peer, number))
+                jobs.append(await call(session, number))
                 await asyncio.sleep(CALLS_EACH_S)
-            await _all_ended(peer, len(jobs))
-            return await _waits(peer, jobs, [did for _, did in processes], dead)
+            await _all_ended(session, len(jobs))
+            return await _waits(session, jobs, [did for _, did in processes], dead)
 
 
-async def _all_ended(peer: Peer, jobs: int) -> None:
+async def _all_ended(session: Session, jobs: int) -> None:
     """Until every job has its claim and its completion, or for a minute."""
-    own = f"{subjects.root(peer.mesh)}.job.>"
+    own = f"{subjects.root(session.mesh)}.job.>"
     try:
         async with asyncio.timeout(60):
-            while len((await peer.log.read(0, limit=4 * jobs, subject=own)).records) < 2 * jobs:
+            while len((await session.log.read(0, limit=4 * jobs, subject=own)).records) < 2 * jobs:
                 await asyncio.sleep(0.2)
     except TimeoutError:
         return
 
 
-async def _waits(peer: Peer, jobs: list[str], workers: list[str], dead: str) -> Waits:
+async def _waits(session: Session, jobs: list[str], workers: list[str], dead: str) -> Waits:
     candidates = [Candidate(did=did, kinds=(KIND,)) for did in workers]
     waits = Waits([], [], 0)
     unfinished = 0
     for job in jobs:
-        filters = job_subjects.lane(peer.mesh, KIND, job)
-        records = [one async for page in peer.log.read_lane(filters) for one in page]
-        view = await peer.read_lane(KIND, job)
+        filters = job_subjects.lane(session.mesh, KIND, job)
+        records = [one async for page in session.log.read_lane(filters) for one in page]
+        view = await session.read_lane(KIND, job)
         if view.lane.job is None or not view.lane.job.is_terminal:
             unfinished += 1
             continue

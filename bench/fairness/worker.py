@@ -8,7 +8,7 @@ from pathlib import Path
 
 from antiphon import assembly
 from antiphon.runtime.executors.handlers import Handlers
-from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.worker.worker import WorkerSettings
 from bench.signed_log import KIND
 
@@ -17,16 +17,16 @@ async def noop(_number: int) -> int:
     return 0
 
 
-async def work(home: Home) -> None:
+async def work(home: StateDirectory) -> None:
     handlers = Handlers()
     handlers.register(KIND, noop)
     async with (
-        assembly.join(home, "worker") as station,
-        assembly.working(station, handlers, WorkerSettings(slots=16)),
+        assembly.join(home, "worker") as connection,
+        assembly.working(connection, handlers, WorkerSettings(slots=16)),
     ):
-        print(f"ready {station.keyring.did}", flush=True)
+        print(f"ready {connection.keyring.did}", flush=True)
         await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
-    asyncio.run(work(Home(Path(sys.argv[1]))))
+    asyncio.run(work(StateDirectory(Path(sys.argv[1]))))

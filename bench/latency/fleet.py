@@ -27,7 +27,7 @@ from antiphon.engines.nats.connection.connection import Connection, Login
 from antiphon.runtime.executors.handlers import Handlers
 from antiphon.runtime.identity.host_clock import SystemEntropy
 from antiphon.runtime.identity.key_files import SeedKeyring
-from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.log.author import NoMark
 from antiphon.runtime.worker.worker import WorkerSettings
 from bench.latency.setup import RULES
@@ -45,7 +45,7 @@ async def answer(number: int) -> int:
     return number
 
 
-async def run_workers(home: Home, count: int) -> None:
+async def run_workers(home: StateDirectory, count: int) -> None:
     """That many workers as tasks of this process, until it is killed."""
     described, access = home.mesh(), home.access()
     entropy = SystemEntropy()
@@ -58,11 +58,11 @@ async def run_workers(home: Home, count: int) -> None:
                 engine = await connect(described, access, name=f"fleet-{number}")
                 stack.push_async_callback(engine.close)
                 keyring = SeedKeyring(entropy.token(32))
-                station = place(engine, described.mesh, keyring, f"fleet-{number}", NoMark())
+                connection = place(engine, described.mesh, keyring, f"fleet-{number}", NoMark())
                 handlers = Handlers()
                 handlers.register(KIND, answer)
                 await stack.enter_async_context(
-                    assembly.working(station, handlers, WorkerSettings(slots=2, drain_s=0))
+                    assembly.working(connection, handlers, WorkerSettings(slots=2, drain_s=0))
                 )
             up.release()
             await asyncio.Event().wait()
@@ -97,7 +97,7 @@ async def server_figures(server: LocalServer) -> dict[str, Any]:
     return told
 
 
-async def start(home: Home, count: int) -> Process:
+async def start(home: StateDirectory, count: int) -> Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "bench.latency.fleet", "--home", str(home.path), "--count", str(count)),
@@ -108,7 +108,7 @@ async def start(home: Home, count: int) -> Process:
 async def run(workers: int, watch_s: float) -> int:
     """Start the fleet, leave it idle, and measure what it costs."""
     with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as directory:
-        home = Home(Path(directory) / "home")
+        home = StateDirectory(Path(directory) / "home")
         async with LocalServer(Path(directory) / "server") as server, AsyncExitStack() as stack:
             await hosted_mesh.found_on(home, server, name="bench", rules=RULES)
             assert server.pid is not None
@@ -161,7 +161,7 @@ def main() -> None:
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--count", type=int, required=True)
     args = parser.parse_args()
-    asyncio.run(run_workers(Home(args.home), args.count))
+    asyncio.run(run_workers(StateDirectory(args.home), args.count))
 
 
 if __name__ == "__main__":

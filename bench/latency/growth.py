@@ -24,7 +24,7 @@ from antiphon.core.families.jobs.ops import (
     ScheduleBody,
 )
 from antiphon.runtime.executors.handlers import call_text, inline_output
-from antiphon.runtime.log.session import Peer
+from antiphon.runtime.log.session import Session
 from bench.latency.setup import LatencySetup, idle_worker, measure
 from bench.measurement.process_usage import cpu_s, resident_mb
 from bench.measurement.report import conclude, percentile, say
@@ -46,16 +46,16 @@ class Milestone(Struct, frozen=True, kw_only=True):
     """Of one core, while others wrote."""
 
 
-async def run_other_job(peer: Peer, number: int) -> None:
+async def run_other_job(session: Session, number: int) -> None:
     """One other job from its call to its end."""
     content = manifest.author(
         {"command": [f"@{OTHER}"], "args": [call_text((number,), {})], "timeout": 60}
     )
-    job, log = manifest.job_id(content), peer.log
-    called = peer.draft(JobSchedule, ScheduleBody(kind=OTHER, manifest=content), prev=0)
+    job, log = manifest.job_id(content), session.log
+    called = session.draft(JobSchedule, ScheduleBody(kind=OTHER, manifest=content), prev=0)
     await log.append(called.subject, called.payload, message_id=called.op_id, expected_last=0)
     claim = ClaimBody(kind=OTHER, job=job, lease_ms=30_000, begin=True)
-    claimed = peer.draft(JobClaim, claim, prev=0)
+    claimed = session.draft(JobClaim, claim, prev=0)
     seq = await log.append(
         claimed.subject, claimed.payload, message_id=claimed.op_id, expected_last=0
     )
@@ -66,17 +66,17 @@ async def run_other_job(peer: Peer, number: int) -> None:
         status="succeeded",
         outputs=(inline_output("result", "0", "application/json"),),
     )
-    ended = peer.draft(JobComplete, done, prev=seq)
+    ended = session.draft(JobComplete, done, prev=seq)
     await log.append(ended.subject, ended.payload, message_id=ended.op_id, expected_last=seq)
 
 
-async def grow(peer: Peer, first: int, count: int) -> None:
+async def grow(session: Session, first: int, count: int) -> None:
     """That many more other jobs."""
     numbers = iter(range(first, first + count))
 
     async def some() -> None:
         for number in numbers:
-            await run_other_job(peer, number)
+            await run_other_job(session, number)
 
     async with asyncio.TaskGroup() as tasks:
         for _ in range(WINDOW):
@@ -110,7 +110,7 @@ async def run(others: int, steps: int, jobs: int) -> int:
             say(str(reached[-1]))
             if step < steps:
                 wall_s, used_s, held_mb = time.monotonic(), cpu_s(pid), resident_mb(pid)
-                await grow(setup.peer, done, others // steps)
+                await grow(setup.session, done, others // steps)
                 others_mb += resident_mb(pid) - held_mb
                 done += others // steps
                 idle_pct = (cpu_s(pid) - used_s) / (time.monotonic() - wall_s) * 100

@@ -23,8 +23,8 @@ from antiphon.engines.nats import LocalServer
 from antiphon.engines.nats.server.server_config import Sync
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handlers import call_text
-from antiphon.runtime.identity.state_directory import Home
-from antiphon.runtime.log.session import Peer
+from antiphon.runtime.identity.state_directory import StateDirectory
+from antiphon.runtime.log.session import Session
 from bench.latency.worker import BARE, KIND, boot_ns
 
 IDLE_S: Final = 0.01
@@ -37,8 +37,8 @@ RULES: Final = Rules(authority="open")
 class LatencySetup(Struct, frozen=True):
     """A mesh with one idle worker process."""
 
-    home: Home
-    peer: Peer
+    home: StateDirectory
+    session: Session
     worker: Process
     times: Path
     """Where the worker writes when a handler started and when a bare record arrived."""
@@ -48,12 +48,12 @@ class LatencySetup(Struct, frozen=True):
 async def idle_worker(sync: Sync = "always") -> AsyncIterator[LatencySetup]:
     """A server, an open mesh, a caller, an idle worker."""
     with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as directory:
-        home = Home(Path(directory) / "home")
+        home = StateDirectory(Path(directory) / "home")
         times = Path(directory) / "times"
         async with LocalServer(Path(directory) / "server", sync=sync) as server:
             await hosted_mesh.found_on(home, server, name="bench", rules=RULES)
-            async with assembly.join(home, "client") as station:
-                await station.peer.sync_control()
+            async with assembly.join(home, "client") as connection:
+                await connection.session.sync_control()
                 worker = await asyncio.create_subprocess_exec(
                     sys.executable,
                     *("-m", "bench.latency.worker"),
@@ -65,7 +65,7 @@ async def idle_worker(sync: Sync = "always") -> AsyncIterator[LatencySetup]:
                     async with asyncio.timeout(30):
                         if await worker.stdout.readline() != b"ready\n":
                             raise SystemExit("the worker did not come up")
-                    yield LatencySetup(home, station.peer, worker, times)
+                    yield LatencySetup(home, connection.session, worker, times)
                 finally:
                     with suppress(ProcessLookupError):
                         worker.kill()
@@ -83,23 +83,23 @@ class Times(Struct):
         return [(self.started[one] - at) / 1e6 for one, at in self.called.items()]
 
 
-async def call_one(peer: Peer, number: int) -> int:
+async def call_one(session: Session, number: int) -> int:
     """Submit a job as a program does and see it end; when it was submitted (ns)."""
     content = manifest.author(
         {"command": [f"@{KIND}"], "args": [call_text((number,), {})], "timeout": 60}
     )
     at_ns = boot_ns()
-    called = await submission.call(peer, ScheduleBody(kind=KIND, manifest=content))
+    called = await submission.call(session, ScheduleBody(kind=KIND, manifest=content))
     async with asyncio.timeout(30):
-        await submission.wait_for_end(peer, KIND, called.job)
+        await submission.wait_for_end(session, KIND, called.job)
     return at_ns
 
 
-async def publish_bare(peer: Peer, name: str) -> tuple[int, float]:
+async def publish_bare(session: Session, name: str) -> tuple[int, float]:
     """One bare record; when it was sent (ns), and how long the acknowledgement took (ms)."""
-    subject = f"{subjects.root(peer.mesh)}.call.normal.{BARE}.{name}"
+    subject = f"{subjects.root(session.mesh)}.call.normal.{BARE}.{name}"
     at_ns = boot_ns()
-    await peer.log.append(subject, b"b" * BARE_BYTES, message_id=f"bare-{name}", expected_last=0)
+    await session.log.append(subject, b"b" * BARE_BYTES, message_id=f"bare-{name}", expected_last=0)
     return at_ns, (boot_ns() - at_ns) / 1e6
 
 
@@ -115,10 +115,10 @@ async def measure(
     """Milliseconds to a handler's start, to a bare delivery, and to a bare acknowledgement."""
     jobs, bare, acks = Times({}, {}), Times({}, {}), list[float]()
     for number in range(first, first + count):
-        jobs.called[str(number)] = await call_one(setup.peer, number)
+        jobs.called[str(number)] = await call_one(setup.session, number)
         await asyncio.sleep(IDLE_S)
         name = f"{number:064d}"
-        bare.called[name], ack_ms = await publish_bare(setup.peer, name)
+        bare.called[name], ack_ms = await publish_bare(setup.session, name)
         acks.append(ack_ms)
         await asyncio.sleep(IDLE_S)
     async with asyncio.timeout(10):

@@ -17,7 +17,7 @@ from antiphon import assembly
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.ports import OpLog
 from antiphon.runtime.executors.handlers import Handlers
-from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.worker.worker import WorkerSettings
 
 KIND = "bench.start"
@@ -45,7 +45,7 @@ async def note_bare(log: OpLog, mesh: str, out: int) -> None:
             delivery.ack()
 
 
-async def work(home: Home, out: int) -> None:
+async def work(home: StateDirectory, out: int) -> None:
     async def start(number: int) -> int:
         os.write(out, b"start %d %d\n" % (number, boot_ns()))
         return 0
@@ -53,11 +53,11 @@ async def work(home: Home, out: int) -> None:
     handlers = Handlers()
     handlers.register(KIND, start)
     async with (
-        assembly.join(home, "worker") as station,
-        assembly.working(station, handlers, WorkerSettings(drain_s=0)),
+        assembly.join(home, "worker") as connection,
+        assembly.working(connection, handlers, WorkerSettings(drain_s=0)),
     ):
         print("ready", flush=True)
-        await note_bare(station.engine.log, station.peer.mesh, out)
+        await note_bare(connection.engine.log, connection.session.mesh, out)
 
 
 def main() -> None:
@@ -69,9 +69,9 @@ def main() -> None:
     try:
         import uvloop
     except ImportError:
-        asyncio.run(work(Home(args.home), out))
+        asyncio.run(work(StateDirectory(args.home), out))
     else:
-        uvloop.run(work(Home(args.home), out))
+        uvloop.run(work(StateDirectory(args.home), out))
 
 
 if __name__ == "__main__":

@@ -29,9 +29,9 @@ from antiphon.core.families.jobs.ops import JobSchedule, ScheduleBody
 from antiphon.core.record import subjects
 from antiphon.ports import Record
 from antiphon.runtime.executors.handlers import call_text
-from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.log.author import Draft
-from antiphon.runtime.log.session import Peer
+from antiphon.runtime.log.session import Session
 from bench.measurement.report import conclude, median, percentile, say, spread
 from bench.signed_log import KIND
 
@@ -43,19 +43,19 @@ LATENCY_RATE_PER_S = 100
 RULES = Rules(authority="open")
 
 
-def schedule(peer: Peer, number: int) -> Draft:
+def schedule(session: Session, number: int) -> Draft:
     content = manifest.author(
         {"command": [f"@{KIND}"], "args": [call_text((number,), {})], "timeout": 60}
     )
-    return peer.draft(JobSchedule, ScheduleBody(kind=KIND, manifest=content), prev=0)
+    return session.draft(JobSchedule, ScheduleBody(kind=KIND, manifest=content), prev=0)
 
 
-async def submit(peer: Peer, first: int, count: int) -> None:
+async def submit(session: Session, first: int, count: int) -> None:
     window = asyncio.Semaphore(SUBMIT_WINDOW)
 
     async def one(number: int) -> None:
         async with window:
-            await peer.commit(schedule(peer, number))
+            await session.commit(schedule(session, number))
 
     for start in range(first, first + count, 4096):
         numbers = range(start, min(start + 4096, first + count))
@@ -68,7 +68,7 @@ ANY_SIZE: Sizes = (0, 0)
 
 
 async def start_worker(
-    mode: str, home: Home, jobs: int, name: str, sizes: Sizes = ANY_SIZE
+    mode: str, home: StateDirectory, jobs: int, name: str, sizes: Sizes = ANY_SIZE
 ) -> Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,
@@ -90,12 +90,12 @@ async def wait_for(process: Process, word: str, timeout_s: float) -> None:
     raise SystemExit(f"a worker ended before it said {word!r}")
 
 
-async def job_records(peer: Peer) -> list[Record]:
+async def job_records(session: Session) -> list[Record]:
     """Every record, in order."""
     found: list[Record] = []
     after = 0
     while True:
-        page = await peer.log.read(after, limit=1000)
+        page = await session.log.read(after, limit=1000)
         found += page.records
         if not page.records:
             return found
@@ -103,15 +103,15 @@ async def job_records(peer: Peer) -> list[Record]:
 
 
 @asynccontextmanager
-async def fresh_mesh() -> AsyncIterator[tuple[Home, Peer]]:
+async def fresh_mesh() -> AsyncIterator[tuple[StateDirectory, Session]]:
     """A mesh of its own on a server of its own, and a caller on it."""
     with tempfile.TemporaryDirectory(prefix="antiphon-bench-") as place:
-        home = Home(Path(place))
+        home = StateDirectory(Path(place))
         async with hosted_mesh.development_server(home) as server:
             await hosted_mesh.found_on(home, server, name="bench", rules=RULES)
-            async with assembly.join(home, "client") as station:
-                await station.peer.sync_control()
-                yield home, station.peer
+            async with assembly.join(home, "client") as connection:
+                await connection.session.sync_control()
+                yield home, connection.session
 
 
 async def end(process: Process) -> None:
@@ -122,17 +122,17 @@ async def end(process: Process) -> None:
 
 async def drain(mode: str, jobs: int, workers: int, sizes: Sizes) -> tuple[float, Sizes]:
     """Jobs per second of one round, and what its records weighed; `sizes` is for the bare side."""
-    async with fresh_mesh() as (home, peer), AsyncExitStack() as stack:
-        await submit(peer, 0, jobs)
+    async with fresh_mesh() as (home, session), AsyncExitStack() as stack:
+        await submit(session, 0, jobs)
         for number in range(workers):
             wanted = jobs if workers == 1 else 10**9
             process = await start_worker(mode, home, wanted, f"{mode}{number}-", sizes)
             stack.push_async_callback(end, process)
         async with asyncio.timeout(600):
-            while ((newest := await peer.log.last()) is None) or newest.seq < 1 + 3 * jobs:
+            while ((newest := await session.log.last()) is None) or newest.seq < 1 + 3 * jobs:
                 await asyncio.sleep(0.1)
-        about_jobs = f"{subjects.root(peer.mesh)}.job."
-        found = [one for one in await job_records(peer) if one.subject.startswith(about_jobs)]
+        about_jobs = f"{subjects.root(session.mesh)}.job."
+        found = [one for one in await job_records(session) if one.subject.startswith(about_jobs)]
         stamps = [one.stamp_ns for one in found]
         weights = [len(one.payload) for one in found]
         return jobs / ((max(stamps) - min(stamps)) / 1e9), (min(weights), max(weights))
@@ -143,21 +143,21 @@ async def claim_latency(jobs: int) -> tuple[list[float], list[float]]:
 
     At a gentle rate; the second is what the engine itself takes for one write meanwhile.
     """
-    async with fresh_mesh() as (home, peer), AsyncExitStack() as stack:
+    async with fresh_mesh() as (home, session), AsyncExitStack() as stack:
         process = await start_worker("ours", home, jobs, "latency-")
         stack.push_async_callback(end, process)
         await wait_for(process, "ready", 30)
         writes: list[float] = []
         for number in range(jobs):
-            draft = schedule(peer, number)
+            draft = schedule(session, number)
             begun = time.perf_counter()
-            await peer.commit(draft)
+            await session.commit(draft)
             writes.append((time.perf_counter() - begun) * 1000)
             await asyncio.sleep(1 / LATENCY_RATE_PER_S)
         await wait_for(process, "done", 60)
         called: dict[str, int] = {}
         waits: list[float] = []
-        for record in await job_records(peer):
+        for record in await job_records(session):
             job = record.subject[-64:]
             if ".call." in record.subject:
                 called[job] = record.stamp_ns

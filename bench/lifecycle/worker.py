@@ -19,7 +19,7 @@ from antiphon import assembly
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.errors import AntiphonError
 from antiphon.runtime.executors.handlers import Handlers
-from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.worker.worker import WorkerSettings, queue_name
 from bench.signed_log import KIND
 
@@ -28,24 +28,26 @@ async def noop(_number: int) -> int:
     return 0
 
 
-async def ours(home: Home, slots: int, jobs: int) -> None:
+async def ours(home: StateDirectory, slots: int, jobs: int) -> None:
     handlers = Handlers()
     handlers.register(KIND, noop)
     async with (
-        assembly.join(home, "worker") as station,
-        assembly.working(station, handlers, WorkerSettings(slots=slots)) as worker,
+        assembly.join(home, "worker") as connection,
+        assembly.working(connection, handlers, WorkerSettings(slots=slots)) as worker,
     ):
         print("ready", flush=True)
         await _until(lambda: worker.done >= jobs)
         print(f"done {worker.done}", flush=True)
 
 
-async def bare(home: Home, slots: int, jobs: int, name: str, sizes: tuple[int, int]) -> None:
+async def bare(
+    home: StateDirectory, slots: int, jobs: int, name: str, sizes: tuple[int, int]
+) -> None:
     tokens = itertools.count()
     claim, complete = (b"x" * size for size in sizes)
     done = 0
-    async with assembly.join(home, "worker") as station:
-        log, mesh = station.engine.log, home.mesh().mesh
+    async with assembly.join(home, "worker") as connection:
+        log, mesh = connection.engine.log, home.mesh().mesh
         calls = job_subjects.calls_of(mesh, "normal", KIND, below=False)
         async with (
             log.work(calls, name=queue_name(KIND, "normal")) as queue,
@@ -101,7 +103,7 @@ def main() -> None:
     parser.add_argument("--name", required=True)
     parser.add_argument("--sizes", type=int, nargs=2, default=(0, 0))
     args = parser.parse_args()
-    home = Home(args.home)
+    home = StateDirectory(args.home)
     work = (
         ours(home, args.slots, args.jobs)
         if args.mode == "ours"

@@ -15,16 +15,16 @@ from typing import Any, Final
 from msgspec import Struct
 
 from antiphon import assembly
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.ports import Record
-from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.node.full_node import Applied, FullNode
 from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.services import beside
 from antiphon.testing.simulation.checks import laws, plain_record
-from antiphon.testing.simulation.checks.law_state import Committed, Ledger
+from antiphon.testing.simulation.checks.law_state import Committed, LawState
 from antiphon.testing.simulation.checks.laws import Violation
-from antiphon.testing.simulation.checks.plain_record import Fact, Key
+from antiphon.testing.simulation.checks.plain_record import Key, PlainRecord
 from chaos.audit.execution_journal import ExecutionTally
 
 VIOLATIONS_KEPT: Final = 20
@@ -79,14 +79,14 @@ class FinalCheck:
         """Of those, how many came only after the lease would have expired anyway."""
         self.violations: list[Violation] = []
         self.violation_count = 0
-        self._ledger = Ledger()
+        self._ledger = LawState()
         self._ledger.signed = _Signed()
         self._hostile_authors = frozenset(hostile_authors)
         self._tails: dict[str, int] = {}
         self._expired: dict[Key, int] = {}
         self._yielded: dict[Key, tuple[int, int]] = {}
 
-    def add(self, record: Record, verdict: Reason) -> None:
+    def add(self, record: Record, verdict: Verdict) -> None:
         """Count one record with its verdict."""
         self.records += 1
         fact, key = plain_record.read(self.mesh, record), plain_record.key_of(record)
@@ -108,7 +108,7 @@ class FinalCheck:
         if key is not None and self._ledger.lane(key).ended_seq:
             self.ended.setdefault(key, record.commit_ms)
 
-    def _count(self, key: Key, fact: Fact, record: Record) -> None:
+    def _count(self, key: Key, fact: PlainRecord, record: Record) -> None:
         self.accepted_ops[fact.type] += 1
         held = self._ledger.lane(key).held
         if fact.type == "job.schedule":
@@ -158,17 +158,17 @@ class FinalCheck:
         ]
 
 
-async def check_log(home: Home, *, hostile_authors: Iterable[str] = ()) -> FinalCheck:
+async def check_log(home: StateDirectory, *, hostile_authors: Iterable[str] = ()) -> FinalCheck:
     """Read the whole log with a full node that starts empty."""
-    async with assembly.join(home, "auditor") as station:
-        check = FinalCheck(station.peer.mesh, hostile_authors=hostile_authors)
-        replica = Replica(":memory:", mesh=station.peer.mesh)
+    async with assembly.join(home, "auditor") as connection:
+        check = FinalCheck(connection.session.mesh, hostile_authors=hostile_authors)
+        replica = Replica(":memory:", mesh=connection.session.mesh)
 
         def count(applied: Applied) -> None:
             check.add(applied.record, applied.verdict)
 
         try:
-            node = FullNode(station.peer, replica)
+            node = FullNode(connection.session, replica)
             node.watchers.append(count)
             async with beside(node.run(), ready=node.ready):
                 pass

@@ -25,8 +25,8 @@ from typing import Any, Final
 from msgspec import Struct
 
 from antiphon import telemetry
-from antiphon.runtime.identity.state_directory import Home
-from antiphon.runtime.log.session import Peer
+from antiphon.runtime.identity.state_directory import StateDirectory
+from antiphon.runtime.log.session import Session
 from antiphon.runtime.node.replica import Replica
 from antiphon.testing.simulation.checks.plain_record import Key
 from bench.measurement.report import say
@@ -47,7 +47,7 @@ PROGRESS_EVERY_S: Final = 10
 
 
 async def keep_calling(
-    peer: Peer, replica: Replica, plan: Plan, chance: random.Random, called: list[Key]
+    session: Session, replica: Replica, plan: Plan, chance: random.Random, called: list[Key]
 ) -> None:
     """Keep a little more work open than the workers can do, so that each always has some."""
     most = BACKLOG_PER_WORKER * plan.workers
@@ -56,7 +56,7 @@ async def keep_calling(
         if open_jobs < most:
             number = len(called)
             kind = KINDS[number % len(KINDS)]
-            called.append(await call_job(peer, kind, number, chance.randint(*WORK_MS)))
+            called.append(await call_job(session, kind, number, chance.randint(*WORK_MS)))
         else:
             await asyncio.sleep(0.02)
 
@@ -74,7 +74,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 async def trial(directory: Path, plan: Plan, preload: Path) -> Outcome:
     """The whole run."""
     chance = random.Random(plan.seed)
-    home, timestamps = Home(directory / "home"), TimestampCheck()
+    home, timestamps = StateDirectory(directory / "home"), TimestampCheck()
     async with AsyncExitStack() as stack:
         servers = await stack.enter_async_context(running_servers(directory, 1))
         await found_mesh(home, servers, SHORT_LEASES)

@@ -22,8 +22,8 @@ from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.errors import AntiphonError
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handlers import call_text
-from antiphon.runtime.identity.state_directory import Home
-from antiphon.runtime.log.session import Peer
+from antiphon.runtime.identity.state_directory import StateDirectory
+from antiphon.runtime.log.session import Session
 from chaos.audit.execution_journal import JournalWriter, boot_ns
 from chaos.clock.fake_clock import SuspendableLoop
 from chaos.cluster.worker_process import KINDS, WorkerConfig, die_with_parent, work
@@ -44,7 +44,7 @@ class Acked(msgspec.Struct, frozen=True, array_like=True):
     job: str
 
 
-async def call_job(peer: Peer, acks: int, number: int) -> None:
+async def call_job(session: Session, acks: int, number: int) -> None:
     """Call one job, as often as it takes: the same call again is the same job."""
     kind = KINDS[number % len(KINDS)]
     content = manifest.author(
@@ -52,7 +52,7 @@ async def call_job(peer: Peer, acks: int, number: int) -> None:
     )
     while True:
         try:
-            called = await submission.call(peer, ScheduleBody(kind=kind, manifest=content))
+            called = await submission.call(session, ScheduleBody(kind=kind, manifest=content))
         except AntiphonError as problem:
             print(f"call {number} refused: {problem}", file=sys.stderr, flush=True)
             await asyncio.sleep(RETRY_S)
@@ -65,21 +65,21 @@ async def call_job(peer: Peer, acks: int, number: int) -> None:
 async def keep_calling(config: WorkerConfig, acks_file: Path) -> None:
     acks = os.open(acks_file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     number = FIRST_NUMBER
-    async with assembly.join(Home(config.home), "client") as station:
-        await station.peer.sync_control()
+    async with assembly.join(StateDirectory(config.home), "client") as connection:
+        await connection.session.sync_control()
         JournalWriter(config.journal).note("ready")
         while True:
-            await call_job(station.peer, acks, number)
+            await call_job(connection.session, acks, number)
             number += 1
             await asyncio.sleep(CALL_EVERY_S)
 
 
 async def keep_replicating(config: WorkerConfig, replica_file: Path) -> None:
-    home = Home(config.home)
+    home = StateDirectory(config.home)
     async with (
-        assembly.join(home, "node") as station,
-        assembly.owned_replica(replica_file, None, station) as replica,
-        assembly.replicating(station, replica, caretaking=True),
+        assembly.join(home, "node") as connection,
+        assembly.owned_replica(replica_file, None, connection) as replica,
+        assembly.replicating(connection, replica, caretaking=True),
     ):
         JournalWriter(config.journal).note("ready")
         await asyncio.get_running_loop().create_future()

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.node.full_node import Applied
 from bench.measurement.report import say
 from chaos.audit.execution_journal import boot_ns
@@ -48,13 +48,13 @@ class TimestampCheck:
     def add(self, applied: Applied) -> None:
         verdict = applied.verdict.value
         self.verdicts[verdict] = self.verdicts.get(verdict, 0) + 1
-        op = applied.entry.op
-        if op is None or applied.verdict in {Reason.SIGNATURE, Reason.MALFORMED}:
+        op = applied.opened.op
+        if op is None or applied.verdict in {Verdict.SIGNATURE, Verdict.MALFORMED}:
             return
         stamp = (op.author, *op.hlc)
-        first = self._signed.setdefault(stamp, applied.entry.op_id)
-        if first != applied.entry.op_id:
-            self.reused.append(f"{op.author} signed two ops at {op.hlc}: {applied.entry.seq}")
+        first = self._signed.setdefault(stamp, applied.opened.op_id)
+        if first != applied.opened.op_id:
+            self.reused.append(f"{op.author} signed two ops at {op.hlc}: {applied.opened.seq}")
 
 
 class Trial(Struct, kw_only=True):

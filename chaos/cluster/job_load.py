@@ -13,7 +13,7 @@ from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.errors import AntiphonError
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handlers import call_text
-from antiphon.runtime.log.session import Peer
+from antiphon.runtime.log.session import Session
 from antiphon.runtime.node.replica import Replica
 from antiphon.testing.simulation.checks.plain_record import Key
 from bench.measurement.report import say
@@ -26,14 +26,14 @@ ENDED_WITHIN_S: Final = 90.0
 RETRY_S: Final = 0.2
 
 
-async def call_job(peer: Peer, kind: str, number: int, work_ms: int) -> Key:
+async def call_job(session: Session, kind: str, number: int, work_ms: int) -> Key:
     """Call a job, as often as it takes: the same call again is the same job."""
     content = manifest.author(
         {"command": [f"@{kind}"], "args": [call_text((number, work_ms), {})], "timeout": 60}
     )
     while True:
         try:
-            called = await submission.call(peer, ScheduleBody(kind=kind, manifest=content))
+            called = await submission.call(session, ScheduleBody(kind=kind, manifest=content))
         except AntiphonError:
             await asyncio.sleep(RETRY_S)
         else:
@@ -41,7 +41,7 @@ async def call_job(peer: Peer, kind: str, number: int, work_ms: int) -> Key:
 
 
 async def call_jobs(
-    peer: Peer, jobs: int, progress: Callable[[], float], chance: random.Random
+    session: Session, jobs: int, progress: Callable[[], float], chance: random.Random
 ) -> list[Key]:
     """Call all jobs, spread over the run; `progress` says which share of it is over."""
     promised: list[Key] = []
@@ -53,7 +53,7 @@ async def call_jobs(
             while progress() < number / jobs:
                 await asyncio.sleep(0.02)
             kind = KINDS[number % len(KINDS)]
-            promised.append(await call_job(peer, kind, number, works_ms[number]))
+            promised.append(await call_job(session, kind, number, works_ms[number]))
 
     async with asyncio.TaskGroup() as tasks:
         for _ in range(SUBMITTERS):

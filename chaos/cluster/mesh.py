@@ -18,8 +18,8 @@ from antiphon.engines.nats import LocalServer
 from antiphon.errors import AntiphonError
 from antiphon.runtime.identity import genesis
 from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
-from antiphon.runtime.identity.state_directory import Access, Home, MeshFile
-from antiphon.runtime.log.session import Peer
+from antiphon.runtime.identity.state_directory import Access, MeshFile, StateDirectory
+from antiphon.runtime.log.session import Session
 from antiphon.runtime.node.full_node import FullNode
 from antiphon.runtime.node.replica import Replica
 
@@ -40,7 +40,7 @@ SETTLE_S: Final = 2.0
 
 
 async def found_mesh(
-    home: Home,
+    home: StateDirectory,
     servers: Sequence[LocalServer],
     rules: Rules,
     *,
@@ -91,23 +91,23 @@ async def found_mesh(
 class Attendants(Struct, frozen=True):
     """The caller and the full node that every run has beside its workers."""
 
-    caller: Peer
+    caller: Session
     node: FullNode
     replica: Replica
     """The node's; it shows which jobs have ended."""
 
 
 @asynccontextmanager
-async def attended(home: Home) -> AsyncIterator[Attendants]:
+async def attended(home: StateDirectory) -> AsyncIterator[Attendants]:
     """A caller, and a full node that takes care of overdue jobs, in this process."""
     async with AsyncExitStack() as stack:
         caller = await stack.enter_async_context(assembly.join(home, "client"))
-        await caller.peer.sync_control()
-        station = await stack.enter_async_context(assembly.join(home, "node"))
+        await caller.session.sync_control()
+        connection = await stack.enter_async_context(assembly.join(home, "node"))
         replica = await stack.enter_async_context(
-            assembly.owned_replica(home.replica, home, station)
+            assembly.owned_replica(home.replica, home, connection)
         )
         node = await stack.enter_async_context(
-            assembly.replicating(station, replica, caretaking=True)
+            assembly.replicating(connection, replica, caretaking=True)
         )
-        yield Attendants(caller.peer, node, replica)
+        yield Attendants(caller.session, node, replica)

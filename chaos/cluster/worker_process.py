@@ -23,7 +23,7 @@ from msgspec import Struct
 from antiphon import JobContext, assembly, telemetry
 from antiphon.errors import AntiphonError, Unavailable
 from antiphon.runtime.executors.handlers import Handlers
-from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.worker.worker import WorkerSettings
 from chaos.audit.execution_journal import JournalWriter
 from chaos.network import namespaces
@@ -86,8 +86,8 @@ async def work(config: WorkerConfig) -> None:
     while True:
         try:
             async with (
-                assembly.join(Home(config.home), "worker", kinds=KINDS) as station,
-                assembly.working(station, handlers_of(journal), settings),
+                assembly.join(StateDirectory(config.home), "worker", kinds=KINDS) as connection,
+                assembly.working(connection, handlers_of(journal), settings),
             ):
                 journal.note("ready")
                 deadline = 0.0  # from here on it must stay up

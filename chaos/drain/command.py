@@ -30,8 +30,8 @@ from antiphon.core.authority.rules import Rules
 from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handlers import call_text
-from antiphon.runtime.identity.state_directory import Home
-from antiphon.runtime.log.session import Peer
+from antiphon.runtime.identity.state_directory import StateDirectory
+from antiphon.runtime.log.session import Session
 from antiphon.testing.simulation.checks.plain_record import Key
 from bench.measurement.report import percentile, say
 from chaos.audit.execution_journal import ExecutionTally, JournalReader
@@ -64,7 +64,9 @@ class CommandWorker:
         self.did = ""
 
     @classmethod
-    async def start(cls, home: Home, journal: Path, plan: Plan, *, quick: bool) -> CommandWorker:
+    async def start(
+        cls, home: StateDirectory, journal: Path, plan: Plan, *, quick: bool
+    ) -> CommandWorker:
         environment = {
             **os.environ,
             "ANTIPHON_DRAIN_S": str(plan.drain_s),
@@ -97,13 +99,13 @@ class CommandWorker:
         await self.process.wait()
 
 
-async def call(peer: Peer, number: int) -> Key:
+async def call(session: Session, number: int) -> Key:
     work_ms = SHORT_MS if number % 2 else LONG_MS
     kind = KINDS[number % len(KINDS)]
     content = manifest.author(
         {"command": [f"@{kind}"], "args": [call_text((number, work_ms), {})], "timeout": 60}
     )
-    called = await submission.call(peer, ScheduleBody(kind=kind, manifest=content))
+    called = await submission.call(session, ScheduleBody(kind=kind, manifest=content))
     return called.kind, called.job
 
 
@@ -120,7 +122,7 @@ async def until_running(reader: JournalReader, jobs: int) -> int:
 
 async def trial(directory: Path, plan: Plan) -> dict[str, object]:
     async with AsyncExitStack() as stack:
-        home = Home(directory / "home")
+        home = StateDirectory(directory / "home")
         journal = directory / "journal"
         reader = JournalReader(journal)
         stack.callback(reader.close)

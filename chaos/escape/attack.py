@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from antiphon.core.proof.statement import Isolation
-from antiphon.sandbox import Abilities, Command, Ended, Limits, run
+from antiphon.sandbox import Command, Ended, Limits, SandboxSupport, run
 from bench.measurement.report import say
 from chaos.escape.probes import MIB, PROBES, Probe
 from chaos.escape.programs import PRELUDE
@@ -40,7 +40,7 @@ class Result(Struct, frozen=True, kw_only=True):
 
 
 async def attack(
-    item: Probe, targets: Targets, able: Abilities, *, unsafe: bool, verbose: bool = False
+    item: Probe, targets: Targets, able: SandboxSupport, *, unsafe: bool, verbose: bool = False
 ) -> tuple[str, Ended]:
     """One run of one probe; what it reached, and how it ended."""
     targets.clear()
@@ -89,7 +89,7 @@ def _interpreter_folders() -> tuple[Path, ...]:
     return () if sys.base_prefix.startswith("/usr") else (Path(sys.base_prefix),)
 
 
-async def run_all(able: Abilities, *, verbose: bool) -> list[Result]:
+async def run_all(able: SandboxSupport, *, verbose: bool) -> list[Result]:
     results = []
     with tempfile.TemporaryDirectory(prefix="antiphon-escape-") as folder:
         directory = Path(folder)

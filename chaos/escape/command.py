@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from antiphon.sandbox import Abilities, Command, probe, run
+from antiphon.sandbox import Command, SandboxSupport, probe, run
 from bench.measurement.report import say
 from chaos.escape.attack import run_all
 from chaos.escape.probes import PROBES
@@ -32,14 +32,14 @@ async def time_plain() -> float:
     return (time.perf_counter() - began) * 1000
 
 
-async def time_sandboxed(able: Abilities, work: Path) -> float:
+async def time_sandboxed(able: SandboxSupport, work: Path) -> float:
     began = time.perf_counter()
     command = Command(argv=("/bin/true",), hidden=(work,))
     await run(command, work=work, on_output=lambda *_: None, abilities=able)
     return (time.perf_counter() - began) * 1000
 
 
-async def time_starts(able: Abilities, rounds: int) -> tuple[list[float], list[float]]:
+async def time_starts(able: SandboxSupport, rounds: int) -> tuple[list[float], list[float]]:
     """Both in turn, so that whatever else the machine does slows down both."""
     inside, outside = [], []
     with tempfile.TemporaryDirectory(prefix="antiphon-escape-") as folder:
@@ -53,7 +53,7 @@ async def time_starts(able: Abilities, rounds: int) -> tuple[list[float], list[f
 
 async def measure(rounds: int, *, verbose: bool) -> int:
     able = probe()
-    if not able.can_shut_in:
+    if not able.can_sandbox:
         say(f"commands cannot be sandboxed here: {able.problems} {able.remedies}")
         print(json.dumps({"probes": len(PROBES), "contained": 0, "start_p50_ms": None}))
         return 1

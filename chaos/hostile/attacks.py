@@ -22,11 +22,11 @@ from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import ClaimBody, JobClaim
 from antiphon.core.families.jobs.subjects import queue_name
 from antiphon.core.policy.claim_delay import LONGEST_S
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError
 from antiphon.ports import WorkQueue
 from antiphon.runtime.log.author import Draft
-from antiphon.runtime.log.session import Peer
+from antiphon.runtime.log.session import Session
 from antiphon.testing.simulation.checks.plain_record import Key
 from chaos.hostile.target import KIND, RULES, SLOTS, TargetMesh
 from chaos.network.raw_connection import RawConnection, frame
@@ -55,7 +55,7 @@ POINTED_S: Final = OFFER_S + RULES.claim_window_ms / 1000 + ROUNDS_S
 
 
 def _calls(target: TargetMesh) -> tuple[str, str]:
-    mesh = target.hostile.peer.mesh
+    mesh = target.hostile.session.mesh
     return job_subjects.calls_of(mesh, "normal", KIND, below=False), queue_name(KIND, "normal")
 
 
@@ -71,44 +71,44 @@ async def acknowledge_everything(target: TargetMesh, _called: list[Key]) -> None
 
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
         for _ in range(QUEUES):
-            work = target.hostile.peer.log.work(calls, name=name)
+            work = target.hostile.session.log.work(calls, name=name)
             tasks.create_task(acknowledge(await stack.enter_async_context(work)))
 
 
 async def claim_and_idle(target: TargetMesh, _called: list[Key]) -> None:
     """Hold jobs that others could do; announcements of others are not given back either."""
-    peer = target.hostile.peer
+    session = target.hostile.session
     calls, name = _calls(target)
 
-    async with peer.log.work(calls, name=name) as queue, asyncio.TaskGroup() as tasks:
+    async with session.log.work(calls, name=name) as queue, asyncio.TaskGroup() as tasks:
         queue.grant(CREDITS)
         while True:
             delivery = await queue.next()
-            tasks.create_task(_hold(peer, delivery.record.subject[-64:]))
+            tasks.create_task(_hold(session, delivery.record.subject[-64:]))
             queue.grant(1)
 
 
-async def _hold(peer: Peer, job: str) -> Draft | None:
+async def _hold(session: Session, job: str) -> Draft | None:
     """Claim a job; the claim, unless somebody was faster."""
     body = ClaimBody(kind=KIND, job=job, lease_ms=RULES.lease_ms_max, begin=True)
     with suppress(AntiphonError):
-        view = await peer.read_lane(KIND, job)
-        draft = peer.draft(JobClaim, body, prev=view.lane.job_tail)
-        seq = await peer.commit(draft, timeout_s=1)
-        view = await peer.read_lane(KIND, job, at_least=seq)
-        return draft if view.verdict_of(draft.op_id) is Reason.OK else None
+        view = await session.read_lane(KIND, job)
+        draft = session.draft(JobClaim, body, prev=view.lane.job_tail)
+        seq = await session.commit(draft, timeout_s=1)
+        view = await session.read_lane(KIND, job, at_least=seq)
+        return draft if view.verdict_of(draft.op_id) is Verdict.OK else None
     return None
 
 
 async def _hold_any(target: TargetMesh) -> tuple[str, Draft]:
     """Take announcements until one of their jobs could be claimed."""
     calls, name = _calls(target)
-    async with target.hostile.peer.log.work(calls, name=name) as queue:
+    async with target.hostile.session.log.work(calls, name=name) as queue:
         queue.grant(CREDITS)
         while True:
             delivery = await queue.next()
             job = delivery.record.subject[-64:]
-            claim = await _hold(target.hostile.peer, job)
+            claim = await _hold(target.hostile.session, job)
             if claim is not None:
                 return job, claim
             delivery.nak()
@@ -132,7 +132,7 @@ async def flood_lanes(target: TargetMesh, called: list[Key]) -> None:
 async def _write_junk(
     connection: RawConnection, target: TargetMesh, job: str, first: int, count: int
 ) -> None:
-    subject = job_subjects.job(target.hostile.peer.mesh, KIND, job)
+    subject = job_subjects.job(target.hostile.session.mesh, KIND, job)
     await connection.send(*(frame(subject, b"junk %d" % (first + n)) for n in range(count)))
 
 

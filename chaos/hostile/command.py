@@ -51,7 +51,9 @@ async def trial(attack: Attack, jobs: int) -> dict[str, Any]:
             there_s = time.monotonic() - begun
             bound_s = attack.bound_s(there_s)
             await _until_all_ended(target, called, min(bound_s, PATIENCE_S))
-            check = await check_log(target.home, hostile_authors=[target.hostile.peer.author.did])
+            check = await check_log(
+                target.home, hostile_authors=[target.hostile.session.author.did]
+            )
     return _summarize(check, called, there_s, bound_s)
 
 

@@ -16,11 +16,11 @@ from typing import Final
 from msgspec import Struct
 
 from antiphon import assembly
-from antiphon.assembly import Station
+from antiphon.assembly import MeshConnection
 from antiphon.core.authority.grant_terms import Terms
 from antiphon.core.authority.rules import Rules
 from antiphon.runtime.executors.handlers import Handlers
-from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.node.full_node import FullNode
 from antiphon.runtime.worker.worker import WorkerSettings
 from antiphon.sdk.hosting import hosted_mesh
@@ -44,10 +44,10 @@ class TargetMesh(Struct, frozen=True):
 
     owner: Mesh
     node: FullNode
-    hostile: Station
-    home: Home
+    hostile: MeshConnection
+    home: StateDirectory
     """The owner's, which may read everything."""
-    hostile_home: Home
+    hostile_home: StateDirectory
 
     def has_ended(self, job: str) -> bool:
         known = self.node.replica.job(KIND, job)
@@ -74,9 +74,11 @@ async def target_mesh(directory: Path) -> AsyncIterator[TargetMesh]:
         await stack.enter_async_context(hosted.gate(node))
         stations = []
         for alias in ("honest", "hostile"):
-            member = Home(directory / alias)
+            member = StateDirectory(directory / alias)
             terms = Terms(can=("claim",), kinds=("render.*",), alias=alias)
-            await hosted_mesh.redeem(member, hosted_mesh.invite(Home(home), terms), alias=alias)
+            await hosted_mesh.redeem(
+                member, hosted_mesh.invite(StateDirectory(home), terms), alias=alias
+            )
             stations.append(
                 await stack.enter_async_context(assembly.join(member, "worker", kinds=[KIND]))
             )
@@ -86,5 +88,7 @@ async def target_mesh(directory: Path) -> AsyncIterator[TargetMesh]:
         await stack.enter_async_context(
             assembly.working(honest, handlers, WorkerSettings(slots=SLOTS, drain_s=0))
         )
-        await hostile.peer.sync_control()
-        yield TargetMesh(owner, node, hostile, Home(home), Home(directory / "hostile"))
+        await hostile.session.sync_control()
+        yield TargetMesh(
+            owner, node, hostile, StateDirectory(home), StateDirectory(directory / "hostile")
+        )

@@ -19,7 +19,7 @@ from nats.aio.msg import Msg
 
 from antiphon.engines.nats import UserKey, client_context
 from antiphon.engines.nats.log.streams import log_name
-from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.state_directory import StateDirectory
 
 ANSWER_S: Final = 5.0
 QUIET_S: Final = 0.1
@@ -45,7 +45,7 @@ def header(**fields: object) -> bytes:
 class RawConnection:
     """One connection, with everything that came in over it."""
 
-    def __init__(self, home: Home, credentials: Credentials) -> None:
+    def __init__(self, home: StateDirectory, credentials: Credentials) -> None:
         described = home.mesh()
         self.mesh = described.mesh
         self.stream = log_name(described.mesh)
@@ -63,7 +63,7 @@ class RawConnection:
     @classmethod
     async def open(
         cls,
-        home: Home,
+        home: StateDirectory,
         credentials: Credentials | None = None,
         *,
         tls: ssl.SSLContext | None = None,

@@ -10,15 +10,15 @@ from msgspec import Struct
 
 from chaos.outsider.target import Breach, TargetMesh
 
-Wall = Literal["server", "gate", "rules", "harmless"]
-REFUSALS: Final[tuple[Wall, ...]] = ("server", "gate")
+LoginIssuer = Literal["server", "gate", "rules", "harmless"]
+REFUSALS: Final[tuple[LoginIssuer, ...]] = ("server", "gate")
 """Where nothing was stored. What the rules reject is on the log, without effect."""
 
 
 class Outcome(Struct, frozen=True):
     """Which wall stopped an attempt, or why it harms nobody."""
 
-    wall: Wall
+    wall: LoginIssuer
     why: str
 
 

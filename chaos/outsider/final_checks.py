@@ -12,9 +12,9 @@ from antiphon import assembly
 from antiphon.core.families.jobs import JOBS
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record import subjects
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.log.lane_reader import REFUSED_KEPT
-from antiphon.runtime.log.session import Peer
+from antiphon.runtime.log.session import Session
 from chaos.outsider.target import PATIENCE_S, RENDER, Breach, TargetMesh
 
 MAX_LANES: Final = 400
@@ -51,11 +51,13 @@ async def _nodes_agree(target: TargetMesh) -> str:
     """The observer, and a full node that starts empty, against the owner's."""
     records = await target.read_log()
     async with AsyncExitStack() as stack:
-        station = await stack.enter_async_context(assembly.join(target.owner_home, "client"))
-        replica = await stack.enter_async_context(assembly.owned_replica(":memory:", None, station))
+        connection = await stack.enter_async_context(assembly.join(target.owner_home, "client"))
+        replica = await stack.enter_async_context(
+            assembly.owned_replica(":memory:", None, connection)
+        )
         async with asyncio.timeout(PATIENCE_S):
             fresh = await stack.enter_async_context(
-                assembly.replicating(station, replica, caretaking=False)
+                assembly.replicating(connection, replica, caretaking=False)
             )
             for node in (*target.full_nodes, fresh):
                 await node.reached(records[-1].seq)
@@ -83,17 +85,17 @@ async def _light_readers_agree(target: TargetMesh) -> str:
         and subjects.is_kind(lane.kind)
         and JOB_ID.fullmatch(lane.name)
     ][-MAX_LANES:]
-    victim = target.working.mesh.peer
+    victim = target.working.mesh.session
     count = 0
     for kind, job in known:
-        readers = [target.owner.peer, *([victim] if kind.startswith("build.") else [])]
+        readers = [target.owner.session, *([victim] if kind.startswith("build.") else [])]
         full = {
             stored.record.seq: stored.verdict
             for stored in target.host.node.replica.job_records(kind, job)
         }
         for reader in readers:
             count += await _same_lane(reader, kind, job, full)
-    for reader in (target.owner.peer, victim):
+    for reader in (target.owner.session, victim):
         await reader.sync_control()
         for seq, verdict in reader.control_verdicts.items():
             if await target.verdict(seq) is not verdict:
@@ -102,13 +104,13 @@ async def _light_readers_agree(target: TargetMesh) -> str:
     return f"{count} verdicts"
 
 
-async def _same_lane(reader: Peer, kind: str, job: str, full: dict[int, Reason]) -> int:
+async def _same_lane(reader: Session, kind: str, job: str, full: dict[int, Verdict]) -> int:
     view = await reader.read_lane(kind, job)
-    light = {judged.entry.seq: judged.verdict for judged in view.history}
+    light = {judged.opened.seq: judged.verdict for judged in view.history}
     expected = dict(full)
     if len(full) > REFUSED_KEPT:
         # Of a lane full of junk a light reader keeps what took effect, and the newest of the rest.
-        refused = [seq for seq, verdict in full.items() if verdict is not Reason.OK]
+        refused = [seq for seq, verdict in full.items() if verdict is not Verdict.OK]
         for seq in refused[:-REFUSED_KEPT]:
             del expected[seq]
     if light != expected:

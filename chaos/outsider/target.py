@@ -27,10 +27,10 @@ from antiphon.assembly.logins import log_in
 from antiphon.core.authority.grant_terms import Terms
 from antiphon.core.authority.rules import Rules
 from antiphon.core.record.ids import digest
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError
 from antiphon.ports import Record
-from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.node.full_node import FullNode
 from antiphon.runtime.worker.worker import Worker
 from antiphon.sdk.handle import JobHandle
@@ -141,7 +141,9 @@ async def _host(directory: Path) -> AsyncIterator[Host]:
         yield Host(hosted, mesh, node)
 
 
-def _answering(home: Home, kind: str) -> Callable[[], AbstractAsyncContextManager[Member]]:
+def _answering(
+    home: StateDirectory, kind: str
+) -> Callable[[], AbstractAsyncContextManager[Member]]:
     async def echo(text: str) -> str:
         return text
 
@@ -155,7 +157,7 @@ def _answering(home: Home, kind: str) -> Callable[[], AbstractAsyncContextManage
     return place
 
 
-def _replicating(home: Home) -> Callable[[], AbstractAsyncContextManager[Member]]:
+def _replicating(home: StateDirectory) -> Callable[[], AbstractAsyncContextManager[Member]]:
     @asynccontextmanager
     async def place() -> AsyncIterator[Member]:
         async with Mesh.open(home=home.path, role="client") as mesh, mesh.node() as node:
@@ -171,9 +173,9 @@ class TargetMesh:
         """`rounds` multiplies the size of floods."""
         self.directory = directory
         self.rounds = rounds
-        self.contractor = Home(directory / "contractor")
-        self.victim = Home(directory / "victim")
-        self.observer = Home(directory / "observer")
+        self.contractor = StateDirectory(directory / "contractor")
+        self.victim = StateDirectory(directory / "victim")
+        self.observer = StateDirectory(directory / "observer")
         self.connections: list[RawConnection] = []
         """Every connection of the outsider's."""
         self.hidden: set[bytes] = set()
@@ -225,14 +227,14 @@ class TargetMesh:
         for participant in reversed(self._participants):
             await participant.stop()
 
-    async def join(self, alias: str) -> Home:
+    async def join(self, alias: str) -> StateDirectory:
         """One more machine of the contractor's."""
-        home = Home(self.directory / alias)
+        home = StateDirectory(self.directory / alias)
         ticket = hosting.invite(self.owner_home, _terms("claim", "render.*", alias))
         await hosting.redeem(home, ticket, alias=alias)
         return home
 
-    async def connect(self, home: Home | None = None, **how: Any) -> RawConnection:
+    async def connect(self, home: StateDirectory | None = None, **how: Any) -> RawConnection:
         """One more connection of the outsider's."""
         connection = await RawConnection.open(home or self.contractor, **how)
         self.connections.append(connection)
@@ -266,17 +268,17 @@ class TargetMesh:
         await _in_time(connected, "a member did not reconnect after a restart", PATIENCE_S)
 
     async def _all_connected(self) -> None:
-        peers = [self.owner.peer, self.working.mesh.peer, self.replicating.mesh.peer]
-        peers += [node.peer for node in self.full_nodes]
-        while not all(peer.engine.connected for peer in peers):
+        peers = [self.owner.session, self.working.mesh.session, self.replicating.mesh.session]
+        peers += [node.session for node in self.full_nodes]
+        while not all(session.engine.connected for session in peers):
             self.check_participants()
             await asyncio.sleep(0.05)
 
     # --- members and what leaked ---------------------------------------------------------------
 
     @property
-    def owner_home(self) -> Home:
-        return Home(self.directory / "owner")
+    def owner_home(self) -> StateDirectory:
+        return StateDirectory(self.directory / "owner")
 
     @property
     def owner(self) -> Mesh:
@@ -327,7 +329,7 @@ class TargetMesh:
         for participant in self._participants:
             participant.check()
 
-    async def verdict(self, seq: int) -> Reason:
+    async def verdict(self, seq: int) -> Verdict:
         """What the owner's full node says of a record."""
         node = self.host.node
         await _in_time(node.reached(seq), f"the full node did not reach {seq}")
@@ -363,7 +365,7 @@ class TargetMesh:
         found: list[Record] = []
         more = True
         while more:
-            page = await self.owner.peer.log.read(found[-1].seq if found else after, limit=2048)
+            page = await self.owner.session.log.read(found[-1].seq if found else after, limit=2048)
             found += page.records
             more = page.more
         return found

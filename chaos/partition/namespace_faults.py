@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.state_directory import StateDirectory
 from bench.measurement.report import say
 from chaos.cluster.mesh import SHORT_LEASES, found_mesh
 from chaos.cluster.namespace_servers import NamespacedServer, namespaced_servers
@@ -109,7 +109,7 @@ class FaultInjector:
         self.leaders_cut_off = 0
         """Faults of the server that led the log at the time."""
 
-    async def run(self, servers: Sequence[NamespacedServer], observer: Home) -> None:
+    async def run(self, servers: Sequence[NamespacedServer], observer: StateDirectory) -> None:
         """Inject all faults: never on all sites at once, and never on two servers."""
         may_fail = asyncio.Semaphore(SITES - 1)
         async with asyncio.TaskGroup() as tasks:
@@ -128,7 +128,9 @@ class FaultInjector:
                 await self._inject(self._chance.choice(SITE_FAULTS), site, FAULT_S)
             await asyncio.sleep(self._chance.uniform(*PAUSE_S))
 
-    async def _fail_servers(self, servers: Sequence[NamespacedServer], observer: Home) -> None:
+    async def _fail_servers(
+        self, servers: Sequence[NamespacedServer], observer: StateDirectory
+    ) -> None:
         while not self._is_done:
             leader = await find_leader(servers, observer)
             server = self._chance.choice(list(servers))
@@ -147,7 +149,7 @@ class FaultInjector:
 
 
 async def find_leader(
-    servers: Sequence[NamespacedServer], observer: Home
+    servers: Sequence[NamespacedServer], observer: StateDirectory
 ) -> NamespacedServer | None:
     """The server that leads the log's stream; None if no server answers."""
     with suppress(Exception):  # under such faults there may be no answer
@@ -163,7 +165,7 @@ async def find_leader(
 
 async def trial(directory: Path, topology: Topology, plan: Plan) -> tuple[Outcome, FaultInjector]:
     """The whole run, each site and server in a namespace."""
-    home, logs = Home(directory / "home"), directory / "logs"
+    home, logs = StateDirectory(directory / "home"), directory / "logs"
     logs.mkdir()
     async with AsyncExitStack() as stack:
         switch = await stack.enter_async_context(
@@ -173,11 +175,11 @@ async def trial(directory: Path, topology: Topology, plan: Plan) -> tuple[Outcom
             namespaced_servers(directory, topology.servers)
         )
         mesh = await found_mesh(home, servers, SHORT_LEASES, access=access, ca=ca)
-        observer = Home(directory / "observer")
+        observer = StateDirectory(directory / "observer")
         observer.write(msgspec.structs.replace(mesh, engine=servers[0].url), access)
         configs = []
         for number, site in enumerate(topology.sites):
-            at = Home(directory / f"site-{number}")
+            at = StateDirectory(directory / f"site-{number}")
             at.write(mesh, access)
             configs.append(
                 WorkerConfig(

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.state_directory import StateDirectory
 from chaos.cluster.mesh import SHORT_LEASES, found_mesh
 from chaos.cluster.servers import running_servers
 from chaos.cluster.worker_process import WorkerConfig
@@ -24,9 +24,11 @@ FAULTS: Final[tuple[Mode, ...]] = ("late", "frozen", "cut")
 LATE_S: Final = (0.05, 0.6)
 
 
-def site_home(directory: Path, number: int, main: Home, proxy: FaultProxy) -> Home:
+def site_home(
+    directory: Path, number: int, main: StateDirectory, proxy: FaultProxy
+) -> StateDirectory:
     """A state directory of its own, with the proxy as the way to the same mesh."""
-    home = Home(directory / f"site-{number}")
+    home = StateDirectory(directory / f"site-{number}")
     home.write(msgspec.structs.replace(main.mesh(), engine=proxy.url), main.access())
     return home
 
@@ -54,7 +56,7 @@ async def inject_faults(
 
 async def trial(directory: Path, plan: Plan, faults: Counter[str]) -> Outcome:
     """The whole run, each site behind a proxy."""
-    home, logs = Home(directory / "home"), directory / "logs"
+    home, logs = StateDirectory(directory / "home"), directory / "logs"
     logs.mkdir()
     async with AsyncExitStack() as stack:
         servers = await stack.enter_async_context(running_servers(directory, 1))

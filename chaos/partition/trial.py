@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.testing.simulation.checks.plain_record import Key
 from bench.measurement.report import say
 from chaos.audit.final_check import FinalCheck, check_log
@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
 
 
 async def run_with_faults(
-    home: Home,
+    home: StateDirectory,
     configs: Sequence[WorkerConfig],
     plan: Plan,
     faults: Counter[str],

@@ -27,10 +27,10 @@ from antiphon.assembly import hosted_mesh
 from antiphon.core import manifest
 from antiphon.core.authority.rules import Rules
 from antiphon.core.families.jobs.ops import JobClaim, JobComplete, ScheduleBody
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handlers import call_text
-from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.node.full_node import FullNode
 from chaos.cluster.mesh import attended
 from chaos.cluster.process_events import wait_for_event
@@ -61,7 +61,7 @@ class SlowWorker:
         self.process = process
 
     @classmethod
-    async def start(cls, home: Home, name: str, *, insists: bool = False) -> SlowWorker:
+    async def start(cls, home: StateDirectory, name: str, *, insists: bool = False) -> SlowWorker:
         extra = ["--insist"] if insists else []
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -93,7 +93,7 @@ async def trial(how: int) -> Trial:
     """Stop or kill the holder of a lease; see who ends up with the result."""
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="antiphon-chaos-"))
-        home = Home(Path(directory))
+        home = StateDirectory(Path(directory))
         server = await stack.enter_async_context(hosted_mesh.development_server(home))
         await hosted_mesh.found_on(home, server, name="chaos", rules=RULES)
         beside = await stack.enter_async_context(attended(home))
@@ -132,15 +132,15 @@ def read_back(node: FullNode, job: str) -> tuple[float, int]:
     """From the full node's replica: seconds from the lease's end to the next claim, and results."""
     accepted, deadline_ms, takeover_ms, holder = 0, 0, 0, ""
     for stored in node.replica.job_records(KIND, job):
-        entry = node.peer.open(stored.record)
-        if stored.verdict is not Reason.OK:
+        opened = node.session.open(stored.record)
+        if stored.verdict is not Verdict.OK:
             continue
-        if isinstance(entry.op, JobClaim):
-            if holder and entry.op.author != holder:
-                takeover_ms = entry.commit_ms - deadline_ms
-            holder = entry.op.author
-            deadline_ms = entry.op.hlc[0] + entry.op.body.lease_ms
-        accepted += isinstance(entry.op, JobComplete)
+        if isinstance(opened.op, JobClaim):
+            if holder and opened.op.author != holder:
+                takeover_ms = opened.commit_ms - deadline_ms
+            holder = opened.op.author
+            deadline_ms = opened.op.hlc[0] + opened.op.body.lease_ms
+        accepted += isinstance(opened.op, JobComplete)
     return takeover_ms / 1000, accepted
 
 
@@ -150,7 +150,7 @@ async def run() -> int:
     killed = await trial(signal.SIGKILL)
     print(f"killed: {killed}", file=sys.stderr)
     holds = (
-        stopped.stale_verdict == Reason.FENCE.value
+        stopped.stale_verdict == Verdict.FENCE.value
         and stopped.accepted == killed.accepted == 1
         and stopped.result == killed.result == '"second"'
     )

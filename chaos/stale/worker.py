@@ -21,8 +21,8 @@ from antiphon.core.families.jobs.ops import CompleteBody, JobComplete
 from antiphon.core.proof.output import Output
 from antiphon.core.record.ids import digest
 from antiphon.runtime.executors.handlers import Handlers
-from antiphon.runtime.identity.state_directory import Home
-from antiphon.runtime.log.session import Peer
+from antiphon.runtime.identity.state_directory import StateDirectory
+from antiphon.runtime.log.session import Session
 from antiphon.runtime.worker.worker import WorkerSettings
 
 KIND = "chaos.slow"
@@ -32,21 +32,21 @@ def emit(event: str, **fields: object) -> None:
     print(json.dumps({"event": event, **fields}), flush=True)
 
 
-async def insist(peer: Peer, held: JobContext) -> None:
+async def insist(session: Session, held: JobContext) -> None:
     """Commit a completion under a fence that has passed to someone else."""
-    view = await peer.read_lane(held.kind, held.job)
+    view = await session.read_lane(held.kind, held.job)
     text = '"stale"'
     output = Output(name="result", hash=digest(text.encode()), size=len(text), text=text)
     body = CompleteBody(
         kind=held.kind, job=held.job, fence=held.fence, status="succeeded", outputs=(output,)
     )
-    draft = peer.draft(JobComplete, body, prev=view.lane.job_tail)
-    seq = await peer.commit(draft)
-    again = await peer.read_lane(held.kind, held.job, at_least=seq)
+    draft = session.draft(JobComplete, body, prev=view.lane.job_tail)
+    seq = await session.commit(draft)
+    again = await session.read_lane(held.kind, held.job, at_least=seq)
     emit("insisted", seq=seq, verdict=again.verdict_of(draft.op_id))
 
 
-async def work(home: Home, name: str, seconds: float, *, insists: bool) -> None:
+async def work(home: StateDirectory, name: str, seconds: float, *, insists: bool) -> None:
     returned = asyncio.Event()
     held: list[JobContext] = []
 
@@ -61,14 +61,14 @@ async def work(home: Home, name: str, seconds: float, *, insists: bool) -> None:
     handlers = Handlers()
     handlers.register(KIND, slow)
     async with (
-        assembly.join(home, "worker", key=name) as station,
-        assembly.working(station, handlers, WorkerSettings(slots=1, drain_s=2)),
+        assembly.join(home, "worker", key=name) as connection,
+        assembly.working(connection, handlers, WorkerSettings(slots=1, drain_s=2)),
     ):
         emit("ready")
         await returned.wait()
         await asyncio.sleep(2)
         if insists:
-            await insist(station.peer, held[0])
+            await insist(connection.session, held[0])
         await asyncio.sleep(3600)
 
 
@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--insist", action="store_true")
     args = parser.parse_args()
     telemetry.configure("warning", "text")
-    asyncio.run(work(Home(args.home), args.name, args.seconds, insists=args.insist))
+    asyncio.run(work(StateDirectory(args.home), args.name, args.seconds, insists=args.insist))
 
 
 if __name__ == "__main__":

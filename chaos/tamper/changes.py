@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from antiphon.core.record import codec
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from chaos.tamper.sealed_jobs import SealedJobs
 
-VERDICTS = [reason.value for reason in Reason]
+VERDICTS = [reason.value for reason in Verdict]
 
 
 def encode_bundle(bundle: dict[str, Any]) -> bytes:

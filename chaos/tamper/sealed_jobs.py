@@ -37,7 +37,7 @@ from antiphon.runtime.identity import genesis
 from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.author import Author, NoMark
-from antiphon.runtime.log.session import Peer
+from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node.full_node import FullNode
 from antiphon.runtime.node.replica import Replica
@@ -74,7 +74,7 @@ class ExportSource:
     """As much of a mesh as exporting needs."""
 
     def __init__(self, node: FullNode) -> None:
-        self.peer = node.peer
+        self.session = node.session
         self._replica = node.replica
 
     @asynccontextmanager
@@ -94,16 +94,16 @@ class MemoryMesh:
         self.server = MemoryServer(self.wall)
         self.stack = AsyncExitStack()
 
-    async def connect(self, keyring: SeedKeyring) -> Peer:
+    async def connect(self, keyring: SeedKeyring) -> Session:
         engine = MemoryEngine(self.server, self.foundation.mesh)
         self.stack.push_async_callback(engine.close)
         await genesis.lay(engine.log, self.foundation)
         author = Author(self.foundation.mesh, keyring, self.wall, max_drift_ms=100, mark=NoMark())
-        peer = Peer(engine, author, self.wall, self.entropy)
-        await peer.sync_control()
-        return peer
+        session = Session(engine, author, self.wall, self.entropy)
+        await session.sync_control()
+        return session
 
-    async def add_worker(self, owner: Peer) -> tuple[Peer, str]:
+    async def add_worker(self, owner: Session) -> tuple[Session, str]:
         """A key with the right to claim, and the id of that delegation."""
         keyring = SeedKeyring(self.entropy.token(32))
         wanted = grant_terms.payloads(
@@ -122,42 +122,42 @@ class MemoryMesh:
         return await self.connect(keyring), cids[0]
 
 
-async def _write(peer: Peer, kind: type[JobOp], body: Struct, job: str) -> int:
-    await peer.sync_control()
-    view = await peer.read_lane(KIND, job)
-    return await peer.commit(peer.draft(kind, body, prev=view.lane.job_tail))
+async def _write(session: Session, kind: type[JobOp], body: Struct, job: str) -> int:
+    await session.sync_control()
+    view = await session.read_lane(KIND, job)
+    return await session.commit(session.draft(kind, body, prev=view.lane.job_tail))
 
 
-async def _fence(peer: Peer, job: str) -> str:
-    found = (await peer.read_lane(KIND, job)).lane.job
+async def _fence(session: Session, job: str) -> str:
+    found = (await session.read_lane(KIND, job)).lane.job
     if found is None or not found.fence:
         raise SystemExit("nobody holds the job, so there is nothing to tamper with")
     return found.fence
 
 
-async def _call(owner: Peer, word: str) -> tuple[str, manifest.Manifest]:
+async def _call(owner: Session, word: str) -> tuple[str, manifest.Manifest]:
     content = manifest.author({"command": ["true"], "args": [word], "timeout": 30})
     body = ScheduleBody(kind=KIND, manifest=content)
     await owner.commit(owner.draft(JobSchedule, body, prev=0))
     return manifest.job_id(content), content
 
 
-async def _claim(peer: Peer, job: str) -> None:
+async def _claim(session: Session, job: str) -> None:
     body = ClaimBody(kind=KIND, job=job, lease_ms=LEASE_MS, begin=True)
-    await _write(peer, JobClaim, body, job)
+    await _write(session, JobClaim, body, job)
 
 
-async def _complete(peer: Peer, job: str, content: manifest.Manifest) -> None:
+async def _complete(session: Session, job: str, content: manifest.Manifest) -> None:
     body = CompleteBody(
-        kind=KIND, job=job, fence=await _fence(peer, job), status="succeeded", exit=0
+        kind=KIND, job=job, fence=await _fence(session, job), status="succeeded", exit=0
     )
     run = Run(
         manifest=content,
-        started=peer.author.now(),
+        started=session.author.now(),
         usage=statement.Usage(wall_ms=1),
         runner=python_runner(),
     )
-    await _write(peer, JobComplete, prove(peer, body, run), job)
+    await _write(session, JobComplete, prove(session, body, run), job)
 
 
 async def make_sealed_jobs() -> SealedJobs:
@@ -194,7 +194,7 @@ async def make_sealed_jobs() -> SealedJobs:
     )
 
 
-async def _sealed(mesh: MemoryMesh, owner: Peer, jobs: list[str]) -> list[bytes]:
+async def _sealed(mesh: MemoryMesh, owner: Session, jobs: list[str]) -> list[bytes]:
     replica = Replica(":memory:", mesh=mesh.foundation.mesh)
     try:
         node = FullNode(owner, replica)

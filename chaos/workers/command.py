@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from antiphon import telemetry
 from antiphon.engines.nats import LocalServer
-from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.node.replica import Replica
 from antiphon.testing.simulation.checks.plain_record import Key
 from bench.measurement.report import say
@@ -101,7 +101,7 @@ async def report_progress(pool: WorkerPool, plan: Plan, replica: Replica) -> Non
 async def trial(directory: Path, plan: Plan) -> Outcome:
     """The whole run: mesh, workers, jobs, strikes, and the check of the log."""
     chance = random.Random(plan.seed)
-    home, logs = Home(directory / "home"), directory / "logs"
+    home, logs = StateDirectory(directory / "home"), directory / "logs"
     logs.mkdir()
     async with AsyncExitStack() as stack:
         servers = await stack.enter_async_context(running_servers(directory, plan.replicas))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from antiphon.core.families.jobs.state import Job, State
     from antiphon.core.manifest import Manifest
-    from antiphon.core.record.verdict import Reason
+    from antiphon.core.record.verdict import Verdict
     from antiphon.errors import (
         AntiphonError,
         CircuitOpen,
@@ -55,7 +55,7 @@ _WHERE = {
     "Misconfigured": "antiphon.errors",
     "OutcomeUnknown": "antiphon.errors",
     "Ran": "antiphon.runtime.executors.executor",
-    "Reason": "antiphon.core.record.verdict",
+    "Verdict": "antiphon.core.record.verdict",
     "Rejected": "antiphon.errors",
     "Retry": "antiphon.sdk.task",
     "RetryLater": "antiphon.errors",
@@ -84,7 +84,6 @@ __all__ = [
     "Misconfigured",
     "OutcomeUnknown",
     "Ran",
-    "Reason",
     "Rejected",
     "Retry",
     "RetryLater",
@@ -92,6 +91,7 @@ __all__ = [
     "Task",
     "Timed",
     "Unavailable",
+    "Verdict",
 ]
 
 

@@ -331,7 +331,7 @@ class Engine(Protocol):
         """Let go of the connection; safe twice."""
 
 
-class Wall(Protocol):
+class LoginIssuer(Protocol):
     """The engine's own permissions: the second wall, in the hands of the gate (spec §6).
 
     Users are named by the public half of an engine key that never leaves its machine. A login is

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from antiphon.assembly import logins
 from antiphon.core.authority.scope import Scope
-from antiphon.runtime.identity.state_directory import Access, Home
+from antiphon.runtime.identity.state_directory import Access, StateDirectory
 from tests.runtime.meshes import eventually
 
 HOUR_S = 3_600
@@ -21,7 +21,7 @@ async def test_a_clock_that_went_on_while_the_machine_slept_brings_the_renewal_f
         asked.append(tuple(kinds))
         return access
 
-    home = Home(tmp_path)
+    home = StateDirectory(tmp_path)
     access = Access(user="U", door_jwt="x", door_seed="y", scope=Scope(until_s=int(now_s) + HOUR_S))
     home.write_access(access)
     monkeypatch.setattr(logins, "AGAIN_S", 0.01)

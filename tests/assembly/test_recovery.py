@@ -8,7 +8,7 @@ from antiphon.assembly import recovery
 from antiphon.core.families.mesh.ops import MeshCoordinator, MeshRoute, MeshRules
 from antiphon.errors import OutcomeUnknown, Rejected
 from antiphon.runtime.identity.key_files import SeedKeyring
-from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.sdk.authority import delegation
 from antiphon.sdk.hosting import hosted_mesh
 from antiphon.sdk.mesh import Mesh
@@ -19,12 +19,12 @@ pytestmark = pytest.mark.nats
 class Place:
     """A hosted mesh, and what its recoveries have shown."""
 
-    def __init__(self, home: Home, seed: bytes, owner: Mesh) -> None:
+    def __init__(self, home: StateDirectory, seed: bytes, owner: Mesh) -> None:
         self.home, self.seed, self.owner = home, seed, owner
         self.shown: list[bytes] = []
 
     async def control(self):
-        return await self.owner.peer.sync_control()
+        return await self.owner.session.sync_control()
 
     async def recover(self, seed: bytes | None = None, show=None) -> hosted_mesh.Recovered:
         return await hosted_mesh.recover(
@@ -43,7 +43,7 @@ async def a_place(tmp_path):
             hosted_mesh.found_and_host(tmp_path / "owner", name="lost", listen=listen)
         )
         owner = await stack.enter_async_context(Mesh.open(home=tmp_path / "owner"))
-        yield Place(Home(tmp_path / "owner"), hosted.hosted.recovery_seed, owner)
+        yield Place(StateDirectory(tmp_path / "owner"), hosted.hosted.recovery_seed, owner)
 
 
 @pytest.mark.parametrize("given", ["the old key", "the new key"])
@@ -95,12 +95,12 @@ async def test_the_new_key_is_shown_while_the_old_one_still_counts(tmp_path):
 
         def show(seed):
             assert "recovery-next.key" in at.kept()
-            assert at.owner.peer.control.recovery != SeedKeyring(seed).did
-            seqs.append(at.owner.peer.history.applied)
+            assert at.owner.session.control.recovery != SeedKeyring(seed).did
+            seqs.append(at.owner.session.history.applied)
 
         await at.control()
         await at.recover(show=show)
-        assert at.owner.peer.history.applied == seqs[0]
+        assert at.owner.session.history.applied == seqs[0]
         assert (await at.control()).since > seqs[0]
 
 
@@ -134,6 +134,6 @@ async def test_what_the_old_key_left_in_force_is_listed(tmp_path):
         assert (rule.name, rule.before, rule.now, rule.by) == ("attempts", 3, 8, old)
         kinds = [MeshCoordinator, MeshRoute, MeshRules]
         for one, kind in zip((review.coordinator, route, rule), kinds, strict=True):
-            entry = await at.owner.peer.fetch_entry(one.seq)
-            assert isinstance(entry.op, kind)
-            assert one.commit_ms == entry.commit_ms
+            opened = await at.owner.session.fetch_opened(one.seq)
+            assert isinstance(opened.op, kind)
+            assert one.commit_ms == opened.commit_ms

@@ -17,13 +17,13 @@ def _sandbox():
 
 async def report_of(mesh, ended):
     """What a bundle of this job would show."""
-    view = await mesh.peer.read_lane(ended.job.kind, ended.job.job)
-    entry = view.entry_at(ended.job.ended_seq)
+    view = await mesh.session.read_lane(ended.job.kind, ended.job.job)
+    opened = view.opened_at(ended.job.ended_seq)
     return SimpleNamespace(
-        control=mesh.peer.control,
+        control=mesh.session.control,
         job=view.lane.job,
-        lane=[(judged.entry, judged.verdict) for judged in view.history],
-        completion=entry.op if entry.op.type_name() == "job.complete" else None,
+        lane=[(judged.opened, judged.verdict) for judged in view.history],
+        completion=opened.op if opened.op.type_name() == "job.complete" else None,
     )
 
 

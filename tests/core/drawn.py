@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from antiphon.core.families.jobs.ops import JobOffer, JobSchedule, OfferBody, ScheduleBody
 from antiphon.core.families.jobs.state import Job, State
-from antiphon.core.policy.rendezvous_turns import Instant, Said, Step, Turns
+from antiphon.core.policy.rendezvous_turns import Instant, RendezvousTurns, Said, Step
 from antiphon.core.policy.selection import Candidate, Need
 from antiphon.core.record.op import Op
 from tests.core.authors import ALICE, signed
@@ -20,7 +20,7 @@ ONE, TWO = Said(1_000, "did:key:one"), Said(2_000, "did:key:two")
 
 
 class Shown(NamedTuple):
-    """A record as `Turns` sees it, and the op in it."""
+    """A record as `RendezvousTurns` sees it, and the op in it."""
 
     seq: int
     subject: str
@@ -58,7 +58,7 @@ class Worker:
         self.places: dict[str, tuple[int, int]] = {}
         self.revision = 0
         me = Candidate(did=ME, kinds=(KIND,), labels=labels)
-        self.turns = Turns[Shown](me, self._places, **how)
+        self.turns = RendezvousTurns[Shown](me, self._places, **how)
 
     def _places(self, need: Need) -> tuple[int, int]:
         return self.places.get(need.job, (0, 0))

@@ -45,14 +45,14 @@ from antiphon.core.families.mesh.ops import (
 from antiphon.core.families.seals.state import SealLane, leaf_of
 from antiphon.core.family import UNSEEN_ROOT, Lane, Mark, Needs, Reads
 from antiphon.core.manifest import Manifest, job_id
-from antiphon.core.opened_record import Entry, dep_of, open_record
+from antiphon.core.opened_record import OpenedRecord, dep_of, open_record
 from antiphon.core.proof.merkle import Frontier
 from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.record import codec
 from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.ids import mesh_id
 from antiphon.core.record.op import subject_of
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from tests.core.authors import ALICE, BOB, OWNER, RECOVERY, Author, Signed, proved, signed
 
 T0 = 1_763_158_000_000
@@ -72,7 +72,7 @@ class Record:
     payload: bytes
 
 
-def open_entry(mesh: str, record: Record, protocol: Protocol = PROTOCOL) -> Entry:
+def open_stored(mesh: str, record: Record, protocol: Protocol = PROTOCOL) -> OpenedRecord:
     """A record, opened."""
     return open_record(protocol, mesh, record.seq, record.commit_ms, record.subject, record.payload)
 
@@ -86,7 +86,7 @@ class Reader:
         self.protocol = protocol
         self.history = ControlHistory(protocol, mesh)
         self.all_lanes: dict[LaneKey, Lane] = {}
-        self.verdicts: dict[int, Reason] = {}
+        self.verdicts: dict[int, Verdict] = {}
 
     @property
     def lanes(self) -> dict[tuple[str, str], JobLane]:
@@ -97,7 +97,7 @@ class Reader:
     def seals(self) -> SealLane:
         return self.all_lanes.get(LaneKey("seals", "", ""), SealLane())
 
-    def judge(self, record: Record) -> Reason:
+    def judge(self, record: Record) -> Verdict:
         verdict = self.verdicts[record.seq] = self._judge(record)
         return verdict
 
@@ -111,16 +111,16 @@ class Reader:
             )
         return Mark(tree.size, tree.root().hex())
 
-    def _judge(self, record: Record) -> Reason:
-        entry = open_entry(self.mesh, record, self.protocol)
-        if entry.is_control:
-            return self.history.apply(entry)
-        if entry.place is None:
-            return self.history.settle(Lane(), entry, self._read).verdict
-        key = entry.place.key
+    def _judge(self, record: Record) -> Verdict:
+        opened = open_stored(self.mesh, record, self.protocol)
+        if opened.is_control:
+            return self.history.apply(opened)
+        if opened.place is None:
+            return self.history.settle(Lane(), opened, self._read).verdict
+        key = opened.place.key
         lane = self.all_lanes.get(key) or self.protocol.empty(key)
         sees_all = len(self.verdicts) == record.seq - 1
-        outcome = self.history.settle(lane, entry, lambda needs: self._read(needs, sees_all))
+        outcome = self.history.settle(lane, opened, lambda needs: self._read(needs, sees_all))
         self.all_lanes[key] = outcome.lane
         return outcome.verdict
 
@@ -153,16 +153,16 @@ class Ledger:
         founding = signed(OWNER, op)
         self.mesh = mesh_id(founding.op_bytes)
         self.log: list[Record] = []
-        self.verdicts: list[Reason] = []
+        self.verdicts: list[Verdict] = []
         self.reader = Reader(self.mesh, self.log, code)
         self.now = 0
-        assert self.append(founding.subject, founding.payload) is Reason.OK
+        assert self.append(founding.subject, founding.payload) is Verdict.OK
 
     @property
     def history(self) -> ControlHistory:
         return self.reader.history
 
-    def append(self, subject: str, payload: bytes, *, stamp: int = 0) -> Reason:
+    def append(self, subject: str, payload: bytes, *, stamp: int = 0) -> Verdict:
         """Commit raw bytes."""
         record = Record(
             seq=len(self.log) + 1, commit_ms=T0 + stamp, subject=subject, payload=payload
@@ -199,10 +199,10 @@ class Ledger:
             )  # fmt: skip
         return signed(by, op)
 
-    def commit(self, draft: Signed, *, stamp: int | None = None) -> Reason:
+    def commit(self, draft: Signed, *, stamp: int | None = None) -> Verdict:
         return self.append(draft.subject, draft.payload, stamp=self.now if stamp is None else stamp)
 
-    def put(self, kind, body, by: Author, *, stamp=None, **how) -> Reason:
+    def put(self, kind, body, by: Author, *, stamp=None, **how) -> Verdict:
         """Author, sign and commit one op."""
         return self.commit(self.draft(kind, body, by, **how), stamp=stamp)
 
@@ -213,15 +213,15 @@ class Ledger:
 
     # --- control ------------------------------------------------------------------------------
 
-    def rules(self, by: Author = OWNER, /, *, how=None, **values) -> Reason:
+    def rules(self, by: Author = OWNER, /, *, how=None, **values) -> Verdict:
         body = RulesBody(rules=Rules(**{"authority": "open", **values}))
         return self.put(MeshRules, body, by, **(how or {}))
 
-    def route(self, kind: str, target: Author | None, by: Author = OWNER, **how) -> Reason:
+    def route(self, kind: str, target: Author | None, by: Author = OWNER, **how) -> Verdict:
         body = RouteBody(kind=kind, target=target.did if target else None)
         return self.put(MeshRoute, body, by, **how)
 
-    def coordinator(self, node: Author, by: Author = OWNER, **how) -> Reason:
+    def coordinator(self, node: Author, by: Author = OWNER, **how) -> Verdict:
         return self.put(MeshCoordinator, CoordinatorBody(node=node.did), by, **how)
 
 
@@ -256,27 +256,27 @@ class Story:
         """The current tenure's fence, or one that no tenure has."""
         return (self.lane.job.fence if self.lane.job else "") or NO_FENCE
 
-    def _put(self, kind, body_type, by, fields, how) -> Reason:
+    def _put(self, kind, body_type, by, fields, how) -> Verdict:
         body = body_type(kind=self.kind, job=self.id, **fields)
         return self.ledger.put(kind, body, by, **how)
 
-    def schedule(self, by=OWNER, *, how=None, **fields) -> Reason:
+    def schedule(self, by=OWNER, *, how=None, **fields) -> Verdict:
         body = ScheduleBody(kind=self.kind, manifest=self.manifest, **fields)
         return self.ledger.put(JobSchedule, body, by, **(how or {}))
 
-    def offer(self, by=OWNER, *, priority="normal", **how) -> Reason:
+    def offer(self, by=OWNER, *, priority="normal", **how) -> Verdict:
         return self._put(JobOffer, OfferBody, by, {"priority": priority}, how)
 
-    def claim(self, by=ALICE, *, lease_ms=LEASE_MS, begin=False, fence=None, **how) -> Reason:
+    def claim(self, by=ALICE, *, lease_ms=LEASE_MS, begin=False, fence=None, **how) -> Verdict:
         fields = {"lease_ms": lease_ms, "begin": begin, "fence": fence}
         return self._put(JobClaim, ClaimBody, by, fields, how)
 
-    def start(self, by=ALICE, *, fence=None, **how) -> Reason:
+    def start(self, by=ALICE, *, fence=None, **how) -> Verdict:
         return self._put(JobStart, StartBody, by, {"fence": fence or self.fence}, how)
 
     def complete(
         self, by=ALICE, *, fence=None, status="succeeded", outputs=(), proof=TRUE, **how
-    ) -> Reason:
+    ) -> Verdict:
         """By default with a proof of just that."""
         body = CompleteBody(
             kind=self.kind,
@@ -290,7 +290,9 @@ class Story:
             body = proved(by, self.ledger.mesh, body)
         return self.ledger.put(JobComplete, body, by, **how)
 
-    def give_back(self, by=ALICE, *, fence=None, reason="drain", retry_after_ms=0, **how) -> Reason:
+    def give_back(
+        self, by=ALICE, *, fence=None, reason="drain", retry_after_ms=0, **how
+    ) -> Verdict:
         fields = {
             "fence": fence or self.fence,
             "reason": reason,
@@ -298,13 +300,13 @@ class Story:
         }
         return self._put(JobYield, YieldBody, by, fields, how)
 
-    def expire(self, by=BOB, *, fence=CURRENT, **how) -> Reason:
+    def expire(self, by=BOB, *, fence=CURRENT, **how) -> Verdict:
         """By default the current tenure; `fence=None` is about the wait."""
         fields = {"fence": self.fence if fence is CURRENT else fence}
         return self._put(JobExpire, ExpireBody, by, fields, how)
 
-    def cancel(self, by=OWNER, **how) -> Reason:
+    def cancel(self, by=OWNER, **how) -> Verdict:
         return self._put(JobCancel, CancelBody, by, {}, how)
 
-    def evict(self, which, by=OWNER, **how) -> Reason:
+    def evict(self, which, by=OWNER, **how) -> Verdict:
         return self._put(JobEvict, EvictBody, by, {"hash": which}, how)

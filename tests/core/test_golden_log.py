@@ -7,7 +7,7 @@ import pytest
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record import subjects
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from tests.core.ledger import Reader, Record
 from tests.job_lanes import job_of
 from tests.vectors import golden_log
@@ -38,7 +38,7 @@ def test_the_recorded_log_replays_to_the_recorded_verdicts_and_state():
 
 def test_the_recorded_log_names_every_verdict_that_there_is():
     recorded = {line["verdict"] for line in LINES}
-    assert recorded | NEVER_RECORDED == {reason.value for reason in Reason}
+    assert recorded | NEVER_RECORDED == {reason.value for reason in Verdict}
     assert not recorded & NEVER_RECORDED
 
 

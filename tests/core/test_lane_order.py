@@ -13,13 +13,13 @@ from antiphon.core.families.mesh.ops import MeshRoute, RouteBody
 from antiphon.core.family import Needs, Reads
 from antiphon.core.opened_record import dep_of
 from antiphon.core.protocol import PROTOCOL
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.core.reducer import judge
 from tests.core.authors import ALICE, BOB, OWNER
 from tests.core.ledger import T0, Ledger, Story
 from tests.job_lanes import job_of
 
-OK, PREV, MISSING = Reason.OK, Reason.PREV, Reason.MISSING_DEP
+OK, PREV, MISSING = Verdict.OK, Verdict.PREV, Verdict.MISSING_DEP
 DAY = 86_400_000
 
 
@@ -36,9 +36,9 @@ def called():
     "at, stamp, verdict",
     [
         (3_000, 1_000, OK),
-        (3_001, 1_000, Reason.DRIFT),
+        (3_001, 1_000, Verdict.DRIFT),
         (1_000, 1_000 + 30 * DAY, OK),
-        (1_000, 1_001 + 30 * DAY, Reason.TOO_OLD),
+        (1_000, 1_001 + 30 * DAY, Verdict.TOO_OLD),
     ],
 )
 def test_an_op_is_bound_to_its_commit_time_exactly_to_the_edge(at, stamp, verdict):
@@ -49,14 +49,14 @@ def test_an_op_is_bound_to_its_commit_time_exactly_to_the_edge(at, stamp, verdic
 
 def test_the_bounds_are_the_meshs_own():
     story = Story(max_drift_ms=100, horizon_ms=7 * DAY)
-    assert story.schedule(how={"at": 101, "stamp": 0}) is Reason.DRIFT
-    assert story.schedule(how={"at": 0, "stamp": 7 * DAY + 1}) is Reason.TOO_OLD
+    assert story.schedule(how={"at": 101, "stamp": 0}) is Verdict.DRIFT
+    assert story.schedule(how={"at": 0, "stamp": 7 * DAY + 1}) is Verdict.TOO_OLD
     assert story.schedule(how={"at": 100, "stamp": 0}) is OK
 
 
 def test_a_future_dated_claim_cannot_own_the_order():
     story = called()
-    assert story.claim(BOB, at=10**9, stamp=1_000) is Reason.DRIFT
+    assert story.claim(BOB, at=10**9, stamp=1_000) is Verdict.DRIFT
     assert story.claim(ALICE, at=1_000) is OK
 
 
@@ -81,9 +81,9 @@ def test_the_first_op_on_a_subject_names_nothing():
 def test_a_rejected_record_and_even_junk_is_a_link_of_the_chain():
     story = called()
     subject = job_subjects.job(story.ledger.mesh, story.kind, story.id)
-    assert story.claim(ALICE, lease_ms=1) is Reason.LEASE
+    assert story.claim(ALICE, lease_ms=1) is Verdict.LEASE
     assert story.claim(ALICE, prev=0) is PREV
-    assert story.ledger.append(subject, b"junk") is Reason.FRAME
+    assert story.ledger.append(subject, b"junk") is Verdict.FRAME
     assert story.lane.job_tail == 5
     assert story.claim(ALICE, prev=5) is OK
 
@@ -95,9 +95,9 @@ def test_a_stray_record_that_a_lanes_filter_reads_does_not_move_the_lane(token):
     mesh = story.ledger.mesh
     subject = f"ap.{mesh}.{token}.{story.kind}.{story.id}"
     payload = story.ledger.log[-1].payload
-    entry = opened_record.open_record(PROTOCOL, mesh, 9, T0, subject, payload)
-    outcome = judge(story.ledger.history.current, story.lane, entry)
-    assert outcome.verdict is Reason.SUBJECT
+    opened = opened_record.open_record(PROTOCOL, mesh, 9, T0, subject, payload)
+    outcome = judge(story.ledger.history.current, story.lane, opened)
+    assert outcome.verdict is Verdict.SUBJECT
     assert outcome.lane == story.lane
     assert job_of(subject) is None
 
@@ -144,14 +144,14 @@ def test_a_dep_that_was_committed_later_does_not_count_for_whoever_reads_later()
     )
     assert ledger.commit(claim) is MISSING  # sequence 3
     assert ledger.commit(future) is OK  # sequence 4: now the log holds what it named
-    entry = opened_record.open_record(
+    opened = opened_record.open_record(
         PROTOCOL, ledger.mesh, 3, T0 + 1_000, claim.subject, claim.payload
     )
     one = ledger.log[3]
     late = Reads(records={4: dep_of(PROTOCOL, one.subject, one.payload)})
     assert late.records[4].op_id == future.op_id
     fresh = JobLane((0, 0, 2, 0, 0), story.job)
-    assert judge(ledger.history.at(3, T0 + 1_000), fresh, entry, late).verdict is MISSING
+    assert judge(ledger.history.at(3, T0 + 1_000), fresh, opened, late).verdict is MISSING
 
 
 def two_kinds():
@@ -200,21 +200,21 @@ def test_a_stray_record_named_as_a_dep_is_no_crash():
 
 def test_without_a_chain_only_the_owner_authors_job_ops():
     story = Story(authority="chain")
-    assert story.schedule(ALICE) is Reason.NO_CHAIN
+    assert story.schedule(ALICE) is Verdict.NO_CHAIN
     assert story.lane.job is None
     assert story.schedule(OWNER) is OK
-    assert story.claim(ALICE) is Reason.NO_CHAIN
+    assert story.claim(ALICE) is Verdict.NO_CHAIN
     assert story.claim(OWNER) is OK
 
 
 def test_authority_is_that_of_the_ops_own_place():
     story = Story(authority="chain")
     story.schedule(OWNER)
-    assert story.claim(ALICE) is Reason.NO_CHAIN
+    assert story.claim(ALICE) is Verdict.NO_CHAIN
     assert story.ledger.rules(authority="open") is OK
     assert story.claim(ALICE) is OK
     assert story.ledger.rules(authority="chain") is OK
-    assert story.complete(ALICE) is Reason.NO_CHAIN
+    assert story.complete(ALICE) is Verdict.NO_CHAIN
 
 
 # --- which reason comes first ----------------------------------------------------------------
@@ -226,11 +226,11 @@ BAD_DEP = ((99, "blake3:" + "0" * 64),)
 @pytest.mark.parametrize(
     "how, verdict",
     [
-        ({"at": 9_000, "stamp": 0, "prev": 77, "deps": BAD_DEP}, Reason.DRIFT),
+        ({"at": 9_000, "stamp": 0, "prev": 77, "deps": BAD_DEP}, Verdict.DRIFT),
         ({"prev": 77, "deps": BAD_DEP}, PREV),
-        ({"deps": BAD_DEP}, Reason.NO_CHAIN),
+        ({"deps": BAD_DEP}, Verdict.NO_CHAIN),
         ({"by": OWNER, "deps": BAD_DEP}, MISSING),
-        ({"by": OWNER}, Reason.NO_JOB),
+        ({"by": OWNER}, Verdict.NO_JOB),
     ],
     ids=["time", "predecessor", "authority", "deps", "existence"],
 )
@@ -262,18 +262,18 @@ def test_nobody_reads_what_an_op_names_that_is_refused_anyway(how, looked_up):
     deps = (ledger.dep(2), ledger.dep(2), ledger.dep(3), ledger.dep(1), *how.pop("more", ()))
     draft = ledger.draft(JobClaim, body, how.pop("by", OWNER), deps=deps, **{"prev": 3, **how})
     commit_ms = T0 + (ledger.now if stamp is None else stamp)
-    entry = opened_record.open_record(
+    opened = opened_record.open_record(
         PROTOCOL, ledger.mesh, 4, commit_ms, draft.subject, draft.payload
     )
     control = ledger.history.at(4, commit_ms)
-    outcome = judge(control, story.lane, entry)
+    outcome = judge(control, story.lane, opened)
     assert (outcome.records if isinstance(outcome, Needs) else ()) == looked_up
 
 
 def test_existence_comes_before_order_and_order_before_the_transition():
-    assert Story().claim(ALICE, at=0) is Reason.NO_JOB
+    assert Story().claim(ALICE, at=0) is Verdict.NO_JOB
     story = called()
-    assert story.claim(BOB, at=0) is Reason.STALE
-    assert story.claim(BOB, at=-1) is Reason.STALE
-    assert story.claim(OWNER, at=0, lease_ms=1) is Reason.EQUIVOCATION
+    assert story.claim(BOB, at=0) is Verdict.STALE
+    assert story.claim(BOB, at=-1) is Verdict.STALE
+    assert story.claim(OWNER, at=0, lease_ms=1) is Verdict.EQUIVOCATION
     assert story.claim(BOB, at=0, logical=1) is OK

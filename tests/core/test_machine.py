@@ -47,7 +47,7 @@ from antiphon.core.families.mesh.ops import (
 )
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record import subjects
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from tests.core.authors import ALICE, BOB, CAROL, OWNER, Author, proved, sign_bytes
 from tests.core.ledger import T0, Ledger, Reader, Story
 from tests.core.strategies import BRISK
@@ -180,11 +180,11 @@ class AnyInterleaving(RuleBasedStateMachine):
                 continue
             slot = PROTOCOL.place_of(subject).slot
             assert lane.tails == (*old.tails[:slot], seq, *old.tails[slot + 1 :])
-            if verdict is not Reason.OK:
+            if verdict is not Verdict.OK:
                 assert lane.job == old.job
-        if verdict is not Reason.OK or pair is not None:
+        if verdict is not Verdict.OK or pair is not None:
             assert self.ledger.history.current is control
-        if verdict is Reason.OK and pair is not None:
+        if verdict is Verdict.OK and pair is not None:
             at = next(at for at, one in enumerate(self.stories) if (one.kind, one.id) == pair)
             self.accounts[at].accept(payload, T0 + stamp, tail, self.rules)
         self.agree()

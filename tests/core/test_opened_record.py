@@ -12,7 +12,7 @@ from antiphon.core.opened_record import open_record
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record import codec, signing
 from antiphon.core.record.ids import did_of, digest, mesh_id
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from tests.core.authors import ALICE, BOB, OWNER, sign_batch, sign_bytes, signed
 from tests.core.ledger import T0, Ledger, Story
 from tests.core.strategies import THOROUGH, any_op
@@ -33,15 +33,15 @@ GOOD = signed(ALICE, CLAIM)
 RULES_SUBJECT = f"ap.{MESH}.ctl.rules"
 
 
-def opened(payload, subject=GOOD.subject, mesh=MESH):
+def open_it(payload, subject=GOOD.subject, mesh=MESH):
     return open_record(PROTOCOL, mesh, 7, T0, subject, payload)
 
 
 def test_a_signed_op_on_its_own_subject_opens():
-    entry = opened(GOOD.payload)
-    assert (entry.op, entry.fault) == (CLAIM, None)
-    assert (entry.seq, entry.commit_ms, entry.subject) == (7, T0, GOOD.subject)
-    assert entry.op_id == digest(GOOD.op_bytes)
+    opened = open_it(GOOD.payload)
+    assert (opened.op, opened.fault) == (CLAIM, None)
+    assert (opened.seq, opened.commit_ms, opened.subject) == (7, T0, GOOD.subject)
+    assert opened.op_id == digest(GOOD.op_bytes)
 
 
 def with_bytes(old, new):
@@ -59,46 +59,46 @@ def replaced(**fields):
 
 BLOCK = codec.encode(ALICE.sign(GOOD.op_bytes))
 FAULTS = {
-    "no second line": (GOOD.op_bytes, Reason.FRAME),
-    "nothing": (b"", Reason.FRAME),
-    "an empty block": (GOOD.op_bytes + b"\n", Reason.MALFORMED),
-    "a block of another shape": (GOOD.op_bytes + b'\n{"signature":""}', Reason.MALFORMED),
+    "no second line": (GOOD.op_bytes, Verdict.FRAME),
+    "nothing": (b"", Verdict.FRAME),
+    "an empty block": (GOOD.op_bytes + b"\n", Verdict.MALFORMED),
+    "a block of another shape": (GOOD.op_bytes + b'\n{"signature":""}', Verdict.MALFORMED),
     "a block with white space": (
         GOOD.op_bytes + b"\n" + BLOCK.replace(b":", b": "),
-        Reason.CANONICAL,
+        Verdict.CANONICAL,
     ),
-    "a block with a trailing line feed": (GOOD.payload + b"\n", Reason.CANONICAL),
+    "a block with a trailing line feed": (GOOD.payload + b"\n", Verdict.CANONICAL),
     "an upper-case signature": (
         GOOD.op_bytes + b"\n" + BLOCK.upper().replace(b"SIG", b"sig"),
-        Reason.MALFORMED,
+        Verdict.MALFORMED,
     ),
-    "too many bytes": (sign_bytes(ALICE, b" " * (codec.MAX_OP_BYTES + 1)), Reason.SIZE),
-    "no JSON": (sign_bytes(ALICE, b"hello"), Reason.MALFORMED),
-    "white space": (with_bytes(b'"v":1', b'"v": 1'), Reason.CANONICAL),
-    "a duplicate key": (with_bytes(b'"v":1', b'"v":1,"v":1'), Reason.CANONICAL),
-    "an unknown field": (with_bytes(b'"v":1', b'"v":1,"w":1'), Reason.MALFORMED),
-    "another version": (with_bytes(b'"v":1', b'"v":2'), Reason.VERSION),
-    "another version, other fields": (with_bytes(b'"v":1', b'"v":2,"w":1'), Reason.VERSION),
-    "an unknown type": (with_bytes(b"job.claim", b"job.steal"), Reason.TYPE),
-    "an author that is no key": (with_bytes(ALICE.did.encode(), b"did:key:zabc"), Reason.AUTHOR),
+    "too many bytes": (sign_bytes(ALICE, b" " * (codec.MAX_OP_BYTES + 1)), Verdict.SIZE),
+    "no JSON": (sign_bytes(ALICE, b"hello"), Verdict.MALFORMED),
+    "white space": (with_bytes(b'"v":1', b'"v": 1'), Verdict.CANONICAL),
+    "a duplicate key": (with_bytes(b'"v":1', b'"v":1,"v":1'), Verdict.CANONICAL),
+    "an unknown field": (with_bytes(b'"v":1', b'"v":1,"w":1'), Verdict.MALFORMED),
+    "another version": (with_bytes(b'"v":1', b'"v":2'), Verdict.VERSION),
+    "another version, other fields": (with_bytes(b'"v":1', b'"v":2,"w":1'), Verdict.VERSION),
+    "an unknown type": (with_bytes(b"job.claim", b"job.steal"), Verdict.TYPE),
+    "an author that is no key": (with_bytes(ALICE.did.encode(), b"did:key:zabc"), Verdict.AUTHOR),
     "an author with a weak key": (
         with_bytes(ALICE.did.encode(), did_of(bytes([1]) + bytes(31)).encode()),
-        Reason.AUTHOR,
+        Verdict.AUTHOR,
     ),
-    "someone else's signature": (sign_bytes(BOB, GOOD.op_bytes), Reason.SIGNATURE),
+    "someone else's signature": (sign_bytes(BOB, GOOD.op_bytes), Verdict.SIGNATURE),
     "a signature for another purpose": (
         signing.frame(GOOD.op_bytes, ALICE.sign(GOOD.op_bytes, signing.BATCH_TYPE)),
-        Reason.SIGNATURE,
+        Verdict.SIGNATURE,
     ),
-    "another mesh": (replaced(mesh="b" * 16).payload, Reason.MESH),
-    "no mesh": (replaced(mesh="").payload, Reason.MESH),
+    "another mesh": (replaced(mesh="b" * 16).payload, Verdict.MESH),
+    "no mesh": (replaced(mesh="").payload, Verdict.MESH),
 }
 
 
 @pytest.mark.parametrize("payload, fault", FAULTS.values(), ids=FAULTS.keys())
 def test_each_fault_has_its_own_word(payload, fault):
-    entry = opened(payload)
-    assert (entry.op, entry.fault, entry.family) == (None, fault, None)
+    opened = open_it(payload)
+    assert (opened.op, opened.fault, opened.family) == (None, fault, None)
 
 
 OTHER_SUBJECTS = [
@@ -117,7 +117,7 @@ OTHER_SUBJECTS = [
 
 @pytest.mark.parametrize("subject", OTHER_SUBJECTS)
 def test_a_record_on_any_other_subject_is_rejected_as_subject(subject):
-    assert opened(GOOD.payload, subject).fault is Reason.SUBJECT
+    assert open_it(GOOD.payload, subject).fault is Verdict.SUBJECT
 
 
 @pytest.mark.parametrize(
@@ -132,14 +132,14 @@ def test_the_first_fault_in_order_is_the_verdict(order):
     # Mesh before subject before signature: which word is recorded is part of the protocol.
     match order:
         case ("too many bytes", _):
-            entry = opened(sign_bytes(BOB, b"x" * (codec.MAX_OP_BYTES + 1)))
-            assert entry.fault is Reason.SIZE
+            opened = open_it(sign_bytes(BOB, b"x" * (codec.MAX_OP_BYTES + 1)))
+            assert opened.fault is Verdict.SIZE
         case ("another mesh", _):
-            entry = opened(replaced(mesh="b" * 16).payload, OTHER_SUBJECTS[0])
-            assert entry.fault is Reason.MESH
+            opened = open_it(replaced(mesh="b" * 16).payload, OTHER_SUBJECTS[0])
+            assert opened.fault is Verdict.MESH
         case _:
-            entry = opened(sign_bytes(BOB, GOOD.op_bytes), OTHER_SUBJECTS[0])
-            assert entry.fault is Reason.SUBJECT
+            opened = open_it(sign_bytes(BOB, GOOD.op_bytes), OTHER_SUBJECTS[0])
+            assert opened.fault is Verdict.SUBJECT
 
 
 def test_an_op_replayed_on_another_mesh_is_rejected():
@@ -149,9 +149,9 @@ def test_an_op_replayed_on_another_mesh_is_rejected():
         JobSchedule, ScheduleBody(kind="render", manifest=first.manifest), OWNER
     )
     there = draft.subject.replace(first.ledger.mesh, second.ledger.mesh)
-    assert second.ledger.append(there, draft.payload) is Reason.MESH
+    assert second.ledger.append(there, draft.payload) is Verdict.MESH
     assert second.lane.job is None
-    assert first.ledger.append(draft.subject, draft.payload) is Reason.OK
+    assert first.ledger.append(draft.subject, draft.payload) is Verdict.OK
 
 
 def test_the_genesis_of_another_mesh_lies_on_the_wrong_subject_here():
@@ -163,15 +163,15 @@ def test_the_genesis_of_another_mesh_lies_on_the_wrong_subject_here():
         ),
     )
     assert genesis.subject == f"ap.{mesh_id(genesis.op_bytes)}.ctl.genesis"
-    assert opened(genesis.payload, f"ap.{MESH}.ctl.genesis").fault is Reason.SUBJECT
+    assert open_it(genesis.payload, f"ap.{MESH}.ctl.genesis").fault is Verdict.SUBJECT
 
 
 @THOROUGH
 @given(st.binary(max_size=400), st.sampled_from([GOOD.subject, RULES_SUBJECT]))
 def test_any_payload_at_all_is_opened_without_an_error(payload, subject):
-    entry = opened(payload, subject)
-    assert entry.op is None
-    assert entry.fault is not None
+    opened = open_it(payload, subject)
+    assert opened.op is None
+    assert opened.fault is not None
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_any_payload_at_all_is_opened_without_an_error(payload, subject):
 )
 @pytest.mark.parametrize("subject", [GOOD.subject, RULES_SUBJECT])
 def test_a_bomb_is_opened_without_an_error(payload, subject):
-    assert opened(payload, subject).op is None
+    assert open_it(payload, subject).op is None
 
 
 @THOROUGH
@@ -203,8 +203,8 @@ def test_a_signed_record_that_was_changed_anywhere_yields_no_op(op, data):
     cut = data.draw(st.integers(0, 2))
     put = data.draw(st.binary(max_size=3))
     changed = record.payload[:at] + put + record.payload[at + cut :]
-    entry = open_record(PROTOCOL, MESH, 1, T0, record.subject, changed)
-    assert (entry.op is not None) == (changed == record.payload)
+    opened = open_record(PROTOCOL, MESH, 1, T0, record.subject, changed)
+    assert (opened.op is not None) == (changed == record.payload)
 
 
 @THOROUGH
@@ -212,7 +212,7 @@ def test_a_signed_record_that_was_changed_anywhere_yields_no_op(op, data):
 def test_a_signed_record_with_one_flipped_bit_yields_no_op(bit):
     changed = bytearray(GOOD.payload)
     changed[bit // 8] ^= 1 << bit % 8
-    assert opened(bytes(changed)).op is None
+    assert open_it(bytes(changed)).op is None
 
 
 @THOROUGH
@@ -229,11 +229,11 @@ def test_every_op_opens_on_its_own_subject_in_both_signature_forms(op):
 
 def test_a_batch_signature_for_another_mesh_does_not_open():
     block = sign_batch(ALICE, "b" * 16, [GOOD.op_bytes, b"another"])[0]
-    assert opened(signing.frame(GOOD.op_bytes, block)).fault is Reason.SIGNATURE
+    assert open_it(signing.frame(GOOD.op_bytes, block)).fault is Verdict.SIGNATURE
 
 
 def test_a_record_that_cannot_be_read_still_has_an_id():
     # Of the op where the two lines can be told apart, of everything where they cannot.
-    assert opened(b"junk\n" + BLOCK).op_id == digest(b"junk")
-    assert opened(b"junk").op_id == digest(b"junk")
-    assert opened(b"junk\nmore").op_id == digest(b"junk\nmore")
+    assert open_it(b"junk\n" + BLOCK).op_id == digest(b"junk")
+    assert open_it(b"junk").op_id == digest(b"junk")
+    assert open_it(b"junk\nmore").op_id == digest(b"junk\nmore")

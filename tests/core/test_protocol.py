@@ -13,7 +13,7 @@ from antiphon.core.opened_record import open_record
 from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.record import codec
 from antiphon.core.record.ids import mesh_id
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Misconfigured, Outdated
 from tests.core.authors import ALICE, BOB, CAROL, OWNER, RECOVERY, sign_bytes
 from tests.core.ledger import T0, Ledger, Reader
@@ -55,12 +55,12 @@ def past(ledger):
 def test_readable_rules_of_a_newer_protocol_stop_this_code_when_the_notice_has_passed():
     ledger = Ledger()
     before = ledger.history.current.rules
-    assert ledger.rules(protocol=NEWER, attempts=7, how={"at": 1_000}) is Reason.OK
+    assert ledger.rules(protocol=NEWER, attempts=7, how={"at": 1_000}) is Verdict.OK
     current = ledger.history.current
     assert (current.rules, current.rise.protocol) == (before, NEWER), (
         "the old one judges everything"
     )
-    assert ledger.coordinator(BOB, at=999 + NOTICE_MS) is Reason.OK
+    assert ledger.coordinator(BOB, at=999 + NOTICE_MS) is Verdict.OK
     with pytest.raises(Outdated) as stop:
         past(ledger)
     assert f"protocol {NEWER}" in stop.value.message
@@ -70,36 +70,36 @@ def test_readable_rules_of_a_newer_protocol_stop_this_code_when_the_notice_has_p
 
 def test_a_recovery_takes_back_what_a_stolen_key_announced():
     ledger = Ledger()
-    assert ledger.rules(protocol=65_535, how={"at": 1_000}) is Reason.OK
+    assert ledger.rules(protocol=65_535, how={"at": 1_000}) is Verdict.OK
     body = RecoverBody(owner=BOB.did, recovery=CAROL.did)
-    assert ledger.put(MeshRecover, body, RECOVERY, at=NOTICE_MS) is Reason.OK
+    assert ledger.put(MeshRecover, body, RECOVERY, at=NOTICE_MS) is Verdict.OK
     assert ledger.history.current.rise is None
-    assert ledger.coordinator(BOB, BOB, at=1_000 + NOTICE_MS) is Reason.OK
+    assert ledger.coordinator(BOB, BOB, at=1_000 + NOTICE_MS) is Verdict.OK
 
 
 def test_the_owner_takes_it_back_with_other_rules():
     ledger = Ledger()
-    assert ledger.rules(protocol=NEWER, how={"at": 1_000}) is Reason.OK
-    assert ledger.rules(attempts=5, how={"at": 2_000}) is Reason.OK
-    assert past(ledger) is Reason.OK
+    assert ledger.rules(protocol=NEWER, how={"at": 1_000}) is Verdict.OK
+    assert ledger.rules(attempts=5, how={"at": 2_000}) is Verdict.OK
+    assert past(ledger) is Verdict.OK
     assert ledger.history.current.rules.attempts == 5
 
 
 def test_a_known_protocol_comes_into_force_by_the_commit_stamp_alone():
     ledger = Ledger(NEWER_CODE)
-    assert ledger.rules(protocol=NEWER, attempts=7, how={"at": 1_000}) is Reason.OK
+    assert ledger.rules(protocol=NEWER, attempts=7, how={"at": 1_000}) is Verdict.OK
     rules = [ledger.history.at(3, T0 + ms).rules for ms in (999 + NOTICE_MS, 1_000 + NOTICE_MS)]
     assert [(one.protocol, one.attempts) for one in rules] == [(PROTOCOL.number, 3), (NEWER, 7)]
-    assert past(ledger) is Reason.OK
+    assert past(ledger) is Verdict.OK
     current = ledger.history.current
     assert (current.rules.protocol, current.rules.attempts, current.rise) == (NEWER, 7, None)
-    assert ledger.rules(protocol=PROTOCOL.number) is Reason.PROTOCOL
+    assert ledger.rules(protocol=PROTOCOL.number) is Verdict.PROTOCOL
 
 
 def test_values_that_contradict_one_another_do_not_come_with_a_protocol():
     ledger = Ledger(NEWER_CODE, attempts=5)
     assert ledger.rules(protocol=NEWER, attempts=50, attempts_max=1, how={"at": 1_000}).is_accepted
-    assert past(ledger) is Reason.OK
+    assert past(ledger) is Verdict.OK
     rules = ledger.history.current.rules
     assert (rules.protocol, rules.attempts, rules.attempts_max) == (NEWER, 5, 100)
 
@@ -107,10 +107,10 @@ def test_values_that_contradict_one_another_do_not_come_with_a_protocol():
 @pytest.mark.parametrize(
     "how, verdict",
     [
-        ({"at": 5_000, "stamp": 0}, Reason.DRIFT),
-        ({"prev": 7}, Reason.PREV),
-        ({"at": 0}, Reason.EQUIVOCATION),
-        ({"at": -1}, Reason.STALE),
+        ({"at": 5_000, "stamp": 0}, Verdict.DRIFT),
+        ({"prev": 7}, Verdict.PREV),
+        ({"at": 0}, Verdict.EQUIVOCATION),
+        ({"at": -1}, Verdict.STALE),
     ],
     ids=str,
 )
@@ -119,7 +119,7 @@ def test_readable_newer_rules_that_do_not_take_effect_are_only_rejected(how, ver
 
 
 def test_readable_newer_rules_by_anyone_else_are_only_rejected():
-    assert Ledger().rules(ALICE, protocol=NEWER) is Reason.NOT_OWNER
+    assert Ledger().rules(ALICE, protocol=NEWER) is Verdict.NOT_OWNER
 
 
 def test_a_mesh_that_was_founded_with_a_newer_protocol_stops_this_code():
@@ -139,8 +139,8 @@ def test_a_mesh_that_was_founded_with_a_newer_protocol_stops_this_code():
 )
 def test_unreadable_rules_of_a_newer_protocol_by_the_owner_stop_this_code(rules):
     ledger = Ledger()
-    assert put(ledger, rules_bytes(ledger, rules=rules)) is Reason.OK
-    assert ledger.coordinator(BOB, at=999 + NOTICE_MS) is Reason.OK
+    assert put(ledger, rules_bytes(ledger, rules=rules)) is Verdict.OK
+    assert ledger.coordinator(BOB, at=999 + NOTICE_MS) is Verdict.OK
     with pytest.raises(Outdated):
         past(ledger)
 
@@ -160,27 +160,27 @@ def test_an_unreadable_genesis_of_a_newer_protocol_stops_this_code():
     genesis = codec.encode(op)
     mesh = mesh_id(genesis)
     subject = f"ap.{mesh}.ctl.genesis"
-    entry = open_record(PROTOCOL, mesh, 1, T0, subject, sign_bytes(OWNER, genesis))
+    opened = open_record(PROTOCOL, mesh, 1, T0, subject, sign_bytes(OWNER, genesis))
     with pytest.raises(Outdated):
-        ControlHistory(PROTOCOL, mesh).apply(entry)
+        ControlHistory(PROTOCOL, mesh).apply(opened)
     forged = open_record(PROTOCOL, mesh, 1, T0, subject, sign_bytes(ALICE, genesis))
-    assert ControlHistory(PROTOCOL, mesh).apply(forged) is Reason.MALFORMED
+    assert ControlHistory(PROTOCOL, mesh).apply(forged) is Verdict.MALFORMED
 
 
 def test_newer_rules_may_have_further_fields_outside_the_rules_too():
     ledger = Ledger()
     body = {"rules": {"protocol": NEWER}, "why": "progress"}
-    assert put(ledger, rules_bytes(ledger, body=body, extra=[1])) is Reason.OK
+    assert put(ledger, rules_bytes(ledger, body=body, extra=[1])) is Verdict.OK
     assert ledger.history.current.rise.protocol == NEWER
 
 
 JUDGED = {
-    "not the owner's": ({"author": ALICE.did}, Reason.NOT_OWNER),
-    "not the newest": ({"hlc": [T0, 0]}, Reason.EQUIVOCATION),
-    "before the newest": ({"hlc": [T0 - 1, 0]}, Reason.STALE),
-    "ahead of its commit": ({"hlc": [T0 + 3_001, 0]}, Reason.DRIFT),
-    "without its reason": ({"deps": [[1, "blake3:" + "0" * 64]]}, Reason.MISSING_DEP),
-    "another predecessor": ({"prev": 1}, Reason.PREV),
+    "not the owner's": ({"author": ALICE.did}, Verdict.NOT_OWNER),
+    "not the newest": ({"hlc": [T0, 0]}, Verdict.EQUIVOCATION),
+    "before the newest": ({"hlc": [T0 - 1, 0]}, Verdict.STALE),
+    "ahead of its commit": ({"hlc": [T0 + 3_001, 0]}, Verdict.DRIFT),
+    "without its reason": ({"deps": [[1, "blake3:" + "0" * 64]]}, Verdict.MISSING_DEP),
+    "another predecessor": ({"prev": 1}, Verdict.PREV),
 }
 
 
@@ -212,27 +212,27 @@ ONLY_REJECTED = {
 def test_anything_less_is_only_malformed(fields):
     ledger = Ledger()
     before = ledger.history.current
-    assert put(ledger, rules_bytes(ledger, **fields)) is Reason.MALFORMED
+    assert put(ledger, rules_bytes(ledger, **fields)) is Verdict.MALFORMED
     assert ledger.history.current is before
-    assert ledger.coordinator(BOB, at=2_000) is Reason.OK
+    assert ledger.coordinator(BOB, at=2_000) is Verdict.OK
 
 
 def test_unreadable_newer_rules_with_a_bad_signature_are_only_malformed():
     ledger = Ledger()
-    assert put(ledger, rules_bytes(ledger), by=ALICE) is Reason.MALFORMED
+    assert put(ledger, rules_bytes(ledger), by=ALICE) is Verdict.MALFORMED
     payload = bytearray(sign_bytes(OWNER, rules_bytes(ledger)))
     payload[-5] ^= 1
     subject = f"ap.{ledger.mesh}.ctl.rules"
-    assert ledger.append(subject, bytes(payload)) is Reason.MALFORMED
+    assert ledger.append(subject, bytes(payload)) is Verdict.MALFORMED
     cut = rules_bytes(ledger) + b"\n{}"
-    assert ledger.append(subject, cut) is Reason.MALFORMED
+    assert ledger.append(subject, cut) is Verdict.MALFORMED
 
 
 @pytest.mark.parametrize("place", ["ctl.route.a", "ctl.coordinator", "ctl.genesis", "ctl.rules.x"])
 def test_unreadable_newer_rules_in_another_place_are_only_malformed(place):
     ledger = Ledger()
     verdict = put(ledger, rules_bytes(ledger), subject=f"ap.{ledger.mesh}.{place}")
-    assert verdict is Reason.MALFORMED
+    assert verdict is Verdict.MALFORMED
 
 
 def test_before_genesis_nobody_is_the_owner_who_could_stop_this_code():
@@ -245,7 +245,7 @@ def test_before_genesis_nobody_is_the_owner_who_could_stop_this_code():
         subject=f"ap.{ledger.mesh}.ctl.rules",
         payload=sign_bytes(OWNER, draft),
     )
-    assert reader.judge(record) is Reason.GENESIS
+    assert reader.judge(record) is Verdict.GENESIS
 
 
 @BRISK

@@ -8,14 +8,14 @@ from antiphon.core.opened_record import open_record, unsigned
 from antiphon.core.policy.backoff import backoff_ms
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.ids import short_node
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.core.story import tell
 from tests.core.authors import ALICE
 from tests.core.ledger import T0, Story
 from tests.core.strategies import BRISK, any_op
 
 
-@pytest.mark.parametrize("reason", Reason)
+@pytest.mark.parametrize("reason", Verdict)
 def test_every_verdict_can_be_said(reason):
     assert reason.in_words
     assert reason.in_words == reason.in_words.strip()
@@ -23,7 +23,7 @@ def test_every_verdict_can_be_said(reason):
 
 
 def test_only_three_verdicts_are_accepted_ones():
-    assert {reason.value for reason in Reason if reason.is_accepted} == {"ok", "exists", "already"}
+    assert {reason.value for reason in Verdict if reason.is_accepted} == {"ok", "exists", "already"}
 
 
 def test_a_lane_is_told_line_by_line():
@@ -55,11 +55,11 @@ def test_a_lane_is_told_line_by_line():
 
 
 @BRISK
-@given(any_op, st.sampled_from(list(Reason)))
+@given(any_op, st.sampled_from(list(Verdict)))
 def test_every_op_can_be_told_with_every_verdict(op, verdict):
     [line] = tell([(unsigned(PROTOCOL, op, 1, T0), verdict)])
     assert line.words.startswith(short_node(op.author))
-    assert (verdict is Reason.OK) == (f"({verdict.value})" not in line.words)
+    assert (verdict is Verdict.OK) == (f"({verdict.value})" not in line.words)
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ KIND, NAME = "team.lunch", "pizza"
 async def main(home: Path) -> None:
     async with Mesh.open(home=home, role="client") as mesh:
         body = OpenBody(kind=KIND, poll=NAME, question="Pizza?")
-        await write_one(mesh.peer, Intent(PollOpen, body, PollLane()))
-        lane = (await mesh.peer.read(LaneKey("polls", KIND, NAME))).lane
-        await write_one(mesh.peer, Intent(PollClose, CloseBody(kind=KIND, poll=NAME), lane))
+        await write_one(mesh.session, Intent(PollOpen, body, PollLane()))
+        lane = (await mesh.session.read(LaneKey("polls", KIND, NAME))).lane
+        await write_one(mesh.session, Intent(PollClose, CloseBody(kind=KIND, poll=NAME), lane))
 
 
 if __name__ == "__main__":

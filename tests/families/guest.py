@@ -21,33 +21,33 @@ EVERY_S = 40.0
 class PollMachine(Machine):
     """Opens polls, votes in them and closes them, through crashes and silence."""
 
-    def __init__(self, ground, clock) -> None:
-        super().__init__(ground, "pollster", clock=clock)
-        self.chance = random.Random(f"{ground.seed}/polls")
+    def __init__(self, cluster, clock) -> None:
+        super().__init__(cluster, "pollster", clock=clock)
+        self.chance = random.Random(f"{cluster.seed}/polls")
         self.number = 0
 
     async def run(self) -> None:
-        peer = self.connect()
-        await peer.sync_control()
+        session = self.connect()
+        await session.sync_control()
         while True:
             self.number += 1
             with suppress(Conflict, Rejected, Unavailable):
-                await self._poll(peer, f"poll-{self.number}")
+                await self._poll(session, f"poll-{self.number}")
             await asyncio.sleep(EVERY_S)
 
-    async def _poll(self, peer, name) -> None:
+    async def _poll(self, session, name) -> None:
         body = OpenBody(kind=KIND, poll=name, question="?")
-        await write_one(peer, Intent(PollOpen, body, PollLane()), Policy(again=go_behind))
-        view = await peer.read(LaneKey("polls", KIND, name))
-        dep = (view.lane.state.opened_seq, view.history[0].entry.op_id)
+        await write_one(session, Intent(PollOpen, body, PollLane()), Policy(again=go_behind))
+        view = await session.read(LaneKey("polls", KIND, name))
+        dep = (view.lane.state.opened_seq, view.history[0].opened.op_id)
         for _ in range(self.chance.randint(1, 3)):  # all but the first change nothing
             vote = VoteBody(kind=KIND, poll=name, choice=self.chance.random() < 0.5)
-            lane = (await peer.read(LaneKey("polls", KIND, name))).lane
+            lane = (await session.read(LaneKey("polls", KIND, name))).lane
             named = dep if self.chance.random() < 0.9 else (dep[0], digest(b"another"))
             with suppress(Rejected):
-                await write_one(peer, Intent(PollVote, vote, lane, deps=(named,)))
-        lane = (await peer.read(LaneKey("polls", KIND, name))).lane
-        await write_one(peer, Intent(PollClose, CloseBody(kind=KIND, poll=name), lane))
+                await write_one(session, Intent(PollVote, vote, lane, deps=(named,)))
+        lane = (await session.read(LaneKey("polls", KIND, name))).lane
+        await write_one(session, Intent(PollClose, CloseBody(kind=KIND, poll=name), lane))
 
 
 def home(mesh, kind_of_op, body) -> str:

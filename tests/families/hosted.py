@@ -18,7 +18,7 @@ from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
 from antiphon.core.record.branches import LaneKey
 from antiphon.core.ucan import Payload, Policy
 from antiphon.errors import EngineDenied, Rejected
-from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one
 from antiphon.runtime.node.sealer import Sealer
 from antiphon.sdk.authority.delegation import with_authority
@@ -34,18 +34,18 @@ KEY = LaneKey("polls", KIND, NAME)
 
 async def grant(owner: Mesh, to: str, command: str) -> None:
     """Delegate a command on everything below `team`, as the owner."""
-    keyring = owner.station.keyring
+    keyring = owner.connection.keyring
     payload = Payload(
         iss=keyring.did,
         aud=to,
         sub=keyring.did,
         cmd=command,
         pol=Policy([["like", ".kind", "team.*"]]),
-        nonce=owner.peer.entropy.token(12),
+        nonce=owner.session.entropy.token(12),
         exp=None,
     )
     body = DelegateBody(token=token_of(keyring.delegate(payload).raw))
-    await write_one(owner.peer, Intent(UcanDelegate, body))
+    await write_one(owner.session, Intent(UcanDelegate, body))
 
 
 async def refused(write) -> str:
@@ -71,9 +71,9 @@ async def scene(directory: Path) -> dict[str, object]:
         await enter(here.gate(whole))
 
         async def joined(alias: str, *commands: str) -> Mesh:
-            place = Home(directory / alias)
+            place = StateDirectory(directory / alias)
             terms = Terms(can=("read",), kinds=("team.*",), alias=alias)
-            ticket = hosted_mesh.invite(Home(directory / "owner"), terms)
+            ticket = hosted_mesh.invite(StateDirectory(directory / "owner"), terms)
             await hosted_mesh.redeem(place, ticket, alias=alias)
             async with with_authority(directory / "owner") as authority:
                 for command in commands:
@@ -84,7 +84,7 @@ async def scene(directory: Path) -> dict[str, object]:
         asker = await joined("asker", "/poll/open", "/poll/vote")
         voter = await joined("voter", "/poll/vote")
         scoped = await enter(voter.node())
-        await coordinate(Home(directory / "owner"), whole.peer)
+        await coordinate(StateDirectory(directory / "owner"), whole.session)
         found = await polled(owner, whole, asker, voter, scoped)
         (directory / "poll.json").write_bytes(await bundles.export_lane(owner, KEY))
         return found
@@ -92,33 +92,33 @@ async def scene(directory: Path) -> dict[str, object]:
 
 async def polled(owner, whole, asker, voter, scoped) -> dict[str, object]:
     question = OpenBody(kind=KIND, poll=NAME, question="Pizza?")
-    written = await write_one(asker.peer, Intent(PollOpen, question, PollLane()))
-    dep = (written.seq, written.view.history[0].entry.op_id)
+    written = await write_one(asker.session, Intent(PollOpen, question, PollLane()))
+    dep = (written.seq, written.view.history[0].opened.op_id)
     secret = OpenBody(kind=OTHER, poll=NAME, question="Raise?")
-    await write_one(owner.peer, Intent(PollOpen, secret, PollLane()))
+    await write_one(owner.session, Intent(PollOpen, secret, PollLane()))
 
     def vote(mesh, lane, kind=KIND):
         body = VoteBody(kind=kind, poll=NAME, choice=True)
-        return write_one(mesh.peer, Intent(PollVote, body, lane, deps=(dep,)), BEHIND)
+        return write_one(mesh.session, Intent(PollVote, body, lane, deps=(dep,)), BEHIND)
 
-    lane = (await voter.peer.read(KEY)).lane
+    lane = (await voter.session.read(KEY)).lane
     await vote(voter, lane)
     walls = {
         "vote on another kind": await refused(vote(voter, PollLane(), OTHER)),
         "open without the right": await refused(
-            write_one(voter.peer, Intent(PollOpen, question, PollLane(), prev=0))
+            write_one(voter.session, Intent(PollOpen, question, PollLane(), prev=0))
         ),
         "close without the right": await refused(
-            write_one(voter.peer, Intent(PollClose, CloseBody(kind=KIND, poll=NAME), lane))
+            write_one(voter.session, Intent(PollClose, CloseBody(kind=KIND, poll=NAME), lane))
         ),
     }
-    lane = (await asker.peer.read(KEY)).lane
+    lane = (await asker.session.read(KEY)).lane
     closing = Intent(PollClose, CloseBody(kind=KIND, poll=NAME), lane)
-    closed = await write_one(asker.peer, closing, BEHIND)
-    after = await refused(vote(asker, (await asker.peer.read(KEY)).lane))
+    closed = await write_one(asker.session, closing, BEHIND)
+    after = await refused(vote(asker, (await asker.session.read(KEY)).lane))
     await whole.reached(closed.seq)
     await scoped.reached(closed.seq)
-    views = [await mesh.peer.read(KEY) for mesh in (owner, asker, voter)]
+    views = [await mesh.session.read(KEY) for mesh in (owner, asker, voter)]
     nodes = [
         {one.record.seq: one.verdict.value for one in node.replica.lane_records(KEY)}
         for node in (whole, scoped)

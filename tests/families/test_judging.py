@@ -10,10 +10,10 @@ from antiphon.core.families.jobs.ops import JobSchedule
 from antiphon.core.family import Needs
 from antiphon.core.protocol import PLACES_KEPT, PROTOCOL, Protocol
 from antiphon.core.record.branches import LaneKey
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.core.story import tell
 from tests.core.authors import ALICE, BOB, CAROL, OWNER
-from tests.core.ledger import Ledger, Reader, Story, open_entry
+from tests.core.ledger import Ledger, Reader, Story, open_stored
 from tests.families.polls import POLLS, WITH_POLLS
 from tests.families.polls.ops import CloseBody, OpenBody, PollClose, PollOpen, PollVote, VoteBody
 from tests.families.polls.state import PollLane
@@ -56,51 +56,51 @@ def test_one_line_makes_it_part_of_a_protocol_and_leaves_the_other_as_it_was():
 
 def test_a_poll_lives_by_its_own_table():
     vote = Vote()
-    assert vote.vote(BOB, deps=()) is Reason.NO_JOB
+    assert vote.vote(BOB, deps=()) is Verdict.NO_JOB
     vote = Vote()
-    assert vote.open() is Reason.OK
-    assert vote.open(BOB) is Reason.EXISTS
-    assert vote.vote(BOB) is Reason.OK
-    assert vote.vote(BOB) is Reason.ALREADY
-    assert vote.vote(CAROL, choice=False) is Reason.OK
-    assert vote.close() is Reason.OK
-    assert vote.vote(ALICE) is Reason.FINISHED, "a transition that its table refuses"
+    assert vote.open() is Verdict.OK
+    assert vote.open(BOB) is Verdict.EXISTS
+    assert vote.vote(BOB) is Verdict.OK
+    assert vote.vote(BOB) is Verdict.ALREADY
+    assert vote.vote(CAROL, choice=False) is Verdict.OK
+    assert vote.close() is Verdict.OK
+    assert vote.vote(ALICE) is Verdict.FINISHED, "a transition that its table refuses"
     assert (vote.poll.voters, vote.poll.ayes, vote.poll.is_open) == ((BOB.did, CAROL.did), 1, False)
 
 
 @pytest.mark.parametrize(
     "how, verdict",
     [
-        ({"at": 9_000, "stamp": 20}, Reason.DRIFT),
-        ({"prev": 77}, Reason.PREV),
-        ({"deps": ((1, "blake3:" + "0" * 64),)}, Reason.MISSING_DEP),
-        ({"deps": ()}, Reason.MISSING_DEP),
-        ({"at": 5, "stamp": 30}, Reason.STALE),
-        ({"mesh": "a" * 16}, Reason.MESH),
+        ({"at": 9_000, "stamp": 20}, Verdict.DRIFT),
+        ({"prev": 77}, Verdict.PREV),
+        ({"deps": ((1, "blake3:" + "0" * 64),)}, Verdict.MISSING_DEP),
+        ({"deps": ()}, Verdict.MISSING_DEP),
+        ({"at": 5, "stamp": 30}, Verdict.STALE),
+        ({"mesh": "a" * 16}, Verdict.MESH),
     ],
     ids=["time", "predecessor", "another record", "no record", "order", "mesh"],
 )
 def test_what_all_ops_share_holds_for_it_without_a_line_of_its_own(how, verdict):
     vote = Vote()
-    assert vote.open(at=10) is Reason.OK
+    assert vote.open(at=10) is Verdict.OK
     assert vote.vote(BOB, **how) is verdict
 
 
 def test_authority_is_by_its_own_commands():
     vote = Vote(authority="chain")
-    assert vote.open(OWNER) is Reason.OK
-    assert vote.vote(BOB) is Reason.NO_CHAIN
-    assert vote.vote(OWNER) is Reason.OK
+    assert vote.open(OWNER) is Verdict.OK
+    assert vote.vote(BOB) is Verdict.NO_CHAIN
+    assert vote.vote(OWNER) is Verdict.OK
 
 
 def test_a_job_of_the_same_kind_is_no_reason_for_a_vote():
     """Whoever may read polls may not be able to read jobs: deps stay within what both see."""
     vote = Vote()
-    assert vote.open() is Reason.OK
+    assert vote.open() is Verdict.OK
     story = Story(vote.ledger, kind=KIND)
-    assert story.schedule() is Reason.OK
+    assert story.schedule() is Verdict.OK
     named = (vote.ledger.dep(2), vote.ledger.dep(len(vote.ledger.log)))
-    assert vote.vote(BOB, deps=named) is Reason.MISSING_DEP
+    assert vote.vote(BOB, deps=named) is Verdict.MISSING_DEP
     assert JobSchedule in WITH_POLLS.family_of
 
 
@@ -127,7 +127,7 @@ def test_it_is_told_in_its_own_words():
     vote.open()
     vote.vote(BOB, choice=False)
     judged = [
-        (open_entry(vote.ledger.mesh, record, WITH_POLLS), verdict)
+        (open_stored(vote.ledger.mesh, record, WITH_POLLS), verdict)
         for record, verdict in zip(vote.ledger.log, vote.ledger.verdicts, strict=True)
     ]
     words = [line.words for line in tell(judged)]
@@ -150,12 +150,12 @@ def test_a_family_of_a_later_protocol_begins_with_its_activation():
     old, new = Ledger(), Ledger(code)
     body = OpenBody(kind=KIND, poll=NAME, question="Pizza?")
     for ledger in (old, new):
-        assert ledger.put(later, body, ALICE, at=10) is Reason.TYPE, "no op before"
-        assert ledger.rules(protocol=2, how={"at": 20}) is Reason.OK
-        assert ledger.put(later, body, ALICE, at=NOTICE_MS) is Reason.TYPE, (
+        assert ledger.put(later, body, ALICE, at=10) is Verdict.TYPE, "no op before"
+        assert ledger.rules(protocol=2, how={"at": 20}) is Verdict.OK
+        assert ledger.put(later, body, ALICE, at=NOTICE_MS) is Verdict.TYPE, (
             "announced, not in force"
         )
-    assert new.put(later, body, ALICE, at=20 + NOTICE_MS) is Reason.OK
+    assert new.put(later, body, ALICE, at=20 + NOTICE_MS) is Verdict.OK
     assert new.reader.all_lanes[KEY].state.question == "Pizza?"
 
 
@@ -170,8 +170,8 @@ def test_before_its_activation_newer_code_finds_wrong_what_older_code_does(bend)
         "field": draft.payload.replace(b'"question":"x"', b'"question":1', 1),
     }[bend]
     assert payload != draft.payload
-    assert old.append(draft.subject, payload, stamp=10) is Reason.TYPE
-    assert new.append(draft.subject, payload, stamp=10) is Reason.TYPE
+    assert old.append(draft.subject, payload, stamp=10) is Verdict.TYPE
+    assert new.append(draft.subject, payload, stamp=10) is Verdict.TYPE
 
 
 # --- bounds -------------------------------------------------------------------------------------

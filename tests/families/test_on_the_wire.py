@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from antiphon.core.authority.scope import Scope
-from antiphon.engines.nats import Letterbox
+from antiphon.engines.nats import RelayService
 from antiphon.errors import EngineDenied
 from antiphon.testing.engine_suite.harness import collect, seqs
 from tests.engines.nats.operated import operated
@@ -50,7 +50,7 @@ async def test_what_a_branch_sends_through_the_gate_is_published_by_nobody_else(
         return f"ap.{place.mesh}.close.lunch.today.1", "id", 0
 
     async with operated(tmp_path, WITH_POLLS.branches) as place:
-        serving = asyncio.ensure_future(Letterbox(place.owner, accepts).run())
+        serving = asyncio.ensure_future(RelayService(place.owner, accepts).run())
         async with place.gate(LUNCH), await place.admit(LUNCH) as member:
             assert await put(member, place.mesh, "close.lunch.today.1", b"closed") == 1
             assert heard == [b"closed"]

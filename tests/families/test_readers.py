@@ -6,9 +6,9 @@ import pytest
 
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.branches import LaneKey
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Rejected
-from antiphon.runtime.log.session import Peer
+from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import BEHIND, Intent, Policy, write_one
 from antiphon.runtime.node.full_node import FullNode
 from antiphon.runtime.node.replica import Replica
@@ -25,38 +25,38 @@ KIND, NAME = "team.lunch", "pizza"
 KEY = LaneKey("polls", KIND, NAME)
 
 
-async def opened(peer: Peer, name: str = NAME) -> tuple[int, str]:
+async def opened(session: Session, name: str = NAME) -> tuple[int, str]:
     """A poll; how a vote names the record that opened it."""
     body = OpenBody(kind=KIND, poll=name, question="Pizza?")
-    written = await write_one(peer, Intent(PollOpen, body, PollLane()))
-    return written.seq, written.view.history[0].entry.op_id
+    written = await write_one(session, Intent(PollOpen, body, PollLane()))
+    return written.seq, written.view.history[0].opened.op_id
 
 
-async def voted(peer: Peer, dep, *, choice: bool = True) -> Reason:
-    lane = (await peer.read(KEY)).lane
+async def voted(session: Session, dep, *, choice: bool = True) -> Verdict:
+    lane = (await session.read(KEY)).lane
     body = VoteBody(kind=KIND, poll=NAME, choice=choice)
     policy = Policy(again=BEHIND.again, insists=False)
-    return (await write_one(peer, Intent(PollVote, body, lane, deps=(dep,)), policy)).verdict
+    return (await write_one(session, Intent(PollVote, body, lane, deps=(dep,)), policy)).verdict
 
 
-async def closed(peer: Peer) -> None:
-    lane = (await peer.read(KEY)).lane
-    await write_one(peer, Intent(PollClose, CloseBody(kind=KIND, poll=NAME), lane), BEHIND)
+async def closed(session: Session) -> None:
+    lane = (await session.read(KEY)).lane
+    await write_one(session, Intent(PollClose, CloseBody(kind=KIND, poll=NAME), lane), BEHIND)
 
 
-async def a_whole_poll(peers: list[Peer]) -> None:
+async def a_whole_poll(peers: list[Session]) -> None:
     dep = await opened(peers[0])
-    assert await voted(peers[1], dep) is Reason.OK
-    assert await voted(peers[1], dep) is Reason.ALREADY
-    assert await voted(peers[2], dep, choice=False) is Reason.OK
+    assert await voted(peers[1], dep) is Verdict.OK
+    assert await voted(peers[1], dep) is Verdict.ALREADY
+    assert await voted(peers[2], dep, choice=False) is Verdict.OK
     await closed(peers[0])
-    assert await voted(peers[0], dep) is Reason.FINISHED
+    assert await voted(peers[0], dep) is Verdict.FINISHED
 
 
 @on_both_engines
 async def test_full_and_light_readers_come_to_the_same(engine):
     async with a_mesh(engine, protocol=WITH_POLLS) as mesh:
-        peers = [(await mesh.station()).peer for _ in range(4)]
+        peers = [(await mesh.connection()).session for _ in range(4)]
         node = await mesh.node(caretaking=False)
         await a_whole_poll(peers[:3])
         light = await peers[3].read(KEY)
@@ -64,13 +64,13 @@ async def test_full_and_light_readers_come_to_the_same(engine):
         assert node.replica.lane(KEY) == light.lane
         assert light.lane.state.ayes == 1
         stored = {one.record.seq: one.verdict for one in node.replica.lane_records(KEY)}
-        assert {one.entry.seq: one.verdict for one in light.history} == stored
+        assert {one.opened.seq: one.verdict for one in light.history} == stored
 
 
 async def test_a_replica_keeps_its_columns_across_a_restart(tmp_path):
     path = tmp_path / "replica.db"
     async with a_mesh("memory", protocol=WITH_POLLS) as mesh:
-        peers = [(await mesh.station()).peer for _ in range(3)]
+        peers = [(await mesh.connection()).session for _ in range(3)]
         replica = Replica(path, mesh=mesh.mesh, protocol=WITH_POLLS)
         node = FullNode(peers[0], replica)
         following = asyncio.create_task(node.run())
@@ -93,9 +93,9 @@ async def test_a_replica_of_code_without_the_family_is_made_anew(tmp_path):
     """What lay on its subjects belonged to no lane then, and is what the first op follows now."""
     path = tmp_path / "replica.db"
     async with a_mesh("memory", protocol=WITH_POLLS) as mesh:
-        peer, older = (await mesh.station()).peer, (await mesh.station()).peer
+        session, older = (await mesh.connection()).session, (await mesh.connection()).session
         subject = f"ap.{mesh.mesh}.poll.{KIND}.{NAME}"
-        junk = await peer.log.append(subject, b"junk", message_id="junk", expected_last=0)
+        junk = await session.log.append(subject, b"junk", message_id="junk", expected_last=0)
         older.protocol = older.author.protocol = PROTOCOL
         replica = Replica(path, mesh=mesh.mesh)
         node = FullNode(older, replica)
@@ -105,22 +105,22 @@ async def test_a_replica_of_code_without_the_family_is_made_anew(tmp_path):
         replica.close()
 
         again = Replica(path, mesh=mesh.mesh, protocol=WITH_POLLS)
-        node = FullNode((await mesh.station()).peer, again)
+        node = FullNode((await mesh.connection()).session, again)
         following = asyncio.create_task(node.run())
         body = OpenBody(kind=KIND, poll=NAME, question="Pizza?")
-        written = await write_one(peer, Intent(PollOpen, body, (await peer.read(KEY)).lane))
+        written = await write_one(session, Intent(PollOpen, body, (await session.read(KEY)).lane))
         await node.reached(written.seq)
         following.cancel()
-        assert again.record(written.seq).verdict is Reason.OK
-        assert again.lane(KEY) == (await peer.read(KEY)).lane
+        assert again.record(written.seq).verdict is Verdict.OK
+        assert again.lane(KEY) == (await session.read(KEY)).lane
         again.close()
 
 
 @on_both_engines
 async def test_who_watches_is_told_in_the_familys_own_words(engine):
     async with a_mesh(engine, protocol=WITH_POLLS) as mesh:
-        peers = [(await mesh.station()).peer for _ in range(3)]
-        watcher = (await mesh.station()).peer
+        peers = [(await mesh.connection()).session for _ in range(3)]
+        watcher = (await mesh.connection()).session
         events = []
         async with watching(watcher) as batches:
             await a_whole_poll(peers)
@@ -137,8 +137,8 @@ async def test_who_watches_is_told_in_the_familys_own_words(engine):
 @on_both_engines
 async def test_it_is_carried_and_verified_in_a_bundle(engine):
     async with a_mesh(engine, protocol=WITH_POLLS) as mesh:
-        peers = [(await mesh.station()).peer for _ in range(3)]
-        node = await mesh.node(station=await mesh.station(mesh.owner), bar_s=0.2)
+        peers = [(await mesh.connection()).session for _ in range(3)]
+        node = await mesh.node(connection=await mesh.connection(mesh.owner), bar_s=0.2)
         await call(peers[0], 1)
         await a_whole_poll(peers)
         newest = max((await peers[0].read(KEY)).lane.tails)

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.testing.simulation.seed_plan import Plan
 from antiphon.testing.simulation.world import run
 from tests.families.guest import polls_as_guest
@@ -25,7 +25,7 @@ def test_its_law_finds_a_table_that_forgets():
 
     def forgetful(poll, op, at):
         found = table.step(poll, op, at)
-        if found is Reason.ALREADY:
+        if found is Verdict.ALREADY:
             return replace(poll, hlc=op.hlc, hlc_author=op.author)
         return found
 

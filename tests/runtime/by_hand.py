@@ -16,10 +16,12 @@ from antiphon.core.proof import statement
 from antiphon.core.proof.output import Output
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.proof_writer import Run, prove, python_runner
-from antiphon.runtime.log.session import Peer
+from antiphon.runtime.log.session import Session
 
 
-async def called(peer: Peer, kind: str, *, inputs: tuple[Output, ...] = ()) -> submission.Called:
+async def called(
+    session: Session, kind: str, *, inputs: tuple[Output, ...] = ()
+) -> submission.Called:
     """A command's job that reads these."""
     content = manifest.author(
         {
@@ -31,11 +33,11 @@ async def called(peer: Peer, kind: str, *, inputs: tuple[Output, ...] = ()) -> s
             ],
         }
     )
-    content = manifest.with_nonce(content, peer.entropy.token(16).hex())
-    return await submission.call(peer, ScheduleBody(kind=kind, manifest=content))
+    content = manifest.with_nonce(content, session.entropy.token(16).hex())
+    return await submission.call(session, ScheduleBody(kind=kind, manifest=content))
 
 
-def proved(worker: Peer, body: CompleteBody, content: manifest.Manifest) -> CompleteBody:
+def proved(worker: Session, body: CompleteBody, content: manifest.Manifest) -> CompleteBody:
     """A completion with the proof of a short run that begins now."""
     run = Run(
         manifest=content,
@@ -47,13 +49,13 @@ def proved(worker: Peer, body: CompleteBody, content: manifest.Manifest) -> Comp
 
 
 async def completed(
-    caller: Peer, worker: Peer, kind: str, *outputs: Output, **fields: Any
+    caller: Session, worker: Session, kind: str, *outputs: Output, **fields: Any
 ) -> submission.Called:
     """A job of the caller's that the worker did, with these outputs."""
     job = await called(caller, kind, **fields)
     await worker.sync_control()
     view = await worker.read_lane(kind, job.job, at_least=job.seq)
-    schedule = view.entry_at(job.seq)
+    schedule = view.opened_at(job.seq)
     assert schedule is not None
     assert isinstance(schedule.op, JobSchedule)
     rules = worker.control.rules

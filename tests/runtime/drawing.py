@@ -54,15 +54,15 @@ class DrawingMesh:
         return asyncio.get_running_loop().time()
 
     async def open(self) -> None:
-        self.owner = await self.timeless.station("owner", self.timeless.owner)
+        self.owner = await self.timeless.connection("owner", self.timeless.owner)
 
     async def worker(
         self, *, slots: int = 4, labels: tuple[str, ...] = (), weight: int = 1, kind: str = KIND
     ) -> Worker:
-        station = await self.timeless.station("worker")
+        connection = await self.timeless.connection("worker")
 
         async def handler(*_: object, ctx: Any) -> str:
-            self.runs.append(Ran(ctx.job, station.keyring.did, self.now_s))
+            self.runs.append(Ran(ctx.job, connection.keyring.did, self.now_s))
             await asyncio.sleep(self.takes_s)
             return "done"
 
@@ -71,35 +71,39 @@ class DrawingMesh:
         settings = WorkerSettings(
             slots=slots, drain_s=1, traits=Traits(labels=labels, weight=weight)
         )
-        return await self.stack.enter_async_context(assembly.working(station, handlers, settings))
+        return await self.stack.enter_async_context(
+            assembly.working(connection, handlers, settings)
+        )
 
     async def node(self) -> FullNode:
-        station = await self.timeless.station("node")
-        replica = Replica(":memory:", mesh=station.peer.mesh)
+        connection = await self.timeless.connection("node")
+        replica = Replica(":memory:", mesh=connection.session.mesh)
         self.stack.callback(replica.close)
         return await self.stack.enter_async_context(
-            assembly.replicating(station, replica, caretaking=True)
+            assembly.replicating(connection, replica, caretaking=True)
         )
 
     async def call(self, *args: object, kind: str = KIND, **fields: Any) -> str:
-        called = await call(self.owner.peer, *args, kind=kind, **fields)
+        called = await call(self.owner.session, *args, kind=kind, **fields)
         self.called[called.job] = self.now_s
         return called.job
 
     async def set_rules(self, rules: Rules) -> None:
         await asyncio.sleep(1)
-        await write_one(self.owner.peer, Intent(MeshRules, RulesBody(rules=rules)))
+        await write_one(self.owner.session, Intent(MeshRules, RulesBody(rules=rules)))
 
     async def need(self, job: str, kind: str = KIND) -> Need:
-        peer = self.owner.peer
-        (record,) = await whole_lane(peer.log, [job_subjects.call(peer.mesh, "normal", kind, job)])
+        session = self.owner.session
+        (record,) = await whole_lane(
+            session.log, [job_subjects.call(session.mesh, "normal", kind, job)]
+        )
         return Need(kind=kind, job=job, seed=selection.seed_of(record.payload))
 
     async def order(self, job: str, workers: list[Worker]) -> list[str]:
         """Who should claim a job, by the draws alone."""
         candidates = [
             Candidate(
-                did=worker.peer.author.did,
+                did=worker.session.author.did,
                 kinds=(KIND,),
                 weight=worker.settings.traits.weight,
             )
@@ -110,11 +114,11 @@ class DrawingMesh:
 
     async def claims(self, job: str, kind: str = KIND) -> int:
         """How many claims were written for a job."""
-        view = await self.owner.peer.read_lane(kind, job)
-        return sum(isinstance(one.entry.op, JobClaim) for one in view.history)
+        view = await self.owner.session.read_lane(kind, job)
+        return sum(isinstance(one.opened.op, JobClaim) for one in view.history)
 
     async def state(self, job: str, kind: str = KIND) -> str:
-        view = await self.owner.peer.read_lane(kind, job)
+        view = await self.owner.session.read_lane(kind, job)
         return view.lane.job.state.value if view.lane.job else "unknown"
 
     def started_after_s(self, job: str) -> float:

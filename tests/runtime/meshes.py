@@ -20,7 +20,7 @@ from antiphon.runtime.identity import genesis
 from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.author import Author, Mark, NoMark
-from antiphon.runtime.log.session import Peer
+from antiphon.runtime.log.session import Session
 from antiphon.runtime.node.full_node import FullNode
 from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.worker.worker import Worker, WorkerSettings
@@ -58,9 +58,9 @@ class MeshUnderTest:
         """A server of its own, where a test ends it; else one that all share."""
         self.stack = AsyncExitStack()
 
-    async def station(
+    async def mesh_connection(
         self, keyring: SeedKeyring | None = None, mark: Mark | None = None
-    ) -> assembly.Station:
+    ) -> assembly.MeshConnection:
         if self.engine == "memory":
             connection = MemoryEngine(self.memory, self.mesh, loan_s=2.0)
         else:
@@ -84,23 +84,23 @@ class MeshUnderTest:
             mark=mark or NoMark(),
             protocol=self.protocol,
         )
-        peer = Peer(connection, author, self.wall, self.entropy)
-        await peer.sync_control()
-        return assembly.Station(peer, key, "test")
+        session = Session(connection, author, self.wall, self.entropy)
+        await session.sync_control()
+        return assembly.MeshConnection(session, key, "test")
 
     async def node(
         self,
         *,
         caretaking: bool = True,
         path: Any = ":memory:",
-        station: assembly.Station | None = None,
+        mesh_connection: assembly.MeshConnection | None = None,
         bar_s: float = 32.0,
     ) -> FullNode:
-        station = station or await self.station()
+        mesh_connection = mesh_connection or await self.mesh_connection()
         replica = Replica(path, mesh=self.mesh, protocol=self.protocol)
         self.stack.callback(replica.close)
         return await self.stack.enter_async_context(
-            assembly.replicating(station, replica, caretaking=caretaking, bar_s=bar_s)
+            assembly.replicating(mesh_connection, replica, caretaking=caretaking, bar_s=bar_s)
         )
 
     async def worker(
@@ -110,15 +110,17 @@ class MeshUnderTest:
         kind: str = KIND,
         slots: int = 4,
         drain_s: float = 5.0,
-        station: assembly.Station | None = None,
+        mesh_connection: assembly.MeshConnection | None = None,
         how: Handling | None = None,
     ) -> Worker:
-        station = station or await self.station()
+        mesh_connection = mesh_connection or await self.mesh_connection()
         handlers = Handlers()
         self.stack.push_async_callback(handlers.close)
         handlers.register(kind, function, how)
         settings = WorkerSettings(slots=slots, drain_s=drain_s)
-        return await self.stack.enter_async_context(assembly.working(station, handlers, settings))
+        return await self.stack.enter_async_context(
+            assembly.working(mesh_connection, handlers, settings)
+        )
 
 
 @asynccontextmanager
@@ -130,12 +132,14 @@ async def a_mesh(
         yield mesh
 
 
-async def call(peer: Peer, *args: object, kind: str = KIND, **fields: Any) -> submission.Called:
+async def call(
+    session: Session, *args: object, kind: str = KIND, **fields: Any
+) -> submission.Called:
     content = manifest.author(
         {"command": [f"@{kind}"], "args": [call_text(args, {})], "timeout": 30}
     )
     body = ScheduleBody(kind=kind, manifest=content, **fields)
-    return await submission.call(peer, body)
+    return await submission.call(session, body)
 
 
 async def eventually(is_so: Callable[[], Any], *, within_s: float = PATIENCE_S) -> Any:
@@ -151,5 +155,5 @@ def ops_on_lane(node: FullNode, job: str, kind: str = KIND) -> list[tuple[str, s
     return [
         (entry.op.type_name() if entry.op else "", stored.verdict.value)
         for stored in node.replica.job_records(kind, job)
-        for entry in [node.peer.open(stored.record)]
+        for entry in [node.session.open(stored.record)]
     ]

@@ -21,7 +21,7 @@ ONCE = CallOptions(attempts=1)
 def require_sandbox() -> None:
     """Not a quiet skip where a sandbox is missing, unless somebody said so."""
     found = probe()
-    if found.can_shut_in:
+    if found.can_sandbox:
         return
     why = f"commands cannot be shut in here: {'; '.join(found.problems)}"
     if os.environ.get("ANTIPHON_TESTS_WITHOUT_SANDBOX") == "1":
@@ -43,7 +43,7 @@ async def ran(mesh: Mesh, *words: str, **fields: Any) -> Ended:
     options = fields.pop("options", ONCE)
     content = manifest.author({"command": list(words), "timeout": 30, **fields})
     handle = await mesh.submit_manifest(KIND, content, options=options)
-    return await wait_for_end(mesh.peer, handle.kind, handle.id)
+    return await wait_for_end(mesh.session, handle.kind, handle.id)
 
 
 async def shell(mesh: Mesh, script: str, **fields: Any) -> Ended:

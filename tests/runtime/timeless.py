@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from antiphon.assembly import Station
+from antiphon.assembly import MeshConnection
 from antiphon.core.authority.rules import Rules
 from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
 from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.runtime.identity import genesis
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.author import Author, NoMark
-from antiphon.runtime.log.session import Peer
+from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node.full_node import FullNode
 from antiphon.runtime.node.replica import Replica
@@ -37,28 +37,28 @@ class TimelessMesh:
             self.owner, self.wall, name="test", recovery=self.owner.did, rules=rules
         )
 
-    async def station(self, alias: str, keyring: SeedKeyring | None = None) -> Station:
+    async def connection(self, alias: str, keyring: SeedKeyring | None = None) -> MeshConnection:
         engine = MemoryEngine(self.server, self.foundation.mesh)
         await genesis.lay(engine.log, self.foundation)
         key = keyring or SeedKeyring(self.entropy.token(32))
         author = Author(self.foundation.mesh, key, self.wall, max_drift_ms=2_000, mark=NoMark())
-        peer = Peer(engine, author, self.wall, self.entropy)
-        await peer.sync_control()
-        return Station(peer, key, alias)
+        session = Session(engine, author, self.wall, self.entropy)
+        await session.sync_control()
+        return MeshConnection(session, key, alias)
 
-    async def designate(self, owner: Station, node: str) -> None:
+    async def designate(self, owner: MeshConnection, node: str) -> None:
         """A second later: no author signs two ops with one timestamp."""
         await asyncio.sleep(1)
-        peer, body = owner.peer, CoordinatorBody(node=node)
-        await write_one(peer, Intent(MeshCoordinator, body))
+        session, body = owner.session, CoordinatorBody(node=node)
+        await write_one(session, Intent(MeshCoordinator, body))
 
 
 @asynccontextmanager
-async def following(station: Station) -> AsyncIterator[FullNode]:
+async def following(connection: MeshConnection) -> AsyncIterator[FullNode]:
     """A full node with no chores."""
-    replica = Replica(":memory:", mesh=station.peer.mesh)
+    replica = Replica(":memory:", mesh=connection.session.mesh)
     try:
-        node = FullNode(station.peer, replica)
+        node = FullNode(connection.session, replica)
         async with beside(node.run(), ready=node.ready):
             yield node
     finally:
@@ -66,19 +66,19 @@ async def following(station: Station) -> AsyncIterator[FullNode]:
 
 
 @asynccontextmanager
-async def answering(station: Station) -> AsyncIterator[None]:
+async def answering(connection: MeshConnection) -> AsyncIterator[None]:
     """Answer roll calls while the block runs."""
 
     def card() -> Card:
         return Card(
-            node=station.keyring.did,
-            alias=station.alias,
+            node=connection.keyring.did,
+            alias=connection.alias,
             role="node",
             version="0",
-            at_ms=station.peer.wall.now_ms(),
+            at_ms=connection.session.wall.now_ms(),
         )
 
-    async with beside(Presence(station.peer, station.keyring, card).run()):
+    async with beside(Presence(connection.session, connection.keyring, card).run()):
         await asyncio.sleep(0)
         yield
 

@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from antiphon.sandbox import Abilities, probe
+from antiphon.sandbox import SandboxSupport, probe
 
 _naps = count()
 
@@ -17,9 +17,9 @@ def nap() -> str:
 
 
 @pytest.fixture(scope="session")
-def able() -> Abilities:
+def able() -> SandboxSupport:
     found = probe()
-    if found.can_shut_in:
+    if found.can_sandbox:
         return found
     why = f"commands cannot be shut in here: {'; '.join(found.problems)}"
     if os.environ.get("ANTIPHON_TESTS_WITHOUT_SANDBOX") == "1":

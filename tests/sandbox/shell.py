@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from antiphon.sandbox import Abilities, Command, Ended, Limits, run
+from antiphon.sandbox import Command, Ended, Limits, SandboxSupport, run
 
 MIB = 1 << 20
 SMALL = Limits(
@@ -29,7 +29,7 @@ def small(**changes: Any) -> Limits:
     return Limits(**{**fields, **changes})
 
 
-async def shell(script: str, able: Abilities | None, work: Path, **fields: Any) -> Said:
+async def shell(script: str, able: SandboxSupport | None, work: Path, **fields: Any) -> Said:
     """Run a script; `limits`, `inputs` and the like as for a command, `unsafe` as for `run`."""
     unsafe = fields.pop("unsafe", False)
     command = Command(argv=("sh", "-c", script), **{"limits": SMALL, **fields})

@@ -101,7 +101,7 @@ async def test_what_cannot_be_hidden_is_refused(able, app, hidden, why):
 
 def test_a_machine_that_cannot_hide_its_state_shuts_no_command_in(able):
     found = probe(hidden=(Path("/usr"),))
-    assert not found.can_shut_in
+    assert not found.can_sandbox
     assert found.problems == ("/usr cannot be hidden from commands: /usr lies in it",)
     assert "ANTIPHON_HOME" in found.remedies[0]
 

@@ -160,7 +160,7 @@ def test_a_machine_without_bubblewrap_is_told_what_to_install(tmp_path, monkeypa
     monkeypatch.setattr(abilities, "_PATH", programs(tmp_path))
     monkeypatch.setenv("PATH", "")
     found = probe()
-    assert not found.can_shut_in
+    assert not found.can_sandbox
     assert "not installed" in found.problems[0]
     with pytest.raises(Misconfigured) as refused:
         found.required()
@@ -186,7 +186,7 @@ def test_a_trial_that_fails_is_quoted(tmp_path, monkeypatch):
     found = probe()
     assert found.problems == ("a trial failed: bwrap: No permissions",)
     assert found.remedies
-    assert not found.can_shut_in
+    assert not found.can_sandbox
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def elsewhere(tmp_path, monkeypatch, able):
 
 def test_bubblewrap_may_lie_elsewhere_on_the_path(elsewhere):
     found = probe()
-    assert found.can_shut_in, found.problems
+    assert found.can_sandbox, found.problems
     assert found.tools.bwrap == str(elsewhere / "bwrap")
 
 
@@ -211,7 +211,7 @@ def test_a_link_to_it_is_as_good(elsewhere, tmp_path, monkeypatch):
     links.mkdir(mode=0o755)
     (links / "bwrap").symlink_to(elsewhere / "bwrap")
     monkeypatch.setenv("PATH", str(links))
-    assert probe().can_shut_in
+    assert probe().can_sandbox
     elsewhere.chmod(0o777)
     assert f"others could change {elsewhere}" in probe().problems[0]
 
@@ -226,14 +226,14 @@ def test_one_that_others_could_change_is_not_used(elsewhere, what):
     else:
         path.chmod(0o757 if path.is_dir() else 0o775)
     found = probe()
-    assert not found.can_shut_in
+    assert not found.can_sandbox
     assert f"is not used, since others could change {path}" in found.problems[0]
     assert found.remedies == (abilities.INSTALL,)
 
 
 def test_a_sticky_directory_above_it_is_no_danger(elsewhere):
     elsewhere.parent.chmod(0o1777)
-    assert probe().can_shut_in
+    assert probe().can_sandbox
 
 
 def test_no_relative_folder_is_looked_into(elsewhere, monkeypatch):
@@ -244,6 +244,6 @@ def test_no_relative_folder_is_looked_into(elsewhere, monkeypatch):
 
 
 def test_this_machine(able):
-    assert able.can_shut_in
+    assert able.can_sandbox
     assert able.problems == ()
     assert (able.cgroup is None) == any("cgroup" in note for note in able.notes)

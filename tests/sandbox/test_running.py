@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.errors import Misconfigured, Rejected
-from antiphon.sandbox import Abilities, Command, run
+from antiphon.sandbox import Command, SandboxSupport, run
 from tests.sandbox.shell import alive, shell, small
 
 # --- what it says ----------------------------------------------------------------------------
@@ -196,7 +196,7 @@ async def test_outputs_of_a_failed_run_are_kept_too(able, tmp_path):
 
 
 async def test_without_a_sandbox_it_refuses_and_says_what_to_do(tmp_path):
-    unable = Abilities(problems=("bubblewrap (bwrap) is not installed",))
+    unable = SandboxSupport(problems=("bubblewrap (bwrap) is not installed",))
     with pytest.raises(Misconfigured, match="not installed") as refused:
         await shell("echo x > /dev/null", unable, tmp_path)
     assert "bubblewrap" in refused.value.hint

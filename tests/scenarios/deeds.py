@@ -124,14 +124,14 @@ async def perform(step: Step, stage: Stage, names: Names) -> Sent | None:
 
 async def _signed(kind: type[Op], body: Struct, step: Step, stage: Stage, names: Names) -> Sent:
     words = step.words
-    peer = stage.people[words.get("pose", step.who)]
+    session = stage.people[words.get("pose", step.who)]
     if "time" in words:
         hlc = Hlc(stage.clock.today_ms + names.story.after_ms(words["time"]), 0)
     elif "dated_as" in words:
         hlc = Hlc(*names.records[words["dated_as"]].hlc)
     else:
-        hlc = peer.author.tick()
-    op = replace(peer.compose(kind, body, prev=0), hlc=hlc)
+        hlc = session.author.tick()
+    op = replace(session.compose(kind, body, prev=0), hlc=hlc)
     if "chain" in words:
         chain = [] if words["chain"] == NOTHING else words["chain"].split(", ")
         op = replace(op, auth=tuple(names.grants[one].cid for one in chain))

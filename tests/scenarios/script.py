@@ -37,7 +37,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 
 PHRASES = {
     # --- delegations
@@ -284,7 +284,7 @@ class _Reading:
             raise self._error(f"{who!r} is not in the cast")
         if verb not in PHRASES:
             raise self._error(f"nobody can do {verb!r}")
-        if expected not in ({UNSENT} if verb in SILENT else {reason.value for reason in Reason}):
+        if expected not in ({UNSENT} if verb in SILENT else {reason.value for reason in Verdict}):
             raise self._error(f"{expected!r} is no verdict on it")
         found = _STEPS[verb].fullmatch(objects)
         if found is None:

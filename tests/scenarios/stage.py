@@ -16,7 +16,7 @@ from antiphon.core.authority.control import Control
 from antiphon.core.authority.rules import Rules
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.families.jobs.table import standing
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.engines.nats import NatsEngine
 from antiphon.ports import Engine
@@ -24,7 +24,7 @@ from antiphon.runtime.identity import genesis
 from antiphon.runtime.identity.host_clock import SystemEntropy
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.author import Author, NoMark
-from antiphon.runtime.log.session import Peer
+from antiphon.runtime.log.session import Session
 from antiphon.runtime.node.full_node import FullNode
 from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.services import beside
@@ -91,20 +91,20 @@ class Stage:
         self.mesh = self.foundation.mesh
         self.newest = 1
         """The last sequence on the log."""
-        self.people: dict[str, Peer] = {}
+        self.people: dict[str, Session] = {}
         self._engine_name = engine
         self._memory = memory
         self._numbers = count(1)
         self._stack = AsyncExitStack()
         self._hands: Engine
         self.live: FullNode
-        self._late: tuple[Peer, FullNode] | None = None
+        self._late: tuple[Session, FullNode] | None = None
 
     async def open(self, cast: list[str]) -> None:
         """Found the mesh, let the people in, and begin to follow."""
         self._hands = await self._connect()
         await genesis.lay(self._hands.log, self.foundation)
-        self.people = {name: self._peer(self._hands, key_of(name)) for name in cast}
+        self.people = {name: self._session(self._hands, key_of(name)) for name in cast}
         self.live = await self._full_node()
 
     async def close(self) -> None:
@@ -121,15 +121,15 @@ class Stage:
         self._stack.push_async_callback(engine.close)
         return engine
 
-    def _peer(self, engine: Engine, key: SeedKeyring) -> Peer:
+    def _session(self, engine: Engine, key: SeedKeyring) -> Session:
         author = Author(self.mesh, key, self.clock, max_drift_ms=2_000, mark=NoMark())
-        return Peer(engine, author, self.clock, self.entropy)
+        return Session(engine, author, self.clock, self.entropy)
 
     async def _full_node(self) -> FullNode:
         replica = Replica(":memory:", mesh=self.mesh)
         self._stack.callback(replica.close)
         key = SeedKeyring(self.entropy.token(32))
-        node = FullNode(self._peer(await self._connect(), key), replica)
+        node = FullNode(self._session(await self._connect(), key), replica)
         await self._stack.enter_async_context(beside(node.run(), ready=node.ready))
         return node
 
@@ -152,41 +152,41 @@ class Stage:
 
     # --- the readers --------------------------------------------------------------------------
 
-    async def light(self) -> Peer:
+    async def light(self) -> Session:
         """A peer that has just arrived, with all control ops read."""
-        peer = self._peer(self._hands, SeedKeyring(self.entropy.token(32)))
-        await peer.confirm(self.newest)
-        return peer
+        session = self._session(self._hands, SeedKeyring(self.entropy.token(32)))
+        await session.confirm(self.newest)
+        return session
 
-    async def verdicts(self, seq: int, subject: str) -> dict[str, Reason]:
+    async def verdicts(self, seq: int, subject: str) -> dict[str, Verdict]:
         """What is said of a record that was just committed."""
         light = await light_verdict(await self.light(), seq, subject)
         await self.live.reached(seq)
         return {"light": light, "live": full_verdict(self.live, seq)}
 
-    async def hindsight(self, seq: int, subject: str) -> dict[str, Reason]:
+    async def hindsight(self, seq: int, subject: str) -> dict[str, Verdict]:
         """What is said of a record by those who come when all is over."""
         if self._late is None:
             self._late = (await self.light(), await self._full_node())
-        peer, node = self._late
+        session, node = self._late
         return {
-            "light, late": await light_verdict(peer, seq, subject),
+            "light, late": await light_verdict(session, seq, subject),
             "late": full_verdict(node, seq),
         }
 
     async def control(self) -> dict[str, Control]:
         """What holds for the whole mesh, as each reader sees it."""
         await self.live.reached(self.newest)
-        return {"light": (await self.light()).control, "live": self.live.peer.control}
+        return {"light": (await self.light()).control, "live": self.live.session.control}
 
     async def coordinators(self) -> dict[str, list[str]]:
         """Who was coordinator, one after the other, at every place of the log."""
         await self.live.reached(self.newest)
         turns: dict[str, list[str]] = {}
-        for reader, peer in {"light": await self.light(), "live": self.live.peer}.items():
+        for reader, session in {"light": await self.light(), "live": self.live.session}.items():
             turns[reader] = []
             for seq in range(2, self.newest + 2):
-                control = peer.history.at(seq, peer.wall.now_ms())
+                control = session.history.at(seq, session.wall.now_ms())
                 assert control is not None, "from genesis on there is always one"
                 if control.coordinator not in turns[reader][-1:]:
                     turns[reader].append(control.coordinator)
@@ -195,25 +195,25 @@ class Stage:
     async def job(self, kind: str, job: str) -> dict[str, Job | None]:
         """A job as it stands behind the last record, as each reader sees it."""
         await self.live.reached(self.newest)
-        peer = await self.light()
-        seen = (await peer.read_lane(kind, job)).lane.job
+        session = await self.light()
+        seen = (await session.read_lane(kind, job)).lane.job
         stored = self.live.replica.job(kind, job)
         return {
-            "light": standing(peer.control, seen, self.newest + 1),
-            "live": standing(self.live.peer.control, stored, self.newest + 1),
+            "light": standing(session.control, seen, self.newest + 1),
+            "live": standing(self.live.session.control, stored, self.newest + 1),
         }
 
 
-async def light_verdict(peer: Peer, seq: int, subject: str) -> Reason:
+async def light_verdict(session: Session, seq: int, subject: str) -> Verdict:
     """A light reader's verdict, from one lane or from the control ops alone."""
     lane = job_of(subject)
     if lane is None:
-        return peer.control_verdicts[seq]
-    view = await peer.read_lane(*lane, at_least=seq)
-    return next(one.verdict for one in view.history if one.entry.seq == seq)
+        return session.control_verdicts[seq]
+    view = await session.read_lane(*lane, at_least=seq)
+    return next(one.verdict for one in view.history if one.opened.seq == seq)
 
 
-def full_verdict(node: FullNode, seq: int) -> Reason:
+def full_verdict(node: FullNode, seq: int) -> Verdict:
     """What a full node has in its replica."""
     stored = node.replica.record(seq)
     assert stored is not None, f"the replica lacks record {seq}"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from tests.scenarios import script, stage
 from tests.scenarios.telling import NotAsTold, tell
 
@@ -60,11 +60,11 @@ async def test_one_reader_that_judges_otherwise_fails_the_story(monkeypatch, rea
         calls.append(who)
         return (len(calls) > 2) is is_late
 
-    async def light(peer, seq, subject):
-        return Reason.PROOF if is_odd(peer) else await honest(peer, seq, subject)
+    async def light(session, seq, subject):
+        return Verdict.PROOF if is_odd(session) else await honest(session, seq, subject)
 
     def full(node, seq):
-        return Reason.PROOF if is_odd(node) else honest(node, seq)
+        return Verdict.PROOF if is_odd(node) else honest(node, seq)
 
     monkeypatch.setattr(stage, reader, light if reader == "light_verdict" else full)
     with pytest.raises(NotAsTold, match=r"told: ok\n(.*\n)*.*: proof"):

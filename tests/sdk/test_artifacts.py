@@ -18,7 +18,7 @@ async def a_job(mesh, tmp_path, contents):
     for name, data in contents.items():
         (tmp_path / "source").write_bytes(data)
         outputs.append(await mesh.keep(tmp_path / "source", name))
-    job = await completed(mesh.peer, mesh.peer, KIND, *outputs)
+    job = await completed(mesh.session, mesh.session, KIND, *outputs)
     return mesh.job(KIND, job.job)
 
 
@@ -46,7 +46,7 @@ async def test_bytes_that_are_gone_are_listed_as_gone(tmp_path):
     async with Mesh.open(engine="memory") as mesh:
         handle = await a_job(mesh, tmp_path, {"data.bin": BIG})
         (output,) = await handle.outputs()
-        await mesh.station.engine.blobs.remove(output.hash)
+        await mesh.connection.engine.blobs.remove(output.hash)
         (listed,) = await artifacts.artifacts_of(mesh, [handle])
         assert listed.where == "gone"
         with pytest.raises(Rejected) as caught:
@@ -56,7 +56,7 @@ async def test_bytes_that_are_gone_are_listed_as_gone(tmp_path):
 
 async def test_a_job_that_goes_on_has_no_outputs_yet():
     async with Mesh.open(engine="memory") as mesh:
-        job = await called(mesh.peer, KIND)
+        job = await called(mesh.session, KIND)
         with pytest.raises(Rejected, match="has not ended"):
             await mesh.job(KIND, job.job).outputs()
 

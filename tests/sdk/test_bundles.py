@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from antiphon.core import bundle as verify
 from antiphon.core.families.seals.ops import MeshSeal
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError, Malformed, Rejected, Unavailable
 from antiphon.interfaces.cli.commands.mesh.doctor import seals_finding
 from antiphon.interfaces.cli.commands.proofs.verify import not_proved, proved
@@ -45,7 +45,7 @@ def test_a_good_bundle_shows_who_did_what(jobs):
     assert report.job.outcome == "succeeded"
     assert report.completion.author == report.job.claimer
     verdicts = [verdict for _, verdict in report.lane]
-    assert verdicts.count(Reason.OK) == len(verdicts) - 1, "the revoked worker's op is refused"
+    assert verdicts.count(Verdict.OK) == len(verdicts) - 1, "the revoked worker's op is refused"
     shown = {record["seq"] for record in decode_bundle(jobs.bundle)["records"]}
     assert {jobs.revocation, jobs.expiry} <= shown
 
@@ -91,27 +91,27 @@ def test_a_bundle_that_names_another_mesh_is_refused(jobs):
 
 async def test_only_the_coordinators_word_counts_and_only_as_far_as_it_goes():
     async with a_mesh("memory") as mesh:
-        node = await mesh.node(caretaking=False, station=await mesh.station(mesh.owner))
+        node = await mesh.node(caretaking=False, connection=await mesh.connection(mesh.owner))
         await mesh.worker(lambda number: number)
-        called = await call(node.peer, 1)
-        await submission.wait_for_end(node.peer, KIND, called.job)
-        await node.reached((await node.peer.log.last()).seq)
+        called = await call(node.session, 1)
+        await submission.wait_for_end(node.session, KIND, called.job)
+        await node.reached((await node.session.log.last()).seq)
         await _seal_soon(node)
         bundle = decode_bundle(await bundles.export(ExportSource(node), KIND, called.job, wait_s=0))
         sealed = open_bundle(encode_bundle(bundle)).seal
-        stranger = (await mesh.station()).peer
+        stranger = (await mesh.connection()).session
 
         def under(by, **words) -> bytes:
             draft = by.draft(MeshSeal, replace(sealed, **words), prev=0)
             return encode_bundle({**bundle, "seal": {"text": draft.payload.decode()}})
 
-        assert open_bundle(under(node.peer)).seal == sealed
+        assert open_bundle(under(node.session)).seal == sealed
         with pytest.raises(Rejected, match="only the coordinator"):
             open_bundle(under(stranger))
         with pytest.raises(Rejected, match="newer than what its seal covers"):
-            open_bundle(under(node.peer, upto=sealed.upto - 1))
+            open_bundle(under(node.session, upto=sealed.upto - 1))
         with pytest.raises(Rejected, match="is not what was sealed"):
-            open_bundle(under(node.peer, size=sealed.size + 1, upto=sealed.upto + 1))
+            open_bundle(under(node.session, size=sealed.size + 1, upto=sealed.upto + 1))
 
 
 def test_a_verdict_cannot_be_changed(jobs):
@@ -157,8 +157,8 @@ def test_records_that_are_no_text_travel_too():
 @on_both_engines
 async def test_exporting_waits_for_a_seal_and_says_what_to_do(engine):
     async with a_mesh(engine) as mesh:
-        node = await mesh.node(caretaking=False, station=await mesh.station(mesh.owner))
-        called = await call(node.peer, 1)
+        node = await mesh.node(caretaking=False, connection=await mesh.connection(mesh.owner))
+        called = await call(node.session, 1)
         await node.reached(called.seq)
         face = ExportSource(node)
         with pytest.raises(Rejected, match="has not ended"):

@@ -44,10 +44,10 @@ RENDER = Terms(can=("claim",), kinds=("render.*",))
 async def as_(mesh, keyring):
     """The same mesh in another's hands."""
     other = Mesh.open(engine="memory")
-    async with mesh._memory.station("other", keyring) as station:
-        other._station, other._memory = station, mesh._memory
+    async with mesh._memory.connection("other", keyring) as connection:
+        other._connection, other._memory = connection, mesh._memory
         other._memory_replica = mesh._memory_replica
-        await other.peer.sync_control()
+        await other.session.sync_control()
         yield other
 
 
@@ -74,9 +74,9 @@ async def test_a_grant_that_others_hold_up_does_not_save_the_rest(monkeypatch):
                 raise LostRace("somebody wrote there")
             return await append(subject, payload, **rest)
 
-        append = mesh.peer.log.append
-        monkeypatch.setattr(mesh.peer.log, "append", held_up)
-        monkeypatch.setattr(mesh.peer, "pause", lambda _: asyncio.sleep(0))
+        append = mesh.session.log.append
+        monkeypatch.setattr(mesh.session.log, "append", held_up)
+        monkeypatch.setattr(mesh.session, "pause", lambda _: asyncio.sleep(0))
         with pytest.raises(Conflict, match=first[0][-8:]) as told:
             await revoke(mesh, GPU.did)
         assert first[0][-8:] in told.value.hint
@@ -174,9 +174,9 @@ async def test_a_running_job_that_loses_its_lease_is_named():
             await asyncio.sleep(0.01)
 
     async with mesh, mesh.worker() as worker:
-        granted = await grant(mesh, worker.peer.author.did, RENDER)
+        granted = await grant(mesh, worker.session.author.did, RENDER)
         await rules(mesh, {"authority": "chain"})
-        await worker.peer.sync_control()
+        await worker.session.sync_control()
         handle = await mesh.submit("render.frame")
         while not started:
             await handle.state()
@@ -263,14 +263,14 @@ async def test_routes_and_coordinator_change_once():
         await grant(mesh, GPU.did, Terms(can=("claim",), kinds=("render.*",), alias="gpu"))
         first = await route(mesh, "render", "gpu")
         assert (first.before, first.after) == (None, GPU.did)
-        assert mesh.peer.control.route_for("render.video") == GPU.did
+        assert mesh.session.control.route_for("render.video") == GPU.did
         assert (await route(mesh, "render", GPU.did)).seq == 0
         assert (await route(mesh, "render", None)).before == GPU.did
         assert (await route(mesh, "render", None)).seq == 0
-        assert mesh.peer.control.routes == {}
+        assert mesh.session.control.routes == {}
         named = await coordinator(mesh, "gpu")
         assert named.seq
-        assert mesh.peer.control.coordinator == GPU.did
+        assert mesh.session.control.coordinator == GPU.did
         assert (await coordinator(mesh, "gpu")).seq == 0
         with pytest.raises(Malformed):
             await route(mesh, "Render", "gpu")
@@ -306,7 +306,7 @@ async def test_a_machine_that_acts_through_its_processes_can_be_told_from_a_node
         )
         async with as_(mesh, GPU) as gpu:
             body = DelegateBody(token=token_of(GPU.delegate(payload).raw))
-            await write_one(gpu.peer, Intent(UcanDelegate, body))
+            await write_one(gpu.session, Intent(UcanDelegate, body))
         held = await who(mesh)
         assert acts_through(held, GPU.did) == [HELPER.did]
         assert acts_through(held, HELPER.did) == acts_through(held, held.owner) == []
@@ -314,7 +314,7 @@ async def test_a_machine_that_acts_through_its_processes_can_be_told_from_a_node
 
 async def test_only_the_owner_steers():
     async with Mesh.open(engine="memory") as mesh, as_(mesh, GPU) as gpu:
-        newest = await mesh.peer.log.last()
+        newest = await mesh.session.log.last()
         for act in (
             route(gpu, "render", GPU.did),
             coordinator(gpu, GPU.did),
@@ -324,7 +324,7 @@ async def test_only_the_owner_steers():
                 await act
             assert refusal.value.reason == "not_owner"
             assert (await who(mesh)).owner[-8:] in refusal.value.message
-        assert (await mesh.peer.log.last()).seq == newest.seq, "nothing was written"
+        assert (await mesh.session.log.last()).seq == newest.seq, "nothing was written"
 
 
 async def test_rules_change_where_they_differ():
@@ -332,11 +332,11 @@ async def test_rules_change_where_they_differ():
         changed = await rules(mesh, {"lease_ms": 45_000, "attempts": 3})
         assert changed.seq
         assert (changed.before["lease_ms"], changed.after["lease_ms"]) == (30_000, 45_000)
-        assert mesh.peer.control.rules == Rules(authority="open", lease_ms=45_000)
+        assert mesh.session.control.rules == Rules(authority="open", lease_ms=45_000)
         assert (await rules(mesh, {"lease_ms": 45_000})).seq == 0
         chosen = parse_value("selection", "render.*:rendezvous,build:queue")
         await rules(mesh, {"selection": chosen})
-        assert mesh.peer.control.selection_for("render.video") == "rendezvous"
+        assert mesh.session.control.selection_for("render.video") == "rendezvous"
 
 
 @pytest.mark.parametrize(

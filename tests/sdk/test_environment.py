@@ -9,11 +9,11 @@ import pytest
 from antiphon import Mesh, Misconfigured, Unavailable
 from antiphon.core import manifest
 from antiphon.core.families.jobs.ops import ScheduleBody
-from antiphon.core.policy.circuit_breaker import Breaker, Phase
+from antiphon.core.policy.circuit_breaker import CircuitBreaker, Phase
 from antiphon.errors import EngineDenied, Held, OutcomeUnknown, Rejected
 from antiphon.runtime.caller import submission
 from antiphon.runtime.identity.host_clock import SystemEntropy
-from antiphon.runtime.identity.state_directory import Access, Home, MeshFile
+from antiphon.runtime.identity.state_directory import Access, MeshFile, StateDirectory
 from antiphon.sdk.environment import read_environment
 from antiphon.sdk.mesh import recent_jobs
 from tests.patience import PATIENCE_S
@@ -29,7 +29,7 @@ NOWHERE = "nats://127.0.0.1:1"
 def home(tmp_path):
     """A state directory whose engine is away."""
     described = MeshFile(mesh=HERE, name="gone", engine=NOWHERE)
-    found = Home(tmp_path / ".antiphon")
+    found = StateDirectory(tmp_path / ".antiphon")
     found.write(described, Access(user="mesh", password="secret"))
     return found
 
@@ -132,20 +132,20 @@ def body(number: int) -> ScheduleBody:
 @pytest.mark.req("S17")
 def test_calls_pause_while_the_engine_is_away_and_no_longer():
     async def story(mesh):
-        peer = (await mesh.station("caller")).peer
-        breaker = Breaker(failures=2, reset_s=30)
-        assert (await submission.call(peer, body(0), breaker=breaker)).is_new
+        session = (await mesh.connection("caller")).session
+        breaker = CircuitBreaker(failures=2, reset_s=30)
+        assert (await submission.call(session, body(0), breaker=breaker)).is_new
         mesh.server.kill()
         for number in (1, 2):
             with pytest.raises(Unavailable):
-                await submission.call(peer, body(number), breaker=breaker)
+                await submission.call(session, body(number), breaker=breaker)
         opened_ms = mesh.wall.now_ms()
         await asyncio.sleep(10)
         with pytest.raises(Unavailable, match=r"2 calls in a row .* again in 20 s"):
-            await submission.call(peer, body(3), breaker=breaker)
+            await submission.call(session, body(3), breaker=breaker)
         assert mesh.wall.now_ms() == opened_ms + 10_000, "nobody waited for anything"
         mesh.server.start()
-        assert (await submission.call(peer, body(3), breaker=breaker)).is_new
+        assert (await submission.call(session, body(3), breaker=breaker)).is_new
         assert breaker.phase is Phase.CLOSED
 
     in_no_time(story)
@@ -168,11 +168,11 @@ def test_only_silence_counts_against_the_engine(monkeypatch, error, counts):
 
     async def story(mesh):
         monkeypatch.setattr(submission, "write_one", end_so)
-        peer = (await mesh.station("caller")).peer
-        breaker = Breaker(failures=3, reset_s=30)
+        session = (await mesh.connection("caller")).session
+        breaker = CircuitBreaker(failures=3, reset_s=30)
         for _ in range(3):
             with pytest.raises(type(error)):
-                await submission.call(peer, body(1), breaker=breaker)
+                await submission.call(session, body(1), breaker=breaker)
         assert (breaker.phase is Phase.OPEN) == counts
 
     in_no_time(story)

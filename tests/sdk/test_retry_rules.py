@@ -71,9 +71,9 @@ async def test_a_handler_may_ask_for_another_wait_than_the_rules_say():
     assert tries == 2
     assert "RetryLater: busy" in message
     waits = [
-        judged.entry.op.body.retry_after_ms
+        judged.opened.op.body.retry_after_ms
         for judged in lane.history
-        if judged.entry.op.type_name() == "job.yield"
+        if judged.opened.op.type_name() == "job.yield"
     ]
     assert waits == [50]
 
@@ -90,7 +90,7 @@ async def test_the_meshs_rule_cuts_down_the_wait_that_a_handler_asks_for():
         async with mesh.replica():
             while not (job := await handle.state()).attempts:
                 pass
-        longest_ms = mesh.peer.control.rules.retry_after_max_ms
+        longest_ms = mesh.session.control.rules.retry_after_max_ms
         assert job.retry_after_ms - job.hlc[0] == longest_ms
 
 

@@ -14,7 +14,7 @@ def play(tmp_path, story, *, seed=1, authority="open"):
     with quiet_and_quick():
         plan = Plan(seed=seed, chaos_s=0.0, jobs_per_hour=0.0, authority=authority)
         world = World(plan, tmp_path)
-        world.ground.weather.clear()
+        world.cluster.weather.clear()
         for machine in world.machines:
             machine.clock.correct()
         return world, world.run(story)
@@ -58,7 +58,7 @@ async def until(holds, *, within_s=600.0):
 
 
 def lane(world, key):
-    return world.ground.referee.lanes[key].job
+    return world.cluster.referee.lanes[key].job
 
 
 def ended(world, *keys):
@@ -67,7 +67,7 @@ def ended(world, *keys):
 
 def types_on(world, key):
     """Type and verdict of every record of a lane."""
-    referee = world.ground.referee
+    referee = world.cluster.referee
     found = []
     for seq in range(1, referee.log.last_seq + 1):
         record = referee.log.at(seq)

@@ -6,11 +6,11 @@ import json
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.core.ucan import Payload, Policy, issue
 from antiphon.ports import Record
 from antiphon.testing.simulation.checks import laws, plain_record
-from antiphon.testing.simulation.checks.law_state import Committed, Ledger
+from antiphon.testing.simulation.checks.law_state import Committed, LawState
 
 MESH = "abcdefghijklmnop"
 KIND, JOB = "build.fast", "a" * 64
@@ -24,7 +24,7 @@ class History:
     """One lane, and the control ops beside it."""
 
     def __init__(self):
-        self.ledger = Ledger()
+        self.ledger = LawState()
         self.seq = 0
         self.tails = {}
         self.broken = []
@@ -45,7 +45,7 @@ class History:
         home = plain_record._home(MESH, f"job.{kind}", body)
         if kind == "schedule":
             home = home[:-64] + JOB  # the laws know a job by its subject
-        given.setdefault("verdict", Reason.OK if ok else Reason.FENCE)
+        given.setdefault("verdict", Verdict.OK if ok else Verdict.FENCE)
         return self._commit(f"job.{kind}", at_ms, by, body, home, honest=honest, **given)
 
     def proof(self, fence, /, *, signer=None, worker="w", **changes):
@@ -55,7 +55,7 @@ class History:
         self.ledger.signed.setdefault(signer or worker, set()).add(payload)
         return {"payload": base64.b64encode(payload).decode()}
 
-    def control(self, op_type, at_ms, by, verdict=Reason.OK, /, **body):
+    def control(self, op_type, at_ms, by, verdict=Verdict.OK, /, **body):
         """Commit one control op."""
         home = plain_record._home(MESH, op_type, body)
         self._commit(op_type, at_ms, by, body, home, honest=False, verdict=verdict)
@@ -95,7 +95,7 @@ class History:
         """A mesh on which every op needs a chain."""
         self.control("mesh.genesis", 0, owner.did, owner=owner.did, recovery=recovery.did, rules={})
 
-    def delegate(self, giver, to, *, at_ms=1, by=None, verdict=Reason.OK, **terms):
+    def delegate(self, giver, to, *, at_ms=1, by=None, verdict=Verdict.OK, **terms):
         """Put a delegation on the log; its cid."""
         token = self.token(giver, to, **terms)
         self.control("ucan.delegate", at_ms, (by or giver).did, verdict, token=token)

@@ -3,7 +3,7 @@
 import json
 from types import SimpleNamespace
 
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.testing.simulation import world
 from antiphon.testing.simulation.actors.workload import Promise
 from antiphon.testing.simulation.final_audit import Auditor
@@ -21,10 +21,10 @@ def accused(tmp_path, tamper):
             machine.boot()
         await submit(made, one)
         await until(ended(made, key_of(one)))
-        log = made.ground.referee.log
+        log = made.cluster.referee.log
         await until(lambda: all(one.node.applied == log.last_seq for one in made.full))
-        assert not made.ground.referee.violations
-        auditor = Auditor(made.ground)
+        assert not made.cluster.referee.violations
+        auditor = Auditor(made.cluster)
         found = tamper(made)
         if found is not None:
             await found
@@ -46,7 +46,7 @@ def test_an_acknowledgement_of_a_job_that_has_not_ended(tmp_path):
     async def story(made):
         made.workers[0].boot()
         await submit(made, call(duration_ms=5_000))
-        referee = made.ground.referee
+        referee = made.cluster.referee
         referee.acked("worker-0", referee.log.at(2))
         before = len(referee.violations)
         await until(ended(made, key_of(call(duration_ms=5_000))))
@@ -59,15 +59,15 @@ def test_an_acknowledgement_of_a_job_that_has_not_ended(tmp_path):
 
 def test_a_full_node_with_another_verdict(tmp_path):
     def tamper(made):
-        applied = SimpleNamespace(record=made.ground.referee.log.at(3), verdict=Reason.HELD)
-        made.ground.referee.applied("full-0", applied)
+        applied = SimpleNamespace(record=made.cluster.referee.log.at(3), verdict=Verdict.HELD)
+        made.cluster.referee.applied("full-0", applied)
 
     assert accused(tmp_path, tamper) == {"all_agree"}
 
 
 def test_a_light_reader_with_another_verdict(tmp_path):
     def tamper(made):
-        made.ground.referee.verdicts[2] = Reason.HELD
+        made.cluster.referee.verdicts[2] = Verdict.HELD
 
     assert accused(tmp_path, tamper) == {"light_equals_full"}
 
@@ -82,7 +82,7 @@ def test_a_replica_that_recorded_something_else(tmp_path):
 def test_a_replica_that_restarts_elsewhere(tmp_path):
     async def restart(made):
         made.full[1].replica._db.execute("update lanes_jobs set state = 'pending', due_ms = 1")
-        await Auditor(made.ground).restart_equals_replay(made.full[1:])
+        await Auditor(made.cluster).restart_equals_replay(made.full[1:])
         made.full[1].boot()
         await until(lambda: made.full[1].replica is not None)
 
@@ -98,7 +98,7 @@ def test_a_job_that_never_ends_and_a_promise_that_is_not_kept(tmp_path):
 
     async def story(made):
         await submit(made, call())
-        Auditor(made.ground).every_job_ends(made.workers)
+        Auditor(made.cluster).every_job_ends(made.workers)
 
     _, outcome = play(tmp_path / "open", story)
     assert {violation.law for violation in outcome.violations} == {"every_job_ends"}
@@ -106,7 +106,7 @@ def test_a_job_that_never_ends_and_a_promise_that_is_not_kept(tmp_path):
 
 def test_a_handler_that_runs_twice_under_one_fence(tmp_path):
     def tamper(made):
-        referee = made.ground.referee
+        referee = made.cluster.referee
         referee.ran("worker-0", KEY, "f")
         referee.ran("worker-1", KEY, "g")
         assert not referee.violations
@@ -121,8 +121,8 @@ def test_two_ops_with_one_timestamp(tmp_path):
         for job in ("a" * 64, "b" * 64):
             op["body"] = {"kind": KEY[0], "job": job}
             raw = json.dumps(op).encode()
-            made.ground.referee.signed("x", raw, is_honest=True)
-            made.ground.referee.signed("x", raw, is_honest=True)
+            made.cluster.referee.signed("x", raw, is_honest=True)
+            made.cluster.referee.signed("x", raw, is_honest=True)
 
     assert accused(tmp_path, tamper) == {"one_time_one_op"}
 
@@ -134,7 +134,7 @@ def test_a_process_that_dies_of_its_own(tmp_path, monkeypatch):
 
         monkeypatch.setattr(made.workers[0], "run", run)
         made.workers[0].boot()
-        await until(lambda: made.ground.referee.violations)
+        await until(lambda: made.cluster.referee.violations)
 
     _, outcome = play(tmp_path, story)
     assert {violation.law for violation in outcome.violations} == {"nobody_dies"}
@@ -152,23 +152,23 @@ def test_a_run_that_does_not_come_to_rest_is_told(tmp_path, monkeypatch):
 
 def test_a_seal_over_something_else(tmp_path):
     def tamper(made):
-        referee = made.ground.referee
+        referee = made.cluster.referee
         sealed = next(
             seq
             for seq in range(1, referee.log.last_seq + 1)
             if referee.log.at(seq).subject.endswith(".seal")
         )
-        assert referee.verdicts[sealed - 1] is Reason.OK
-        referee.verdicts[sealed - 2] = Reason.STALE  # as if the log had said so all along
+        assert referee.verdicts[sealed - 1] is Verdict.OK
+        referee.verdicts[sealed - 2] = Verdict.STALE  # as if the log had said so all along
 
     async def story(made):
         made.owner.boot()
         made.full[0].boot()
         made.owner.coordinate(made.full[0].keyring.did)
-        await until(lambda: made.ground.referee.sealed)
-        auditor = Auditor(made.ground)
+        await until(lambda: made.cluster.referee.sealed)
+        auditor = Auditor(made.cluster)
         auditor.seals_are_true()
-        assert not made.ground.referee.violations
+        assert not made.cluster.referee.violations
         tamper(made)
         auditor.seals_are_true()
 

@@ -18,13 +18,13 @@ WORDS = ("no_chain", "chain_expired", "revoked", "command", "policy", "quarantin
 def give(world, *machines, by=None, command="/job", kinds=(), ends_s=None):
     """Delegate; by the owner unless said otherwise."""
     for machine in machines:
-        giver = by or world.charter.owner
-        world.charter.give(giver, machine.holder, command, kinds, None, ends_s)
+        giver = by or world.grant_plan.owner
+        world.grant_plan.give(giver, machine.holder, command, kinds, None, ends_s)
 
 
 async def settled(world):
     """Until whoever has something to write has written it."""
-    await until(lambda: world.charter.is_idle)
+    await until(lambda: world.grant_plan.is_idle)
 
 
 async def begin(world, *booted):
@@ -44,7 +44,7 @@ def test_a_revocation_in_mid_job_ends_the_lease_and_another_takes_over(tmp_path)
         give(world, first)
         await submit(world, slow)
         await until(lambda: world.workload.runs == 1)
-        assert world.charter.revoke(first) == 1
+        assert world.grant_plan.revoke(first) == 1
         give(world, second)
         await settled(world)
         second.boot()
@@ -65,7 +65,7 @@ def test_a_lease_whose_grant_expires_runs_out_and_somebody_else_ends_the_job(tmp
     async def story(world):
         first, second = world.workers[:2]
         await begin(world, *world.full, first)
-        give(world, first, ends_s=world.ground.clock.now_ms() // 1000 + 5)
+        give(world, first, ends_s=world.cluster.clock.now_ms() // 1000 + 5)
         await submit(world, slow)
         await until(lambda: world.workload.runs == 1)
         give(world, second)
@@ -114,9 +114,9 @@ def test_a_recovery_ends_what_the_old_owner_granted_and_the_new_one_grants_again
         give(world, worker)
         await submit(world, slow)
         await until(lambda: world.workload.runs == 1)
-        world.charter.recover(world.vault, world.heir)
-        await until(lambda: not world.charter.is_recovering)
-        assert world.charter.owner is world.heir
+        world.grant_plan.recover(world.vault, world.heir)
+        await until(lambda: not world.grant_plan.is_recovering)
+        assert world.grant_plan.owner is world.heir
         await until(lambda: ("claim", "no_chain") in types_on(world, key_of(slow)))
         give(world, worker)
         await until(ended(world, key_of(slow)))
@@ -136,19 +136,19 @@ def test_a_job_that_nobody_may_claim_is_nobodys_fault_and_one_that_somebody_may_
         give(world, worker, kinds=("render.slow",))
         await submit(world, *jobs)
         await settled(world)
-        assert unfinished(world.ground, world.workers) == [], "it is not alive"
+        assert unfinished(world.cluster, world.workers) == [], "it is not alive"
         worker.boot()
-        assert unfinished(world.ground, world.workers) == [key_of(jobs[1])]
+        assert unfinished(world.cluster, world.workers) == [key_of(jobs[1])]
         await until(ended(world, key_of(jobs[1])))
-        assert unfinished(world.ground, world.workers) == []
+        assert unfinished(world.cluster, world.workers) == []
         assert lane(world, key_of(jobs[0])).state is State.PENDING
-        Auditor(world.ground).every_job_ends(world.workers)
-        assert not world.ground.referee.violations
+        Auditor(world.cluster).every_job_ends(world.workers)
+        assert not world.cluster.referee.violations
         worker.kill()
         give(world, worker)
         await settled(world)
         world.workers[0].boot()
-        Auditor(world.ground).every_job_ends(world.workers)
+        Auditor(world.cluster).every_job_ends(world.workers)
 
     _, outcome = play(tmp_path, story, authority="chain")
     assert [violation.law for violation in outcome.violations] == ["every_job_ends"]
@@ -165,11 +165,11 @@ def test_what_is_held_or_overdue_has_no_excuse(tmp_path):
         await submit(world, slow, late)
         await until(lambda: world.workload.runs == 1)
         worker.kill()
-        assert unfinished(world.ground, world.workers) == [key_of(slow)]
+        assert unfinished(world.cluster, world.workers) == [key_of(slow)]
         await asyncio.sleep(4)
-        assert set(unfinished(world.ground, world.workers)) == {key_of(slow), key_of(late)}
+        assert set(unfinished(world.cluster, world.workers)) == {key_of(slow), key_of(late)}
         world.full[0].boot()
-        await until(lambda: not unfinished(world.ground, world.workers))
+        await until(lambda: not unfinished(world.cluster, world.workers))
         assert lane(world, key_of(slow)).state is State.PENDING
         assert lane(world, key_of(late)).outcome == "expired"
 

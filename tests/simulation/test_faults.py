@@ -126,10 +126,10 @@ def test_a_worker_whose_line_is_half_open_for_longer_than_its_lease_is_replaced(
         await submit(world, slow)
         await until(lambda: world.workload.runs == 1)
         until_s = asyncio.get_running_loop().time() + 40
-        world.ground.weather.half_open[first.name] = HalfOpen(is_mute, until_s)
+        world.cluster.weather.half_open[first.name] = HalfOpen(is_mute, until_s)
         second.boot()
         await until(ended(world, key_of(slow)))
-        world.ground.weather.half_open.clear()
+        world.cluster.weather.half_open.clear()
         await asyncio.sleep(60)  # what was held back arrives now
         assert lane(world, key_of(slow)).claimer == second.keyring.did
 
@@ -144,10 +144,10 @@ def test_a_worker_whose_line_is_half_open_for_longer_than_its_lease_is_replaced(
 
 async def thirsty(world):
     """Everybody at work, and one who swallows whatever is announced, and stays."""
-    for machine in (*world.full, *world.workers, world.mallory):
+    for machine in (*world.full, *world.workers, world.hostile_member):
         machine.boot()
     await asyncio.sleep(1)
-    world.mallory.act(lambda m: drink(m, "build.fast"))
+    world.hostile_member.act(lambda m: drink(m, "build.fast"))
     await asyncio.sleep(1)
 
 
@@ -163,7 +163,7 @@ def test_calls_that_somebody_swallows_are_answered_while_it_is_there(tmp_path):
 
     world, outcome = play(tmp_path, story)
     assert not outcome.violations
-    assert world.mallory.swallowed
+    assert world.hostile_member.swallowed
 
 
 def test_without_pointers_a_swallowed_call_lies(tmp_path):
@@ -216,7 +216,7 @@ def test_a_worker_back_at_once_meets_the_claim_that_its_first_life_sent(tmp_path
 
     async def story(world):
         world.full[0].boot()
-        worker, weather = world.workers[0], world.ground.weather
+        worker, weather = world.workers[0], world.cluster.weather
         worker.boot()
         await asyncio.sleep(1)
 
@@ -233,7 +233,7 @@ def test_a_worker_back_at_once_meets_the_claim_that_its_first_life_sent(tmp_path
             worker.kill()
             worker.boot()
 
-        world.ground.referee.traps.append(trap)
+        world.cluster.referee.traps.append(trap)
         await submit(world, one)
         await until(ended(world, key_of(one)))
         assert worker.boots == 2
@@ -255,20 +255,20 @@ def test_an_engine_whose_clock_is_set_back_stops_everything_and_it_goes_on_after
         world.workers[0].boot()
         await submit(world, first)
         await until(ended(world, key_of(first)))
-        world.ground.clock.step(-600_000)
+        world.cluster.clock.step(-600_000)
         submitter = world.submitters[0]
         world.workload.calls[0].append(second)
         submitter.is_finished = False
         submitter.boot()
         await asyncio.sleep(20)
         assert not submitter.is_finished
-        world.ground.clock.correct()
+        world.cluster.clock.correct()
         await until(lambda: submitter.is_finished)
         await until(ended(world, key_of(second)))
 
     world, outcome = play(tmp_path, story)
     assert not outcome.violations
-    log = world.ground.referee.log
+    log = world.cluster.referee.log
     stamps = [log.at(seq).stamp_ns for seq in range(1, log.last_seq + 1)]
     assert stamps != sorted(stamps), "a later record bears an earlier stamp"
     assert outcome.verdicts["honest drift"]
@@ -278,16 +278,16 @@ def test_a_lane_under_more_junk_than_one_page_holds_is_read_to_its_end(tmp_path)
     slow = call(kind="render.slow", duration_ms=20_000, lease_ms=8_000)
 
     async def story(world):
-        for machine in (world.full[0], world.workers[0], world.mallory):
+        for machine in (world.full[0], world.workers[0], world.hostile_member):
             machine.boot()
         await submit(world, slow)
         await until(lambda: lane(world, key_of(slow)).state in HELD)
-        world.mallory.act(bury)
+        world.hostile_member.act(bury)
         await until(ended(world, key_of(slow)))
 
     world, outcome = play(tmp_path, story)
     assert not outcome.violations
-    assert world.mallory.buried > 256
+    assert world.hostile_member.buried > 256
     assert lane(world, key_of(slow)).outcome == "succeeded"
 
 
@@ -296,8 +296,8 @@ def test_a_worker_that_runs_more_jobs_than_it_has_slots_is_noticed(tmp_path):
         with ExitStack() as stack:
             for number in range(3):
                 key = ("build.fast", f"{number:064x}")
-                stack.enter_context(world.ground.referee.running("w", key, "f", slots=2))
-        with world.ground.referee.running("w", ("build.fast", "9" * 64), "f", slots=2):
+                stack.enter_context(world.cluster.referee.running("w", key, "f", slots=2))
+        with world.cluster.referee.running("w", ("build.fast", "9" * 64), "f", slots=2):
             pass
 
     _, outcome = play(tmp_path, story)

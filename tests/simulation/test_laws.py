@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.ports import Record
 from antiphon.testing.simulation.checks import laws
-from antiphon.testing.simulation.checks.law_state import Committed, Ledger
+from antiphon.testing.simulation.checks.law_state import Committed, LawState
 from tests.simulation.histories import AT_MS, JOB, KIND, LEASE_MS, SUBJECT, History
 
 
@@ -245,21 +245,21 @@ def test_an_honest_op_that_only_a_liar_would_write(verdict):
 @pytest.mark.req("M12", "M23")
 def test_an_honest_claim_on_a_job_that_is_held_or_over():
     history, fence = held()
-    history.add("claim", 20, by="other", lease_ms=LEASE_MS, honest=True, verdict=Reason.HELD)
+    history.add("claim", 20, by="other", lease_ms=LEASE_MS, honest=True, verdict=Verdict.HELD)
     assert history.laws_broken == {"no_racing"}
     over, fence = held()
     over.add("complete", 20, fence=fence, status="succeeded")
-    over.add("claim", 30, by="other", lease_ms=LEASE_MS, honest=True, verdict=Reason.FINISHED)
+    over.add("claim", 30, by="other", lease_ms=LEASE_MS, honest=True, verdict=Verdict.FINISHED)
     assert over.laws_broken == {"no_racing"}
 
 
 def test_an_unreadable_record_that_is_accepted_or_honest():
     record = Record(1, 0, SUBJECT, b"junk")
-    for verdict, is_honest in ((Reason.OK, False), (Reason.FRAME, True)):
+    for verdict, is_honest in ((Verdict.OK, False), (Verdict.FRAME, True)):
         now = Committed(record, None, (KIND, JOB), verdict, 0, is_honest)
-        assert [one.law for one in laws.commit(Ledger(), now)] == ["readable"]
-    rejected = Committed(record, None, (KIND, JOB), Reason.FRAME, 0, False)
-    assert laws.commit(Ledger(), rejected) == []
+        assert [one.law for one in laws.commit(LawState(), now)] == ["readable"]
+    rejected = Committed(record, None, (KIND, JOB), Verdict.FRAME, 0, False)
+    assert laws.commit(LawState(), rejected) == []
 
 
 def test_no_law_is_left_untried():

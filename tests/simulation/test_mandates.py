@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from antiphon.core.record.verdict import Reason
-from antiphon.testing.simulation.checks.authority_model import Mandates
+from antiphon.core.record.verdict import Verdict
+from antiphon.testing.simulation.checks.authority_model import AuthorityModel
 from tests.core.ucan.principals import ALICE, BOB, CAROL, DAN, ERIN, MALLORY
 from tests.simulation.histories import AT_MS, JOB, KIND, LEASE_MS, MESH, History
 
@@ -44,7 +44,7 @@ def test_chains_of_several_links_and_powerlines_are_followed():
     leaf = history.delegate(BOB, WORKER, about=None, cmd="/")
     chain = (top, middle, leaf)
     fence = history.add("claim", 20, by=WORKER.did, auth=chain, lease_ms=LEASE_MS)
-    refused = {"auth": chain, "fence": fence, "status": "failed", "verdict": Reason.COMMAND}
+    refused = {"auth": chain, "fence": fence, "status": "failed", "verdict": Verdict.COMMAND}
     history.add("complete", 30, by=WORKER.did, **refused)
     assert not history.broken
 
@@ -94,11 +94,11 @@ FAULTS = {
 def test_an_op_that_passes_without_authority_or_is_refused_for_another_reason(what):
     word, made = FAULTS[what]
     for verdict, is_right in (
-        (Reason.OK, False),
-        (Reason.HELD, False),
-        (Reason(word), True),
-        (Reason.QUARANTINED, False),
-        (Reason.DRIFT, True),
+        (Verdict.OK, False),
+        (Verdict.HELD, False),
+        (Verdict(word), True),
+        (Verdict.QUARANTINED, False),
+        (Verdict.DRIFT, True),
     ):
         history = founded()
         chain = made(history)
@@ -127,7 +127,7 @@ def test_times_are_held_against_both_clocks_to_the_second(wall_ms, commit, is_al
 
 
 def test_an_op_that_is_refused_although_it_is_allowed():
-    for verdict in (Reason.NO_CHAIN, Reason.REVOKED, Reason.POLICY, Reason.QUARANTINED):
+    for verdict in (Verdict.NO_CHAIN, Verdict.REVOKED, Verdict.POLICY, Verdict.QUARANTINED):
         history = founded()
         mine = history.delegate(OWNER, WORKER, about=OWNER)
         history.add("claim", 20, by=WORKER.did, auth=(mine,), lease_ms=9, verdict=verdict)
@@ -138,8 +138,8 @@ def test_owner_coordinator_and_caller_need_no_chain_for_what_is_theirs():
     history = founded()
     history.control("mesh.coordinator", 11, OWNER.did, node=DAN.did)
     history.add("offer", 12, by=DAN.did)
-    history.add("offer", 13, by=WORKER.did, verdict=Reason.NO_CHAIN)
-    history.add("cancel", 14, by=WORKER.did, verdict=Reason.NO_CHAIN)
+    history.add("offer", 13, by=WORKER.did, verdict=Verdict.NO_CHAIN)
+    history.add("cancel", 14, by=WORKER.did, verdict=Verdict.NO_CHAIN)
     history.add("claim", 15, by=OWNER.did, lease_ms=LEASE_MS)
     history.add("cancel", 16, by=CALLER.did)
     assert not history.broken
@@ -175,12 +175,12 @@ def test_a_lease_that_outlives_its_authority(how):
 @pytest.mark.parametrize("how", ["revocation", "quarantine", "recovery"])
 def test_a_job_whose_holder_lost_its_authority_is_free(how):
     history, again, fence = cut(how)
-    late = {"fence": fence, "status": "failed", "verdict": Reason.FENCE}
+    late = {"fence": fence, "status": "failed", "verdict": Verdict.FENCE}
     history.add("complete", 39, by=WORKER.did, auth=(again,), **late)
     history.add("claim", 40, by=WORKER.did, auth=(again,), lease_ms=LEASE_MS)
     assert not history.broken
     refused, again, _ = cut(how)
-    refused.add("claim", 40, by=WORKER.did, auth=(again,), lease_ms=9, verdict=Reason.HELD)
+    refused.add("claim", 40, by=WORKER.did, auth=(again,), lease_ms=9, verdict=Verdict.HELD)
     assert refused.laws_broken == {"truly_held"}
 
 
@@ -227,7 +227,7 @@ def shown(history, node, *, at=(5, 0), signed=True):
     return {"node": node.did, "first": texts[0] + "\n{}", "second": texts[1] + "\n{}"}
 
 
-def show(history, node, *, by=DAN, verdict=Reason.OK, **how):
+def show(history, node, *, by=DAN, verdict=Verdict.OK, **how):
     history.control("mesh.evidence", 30, by.did, verdict, **shown(history, node, **how))
 
 
@@ -261,33 +261,33 @@ def against_the_owner(history, verdict):
 def quarantined(history, verdict):
     history.delegate(OWNER, WORKER, about=OWNER)
     history.delegate(OWNER, DAN, about=OWNER)
-    show(history, OWNER, verdict=Reason.PROOF)
+    show(history, OWNER, verdict=Verdict.PROOF)
     show(history, WORKER)
     show(history, DAN, by=WORKER, verdict=verdict)
 
 
 REFUSED = {
-    not_owner: Reason.NOT_OWNER,
-    wrong_recovery: Reason.NOT_OWNER,
-    not_above: Reason.NO_CHAIN,
-    not_concerned: Reason.NO_CHAIN,
-    unproven: Reason.PROOF,
-    against_the_owner: Reason.PROOF,
-    quarantined: Reason.QUARANTINED,
+    not_owner: Verdict.NOT_OWNER,
+    wrong_recovery: Verdict.NOT_OWNER,
+    not_above: Verdict.NO_CHAIN,
+    not_concerned: Verdict.NO_CHAIN,
+    unproven: Verdict.PROOF,
+    against_the_owner: Verdict.PROOF,
+    quarantined: Verdict.QUARANTINED,
 }
 
 
 @pytest.mark.parametrize("story", REFUSED, ids=lambda story: story.__name__)
 def test_a_control_op_by_the_wrong_hand(story):
-    for verdict in (Reason.OK, REFUSED[story]):
+    for verdict in (Verdict.OK, REFUSED[story]):
         history = founded()
         story(history, verdict)
-        assert history.laws_broken == ({"by_right"} if verdict is Reason.OK else set())
+        assert history.laws_broken == ({"by_right"} if verdict is Verdict.OK else set())
 
 
 def test_a_control_op_that_is_refused_to_those_whose_it_is():
     history = founded()
-    history.control("mesh.route", 30, OWNER.did, Reason.NOT_OWNER, kind=KIND)
+    history.control("mesh.route", 30, OWNER.did, Verdict.NOT_OWNER, kind=KIND)
     assert history.laws_broken == {"by_right"}
 
 
@@ -312,7 +312,7 @@ def test_evidence_that_was_shown_before_counts_once():
 
 def test_evidence_against_a_key_that_holds_nothing_or_dated_ahead():
     history = founded()
-    history.control("mesh.evidence", 30, DAN.did, Reason.OK, **shown(history, MALLORY))
+    history.control("mesh.evidence", 30, DAN.did, Verdict.OK, **shown(history, MALLORY))
     assert history.laws_broken == {"by_right"}
     history = founded()
     history.delegate(OWNER, WORKER, about=OWNER)
@@ -321,12 +321,12 @@ def test_evidence_against_a_key_that_holds_nothing_or_dated_ahead():
 
 
 def test_a_caller_cancels_until_its_chain_is_taken_back():
-    for verdict in (Reason.OK, Reason.NO_CHAIN):
+    for verdict in (Verdict.OK, Verdict.NO_CHAIN):
         history = founded()
         (calling,) = history.ledger.lane((KIND, JOB)).called.auth
         history.control("ucan.revoke", 13, OWNER.did, cid=calling)
         history.add("cancel", 14, by=CALLER.did, verdict=verdict)
-        assert history.laws_broken == ({"authorised"} if verdict is Reason.OK else set())
+        assert history.laws_broken == ({"authorised"} if verdict is Verdict.OK else set())
 
 
 # --- what could be done ----------------------------------------------------------------------
@@ -334,10 +334,10 @@ def test_a_caller_cancels_until_its_chain_is_taken_back():
 
 def test_somebody_may_claim_as_long_as_any_way_leads_from_the_owner():
     history = founded()
-    mandates = history.ledger.mandates
+    authority_model = history.ledger.authority_model
 
     def may(kind=KIND, at_ms=0, who=WORKER):
-        return mandates.may(who.did, "/job/claim", kind, AT_MS + at_ms)
+        return authority_model.may(who.did, "/job/claim", kind, AT_MS + at_ms)
 
     assert may(who=OWNER)
     assert not may()
@@ -365,4 +365,4 @@ def test_what_it_does_not_know_it_does_not_guess():
 
 
 def test_before_its_genesis_everything_is_open():
-    assert Mandates().may(WORKER.did, "/job/claim", KIND, AT_MS)
+    assert AuthorityModel().may(WORKER.did, "/job/claim", KIND, AT_MS)

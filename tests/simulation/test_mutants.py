@@ -14,7 +14,7 @@ from antiphon.core.families.seals import table as seals_table
 from antiphon.core.ucan import Chain, chain, signatures
 from antiphon.engines.memory.log import LogStore
 from antiphon.engines.memory.oplog import MemoryLog
-from antiphon.runtime.node.overdue_jobs import Caretaker
+from antiphon.runtime.node.overdue_jobs import OverdueJobs
 from antiphon.runtime.worker import worker
 from antiphon.runtime.worker.queue_credits import Credits
 from antiphon.runtime.worker.tenure_runner import Server
@@ -71,7 +71,7 @@ def patchable():
         reducer._fault,
         *(dict(table.TRANSITIONS[op]) for op in (JobExpire, JobClaim, JobYield)),
         Credits.admit,
-        Caretaker._point_to,
+        OverdueJobs._point_to,
         MemoryLog.read_lane,
         chain_check.fault,
         opened_record.open_record,

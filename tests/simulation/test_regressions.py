@@ -46,7 +46,7 @@ def test_a_worker_stopped_past_its_lease_tries_to_complete_and_is_refused(tmp_pa
             trapped.append(asyncio.get_running_loop().time())
             return True
 
-        world.ground.referee.traps.append(trap)
+        world.cluster.referee.traps.append(trap)
         await submit(world, slow)
         await until(lambda: trapped)
         second.boot()
@@ -69,10 +69,10 @@ def test_a_job_called_again_while_it_runs_is_not_run_twice_by_the_same_worker(tm
         world.workers[0].boot()
         await submit(world, slow)
         await until(lambda: world.workload.runs == 1)
-        peer = world.submitters[0].connect()
-        await peer.sync_control()
+        session = world.submitters[0].connect()
+        await session.sync_control()
         again = ScheduleBody(kind=slow.kind, manifest=slow.manifest, priority="low")
-        await peer.commit(peer.draft(JobSchedule, again, prev=0))
+        await session.commit(session.draft(JobSchedule, again, prev=0))
         await until(ended(world, key_of(slow)))
         await asyncio.sleep(3 * LOAN_S)
 
@@ -101,15 +101,15 @@ def test_a_copy_that_lags_neither_kills_nor_misleads_a_worker(tmp_path, monkeypa
         world.full[0].boot()
         world.workers[0].boot()
         await asyncio.sleep(1)
-        world.ground.weather.everywhere = 1.0
+        world.cluster.weather.everywhere = 1.0
         submitter = world.submitters[0]
         world.workload.calls[0].extend(calls)
         submitter.boot()
         await asyncio.sleep(40)
-        world.ground.weather.clear()
+        world.cluster.weather.clear()
         await until(lambda: submitter.is_finished)
         await until(ended(world, *map(key_of, calls)))
-        await Auditor(world.ground).light_equals_full([])
+        await Auditor(world.cluster).light_equals_full([])
 
     _, outcome = play(tmp_path, story)
     assert not outcome.violations
@@ -155,19 +155,19 @@ def test_a_strangers_control_op_with_deps_ends_nobody_while_the_engine_is_silent
         world.full[0].boot()
         world.workers[0].boot()
         await asyncio.sleep(1)
-        peer = world.mallory.connect()
-        body = CoordinatorBody(node=peer.author.did)
-        genesis = await peer.fetch_entry(1)
+        session = world.hostile_member.connect()
+        body = CoordinatorBody(node=session.author.did)
+        genesis = await session.fetch_opened(1)
         deps = ((1, genesis.op_id),)
-        world.ground.weather.everywhere = 1.0
-        draft = peer.draft(MeshCoordinator, body, prev=0, deps=deps)
-        await peer.commit(draft)
+        world.cluster.weather.everywhere = 1.0
+        draft = session.draft(MeshCoordinator, body, prev=0, deps=deps)
+        await session.commit(draft)
         for machine in (world.full[0], world.workers[0]):
             monkeypatch.setattr(machine, "_died", ends.append)
         await asyncio.sleep(30)
-        world.ground.weather.clear()
-        await until(lambda: world.full[0].node.applied == world.ground.referee.log.last_seq)
-        assert world.ground.referee.verdicts[-1].value == "not_owner"
+        world.cluster.weather.clear()
+        await until(lambda: world.full[0].node.applied == world.cluster.referee.log.last_seq)
+        assert world.cluster.referee.verdicts[-1].value == "not_owner"
 
     _, outcome = play(tmp_path, story)
     assert ends == []
@@ -178,14 +178,14 @@ def test_junk_outside_the_lanes_gets_the_same_verdict_from_a_node_that_confirmed
     """Found by reading: it was taken for an old control op, and recorded as malformed."""
 
     async def story(world):
-        log = world.ground.server.mesh(world.ground.mesh).log
-        log.append(f"{subjects.root(world.ground.mesh)}.seal", b"junk", "junk", 0)
+        log = world.cluster.server.mesh(world.cluster.mesh).log
+        log.append(f"{subjects.root(world.cluster.mesh)}.seal", b"junk", "junk", 0)
         world.owner.boot()
         world.owner.rule(attempts=5)
         await until(lambda: world.owner.is_idle)
-        peer = world.full[0].connect()
-        await peer.sync_control()
-        node = FullNode(peer, Replica(":memory:", mesh=world.ground.mesh))
+        session = world.full[0].connect()
+        await session.sync_control()
+        node = FullNode(session, Replica(":memory:", mesh=world.cluster.mesh))
         await node.apply([log.at(seq) for seq in (1, 2, 3)])
         found = [node.replica.record(seq).verdict.value for seq in (1, 2, 3)]
         node.replica.close()
@@ -216,10 +216,10 @@ def test_a_refused_claimer_settles_the_announcement_once_and_waits(tmp_path, mon
         await submit(world, flaky)
         await until(lambda: lane(world, key_of(flaky)).attempts == 1)
         # It has yielded with a pause of 200 to 400 ms, and is called again at once.
-        peer = world.submitters[1].connect()
-        view = await peer.read_lane(*key_of(flaky))
+        session = world.submitters[1].connect()
+        view = await session.read_lane(*key_of(flaky))
         offer = OfferBody(kind=flaky.kind, job=key_of(flaky)[1])
-        await peer.commit(peer.draft(JobOffer, offer, prev=view.lane.call_tail))
+        await session.commit(session.draft(JobOffer, offer, prev=view.lane.call_tail))
         await until(ended(world, key_of(flaky)))
         assert asyncio.get_running_loop().time() < 3.0
 
@@ -263,10 +263,10 @@ def test_a_full_node_that_restarts_on_a_copy_that_lags_does_not_call_the_log_cut
         machine = world.full[0]
         machine.boot()
         await submit(world, call())
-        await until(lambda: machine.node.applied == world.ground.referee.log.last_seq)
+        await until(lambda: machine.node.applied == world.cluster.referee.log.last_seq)
         machine.kill()
         answers.clear()
-        world.ground.weather.everywhere = 1.0
+        world.cluster.weather.everywhere = 1.0
         machine.boot()
         await until(lambda: machine.node is not None and machine.node.ready.is_set())
 
@@ -278,11 +278,11 @@ def test_what_an_op_depends_on_is_never_decided_by_a_copy_that_lags(tmp_path, mo
     monkeypatch.setattr(Network, "request", lagging("fetch", "fetch_many", "confirm"))
 
     async def story(world):
-        peer = world.submitters[0].connect()
-        await peer.sync_control()
-        assert (await peer.record_at(1)).seq == 1
-        world.ground.weather.everywhere = 1.0
+        session = world.submitters[0].connect()
+        await session.sync_control()
+        assert (await session.record_at(1)).seq == 1
+        world.cluster.weather.everywhere = 1.0
         with pytest.raises(Unavailable):
-            await peer.record_at(1)
+            await session.record_at(1)
 
     play(tmp_path, story)

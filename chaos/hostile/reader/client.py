@@ -21,7 +21,7 @@ from nats import errors as nats_errors
 
 from antiphon.assembly.logins import log_in
 from antiphon.errors import AntiphonError, EngineDenied, Rejected
-from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.state_directory import StateDirectory
 from chaos.hostile.reader.floods import BY_DOOR, FLOODS, Reader, everything, nowhere
 from chaos.network.raw_connection import Credentials, RawConnection
 
@@ -36,7 +36,9 @@ def emit(event: str, **fields: object) -> None:
 class Flooder:
     """One member with a raw client."""
 
-    def __init__(self, home: Home, owner: str, cids: list[str], others: list[str]) -> None:
+    def __init__(
+        self, home: StateDirectory, owner: str, cids: list[str], others: list[str]
+    ) -> None:
         self._home = home
         self._owner, self._cids, self._others = owner, tuple(cids), tuple(others)
         self._connections: dict[bool, RawConnection] = {}
@@ -110,7 +112,7 @@ async def flood(flooder: Flooder, name: str) -> None:
 
 
 async def main(path: str, owner: str, cids: str, others: str) -> None:
-    flooder = Flooder(Home(Path(path)), owner, cids.split(","), others.split(","))
+    flooder = Flooder(StateDirectory(Path(path)), owner, cids.split(","), others.split(","))
     await flooder.connect()
     commands = asyncio.StreamReader()
     loop = asyncio.get_running_loop()

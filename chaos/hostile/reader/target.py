@@ -22,7 +22,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from antiphon.core.authority.grant_terms import Terms
-from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.sdk.authority import delegation
 from antiphon.sdk.hosting import hosted_mesh
 from antiphon.sdk.mesh import Mesh
@@ -36,7 +36,7 @@ READER: Final = "reader"
 class TargetMesh(Struct, frozen=True):
     """The mesh and its members."""
 
-    home: Home
+    home: StateDirectory
     """The owner's."""
     victim: Mesh
     full_nodes: tuple[int, ...]
@@ -91,7 +91,7 @@ def _event(line: str) -> str:
 
 
 @asynccontextmanager
-async def _flooder(home: Home, owner: str, cids: list[str], others: list[str]) -> Any:
+async def _flooder(home: StateDirectory, owner: str, cids: list[str], others: list[str]) -> Any:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "chaos.hostile.reader.client", str(home.path)),
@@ -112,7 +112,7 @@ async def _flooder(home: Home, owner: str, cids: list[str], others: list[str]) -
 @asynccontextmanager
 async def target_mesh(directory: Path) -> AsyncIterator[TargetMesh]:
     """Every member has joined and works."""
-    home = Home(directory / "owner")
+    home = StateDirectory(directory / "owner")
     async with AsyncExitStack() as stack:
         start = stack.enter_async_context
         up = await start(command(directory, "init", "--name", "reader", "--home", str(home.path)))
@@ -122,7 +122,7 @@ async def target_mesh(directory: Path) -> AsyncIterator[TargetMesh]:
             ("observer", Terms(can=("read",), kinds=("*",), alias="observer")),
             (READER, Terms(can=("read",), kinds=("*",), alias=READER)),
         ):
-            homes[alias] = Home(directory / alias)
+            homes[alias] = StateDirectory(directory / alias)
             await hosted_mesh.redeem(homes[alias], hosted_mesh.invite(home, terms), alias=alias)
         node = await start(command(directory, "node", "--home", str(homes["observer"].path)))
         await start(
@@ -137,7 +137,7 @@ async def target_mesh(directory: Path) -> AsyncIterator[TargetMesh]:
         victim = await start(Mesh.open(home=homes["victim"].path, role="client"))
         owner = home.signer("owner").did
         async with delegation.with_authority(home.path) as mesh:
-            control = await mesh.peer.sync_control()
+            control = await mesh.session.sync_control()
             given = control.grants.given_to(homes[READER].signer("machine").did, before=2**62)
             cids = [one.cid for one in given if one.payload.iss == owner]
         others = [homes[alias].access().user for alias in ("victim", "observer")]

@@ -23,7 +23,7 @@ from antiphon.core.record.ids import digest
 from antiphon.engines.nats.member.blob_protocol import ABSENT
 from antiphon.runtime.gate.relay_rules import RECORDS_AN_HOUR
 from antiphon.runtime.identity.key_files import SeedKeyring
-from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.sdk.authority import delegation
 from antiphon.sdk.hosting import hosted_mesh
 from chaos.network.raw_connection import RawConnection, frame, header
@@ -39,19 +39,21 @@ _DEPS: Final = 64
 _AHEAD_MS: Final = 400
 
 
-async def _machine(target: TargetMesh, alias: str, can: str) -> tuple[Home, RawConnection]:
+async def _machine(
+    target: TargetMesh, alias: str, can: str
+) -> tuple[StateDirectory, RawConnection]:
     """One more machine of the contractor's, with a right of its own."""
-    home = Home(target.directory / f"{alias}{os.urandom(2).hex()}")
+    home = StateDirectory(target.directory / f"{alias}{os.urandom(2).hex()}")
     terms = Terms(can=(can,), kinds=("render.*",), alias=home.path.name)
     await hosted_mesh.redeem(home, hosted_mesh.invite(target.owner_home, terms), alias=terms.alias)
-    await target.host.node.peer.sync_control()
+    await target.host.node.session.sync_control()
     return home, await target.connect(home)
 
 
 async def _take_ids(target: TargetMesh) -> Outcome:
     """Store junk under every id that the owner's revocation would have if ids were those of ops."""
     home, connection = await _machine(target, "foreteller", "claim")
-    owner = target.host.node.peer.control.owner
+    owner = target.host.node.session.control.owner
     cids = tuple(grants_of(target, home.signer("machine").did).values())
     lane = own_subject(target)
 
@@ -174,7 +176,7 @@ async def _blob_by_a_second_key(target: TargetMesh) -> Outcome:
     found = await connection.ask(f"{where}.post", given.payload)
     if not found or not json.loads(found[0].data).get("seq"):
         raise Breach("this shows nothing, since the gate did not store its delegation")
-    await target.host.node.peer.sync_control()
+    await target.host.node.session.sync_control()
     read = {"kind": "blobptr", "algo": "blake3", "hash": wanted}
     content = manifest.author(
         {"command": [f"@{RENDER}"], "args": [os.urandom(4).hex()], "timeout": 5, "inputs": [read]}

@@ -66,7 +66,7 @@ async def others_blob(target: TargetMesh) -> str:
     async def chunks() -> AsyncIterator[bytes]:
         yield blob
 
-    await target.owner.station.engine.blobs.put(chunks(), digest=_digest(blob))
+    await target.owner.connection.engine.blobs.put(chunks(), digest=_digest(blob))
     return _digest(blob)
 
 
@@ -101,7 +101,7 @@ async def _lie_about_bytes(target: TargetMesh) -> Outcome:
     where = _steps(target, taken)
     await _ask(target, f"{where}.0", b"other bytes")
     code, _ = await _ask(target, f"{where}.end", b"")
-    if code != CORRUPT or await target.owner.station.engine.blobs.has(promised):
+    if code != CORRUPT or await target.owner.connection.engine.blobs.has(promised):
         raise Breach("an index names bytes that do not hash to it")
     return Outcome("gate", "the index is written when the digest is right, and by the gate")
 

@@ -12,7 +12,7 @@ from antiphon.core.families.jobs.ops import CancelBody, JobCancel, JobClaim
 from antiphon.core.families.mesh.ops import EvidenceBody, MeshEvidence
 from antiphon.core.record import subjects
 from antiphon.core.record.ids import digest, key_of
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.core.ucan import seal_envelope
 from antiphon.errors import Rejected
 from antiphon.runtime.identity.key_files import SeedKeyring
@@ -34,7 +34,7 @@ async def _widen(target: TargetMesh) -> Outcome:
     """A child of its own grant that allows everything; then use it, and ask the gate."""
     forger = Forger(target)
     child, verdict = await forger.delegate(forger.key.did)
-    if verdict is not Reason.OK:
+    if verdict is not Verdict.OK:
         return Outcome("rules", verdict.value)
     chain = (*forger.chain("/job/claim"), child)
     job = await called(target)
@@ -57,9 +57,9 @@ async def _forge_delegation(target: TargetMesh) -> Outcome:
     made = seal_envelope(payload, own_signature)
     record = forger.sign(UcanDelegate, DelegateBody(token=token_of(made.raw)))
     answer = await forger.post(record)
-    if answer.get("reason") != Reason.SIGNATURE.value:
+    if answer.get("reason") != Verdict.SIGNATURE.value:
         raise Breach(f"the gate said {answer}")
-    return Outcome("gate", f"{Reason.SIGNATURE.value}; and the server lets it write none")
+    return Outcome("gate", f"{Verdict.SIGNATURE.value}; and the server lets it write none")
 
 
 async def _revoke_the_victim(target: TargetMesh) -> Outcome:
@@ -89,15 +89,15 @@ async def _false_evidence(target: TargetMesh) -> Outcome:
     hlc = (now_ms(), 9)
     pair = [forger.sign(JobClaim, claim, hlc=hlc, prev=n).payload.decode() for n in (1, 2)]
     shown = (await leaked_lane(target))[-1].decode()
-    accused = target.working.worker.peer.author.did if target.working.worker else ""
+    accused = target.working.worker.session.author.did if target.working.worker else ""
     for first, second in ((pair[0], pair[1]), (shown, shown)):
         body = EvidenceBody(node=accused, first=first, second=second)
         subject = subjects.control(target.mesh, f"evidence.{key_of(accused)}")
         prev = await tail_of(target, subject)
         answer = await forger.post(forger.sign(MeshEvidence, body, prev=prev))
-        if answer.get("reason") != Reason.PROOF.value:
+        if answer.get("reason") != Verdict.PROOF.value:
             raise Breach(f"the gate said {answer}")
-    return Outcome("gate", f"{Reason.PROOF.value}; and the server lets it write none")
+    return Outcome("gate", f"{Verdict.PROOF.value}; and the server lets it write none")
 
 
 async def _hidden_dependency(target: TargetMesh) -> Outcome:
@@ -112,12 +112,12 @@ async def _hidden_dependency(target: TargetMesh) -> Outcome:
         return Outcome("gate", f"refused as {answer['reason']}, whatever they can read")
     seq = int(answer["seq"])
     verdict = await target.verdict(seq)
-    for who, peer in (
-        ("the victim", target.working.mesh.peer),
-        ("the observer", target.replicating.mesh.peer),
+    for who, session in (
+        ("the victim", target.working.mesh.session),
+        ("the observer", target.replicating.mesh.session),
     ):
-        await peer.sync_control()
-        said = peer.control_verdicts.get(seq)
+        await session.sync_control()
+        said = session.control_verdicts.get(seq)
         if said is not verdict:
             raise Breach(f"{who} says {said} of a control op, the full node {verdict}")
     return Outcome("harmless", f"everybody says {verdict.value}")

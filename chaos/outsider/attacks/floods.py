@@ -17,7 +17,7 @@ from typing import Any, Final
 from antiphon.core.authority.delegations import token_of
 from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
 from antiphon.core.record import subjects
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.core.ucan import Policy
 from antiphon.engines.nats import NatsEngine
 from antiphon.engines.nats.log.streams import Streams
@@ -233,9 +233,9 @@ def _many_grants(name: str, givers: Callable[[TargetMesh], Iterator[Forger]]) ->
         worker = target.working.worker
         if worker is None:
             raise Breach("the victim has no worker")
-        verdicts: set[Reason] = set()
+        verdicts: set[Verdict] = set()
         for giver in itertools.islice(givers(target), _MANY_CHAINS):
-            verdicts.add((await giver.delegate(worker.peer.author.did, sub=None))[1])
+            verdicts.add((await giver.delegate(worker.session.author.did, sub=None))[1])
         await target.check_work()
         said = ", ".join(sorted(verdicts))
         return await _unharmed(target, f"{_MANY_CHAINS} grants ({said}) stand in nobody's way")
@@ -300,10 +300,10 @@ async def _queues_without_end(target: TargetMesh) -> Outcome:
 
 
 async def _queues(target: TargetMesh) -> int:
-    engine = target.owner.peer.engine
+    engine = target.owner.session.engine
     if not isinstance(engine, NatsEngine):
         raise Breach("there is no server")
-    info = await Streams(engine.log.pipeline).info(target.connection.stream)
+    info = await Streams(engine.log.requester).info(target.connection.stream)
     return int(info["state"]["consumer_count"]) if info else 0
 
 
@@ -331,7 +331,7 @@ async def _hold_off_revocation(target: TargetMesh) -> Outcome:
     """
     home = await target.join(f"squatter{os.urandom(2).hex()}")
     alias = home.access().alias
-    await target.host.node.peer.sync_control()
+    await target.host.node.session.sync_control()
     cids = list(grants_of(target, home.signer("machine").did).values())
     connection = await target.connect(home)
     above = [Forger(target, SeedKeyring(os.urandom(32))) for _ in range(_SQUATTERS)]

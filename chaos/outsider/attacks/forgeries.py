@@ -36,7 +36,7 @@ from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record import codec, signing
 from antiphon.core.record.ids import digest
 from antiphon.core.record.op import subject_of
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.core.ucan import Payload, Policy
 from antiphon.runtime.executors.handlers import call_text
 from antiphon.runtime.identity.key_files import SeedKeyring
@@ -65,15 +65,15 @@ def now_ms() -> int:
 
 def grants_of(target: TargetMesh, did: str) -> dict[str, str]:
     """The ids of the delegations to a key, by command; every member may read them."""
-    book = target.host.node.peer.control.grants
+    book = target.host.node.session.control.grants
     return {link.payload.cmd: link.cid for link in book.given_to(did, before=_ANY_TIME)}
 
 
 async def tail_of(target: TargetMesh, subject: str) -> int:
     """The newest record on a control subject."""
-    peer = target.host.node.peer
-    await peer.sync_control()
-    return peer.history.tail(subject)
+    session = target.host.node.session
+    await session.sync_control()
+    return session.history.tail(subject)
 
 
 class Forger:
@@ -82,7 +82,7 @@ class Forger:
     def __init__(self, target: TargetMesh, key: SeedKeyring | None = None) -> None:
         self.target = target
         self.key = key or target.contractor.signer("machine")
-        self.owner = target.host.node.peer.control.owner
+        self.owner = target.host.node.session.control.owner
         self._count = 0
 
     def chain(self, command: str) -> tuple[str, ...]:
@@ -107,7 +107,7 @@ class Forger:
         block = signing.Block(sig=self.key.sign(signing.OP_TYPE, op_bytes).hex())
         return Signed(subject_of(op, op_bytes), signing.frame(op_bytes, block), digest(op_bytes))
 
-    async def put(self, record: Signed, *, on: str = "") -> Reason:
+    async def put(self, record: Signed, *, on: str = "") -> Verdict:
         """Write it on the log; the full node's verdict."""
         return await self.target.verdict(await self.store(record, on=on))
 
@@ -147,13 +147,13 @@ class Forger:
         }
         return Payload(**fields)
 
-    async def delegate(self, to: str, **other: Any) -> tuple[str, Reason]:
+    async def delegate(self, to: str, **other: Any) -> tuple[str, Verdict]:
         """Have the gate put such a delegation on the log; its id, and the verdict."""
         made = self.key.delegate(self.delegation(to, **other))
         record = self.sign(UcanDelegate, DelegateBody(token=token_of(made.raw)))
         answer = await self.post(record)
         if "refused" in answer:
-            return made.cid, Reason(answer["reason"])
+            return made.cid, Verdict(answer["reason"])
         return made.cid, await self.target.verdict(answer["seq"])
 
 
@@ -166,13 +166,15 @@ def a_claim(job: str, kind: str = RENDER, lease_ms: int = 10_000) -> ClaimBody:
     return ClaimBody(kind=kind, job=job, lease_ms=lease_ms)
 
 
-async def agreed(target: TargetMesh, record: Signed, verdict: Reason, expected: Reason) -> Outcome:
+async def agreed(
+    target: TargetMesh, record: Signed, verdict: Verdict, expected: Verdict
+) -> Outcome:
     """The full node's verdict is the one expected, and a light reader's is the same."""
     if verdict is not expected:
         raise Breach(f"the rules said {verdict.value!r}, not {expected.value!r}")
     lane = PROTOCOL.lane_of(record.subject)
     if lane is not None and lane.kind == RENDER:
-        view = await target.owner.peer.read_lane(lane.kind, lane.name)
+        view = await target.owner.session.read_lane(lane.kind, lane.name)
         light = view.verdict_of(record.op_id)
         if light not in {verdict, None}:
             raise Breach(f"a light reader says {light!r}, the full node {verdict.value!r}")
@@ -180,7 +182,7 @@ async def agreed(target: TargetMesh, record: Signed, verdict: Reason, expected: 
 
 
 def _forging(
-    name: str, expected: Reason, make: Callable[[Forger, str], Signed], *, elsewhere: bool = False
+    name: str, expected: Verdict, make: Callable[[Forger, str], Signed], *, elsewhere: bool = False
 ) -> Attempt:
     """Sign something about a job that was really called; `elsewhere`: on a subject of its own."""
 
@@ -216,52 +218,52 @@ def _claiming(**other: Any) -> Callable[[Forger, str], Signed]:
 
 
 _CLAIMS: Final = [
-    _forging("claim under the victim's chain", Reason.NO_CHAIN, _claiming(auth=_victims_chain)),
-    _forging("claim under nothing", Reason.NO_CHAIN, _claiming(auth=())),
-    _forging("claim under an invented chain", Reason.NO_CHAIN, _claiming(auth=(NOWHERE,))),
+    _forging("claim under the victim's chain", Verdict.NO_CHAIN, _claiming(auth=_victims_chain)),
+    _forging("claim under nothing", Verdict.NO_CHAIN, _claiming(auth=())),
+    _forging("claim under an invented chain", Verdict.NO_CHAIN, _claiming(auth=(NOWHERE,))),
     _forging(
         "claim under the right to complete",
-        Reason.COMMAND,
+        Verdict.COMMAND,
         _claiming(auth=lambda forger: forger.chain("/job/complete")),
     ),
     _forging(
         "claim as of yesterday",
-        Reason.STALE,
+        Verdict.STALE,
         _claiming(hlc=lambda _: (now_ms() - 24 * _HOUR_MS, 0)),
     ),
     _forging(
-        "claim as of last year", Reason.TOO_OLD, _claiming(hlc=lambda _: (now_ms() - _YEAR_MS, 0))
+        "claim as of last year", Verdict.TOO_OLD, _claiming(hlc=lambda _: (now_ms() - _YEAR_MS, 0))
     ),
     _forging(
-        "claim as of next hour", Reason.DRIFT, _claiming(hlc=lambda _: (now_ms() + _HOUR_MS, 0))
+        "claim as of next hour", Verdict.DRIFT, _claiming(hlc=lambda _: (now_ms() + _HOUR_MS, 0))
     ),
-    _forging("claim behind a record that is not there", Reason.PREV, _claiming(prev=1)),
-    _forging("claim on another mesh", Reason.MESH, _claiming(mesh="a" * 16), elsewhere=True),
+    _forging("claim behind a record that is not there", Verdict.PREV, _claiming(prev=1)),
+    _forging("claim on another mesh", Verdict.MESH, _claiming(mesh="a" * 16), elsewhere=True),
     _forging(
         "claim in the victim's name",
-        Reason.SIGNATURE,
+        Verdict.SIGNATURE,
         _claiming(author=lambda forger: forger.target.victim.signer("machine").did),
     ),
     _forging(
         "claim for ever",
-        Reason.LEASE,
+        Verdict.LEASE,
         lambda forger, job: forger.sign(
             JobClaim, a_claim(job, lease_ms=_YEAR_MS), auth=forger.chain("/job/claim")
         ),
     ),
     _forging(
         "claim of the victim's kind, on its own subject",
-        Reason.SUBJECT,
+        Verdict.SUBJECT,
         lambda forger, job: forger.sign(
             JobClaim, a_claim(job, BUILD), auth=forger.chain("/job/claim")
         ),
         elsewhere=True,
     ),
-    _forging("claim on another job's subject", Reason.SUBJECT, _claiming(), elsewhere=True),
-    _forging("call a job", Reason.COMMAND, _scheduling),
+    _forging("claim on another job's subject", Verdict.SUBJECT, _claiming(), elsewhere=True),
+    _forging("call a job", Verdict.COMMAND, _scheduling),
     _forging(
         "cancel the owner's job",
-        Reason.COMMAND,
+        Verdict.COMMAND,
         lambda forger, job: forger.sign(
             JobCancel,
             CancelBody(kind=RENDER, job=job, reason="x"),
@@ -272,13 +274,13 @@ _CLAIMS: Final = [
 
 
 def _interfering(
-    name: str, expected: Reason, kind: Any, body: Callable[[str, str], Struct]
+    name: str, expected: Verdict, kind: Any, body: Callable[[str, str], Struct]
 ) -> Attempt:
     """Write on a job that the owner's own machine holds, with the fence that is on the log."""
 
     async def act(target: TargetMesh) -> Outcome:
         job = await called(target)
-        holder = target.owner.peer
+        holder = target.owner.session
         draft = holder.draft(JobClaim, a_claim(job), prev=0)
         held_at = await holder.commit(draft)
         view = await holder.read_lane(RENDER, job, at_least=held_at)
@@ -294,19 +296,19 @@ def _interfering(
 _INTERFERING: Final = [
     _interfering(
         "complete under somebody's fence",
-        Reason.NOT_CLAIMER,
+        Verdict.NOT_CLAIMER,
         JobComplete,
         lambda job, fence: CompleteBody(kind=RENDER, job=job, fence=fence, status="failed"),
     ),
     _interfering(
         "give back somebody's job",
-        Reason.NOT_CLAIMER,
+        Verdict.NOT_CLAIMER,
         JobYield,
         lambda job, fence: YieldBody(kind=RENDER, job=job, fence=fence, reason="other"),
     ),
     _interfering(
         "expire a lease before its time",
-        Reason.EARLY,
+        Verdict.EARLY,
         JobExpire,
         lambda job, fence: ExpireBody(kind=RENDER, job=job, fence=fence),
     ),
@@ -329,9 +331,9 @@ async def _replay(target: TargetMesh) -> Outcome:
     for payload in leaked:
         seq = await stored(target, own_subject(target), b"", payload)
         verdicts.add(await target.verdict(seq))
-    if verdicts != {Reason.SUBJECT}:
+    if verdicts != {Verdict.SUBJECT}:
         raise Breach(f"the rules said {verdicts}")
-    return Outcome("rules", f"{len(leaked)} records, each {Reason.SUBJECT.value}")
+    return Outcome("rules", f"{len(leaked)} records, each {Verdict.SUBJECT.value}")
 
 
 FORGERIES: Final = [

@@ -14,7 +14,7 @@ from antiphon.core.families.jobs.ops import JobOffer, JobSchedule, OfferBody, Sc
 from antiphon.core.record.ids import message_id
 from antiphon.errors import Conflict, OutcomeUnknown
 from antiphon.runtime.executors.handlers import call_text
-from antiphon.runtime.log.session import Peer
+from antiphon.runtime.log.session import Session
 from chaos.network.raw_connection import header
 from chaos.outsider.attempt import Attempt, Outcome, unknown_job
 from chaos.outsider.target import BUILD, RENDER, Breach, TargetMesh
@@ -135,20 +135,20 @@ def _schedule(text: str) -> ScheduleBody:
 
 
 async def _written_anyway(
-    target: TargetMesh, peer: Peer, body: ScheduleBody | OfferBody
+    target: TargetMesh, session: Session, body: ScheduleBody | OfferBody
 ) -> Outcome:
     """First the predictable id is taken, then the one that cannot be predicted."""
     kind = JobSchedule if isinstance(body, ScheduleBody) else JobOffer
-    draft = peer.draft(kind, body, prev=0)
+    draft = session.draft(kind, body, prev=0)
     await stored(target, own_subject(target), header(Nats_Msg_Id=draft.op_id))
-    seq = await peer.commit(draft)
+    seq = await session.commit(draft)
     (record,) = [one for one in await target.read_log(seq - 1) if one.seq == seq]
     if record.payload != draft.payload:
         raise Breach(f"the write was swallowed, and its author thinks that it is at {seq}")
-    draft = peer.draft(kind, body, prev=seq)
+    draft = session.draft(kind, body, prev=seq)
     await stored(target, own_subject(target), header(Nats_Msg_Id=message_id(draft.payload)))
     try:
-        await peer.commit(draft)
+        await session.commit(draft)
         told = "is written under another one"
     except (Conflict, OutcomeUnknown) as error:
         told = f"says so ({type(error).__name__})"
@@ -157,14 +157,14 @@ async def _written_anyway(
 
 async def _id_of_the_owner(target: TargetMesh) -> Outcome:
     """A record's id is unknown before it is signed; here the outsider is told."""
-    return await _written_anyway(target, target.owner.peer, _schedule(target.canary()))
+    return await _written_anyway(target, target.owner.session, _schedule(target.canary()))
 
 
 async def _id_of_the_victim(target: TargetMesh) -> Outcome:
     """The same for a member, who cannot even read what lies there under its op's id."""
-    peer = target.working.mesh.peer
-    await peer.sync_control()
-    return await _written_anyway(target, peer, OfferBody(kind=BUILD, job=unknown_job()))
+    session = target.working.mesh.session
+    await session.sync_control()
+    return await _written_anyway(target, session, OfferBody(kind=BUILD, job=unknown_job()))
 
 
 # --- looking like the server --------------------------------------------------------------------
@@ -178,7 +178,7 @@ def _status_line(place: str) -> Attempt:
                 head = f"{start} {words}\r\nNats-Num-Pending: 0\r\n\r\n".encode()
                 seqs.append(await stored(target, own_subject(target, place), head))
         outcome = await rejected(target, seqs)
-        await target.owner.peer.sync_control()
+        await target.owner.session.sync_control()
         return outcome
 
     return Attempt(f"records whose headers look like the end of an answer, on {place}", act)
@@ -265,8 +265,8 @@ def _odd_subject(name: str, end: bytes, place: str = f"job.{RENDER}") -> Attempt
     async def act(target: TargetMesh) -> Outcome:
         subject = f"ap.{target.mesh}.{place}.".encode() + end
         seq = await stored(target, subject, b"")
-        await target.owner.peer.sync_control()  # while it is the newest record of all
-        await target.working.mesh.peer.sync_control()
+        await target.owner.session.sync_control()  # while it is the newest record of all
+        await target.working.mesh.session.sync_control()
         await target.check_work()  # what is not republished shows with the next record
         return await rejected(target, [seq])
 

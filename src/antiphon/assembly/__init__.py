@@ -9,12 +9,12 @@ should not first load an engine in memory and the worker.
 """
 
 from antiphon.assembly.memory_mesh import MemoryMesh
-from antiphon.assembly.mesh_connection import Station, engine_info, join
+from antiphon.assembly.mesh_connection import MeshConnection, engine_info, join
 from antiphon.assembly.node_services import local_replica, owned_replica, replicating, working
 
 __all__ = [
     "MemoryMesh",
-    "Station",
+    "MeshConnection",
     "engine_info",
     "join",
     "local_replica",

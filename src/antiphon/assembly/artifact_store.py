@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from antiphon.runtime.artifacts.blob_cache import BlobCache
-from antiphon.runtime.artifacts.mirrored_blobs import TwoStores
+from antiphon.runtime.artifacts.mirrored_blobs import MirroredBlobs
 from antiphon.runtime.artifacts.store import Artifacts
 
 if TYPE_CHECKING:
-    from antiphon.assembly.mesh_connection import Station
+    from antiphon.assembly.mesh_connection import MeshConnection
     from antiphon.ports import Blobs
-    from antiphon.runtime.identity.state_directory import Home
+    from antiphon.runtime.identity.state_directory import StateDirectory
 
 MEGABYTE: Final = 1024 * 1024
 
 
-def artifacts_of(station: Station, home: Home | None) -> Artifacts:
+def artifacts_of(connection: MeshConnection, home: StateDirectory | None) -> Artifacts:
     """A station's way to bytes by digest; without a state directory there is no cache."""
-    blobs = blobs_of(station)
+    blobs = blobs_of(connection)
     if home is None:
         return Artifacts(blobs)
     from antiphon.settings import load
@@ -28,14 +28,14 @@ def artifacts_of(station: Station, home: Home | None) -> Artifacts:
     return Artifacts(blobs, cache)
 
 
-def blobs_of(station: Station) -> Blobs:
+def blobs_of(connection: MeshConnection) -> Blobs:
     """The engine's own blobs, behind a bucket where somebody set one.
 
     A mesh inside one process keeps its own: it ends with the process, and a bucket would not.
     """
     from antiphon.engines.memory import MemoryEngine
 
-    engine = station.engine
+    engine = connection.engine
     if isinstance(engine, MemoryEngine):
         return engine.blobs
     from antiphon.settings import load
@@ -46,4 +46,4 @@ def blobs_of(station: Station) -> Blobs:
     from antiphon.engines.objects import Bucket, open_bucket
 
     bucket = Bucket(url=chosen.blobs, endpoint=chosen.blobs_endpoint, region=chosen.blobs_region)
-    return TwoStores(open_bucket(bucket, station.peer.mesh), engine.blobs)
+    return MirroredBlobs(open_bucket(bucket, connection.session.mesh), engine.blobs)

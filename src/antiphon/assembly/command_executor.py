@@ -32,7 +32,16 @@ from antiphon.runtime.executors.executor import Assignment, Executor, Ran
 from antiphon.runtime.executors.proof_writer import python_runner
 from antiphon.runtime.executors.run_folder import RunFolders, run_folders
 from antiphon.runtime.identity.secret_files import SecretFiles
-from antiphon.sandbox import Abilities, Command, Ended, Limits, Stream, environment_of, probe, run
+from antiphon.sandbox import (
+    Command,
+    Ended,
+    Limits,
+    SandboxSupport,
+    Stream,
+    environment_of,
+    probe,
+    run,
+)
 
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
@@ -100,11 +109,11 @@ async def offering(
             abilities = await asyncio.to_thread(probe, hidden=offer.hidden)
             require_sandbox(abilities)
         yield Commands(
-            offer.kinds, Commander(control, artifacts, offer, abilities, folders, secrets)
+            offer.kinds, CommandExecutor(control, artifacts, offer, abilities, folders, secrets)
         )
 
 
-def require_sandbox(abilities: Abilities) -> None:
+def require_sandbox(abilities: SandboxSupport) -> None:
     """`Misconfigured` where commands cannot be shut in, with both ways out."""
     try:
         abilities.required()
@@ -134,7 +143,7 @@ class Commands:
         return self._executor if is_command else None
 
 
-class Commander:
+class CommandExecutor:
     """Runs commands, one by one or side by side."""
 
     def __init__(
@@ -142,7 +151,7 @@ class Commander:
         control: Callable[[], Control],
         artifacts: Artifacts,
         offer: Offer,
-        abilities: Abilities | None,
+        abilities: SandboxSupport | None,
         folders: RunFolders,
         secrets: SecretFiles,
     ) -> None:

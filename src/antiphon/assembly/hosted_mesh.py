@@ -22,13 +22,13 @@ from antiphon.errors import Held, Misconfigured
 from antiphon.files import replace_file
 from antiphon.runtime.gate.admission import Gate
 from antiphon.runtime.gate.blob_rights import BlobRights
-from antiphon.runtime.gate.member_registry import MemberBook
-from antiphon.runtime.gate.relay_rules import Letters
-from antiphon.runtime.gate.tickets import TicketBook
+from antiphon.runtime.gate.member_registry import MemberRegistry
+from antiphon.runtime.gate.relay_rules import RelayRules
+from antiphon.runtime.gate.tickets import TicketRegistry
 from antiphon.runtime.identity import genesis
 from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
 from antiphon.runtime.identity.key_files import SEED_BYTES, HeldKey, SeedKeyring
-from antiphon.runtime.identity.state_directory import Access, Home, MeshFile
+from antiphon.runtime.identity.state_directory import Access, MeshFile, StateDirectory
 from antiphon.runtime.log.author import Author
 from antiphon.runtime.log.writer import Intent, write_one
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from antiphon.engines.nats import LocalServer
     from antiphon.ports import Keyring
-    from antiphon.runtime.log.session import Peer
+    from antiphon.runtime.log.session import Session
 
 OWNER_KEY_WITHIN_S: Final = 5.0
 """Commands take the owner's key for moments only; the gate waits for it that long."""
@@ -56,7 +56,7 @@ class Listen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 @asynccontextmanager
-async def development_server(home: Home, *, port: int = 0) -> AsyncIterator[LocalServer]:
+async def development_server(home: StateDirectory, *, port: int = 0) -> AsyncIterator[LocalServer]:
     """A server of our own on a loopback port (0: a free one), its files in the state directory."""
     from antiphon.engines.nats import LocalServer
 
@@ -64,7 +64,9 @@ async def development_server(home: Home, *, port: int = 0) -> AsyncIterator[Loca
         yield server
 
 
-async def found_on(home: Home, server: LocalServer, *, name: str, rules: Rules) -> MeshFile:
+async def found_on(
+    home: StateDirectory, server: LocalServer, *, name: str, rules: Rules
+) -> MeshFile:
     """Found a mesh on a server, or come back to the one that this directory already has."""
     access = Access(
         user=server.user,
@@ -85,7 +87,7 @@ async def found_on(home: Home, server: LocalServer, *, name: str, rules: Rules) 
         recovery.release()
 
 
-def _known(home: Home) -> MeshFile | None:
+def _known(home: StateDirectory) -> MeshFile | None:
     try:
         return home.mesh()
     except Misconfigured:
@@ -93,7 +95,7 @@ def _known(home: Home) -> MeshFile | None:
 
 
 async def _found(
-    home: Home, described: MeshFile, access: Access, recovery: str, rules: Rules
+    home: StateDirectory, described: MeshFile, access: Access, recovery: str, rules: Rules
 ) -> MeshFile:
     owner = home.key(OWNER, SystemEntropy())
     try:
@@ -129,7 +131,7 @@ class Hosted(Struct, frozen=True):
 
 @asynccontextmanager
 async def secured_server(
-    home: Home, *, name: str, listen: Listen | None, rules: Rules
+    home: StateDirectory, *, name: str, listen: Listen | None, rules: Rules
 ) -> AsyncIterator[Hosted]:
     """The directory's own server, and the mesh on it: founded with `listen`, come back to without.
 
@@ -166,7 +168,7 @@ async def secured_server(
         yield Hosted(described, server, seed)
 
 
-def _listening(home: Home) -> Listen:
+def _listening(home: StateDirectory) -> Listen:
     path = home.server / "listen.json"
     try:
         return msgspec.json.decode(path.read_bytes(), type=Listen)
@@ -178,47 +180,51 @@ def _listening(home: Home) -> Listen:
 
 
 @asynccontextmanager
-async def gatekeeping(home: Home, peer: Peer) -> AsyncIterator[Gate]:
-    """The gate of a mesh that is hosted here, beside a block, over the connection of `peer`."""
+async def gatekeeping(home: StateDirectory, session: Session) -> AsyncIterator[Gate]:
+    """The gate of a mesh that is hosted here, beside a block, over the connection of `session`."""
     from antiphon.engines.nats import (
         Accounts,
-        BlobGate,
-        Gatehouse,
-        Hearing,
-        Letterbox,
+        BlobService,
+        MemberRequests,
         NatsBus,
         NatsEngine,
-        NatsWall,
-        RollGate,
+        NatsLoginIssuer,
+        ReadService,
+        RelayService,
+        RollCallService,
         client_context,
         open_ear,
         system_connector,
     )
     from antiphon.runtime.services import beside
 
-    described, engine, branches = home.mesh(), peer.engine, peer.protocol.branches
+    described, engine, branches = home.mesh(), session.engine, session.protocol.branches
     if not isinstance(engine, NatsEngine):
         raise Misconfigured("a gate needs a NATS server behind it")
     accounts = Accounts.open(home.server, described.name)
     tls = client_context(described.ca)
     system = system_connector(accounts, described.engine, tls=tls)
-    members = MemberBook(home.gate / "members")
+    members = MemberRegistry(home.gate / "members")
     users = [member.user for member in members.everyone()]
     ear = await open_ear(accounts, described.engine, described.mesh, tls=tls)
-    hearing = Hearing(ear, described.mesh, users)
+    hearing = MemberRequests(ear, described.mesh, users)
     gate = Gate(
-        peer,
-        NatsWall(accounts, engine.log, branches, connect_system=system, admitted=hearing.admit),
-        TicketBook(home.gate / "tickets"),
+        session,
+        NatsLoginIssuer(
+            accounts, engine.log, branches, connect_system=system, admitted=hearing.admit
+        ),
+        TicketRegistry(home.gate / "tickets"),
         members,
-        lambda: owner_of(home, peer),
+        lambda: owner_of(home, session),
         NatsBus(ear, described.mesh),
     )
-    house = Gatehouse(engine, gate.scope_of, branches, hearing=hearing)
-    rights = BlobRights(peer, gate.scope_of, lambda user: _node_of(members, user), members.users_of)
-    storeroom = BlobGate(engine, rights, hearing=hearing)
-    box = Letterbox(engine, Letters(peer, members, gate.scope_of).accept, hearing=hearing)
-    roll = RollGate(engine.log.connection, described.mesh, hearing)
+    house = ReadService(engine, gate.scope_of, branches, hearing=hearing)
+    rights = BlobRights(
+        session, gate.scope_of, lambda user: _node_of(members, user), members.users_of
+    )
+    storeroom = BlobService(engine, rights, hearing=hearing)
+    box = RelayService(engine, RelayRules(session, members, gate.scope_of).accept, hearing=hearing)
+    roll = RollCallService(engine.log.connection, described.mesh, hearing)
     services = (gate.run(), house.run(), storeroom.run(), box.run(), roll.run())
     try:
         async with beside(*services, ready=house.ready):
@@ -228,38 +234,40 @@ async def gatekeeping(home: Home, peer: Peer) -> AsyncIterator[Gate]:
         await ear.close()
 
 
-def _node_of(members: MemberBook, user: str) -> str:
+def _node_of(members: MemberRegistry, user: str) -> str:
     member = members.by_user(user)
     return "" if member is None else member.node
 
 
-async def coordinate(home: Home, peer: Peer) -> None:
+async def coordinate(home: StateDirectory, session: Session) -> None:
     """Designate a node as coordinator if nobody but the owner's key ever was.
 
     The owner's key is taken for moments only, and somebody has to be there to offer and to seal.
     """
-    control = await peer.sync_control()
+    control = await session.sync_control()
     if control.coordinator != control.owner:
         return
-    async with owner_of(home, peer) as (author, _):
-        body = CoordinatorBody(node=peer.author.did)
-        await write_one(peer, Intent(MeshCoordinator, body, by=author))
+    async with owner_of(home, session) as (author, _):
+        body = CoordinatorBody(node=session.author.did)
+        await write_one(session, Intent(MeshCoordinator, body, by=author))
 
 
 @asynccontextmanager
-async def owner_of(home: Home, peer: Peer) -> AsyncIterator[tuple[Author, Keyring]]:
+async def owner_of(home: StateDirectory, session: Session) -> AsyncIterator[tuple[Author, Keyring]]:
     """The owner's key in use, for the length of the block."""
     held = await _owner_key(home)
     try:
-        drift_ms = peer.control.rules.max_drift_ms
-        author = Author(peer.mesh, held.keyring, peer.wall, max_drift_ms=drift_ms, mark=held.mark)
+        drift_ms = session.control.rules.max_drift_ms
+        author = Author(
+            session.mesh, held.keyring, session.wall, max_drift_ms=drift_ms, mark=held.mark
+        )
         yield author, held.keyring
         author.settle()
     finally:
         held.release()
 
 
-async def _owner_key(home: Home) -> HeldKey:
+async def _owner_key(home: StateDirectory) -> HeldKey:
     deadline = time.monotonic() + OWNER_KEY_WITHIN_S
     while True:
         try:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from antiphon.ports import Engine
-    from antiphon.runtime.identity.state_directory import Access, Home, MeshFile
+    from antiphon.runtime.identity.state_directory import Access, MeshFile, StateDirectory
 
 AHEAD_S: Final = 60
 """A login is renewed this long before its end."""
@@ -35,7 +35,7 @@ async def connect(
     access: Access,
     *,
     name: str,
-    home: Home | None = None,
+    home: StateDirectory | None = None,
     create: bool = False,
     inspect: bool = False,
     token: str | None = None,
@@ -82,7 +82,7 @@ async def _connect_by_login(
     protocol: Protocol,
     *,
     name: str,
-    home: Home | None,
+    home: StateDirectory | None,
     create: bool,
     inspect: bool,
 ) -> Engine:
@@ -122,7 +122,7 @@ async def _connect_by_login(
 class _KeptLogin:
     """The login that a connection presents: the newest in the state directory, if there is one."""
 
-    def __init__(self, home: Home | None, access: Access) -> None:
+    def __init__(self, home: StateDirectory | None, access: Access) -> None:
         self._home = home
         self._access = access
         self.is_renewable = home is not None and bool(access.door_jwt)
@@ -155,7 +155,7 @@ class _KeptLogin:
             raise Unavailable(refused.message, hint=refused.hint) from refused  # the gate failed
 
 
-async def fresh_access(home: Home, kinds: Sequence[str]) -> Access:
+async def fresh_access(home: StateDirectory, kinds: Sequence[str]) -> Access:
     """This machine's login, asked for anew if it ends soon or does not admit these kinds."""
     access = home.access()
     if not access.door_jwt or access.scope is None:
@@ -167,7 +167,7 @@ async def fresh_access(home: Home, kinds: Sequence[str]) -> Access:
     return access
 
 
-async def log_in(home: Home, access: Access, kinds: Sequence[str]) -> Access:
+async def log_in(home: StateDirectory, access: Access, kinds: Sequence[str]) -> Access:
     """Ask the gate for a login and keep it."""
     from antiphon.engines.nats import NatsEngine, UserKey, client_context
 
@@ -194,7 +194,9 @@ async def log_in(home: Home, access: Access, kinds: Sequence[str]) -> Access:
 
 
 @asynccontextmanager
-async def keep_fresh(home: Home, access: Access, kinds: Sequence[str]) -> AsyncIterator[None]:
+async def keep_fresh(
+    home: StateDirectory, access: Access, kinds: Sequence[str]
+) -> AsyncIterator[None]:
     """Renew the login before it ends, for as long as the block runs."""
     if access.scope is None or access.scope.until_s is None or not access.door_jwt:
         yield
@@ -207,7 +209,7 @@ async def keep_fresh(home: Home, access: Access, kinds: Sequence[str]) -> AsyncI
         await asyncio.wait([renewing])
 
 
-async def _renew(home: Home, kinds: Sequence[str]) -> None:
+async def _renew(home: StateDirectory, kinds: Sequence[str]) -> None:
     while True:
         access = home.access()
         until_s = access.scope.until_s if access.scope is not None else None

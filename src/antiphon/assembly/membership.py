@@ -14,9 +14,9 @@ from antiphon.core.record.ids import digest
 from antiphon.core.ucan import TOP
 from antiphon.errors import AntiphonError, EngineDenied, Held, Misconfigured, Rejected
 from antiphon.runtime.gate import gate_requests
-from antiphon.runtime.gate.tickets import ID_BYTES, SECRET_BYTES, Invitation, Ticket, TicketBook
+from antiphon.runtime.gate.tickets import ID_BYTES, SECRET_BYTES, Invitation, Ticket, TicketRegistry
 from antiphon.runtime.identity.host_clock import SystemEntropy
-from antiphon.runtime.identity.state_directory import Access, Home, MeshFile
+from antiphon.runtime.identity.state_directory import Access, MeshFile, StateDirectory
 
 if TYPE_CHECKING:
     from antiphon.core.authority.grant_terms import Terms
@@ -28,7 +28,7 @@ TICKET_S: Final = 15 * 60
 
 
 def invite(
-    home: Home, granted: Terms, *, within_s: int = TICKET_S, protocol: Protocol = PROTOCOL
+    home: StateDirectory, granted: Terms, *, within_s: int = TICKET_S, protocol: Protocol = PROTOCOL
 ) -> Ticket:
     """A ticket for one machine, which the gate of this directory will honour."""
     from antiphon.engines.nats import Accounts, UserKey
@@ -75,7 +75,7 @@ def invite(
         jwt=jwt,
         expires_s=now_s + within_s,
     )
-    TicketBook(home.gate / "tickets").add(
+    TicketRegistry(home.gate / "tickets").add(
         Invitation(
             id=identifier,
             secret_digest=digest(secret.encode()),
@@ -92,7 +92,7 @@ def _widest(granted: Terms) -> Scope:
     return Scope(by_command={TOP: kinds})
 
 
-async def redeem(home: Home, ticket: Ticket, *, alias: str) -> Access:
+async def redeem(home: StateDirectory, ticket: Ticket, *, alias: str) -> Access:
     """Join: make this machine's keys, ask the gate, and keep what it gives."""
     from antiphon.engines.nats import UserKey
 
@@ -140,7 +140,7 @@ async def redeem(home: Home, ticket: Ticket, *, alias: str) -> Access:
     return access
 
 
-def _engine_keys(home: Home) -> tuple[UserKey, UserKey]:
+def _engine_keys(home: StateDirectory) -> tuple[UserKey, UserKey]:
     """Those that this machine has: its running processes go on with the new login."""
     from antiphon.engines.nats import UserKey
 
@@ -172,7 +172,7 @@ async def _knock(ticket: Ticket) -> Engine:
         ) from denied
 
 
-def _require_place(home: Home, ticket: Ticket) -> None:
+def _require_place(home: StateDirectory, ticket: Ticket) -> None:
     """A directory belongs to one mesh; a member may join the same one again."""
     try:
         known = home.mesh()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from antiphon.assembly.mesh_connection import Station, place
+from antiphon.assembly.mesh_connection import MeshConnection, place
 from antiphon.core.authority.rules import Rules
 from antiphon.runtime.identity import genesis
 from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
@@ -39,7 +39,9 @@ class MemoryMesh:
         )
 
     @asynccontextmanager
-    async def station(self, alias: str, keyring: Keyring | None = None) -> AsyncIterator[Station]:
+    async def connection(
+        self, alias: str, keyring: Keyring | None = None
+    ) -> AsyncIterator[MeshConnection]:
         """A place on this mesh with a key of its own (or the one given)."""
         from antiphon.engines.memory import MemoryEngine
 

@@ -17,14 +17,14 @@ from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.errors import Misconfigured
 from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
 from antiphon.runtime.log.author import Author, Mark
-from antiphon.runtime.log.session import Peer
+from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import Intent, write_one
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from antiphon.ports import Engine, EngineInfo, Keyring
-    from antiphon.runtime.identity.state_directory import Home
+    from antiphon.runtime.identity.state_directory import StateDirectory
 
 MACHINE = "machine"
 """The key of a joined machine: others delegate to it, its processes' keys hold from it."""
@@ -32,17 +32,17 @@ OWNER = "owner"
 _ANY_TIME = 2**63
 
 
-class Station(Struct, frozen=True):
+class MeshConnection(Struct, frozen=True):
     """One process's place on a mesh."""
 
-    peer: Peer
+    session: Session
     keyring: Keyring
     alias: str
 
     @property
     def engine(self) -> Engine:
         """The engine connection."""
-        return self.peer.engine
+        return self.session.engine
 
 
 def place(
@@ -52,23 +52,23 @@ def place(
     alias: str,
     mark: Mark,
     protocol: Protocol = PROTOCOL,
-) -> Station:
+) -> MeshConnection:
     """Put a station together."""
     wall, drift_ms = SystemClock(), Rules().max_drift_ms
     author = Author(mesh, keyring, wall, max_drift_ms=drift_ms, mark=mark, protocol=protocol)
-    return Station(Peer(engine, author, wall, SystemEntropy()), keyring, alias)
+    return MeshConnection(Session(engine, author, wall, SystemEntropy()), keyring, alias)
 
 
 @asynccontextmanager
 async def join(
-    home: Home,
+    home: StateDirectory,
     role: str,
     *,
     key: str | None = None,
     kinds: Sequence[str] = (),
     token: str | None = None,
     protocol: Protocol = PROTOCOL,
-) -> AsyncIterator[Station]:
+) -> AsyncIterator[MeshConnection]:
     """A place on the mesh that a state directory describes.
 
     Takes the named key, or the first free one of the role: one process per key. `kinds` are those
@@ -83,43 +83,43 @@ async def join(
             described, access, name=held.name, home=home, token=token, protocol=protocol
         )
         alias = f"{access.alias}/{held.name}" if access.alias else held.name
-        station = place(engine, described.mesh, held.keyring, alias, held.mark, protocol)
+        connection = place(engine, described.mesh, held.keyring, alias, held.mark, protocol)
         try:
             async with keep_fresh(home, access, kinds):
-                await _pass_on(home, station)
-                yield station
+                await _pass_on(home, connection)
+                yield connection
         finally:
             await engine.close()
-            station.peer.author.settle()
+            connection.session.author.settle()
     finally:
         held.release()
 
 
-async def _pass_on(home: Home, station: Station) -> None:
+async def _pass_on(home: StateDirectory, connection: MeshConnection) -> None:
     """Let a process's own key hold what its machine holds; on the log once, for good."""
-    peer, did = station.peer, station.keyring.did
-    control = await peer.sync_control()
+    session, did = connection.session, connection.keyring.did
+    control = await session.sync_control()
     if control.rules.authority == "open" or did == control.owner:
         return
     if chains_to(control.grants, control.owner, did, before=_ANY_TIME):
         return
-    nonce = peer.entropy.token
+    nonce = session.entropy.token
     if home.has_key(MACHINE):
         giver = home.signer(MACHINE)
         if giver.did == did:
             return
         payload = grant_terms.passing_on(
-            issuer=giver.did, audience=did, mesh=peer.mesh, alias=station.alias, nonce=nonce
+            issuer=giver.did, audience=did, mesh=session.mesh, alias=connection.alias, nonce=nonce
         )
     elif home.has_key(OWNER):
         giver = home.signer(OWNER)
-        everything = grant_terms.Terms(can=("all",), alias=station.alias, network=True)
+        everything = grant_terms.Terms(can=("all",), alias=connection.alias, network=True)
         (payload,) = grant_terms.payloads(
             everything,
             issuer=giver.did,
             audience=did,
             owner=control.owner,
-            mesh=peer.mesh,
+            mesh=session.mesh,
             nonce=nonce,
         )
     else:
@@ -128,10 +128,10 @@ async def _pass_on(home: Home, station: Station) -> None:
             hint="join the mesh first: antiphon join TICKET",
         )
     body = DelegateBody(token=token_of(giver.delegate(payload).raw))
-    await write_one(peer, Intent(UcanDelegate, body))
+    await write_one(session, Intent(UcanDelegate, body))
 
 
-async def engine_info(home: Home, *, token: str | None = None) -> EngineInfo:
+async def engine_info(home: StateDirectory, *, token: str | None = None) -> EngineInfo:
     """What the engine says of itself, its durability included: that takes a moment to ask."""
     described, access = home.mesh(), await fresh_access(home, ())
     engine = await connect(described, access, name="doctor", home=home, inspect=True, token=token)

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from antiphon.assembly.mesh_connection import Station
+    from antiphon.assembly.mesh_connection import MeshConnection
     from antiphon.runtime.executors.executor import Repertoire
-    from antiphon.runtime.identity.state_directory import Home
+    from antiphon.runtime.identity.state_directory import StateDirectory
     from antiphon.runtime.worker.worker import Worker, WorkerSettings
 
 BAR_S: Final = 32.0
@@ -32,7 +32,7 @@ Role = Literal["worker", "node", "dev"]
 
 @asynccontextmanager
 async def working(
-    station: Station, repertoire: Repertoire, settings: WorkerSettings
+    connection: MeshConnection, repertoire: Repertoire, settings: WorkerSettings
 ) -> AsyncIterator[Worker]:
     """A light worker beside a block; drained when the block ends."""
     from antiphon.runtime.worker.worker import Worker
@@ -42,11 +42,11 @@ async def working(
             "no task is registered and no command offered, so there is nothing to work on",
             hint='decorate a function with @mesh.task("example.add")',
         )
-    worker = Worker(station.peer, repertoire, settings)
+    worker = Worker(connection.session, repertoire, settings)
 
     def card() -> Card:
         return _card(
-            station,
+            connection,
             "worker",
             kinds=tuple(repertoire.kinds),
             labels=settings.traits.labels,
@@ -56,68 +56,68 @@ async def working(
             done=worker.done,
         )
 
-    presence = Presence(station.peer, station.keyring, card)
+    presence = Presence(connection.session, connection.keyring, card)
     async with beside(worker.run(), presence.run(), ready=worker.ready, drain=worker.drain):
         yield worker
 
 
-def _card(station: Station, role: Role, **fields: object) -> Card:
+def _card(connection: MeshConnection, role: Role, **fields: object) -> Card:
     return Card(
-        node=station.keyring.did,
-        alias=station.alias,
+        node=connection.keyring.did,
+        alias=connection.alias,
         role=role,
         version=installed_version(),
-        at_ms=station.peer.wall.now_ms(),
+        at_ms=connection.session.wall.now_ms(),
         **fields,  # type: ignore[arg-type]
     )
 
 
 @asynccontextmanager
 async def replicating(
-    station: Station, replica: Replica, *, caretaking: bool, bar_s: float = BAR_S
+    connection: MeshConnection, replica: Replica, *, caretaking: bool, bar_s: float = BAR_S
 ) -> AsyncIterator[FullNode]:
     """A full node beside a block, ready once it has caught up.
 
     With `caretaking` it does what full nodes do for all, sealing included where it coordinates:
     at most one seal in `bar_s`.
     """
-    node = FullNode(station.peer, replica)
+    node = FullNode(connection.session, replica)
 
     def card() -> Card:
-        return _card(station, "node", applied=node.applied)
+        return _card(connection, "node", applied=node.applied)
 
     services = [node.run()]
     if caretaking:
         from antiphon.assembly.artifact_store import blobs_of
         from antiphon.runtime.node.artifact_eviction import Evictor
-        from antiphon.runtime.node.coordinator_watch import Attendance
-        from antiphon.runtime.node.overdue_jobs import Caretaker
+        from antiphon.runtime.node.coordinator_watch import CoordinatorWatch
+        from antiphon.runtime.node.overdue_jobs import OverdueJobs
         from antiphon.runtime.node.sealer import Sealer
         from antiphon.runtime.node.write_volume_watch import VolumeWatch
 
         node.watchers.append(VolumeWatch(node).applied)
 
         services += [
-            Attendance(node).run(),
-            Caretaker(node).run(),
+            CoordinatorWatch(node).run(),
+            OverdueJobs(node).run(),
             Sealer(node, bar_s=bar_s).run(),
-            Evictor(node, blobs=blobs_of(station)).run(),
-            Presence(station.peer, station.keyring, card).run(),
+            Evictor(node, blobs=blobs_of(connection)).run(),
+            Presence(connection.session, connection.keyring, card).run(),
         ]
     async with beside(*services, ready=node.ready):
         yield node
 
 
 @asynccontextmanager
-async def local_replica(home: Home, station: Station) -> AsyncIterator[Replica]:
+async def local_replica(home: StateDirectory, connection: MeshConnection) -> AsyncIterator[Replica]:
     """The machine's replica, up to date: kept by whoever keeps it, or caught up right here."""
-    mesh, protocol = station.peer.mesh, station.peer.protocol
+    mesh, protocol = connection.session.mesh, connection.session.protocol
     try:
         lock = home.lock_replica()
     except Held:
         replica = Replica(home.replica, mesh=mesh, protocol=protocol, read_only=True)
         try:
-            await _wait_for_writer(station, replica)
+            await _wait_for_writer(connection, replica)
             yield replica
         finally:
             replica.close()
@@ -125,7 +125,7 @@ async def local_replica(home: Home, station: Station) -> AsyncIterator[Replica]:
     try:
         replica = Replica(home.replica, mesh=mesh, protocol=protocol)
         try:
-            async with replicating(station, replica, caretaking=False):
+            async with replicating(connection, replica, caretaking=False):
                 pass
             yield replica
         finally:
@@ -134,15 +134,17 @@ async def local_replica(home: Home, station: Station) -> AsyncIterator[Replica]:
         os.close(lock)
 
 
-async def _wait_for_writer(station: Station, replica: Replica, *, within_s: float = 5.0) -> None:
-    reads = station.peer.log.reads
+async def _wait_for_writer(
+    connection: MeshConnection, replica: Replica, *, within_s: float = 5.0
+) -> None:
+    reads = connection.session.log.reads
     if exceeds(reads, replica.reads or ()):
         raise Unavailable(
             "another antiphon process keeps the replica, and keeps less than this machine may"
             " read by now",
             hint="restart it: it goes on with the newest login",
         )
-    newest = await station.peer.log.last()
+    newest = await connection.session.log.last()
     goal = newest.seq if newest else 0
     try:
         async with asyncio.timeout(within_s):
@@ -157,13 +159,13 @@ async def _wait_for_writer(station: Station, replica: Replica, *, within_s: floa
 
 @asynccontextmanager
 async def owned_replica(
-    path: Path | str, home: Home | None, station: Station
+    path: Path | str, home: StateDirectory | None, connection: MeshConnection
 ) -> AsyncIterator[Replica]:
     """A replica that this process alone writes."""
     lock = home.lock_replica() if home is not None else -1
     try:
-        peer = station.peer
-        replica = Replica(path, mesh=peer.mesh, protocol=peer.protocol)
+        session = connection.session
+        replica = Replica(path, mesh=session.mesh, protocol=session.protocol)
         try:
             yield replica
         finally:

@@ -27,8 +27,8 @@ from antiphon.runtime.log.writer import Intent, Policy, Written, write_one
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
     from antiphon.core.control_history import ControlHistory
-    from antiphon.runtime.identity.state_directory import Home
-    from antiphon.runtime.log.session import Peer
+    from antiphon.runtime.identity.state_directory import StateDirectory
+    from antiphon.runtime.log.session import Session
 
 RECOVERY: Final = "recovery"
 
@@ -76,7 +76,7 @@ class Recovered(Struct, frozen=True, kw_only=True):
         return f"Recovered(owner={self.owner})"
 
 
-async def recover(home: Home, seed: bytes, *, show: Show) -> Recovered:
+async def recover(home: StateDirectory, seed: bytes, *, show: Show) -> Recovered:
     """Replace the owner's key and the recovery key, from here on the log.
 
     What the old owner had granted ends there: whoever stole its key may have granted anything.
@@ -85,8 +85,8 @@ async def recover(home: Home, seed: bytes, *, show: Show) -> Recovered:
     described = home.mesh()
     engine = await connect(described, await fresh_access(home, ()), name=RECOVERY, home=home)
     try:
-        peer = place(engine, described.mesh, keyring, RECOVERY, NoMark()).peer
-        control = await peer.sync_control()
+        session = place(engine, described.mesh, keyring, RECOVERY, NoMark()).session
+        control = await session.sync_control()
         if not _is_in_force(home, control):
             if control.recovery != keyring.did:
                 raise Rejected(
@@ -94,21 +94,21 @@ async def recover(home: Home, seed: bytes, *, show: Show) -> Recovered:
                     reason="not_owner",
                     hint="each recovery makes a new one: look for the newest that was written down",
                 )
-            await _put_in_force(home, peer, show)
+            await _put_in_force(home, session, show)
         else:
             show(key_files.load_seed(home.next_path(RECOVERY)))
-        return await _finish(home, peer)
+        return await _finish(home, session)
     finally:
         await engine.close()
 
 
-def _is_in_force(home: Home, control: Control) -> bool:
+def _is_in_force(home: StateDirectory, control: Control) -> bool:
     """Whether the keys that lie ready here are the mesh's already: the answer was lost."""
     path = home.next_path(RECOVERY)
     return path.exists() and key_files.load(path).did == control.recovery
 
 
-async def _put_in_force(home: Home, peer: Peer, show: Show) -> None:
+async def _put_in_force(home: StateDirectory, session: Session, show: Show) -> None:
     entropy = SystemEntropy()
     owner, seed = home.next_key(OWNER, entropy), home.next_seed(RECOVERY, entropy)
     show(seed)
@@ -116,10 +116,10 @@ async def _put_in_force(home: Home, peer: Peer, show: Show) -> None:
 
     def again(now: Written) -> Intent | None:
         """An earlier attempt of our own may have arrived late."""
-        return None if _is_in_force(home, peer.control) else now.intent
+        return None if _is_in_force(home, session.control) else now.intent
 
     try:
-        await write_one(peer, Intent(MeshRecover, body), Policy(again=again))
+        await write_one(session, Intent(MeshRecover, body), Policy(again=again))
     except OutcomeUnknown as unknown:
         raise OutcomeUnknown(
             f"whether the new keys are in force is not known: {unknown.message}",
@@ -128,21 +128,21 @@ async def _put_in_force(home: Home, peer: Peer, show: Show) -> None:
         ) from unknown
 
 
-async def _finish(home: Home, peer: Peer) -> Recovered:
+async def _finish(home: StateDirectory, session: Session) -> Recovered:
     """Take the new owner's key into use, and forget the recovery key: it was shown."""
-    control, path = peer.control, home.next_path(RECOVERY)
+    control, path = session.control, home.next_path(RECOVERY)
     seed = key_files.load_seed(path)
     if home.next_path(OWNER).exists():
         home.put_in_place(OWNER)
     path.unlink()
-    replaced = _before_recovery(peer.history).owner
+    replaced = _before_recovery(session.history).owner
     ended = sum(link.issuer == replaced for link in control.grants.everything())
     return Recovered(
         owner=control.owner,
         replaced=replaced,
         recovery_seed=seed,
         grants_ended=ended,
-        review=await review(peer),
+        review=await review(session),
     )
 
 
@@ -169,10 +169,10 @@ def _before_recovery(history: ControlHistory) -> Control:
     return last
 
 
-async def review(peer: Peer) -> Review:
+async def review(session: Session) -> Review:
     """What is in force that a key before the newest owner's set, and where on the log."""
-    before, now = _before_recovery(peer.history), peer.control
-    states = list(_states(peer.history))[::-1]
+    before, now = _before_recovery(session.history), session.control
+    states = list(_states(session.history))[::-1]
     first = asdict(states[0].rules)
     office = _last_set(states, "", lambda state, _: state.coordinator, upto=before)
     routes = [
@@ -187,10 +187,10 @@ async def review(peer: Peer) -> Review:
     rules = [replace(one, before=first[one.name]) for one in rules]
     office = replace(office, before=before.coordinator, now=now.coordinator)
     return Review(
-        coordinator=await _dated(peer, office),
-        routes=tuple([await _dated(peer, one) for one in routes]),
-        rules=tuple([await _dated(peer, one) for one in rules]),
-        names=trace(before, peer.wall.now_ms() // 1000).names,
+        coordinator=await _dated(session, office),
+        routes=tuple([await _dated(session, one) for one in routes]),
+        rules=tuple([await _dated(session, one) for one in rules]),
+        names=trace(before, session.wall.now_ms() // 1000).names,
     )
 
 
@@ -212,6 +212,6 @@ def _last_set(
     return found
 
 
-async def _dated(peer: Peer, one: Setting) -> Setting:
-    record = await peer.record_at(one.seq) if one.seq else None
+async def _dated(session: Session, one: Setting) -> Setting:
+    record = await session.record_at(one.seq) if one.seq else None
     return one if record is None else replace(one, commit_ms=record.commit_ms)

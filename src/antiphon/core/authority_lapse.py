@@ -13,20 +13,20 @@ from msgspec.structs import replace
 from antiphon.core.families.jobs.ops import JobCancel, JobClaim, JobComplete, JobExpire, JobYield
 from antiphon.core.families.jobs.state import Job, State
 from antiphon.core.families.jobs.table import standing
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from antiphon.core.control_history import ControlHistory
-    from antiphon.core.opened_record import Entry
+    from antiphon.core.opened_record import OpenedRecord
 
 MAX_LAPSES: Final = 64
 """Of more, the newest."""
 
 
 def lapses(
-    control: ControlHistory, job: Job, lane: Iterable[tuple[Entry, Reason]], *, before: int
+    control: ControlHistory, job: Job, lane: Iterable[tuple[OpenedRecord, Verdict]], *, before: int
 ) -> tuple[int, ...]:
     """The sequences of the control records that ended a tenure of this job, oldest first.
 
@@ -34,16 +34,18 @@ def lapses(
     """
     found: list[int] = []
     holder: _Holder | None = None
-    for entry, verdict in lane:
-        if verdict is not Reason.OK:
+    for record, verdict in lane:
+        if verdict is not Verdict.OK:
             continue
-        if holder is not None and (at := _lapse(control, holder, entry.seq)) is not None:
+        if holder is not None and (at := _lapse(control, holder, record.seq)) is not None:
             found.append(at)
             holder = None
-        match entry.op:
+        match record.op:
             case JobClaim(author=who, auth=auth):
-                held = replace(job, state=State.CLAIMED, claimer=who, auth=auth, auth_seq=entry.seq)
-                holder = _Holder(held, entry.commit_ms)
+                held = replace(
+                    job, state=State.CLAIMED, claimer=who, auth=auth, auth_seq=record.seq
+                )
+                holder = _Holder(held, record.commit_ms)
             case JobYield() | JobExpire() | JobComplete() | JobCancel():
                 holder = None
             case _:

@@ -32,14 +32,14 @@ from antiphon.core.families.mesh.ops import Genesis, MeshGenesis
 from antiphon.core.families.seals.ops import MeshSeal, SealBody
 from antiphon.core.families.seals.state import lane_before, leaf_of
 from antiphon.core.family import UNSEEN_ROOT, Lane, Needs, Reads
-from antiphon.core.opened_record import Entry
+from antiphon.core.opened_record import OpenedRecord
 from antiphon.core.proof import merkle
 from antiphon.core.protocol import Protocol
 from antiphon.core.record import codec, signing, subjects
 from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.ids import key_of, mesh_id
 from antiphon.core.record.op import Kind, subject_of
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.core.story import Line, tell
 from antiphon.errors import Malformed, Rejected
 
@@ -91,7 +91,7 @@ class Shown(_Part, frozen=True, kw_only=True):
     seq: _Place
     commit_ms: _Index
     subject: Annotated[str, Meta(max_length=1024)]
-    verdict: Reason
+    verdict: Verdict
     record: Content
     leaf: _Index
     path: Annotated[tuple[_Hash, ...], Meta(max_length=merkle.MAX_PROOF)]
@@ -123,7 +123,7 @@ class Report(Struct, frozen=True, kw_only=True):
     key: LaneKey
     state: Any
     """What the records come to: of a job, the `Job`."""
-    lane: list[tuple[Entry, Reason]]
+    lane: list[tuple[OpenedRecord, Verdict]]
     seal: SealBody
     coordinator: str
     records: int
@@ -184,11 +184,11 @@ def check(protocol: Protocol, bundle: Bundle, *, owner: str | None = None) -> Re
     family = next((one for one in protocol.families if one.name == key.family), None)
     if family is None or family.is_control:
         _refuse(f"it is about the family {key.family!r}, which has no such things")
-    entries = _opened(protocol, bundle)
-    genesis = _genesis(bundle, entries, owner)
+    opened_records = _opened(protocol, bundle)
+    genesis = _genesis(bundle, opened_records, owner)
     seal = _sealed(protocol, bundle)
     _check_leaves(bundle, seal.body)
-    history, lane, judged = _replayed(protocol, bundle, key, entries)
+    history, lane, judged = _replayed(protocol, bundle, key, opened_records)
     control = history.at(seal.body.upto + 1, seal.hlc[0])
     _check_seal(protocol, history, seal, bundle.seal.payload())
     if control is None or lane.state is None:
@@ -205,7 +205,7 @@ def check(protocol: Protocol, bundle: Bundle, *, owner: str | None = None) -> Re
         lane=judged,
         seal=seal.body,
         coordinator=seal.author,
-        records=len(entries),
+        records=len(opened_records),
     )
 
 
@@ -213,7 +213,7 @@ def _refuse(why: str) -> NoReturn:
     raise Rejected(f"the bundle does not hold: {why}", reason="bundle")
 
 
-def _opened(protocol: Protocol, bundle: Bundle) -> list[Entry]:
+def _opened(protocol: Protocol, bundle: Bundle) -> list[OpenedRecord]:
     if any(b.seq <= a.seq or b.leaf <= a.leaf for a, b in pairwise(bundle.records)):
         _refuse("its records are not in the order of the log")
     return [
@@ -224,8 +224,8 @@ def _opened(protocol: Protocol, bundle: Bundle) -> list[Entry]:
     ]
 
 
-def _genesis(bundle: Bundle, entries: list[Entry], owner: str | None) -> Genesis:
-    first = entries[0] if entries else None
+def _genesis(bundle: Bundle, opened_records: list[OpenedRecord], owner: str | None) -> Genesis:
+    first = opened_records[0] if opened_records else None
     if first is None or not isinstance(first.op, MeshGenesis):
         _refuse("it does not begin with the founding of a mesh")
     op_bytes, _ = signing.unframe(bundle.records[0].record.payload())
@@ -237,11 +237,11 @@ def _genesis(bundle: Bundle, entries: list[Entry], owner: str | None) -> Genesis
 
 
 def _sealed(protocol: Protocol, bundle: Bundle) -> MeshSeal:
-    entry = records.open_anywhere(protocol, bundle.mesh, bundle.seal.payload())
-    if not isinstance(entry.op, MeshSeal):
-        why = entry.fault.in_words if entry.fault is not None else "it is another op"
+    opened = records.open_anywhere(protocol, bundle.mesh, bundle.seal.payload())
+    if not isinstance(opened.op, MeshSeal):
+        why = opened.fault.in_words if opened.fault is not None else "it is another op"
         _refuse(f"its seal is none: {why}")
-    return entry.op
+    return opened.op
 
 
 def _check_leaves(bundle: Bundle, seal: SealBody) -> None:
@@ -262,8 +262,8 @@ def _check_leaves(bundle: Bundle, seal: SealBody) -> None:
 
 
 def _replayed(
-    protocol: Protocol, bundle: Bundle, key: LaneKey, entries: list[Entry]
-) -> tuple[ControlHistory, Lane, list[tuple[Entry, Reason]]]:
+    protocol: Protocol, bundle: Bundle, key: LaneKey, opened_records: list[OpenedRecord]
+) -> tuple[ControlHistory, Lane, list[tuple[OpenedRecord, Verdict]]]:
     """Judge everything again as any reader of the log would."""
     shown_at = {shown.seq: shown for shown in bundle.records}
 
@@ -280,23 +280,23 @@ def _replayed(
         )
 
     history, lane = ControlHistory(protocol, bundle.mesh), protocol.empty(key)
-    judged: list[tuple[Entry, Reason]] = []
+    judged: list[tuple[OpenedRecord, Verdict]] = []
     needed: set[int] = set()
     beside: set[int] = set()
-    for shown, entry in zip(bundle.records, entries, strict=True):
-        if entry.is_control:
-            verdict = history.apply(entry)
-        elif entry.place is not None and entry.place.key == key:
-            outcome = history.settle(lane, entry, read)
+    for shown, opened in zip(bundle.records, opened_records, strict=True):
+        if opened.is_control:
+            verdict = history.apply(opened)
+        elif opened.place is not None and opened.place.key == key:
+            outcome = history.settle(lane, opened, read)
             lane, verdict = outcome.lane, outcome.verdict
-            judged.append((entry, verdict))
+            judged.append((opened, verdict))
         else:
-            beside.add(entry.seq)
+            beside.add(opened.seq)
             continue
-        needed.update(seq for seq, _ in (entry.op.deps if entry.op is not None else ()))
+        needed.update(seq for seq, _ in (opened.op.deps if opened.op is not None else ()))
         if verdict is not shown.verdict:
             _refuse(
-                f"record {entry.seq} was sealed as '{shown.verdict.value}', and by what is in the"
+                f"record {opened.seq} was sealed as '{shown.verdict.value}', and by what is in the"
                 f" bundle it is '{verdict.value}': something is missing, or was put in"
             )
     if beside - needed:
@@ -309,13 +309,13 @@ def _check_seal(
 ) -> None:
     """By the rules of the place where the tree ends; when it was committed is not shown."""
     at = (seal.body.upto + 1, seal.hlc[0], subject_of(seal))
-    entry = records.open_record(protocol, seal.mesh, *at, payload)
-    outcome = history.settle(lane_before(seal), entry, lambda _: Reads(mark=UNSEEN_ROOT))
-    if outcome.verdict is not Reason.UNSEEN:
+    opened = records.open_record(protocol, seal.mesh, *at, payload)
+    outcome = history.settle(lane_before(seal), opened, lambda _: Reads(mark=UNSEEN_ROOT))
+    if outcome.verdict is not Verdict.UNSEEN:
         _refuse(f"its seal would be rejected: {outcome.verdict.in_words}")
 
 
-def wanted_control(bundle_lane: Iterable[Entry], mesh: str, kind: str) -> set[str]:
+def wanted_control(bundle_lane: Iterable[OpenedRecord], mesh: str, kind: str) -> set[str]:
     """The control subjects, literal ones, on which verdicts on these ops may rest.
 
     Delegations and revocations by the chains that the ops name; routes of the kind; what was
@@ -326,9 +326,9 @@ def wanted_control(bundle_lane: Iterable[Entry], mesh: str, kind: str) -> set[st
     while prefix:
         wanted.add(f"route.{prefix}")
         prefix = prefix.rpartition(".")[0]
-    for entry in bundle_lane:
-        if entry.op is not None:
-            node = key_of(entry.op.author)
+    for opened in bundle_lane:
+        if opened.op is not None:
+            node = key_of(opened.op.author)
             wanted |= {f"evidence.{node}", f"readmit.{node}"}
-            wanted |= {f"{what}.{cid}" for cid in entry.op.auth for what in ("ucan", "revoke")}
+            wanted |= {f"{what}.{cid}" for cid in opened.op.auth for what in ("ucan", "revoke")}
     return {subjects.control(mesh, what) for what in wanted}

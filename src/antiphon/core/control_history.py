@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from antiphon.core.authority.control import Change, Control, outdated
 from antiphon.core.authority.delegations import Grants
 from antiphon.core.family import Lane, Needs, Reads
-from antiphon.core.opened_record import Entry, open_anywhere
-from antiphon.core.record.verdict import Reason
+from antiphon.core.opened_record import OpenedRecord, open_anywhere
+from antiphon.core.record.verdict import Verdict
 from antiphon.core.reducer import Outcome, judge, settled
 
 if TYPE_CHECKING:
@@ -61,36 +61,36 @@ class ControlHistory:
         """The last sequence on a control subject, 0 if none: what a new op there names."""
         return self._tails.get(subject, 0)
 
-    def apply(self, entry: Entry) -> Reason:
+    def apply(self, record: OpenedRecord) -> Verdict:
         """Judge one control record and remember its effect. Feeding one twice is an error."""
-        if entry.seq <= self.applied:
-            raise ValueError(f"control record {entry.seq} was fed after {self.applied}")
-        outcome = self.judge(entry)
+        if record.seq <= self.applied:
+            raise ValueError(f"control record {record.seq} was fed after {self.applied}")
+        outcome = self.judge(record)
         if outcome.change is not None:
-            self.take(entry.seq, outcome.change)
-        self._tails[entry.subject] = entry.seq
-        self._op_ids[entry.seq] = entry.op_id
-        self.applied = entry.seq
+            self.take(record.seq, outcome.change)
+        self._tails[record.subject] = record.seq
+        self._op_ids[record.seq] = record.op_id
+        self.applied = record.seq
         return outcome.verdict
 
-    def judge(self, entry: Entry) -> Outcome:
+    def judge(self, record: OpenedRecord) -> Outcome:
         """What a control record would come to if it came next; nothing is remembered."""
-        control = self.newest(entry.commit_ms)
-        lane = Lane((self.tail(entry.subject),))
-        outcome = judge(control, lane, entry)
+        control = self.newest(record.commit_ms)
+        lane = Lane((self.tail(record.subject),))
+        outcome = judge(control, lane, record)
         if isinstance(outcome, Needs):
             shown = (
                 open_anywhere(self.protocol, self.mesh, text.encode()) for text in outcome.shown
             )
-            outcome = judge(control, lane, entry, Reads(shown=tuple(shown)))
+            outcome = judge(control, lane, record, Reads(shown=tuple(shown)))
         return settled(outcome)
 
-    def settle(self, lane: Lane, entry: Entry, read: Callable[[Needs], Reads]) -> Outcome:
+    def settle(self, lane: Lane, record: OpenedRecord, read: Callable[[Needs], Reads]) -> Outcome:
         """What a record beside control comes to, at its own place; `read` gets what that takes."""
-        control = self.at(entry.seq, entry.commit_ms)
-        outcome = judge(control, lane, entry)
+        control = self.at(record.seq, record.commit_ms)
+        outcome = judge(control, lane, record)
         if isinstance(outcome, Needs):
-            outcome = judge(control, lane, entry, read(outcome))
+            outcome = judge(control, lane, record, read(outcome))
         return settled(outcome)
 
     def take(self, seq: int, change: Change) -> None:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from antiphon.core.authority.control import Change, Control
 from antiphon.core.record.branches import Branch, LaneKey
 from antiphon.core.record.op import Op
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 
 
 class Lane(Struct, frozen=True, gc=False):
@@ -84,13 +84,13 @@ class At(Struct, frozen=True, gc=False):
     key: LaneKey
     reads: Reads = NOTHING
     is_own: bool = False
-    """See `Entry.is_own`: signatures inside are the reader's, and need no verification."""
+    """See `OpenedRecord.is_own`: signatures inside are the reader's, and need no verification."""
 
 
 class Moved(Struct, frozen=True, gc=False):
     """A result that says more than the next state of a lane."""
 
-    verdict: Reason
+    verdict: Verdict
     state: Any = None
     change: Change | None = None
     """What the op changes of control."""
@@ -114,12 +114,12 @@ class Index(Struct, frozen=True):
     """It holds the lanes that have a value in this column."""
 
 
-def _needs_chain(_control: Control, _state: Any, _op: Any, _at: At) -> Reason | bool:
+def _needs_chain(_control: Control, _state: Any, _op: Any, _at: At) -> Verdict | bool:
     return False
 
 
-def _before_genesis(_op: Any, _seq: int, _commit_ms: int) -> Moved | Reason:
-    return Reason.GENESIS
+def _before_genesis(_op: Any, _seq: int, _commit_ms: int) -> Moved | Verdict:
+    return Verdict.GENESIS
 
 
 def _as_it_was(_control: Control, state: Any, _seq: int) -> Any:
@@ -138,17 +138,17 @@ class Family(Struct, frozen=True, kw_only=True, eq=False):
     branches: tuple[Branch, ...]
     """Its subjects, in the order of a lane's slots."""
     step: Callable[[Any, Any, At], Any]
-    """`step(state, op, at)`: the next state, a `Reason` for there being none, `Needs`, or `Moved`.
+    """`step(state, op, at)`: the next state, a `Verdict` for there being none, `Needs`, or `Moved`.
 
     Time, predecessor, authority, deps and order were checked before.
     """
     words: Callable[[Any], str]
     """What an op did, as the end of a sentence that begins with its author."""
     lane: type[Lane] = Lane
-    genesis: Callable[[Any, int, int], Moved | Reason] = _before_genesis
+    genesis: Callable[[Any, int, int], Moved | Verdict] = _before_genesis
     """What an op at a sequence and time makes of a mesh that was not founded yet."""
-    entitled: Callable[[Control, Any, Any, At], Reason | bool] = _needs_chain
-    """Whether an author may write an op without a chain: True, a `Reason` for why not even
+    entitled: Callable[[Control, Any, Any, At], Verdict | bool] = _needs_chain
+    """Whether an author may write an op without a chain: True, a `Verdict` for why not even
     with one, or False where the chain decides."""
     standing: Callable[[Control, Any, int], Any] = _as_it_was
     """The state as it stands before a sequence: control may have ended what somebody held."""

@@ -1,8 +1,8 @@
 """Opening a record: every check that needs nothing but the record itself.
 
-The result is an `Entry`: either a verified op on its own subject, or the reason why it is none.
-Nothing is thrown away: a record that cannot be read still occupies its place in its lane, and
-every reader gives it the same verdict.
+The result is an `OpenedRecord`: either a verified op on its own subject, or the reason why it is
+none. Nothing is thrown away: a record that cannot be read still occupies its place in its lane,
+and every reader gives it the same verdict.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from antiphon.core.record import codec, signing
 from antiphon.core.record.branches import CONTROL, Place
 from antiphon.core.record.ids import digest
 from antiphon.core.record.op import VERSION, Op, subject_of
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Malformed
 
 if TYPE_CHECKING:
     from antiphon.core.protocol import Protocol
 
-_BYTE_REASONS: Final = {reason.value: reason for reason in Reason}
+_BYTE_REASONS: Final = {reason.value: reason for reason in Verdict}
 
 
-class Entry(Struct, frozen=True, gc=False):
+class OpenedRecord(Struct, frozen=True, gc=False):
     """A committed record, opened."""
 
     seq: int
@@ -36,7 +36,7 @@ class Entry(Struct, frozen=True, gc=False):
     op: Op | None
     """The verified op; None where `fault` says why there is none."""
     op_id: str
-    fault: Reason | None
+    fault: Verdict | None
     place: Place | None = None
     """The lane that its subject belongs to, if it belongs to any."""
     family: Family | None = None
@@ -51,9 +51,9 @@ class Entry(Struct, frozen=True, gc=False):
         """Whether it lies among what everybody follows."""
         return self.place is not None and self.place.key.family == CONTROL
 
-    def fault_under(self, protocol: int) -> Reason | None:
+    def fault_under(self, protocol: int) -> Verdict | None:
         """What is wrong with the record where this protocol is in force."""
-        return Reason.TYPE if self.since > protocol else self.fault
+        return Verdict.TYPE if self.since > protocol else self.fault
 
 
 _IsSigned = Callable[[str, str, bytes, signing.Block], bool]
@@ -62,25 +62,25 @@ _peek_decoder: Final = msgspec.json.Decoder(dict[str, Any])
 
 def open_record(
     protocol: Protocol, mesh: str, seq: int, commit_ms: int, subject: str, payload: bytes
-) -> Entry:
+) -> OpenedRecord:
     """Check framing, canonical form, schema, mesh, subject and signature, in that order."""
     opened = _opened(protocol, mesh, subject, payload, signing.is_block_valid)
-    return Entry(seq, commit_ms, *opened)
+    return OpenedRecord(seq, commit_ms, *opened)
 
 
-def open_own(protocol: Protocol, mesh: str, subject: str, payload: bytes) -> Entry:
+def open_own(protocol: Protocol, mesh: str, subject: str, payload: bytes) -> OpenedRecord:
     """A record that this process signed just now: the same checks, but for the signature."""
-    return Entry(0, 0, *_opened(protocol, mesh, subject, payload, lambda *_: True))
+    return OpenedRecord(0, 0, *_opened(protocol, mesh, subject, payload, lambda *_: True))
 
 
-def unsigned(protocol: Protocol, op: Op, seq: int, commit_ms: int) -> Entry:
+def unsigned(protocol: Protocol, op: Op, seq: int, commit_ms: int) -> OpenedRecord:
     """An op that nobody has signed yet, as if it had been committed there."""
     subject, family = subject_of(op), protocol.family_of[type(op)]
     place = protocol.place_of(subject)
-    return Entry(seq, commit_ms, subject, op, "", None, place, family, op.SINCE)
+    return OpenedRecord(seq, commit_ms, subject, op, "", None, place, family, op.SINCE)
 
 
-def open_anywhere(protocol: Protocol, mesh: str, payload: bytes) -> Entry:
+def open_anywhere(protocol: Protocol, mesh: str, payload: bytes) -> OpenedRecord:
     """A record that is shown rather than committed: the same checks, on the subject it names."""
     try:
         op_bytes, _ = signing.unframe(payload)
@@ -103,7 +103,7 @@ def dep_of(protocol: Protocol, subject: str, payload: bytes) -> Dep:
     return Dep(digest(op_bytes), place.key.kind, protocol.read_by(place))
 
 
-_Opened = tuple[str, Op | None, str, Reason | None, Place | None, Family | None, int]
+_Opened = tuple[str, Op | None, str, Verdict | None, Place | None, Family | None, int]
 """What an entry holds after its place on the log."""
 
 
@@ -116,10 +116,10 @@ def _opened(
         op = codec.decode(op_bytes, protocol.decoder)
         fault = _fault(op, op_bytes, mesh, subject)
         if fault is None and not is_signed(op.author, mesh, op_bytes, block):
-            fault = Reason.SIGNATURE
+            fault = Verdict.SIGNATURE
     except Malformed as problem:
         fault, since = _byte_fault(protocol, op_bytes, problem)
-        if fault is Reason.MALFORMED:
+        if fault is Verdict.MALFORMED:
             op, family = _newer(protocol, mesh, subject, payload)
             if op is not None:
                 return subject, op, digest(op_bytes), None, place, family, since
@@ -129,28 +129,28 @@ def _opened(
     return subject, op, digest(op_bytes), None, place, protocol.family_of[type(op)], op.SINCE
 
 
-def _fault(op: Op, op_bytes: bytes, mesh: str, subject: str) -> Reason | None:
+def _fault(op: Op, op_bytes: bytes, mesh: str, subject: str) -> Verdict | None:
     """Whether an op was made for this mesh and lies where it belongs."""
     if op.mesh != mesh and not (op.FOUNDS and not op.mesh):
-        return Reason.MESH
-    return None if subject_of(op, op_bytes) == subject else Reason.SUBJECT
+        return Verdict.MESH
+    return None if subject_of(op, op_bytes) == subject else Verdict.SUBJECT
 
 
-def _byte_fault(protocol: Protocol, op_bytes: bytes, problem: Malformed) -> tuple[Reason, int]:
+def _byte_fault(protocol: Protocol, op_bytes: bytes, problem: Malformed) -> tuple[Verdict, int]:
     """What is wrong with bytes that are no op, and since which protocol that is what is wrong."""
-    reason = _BYTE_REASONS.get(problem.reason, Reason.MALFORMED)
-    if reason not in {Reason.MALFORMED, Reason.CANONICAL}:
+    reason = _BYTE_REASONS.get(problem.reason, Verdict.MALFORMED)
+    if reason not in {Verdict.MALFORMED, Verdict.CANONICAL}:
         return reason, 1
     try:
         peek = _peek_decoder.decode(op_bytes)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return reason, 1
     known = protocol.ops.get(peek["type"]) if isinstance(peek.get("type"), str) else Op
-    if reason is Reason.MALFORMED:
+    if reason is Verdict.MALFORMED:
         if type(peek.get("v")) is int and peek["v"] != VERSION:
-            return Reason.VERSION, 1
+            return Verdict.VERSION, 1
         if known is None:
-            return Reason.TYPE, 1
+            return Verdict.TYPE, 1
     return reason, known.SINCE if known is not None else 1
 
 

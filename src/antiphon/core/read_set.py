@@ -12,13 +12,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from antiphon.core.family import At, Dep, Needs
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 
 if TYPE_CHECKING:
     from antiphon.core.record.op import Op
 
 
-def fault(op: Op, at: At) -> Reason | Needs | None:
+def fault(op: Op, at: At) -> Verdict | Needs | None:
     """Whether a record that the op names was not committed before it, with that very id.
 
     Sequences that had not been given out yet when the op was committed are never looked up: a
@@ -28,16 +28,16 @@ def fault(op: Op, at: At) -> Reason | Needs | None:
     missing: list[int] = []
     for seq, op_id in op.deps:
         if not 0 < seq < at.seq:
-            return Reason.MISSING_DEP
+            return Verdict.MISSING_DEP
         if seq in control_ids:
             if control_ids[seq] != op_id:
-                return Reason.MISSING_DEP
+                return Verdict.MISSING_DEP
         elif not at.key.kind:
-            return Reason.MISSING_DEP  # what is about the mesh names control alone
+            return Verdict.MISSING_DEP  # what is about the mesh names control alone
         elif seq not in found:
             missing.append(seq)
         elif not _is_meant(found[seq], op, op_id, at.key.kind):
-            return Reason.MISSING_DEP
+            return Verdict.MISSING_DEP
     return Needs(records=tuple(dict.fromkeys(missing))) if missing else None
 
 

@@ -1,6 +1,6 @@
 """The one function that decides (spec §5): what a committed record comes to.
 
-`judge(control, lane, entry, reads)` is a pure function of a small read-set: the control state at
+`judge(control, lane, record, reads)` is a pure function of a small read-set: the control state at
 the record's place, its lane so far, and what the op itself names. A full node, a node that sees
 some kinds, a light worker that read one lane and somebody who checks a file offline call it with
 the same arguments, so they come to the same verdict; its cost does not depend on the mesh.
@@ -25,60 +25,60 @@ from antiphon.core import read_set
 from antiphon.core.authority import chain_check
 from antiphon.core.authority.control import Change, Control, time_fault
 from antiphon.core.family import NOTHING, At, Lane, Moved, Needs, Reads
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 
 if TYPE_CHECKING:
     from antiphon.core.family import Family
-    from antiphon.core.opened_record import Entry
+    from antiphon.core.opened_record import OpenedRecord
     from antiphon.core.record.op import Op
 
 
 class Outcome(Struct, frozen=True, gc=False):
     """What a record did: its verdict, the lane after it, and what it changes of control."""
 
-    verdict: Reason
+    verdict: Verdict
     lane: Lane
     change: Change | None = None
 
     @property
     def changed(self) -> bool:
         """Whether the record took effect."""
-        return self.verdict is Reason.OK
+        return self.verdict is Verdict.OK
 
 
 def judge(
-    control: Control | None, lane: Lane, entry: Entry, reads: Reads = NOTHING
+    control: Control | None, lane: Lane, record: OpenedRecord, reads: Reads = NOTHING
 ) -> Outcome | Needs:
     """Judge one record by the control state of its place, which is None before genesis."""
-    place, op, family = entry.place, entry.op, entry.family
+    place, op, family = record.place, record.op, record.family
     if place is None:
-        return Outcome(entry.fault or Reason.SUBJECT, lane)
+        return Outcome(record.fault or Verdict.SUBJECT, lane)
     tails, slot, state = lane.tails, place.slot, lane.state
-    moved = (*tails[:slot], entry.seq, *tails[slot + 1 :])
-    if op is None or family is None or entry.since > 1:
-        fault = entry.fault_under(control.rules.protocol if control is not None else 1)
+    moved = (*tails[:slot], record.seq, *tails[slot + 1 :])
+    if op is None or family is None or record.since > 1:
+        fault = record.fault_under(control.rules.protocol if control is not None else 1)
         if fault is not None or op is None or family is None:
-            return Outcome(fault or Reason.MALFORMED, type(lane)(moved, state))
+            return Outcome(fault or Verdict.MALFORMED, type(lane)(moved, state))
     result: Any
     if control is None:
-        result = family.genesis(op, entry.seq, entry.commit_ms)
+        result = family.genesis(op, record.seq, record.commit_ms)
     elif not op.mesh:  # a mesh is founded once
-        result = Reason.GENESIS
+        result = Verdict.GENESIS
     else:
-        at = At(entry.seq, entry.commit_ms, control, place.key, reads, entry.is_own)
-        state = family.standing(control, state, entry.seq)
+        at = At(record.seq, record.commit_ms, control, place.key, reads, record.is_own)
+        state = family.standing(control, state, record.seq)
         result = _fault(family, state, op, tails[slot], at)
         if result is None and op.deps:
             result = read_set.fault(op, at)
         if result is None:
             result = _order_fault(family, control, state, op) or family.step(state, op, at)
-    if isinstance(result, Reason):
+    if isinstance(result, Verdict):
         return Outcome(result, type(lane)(moved, state))
     if isinstance(result, Needs):
         return result
     if isinstance(result, Moved):
         return Outcome(result.verdict, type(lane)(moved, result.state), result.change)
-    return Outcome(Reason.OK, type(lane)(moved, result))
+    return Outcome(Verdict.OK, type(lane)(moved, result))
 
 
 def settled(outcome: Outcome | Needs) -> Outcome:
@@ -88,18 +88,18 @@ def settled(outcome: Outcome | Needs) -> Outcome:
     return outcome
 
 
-def _fault(family: Family, state: Any, op: Op, before: int, at: At) -> Reason | None:
+def _fault(family: Family, state: Any, op: Op, before: int, at: At) -> Verdict | None:
     """What speaks against an op that can be known from what is at hand."""
     control = at.control
     fault = time_fault(control.rules, at.commit_ms, op.hlc)
     if fault is not None:
         return fault
     if op.prev != before:
-        return Reason.PREV
+        return Verdict.PREV
     return author_fault(family, state, op, at)
 
 
-def author_fault(family: Family, state: Any, op: Op, at: At) -> Reason | None:
+def author_fault(family: Family, state: Any, op: Op, at: At) -> Verdict | None:
     """Why the author may not write this op here; also asked of those who may claim next.
 
     Under `authority: open` whoever the engine lets in holds every command that is not the mesh's
@@ -108,21 +108,21 @@ def author_fault(family: Family, state: Any, op: Op, at: At) -> Reason | None:
     """
     control = at.control
     if control.is_quarantined(op.author):
-        return Reason.QUARANTINED
+        return Verdict.QUARANTINED
     if op.COMMAND and (control.rules.authority == "open" or op.author == control.owner):
         return None
     by_right = family.entitled(control, state, op, at)
     if by_right is True:
         return None
-    if isinstance(by_right, Reason):
+    if isinstance(by_right, Verdict):
         return by_right
     return chain_check.fault(control, op, seq=at.seq, commit_ms=at.commit_ms)
 
 
-def _order_fault(family: Family, control: Control, state: Any, op: Op) -> Reason | None:
+def _order_fault(family: Family, control: Control, state: Any, op: Op) -> Verdict | None:
     """Whether an op is not newer than the one that it follows."""
     last = family.last(control, state, op)
     if last is None or op.hlc > last[0]:
         return None
     is_double = op.hlc == last[0] and op.author == last[1]
-    return Reason.EQUIVOCATION if is_double else Reason.STALE
+    return Verdict.EQUIVOCATION if is_double else Verdict.STALE

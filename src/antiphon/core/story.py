@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from antiphon.core.families.jobs.ops import JobClaim
 from antiphon.core.record.ids import short_node
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from antiphon.core.opened_record import Entry
+    from antiphon.core.opened_record import OpenedRecord
 
 
 class Line(Struct, frozen=True, kw_only=True):
@@ -25,43 +25,43 @@ class Line(Struct, frozen=True, kw_only=True):
     op: str
     """The op's type; empty where the record is no op."""
     author: str
-    verdict: Reason
+    verdict: Verdict
     words: str
 
 
-def tell(judged: Iterable[tuple[Entry, Reason]]) -> list[Line]:
+def tell(judged: Iterable[tuple[OpenedRecord, Verdict]]) -> list[Line]:
     """The story of a lane, one line per record, oldest first.
 
     A control record among those of a lane is one that ended a tenure (`core.authority_lapse`).
     """
     lines: list[Line] = []
     holder = ""
-    for entry, verdict in judged:
-        line, op = _line(entry, verdict), entry.op
-        if verdict is Reason.OK and isinstance(op, JobClaim):
+    for record, verdict in judged:
+        line, op = _line(record, verdict), record.op
+        if verdict is Verdict.OK and isinstance(op, JobClaim):
             holder = op.author
-        elif holder and entry.is_control:
+        elif holder and record.is_control:
             line = replace(line, words=f"{line.words}: the lease of {short_node(holder)} ended")
         lines.append(line)
     return lines
 
 
-def _line(entry: Entry, verdict: Reason) -> Line:
-    op = entry.op
-    if op is None or entry.family is None:
+def _line(record: OpenedRecord, verdict: Verdict) -> Line:
+    op = record.op
+    if op is None or record.family is None:
         words, kind, author = "someone wrote a record that is no op", "", ""
     else:
         kind, author = op.type_name(), op.author
-        words = f"{short_node(op.author)} {entry.family.words(op)}"
-    if verdict is Reason.UNSEEN:
+        words = f"{short_node(op.author)} {record.family.words(op)}"
+    if verdict is Verdict.UNSEEN:
         words += f" — not compared: {verdict.in_words} ({verdict.value})"
     elif not verdict.is_accepted:
         words += f" — rejected: {verdict.in_words} ({verdict.value})"
-    elif verdict is not Reason.OK:
+    elif verdict is not Verdict.OK:
         words += f" — {verdict.in_words} ({verdict.value})"
     return Line(
-        seq=entry.seq,
-        commit_ms=entry.commit_ms,
+        seq=record.seq,
+        commit_ms=record.commit_ms,
         op=kind,
         author=author,
         verdict=verdict,

@@ -31,7 +31,7 @@ _SECRET_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", re.ASCII)
 _NAME_BYTES: Final = 255
 
 Stream = Literal["stdout", "stderr"]
-Reason = Literal["exited", "timeout", "killed", "output", "memory", "cpu", "disk"]
+StopReason = Literal["exited", "timeout", "killed", "output", "memory", "cpu", "disk"]
 """`exited`: by itself, by its exit code or a signal that the sandbox did not send. `timeout`,
 `output`, `memory`, `cpu`: it went past that limit. `disk`: it failed with its directories full, or
 made too many files. `killed`: by somebody outside, room and all."""
@@ -111,7 +111,7 @@ class Ended(Struct, frozen=True, kw_only=True):
     exit: int | None
     """Negative: the signal. As a shell tells it, so that a program which returns 128 + n itself
     reads the same. None: it was killed together with the room, by somebody else."""
-    reason: Reason
+    reason: StopReason
     wall_ms: int
     cpu_ms: int
     """Of all processes, but for the last moments of those that nobody waited for."""

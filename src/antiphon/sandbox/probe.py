@@ -44,7 +44,7 @@ _USERNS_SWITCHES: Final = (
 )
 
 
-class Abilities(Struct, frozen=True, kw_only=True):
+class SandboxSupport(Struct, frozen=True, kw_only=True):
     """What holds on this machine for this user."""
 
     tools: bubblewrap.Tools | None = None
@@ -56,7 +56,7 @@ class Abilities(Struct, frozen=True, kw_only=True):
     """What is weaker than it could be, and why."""
 
     @property
-    def can_shut_in(self) -> bool:
+    def can_sandbox(self) -> bool:
         """Whether a command can be shut in at all."""
         return self.tools is not None and not self.problems
 
@@ -70,25 +70,25 @@ class Abilities(Struct, frozen=True, kw_only=True):
         return self.tools
 
 
-def probe(*, hidden: tuple[Path, ...] = ()) -> Abilities:
+def probe(*, hidden: tuple[Path, ...] = ()) -> SandboxSupport:
     """Look, and try. Takes some ten milliseconds; ask once and hand the answer on.
 
     `hidden` are the folders that commands must not see: where that cannot be, none is run.
     """
     if sys.platform != "linux":
-        return Abilities(problems=(f"bubblewrap needs Linux, this is {sys.platform}",))
+        return SandboxSupport(problems=(f"bubblewrap needs Linux, this is {sys.platform}",))
     if not seccomp.is_known() or not Path("/proc/sys/kernel/seccomp/actions_avail").exists():
-        return Abilities(
+        return SandboxSupport(
             problems=(f"no seccomp filter for this kernel on {os.uname().machine}",),
             remedies=("run jobs on x86_64 or aarch64, with a kernel that has seccomp",),
         )
     tools, problem, remedy = _tools()
     if tools is None:
-        return Abilities(problems=(problem,), remedies=(remedy,))
+        return SandboxSupport(problems=(problem,), remedies=(remedy,))
     try:
         bubblewrap.check_hidden(hidden)
     except Misconfigured as problem:
-        return Abilities(tools=tools, problems=(problem.message,), remedies=(problem.hint,))
+        return SandboxSupport(tools=tools, problems=(problem.message,), remedies=(problem.hint,))
     trial = replace(_TRIAL, hidden=hidden)
     failure = _trial(tools, trial)
     if failure and tools.ends_userns:
@@ -96,12 +96,12 @@ def probe(*, hidden: tuple[Path, ...] = ()) -> Abilities:
         failure = _trial(tools, trial)
     if failure:
         remedies = tuple(_userns_remedies()) or ("a container needs the right to make namespaces",)
-        return Abilities(tools=tools, problems=(failure,), remedies=remedies)
+        return SandboxSupport(tools=tools, problems=(failure,), remedies=remedies)
     parent, why = cgroups.find()
     notes = [] if parent else [f"no cgroup, memory is watched instead of counted: {why}"]
     if tools.setpriv is None and not tools.ends_userns:
         notes.append("further user namespaces are ruled out by the seccomp filter alone")
-    return Abilities(tools=tools, cgroup=parent, notes=tuple(notes))
+    return SandboxSupport(tools=tools, cgroup=parent, notes=tuple(notes))
 
 
 def _tools() -> tuple[bubblewrap.Tools | None, str, str]:

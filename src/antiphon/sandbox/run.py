@@ -21,11 +21,11 @@ from typing import Final
 from antiphon.core.proof.statement import Isolation
 from antiphon.errors import Misconfigured, Unavailable
 from antiphon.sandbox import procfs
-from antiphon.sandbox.command import WORK, Command, Ended, Limits, Reason, Stream, check
+from antiphon.sandbox.command import WORK, Command, Ended, Limits, StopReason, Stream, check
 from antiphon.sandbox.isolation import bubblewrap, cgroups, job_uids, rlimits, seccomp
 from antiphon.sandbox.isolation.isolation_check import Room
 from antiphon.sandbox.open_files import OpenFiles
-from antiphon.sandbox.probe import Abilities, probe
+from antiphon.sandbox.probe import SandboxSupport, probe
 from antiphon.sandbox.process import plain_process, run_end
 from antiphon.sandbox.process.child_process import Child, OnOutput, readable
 from antiphon.sandbox.process.usage_watch import Watch
@@ -41,7 +41,7 @@ async def run(
     *,
     work: Path,
     on_output: OnOutput,
-    abilities: Abilities | None = None,
+    abilities: SandboxSupport | None = None,
     unsafe: bool = False,
 ) -> Ended:
     """Run a command shut in; `Misconfigured` where this machine cannot.
@@ -69,7 +69,7 @@ async def run(
                 shut_in.close()
 
 
-def _group(able: Abilities, limits: Limits, stack: ExitStack) -> cgroups.Group | None:
+def _group(able: SandboxSupport, limits: Limits, stack: ExitStack) -> cgroups.Group | None:
     if able.cgroup is None:
         return None
     try:
@@ -199,7 +199,7 @@ class ShutIn:
             left_out=tuple(collection.left_out),
         )
 
-    def _reason(self, code: int, cpu_ms: int, *, was_full: bool) -> Reason:
+    def _reason(self, code: int, cpu_ms: int, *, was_full: bool) -> StopReason:
         """What lies behind a failure that looks like the command's own doing."""
         if code < 0:
             return "killed"

@@ -23,7 +23,7 @@ from antiphon.sdk.defaults import TIMEOUT_S
 
 if TYPE_CHECKING:
     from antiphon.runtime.artifacts.store import OnProgress
-    from antiphon.runtime.identity.state_directory import Home
+    from antiphon.runtime.identity.state_directory import StateDirectory
     from antiphon.sdk.mesh import Mesh
 
 _AS_A_BLOB: Final = -1
@@ -96,13 +96,13 @@ async def _stored(mesh: Mesh, path: Path, name: str, telling: Telling | None) ->
     )
 
 
-def sandbox_standing(home: Home | None) -> tuple[bool, str, str]:
+def sandbox_standing(home: StateDirectory | None) -> tuple[bool, str, str]:
     """Whether this machine can shut commands in; that in words, and what to do. Blocks."""
     from antiphon.assembly.command_executor import probe
     from antiphon.sdk.worker import hidden_from_commands
 
     found = probe(hidden=hidden_from_commands(home))
-    if not found.can_shut_in or found.tools is None:
+    if not found.can_sandbox or found.tools is None:
         return False, "; ".join(found.problems), "; ".join(found.remedies)
     words = f"commands can be shut in with bubblewrap {found.tools.version}"
     return True, "; ".join([words, *found.notes]), ""

@@ -12,11 +12,11 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from antiphon.core.policy.circuit_breaker import FAILURES, RESET_S, Breaker
+from antiphon.core.policy.circuit_breaker import FAILURES, RESET_S, CircuitBreaker
 from antiphon.errors import Misconfigured
 from antiphon.files import PRIVATE_DIRECTORY
 from antiphon.runtime.identity.key_files import lock_file
-from antiphon.runtime.identity.state_directory import Home, MeshFile
+from antiphon.runtime.identity.state_directory import MeshFile, StateDirectory
 
 
 class Environment(Struct, frozen=True, kw_only=True):
@@ -35,11 +35,11 @@ class Environment(Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"Environment(node={self.node!r}, scope={self.scope!r}, engine={self.engine!r})"
 
-    def make_breaker(self) -> Breaker | None:
+    def make_breaker(self) -> CircuitBreaker | None:
         """What calls go through; None where it is switched off."""
         if not self.breaker:
             return None
-        return Breaker(failures=self.breaker_failures, reset_s=self.breaker_reset_s)
+        return CircuitBreaker(failures=self.breaker_failures, reset_s=self.breaker_reset_s)
 
     def require_mesh(self) -> None:
         """`Misconfigured` where the mesh is switched off."""
@@ -58,7 +58,7 @@ class Environment(Struct, frozen=True, kw_only=True):
         """Whether a mesh that nothing else is said about lives in the process that opens it."""
         return self.engine == "memory"
 
-    def home(self, explicit: Path | None) -> Home:
+    def home(self, explicit: Path | None) -> StateDirectory:
         """The state directory that applies here, with its engine and replica as set."""
         if self.is_in_memory:
             raise Misconfigured(
@@ -66,12 +66,12 @@ class Environment(Struct, frozen=True, kw_only=True):
                 " needs a server",
                 hint="unset ANTIPHON_ENGINE",
             )
-        found = Home.find(explicit)
+        found = StateDirectory.find(explicit)
         if self.engine is None and self.replica is None:
             return found
         return _OverriddenHome(found.path, engine=self.engine, replica=self.replica)
 
-    def require_scope(self, home: Home) -> None:
+    def require_scope(self, home: StateDirectory) -> None:
         """`Misconfigured` if a state directory belongs to another mesh than is expected."""
         if self.scope is None:
             return
@@ -108,7 +108,7 @@ def read_environment() -> Environment:
     )
 
 
-class _OverriddenHome(Home):
+class _OverriddenHome(StateDirectory):
     """A state directory of which the environment says something else."""
 
     def __init__(self, path: Path, *, engine: str | None, replica: Path | None) -> None:

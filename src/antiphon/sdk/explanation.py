@@ -12,45 +12,45 @@ from antiphon.core.authority_lapse import lapses
 from antiphon.core.families.jobs.table import standing
 from antiphon.core.policy.explanation import Explanation, Lot, Tenure, Wait, Waits, explain
 from antiphon.core.policy.selection import Candidate
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Rejected
 from antiphon.runtime.presence.roll_call import Card, roll_call
 
 if TYPE_CHECKING:
-    from antiphon.core.opened_record import Entry
+    from antiphon.core.opened_record import OpenedRecord
     from antiphon.runtime.log.lane_reader import JobView
-    from antiphon.runtime.log.session import Peer
+    from antiphon.runtime.log.session import Session
 
 
-async def history_of(peer: Peer, view: JobView) -> list[tuple[Entry, Reason]]:
+async def history_of(session: Session, view: JobView) -> list[tuple[OpenedRecord, Verdict]]:
     """A lane's records and the control records that ended a tenure on it, oldest first.
 
     As of the last `sync_control`.
     """
-    told = [(judged.entry, judged.verdict) for judged in view.history]
+    told = [(judged.opened, judged.verdict) for judged in view.history]
     job = view.lane.job
     if job is None:
         return told
-    ended = lapses(peer.history, job, told, before=peer.confirmed + 1)
-    told += [(await peer.fetch_entry(seq), Reason.OK) for seq in ended]
+    ended = lapses(session.history, job, told, before=session.confirmed + 1)
+    told += [(await session.fetch_opened(seq), Verdict.OK) for seq in ended]
     return sorted(told, key=lambda one: one[0].seq)
 
 
 async def explain_job(
-    peer: Peer, kind: str, job_id: str, *, wait_s: float
+    session: Session, kind: str, job_id: str, *, wait_s: float
 ) -> tuple[Explanation, list[Card]]:
     """The explanation, and the cards of those who answered within `wait_s`."""
     async with asyncio.TaskGroup() as tasks:
-        asking = tasks.create_task(roll_call(peer, wait_s=wait_s))
-        view = await peer.read_lane(kind, job_id)
-        control = await peer.sync_control()
+        asking = tasks.create_task(roll_call(session, wait_s=wait_s))
+        view = await session.read_lane(kind, job_id)
+        control = await session.sync_control()
     cards = asking.result()
-    job = standing(control, view.lane.job, peer.confirmed + 1)
+    job = standing(control, view.lane.job, session.confirmed + 1)
     if job is None or view.first is None:
         raise Rejected(f"there is no job {job_id} of kind {kind}", reason="no_job")
     known = [candidate_of(card) for card in cards if card.role == "worker"]
-    history = await history_of(peer, view)
-    now_ms = peer.wall.now_ms()
+    history = await history_of(session, view)
+    now_ms = session.wall.now_ms()
     return explain(control, job, view.first.payload, history, known, now_ms=now_ms), cards
 
 

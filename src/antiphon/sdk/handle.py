@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from antiphon.runtime.log.lane_reader import JobView
-    from antiphon.runtime.log.session import Peer
+    from antiphon.runtime.log.session import Session
     from antiphon.runtime.presence.roll_call import Card
 
 R = TypeVar("R")
@@ -35,18 +35,18 @@ R = TypeVar("R")
 class JobHandle(Generic[R]):
     """One job on the log. Handles are cheap and hold no resource."""
 
-    def __init__(self, peer: Peer, kind: str, job: str, *, is_new: bool) -> None:
+    def __init__(self, session: Session, kind: str, job: str, *, is_new: bool) -> None:
         """Made by `Task.submit`, `Mesh.submit` and `Mesh.job`."""
-        self._peer = peer
+        self._session = session
         self.kind = kind
         self.id = job
         self.is_new = is_new
         """False if the same job was already on the log: then nothing is run again."""
 
     @classmethod
-    def of(cls, peer: Peer, called: submission.Called) -> Self:
+    def of(cls, session: Session, called: submission.Called) -> Self:
         """The job that a call put on the log, or found there."""
-        return cls(peer, called.kind, called.job, is_new=called.is_new)
+        return cls(session, called.kind, called.job, is_new=called.is_new)
 
     def __repr__(self) -> str:
         return f"<JobHandle {self.kind} {self.id[:8]}>"
@@ -54,7 +54,7 @@ class JobHandle(Generic[R]):
     async def result(self, *, timeout_s: float | None = None) -> R:
         """Wait for the accepted result. `JobFailed` if there is none, TimeoutError if too late."""
         async with asyncio.timeout(timeout_s):
-            ended = await submission.wait_for_end(self._peer, self.kind, self.id)
+            ended = await submission.wait_for_end(self._session, self.kind, self.id)
         if ended.job.outcome != "succeeded":
             raise failure(ended)
         for output in ended.outputs:
@@ -69,7 +69,7 @@ class JobHandle(Generic[R]):
         TimeoutError if it comes too late.
         """
         async with asyncio.timeout(timeout_s):
-            return await submission.wait_for_end(self._peer, self.kind, self.id)
+            return await submission.wait_for_end(self._session, self.kind, self.id)
 
     def listen(self) -> AbstractAsyncContextManager[AsyncIterator[Words]]:
         """What the job prints and how far it is, from now on, while it runs.
@@ -80,25 +80,25 @@ class JobHandle(Generic[R]):
         Nothing of it is stored: whoever listens late has missed the beginning, and `end` has the
         whole output. The job need not be on the log yet.
         """
-        return listening(self._peer, self.kind, self.id)
+        return listening(self._session, self.kind, self.id)
 
     async def explain(self, *, wait_s: float = ROLL_CALL_S) -> tuple[Explanation, list[Card]]:
         """Who got the job, who did not and why, and what it waits for.
 
         Beside it the cards of those who answered a roll call within `wait_s`.
         """
-        return await explain_job(self._peer, self.kind, self.id, wait_s=wait_s)
+        return await explain_job(self._session, self.kind, self.id, wait_s=wait_s)
 
     async def lane(self) -> JobView:
         """Every record about the job, judged."""
-        return await self._peer.read_lane(self.kind, self.id)
+        return await self._session.read_lane(self.kind, self.id)
 
     async def state(self) -> Job:
         """The job as the log has it now."""
         found = (await self.lane()).lane
         # A tenure may have ended with its authority since the lane's last record.
-        control = await self._peer.sync_control()
-        job = standing(control, found.job, self._peer.confirmed + 1)
+        control = await self._session.sync_control()
+        job = standing(control, found.job, self._session.confirmed + 1)
         if job is None:
             raise Rejected(f"there is no job {self.id[:8]} of kind {self.kind}", reason="no_job")
         return job
@@ -106,8 +106,8 @@ class JobHandle(Generic[R]):
     async def story(self) -> list[Line]:
         """Everything on the job's lane, in words, with the verdicts, and what ended its leases."""
         view = await self.lane()
-        await self._peer.sync_control()
-        return tell(await history_of(self._peer, view))
+        await self._session.sync_control()
+        return tell(await history_of(self._session, view))
 
     async def outputs(self) -> tuple[Output, ...]:
         """What the job wrote, by content; nothing if no run of it was completed.
@@ -128,15 +128,15 @@ class JobHandle(Generic[R]):
 
         Retried twice it is retried once: `is_new` tells. A retry that failed is retried in turn.
         """
-        return JobHandle.of(self._peer, await retrying.retry(self._peer, self.kind, self.id))
+        return JobHandle.of(self._session, await retrying.retry(self._session, self.kind, self.id))
 
     async def links(self) -> Links:
         """Which job this one repeats, and which one repeats it."""
-        return await links_of(self._peer, await self.lane())
+        return await links_of(self._session, await self.lane())
 
     async def cancel(self, reason: str = "") -> Job:
         """End the job if it has not ended; the job afterwards."""
-        return await submission.cancel(self._peer, self.kind, self.id, reason=reason)
+        return await submission.cancel(self._session, self.kind, self.id, reason=reason)
 
 
 __all__ = ["Ended", "JobHandle", "Links", "Words", "failure"]

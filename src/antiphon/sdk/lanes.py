@@ -30,14 +30,14 @@ async def find_lanes(mesh: Mesh, prefix: str) -> list[LaneKey]:
 
 async def story_of(mesh: Mesh, key: LaneKey) -> LaneStory:
     """Read a lane and tell it."""
-    peer = mesh.peer
-    view = await peer.read(key)
-    control = await peer.sync_control()
-    family, state = peer.protocol.family(key.family), view.lane.state
+    session = mesh.session
+    view = await session.read(key)
+    control = await session.sync_control()
+    family, state = session.protocol.family(key.family), view.lane.state
     if state is not None:
-        state = family.standing(control, state, peer.confirmed + 1)
+        state = family.standing(control, state, session.confirmed + 1)
     facts = {column.name: column.value(state) for column in family.columns if state is not None}
-    story = tell((judged.entry, judged.verdict) for judged in view.history)
+    story = tell((judged.opened, judged.verdict) for judged in view.history)
     return LaneStory(key=key, facts=facts, story=story)
 
 

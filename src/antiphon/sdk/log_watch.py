@@ -13,17 +13,17 @@ from msgspec import Struct
 
 from antiphon.core.families.jobs.state import HELD, Job
 from antiphon.core.family import Lane
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.core.story import tell
-from antiphon.runtime.log.session import open_entry
+from antiphon.runtime.log.session import open_stored
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
-    from antiphon.core.opened_record import Entry
+    from antiphon.core.opened_record import OpenedRecord
     from antiphon.core.record.branches import LaneKey
     from antiphon.ports import Record
-    from antiphon.runtime.log.session import Peer
+    from antiphon.runtime.log.session import Session
     from antiphon.runtime.node.full_node import Applied
 
 LANES_KEPT: Final = 10_000
@@ -37,7 +37,7 @@ class Event(Struct, frozen=True, kw_only=True):
     """The engine's commit stamp."""
     op: str
     author: str
-    verdict: Reason
+    verdict: Verdict
     words: str
     family: str = ""
     kind: str = ""
@@ -55,15 +55,15 @@ class Event(Struct, frozen=True, kw_only=True):
 
 def event_of(applied: Applied) -> Event:
     """What a full node's watcher is told, in words."""
-    return _event(applied.entry, applied.verdict, applied.after)
+    return _event(applied.opened, applied.verdict, applied.after)
 
 
-def _event(entry: Entry, verdict: Reason, state: object) -> Event:
-    line = tell([(entry, verdict)])[0]
-    key = entry.place.key if entry.place is not None and not entry.is_control else None
+def _event(opened: OpenedRecord, verdict: Verdict, state: object) -> Event:
+    line = tell([(opened, verdict)])[0]
+    key = opened.place.key if opened.place is not None and not opened.is_control else None
     return Event(
-        seq=entry.seq,
-        at_ms=entry.commit_ms,
+        seq=opened.seq,
+        at_ms=opened.commit_ms,
         op=line.op,
         author=line.author,
         verdict=verdict,
@@ -76,40 +76,40 @@ def _event(entry: Entry, verdict: Reason, state: object) -> Event:
 
 
 @asynccontextmanager
-async def watching(peer: Peer) -> AsyncIterator[AsyncIterator[list[Event]]]:
+async def watching(session: Session) -> AsyncIterator[AsyncIterator[list[Event]]]:
     """Batches of events from now on, in the order of the log."""
-    newest = await peer.log.last()
+    newest = await session.log.last()
     after = newest.seq if newest else 0
-    await peer.confirm(after)
-    async with aclosing(_events(peer, after)) as events:
+    await session.confirm(after)
+    async with aclosing(_events(session, after)) as events:
         yield events
 
 
-async def _events(peer: Peer, after: int) -> AsyncGenerator[list[Event]]:
+async def _events(session: Session, after: int) -> AsyncGenerator[list[Event]]:
     while True:  # a follower ends when other kinds can be read: lanes may have gone on unseen
         kept: dict[LaneKey, Lane] = {}
-        async with peer.log.follow(after) as batches:
+        async with session.log.follow(after) as batches:
             async for batch in batches:
                 after = batch[-1].seq
-                await peer.confirm(after)
-                yield [await _judged(peer, record, kept) for record in batch]
+                await session.confirm(after)
+                yield [await _judged(session, record, kept) for record in batch]
                 while len(kept) > LANES_KEPT:
                     del kept[next(iter(kept))]
 
 
-async def _judged(peer: Peer, record: Record, kept: dict[LaneKey, Lane]) -> Event:
-    entry = open_entry(peer.protocol, peer.mesh, record)
-    if entry.is_control:
-        return _event(entry, peer.control_verdicts.get(record.seq, Reason.MALFORMED), None)
-    if entry.place is None:
-        return _event(entry, (await peer.judge(entry, Lane())).verdict, None)
-    key = entry.place.key
+async def _judged(session: Session, record: Record, kept: dict[LaneKey, Lane]) -> Event:
+    opened = open_stored(session.protocol, session.mesh, record)
+    if opened.is_control:
+        return _event(opened, session.control_verdicts.get(record.seq, Verdict.MALFORMED), None)
+    if opened.place is None:
+        return _event(opened, (await session.judge(opened, Lane())).verdict, None)
+    key = opened.place.key
     lane = kept.pop(key, None)
-    if lane is None and entry.op is not None and entry.family is not None:
-        before = entry.family.lane_before
-        lane = before(entry.op) if before is not None else None
+    if lane is None and opened.op is not None and opened.family is not None:
+        before = opened.family.lane_before
+        lane = before(opened.op) if before is not None else None
     if lane is None:
-        lane = await peer.lanes.before(key, record.seq)
-    outcome = await peer.judge(entry, lane)
+        lane = await session.lanes.before(key, record.seq)
+    outcome = await session.judge(opened, lane)
     kept[key] = outcome.lane
-    return _event(entry, outcome.verdict, outcome.lane.state)
+    return _event(opened, outcome.verdict, outcome.lane.state)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from antiphon.assembly import (
     MemoryMesh,
-    Station,
+    MeshConnection,
     engine_info,
     join,
     local_replica,
@@ -31,15 +31,15 @@ from antiphon.assembly import (
 )
 from antiphon.core import manifest as manifests
 from antiphon.core.families.jobs.state import Job, State
-from antiphon.core.policy.circuit_breaker import Breaker
+from antiphon.core.policy.circuit_breaker import CircuitBreaker
 from antiphon.core.proof.output import Output
 from antiphon.core.record.subjects import check_kind
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.core.story import Line
 from antiphon.errors import Held, Misconfigured
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handlers import Handlers
-from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.node.coordinator_watch import Standing, ask_once
 from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.presence.roll_call import Card, roll_call
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from antiphon.ports import EngineInfo, Record
     from antiphon.runtime.artifacts.store import Artifacts
     from antiphon.runtime.executors.hooks import Hook
-    from antiphon.runtime.log.session import Peer
+    from antiphon.runtime.log.session import Session
     from antiphon.runtime.node.full_node import FullNode
     from antiphon.runtime.worker.worker import Worker
 
@@ -82,9 +82,9 @@ class Mesh:
         self._key = key
         self._handlers = Handlers()
         self._stack = AsyncExitStack()
-        self._station: Station | None = None
+        self._connection: MeshConnection | None = None
         self._memory: MemoryMesh | None = None
-        self._breaker: Breaker | None = Breaker()
+        self._breaker: CircuitBreaker | None = CircuitBreaker()
 
     @classmethod
     def open(
@@ -113,7 +113,7 @@ class Mesh:
     # --- life ---------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        if self._station is not None:
+        if self._connection is not None:
             raise Misconfigured("this mesh is already open; 'async with' it once")
         chosen = read_environment()
         chosen.require_mesh()
@@ -124,17 +124,17 @@ class Mesh:
             else:
                 chosen.require_scope(self.home)
                 key = self._key or chosen.node
-                self._station = await self._join(self._stack, self._role, key)
-            await self.peer.sync_control()
+                self._connection = await self._join(self._stack, self._role, key)
+            await self.session.sync_control()
         except BaseException:
-            self._station = None
+            self._connection = None
             await self._stack.aclose()
             raise
         return self
 
     async def _join(
         self, stack: AsyncExitStack, role: str, key: str | None, kinds: Collection[str] = ()
-    ) -> Station:
+    ) -> MeshConnection:
         try:
             return await stack.enter_async_context(
                 join(
@@ -155,17 +155,19 @@ class Mesh:
 
     async def _enter_memory(self) -> None:
         self._memory = MemoryMesh()
-        self._station = await self._stack.enter_async_context(
-            self._memory.station("owner", self._memory.owner)
+        self._connection = await self._stack.enter_async_context(
+            self._memory.connection("owner", self._memory.owner)
         )
         # In one process nobody else would expire leases or repeat calls.
-        keeper = await self._stack.enter_async_context(self._memory.station("node"))
-        replica = await self._stack.enter_async_context(owned_replica(":memory:", None, keeper))
+        lease_timer = await self._stack.enter_async_context(self._memory.connection("node"))
+        replica = await self._stack.enter_async_context(
+            owned_replica(":memory:", None, lease_timer)
+        )
         self._memory_replica = replica
-        await self._stack.enter_async_context(replicating(keeper, replica, caretaking=True))
+        await self._stack.enter_async_context(replicating(lease_timer, replica, caretaking=True))
 
     async def __aexit__(self, *_: object) -> None:
-        self._station = None
+        self._connection = None
         await self._stack.aclose()
         self._stack = AsyncExitStack()
 
@@ -175,36 +177,36 @@ class Mesh:
         return self._engine
 
     @property
-    def home(self) -> Home:
+    def home(self) -> StateDirectory:
         """The state directory; only meshes on a server have one."""
         return read_environment().home(self._explicit_home)
 
     @property
-    def station(self) -> Station:
+    def connection(self) -> MeshConnection:
         """This process's place on the mesh."""
-        if self._station is None:
+        if self._connection is None:
             raise Misconfigured("the mesh is not open", hint="use it inside 'async with mesh:'")
-        return self._station
+        return self._connection
 
     @property
-    def peer(self) -> Peer:
+    def session(self) -> Session:
         """The hands that read and write the log."""
-        return self.station.peer
+        return self.connection.session
 
     @property
     def id(self) -> str:
         """The mesh's id."""
-        return self.peer.mesh
+        return self.session.mesh
 
     @property
     def did(self) -> str:
         """The key that this process signs with."""
-        return self.station.keyring.did
+        return self.connection.keyring.did
 
     @property
     def alias(self) -> str:
         """What this process is called on the mesh."""
-        return self.station.alias
+        return self.connection.alias
 
     @property
     def kinds(self) -> list[str]:
@@ -250,9 +252,9 @@ class Mesh:
         **kwargs: object,
     ) -> JobHandle[Any]:
         """Call a task by its kind, without having its function here."""
-        body = (options or CallOptions()).call(kind, args, kwargs, self.peer.entropy)
+        body = (options or CallOptions()).call(kind, args, kwargs, self.session.entropy)
         return JobHandle.of(
-            self.peer, await submission.call(self.peer, body, breaker=self._breaker)
+            self.session, await submission.call(self.session, body, breaker=self._breaker)
         )
 
     async def call(
@@ -264,9 +266,9 @@ class Mesh:
         options: CallOptions | None = None,
     ) -> JobHandle[Any]:
         """The same with the arguments as values, so that no name among them is taken."""
-        body = (options or CallOptions()).call(kind, args, kwargs, self.peer.entropy)
+        body = (options or CallOptions()).call(kind, args, kwargs, self.session.entropy)
         return JobHandle.of(
-            self.peer, await submission.call(self.peer, body, breaker=self._breaker)
+            self.session, await submission.call(self.session, body, breaker=self._breaker)
         )
 
     async def submit_manifest(
@@ -280,18 +282,18 @@ class Mesh:
         content = job if isinstance(job, manifests.Manifest) else manifests.author(job)
         body = (options or CallOptions()).schedule(kind, content)
         return JobHandle.of(
-            self.peer, await submission.call(self.peer, body, breaker=self._breaker)
+            self.session, await submission.call(self.session, body, breaker=self._breaker)
         )
 
     def again(self, job: manifests.Manifest) -> manifests.Manifest:
         """The same content as a new job: a fresh nonce is hashed with it."""
         from antiphon.sdk.manifests.authored_manifest import again
 
-        return again(job, fresh_nonce(self.peer.entropy))
+        return again(job, fresh_nonce(self.session.entropy))
 
     def job(self, kind: str, job: str) -> JobHandle[Any]:
         """A handle on a job, by its kind and id."""
-        return JobHandle(self.peer, kind, job, is_new=False)
+        return JobHandle(self.session, kind, job, is_new=False)
 
     # --- answering ----------------------------------------------------------------------------
 
@@ -322,12 +324,12 @@ class Mesh:
             if commands:
                 offer = offer_of(commands, home, network=network, unsafe=unsafe_no_sandbox)
             if self._memory is not None:
-                station = await stack.enter_async_context(self._memory.station("worker"))
+                connection = await stack.enter_async_context(self._memory.connection("worker"))
             else:
                 key = read_environment().key_for("worker")
-                station = await self._join(stack, "worker", key, {*self.kinds, *commands})
+                connection = await self._join(stack, "worker", key, {*self.kinds, *commands})
             answers = answering(
-                station,
+                connection,
                 self._handlers,
                 home,
                 slots=slots,
@@ -342,10 +344,10 @@ class Mesh:
     async def node(self) -> AsyncIterator[FullNode]:
         """Be a full node while the block runs: verify everything, expire, call again."""
         async with AsyncExitStack() as stack:
-            station = await self._join(stack, "node", read_environment().key_for("node"))
+            connection = await self._join(stack, "node", read_environment().key_for("node"))
             home = self.home
-            replica = await stack.enter_async_context(owned_replica(home.replica, home, station))
-            yield await stack.enter_async_context(replicating(station, replica, caretaking=True))
+            replica = await stack.enter_async_context(owned_replica(home.replica, home, connection))
+            yield await stack.enter_async_context(replicating(connection, replica, caretaking=True))
 
     # --- asking -------------------------------------------------------------------------------
 
@@ -355,7 +357,7 @@ class Mesh:
         if self._memory is not None:
             yield self._memory_replica
             return
-        async with local_replica(self.home, self.station) as replica:
+        async with local_replica(self.home, self.connection) as replica:
             yield replica
 
     @property
@@ -363,7 +365,7 @@ class Mesh:
         """The way to what jobs read and write, by content."""
         from antiphon.assembly.artifact_store import artifacts_of
 
-        return artifacts_of(self.station, None if self._memory is not None else self.home)
+        return artifacts_of(self.connection, None if self._memory is not None else self.home)
 
     async def keep(self, path: Path | str, name: str | None = None) -> Output:
         """Store a file's content, so that jobs can read it; what it is called by content."""
@@ -380,35 +382,35 @@ class Mesh:
     @property
     def rules(self) -> Rules:
         """What holds for the whole mesh, as this process read it last."""
-        return self.peer.control.rules
+        return self.session.control.rules
 
     @property
     def announced(self) -> Rise | None:
         """The next protocol, and from when it holds; None where none is announced."""
-        return self.peer.control.rise
+        return self.session.control.rise
 
     async def newest(self) -> Record | None:
         """The newest record on the log; None while there is none."""
-        return await self.peer.log.last()
+        return await self.session.log.last()
 
     async def nodes(self, *, wait_s: float = ROLL_CALL_S) -> list[Card]:
         """Who answers a roll call right now."""
-        return await roll_call(self.peer, wait_s=wait_s)
+        return await roll_call(self.session, wait_s=wait_s)
 
     async def coordinator(self, *, wait_s: float = ROLL_CALL_S) -> Standing:
         """Who coordinates, and whether it is there right now."""
         async with self.replica() as replica:
-            return await ask_once(self.peer, replica, wait_s=wait_s)
+            return await ask_once(self.session, replica, wait_s=wait_s)
 
     async def engine_info(self) -> EngineInfo:
         """What the engine says of itself."""
         if self._memory is not None:
-            return await self.station.engine.info()
+            return await self.connection.engine.info()
         return await engine_info(self.home, token=read_environment().engine_token)
 
     def watching(self) -> AbstractAsyncContextManager[AsyncIterator[list[Event]]]:
         """Everything that is written to the log from now on, judged, in words."""
-        return watching(self.peer)
+        return watching(self.session)
 
 
 def recent_jobs(home: Path | None, *, limit: int) -> list[Job]:
@@ -427,12 +429,12 @@ __all__ = [
     "Card",
     "EngineName",
     "Event",
-    "Home",
     "Job",
     "Line",
     "Mesh",
-    "Reason",
     "Standing",
     "State",
+    "StateDirectory",
+    "Verdict",
     "recent_jobs",
 ]

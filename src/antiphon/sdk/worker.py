@@ -6,13 +6,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from antiphon.assembly import Station, working
+from antiphon.assembly import MeshConnection, working
 from antiphon.assembly.artifact_store import artifacts_of
-from antiphon.core.authority.chain_choice import Wallet
+from antiphon.core.authority.chain_choice import ChainChoice
 from antiphon.core.policy.rate_limit import parse_rate
 from antiphon.core.policy.selection import MAX_WEIGHT, check_labels, claim_fault, split_labels
 from antiphon.core.record.subjects import check_kind
-from antiphon.core.record.verdict import LACKS_AUTHORITY, Reason
+from antiphon.core.record.verdict import LACKS_AUTHORITY, Verdict
 from antiphon.errors import Misconfigured
 from antiphon.runtime.executors.executor import Repertoire, Together
 from antiphon.runtime.executors.hooks import hooked
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from antiphon.assembly.command_executor import Offer
     from antiphon.runtime.executors.handlers import Handlers
-    from antiphon.runtime.identity.state_directory import Home
+    from antiphon.runtime.identity.state_directory import StateDirectory
 
 MEBIBYTE: Final = 1 << 20
 SECRETS: Final = "secrets"
@@ -33,7 +33,11 @@ RUNS: Final = "runs"
 
 
 def offer_of(
-    kinds: Sequence[str], home: Home | None, *, network: bool = False, unsafe: bool = False
+    kinds: Sequence[str],
+    home: StateDirectory | None,
+    *,
+    network: bool = False,
+    unsafe: bool = False,
 ) -> Offer:
     """The terms on which this process runs commands, settings included."""
     from antiphon.assembly.command_executor import Limits, Offer
@@ -55,7 +59,7 @@ def offer_of(
     )
 
 
-def hidden_from_commands(home: Home | None) -> tuple[Path, ...]:
+def hidden_from_commands(home: StateDirectory | None) -> tuple[Path, ...]:
     """What this machine keeps to itself: its state, keys included, and secrets kept elsewhere."""
     places = (home.path if home is not None else None, load().secrets)
     return tuple(place for place in places if place is not None)
@@ -72,9 +76,9 @@ def _traits(labels: Sequence[str], weight: int) -> Traits:
 
 @asynccontextmanager
 async def answering(
-    station: Station,
+    connection: MeshConnection,
     tasks: Handlers,
-    home: Home | None,
+    home: StateDirectory | None,
     *,
     slots: int | None = None,
     offer: Offer | None = None,
@@ -99,22 +103,27 @@ async def answering(
             from antiphon.assembly.command_executor import offering
 
             # One process per key, so the key's name is a place of its own.
-            place = home.path / RUNS / station.keyring.did[-16:] if home is not None else None
-            artifacts = artifacts_of(station, home)
-            commands = offering(lambda: station.peer.control, artifacts, offer, place=place)
+            place = home.path / RUNS / connection.keyring.did[-16:] if home is not None else None
+            artifacts = artifacts_of(connection, home)
+            commands = offering(lambda: connection.session.control, artifacts, offer, place=place)
             repertoire = Together(tasks, await stack.enter_async_context(commands))
         repertoire = hooked(repertoire, tasks.hooks)
-        yield await stack.enter_async_context(working(station, repertoire, settings))
+        yield await stack.enter_async_context(working(connection, repertoire, settings))
 
 
 def claimable(worker: Worker) -> list[str]:
     """Of the kinds that a worker answers, those that it may claim by what is on the log now."""
-    peer = worker.peer
-    did, wallet = peer.author.did, Wallet(peer.author.did)
+    session = worker.session
+    did, chain_choice = session.author.did, ChainChoice(session.author.did)
 
-    def fault(kind: str) -> Reason | None:
+    def fault(kind: str) -> Verdict | None:
         return claim_fault(
-            peer.control, wallet, did=did, kind=kind, job="0" * 64, now_ms=peer.wall.now_ms()
+            session.control,
+            chain_choice,
+            did=did,
+            kind=kind,
+            job="0" * 64,
+            now_ms=session.wall.now_ms(),
         )
 
     return [kind for kind in worker.repertoire.kinds if fault(kind) not in LACKS_AUTHORITY]

@@ -39,8 +39,8 @@ class Written(Struct, frozen=True, kw_only=True):
 
 async def written_lately(mesh: Mesh) -> Written:
     """What the last hour brought, and whose part of it is more than usual."""
-    peer = mesh.peer
-    control, now_ms = await peer.sync_control(), peer.wall.now_ms()
+    session = mesh.session
+    control, now_ms = await session.sync_control(), session.wall.now_ms()
     async with mesh.replica() as replica:
         volumes = lately(replica, now_ms)
     kinds = [one for (what, _), one in volumes.within(now_ms).items() if what == "kind"]

@@ -1,6 +1,6 @@
 """The final check counts right: what is planted on a log is found."""
 
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.ports import Record
 from bench.signed_log import KIND, SignedLog
 from chaos.audit.execution_journal import ExecutionTally, JournalEvent
@@ -26,7 +26,7 @@ class Log:
     def check(self, records=None):
         check = FinalCheck(self.mesh)
         for record in records or self.records:
-            check.add(record, Reason.OK)
+            check.add(record, Verdict.OK)
         return check
 
 
@@ -71,7 +71,7 @@ def test_a_rejected_second_result_is_none():
     victim = log.of_type("job.complete")[0]
     check = log.check()
     again = Record(10_000, victim.stamp_ns + 1, victim.subject, victim.payload)
-    check.add(again, Reason.FINISHED)
+    check.add(again, Verdict.FINISHED)
     assert check.accepted_twice == []
 
 

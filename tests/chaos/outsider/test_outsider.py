@@ -67,7 +67,7 @@ async def test_what_the_outsider_receives_of_others_is_noticed():
 
 async def test_a_victim_that_works_no_more_is_noticed():
     async with target_mesh(1) as target:
-        await target.working.worker.peer.engine.close()
+        await target.working.worker.session.engine.close()
         with pytest.raises(Breach, match=r"did not end|brought down"):
             await target.check_work(1.0)
 
@@ -76,6 +76,6 @@ async def test_a_record_that_is_gone_is_noticed():
     async with target_mesh(1) as target:
         await target.check_all()
         gone = (await target.read_log())[-1]
-        await target.owner.peer.log.purge(gone.subject, upto=gone.seq)
+        await target.owner.session.log.purge(gone.subject, upto=gone.seq)
         with pytest.raises(Breach, match=r"missing|ends at"):
             await target.check_log()

@@ -10,12 +10,12 @@ from antiphon.core.authority.delegations import token_of
 from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
 from antiphon.core.families.jobs.ops import Retry, ScheduleBody
 from antiphon.core.record import codec, subjects
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.core.ucan import Payload, Policy, issue
 from tests.core.authors import ALICE, BOB, CAROL, OWNER, Author, sign_bytes
 from tests.core.ledger import T0, Ledger, Reader, Story, manifest
 
-OK = Reason.OK
+OK = Verdict.OK
 DAY_MS = 86_400_000
 NONCE = b"twelve bytes"
 
@@ -47,11 +47,11 @@ class Court:
         assert self.bring(granted, brought_by or by) is OK
         return granted.cid
 
-    def bring(self, granted, by: Author, **how) -> Reason:
+    def bring(self, granted, by: Author, **how) -> Verdict:
         body = DelegateBody(token=token_of(granted.raw))
         return self.ledger.put(UcanDelegate, body, by, **how)
 
-    def revoke(self, cid: str, by: Author, **how) -> Reason:
+    def revoke(self, cid: str, by: Author, **how) -> Verdict:
         return self.ledger.put(UcanRevoke, RevokeBody(cid=cid), by, **how)
 
     def job(self, kind="render.frame", word="true") -> Story:
@@ -66,9 +66,9 @@ RENDER = [["like", ".kind", "render.*"]]
 def test_without_a_chain_nobody_but_the_owner_has_any_effect():
     court = Court()
     story = Story(court.ledger, kind="render.frame")
-    assert story.schedule(ALICE) is Reason.NO_CHAIN
+    assert story.schedule(ALICE) is Verdict.NO_CHAIN
     assert story.schedule(OWNER) is OK
-    assert story.claim(ALICE) is Reason.NO_CHAIN
+    assert story.claim(ALICE) is Verdict.NO_CHAIN
     assert story.state == "pending"
 
 
@@ -87,10 +87,10 @@ def test_a_chain_admits_what_it_covers_and_nothing_else():
     court = Court()
     chain = (court.grant(OWNER, ALICE, cmd="/job/claim", pol=RENDER),)
     render, build = court.job("render.frame"), court.job("build.wheel", "make")
-    assert build.claim(ALICE, auth=chain) is Reason.POLICY
-    assert render.claim(BOB, auth=chain) is Reason.NO_CHAIN, "it is Alice's, not Bob's"
+    assert build.claim(ALICE, auth=chain) is Verdict.POLICY
+    assert render.claim(BOB, auth=chain) is Verdict.NO_CHAIN, "it is Alice's, not Bob's"
     assert render.claim(ALICE, auth=chain) is OK
-    assert render.complete(ALICE, auth=chain) is Reason.COMMAND
+    assert render.complete(ALICE, auth=chain) is Verdict.COMMAND
     wider = (court.grant(OWNER, ALICE, cmd="/job/complete", pol=RENDER, nonce=b"another nonce"),)
     assert render.complete(ALICE, auth=wider) is OK
 
@@ -114,7 +114,7 @@ def test_policies_see_fields_that_are_at_their_default(statement, is_admitted):
     chain = (court.grant(OWNER, ALICE, cmd="/job/schedule", pol=[statement]),)
     story = Story(court.ledger, kind="render.frame")
     verdict = story.schedule(ALICE, how={"auth": chain})
-    assert verdict is (OK if is_admitted else Reason.POLICY)
+    assert verdict is (OK if is_admitted else Verdict.POLICY)
 
 
 def test_what_a_policy_sees_is_what_would_be_written_and_the_defaults():
@@ -131,7 +131,7 @@ def test_a_delegation_counts_from_its_place_on_the_log():
     court = Court()
     granted = delegation(OWNER, ALICE)
     story = court.job()
-    assert story.claim(ALICE, auth=(granted.cid,)) is Reason.NO_CHAIN
+    assert story.claim(ALICE, auth=(granted.cid,)) is Verdict.NO_CHAIN
     assert court.bring(granted, OWNER) is OK
     assert story.claim(ALICE, auth=(granted.cid,)) is OK
 
@@ -142,10 +142,10 @@ def test_a_holder_hands_on_no_more_than_it_has():
     narrowed = court.grant(ALICE, BOB, cmd="/job/claim")
     story, other = court.job(), court.job("build.wheel", "make")
     assert story.claim(BOB, auth=(mine, narrowed)) is OK
-    assert other.claim(BOB, auth=(mine, narrowed)) is Reason.POLICY
+    assert other.claim(BOB, auth=(mine, narrowed)) is Verdict.POLICY
     widened = court.grant(ALICE, CAROL, cmd="/", nonce=b"another nonce")
-    assert court.job(word="x").claim(CAROL, auth=(mine, widened)) is Reason.COMMAND
-    assert court.job(word="y").claim(BOB, auth=(narrowed,)) is Reason.NO_CHAIN, "no root"
+    assert court.job(word="x").claim(CAROL, auth=(mine, widened)) is Verdict.COMMAND
+    assert court.job(word="y").claim(BOB, auth=(narrowed,)) is Verdict.NO_CHAIN, "no root"
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_time_bounds_hold_for_the_authors_clock_and_for_the_commit(at, stamp):
     court = Court()
     chain = (court.grant(OWNER, ALICE, until_ms=1_000),)
     story = court.job()
-    assert story.claim(ALICE, auth=chain, at=at, stamp=stamp) is Reason.CHAIN_EXPIRED
+    assert story.claim(ALICE, auth=chain, at=at, stamp=stamp) is Verdict.CHAIN_EXPIRED
 
 
 def test_a_claim_dated_thursday_and_committed_on_saturday_is_expired():
@@ -165,7 +165,7 @@ def test_a_claim_dated_thursday_and_committed_on_saturday_is_expired():
     thursday, saturday = DAY_MS, 3 * DAY_MS
     chain = (court.grant(OWNER, ALICE, until_ms=2 * DAY_MS),)
     story = court.job()
-    assert story.claim(ALICE, auth=chain, at=thursday, stamp=saturday) is Reason.CHAIN_EXPIRED
+    assert story.claim(ALICE, auth=chain, at=thursday, stamp=saturday) is Verdict.CHAIN_EXPIRED
 
 
 def test_a_revocation_takes_effect_at_its_place_for_the_whole_subtree():
@@ -176,8 +176,8 @@ def test_a_revocation_takes_effect_at_its_place_for_the_whole_subtree():
     assert before.claim(BOB, auth=(mine, theirs)) is OK
     assert before.complete(BOB, auth=(mine, theirs)) is OK
     assert court.revoke(mine, OWNER) is OK
-    assert after.claim(BOB, auth=(mine, theirs)) is Reason.REVOKED
-    assert after.claim(ALICE, auth=(mine,)) is Reason.REVOKED
+    assert after.claim(BOB, auth=(mine, theirs)) is Verdict.REVOKED
+    assert after.claim(ALICE, auth=(mine,)) is Verdict.REVOKED
     assert before.state == "succeeded", "what was committed before stays"
 
 
@@ -185,13 +185,13 @@ def test_only_those_above_a_delegation_revoke_it():
     court = Court()
     mine = court.grant(OWNER, ALICE)
     theirs = court.grant(ALICE, BOB)
-    assert court.revoke(theirs, BOB) is Reason.NO_CHAIN
-    assert court.revoke(theirs, CAROL) is Reason.NO_CHAIN
-    assert court.revoke(mine, ALICE) is Reason.NO_CHAIN
+    assert court.revoke(theirs, BOB) is Verdict.NO_CHAIN
+    assert court.revoke(theirs, CAROL) is Verdict.NO_CHAIN
+    assert court.revoke(mine, ALICE) is Verdict.NO_CHAIN
     assert court.job(word="a").claim(BOB, auth=(mine, theirs)) is OK
     assert court.revoke(theirs, ALICE) is OK
-    assert court.job(word="b").claim(BOB, auth=(mine, theirs)) is Reason.REVOKED
-    assert court.revoke("b" + "a" * 58, OWNER) is Reason.NO_CHAIN, "unknown"
+    assert court.job(word="b").claim(BOB, auth=(mine, theirs)) is Verdict.REVOKED
+    assert court.revoke("b" + "a" * 58, OWNER) is Verdict.NO_CHAIN, "unknown"
 
 
 def test_a_lease_held_under_a_revoked_delegation_ends_there():
@@ -201,9 +201,9 @@ def test_a_lease_held_under_a_revoked_delegation_ends_there():
     story = court.job()
     assert story.claim(ALICE, auth=chain) is OK
     fence = story.fence
-    assert story.claim(BOB, auth=other) is Reason.HELD
+    assert story.claim(BOB, auth=other) is Verdict.HELD
     assert court.revoke(chain[0], OWNER) is OK
-    assert story.complete(ALICE, fence=fence, auth=chain) is Reason.REVOKED
+    assert story.complete(ALICE, fence=fence, auth=chain) is Verdict.REVOKED
     assert story.claim(BOB, auth=other) is OK, "free from there on"
     assert story.fence > fence
     assert story.job.attempts == 0, "a revocation is not the job's failure"
@@ -226,21 +226,21 @@ def test_the_coordinator_announces_and_the_caller_cancels_without_a_chain():
     assert court.ledger.coordinator(CAROL) is OK
     waiting = Story(court.ledger, kind="render.frame", word="wait")
     assert waiting.schedule(OWNER, not_before=T0) is OK
-    assert waiting.offer(BOB) is Reason.NO_CHAIN
+    assert waiting.offer(BOB) is Verdict.NO_CHAIN
     assert waiting.offer(CAROL) is OK
     chain = (court.grant(OWNER, BOB, cmd="/job/schedule"),)
     mine = Story(court.ledger, kind="render.frame", word="mine")
     assert mine.schedule(BOB, how={"auth": chain}) is OK
-    assert mine.cancel(ALICE) is Reason.NO_CHAIN
+    assert mine.cancel(ALICE) is Verdict.NO_CHAIN
     assert mine.cancel(BOB) is OK
 
 
 def test_a_delegation_is_brought_by_those_whom_it_concerns_once():
     court = Court()
     granted = delegation(OWNER, ALICE)
-    assert court.bring(granted, BOB) is Reason.NO_CHAIN
+    assert court.bring(granted, BOB) is Verdict.NO_CHAIN
     assert court.bring(granted, ALICE) is OK
-    assert court.bring(granted, OWNER) is Reason.ALREADY
+    assert court.bring(granted, OWNER) is Verdict.ALREADY
 
 
 def test_a_forged_delegation_is_refused_on_the_log():
@@ -258,9 +258,9 @@ def test_a_forged_delegation_is_refused_on_the_log():
     in_the_owners_name = issue(
         payload, lambda message: bindings.crypto_sign(message, ALICE.secret)[:64]
     )
-    assert court.bring(in_the_owners_name, BOB) is Reason.SIGNATURE
+    assert court.bring(in_the_owners_name, BOB) is Verdict.SIGNATURE
     assert court.bring(forged, ALICE) is OK, "she may say so; it leads nowhere"
-    assert court.job().claim(BOB, auth=(forged.cid,)) is Reason.NO_CHAIN
+    assert court.job().claim(BOB, auth=(forged.cid,)) is Verdict.NO_CHAIN
 
 
 @pytest.mark.parametrize("token", ["AAAA", "QUJD", "A", "AB"])
@@ -278,7 +278,7 @@ def test_a_token_that_is_no_delegation_is_malformed(token):
         "v": 1,
     }
     subject = subjects.control(ledger.mesh, "ucan.x")
-    assert ledger.append(subject, sign_bytes(OWNER, codec.encode(op))) is Reason.MALFORMED
+    assert ledger.append(subject, sign_bytes(OWNER, codec.encode(op))) is Verdict.MALFORMED
 
 
 def test_the_light_and_the_late_judge_as_those_who_were_there():
@@ -303,7 +303,7 @@ def test_the_light_and_the_late_judge_as_those_who_were_there():
 
 def test_a_delegation_that_names_a_mesh_is_good_on_that_mesh_only():
     here = Court()
-    for mesh, verdict in ((here.ledger.mesh, OK), ("elsewhere", Reason.MESH)):
+    for mesh, verdict in ((here.ledger.mesh, OK), ("elsewhere", Verdict.MESH)):
         payload = Payload(
             iss=OWNER.did,
             aud=ALICE.did,
@@ -327,7 +327,7 @@ def test_a_route_to_a_machine_admits_the_processes_that_it_passes_everything_on_
     lent = court.grant(machine, friend)
     assert court.ledger.route("render", machine) is OK
     job = court.job()
-    assert job.claim(friend, auth=(granted, lent)) is Reason.NOT_ROUTED
+    assert job.claim(friend, auth=(granted, lent)) is Verdict.NOT_ROUTED
     assert job.claim(process, auth=(granted, passed_on)) is OK
 
 

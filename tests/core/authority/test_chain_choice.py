@@ -1,6 +1,6 @@
 """Choosing the delegations that an op names."""
 
-from antiphon.core.authority.chain_choice import MAX_CHAINS, Wallet, chains_to
+from antiphon.core.authority.chain_choice import MAX_CHAINS, ChainChoice, chains_to
 from antiphon.core.families.jobs.ops import ClaimBody, JobClaim
 from tests.core.authority.test_chain_check import DAY_MS, RENDER, Court
 from tests.core.authors import ALICE, BOB, CAROL, OWNER
@@ -15,7 +15,7 @@ def claim(kind: str) -> ClaimBody:
 
 def pick(court: Court, who=ALICE, kind="render.frame", op=JobClaim, now_ms=T0):
     control = court.ledger.history.current
-    return Wallet(who.did).choose(control, op, claim(kind), now_ms)
+    return ChainChoice(who.did).choose(control, op, claim(kind), now_ms)
 
 
 def test_the_chain_that_admits_the_op_is_chosen_among_several():
@@ -46,13 +46,13 @@ def test_the_owner_and_members_of_open_meshes_name_nothing():
 def test_a_choice_is_dropped_when_it_ends_or_the_book_grows():
     court = Court()
     short = court.grant(OWNER, ALICE, until_ms=60_000)
-    wallet, control = Wallet(ALICE.did), court.ledger.history.current
-    assert wallet.choose(control, JobClaim, claim("a"), T0) == (short,)
+    chain_choice, control = ChainChoice(ALICE.did), court.ledger.history.current
+    assert chain_choice.choose(control, JobClaim, claim("a"), T0) == (short,)
     long = court.grant(OWNER, ALICE, until_ms=DAY_MS)
-    assert wallet.choose(control, JobClaim, claim("a"), T0 + 61_000) == (long,)
+    assert chain_choice.choose(control, JobClaim, claim("a"), T0 + 61_000) == (long,)
     court.revoke(long, OWNER)
     other = court.grant(OWNER, ALICE, nonce=b"another nonce")
-    assert wallet.choose(control, JobClaim, claim("a"), T0 + 61_000) == (other,)
+    assert chain_choice.choose(control, JobClaim, claim("a"), T0 + 61_000) == (other,)
 
 
 def test_without_authority_the_nearest_chain_is_named_so_that_the_verdict_can_say_why():

@@ -11,12 +11,12 @@ from antiphon.core.families.jobs.ops import JobSchedule, ScheduleBody
 from antiphon.core.families.mesh.ops import Genesis, MeshGenesis, MeshRoute, RouteBody
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.ids import mesh_id
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from tests.core.authors import ALICE, BOB, CAROL, OWNER, RECOVERY, signed
 from tests.core.ledger import T0, Ledger, Reader, Story
 from tests.core.strategies import BRISK
 
-OK, STALE, NOT_OWNER = Reason.OK, Reason.STALE, Reason.NOT_OWNER
+OK, STALE, NOT_OWNER = Verdict.OK, Verdict.STALE, Verdict.NOT_OWNER
 
 
 def genesis(by=OWNER, *, owner=OWNER, mesh="", hlc=(T0, 0), prev=0, deps=(), auth=(), rules=None):
@@ -30,10 +30,10 @@ def genesis(by=OWNER, *, owner=OWNER, mesh="", hlc=(T0, 0), prev=0, deps=(), aut
 def found(record, *, commit_ms=T0, seq=1):
     mesh = record.op.mesh or mesh_id(record.op_bytes)
     history = ControlHistory(PROTOCOL, mesh)
-    entry = opened_record.open_record(
+    opened = opened_record.open_record(
         PROTOCOL, mesh, seq, commit_ms, record.subject, record.payload
     )
-    return history.apply(entry), history
+    return history.apply(opened), history
 
 
 # --- genesis ---------------------------------------------------------------------------------
@@ -57,12 +57,12 @@ DEP = (1, "blake3:" + "0" * 64)
     "how, verdict",
     [
         ({"by": ALICE}, NOT_OWNER),
-        ({"mesh": "a" * 16}, Reason.GENESIS),
-        ({"prev": 1}, Reason.GENESIS),
-        ({"deps": (DEP,)}, Reason.GENESIS),
-        ({"auth": ("x",)}, Reason.GENESIS),
-        ({"rules": Rules(lease_min_ms=3_999)}, Reason.RULES),
-        ({"hlc": (T0 + 2_001, 0)}, Reason.DRIFT),
+        ({"mesh": "a" * 16}, Verdict.GENESIS),
+        ({"prev": 1}, Verdict.GENESIS),
+        ({"deps": (DEP,)}, Verdict.GENESIS),
+        ({"auth": ("x",)}, Verdict.GENESIS),
+        ({"rules": Rules(lease_min_ms=3_999)}, Verdict.RULES),
+        ({"hlc": (T0 + 2_001, 0)}, Verdict.DRIFT),
         ({"hlc": (T0 + 2_000, 0)}, OK),
         ({"hlc": (0, 0)}, OK),
     ],
@@ -79,14 +79,14 @@ def test_nothing_is_valid_before_genesis():
     route = ledger.draft(MeshRoute, RouteBody(kind="a", target=ALICE.did), OWNER)
     reader = Reader(ledger.mesh, [])
     for at, draft in enumerate([route, signed(OWNER, ledger_schedule(ledger))], 1):
-        entry = opened_record.open_record(
+        opened = opened_record.open_record(
             PROTOCOL, ledger.mesh, at, T0, draft.subject, draft.payload
         )
-        assert entry.fault is None
+        assert opened.fault is None
         record = type(ledger.log[0])(
             seq=at, commit_ms=T0, subject=draft.subject, payload=draft.payload
         )
-        assert reader.judge(record) is Reason.GENESIS
+        assert reader.judge(record) is Verdict.GENESIS
     assert reader.history.current is None
 
 
@@ -100,7 +100,7 @@ def test_the_same_genesis_again_is_rejected():
     ledger = Ledger()
     first = ledger.log[0]
     before = ledger.history.current
-    assert ledger.append(first.subject, first.payload) is Reason.GENESIS
+    assert ledger.append(first.subject, first.payload) is Verdict.GENESIS
     assert ledger.history.current is before
 
 
@@ -141,7 +141,7 @@ def test_one_coordinator_holds_at_every_point_of_the_log():
 
 
 @pytest.mark.req("M14", "M16")
-@pytest.mark.parametrize("back, verdict", [(1, STALE), (0, Reason.EQUIVOCATION), (-1, OK)])
+@pytest.mark.parametrize("back, verdict", [(1, STALE), (0, Verdict.EQUIVOCATION), (-1, OK)])
 def test_an_owners_op_that_is_not_newer_than_the_last_is_rejected(back, verdict):
     ledger = Ledger()
     assert ledger.coordinator(ALICE, at=1_000) is OK
@@ -159,13 +159,13 @@ def test_the_logical_part_decides_between_equal_wall_times():
 
 def test_a_rejected_owners_op_does_not_make_later_ones_stale():
     ledger = Ledger()
-    assert ledger.coordinator(ALICE, at=1_500, prev=99) is Reason.PREV
+    assert ledger.coordinator(ALICE, at=1_500, prev=99) is Verdict.PREV
     assert ledger.coordinator(BOB, at=1_000) is OK
 
 
 @pytest.mark.parametrize(
     "at, stamp, verdict",
-    [(2_001, 0, Reason.DRIFT), (2_000, 0, OK), (100, 100 + 5_000_000_000, Reason.TOO_OLD)],
+    [(2_001, 0, Verdict.DRIFT), (2_000, 0, OK), (100, 100 + 5_000_000_000, Verdict.TOO_OLD)],
 )
 def test_an_owners_op_is_bound_to_its_commit_time(at, stamp, verdict):
     assert Ledger().coordinator(ALICE, at=at, stamp=stamp) is verdict
@@ -173,8 +173,8 @@ def test_an_owners_op_is_bound_to_its_commit_time(at, stamp, verdict):
 
 def test_control_ops_name_the_last_record_on_their_subject_accepted_or_not():
     ledger = Ledger()
-    assert ledger.route("a", ALICE, prev=1) is Reason.PREV  # sequence 2
-    assert ledger.route("a", ALICE, prev=0) is Reason.PREV  # 3: a rejected one counts too
+    assert ledger.route("a", ALICE, prev=1) is Verdict.PREV  # sequence 2
+    assert ledger.route("a", ALICE, prev=0) is Verdict.PREV  # 3: a rejected one counts too
     assert ledger.route("b", ALICE, prev=0) is OK  # 4: another subject
     assert ledger.route("a", ALICE, prev=3) is OK
     assert ledger.history.tail(f"ap.{ledger.mesh}.ctl.route.a") == 5
@@ -182,7 +182,7 @@ def test_control_ops_name_the_last_record_on_their_subject_accepted_or_not():
 
 @pytest.mark.req("M18")
 @pytest.mark.parametrize("seq, wrong, verdict", [
-    (1, False, OK), (1, True, Reason.MISSING_DEP), (9, True, Reason.MISSING_DEP),
+    (1, False, OK), (1, True, Verdict.MISSING_DEP), (9, True, Verdict.MISSING_DEP),
 ])  # fmt: skip
 def test_a_control_op_needs_what_it_depends_on(seq, wrong, verdict):
     ledger = Ledger()
@@ -238,7 +238,7 @@ def test_rules_that_cannot_hold_together_are_rejected(values):
     assert contradiction(Rules(**values))
     ledger = Ledger()
     before = ledger.history.current
-    assert ledger.rules(**values) is Reason.RULES
+    assert ledger.rules(**values) is Verdict.RULES
     assert ledger.history.current is before
 
 
@@ -276,8 +276,8 @@ def test_while_a_route_is_set_only_its_target_claims():
     story = Story(kind="a.b")
     story.schedule()
     assert story.ledger.route("a", BOB) is OK
-    assert story.claim(ALICE) is Reason.NOT_ROUTED
-    assert story.claim(OWNER) is Reason.NOT_ROUTED
+    assert story.claim(ALICE) is Verdict.NOT_ROUTED
+    assert story.claim(OWNER) is Verdict.NOT_ROUTED
     assert story.claim(BOB) is OK
 
 
@@ -287,7 +287,7 @@ def test_the_last_route_rules_and_one_without_a_target_clears_it():
     story.schedule()
     assert story.ledger.route("a.b", BOB) is OK
     assert story.ledger.route("a.b", CAROL) is OK
-    assert story.claim(BOB) is Reason.NOT_ROUTED
+    assert story.claim(BOB) is Verdict.NOT_ROUTED
     assert story.ledger.route("a.b", None) is OK
     assert story.claim(ALICE) is OK
 
@@ -316,8 +316,8 @@ def test_a_waiting_job_is_offered_by_whoever_is_coordinator_at_that_place():
     story = Story()
     story.schedule(not_before=T0)
     assert story.ledger.coordinator(ALICE) is OK
-    assert story.offer(OWNER) is Reason.NOT_COORDINATOR
-    assert story.offer(BOB) is Reason.NOT_COORDINATOR
+    assert story.offer(OWNER) is Verdict.NOT_COORDINATOR
+    assert story.offer(BOB) is Verdict.NOT_COORDINATOR
     assert story.offer(ALICE) is OK
 
 
@@ -337,9 +337,9 @@ def test_a_record_is_judged_by_the_control_ops_before_it():
 
 def test_records_are_fed_in_order():
     ledger = Ledger()
-    entry = opened_record.open_record(PROTOCOL, ledger.mesh, 1, T0, ledger.log[0].subject, b"")
+    opened = opened_record.open_record(PROTOCOL, ledger.mesh, 1, T0, ledger.log[0].subject, b"")
     with pytest.raises(ValueError, match="fed after"):
-        ledger.history.apply(entry)
+        ledger.history.apply(opened)
 
 
 moves = st.sampled_from(

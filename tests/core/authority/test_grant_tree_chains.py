@@ -6,7 +6,7 @@ from msgspec import UNSET
 
 from antiphon.core.authority.grant_reach import State
 from antiphon.core.authority.scope import admits, filter_of, kinds_of
-from antiphon.core.ucan import MAX_LINKS, Chain, Verdict
+from antiphon.core.ucan import MAX_LINKS, Chain, ChainVerdict
 from tests.core.authority.test_grant_tree import OWNER, Book
 from tests.core.ucan.principals import ALICE, BOB, BRISK, CAROL, DAN, DAY, ERIN, NOW, delegate
 
@@ -74,11 +74,11 @@ def every_chain(book):
 
 
 WORTH = {
-    Verdict.OK: State.LIVE,
-    Verdict.POLICY: State.LIVE,  # what a policy says of an op is not a matter of the grant
-    Verdict.NOT_YET: State.NOT_YET,
-    Verdict.EXPIRED: State.EXPIRED,
-    Verdict.REVOKED: State.REVOKED,
+    ChainVerdict.OK: State.LIVE,
+    ChainVerdict.POLICY: State.LIVE,  # what a policy says of an op is not a matter of the grant
+    ChainVerdict.NOT_YET: State.NOT_YET,
+    ChainVerdict.EXPIRED: State.EXPIRED,
+    ChainVerdict.REVOKED: State.REVOKED,
 }
 BEST = [State.LIVE, State.NOT_YET, State.EXPIRED, State.REVOKED]
 

@@ -20,12 +20,12 @@ from antiphon.core.families.mesh.ops import (
 )
 from antiphon.core.opened_record import open_record
 from antiphon.core.protocol import PROTOCOL
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from tests.core.authority.test_chain_check import delegation
 from tests.core.authors import ALICE, BOB, CAROL, OWNER, RECOVERY, Author, signed
 from tests.core.ledger import T0, Ledger, Story
 
-OK = Reason.OK
+OK = Verdict.OK
 
 
 def two_faces(ledger: Ledger, by=ALICE, *, at=5, other_at=5, same=False):
@@ -39,7 +39,7 @@ def two_faces(ledger: Ledger, by=ALICE, *, at=5, other_at=5, same=False):
     ]
 
 
-def show(ledger: Ledger, pair, *, node=ALICE, by=BOB, **how) -> Reason:
+def show(ledger: Ledger, pair, *, node=ALICE, by=BOB, **how) -> Verdict:
     body = EvidenceBody(node=node.did, first=pair[0], second=pair[1])
     return ledger.put(MeshEvidence, body, by, **how)
 
@@ -50,11 +50,11 @@ def test_an_author_shown_to_equivocate_is_quarantined_until_the_owner_readmits_i
     ledger = story.ledger
     story.schedule()
     assert show(ledger, two_faces(ledger), at=100) is OK
-    assert story.claim(ALICE, at=200) is Reason.QUARANTINED
-    assert show(ledger, two_faces(ledger, ALICE), by=ALICE, at=300) is Reason.QUARANTINED
-    assert show(ledger, two_faces(ledger), at=400) is Reason.ALREADY
+    assert story.claim(ALICE, at=200) is Verdict.QUARANTINED
+    assert show(ledger, two_faces(ledger, ALICE), by=ALICE, at=300) is Verdict.QUARANTINED
+    assert show(ledger, two_faces(ledger), at=400) is Verdict.ALREADY
     readmit = ReadmitBody(node=ALICE.did)
-    assert ledger.put(MeshReadmit, readmit, BOB, at=500) is Reason.NOT_OWNER
+    assert ledger.put(MeshReadmit, readmit, BOB, at=500) is Verdict.NOT_OWNER
     assert ledger.put(MeshReadmit, readmit, OWNER, at=600) is OK
     assert story.claim(ALICE, at=700) is OK
 
@@ -66,7 +66,7 @@ def test_a_quarantine_ends_the_leases_that_are_held_and_not_later_ones():
     assert story.claim(ALICE, at=50) is OK
     fence = story.fence
     assert show(story.ledger, two_faces(story.ledger), at=100) is OK
-    assert story.complete(ALICE, at=150) is Reason.QUARANTINED
+    assert story.complete(ALICE, at=150) is Verdict.QUARANTINED
     assert story.claim(BOB, at=200) is OK
     assert story.fence > fence
     assert story.job.attempts == 0
@@ -97,13 +97,13 @@ def test_what_proves_nothing_quarantines_nobody(case):
             pair = ["", "{}"]
         case "the owner":
             pair, node = two_faces(ledger, OWNER), OWNER
-    assert show(ledger, pair, node=node, at=100) is Reason.PROOF
+    assert show(ledger, pair, node=node, at=100) is Verdict.PROOF
     assert ledger.history.current.quarantined == []
 
 
 def test_evidence_from_another_mesh_proves_nothing_here():
     elsewhere = Ledger(attempts=7)
-    assert show(Ledger(), two_faces(elsewhere), at=100) is Reason.PROOF
+    assert show(Ledger(), two_faces(elsewhere), at=100) is Verdict.PROOF
 
 
 def test_geneses_of_other_meshes_prove_nothing_though_they_name_no_mesh():
@@ -115,7 +115,7 @@ def test_geneses_of_other_meshes_prove_nothing_though_they_name_no_mesh():
         return signed(ALICE, op).payload.decode()
 
     pair = [founding("one"), founding("two")]
-    assert show(Ledger(), pair, node=ALICE, at=100) is Reason.PROOF
+    assert show(Ledger(), pair, node=ALICE, at=100) is Verdict.PROOF
 
 
 def test_old_evidence_says_nothing_after_a_readmission_and_new_evidence_does():
@@ -124,7 +124,7 @@ def test_old_evidence_says_nothing_after_a_readmission_and_new_evidence_does():
     assert show(ledger, old, at=100) is OK
     readmit = ReadmitBody(node=ALICE.did)
     assert ledger.put(MeshReadmit, readmit, OWNER, at=200) is OK
-    assert show(ledger, old, at=300) is Reason.ALREADY
+    assert show(ledger, old, at=300) is Verdict.ALREADY
     assert ledger.history.current.quarantined == []
     assert show(ledger, two_faces(ledger, at=350, other_at=350), at=400) is OK
     assert ALICE.did in ledger.history.current.quarantined
@@ -133,7 +133,7 @@ def test_old_evidence_says_nothing_after_a_readmission_and_new_evidence_does():
 def test_evidence_dated_ahead_of_its_commit_proves_nothing():
     """Or it would outdate whatever is shown after a readmission."""
     ledger = Ledger()
-    assert show(ledger, two_faces(ledger, at=2_101, other_at=2_101), at=100) is Reason.PROOF
+    assert show(ledger, two_faces(ledger, at=2_101, other_at=2_101), at=100) is Verdict.PROOF
     assert show(ledger, two_faces(ledger, at=2_100, other_at=2_100), at=100) is OK
 
 
@@ -144,9 +144,9 @@ def test_evidence_counts_against_keys_that_hold_something():
         token = token_of(delegation(by, to, nonce=nonce).raw)
         assert ledger.put(UcanDelegate, DelegateBody(token=token), by) is OK
 
-    assert show(ledger, two_faces(ledger)) is Reason.ALREADY, "nothing of it counts anyway"
+    assert show(ledger, two_faces(ledger)) is Verdict.ALREADY, "nothing of it counts anyway"
     give(CAROL, ALICE, b"a stranger's")
-    assert show(ledger, two_faces(ledger)) is Reason.ALREADY
+    assert show(ledger, two_faces(ledger)) is Verdict.ALREADY
     give(OWNER, CAROL, b"the owner's!")
     assert show(ledger, two_faces(ledger)) is OK
     assert ledger.coordinator(BOB) is OK
@@ -165,7 +165,7 @@ def test_what_is_shown_against_many_weighs_as_much_as_it_did_against_few():
         for who, pair in half:
             body = EvidenceBody(node=who.did, first=pair[0], second=pair[1])
             draft = ledger.draft(MeshEvidence, body, BOB)
-            entry = open_record(
+            opened = open_record(
                 PROTOCOL,
                 ledger.mesh,
                 ledger.history.applied + 1,
@@ -173,7 +173,7 @@ def test_what_is_shown_against_many_weighs_as_much_as_it_did_against_few():
                 draft.subject,
                 draft.payload,
             )
-            assert ledger.history.apply(entry) is OK
+            assert ledger.history.apply(opened) is OK
         weights.append(tracemalloc.get_traced_memory()[0])
         tracemalloc.stop()
     assert weights[1] < 1.5 * weights[0]
@@ -182,20 +182,22 @@ def test_what_is_shown_against_many_weighs_as_much_as_it_did_against_few():
 def test_the_recovery_key_replaces_a_lost_owner_from_its_place_on():
     ledger = Ledger()
     body = RecoverBody(owner=BOB.did, recovery=CAROL.did)
-    assert ledger.put(MeshRecover, body, OWNER, at=10) is Reason.NOT_OWNER
-    assert ledger.put(MeshRecover, body, ALICE, at=20) is Reason.NOT_OWNER
+    assert ledger.put(MeshRecover, body, OWNER, at=10) is Verdict.NOT_OWNER
+    assert ledger.put(MeshRecover, body, ALICE, at=20) is Verdict.NOT_OWNER
     assert ledger.put(MeshRecover, body, RECOVERY, at=30) is OK
-    assert ledger.route("a", ALICE, OWNER, at=40) is Reason.NOT_OWNER, "the old key is no longer it"
+    assert ledger.route("a", ALICE, OWNER, at=40) is Verdict.NOT_OWNER, (
+        "the old key is no longer it"
+    )
     assert ledger.route("a", ALICE, BOB, at=50) is OK
     current = ledger.history.current
     assert (current.owner, current.recovery, current.coordinator) == (BOB.did, CAROL.did, BOB.did)
     assert ledger.history.at(2, T0).owner == OWNER.did, "what came before is judged as before"
-    assert ledger.put(MeshRecover, body, RECOVERY, at=60) is Reason.NOT_OWNER
+    assert ledger.put(MeshRecover, body, RECOVERY, at=60) is Verdict.NOT_OWNER
 
 
 def test_a_recovery_that_is_not_newer_than_the_owners_last_word_is_stale():
     ledger = Ledger()
     assert ledger.route("a", ALICE, at=500) is OK
     body = RecoverBody(owner=BOB.did, recovery=CAROL.did)
-    assert ledger.put(MeshRecover, body, RECOVERY, at=400, stamp=600) is Reason.STALE
+    assert ledger.put(MeshRecover, body, RECOVERY, at=400, stamp=600) is Verdict.STALE
     assert ledger.history.current.owner_hlc[0] == T0 + 500

@@ -11,7 +11,7 @@ from antiphon.core.opened_record import open_record
 from antiphon.core.proof.output import Output
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.ids import digest
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.core.story import tell
 from tests.core.authority.test_chain_check import delegation
 from tests.core.authors import ALICE, BOB, CAROL, OWNER
@@ -31,8 +31,8 @@ def ended(status="succeeded", **rules):
     story = Story(Ledger(**rules))
     story.schedule(CAROL if not rules else OWNER)
     claimer = ALICE if not rules else OWNER
-    assert story.claim(claimer, begin=True) is Reason.OK
-    assert story.complete(claimer, outputs=OUTPUTS, status=status) is Reason.OK
+    assert story.claim(claimer, begin=True) is Verdict.OK
+    assert story.complete(claimer, outputs=OUTPUTS, status=status) is Verdict.OK
     return story
 
 
@@ -41,7 +41,7 @@ def test_an_output_is_evicted_once_and_the_jobs_end_stays_what_it_was(status):
     story = ended(status)
     before = story.job
     assert before.stored == (ONE, TWO)
-    assert story.evict(ONE) is Reason.OK
+    assert story.evict(ONE) is Verdict.OK
     after = story.job
     assert (after.stored, after.evicted) == ((TWO,), (ONE,))
     assert after.state is State(status)
@@ -50,9 +50,9 @@ def test_an_output_is_evicted_once_and_the_jobs_end_stays_what_it_was(status):
         before.outcome,
         before.fence,
     )
-    assert story.evict(ONE) is Reason.ALREADY
+    assert story.evict(ONE) is Verdict.ALREADY
     assert story.job == after
-    assert story.evict(TWO) is Reason.OK
+    assert story.evict(TWO) is Verdict.OK
     assert story.job.stored == ()
 
 
@@ -60,7 +60,7 @@ def test_an_output_is_evicted_once_and_the_jobs_end_stays_what_it_was(status):
 def test_what_is_not_kept_beside_the_log_cannot_be_evicted(which):
     story = ended()
     before = story.job
-    assert story.evict(which) is Reason.NO_OUTPUT
+    assert story.evict(which) is Verdict.NO_OUTPUT
     assert story.job == before
 
 
@@ -68,10 +68,10 @@ def test_it_is_told_in_words():
     story = ended()
     story.evict(ONE)
     last = story.ledger.log[-1]
-    entry = open_record(
+    opened = open_record(
         PROTOCOL, story.ledger.mesh, last.seq, last.commit_ms, last.subject, last.payload
     )
-    assert f"evicted the output {ONE[7:19]}" in tell([(entry, Reason.OK)])[0].words
+    assert f"evicted the output {ONE[7:19]}" in tell([(opened, Verdict.OK)])[0].words
 
 
 # --- who may ------------------------------------------------------------------------------------
@@ -79,10 +79,10 @@ def test_it_is_told_in_words():
 
 def test_the_owner_the_coordinator_and_whoever_called_may_evict():
     story = ended(authority="chain")
-    assert story.evict(ONE, BOB) is Reason.NO_CHAIN
-    assert story.ledger.coordinator(BOB) is Reason.OK
-    assert story.evict(ONE, BOB) is Reason.OK
-    assert story.evict(TWO, OWNER) is Reason.OK
+    assert story.evict(ONE, BOB) is Verdict.NO_CHAIN
+    assert story.ledger.coordinator(BOB) is Verdict.OK
+    assert story.evict(ONE, BOB) is Verdict.OK
+    assert story.evict(TWO, OWNER) is Verdict.OK
 
 
 def test_so_may_a_holder_of_artifact_write_for_the_kind():
@@ -92,15 +92,15 @@ def test_so_may_a_holder_of_artifact_write_for_the_kind():
         terms = {"pol": [["==", ".kind", kind]], "until_ms": 2 * NOTICE_MS}
         given = delegation(OWNER, to, cmd=command, **terms)
         body = DelegateBody(token=token_of(given.raw))
-        assert story.ledger.put(UcanDelegate, body, OWNER) is Reason.OK
+        assert story.ledger.put(UcanDelegate, body, OWNER) is Verdict.OK
         return (given.cid,)
 
     right = granted(ALICE, "/artifact/write", "render")
-    assert story.evict(ONE, ALICE, auth=right) is Reason.OK
+    assert story.evict(ONE, ALICE, auth=right) is Verdict.OK
     of_another_kind = granted(BOB, "/artifact/write", "build")
-    assert story.evict(TWO, BOB, auth=of_another_kind) is Reason.POLICY
+    assert story.evict(TWO, BOB, auth=of_another_kind) is Verdict.POLICY
     to_do_something_else = granted(CAROL, "/job/cancel", "render")
-    assert story.evict(TWO, CAROL, auth=to_do_something_else) is Reason.COMMAND
+    assert story.evict(TWO, CAROL, auth=to_do_something_else) is Verdict.COMMAND
 
 
 def test_a_job_remembers_what_it_reads_until_it_ends():
@@ -119,7 +119,7 @@ def test_a_job_remembers_what_it_reads_until_it_ends():
     story = Story(Ledger())
     story.manifest = content
     story.id = job_id(content)
-    assert story.schedule() is Reason.OK
+    assert story.schedule() is Verdict.OK
     assert story.job.reads == (ONE,)
-    assert story.cancel() is Reason.OK
+    assert story.cancel() is Verdict.OK
     assert story.job.reads == ()

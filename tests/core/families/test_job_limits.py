@@ -7,11 +7,11 @@ from antiphon.core.families.jobs.ops import Retry
 from antiphon.core.manifest import job_id
 from antiphon.core.proof.output import DsseEnvelope, DsseSignature, Output
 from antiphon.core.record.ids import digest
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from tests.core.authors import ALICE, BOB, CAROL, OWNER
 from tests.core.ledger import T0, Ledger, Story
 
-OK = Reason.OK
+OK = Verdict.OK
 
 
 def called(*, how=None, rules=None, **fields):
@@ -48,7 +48,7 @@ def test_expiries_and_errors_use_up_the_attempts(by_rule, attempts):
             assert story.give_back(ALICE, reason="error") is OK
     assert (story.state, story.job.outcome) == ("failed", "exhausted")
     assert story.job.attempts == attempts
-    assert story.claim(BOB, at=at + 200_000) is Reason.FINISHED
+    assert story.claim(BOB, at=at + 200_000) is Verdict.FINISHED
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_other_yields_have_a_cap_of_their_own_and_cost_no_attempt(cap):
     assert (story.state, story.job.outcome) == ("failed", "exhausted")
 
 
-@pytest.mark.parametrize("attempts, verdict", [(5, OK), (6, Reason.ATTEMPTS)])
+@pytest.mark.parametrize("attempts, verdict", [(5, OK), (6, Verdict.ATTEMPTS)])
 def test_a_job_may_not_ask_for_more_attempts_than_the_rules_allow(attempts, verdict):
     story = Story(attempts_max=5)
     assert story.schedule(retry=Retry(attempts=attempts)) is verdict
@@ -98,7 +98,7 @@ def test_a_job_may_not_ask_for_more_attempts_than_the_rules_allow(attempts, verd
 
 
 @pytest.mark.parametrize("by", [ALICE, BOB], ids=lambda by: by.name)
-@pytest.mark.parametrize("at, verdict", [(6_999, Reason.NOT_YET), (7_000, OK)])
+@pytest.mark.parametrize("at, verdict", [(6_999, Verdict.NOT_YET), (7_000, OK)])
 def test_nobody_claims_before_the_pause_that_a_yield_asked_for(by, at, verdict):
     story = claimed()
     assert story.give_back(ALICE, at=2_000, retry_after_ms=5_000) is OK
@@ -109,11 +109,11 @@ def test_a_pause_is_cut_down_to_what_the_rules_allow():
     story = claimed(rules={"retry_after_max_ms": 3_000})
     assert story.give_back(ALICE, at=2_000, retry_after_ms=2**53 - 1) is OK
     assert story.job.retry_after_ms == T0 + 5_000
-    assert story.claim(BOB, at=4_999) is Reason.NOT_YET
+    assert story.claim(BOB, at=4_999) is Verdict.NOT_YET
     assert story.claim(BOB, at=5_000) is OK
 
 
-@pytest.mark.parametrize("at, verdict", [(21_000, Reason.COOLDOWN), (21_001, OK)])
+@pytest.mark.parametrize("at, verdict", [(21_000, Verdict.COOLDOWN), (21_001, OK)])
 def test_a_worker_whose_tenure_expired_waits_one_lease(at, verdict):
     story = claimed()
     assert story.expire(at=11_001) is OK
@@ -124,7 +124,7 @@ def test_the_wait_is_as_long_as_the_lease_was_at_the_end():
     story = claimed()
     assert story.claim(ALICE, at=2_000, lease_ms=60_000) is OK
     assert story.expire(at=62_001) is OK
-    assert story.claim(ALICE, at=122_000) is Reason.COOLDOWN
+    assert story.claim(ALICE, at=122_000) is Verdict.COOLDOWN
     assert story.claim(ALICE, at=122_001) is OK
 
 
@@ -133,8 +133,8 @@ def test_others_need_not_wait_and_two_who_failed_both_wait():
     story.expire(at=11_001)
     assert story.claim(BOB, at=11_002, lease_ms=5_000) is OK
     assert story.expire(at=16_003) is OK
-    assert story.claim(ALICE, at=16_004) is Reason.COOLDOWN
-    assert story.claim(BOB, at=16_005) is Reason.COOLDOWN
+    assert story.claim(ALICE, at=16_004) is Verdict.COOLDOWN
+    assert story.claim(BOB, at=16_005) is Verdict.COOLDOWN
     assert story.claim(CAROL, at=16_006) is OK
 
 
@@ -147,15 +147,15 @@ def test_one_who_gave_the_job_back_may_take_it_again_at_once():
 # --- start_by --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("at, verdict", [(50_000, OK), (50_001, Reason.TOO_LATE)])
+@pytest.mark.parametrize("at, verdict", [(50_000, OK), (50_001, Verdict.TOO_LATE)])
 def test_a_claim_past_start_by_is_too_late(at, verdict):
     assert called(start_by=T0 + 50_000).claim(ALICE, at=at) is verdict
 
 
 @pytest.mark.parametrize(
     "at, stamp, verdict",
-    [(50_000, 50_000, Reason.EARLY), (50_001, 50_000, Reason.EARLY),
-     (50_000, 50_001, Reason.EARLY), (50_001, 50_001, OK)],
+    [(50_000, 50_000, Verdict.EARLY), (50_001, 50_000, Verdict.EARLY),
+     (50_000, 50_001, Verdict.EARLY), (50_001, 50_001, OK)],
 )  # fmt: skip
 @pytest.mark.parametrize("waits", [False, True])
 def test_a_wait_ends_strictly_after_start_by_on_both_clocks(waits, at, stamp, verdict):
@@ -171,7 +171,7 @@ def test_the_mesh_has_a_default_for_start_by():
 
 
 @pytest.mark.parametrize(
-    "start_by, verdict", [(T0 + 1, OK), (T0, Reason.TOO_LATE), (0, Reason.TOO_LATE)]
+    "start_by, verdict", [(T0 + 1, OK), (T0, Verdict.TOO_LATE), (0, Verdict.TOO_LATE)]
 )
 def test_a_job_whose_window_is_empty_cannot_be_called(start_by, verdict):
     assert Story().schedule(start_by=start_by, how={"at": 0}) is verdict
@@ -200,7 +200,7 @@ def test_a_sole_worker_can_take_its_expired_job_again_within_the_window():
     story = called(start_by=T0 + 1_000)
     assert story.claim(ALICE, at=500, lease_ms=10_000) is OK
     assert story.expire(at=10_501) is OK
-    assert story.claim(ALICE, at=20_500) is Reason.COOLDOWN
+    assert story.claim(ALICE, at=20_500) is Verdict.COOLDOWN
     assert story.claim(ALICE, at=20_501) is OK
 
 
@@ -229,7 +229,7 @@ def test_whether_a_job_is_claimable_agrees_with_the_verdict(now, by, expected):
 
 @pytest.mark.parametrize(
     "lease_ms, verdict",
-    [(4_999, Reason.LEASE), (5_000, OK), (120_000, OK), (120_001, Reason.LEASE)],
+    [(4_999, Verdict.LEASE), (5_000, OK), (120_000, OK), (120_001, Verdict.LEASE)],
 )
 @pytest.mark.parametrize("renewal", [False, True])
 def test_a_lease_lies_within_the_bounds(lease_ms, verdict, renewal):
@@ -240,14 +240,14 @@ def test_a_lease_lies_within_the_bounds(lease_ms, verdict, renewal):
 @pytest.mark.parametrize(
     "fields, verdict",
     [
-        ({"lease_ms": 4_999}, Reason.LEASE),
+        ({"lease_ms": 4_999}, Verdict.LEASE),
         ({"lease_ms": 5_000}, OK),
         ({"lease_ms": 3_600_000}, OK),
-        ({"lease_ms": 3_600_001}, Reason.LEASE),
-        ({"lease_ms_max": 29_999}, Reason.LEASE),
+        ({"lease_ms": 3_600_001}, Verdict.LEASE),
+        ({"lease_ms_max": 29_999}, Verdict.LEASE),
         ({"lease_ms_max": 30_000}, OK),
-        ({"lease_ms_max": 3_600_001}, Reason.LEASE),
-        ({"lease_ms": 60_000, "lease_ms_max": 59_999}, Reason.LEASE),
+        ({"lease_ms_max": 3_600_001}, Verdict.LEASE),
+        ({"lease_ms": 60_000, "lease_ms_max": 59_999}, Verdict.LEASE),
     ],
     ids=str,
 )
@@ -257,7 +257,7 @@ def test_what_a_job_asks_for_lies_within_the_rules(fields, verdict):
 
 def test_a_jobs_own_bound_is_the_bound():
     story = called(lease_ms_max=40_000)
-    assert story.claim(ALICE, lease_ms=40_001) is Reason.LEASE
+    assert story.claim(ALICE, lease_ms=40_001) is Verdict.LEASE
     assert story.claim(ALICE, lease_ms=40_000) is OK
 
 
@@ -275,7 +275,7 @@ def test_a_tenure_is_renewed_for_as_long_as_an_attempt_may_take(timeout, bound_m
     for at in range(50_020, 1_000_020, 50_000):
         is_over = bound_ms is not None and at - 20 > bound_ms
         verdict = story.claim(at=at, lease_ms=100_000, fence=story.fence)
-        assert verdict is (Reason.LEASE_OVER if is_over else OK)
+        assert verdict is (Verdict.LEASE_OVER if is_over else OK)
         if is_over:
             assert story.expire(at=story.job.deadline_ms - T0 + 1) is OK
             return
@@ -294,19 +294,19 @@ def test_calling_a_job_again_changes_nothing_whatever_the_other_fields_say(field
     story = called()
     before = story.job
     verdict = story.schedule(BOB, **fields)
-    assert verdict is Reason.EXISTS
+    assert verdict is Verdict.EXISTS
     assert verdict.is_accepted
     assert story.job == before
 
 
 def test_a_second_call_that_is_older_than_the_first_exists_as_well():
     story = called(how={"at": 1_000})
-    assert story.schedule(BOB, priority="high", how={"at": 500, "stamp": 1_000}) is Reason.EXISTS
+    assert story.schedule(BOB, priority="high", how={"at": 500, "stamp": 1_000}) is Verdict.EXISTS
 
 
 def test_a_rejected_call_does_not_stand_in_the_way_of_a_right_one():
     story = Story()
-    assert story.schedule(lease_ms=1) is Reason.LEASE
+    assert story.schedule(lease_ms=1) is Verdict.LEASE
     assert story.lane.job is None
     assert story.schedule() is OK
 
@@ -319,7 +319,7 @@ def test_the_same_manifest_under_another_kind_is_another_job():
     assert junk.claim(ALICE) is OK
     assert junk.complete(ALICE) is OK
     assert build.lane.job is None
-    assert build.claim(BOB) is Reason.NO_JOB
+    assert build.claim(BOB) is Verdict.NO_JOB
     assert build.schedule() is OK
     assert (junk.state, build.state) == ("succeeded", "pending")
 
@@ -332,8 +332,8 @@ def test_the_same_manifest_under_another_kind_is_another_job():
 def test_a_waiting_job_is_claimed_only_after_the_coordinators_offer(fields):
     story = called(**fields)
     assert story.state == "waiting"
-    assert story.claim(ALICE) is Reason.WAITING
-    assert story.offer(BOB) is Reason.NOT_COORDINATOR
+    assert story.claim(ALICE) is Verdict.WAITING
+    assert story.offer(BOB) is Verdict.NOT_COORDINATOR
     assert story.offer(OWNER) is OK
     assert story.claim(ALICE) is OK
 
@@ -359,12 +359,12 @@ GOOD = {"name": "out", "hash": digest(TEXT.encode()), "size": 6, "text": TEXT}
         ({}, OK),
         ({"text": None}, OK),
         ({"text": None, "size": 10**9}, OK),
-        ({"text": "hello"}, Reason.OUTPUT),
-        ({"size": 5}, Reason.OUTPUT),
-        ({"size": 7}, Reason.OUTPUT),
-        ({"hash": digest(b"")}, Reason.OUTPUT),
+        ({"text": "hello"}, Verdict.OUTPUT),
+        ({"size": 5}, Verdict.OUTPUT),
+        ({"size": 7}, Verdict.OUTPUT),
+        ({"hash": digest(b"")}, Verdict.OUTPUT),
         ({"text": "", "size": 0, "hash": digest(b"")}, OK),
-        ({"text": ""}, Reason.OUTPUT),
+        ({"text": ""}, Verdict.OUTPUT),
     ],
     ids=str,
 )
@@ -379,12 +379,12 @@ def test_a_completion_needs_its_proof():
     story = claimed()
     junk = DsseEnvelope(payload="", payload_type="t", signatures=(DsseSignature(keyid="", sig=""),))
     for proof in (None, junk):
-        assert story.complete(ALICE, proof=proof) is Reason.PROOF
+        assert story.complete(ALICE, proof=proof) is Verdict.PROOF
     assert story.complete(ALICE) is OK
 
 
 def test_the_fence_is_checked_before_what_a_completion_says():
     story = claimed()
     wrong = Output(**{**GOOD, "size": 1})
-    assert story.complete(ALICE, fence="0" * 16, outputs=(wrong,)) is Reason.FENCE
-    assert story.complete(BOB, outputs=(wrong,)) is Reason.NOT_CLAIMER
+    assert story.complete(ALICE, fence="0" * 16, outputs=(wrong,)) is Verdict.FENCE
+    assert story.complete(BOB, outputs=(wrong,)) is Verdict.NOT_CLAIMER

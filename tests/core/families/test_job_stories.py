@@ -3,11 +3,11 @@
 import pytest
 
 from antiphon.core.clock.hlc import pack
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from tests.core.authors import ALICE, BOB, CAROL, OWNER
 from tests.core.ledger import T0, Ledger, Story
 
-OK = Reason.OK
+OK = Verdict.OK
 
 
 def claimed(**rules):
@@ -66,7 +66,7 @@ def test_a_job_is_aborted_from_any_state_that_is_not_its_end(held):
         story.schedule()
     assert story.cancel() is OK
     assert (story.state, story.job.outcome) == ("aborted", "cancelled")
-    assert story.complete(ALICE) is (Reason.FINISHED if held else Reason.FENCE)
+    assert story.complete(ALICE) is (Verdict.FINISHED if held else Verdict.FENCE)
 
 
 # --- M5: whose op it is ----------------------------------------------------------------------
@@ -78,7 +78,7 @@ def test_a_job_is_aborted_from_any_state_that_is_not_its_end(held):
 def test_only_the_claimer_speaks_for_its_tenure_even_with_the_right_fence(act, by):
     story = claimed()
     before = story.job
-    assert getattr(story, act)(by) is Reason.NOT_CLAIMER
+    assert getattr(story, act)(by) is Verdict.NOT_CLAIMER
     assert story.job == before
     assert getattr(story, act)(ALICE) is OK
 
@@ -98,10 +98,10 @@ def test_a_stalled_worker_cannot_touch_its_successors_tenure(act):
     story.expire(at=11_001)
     story.claim(BOB, at=11_002)
     before = story.job
-    assert getattr(story, act)(ALICE, fence=old) is Reason.FENCE
+    assert getattr(story, act)(ALICE, fence=old) is Verdict.FENCE
     assert story.job == before
     assert story.complete(BOB) is OK
-    assert getattr(story, act)(ALICE, fence=old) is Reason.FENCE
+    assert getattr(story, act)(ALICE, fence=old) is Verdict.FENCE
 
 
 @pytest.mark.req("M5")
@@ -111,7 +111,7 @@ def test_the_same_worker_in_a_second_tenure_needs_the_second_fence():
     story.give_back(ALICE, at=2_000)
     story.claim(ALICE, at=3_000)
     assert story.fence > old
-    assert story.complete(ALICE, fence=old) is Reason.FENCE
+    assert story.complete(ALICE, fence=old) is Verdict.FENCE
     assert story.complete(ALICE) is OK
 
 
@@ -125,8 +125,8 @@ def test_a_completed_job_is_never_claimed_again(status, by):
     story = claimed()
     story.complete(ALICE, status=status)
     ended = story.job
-    assert story.claim(by) is Reason.FINISHED
-    assert story.claim(by, at=900_000_000) is Reason.FINISHED
+    assert story.claim(by) is Verdict.FINISHED
+    assert story.claim(by, at=900_000_000) is Verdict.FINISHED
     assert story.job == ended
 
 
@@ -137,13 +137,13 @@ def test_a_completed_job_is_never_claimed_again(status, by):
 @pytest.mark.parametrize(
     "at, stamp, verdict",
     [
-        (10_999, 10_999, Reason.EARLY),
-        (11_000, 11_000, Reason.EARLY),
+        (10_999, 10_999, Verdict.EARLY),
+        (11_000, 11_000, Verdict.EARLY),
         (11_001, 11_001, OK),
-        (11_001, 11_000, Reason.EARLY),  # the author's clock alone is no evidence
-        (11_000, 11_001, Reason.EARLY),  # and neither is the engine's
-        (11_000, 99_999, Reason.EARLY),
-        (12_900, 11_000, Reason.EARLY),
+        (11_001, 11_000, Verdict.EARLY),  # the author's clock alone is no evidence
+        (11_000, 11_001, Verdict.EARLY),  # and neither is the engine's
+        (11_000, 99_999, Verdict.EARLY),
+        (12_900, 11_000, Verdict.EARLY),
         (11_001, 99_999, OK),
     ],
 )
@@ -177,7 +177,7 @@ def test_of_two_expires_made_at_once_the_second_changes_nothing():
     fence, tail = story.fence, story.lane.job_tail
     assert story.expire(BOB, at=11_001, prev=tail) is OK
     after = story.job
-    assert story.expire(CAROL, fence=fence, at=11_002, prev=tail) is Reason.PREV
+    assert story.expire(CAROL, fence=fence, at=11_002, prev=tail) is Verdict.PREV
     assert story.job == after
 
 
@@ -191,7 +191,7 @@ def test_an_expire_repeated_later_says_what_already_holds(meanwhile):
         assert story.claim(BOB, at=11_002) is OK
     before = story.job
     verdict = story.expire(CAROL, fence=fence, at=11_500)
-    assert verdict is Reason.ALREADY
+    assert verdict is Verdict.ALREADY
     assert verdict.is_accepted
     assert story.job == before
     assert story.job.attempts == 1
@@ -207,7 +207,7 @@ def test_a_new_claim_in_time_moves_the_deadline_and_keeps_the_fence(name_fence):
     fence = story.fence
     assert story.claim(ALICE, at=5_000, fence=fence if name_fence else None) is OK
     assert (story.fence, story.job.deadline_ms) == (fence, T0 + 15_000)
-    assert story.expire(at=11_001) is Reason.EARLY
+    assert story.expire(at=11_001) is Verdict.EARLY
     assert story.complete(ALICE, fence=fence) is OK
 
 
@@ -216,9 +216,9 @@ def test_a_new_claim_in_time_moves_the_deadline_and_keeps_the_fence(name_fence):
     "at, stamp, verdict",
     [
         (11_000, 11_000, OK),
-        (11_001, 11_001, Reason.LEASE_OVER),
-        (11_000, 11_001, Reason.LEASE_OVER),  # dated back into a lease that had ended
-        (11_001, 11_000, Reason.LEASE_OVER),
+        (11_001, 11_001, Verdict.LEASE_OVER),
+        (11_000, 11_001, Verdict.LEASE_OVER),  # dated back into a lease that had ended
+        (11_001, 11_000, Verdict.LEASE_OVER),
     ],
 )
 def test_a_renewal_needs_both_clocks_before_the_deadline(at, stamp, verdict):
@@ -252,8 +252,8 @@ def test_a_renewal_may_begin_the_work_and_never_unbegins_it(begin, state):
 def test_nobody_elses_claim_extends_a_lease():
     story = claimed()
     before = story.job
-    assert story.claim(BOB) is Reason.HELD
-    assert story.claim(BOB, fence=story.fence) is Reason.FENCE
+    assert story.claim(BOB) is Verdict.HELD
+    assert story.claim(BOB, fence=story.fence) is Verdict.FENCE
     assert story.job == before
 
 
@@ -262,7 +262,7 @@ def test_a_renewal_that_names_a_lost_tenure_does_not_begin_a_new_one():
     story = claimed()
     fence = story.fence
     story.give_back(ALICE, at=2_000)
-    assert story.claim(ALICE, at=3_000, fence=fence) is Reason.FENCE
+    assert story.claim(ALICE, at=3_000, fence=fence) is Verdict.FENCE
     assert story.state == "pending"
 
 
@@ -275,12 +275,12 @@ def test_of_two_rival_claims_the_first_committed_wins_whatever_their_times(first
     story = Story()
     story.schedule(how={"at": 0})
     assert story.claim(BOB, at=first_at, prev=0) is OK
-    assert story.claim(ALICE, at=second_at, prev=0, stamp=2_000) is Reason.PREV
+    assert story.claim(ALICE, at=second_at, prev=0, stamp=2_000) is Verdict.PREV
     assert story.job.claimer == BOB.did
 
 
 @pytest.mark.req("M10")
-@pytest.mark.parametrize("at, verdict", [(1_500, Reason.HELD), (500, Reason.STALE)])
+@pytest.mark.parametrize("at, verdict", [(1_500, Verdict.HELD), (500, Verdict.STALE)])
 def test_a_later_claim_that_saw_the_first_is_rejected_while_it_holds(at, verdict):
     story = Story()
     story.schedule(how={"at": 0})
@@ -292,7 +292,7 @@ def test_a_later_claim_that_saw_the_first_is_rejected_while_it_holds(at, verdict
 @pytest.mark.req("M10")
 def test_two_authors_may_share_a_timestamp_and_the_second_is_merely_stale():
     story = claimed()
-    assert story.expire(BOB, at=1_000) is Reason.STALE
+    assert story.expire(BOB, at=1_000) is Verdict.STALE
 
 
 # --- M11 -------------------------------------------------------------------------------------
@@ -302,8 +302,8 @@ def test_two_authors_may_share_a_timestamp_and_the_second_is_merely_stale():
 def test_a_second_op_with_one_timestamp_by_one_author_is_equivocation():
     story = claimed()
     before = story.job
-    assert story.complete(ALICE, at=1_000) is Reason.EQUIVOCATION
-    assert story.start(ALICE, at=1_000) is Reason.EQUIVOCATION
+    assert story.complete(ALICE, at=1_000) is Verdict.EQUIVOCATION
+    assert story.start(ALICE, at=1_000) is Verdict.EQUIVOCATION
     assert story.job == before
     assert story.start(ALICE, at=1_000, logical=1) is OK
 
@@ -314,7 +314,7 @@ def test_the_committed_first_of_an_equivocating_pair_stands():
     story.schedule(how={"at": 0})
     one = story.claim(ALICE, at=1_000, lease_ms=10_000)
     other = story.claim(ALICE, at=1_000, lease_ms=20_000)
-    assert (one, other) == (OK, Reason.EQUIVOCATION)
+    assert (one, other) == (OK, Verdict.EQUIVOCATION)
     assert story.job.deadline_ms == T0 + 11_000
 
 
@@ -326,5 +326,5 @@ def test_a_record_committed_twice_counts_once():
     story.claim(ALICE, at=1_000)
     before = story.job
     again = ledger.log[-1]
-    assert ledger.append(again.subject, again.payload, stamp=1_000) is Reason.PREV
+    assert ledger.append(again.subject, again.payload, stamp=1_000) is Verdict.PREV
     assert story.job == before

@@ -22,7 +22,7 @@ from antiphon.core.families.jobs.ops import (
 )
 from antiphon.core.families.jobs.state import State
 from antiphon.core.families.jobs.table import TRANSITIONS
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from tests.core.authors import ALICE, BOB, CAROL, OWNER
 from tests.core.ledger import NO_FENCE, T0, Ledger, Story
 
@@ -40,66 +40,66 @@ assert FENCE not in {OTHER_FENCE, NO_FENCE}
 
 def waiting():
     story = Story()
-    assert story.schedule(not_before=T0, start_by=T0 + START_BY, how={"at": 0}) is Reason.OK
+    assert story.schedule(not_before=T0, start_by=T0 + START_BY, how={"at": 0}) is Verdict.OK
     return story
 
 
 def pending(attempts=3):
     story = Story()
     retry = Retry(attempts=attempts)
-    assert story.schedule(start_by=T0 + START_BY, retry=retry, how={"at": 0}) is Reason.OK
+    assert story.schedule(start_by=T0 + START_BY, retry=retry, how={"at": 0}) is Verdict.OK
     return story
 
 
 def claimed(attempts=3):
     story = pending(attempts)
-    assert story.claim(ALICE, at=CLAIMED_AT) is Reason.OK
+    assert story.claim(ALICE, at=CLAIMED_AT) is Verdict.OK
     assert story.fence == FENCE
     return story
 
 
 def running():
     story = claimed()
-    assert story.start(ALICE, at=2_000) is Reason.OK
+    assert story.start(ALICE, at=2_000) is Verdict.OK
     return story
 
 
 def retried():
     """Pending again: Alice's tenure expired."""
     story = claimed()
-    assert story.expire(at=DEADLINE + 1) is Reason.OK
+    assert story.expire(at=DEADLINE + 1) is Verdict.OK
     return story
 
 
 def succeeded():
     story = running()
-    assert story.complete(ALICE, at=3_000) is Reason.OK
+    assert story.complete(ALICE, at=3_000) is Verdict.OK
     return story
 
 
 def failed():
     story = running()
-    assert story.complete(ALICE, status="failed", at=3_000) is Reason.OK
+    assert story.complete(ALICE, status="failed", at=3_000) is Verdict.OK
     return story
 
 
 def exhausted():
     story = claimed(attempts=1)
-    assert story.expire(at=DEADLINE + 1) is Reason.OK
+    assert story.expire(at=DEADLINE + 1) is Verdict.OK
     return story
 
 
 def cancelled():
     """Aborted while Alice ran it."""
     story = running()
-    assert story.cancel(at=3_000) is Reason.OK
+    assert story.cancel(at=3_000) is Verdict.OK
     return story
 
 
 def expired():
     """Aborted because nobody claimed it."""
     story = pending()
-    assert story.expire(fence=None, at=START_BY + 1) is Reason.OK
+    assert story.expire(fence=None, at=START_BY + 1) is Verdict.OK
     return story
 
 
@@ -264,7 +264,7 @@ def test_every_op_in_every_state(act, name, cell):
     got = ACTS[act][1](story, soon)
     assert got.value == verdict
     assert story.state == (next_state or state.value)
-    if got is not Reason.OK:
+    if got is not Verdict.OK:
         assert story.job == before.job
 
 
@@ -278,7 +278,7 @@ def test_the_table_names_every_pair_of_op_and_state():
 @pytest.mark.parametrize("act", [act for act in ACTS if not act.startswith("schedule")])
 def test_nothing_happens_to_a_job_that_was_never_called(act):
     story = Story(Ledger())
-    assert ACTS[act][1](story, IN_TIME) is Reason.NO_JOB
+    assert ACTS[act][1](story, IN_TIME) is Verdict.NO_JOB
     assert story.lane.job is None
 
 
@@ -288,7 +288,7 @@ def test_what_has_ended_is_never_left_and_keeps_its_outcome(name):
     story = STATES[name][0]()
     ended = story.job
     for at, (_, act) in enumerate(ACTS.values(), 1):
-        assert act(story, TOO_LATE + at) is not Reason.OK
+        assert act(story, TOO_LATE + at) is not Verdict.OK
         assert story.job == ended
     outcomes = {
         "succeeded": "succeeded",

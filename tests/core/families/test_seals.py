@@ -14,7 +14,7 @@ from antiphon.core.proof.merkle import Frontier, leaf_hash
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record import subjects
 from antiphon.core.record.ids import digest
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.core.reducer import judge
 from tests.core.authors import ALICE, BOB, CAROL, OWNER
 from tests.core.ledger import T0, Ledger, Story
@@ -25,11 +25,11 @@ WRONG = "0" * 64
 def sealed_by_carol(**rules) -> Ledger:
     """A mesh with a few records, of which one is rejected; Carol coordinates."""
     ledger = Ledger(**rules)
-    assert ledger.coordinator(CAROL, at=10) is Reason.OK
+    assert ledger.coordinator(CAROL, at=10) is Verdict.OK
     story = Story(ledger)
-    assert story.schedule(how={"at": 20}) is Reason.OK
-    assert story.claim(ALICE, at=30) is Reason.OK
-    assert story.claim(BOB, at=40) is Reason.HELD
+    assert story.schedule(how={"at": 20}) is Verdict.OK
+    assert story.claim(ALICE, at=30) is Verdict.OK
+    assert story.claim(BOB, at=40) is Verdict.HELD
     ledger.now = 100
     return ledger
 
@@ -54,14 +54,14 @@ def test_a_leaf_is_canonical_json_of_place_time_subject_digest_and_verdict():
 
 def test_the_root_covers_rejected_records_and_earlier_seals():
     ledger = sealed_by_carol()
-    assert seal(ledger) is Reason.OK
-    assert seal(ledger, root=WRONG) is Reason.SEAL
+    assert seal(ledger) is Verdict.OK
+    assert seal(ledger, root=WRONG) is Verdict.SEAL
     tree = Frontier()
     for record, verdict in zip(ledger.log, ledger.verdicts, strict=True):
         place = [record.seq, record.commit_ms, record.subject]
         leaf = [*place, digest(record.payload), verdict.value]
         tree.append_hash(leaf_hash(json.dumps(leaf, separators=(",", ":")).encode()))
-    assert seal(ledger, root=tree.root().hex(), size=7, upto=7) is Reason.OK
+    assert seal(ledger, root=tree.root().hex(), size=7, upto=7) is Verdict.OK
 
 
 @pytest.mark.parametrize(
@@ -87,46 +87,48 @@ def test_a_seal_is_the_coordinators_and_matches_the_log(how, verdict):
 
 def test_seals_grow_in_time_and_in_what_they_cover():
     ledger = sealed_by_carol()
-    assert seal(ledger, at=200) is Reason.OK
-    assert seal(ledger, upto=5, at=210) is Reason.STALE
-    assert seal(ledger, at=200) is Reason.EQUIVOCATION
-    assert seal(ledger, at=190, stamp=220) is Reason.STALE
-    assert seal(ledger, at=230) is Reason.OK
+    assert seal(ledger, at=200) is Verdict.OK
+    assert seal(ledger, upto=5, at=210) is Verdict.STALE
+    assert seal(ledger, at=200) is Verdict.EQUIVOCATION
+    assert seal(ledger, at=190, stamp=220) is Verdict.STALE
+    assert seal(ledger, at=230) is Verdict.OK
 
 
 def test_a_rejected_seal_moves_nothing_but_the_tail():
     ledger = sealed_by_carol()
-    assert seal(ledger, ALICE, at=500) is Reason.NOT_COORDINATOR
+    assert seal(ledger, ALICE, at=500) is Verdict.NOT_COORDINATOR
     assert ledger.reader.seals == SealLane((6,))
-    assert seal(ledger, prev=0, at=510) is Reason.PREV
-    assert seal(ledger, at=400, stamp=520) is Reason.OK
+    assert seal(ledger, prev=0, at=510) is Verdict.PREV
+    assert seal(ledger, at=400, stamp=520) is Verdict.OK
 
 
 def test_a_seal_that_fails_for_its_root_alone_orders_those_that_follow():
     ledger = sealed_by_carol()
-    assert seal(ledger, root=WRONG, at=500) is Reason.SEAL
+    assert seal(ledger, root=WRONG, at=500) is Verdict.SEAL
     assert (ledger.reader.seals.seq, ledger.reader.seals.upto) == (6, 5)
-    assert seal(ledger, at=400, stamp=510) is Reason.STALE
-    assert seal(ledger, upto=5, size=5, at=520) is Reason.STALE
-    assert seal(ledger, at=530) is Reason.OK
+    assert seal(ledger, at=400, stamp=510) is Verdict.STALE
+    assert seal(ledger, upto=5, size=5, at=520) is Verdict.STALE
+    assert seal(ledger, at=530) is Verdict.OK
 
 
 def test_the_office_goes_with_the_designation():
     ledger = sealed_by_carol()
-    assert seal(ledger) is Reason.OK
-    assert ledger.coordinator(BOB) is Reason.OK
-    assert seal(ledger) is Reason.NOT_COORDINATOR
-    assert seal(ledger, BOB) is Reason.OK
+    assert seal(ledger) is Verdict.OK
+    assert ledger.coordinator(BOB) is Verdict.OK
+    assert seal(ledger) is Verdict.NOT_COORDINATOR
+    assert seal(ledger, BOB) is Verdict.OK
 
 
 def test_a_node_that_sees_some_records_only_judges_all_but_the_root():
     ledger = sealed_by_carol()
     body = SealBody(upto=5, size=5, root=WRONG)
-    for by, verdict in ((CAROL, Reason.UNSEEN), (ALICE, Reason.NOT_COORDINATOR)):
+    for by, verdict in ((CAROL, Verdict.UNSEEN), (ALICE, Verdict.NOT_COORDINATOR)):
         draft = ledger.draft(MeshSeal, body, by)
-        entry = open_record(PROTOCOL, ledger.mesh, 6, T0 + ledger.now, draft.subject, draft.payload)
+        opened = open_record(
+            PROTOCOL, ledger.mesh, 6, T0 + ledger.now, draft.subject, draft.payload
+        )
         reads = Reads(mark=UNSEEN_ROOT)
-        told = judge(ledger.history.at(6, T0), SealLane(), entry, reads)
+        told = judge(ledger.history.at(6, T0), SealLane(), opened, reads)
         assert told.verdict is verdict
 
 
@@ -135,8 +137,8 @@ def test_a_seal_is_an_op_on_its_own_subject_only():
     draft = ledger.draft(MeshSeal, SealBody(upto=1, size=1, root=WRONG), OWNER)
     lane = job_subjects.call(ledger.mesh, "normal", "render", Story(ledger).id)
     for subject in (lane, subjects.control(ledger.mesh, "rules")):
-        assert ledger.append(subject, draft.payload, stamp=10) is Reason.SUBJECT
-    assert seal(ledger, OWNER) is Reason.OK
+        assert ledger.append(subject, draft.payload, stamp=10) is Verdict.SUBJECT
+    assert seal(ledger, OWNER) is Verdict.OK
 
 
 def test_two_seals_with_one_timestamp_are_evidence():
@@ -146,7 +148,7 @@ def test_two_seals_with_one_timestamp_are_evidence():
         for n in (1, 2)
     ]
     body = EvidenceBody(node=BOB.did, first=shown[0], second=shown[1])
-    assert ledger.put(MeshEvidence, body, ALICE, at=60) is Reason.OK
+    assert ledger.put(MeshEvidence, body, ALICE, at=60) is Verdict.OK
 
 
 def test_a_quarantined_coordinator_seals_nothing():
@@ -156,5 +158,5 @@ def test_a_quarantined_coordinator_seals_nothing():
         for n in (1, 2)
     ]
     body = EvidenceBody(node=CAROL.did, first=shown[0], second=shown[1])
-    assert ledger.put(MeshEvidence, body, ALICE) is Reason.OK
-    assert seal(ledger) is Reason.QUARANTINED
+    assert ledger.put(MeshEvidence, body, ALICE) is Verdict.OK
+    assert seal(ledger) is Verdict.QUARANTINED

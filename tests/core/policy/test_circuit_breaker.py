@@ -5,15 +5,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from antiphon.core.policy.circuit_breaker import Breaker, Phase
+from antiphon.core.policy.circuit_breaker import CircuitBreaker, Phase
 from tests.core.strategies import BRISK
 
 RESET_S = 10.0
 
 
-def opened(failures: int = 2) -> Breaker:
+def opened(failures: int = 2) -> CircuitBreaker:
     """A breaker that opened at second 0."""
-    breaker = Breaker(failures=failures, reset_s=RESET_S)
+    breaker = CircuitBreaker(failures=failures, reset_s=RESET_S)
     for _ in range(failures):
         breaker.failed(breaker.ask(0.0), 0.0)
     return breaker
@@ -22,7 +22,7 @@ def opened(failures: int = 2) -> Breaker:
 @BRISK
 @given(st.integers(1, 6), st.lists(st.booleans(), max_size=40))
 def test_it_opens_after_so_many_failures_in_a_row_and_never_earlier(limit, answers):
-    breaker, row = Breaker(failures=limit, reset_s=RESET_S), 0
+    breaker, row = CircuitBreaker(failures=limit, reset_s=RESET_S), 0
     for is_answered in answers:
         given_pass = breaker.ask(0.0)
         assert (given_pass is None) == (row >= limit)
@@ -57,7 +57,7 @@ def test_a_new_line_closes_it_at_once(is_probed):
 
 
 def test_a_failure_on_an_earlier_line_does_not_count():
-    breaker = Breaker(failures=2, reset_s=RESET_S)
+    breaker = CircuitBreaker(failures=2, reset_s=RESET_S)
     first, second = breaker.ask(0.0), breaker.ask(0.0)
     breaker.failed(first, 0.0)
     third = breaker.ask(0.0, line=1)
@@ -90,7 +90,7 @@ def test_a_probe_that_was_given_up_makes_room_for_the_next():
 
 @pytest.mark.parametrize("outcome", ["succeeded", "failed", "abandoned"])
 def test_calls_from_before_it_opened_say_nothing_about_now(outcome):
-    breaker = Breaker(failures=2, reset_s=RESET_S)
+    breaker = CircuitBreaker(failures=2, reset_s=RESET_S)
     straggler, *others = (breaker.ask(0.0) for _ in range(3))
     for other in others:
         breaker.failed(other, 0.0)
@@ -108,7 +108,7 @@ class AnyTraffic(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.breaker = Breaker(failures=3, reset_s=RESET_S)
+        self.breaker = CircuitBreaker(failures=3, reset_s=RESET_S)
         self.now_s = 0.0
         self.under_way = []
         self.opened_s = None

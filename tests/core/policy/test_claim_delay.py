@@ -3,57 +3,57 @@
 import pytest
 
 from antiphon.core.policy.claim_delay import JITTER_S, LONGEST_S, standoff_s
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from tests.core.authors import ALICE, BOB
 from tests.core.ledger import T0, Story
 
 
-def wait_s(story: Story, verdict: Reason, *, by=BOB, at: int, chance: float = 0.0) -> float:
+def wait_s(story: Story, verdict: Verdict, *, by=BOB, at: int, chance: float = 0.0) -> float:
     return standoff_s(story.job, verdict, by=by.did, now_ms=T0 + at, chance=chance)
 
 
 def held(lease_ms: int = 10_000) -> Story:
     story = Story()
     story.schedule()
-    assert story.claim(ALICE, at=1_000, lease_ms=lease_ms) is Reason.OK
+    assert story.claim(ALICE, at=1_000, lease_ms=lease_ms) is Verdict.OK
     return story
 
 
 @pytest.mark.req("M12", "M23")
 def test_from_a_held_job_it_stays_away_until_the_lease_ends():
-    assert wait_s(held(), Reason.HELD, at=3_000) == pytest.approx(8.0)
-    assert wait_s(held(), Reason.HELD, at=60_000) == pytest.approx(1.0), "then it looks again soon"
+    assert wait_s(held(), Verdict.HELD, at=3_000) == pytest.approx(8.0)
+    assert wait_s(held(), Verdict.HELD, at=60_000) == pytest.approx(1.0), "then it looks again soon"
 
 
 def test_after_a_yield_it_comes_back_when_the_job_may_be_claimed():
     story = held()
     story.give_back(ALICE, at=2_000, retry_after_ms=4_000)
-    assert wait_s(story, Reason.NOT_YET, at=3_000) == pytest.approx(3.0)
+    assert wait_s(story, Verdict.NOT_YET, at=3_000) == pytest.approx(3.0)
 
 
 def test_after_its_own_expiry_it_waits_one_lease_and_others_do_not():
     story = held()
     story.expire(at=11_001)
-    assert wait_s(story, Reason.COOLDOWN, by=ALICE, at=12_001) == pytest.approx(9.0)
-    assert wait_s(story, Reason.NOT_YET, by=BOB, at=12_001) == 0
+    assert wait_s(story, Verdict.COOLDOWN, by=ALICE, at=12_001) == pytest.approx(9.0)
+    assert wait_s(story, Verdict.NOT_YET, by=BOB, at=12_001) == 0
 
 
-@pytest.mark.parametrize("verdict", [Reason.NOT_ROUTED, Reason.NO_CHAIN, Reason.REVOKED])
+@pytest.mark.parametrize("verdict", [Verdict.NOT_ROUTED, Verdict.NO_CHAIN, Verdict.REVOKED])
 def test_what_waiting_does_not_change_is_looked_at_seldom(verdict):
     assert wait_s(held(), verdict, at=3_000) == LONGEST_S
 
 
 def test_no_stand_off_is_longer_than_the_longest_and_odd_refusals_are_not_retried_at_once():
     story = held(lease_ms=120_000)
-    assert wait_s(story, Reason.HELD, at=2_000) == LONGEST_S
+    assert wait_s(story, Verdict.HELD, at=2_000) == LONGEST_S
     story.give_back(ALICE, at=3_000)
-    assert wait_s(story, Reason.LEASE, at=4_000) >= 1.0
+    assert wait_s(story, Verdict.LEASE, at=4_000) >= 1.0
 
 
 @pytest.mark.req("M24")
 def test_two_workers_that_were_refused_together_do_not_come_back_together():
     story = held()
-    early, late = (wait_s(story, Reason.HELD, at=3_000, chance=chance) for chance in (0.1, 0.9))
+    early, late = (wait_s(story, Verdict.HELD, at=3_000, chance=chance) for chance in (0.1, 0.9))
     assert late - early == pytest.approx(0.8 * JITTER_S)
 
 

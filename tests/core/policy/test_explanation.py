@@ -7,12 +7,12 @@ import pytest
 from antiphon.core.authority_lapse import lapses
 from antiphon.core.families.jobs.table import standing
 from antiphon.core.families.mesh.ops import MeshRecover, RecoverBody
-from antiphon.core.opened_record import Entry, open_record
+from antiphon.core.opened_record import OpenedRecord, open_record
 from antiphon.core.policy.explanation import Because, Explanation, Waits, explain
 from antiphon.core.policy.selection import Candidate
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.ids import short_node
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.core.story import tell
 from tests.core.authority.test_chain_check import RENDER, Court
 from tests.core.authority.test_quarantine import show, two_faces
@@ -26,7 +26,7 @@ def worker(who: Author, **fields) -> Candidate:
     return Candidate(did=who.did, **{"kinds": ("render",), **fields})
 
 
-def told_history(story: Story) -> list[tuple[Entry, Reason]]:
+def told_history(story: Story) -> list[tuple[OpenedRecord, Verdict]]:
     """The job's lane, and the control records that ended a tenure on it."""
     ledger = story.ledger
     everything = [
@@ -171,9 +171,9 @@ def test_a_tenure_lasts_until_the_revocation_that_ended_it_and_the_story_tells_i
     court = Court()
     first = (court.grant(OWNER, ALICE),)
     story = court.job()
-    assert story.claim(ALICE, at=1_000, stamp=1_005, auth=first) is Reason.OK
+    assert story.claim(ALICE, at=1_000, stamp=1_005, auth=first) is Verdict.OK
     court.job(word="another")
-    assert court.revoke(first[0], OWNER, at=4_000) is Reason.OK
+    assert court.revoke(first[0], OWNER, at=4_000) is Verdict.OK
     revoked_at = len(court.ledger.log)
     (tenure,) = explained(story, at=5_000).tenures
     assert (tenure.since_ms - T0, tenure.until_ms - T0, tenure.how) == (1_005, 4_000, "revoked")
@@ -183,8 +183,8 @@ def test_a_tenure_lasts_until_the_revocation_that_ended_it_and_the_story_tells_i
     assert told[-1].words.endswith(f"the lease of {short_node(ALICE.did)} ended")
     # Given the right again it claims again: that is another tenure.
     again = (court.grant(OWNER, ALICE, nonce=b"another nonce"),)
-    assert story.claim(ALICE, at=6_000, auth=again) is Reason.OK
-    assert story.claim(ALICE, at=7_000, auth=again, fence=story.fence) is Reason.OK
+    assert story.claim(ALICE, at=6_000, auth=again) is Verdict.OK
+    assert story.claim(ALICE, at=7_000, auth=again, fence=story.fence) is Verdict.OK
     told = explained(story, at=8_000)
     assert [(one.until_ms or T0) - T0 for one in told.tenures] == [4_000, 0]
     assert [one.how for one in told.tenures] == ["revoked", ""]
@@ -194,12 +194,12 @@ def test_a_revocation_of_something_else_is_no_part_of_a_jobs_story():
     court = Court()
     mine, other = court.grant(OWNER, ALICE), court.grant(OWNER, BOB)
     story = court.job()
-    assert court.revoke(other, OWNER) is Reason.OK
-    assert story.claim(ALICE, auth=(mine,)) is Reason.OK
-    assert court.revoke(court.grant(OWNER, BOB, nonce=b"another nonce"), OWNER) is Reason.OK
+    assert court.revoke(other, OWNER) is Verdict.OK
+    assert story.claim(ALICE, auth=(mine,)) is Verdict.OK
+    assert court.revoke(court.grant(OWNER, BOB, nonce=b"another nonce"), OWNER) is Verdict.OK
     complete = story.complete(ALICE, auth=(mine,))
-    assert complete is Reason.OK
-    assert court.revoke(mine, OWNER) is Reason.OK
+    assert complete is Verdict.OK
+    assert court.revoke(mine, OWNER) is Verdict.OK
     assert {line.op for line in tell(told_history(story))} == {
         "job.schedule", "job.claim", "job.complete",
     }  # fmt: skip
@@ -211,11 +211,11 @@ def test_a_tenure_also_ends_with_a_quarantine_and_with_another_owner(how):
     court = Court()
     chain = (court.grant(OWNER, ALICE),)
     story = court.job()
-    assert story.claim(ALICE, at=1_000, auth=chain) is Reason.OK
+    assert story.claim(ALICE, at=1_000, auth=chain) is Verdict.OK
     if how == "quarantined":
-        assert show(court.ledger, two_faces(court.ledger), at=2_000) is Reason.OK
+        assert show(court.ledger, two_faces(court.ledger), at=2_000) is Verdict.OK
     else:
         body = RecoverBody(owner=BOB.did, recovery=CAROL.did)
-        assert court.ledger.put(MeshRecover, body, RECOVERY, at=2_000) is Reason.OK
+        assert court.ledger.put(MeshRecover, body, RECOVERY, at=2_000) is Verdict.OK
     (tenure,) = explained(story, at=5_000).tenures
     assert (tenure.until_ms - T0, tenure.how) == (2_000, how)

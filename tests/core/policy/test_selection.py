@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core import manifest as manifest_ids
-from antiphon.core.authority.chain_choice import Wallet
+from antiphon.core.authority.chain_choice import ChainChoice
 from antiphon.core.authority.rules import Rules
 from antiphon.core.families.jobs.ops import JobSchedule, ScheduleBody
 from antiphon.core.policy import selection
 from antiphon.core.policy.selection import Candidate, Need, Unfit
 from antiphon.core.record import codec, signing
 from antiphon.core.record.ids import digest
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from tests.core.authority.test_chain_check import RENDER, Court
 from tests.core.authors import ALICE, BOB, CAROL, OWNER, Author, sign_batch, signed
 from tests.core.ledger import T0, Ledger, manifest
@@ -40,9 +40,9 @@ def worker(did: str = DID, **fields) -> Candidate:
     return Candidate(did=did, **{"kinds": ("render",), **fields})
 
 
-def winners(jobs: int, company: list[Candidate]) -> Counter:
+def winners(jobs: int, presence: list[Candidate]) -> Counter:
     needs = (Need(kind="render", job=f"{n:064x}", seed=SEED) for n in range(jobs))
-    return Counter(selection.ranked(need, company)[0].candidate.did for need in needs)
+    return Counter(selection.ranked(need, presence)[0].candidate.did for need in needs)
 
 
 # --- lots -------------------------------------------------------------------------------------
@@ -120,16 +120,16 @@ def grid_claims(job: str, signature: str, me: str, known: set[str]) -> bool:
 @given(st.text("abcdef", min_size=1, max_size=4), st.sets(dids, min_size=1, max_size=8))
 @BRISK
 @pytest.mark.req("G1", "G2")
-def test_the_grids_own_function_on_the_same_signature_gives_the_same_order(word, company):
+def test_the_grids_own_function_on_the_same_signature_gives_the_same_order(word, presence):
     record = signed(ALICE, a_schedule(word))
     signature, job = ALICE.sign(record.op_bytes).sig, manifest_ids.job_id(manifest(word))
     need = Need(kind="render", job=job, seed=selection.seed_of(record.payload))
-    ours = [drawn.candidate.did for drawn in selection.ranked(need, map(worker, company))]
+    ours = [drawn.candidate.did for drawn in selection.ranked(need, map(worker, presence))]
     grids = []
-    while company:
-        (first,) = (one for one in company if grid_claims(job, signature, one, company))
+    while presence:
+        (first,) = (one for one in presence if grid_claims(job, signature, one, presence))
         grids.append(first)
-        company = company - {first}
+        presence = presence - {first}
     assert ours == grids
 
 
@@ -137,30 +137,30 @@ def test_the_grids_own_function_on_the_same_signature_gives_the_same_order(word,
 @BRISK
 @pytest.mark.req("G1")
 def test_everyone_computes_the_same_order_whatever_order_they_know_the_others_in(
-    job, seed, company
+    job, seed, presence
 ):
     need = Need(kind="render", job=job, seed=seed)
-    order = [drawn.candidate.did for drawn in selection.ranked(need, company)]
-    assert order == [one.candidate.did for one in selection.ranked(need, reversed(company))]
-    for me in company:
-        others = [one for one in company if one.did != me.did]
+    order = [drawn.candidate.did for drawn in selection.ranked(need, presence)]
+    assert order == [one.candidate.did for one in selection.ranked(need, reversed(presence))]
+    for me in presence:
+        others = [one for one in presence if one.did != me.did]
         assert order[selection.rank_of(need, me, others)] == me.did
 
 
 @given(hexes, seeds, st.sets(dids, min_size=1, max_size=8))
 @BRISK
-def test_with_equal_weights_the_lowest_draw_wins(job, seed, company):
+def test_with_equal_weights_the_lowest_draw_wins(job, seed, presence):
     need = Need(kind="render", job=job, seed=seed)
-    winner = selection.ranked(need, map(worker, company))[0]
-    assert winner.draw == min(selection.draw(job, seed, did) for did in company)
+    winner = selection.ranked(need, map(worker, presence))[0]
+    assert winner.draw == min(selection.draw(job, seed, did) for did in presence)
 
 
 @given(seeds, companies)
 @BRISK
 @pytest.mark.req("G10")
-def test_when_one_vanishes_the_others_keep_their_order(seed, company):
+def test_when_one_vanishes_the_others_keep_their_order(seed, presence):
     need = Need(kind="render", job=JOB, seed=seed)
-    order = [drawn.candidate for drawn in selection.ranked(need, company)]
+    order = [drawn.candidate for drawn in selection.ranked(need, presence)]
     for gone in order:
         left = [one for one in order if one is not gone]
         assert [drawn.candidate for drawn in selection.ranked(need, left)] == left
@@ -173,9 +173,9 @@ def test_with_nobody_else_known_a_worker_is_first():
 
 @pytest.mark.req("G4")
 def test_equal_workers_win_equally_often():
-    company = [worker(f"did:key:{n}") for n in range(5)]
-    won = winners(2_000, company)
-    chi2 = sum((won[one.did] - 400) ** 2 / 400 for one in company)
+    presence = [worker(f"did:key:{n}") for n in range(5)]
+    won = winners(2_000, presence)
+    chi2 = sum((won[one.did] - 400) ** 2 / 400 for one in presence)
     assert chi2 < 23.5, "beyond this lies one in ten thousand at four degrees of freedom"
 
 
@@ -189,12 +189,12 @@ def test_a_weight_of_four_wins_four_times_as_often_as_one():
 @pytest.mark.req("G5")
 def test_what_a_worker_gets_cannot_be_told_before_the_call_is_signed():
     """Every signature deals anew: neither the job nor earlier seeds say who will be first."""
-    company = [worker(f"did:key:{n}") for n in range(4)]
+    presence = [worker(f"did:key:{n}") for n in range(4)]
     firsts = Counter()
     for n in range(400):
         seed = selection.seed_of(signed(Author(f"caller {n}"), a_schedule()).payload)
         need = Need(kind="render", job=JOB, seed=seed)
-        firsts[selection.ranked(need, company)[0].candidate.did] += 1
+        firsts[selection.ranked(need, presence)[0].candidate.did] += 1
     assert min(firsts.values()) > 60
 
 
@@ -250,24 +250,24 @@ def test_a_worker_counts_only_where_it_could_do_the_job(fields, requires, why):
 
 def test_a_worker_whose_tenure_expired_counts_again_after_its_cool_down():
     need = Need(kind="render", job=JOB, seed=SEED, cooling=((DID, T0),))
-    assert selection.unfitness(need, worker(), now_ms=T0 - 1) is Reason.COOLDOWN
+    assert selection.unfitness(need, worker(), now_ms=T0 - 1) is Verdict.COOLDOWN
     assert selection.unfitness(need, worker(), now_ms=T0) is None
 
 
-def claim_fault(court: Court, who: Author, kind: str = "render.frame") -> Reason | None:
+def claim_fault(court: Court, who: Author, kind: str = "render.frame") -> Verdict | None:
     control = court.ledger.history.current
     return selection.claim_fault(
-        control, Wallet(who.did), did=who.did, kind=kind, job=JOB, now_ms=T0
+        control, ChainChoice(who.did), did=who.did, kind=kind, job=JOB, now_ms=T0
     )
 
 
 def test_a_worker_counts_only_with_a_chain_that_admits_the_claim():
     court = Court()
-    assert claim_fault(court, ALICE) is Reason.NO_CHAIN
+    assert claim_fault(court, ALICE) is Verdict.NO_CHAIN
     court.grant(OWNER, ALICE, cmd="/job/claim", pol=RENDER)
     assert claim_fault(court, ALICE) is None
-    assert claim_fault(court, ALICE, kind="build") is Reason.POLICY
-    assert claim_fault(court, BOB) is Reason.NO_CHAIN
+    assert claim_fault(court, ALICE, kind="build") is Verdict.POLICY
+    assert claim_fault(court, BOB) is Verdict.NO_CHAIN
 
 
 @pytest.mark.req("M13")
@@ -276,11 +276,11 @@ def test_a_worker_counts_only_where_the_route_leads_to_it():
     court.grant(OWNER, ALICE, cmd="/job/claim", pol=RENDER)
     court.grant(OWNER, CAROL)
     court.grant(CAROL, BOB, subject=None)
-    assert court.ledger.route("render", ALICE) is Reason.OK
+    assert court.ledger.route("render", ALICE) is Verdict.OK
     assert claim_fault(court, ALICE) is None
-    assert claim_fault(court, BOB) is Reason.NOT_ROUTED
-    assert court.ledger.route("render", CAROL) is Reason.OK
-    assert claim_fault(court, ALICE) is Reason.NOT_ROUTED
+    assert claim_fault(court, BOB) is Verdict.NOT_ROUTED
+    assert court.ledger.route("render", CAROL) is Verdict.OK
+    assert claim_fault(court, ALICE) is Verdict.NOT_ROUTED
     assert claim_fault(court, BOB) is None, "it acts for the machine that passes all on to it"
 
 

@@ -19,12 +19,12 @@ from antiphon.core.proof.output import DsseEnvelope, Output
 from antiphon.core.record import codec, signing
 from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.ids import digest, public_key_of
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Malformed
 from tests.core.authors import ALICE, BOB, Author
 from tests.core.ledger import T0, Ledger, Story
 
-OK = Reason.OK
+OK = Verdict.OK
 MANIFEST = Manifest(command=("true",), args=(), timeout=30)
 
 
@@ -85,7 +85,7 @@ class Proved:
         said = predicate(body, self.ledger.mesh, ALICE.did, **changes)
         return msgspec.structs.replace(body, proof=envelope(said, body.outputs, by))
 
-    def put(self, body: CompleteBody, by: Author = ALICE) -> Reason:
+    def put(self, body: CompleteBody, by: Author = ALICE) -> Verdict:
         return self.ledger.put(JobComplete, body, by)
 
 
@@ -112,24 +112,24 @@ def test_a_completion_with_the_proof_of_what_it_says_is_accepted():
 )
 def test_a_proof_of_anything_else_is_rejected(changes):
     job = Proved()
-    assert job.put(job.proved(**changes)) is Reason.PROOF
+    assert job.put(job.proved(**changes)) is Verdict.PROOF
     assert job.put(job.proved()) is OK, "and the tenure goes on"
 
 
 def test_a_proof_must_be_there_signed_by_the_worker_and_about_these_outputs():
     job = Proved()
-    assert job.put(job.body()) is Reason.PROOF
-    assert job.put(job.proved(BOB)) is Reason.PROOF
+    assert job.put(job.body()) is Verdict.PROOF
+    assert job.put(job.proved(BOB)) is Verdict.PROOF
     proved = job.proved()
     other = msgspec.structs.replace(proved, outputs=(output("43"),))
-    assert job.put(other) is Reason.PROOF
+    assert job.put(other) is Verdict.PROOF
     more = msgspec.structs.replace(proved, outputs=(output(), output("x", "more")))
-    assert job.put(more) is Reason.PROOF
+    assert job.put(more) is Verdict.PROOF
     forged = msgspec.structs.replace(
         proved.proof,
         signatures=(msgspec.structs.replace(proved.proof.signatures[0], keyid=BOB.did),),
     )
-    assert job.put(msgspec.structs.replace(proved, proof=forged)) is Reason.PROOF
+    assert job.put(msgspec.structs.replace(proved, proof=forged)) is Verdict.PROOF
     assert job.put(proved) is OK
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from antiphon.core.ucan import Chain, Policy, Verdict, covers
+from antiphon.core.ucan import Chain, ChainVerdict, Policy, covers
 from tests.core.ucan.principals import ALICE, BOB, BRISK, CAROL, DAN, NOW, claims, delegate, holds
 
 PEOPLE = (ALICE, BOB, CAROL, DAN)
@@ -87,5 +87,5 @@ def test_a_child_that_names_a_wider_command_is_refused_whatever_is_asked(parent,
     chain = chain_of([{"cmd": payload.cmd} for payload in links])
     outcome = chain.judge(CAROL.did, asked, {}, [NOW])
     if not covers(parent, child):
-        assert outcome.verdict is Verdict.COMMAND
+        assert outcome.verdict is ChainVerdict.COMMAND
     assert outcome.ok is (covers(parent, child) and covers(child, asked))

@@ -3,7 +3,7 @@
 import pytest
 from msgspec import UNSET
 
-from antiphon.core.ucan import MAX_LINKS, Chain, SignatureCache, Verdict, open_envelope
+from antiphon.core.ucan import MAX_LINKS, Chain, ChainVerdict, SignatureCache, open_envelope
 from tests.core.ucan.principals import (
     ALICE,
     BOB,
@@ -160,7 +160,7 @@ def test_the_story_ends_as_told(links, invoker, outcome):
 
 def test_every_verdict_but_revoked_and_malformed_is_in_a_story():
     told = {outcome[0] for _, _, outcome in STORIES.values()}
-    assert told == {each.value for each in Verdict} - {"revoked", "malformed"}
+    assert told == {each.value for each in ChainVerdict} - {"revoked", "malformed"}
 
 
 def test_bounds_must_hold_at_every_time():

@@ -7,7 +7,7 @@ from pathlib import Path
 import libipld
 import pytest
 
-from antiphon.core.ucan import Chain, Policy, Verdict, open_envelope, seal_envelope
+from antiphon.core.ucan import Chain, ChainVerdict, Policy, open_envelope, seal_envelope
 from antiphon.core.ucan.did import did_of
 from antiphon.core.ucan.signatures import is_signed
 from tests.core.ucan.principals import Principal, holds
@@ -74,7 +74,7 @@ def test_a_go_root_admits_what_its_policy_says():
     assert judge(link.payload.aud, "/foo/bar/baz", arguments, [1_763_000_000]).ok
     arguments["tags"] = ["sport"]
     outcome = judge(link.payload.aud, "/foo/bar/baz", arguments, [1_763_000_000])
-    assert outcome.verdict is Verdict.POLICY
+    assert outcome.verdict is ChainVerdict.POLICY
 
 
 @pytest.mark.parametrize("vector", RUST["valid"], ids=lambda vector: vector["name"])

@@ -9,11 +9,11 @@ from pathlib import Path
 from antiphon.core.authority.scope import Scope
 from antiphon.engines.nats import (
     Accounts,
-    Gatehouse,
     LocalServer,
     NatsEngine,
-    NatsWall,
+    NatsLoginIssuer,
     Reader,
+    ReadService,
     UserKey,
 )
 from antiphon.engines.nats.server.certificates import TlsFiles, client_context, server_files
@@ -39,7 +39,7 @@ class Operated:
         self.branches = BRANCHES
         self._has_gate = False
         self.owner: NatsEngine
-        self.wall: NatsWall
+        self.wall: NatsLoginIssuer
 
     async def enter(self, key: UserKey, jwt, **extra) -> NatsEngine:
         settings = {"tls": client_context(self.tls.authority.read_text()), **extra}
@@ -71,9 +71,9 @@ class Operated:
     @asynccontextmanager
     async def gate(self, scope: Scope) -> AsyncIterator[None]:
         """While entered, everybody's reads are answered within one scope."""
-        gatehouse = Gatehouse(self.owner, lambda _: scope, self.branches)
-        running = asyncio.ensure_future(gatehouse.run())
-        await gatehouse.ready.wait()
+        read_service = ReadService(self.owner, lambda _: scope, self.branches)
+        running = asyncio.ensure_future(read_service.run())
+        await read_service.ready.wait()
         self._has_gate = True
         try:
             yield
@@ -99,7 +99,7 @@ async def operated(directory: Path, branches=BRANCHES) -> AsyncIterator[Operated
         place.branches = branches
         async with await place.enter_fully(create=True) as owner:
             place.owner = owner
-            place.wall = NatsWall(
+            place.wall = NatsLoginIssuer(
                 accounts, owner.log, branches, connect_system=place.connect_system()
             )
             yield place

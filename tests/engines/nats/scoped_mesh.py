@@ -7,7 +7,14 @@ from contextlib import asynccontextmanager
 from antiphon.core.authority.scope import Scope
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.record import subjects
-from antiphon.engines.nats import Gatehouse, Hearing, LocalServer, NatsEngine, Reader, ServerUser
+from antiphon.engines.nats import (
+    LocalServer,
+    MemberRequests,
+    NatsEngine,
+    Reader,
+    ReadService,
+    ServerUser,
+)
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.connection.connection import Connection, Login
 from antiphon.engines.nats.log.streams import log_name
@@ -53,9 +60,9 @@ class Server(LocalServer):
 
 def rights(mesh, user, scope):
     """What the second wall lets a member do."""
-    stream, sight = log_name(mesh), sight_of(mesh, BRANCHES, scope)
-    exact = [one for one in sight.live if one.endswith(".*")]
-    exact = [one for one in exact if f"{one}.>" not in sight.live]
+    stream, visible = log_name(mesh), sight_of(mesh, BRANCHES, scope)
+    exact = [one for one in visible.live if one.endswith(".*")]
+    exact = [one for one in exact if f"{one}.>" not in visible.live]
     return ServerUser(
         user=user,
         password="pw",
@@ -65,7 +72,7 @@ def rights(mesh, user, scope):
         ),
         subscribe=(
             f"_I.{user}.>",
-            *(f"apr{one[2:]}" for one in sight.live),
+            *(f"apr{one[2:]}" for one in visible.live),
             *(f"!apr{one[2:]}.>" for one in exact),
         ),
     )
@@ -78,8 +85,8 @@ class ScopedMesh:
         self._ids = 0
 
     async def open_gate(self):
-        hearing = Hearing(self.owner.log.connection, self.mesh, self.scopes)
-        self.gate = Gatehouse(
+        hearing = MemberRequests(self.owner.log.connection, self.mesh, self.scopes)
+        self.gate = ReadService(
             self.owner, lambda user: self.scopes.get(user, Scope()), BRANCHES, hearing=hearing
         )
         self._serving = asyncio.ensure_future(self.gate.run())

@@ -15,7 +15,7 @@ from antiphon.engines.objects import Bucket, open_bucket
 from antiphon.engines.objects import blobs as module
 from antiphon.engines.objects.blobs import ObjectBlobs
 from antiphon.errors import Corrupt, Malformed, Misconfigured, Rejected
-from antiphon.runtime.artifacts.mirrored_blobs import TwoStores
+from antiphon.runtime.artifacts.mirrored_blobs import MirroredBlobs
 from antiphon.testing import engine_suite as suite
 from antiphon.testing.engine_suite.artifacts import chunks_of, digest_of
 from tests.engines.objects.stores import PIECES, BlobHarness
@@ -42,7 +42,7 @@ async def folder(*, own_server: bool) -> AsyncIterator[BlobHarness]:
 async def two(*, own_server: bool) -> AsyncIterator[BlobHarness]:
     one, other = MemoryStore(), MemoryStore()
     yield BlobHarness(
-        lambda mesh: TwoStores(
+        lambda mesh: MirroredBlobs(
             ObjectBlobs(one, mesh, shown_as="first"), ObjectBlobs(other, mesh, shown_as="second")
         )
     )
@@ -196,7 +196,7 @@ async def test_a_blob_of_too_many_parts_is_refused(monkeypatch):
 async def test_what_was_stored_before_the_bucket_came_is_still_found():
     before = ObjectBlobs(MemoryStore(), MESH, shown_as="before")
     after = ObjectBlobs(MemoryStore(), MESH, shown_as="after")
-    both = TwoStores(after, before)
+    both = MirroredBlobs(after, before)
     old, new = await put(before, b"old"), await put(both, b"new")
     assert await fetch(both, old) == b"old"
     assert await fetch(both, new) == b"new"

@@ -207,27 +207,27 @@ async def test_a_mesh_that_is_told_of_a_bucket_keeps_artifacts_there(server, mon
         f"nats://127.0.0.1:{nats.port}", mesh, user=nats.user, password=nats.password, create=True
     )
     try:
-        station = place(engine, mesh, SeedKeyring(bytes(32)), "one", NoMark())
+        connection = place(engine, mesh, SeedKeyring(bytes(32)), "one", NoMark())
         (tmp_path / "file").write_bytes(b"\xff" * 50_000)
         before = await Artifacts(engine.blobs).keep(tmp_path / "file", "before")
         (tmp_path / "file").write_bytes(b"\xfe" * 50_000)
-        artifacts = artifacts_of(station, None)
+        artifacts = artifacts_of(connection, None)
         kept = await artifacts.keep(tmp_path / "file", "kept")
         assert names(server) == [f"told/{mesh}/blake3/{kept.hash[7:]}"]
         assert not await engine.blobs.has(kept.hash)
         for each in (before, kept):
             await artifacts.fetch(each, tmp_path / each.name)
         for each in (before, kept):
-            await blobs_of(station).remove(each.hash)
+            await blobs_of(connection).remove(each.hash)
         assert names(server) == []
         assert not await engine.blobs.has(before.hash)
         monkeypatch.delenv("ANTIPHON_BLOBS")
-        assert blobs_of(station) is engine.blobs
+        assert blobs_of(connection) is engine.blobs
     finally:
         await engine.close()
 
 
 async def test_a_mesh_inside_one_process_keeps_its_own(monkeypatch):
     monkeypatch.setenv("ANTIPHON_BLOBS", f"s3://{BUCKET}/told")
-    async with MemoryMesh().station("one") as station:
-        assert blobs_of(station) is station.engine.blobs
+    async with MemoryMesh().connection("one") as connection:
+        assert blobs_of(connection) is connection.engine.blobs

@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from antiphon.core.family import At
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from tests.families.polls.ops import PollClose, PollOpen, PollVote
 from tests.families.polls.state import Poll
 
@@ -16,11 +16,11 @@ def step(poll, op, at: At):
         case None, PollOpen(body=body):
             return Poll(question=body.question, opened_seq=at.seq, hlc=op.hlc, hlc_author=op.author)
         case None, _:
-            return Reason.NO_JOB
+            return Verdict.NO_JOB
         case _, PollOpen():
-            return Reason.EXISTS
+            return Verdict.EXISTS
         case Poll(is_open=False), _:
-            return Reason.FINISHED
+            return Verdict.FINISHED
         case _, PollVote():
             return _vote(poll, op)
         case _, PollClose():
@@ -29,11 +29,11 @@ def step(poll, op, at: At):
 
 def _vote(poll: Poll, op: PollVote):
     if poll.opened_seq not in {seq for seq, _ in op.deps}:
-        return Reason.MISSING_DEP
+        return Verdict.MISSING_DEP
     if op.author in poll.voters:
-        return Reason.ALREADY
+        return Verdict.ALREADY
     if len(poll.voters) >= MAX_VOTERS:
-        return Reason.HELD
+        return Verdict.HELD
     return replace(
         poll,
         voters=(*poll.voters, op.author),

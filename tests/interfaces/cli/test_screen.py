@@ -10,7 +10,7 @@ import pytest
 
 from antiphon import JobContext, Mesh
 from antiphon.core.families.jobs.state import State
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.interfaces.cli.commands.jobs import progress_line, wait
 from antiphon.interfaces.cli.commands.jobs.follow import _without_last_words
 from antiphon.interfaces.cli.commands.jobs.progress_line import Progressing
@@ -87,7 +87,7 @@ def test_the_end_of_a_command_is_a_sentence(message, code, told):
 
 
 @pytest.mark.parametrize(
-    "verdict, told", [(Reason.OK, "nobody holds it now"), (Reason.HELD, "nobody has claimed it")]
+    "verdict, told", [(Verdict.OK, "nobody holds it now"), (Verdict.HELD, "nobody has claimed it")]
 )
 def test_a_job_that_was_given_back_is_not_called_unclaimed(verdict, told):
     job = SimpleNamespace(

@@ -61,7 +61,7 @@ def stored(tmp_path):
 @on_both_engines
 async def test_what_was_kept_comes_back_with_both_digests(engine, tmp_path):
     async with a_mesh(engine) as mesh:
-        one, two = await mesh.station(), await mesh.station()
+        one, two = await mesh.connection(), await mesh.connection()
         for data in (b"", b"\xff", BIG):
             made = await Stored(one.engine.blobs, tmp_path).keep(data, media_type="image/png")
             assert made.hash == digest_of(data)

@@ -11,8 +11,8 @@ import pytest
 from antiphon.core.proof import statement
 from antiphon.errors import Misconfigured
 from antiphon.runtime.caller import submission
-from antiphon.runtime.identity.state_directory import Home
-from antiphon.sandbox import Abilities
+from antiphon.runtime.identity.state_directory import StateDirectory
+from antiphon.sandbox import SandboxSupport
 from antiphon.sdk.command_job import sandbox_standing
 from antiphon.sdk.worker import offer_of
 from tests.core.published_schemas import fits, published
@@ -38,8 +38,8 @@ def _sandbox(monkeypatch, tmp_path):
 
 
 async def predicate_of(mesh, ended):
-    view = await mesh.peer.read_lane(ended.job.kind, ended.job.job)
-    body = view.entry_at(ended.job.ended_seq).op.body
+    view = await mesh.session.read_lane(ended.job.kind, ended.job.job)
+    body = view.opened_at(ended.job.ended_seq).op.body
     return statement.open_proof(body.proof).predicate, body
 
 
@@ -151,7 +151,7 @@ async def test_a_cancelled_command_leaves_no_process():
             await asyncio.sleep(0.02)
         async with mesh.replica() as replica:
             (job,) = replica.jobs(limit=1)
-        await submission.cancel(mesh.peer, job.kind, job.job, reason="enough")
+        await submission.cancel(mesh.session, job.kind, job.job, reason="enough")
         ended = await waiting
         assert ended.job.outcome == "cancelled"
         async with asyncio.timeout(5):
@@ -281,14 +281,14 @@ async def test_where_the_secrets_cannot_be_hidden_commands_are_not_offered(monke
 
 
 def test_doctor_says_where_state_cannot_be_hidden():
-    able, why, remedy = sandbox_standing(Home(Path("/usr")))
+    able, why, remedy = sandbox_standing(StateDirectory(Path("/usr")))
     assert not able
     assert why == "/usr cannot be hidden from commands: /usr lies in it"
     assert "ANTIPHON_HOME" in remedy
 
 
 def test_the_state_directory_and_secrets_kept_elsewhere_are_hidden(tmp_path, monkeypatch):
-    home = Home(tmp_path / ".antiphon")
+    home = StateDirectory(tmp_path / ".antiphon")
     assert offer_of([KIND], home).hidden == (home.path,)
     monkeypatch.setenv("ANTIPHON_SECRETS", str(tmp_path / "elsewhere"))
     assert offer_of([KIND], home).hidden == (home.path, tmp_path / "elsewhere")
@@ -300,7 +300,9 @@ def test_the_state_directory_and_secrets_kept_elsewhere_are_hidden(tmp_path, mon
 async def test_without_a_sandbox_commands_are_not_offered(monkeypatch):
     from antiphon.assembly import command_executor
 
-    monkeypatch.setattr(command_executor, "probe", lambda **_: Abilities(problems=("no bwrap",)))
+    monkeypatch.setattr(
+        command_executor, "probe", lambda **_: SandboxSupport(problems=("no bwrap",))
+    )
     with pytest.raises(Misconfigured, match="no bwrap") as refused:
         async with a_mesh_with_commands():
             pass

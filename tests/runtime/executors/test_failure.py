@@ -3,7 +3,7 @@
 import pytest
 
 from antiphon.core.families.jobs.ops import Retry
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.caller.submission import Ended, failure
 from tests.core.authors import ALICE
 from tests.core.ledger import Story
@@ -19,16 +19,16 @@ from tests.core.ledger import Story
 )
 def test_giving_up_says_after_what(attempts, yields_max, reason, said):
     story = Story(yields_max=yields_max)
-    assert story.schedule(retry=Retry(attempts=attempts)) is Reason.OK
+    assert story.schedule(retry=Retry(attempts=attempts)) is Verdict.OK
     while not story.job.is_terminal:
-        assert story.claim(ALICE) is Reason.OK
-        assert story.give_back(ALICE, reason=reason) is Reason.OK
+        assert story.claim(ALICE) is Verdict.OK
+        assert story.give_back(ALICE, reason=reason) is Verdict.OK
     assert failure(Ended(story.job, (), None)).message.endswith(f": {said}")
 
 
 def test_a_lease_that_ran_out_is_named_as_the_cause():
     story = Story()
-    assert story.schedule(retry=Retry(attempts=1)) is Reason.OK
-    assert story.claim(ALICE) is Reason.OK
-    assert story.expire(at=60_000) is Reason.OK
+    assert story.schedule(retry=Retry(attempts=1)) is Verdict.OK
+    assert story.claim(ALICE) is Verdict.OK
+    assert story.expire(at=60_000) is Verdict.OK
     assert "let its lease run out" in failure(Ended(story.job, (), None)).message

@@ -163,7 +163,7 @@ async def test_a_cancelled_run_takes_everything_that_it_started_with_it(tmp_path
 async def test_cancelling_a_job_on_the_mesh_ends_its_processes(engine, tmp_path):
     notes = tmp_path / "family"
     async with a_mesh(engine) as mesh:
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         worker = await mesh.worker(spawned.endless, how=OWN)
         called = await call(caller, str(notes))
         pids = await family_in(notes)

@@ -26,11 +26,11 @@ async def double(number: int) -> int:
 
 
 async def ended(mesh, caller, number, **fields):
-    called = await call(caller.peer, number, **fields)
-    handle = JobHandle(caller.peer, KIND, called.job, is_new=True)
+    called = await call(caller.session, number, **fields)
+    handle = JobHandle(caller.session, KIND, called.job, is_new=True)
     from antiphon.runtime.caller import submission
 
-    await submission.wait_for_end(caller.peer, KIND, called.job)
+    await submission.wait_for_end(caller.session, KIND, called.job)
     return handle
 
 
@@ -38,14 +38,14 @@ async def ended(mesh, caller, number, **fields):
 @pytest.mark.req("P7", "P8")
 async def test_every_result_carries_a_proof_of_its_job_by_its_worker(engine):
     async with a_mesh(engine) as mesh:
-        caller = await mesh.station()
+        caller = await mesh.connection()
         worker = await mesh.worker(double)
         handle = await ended(mesh, caller, 21)
         envelope = await proof_of(handle)
         assert fits(proof.to_json(envelope), published("proof"))
         said = proof.open_proof(envelope)
         assert said.predicate.job == handle.id
-        assert said.predicate.worker == worker.peer.author.did
+        assert said.predicate.worker == worker.session.author.did
         assert said.predicate.isolation.level == "none"
         assert said.predicate.started == said.predicate.fence
         assert said.predicate.ended >= said.predicate.started
@@ -58,19 +58,21 @@ async def test_every_result_carries_a_proof_of_its_job_by_its_worker(engine):
 
 async def test_only_who_signed_a_proof_takes_its_signature_as_read():
     async with a_mesh("memory") as mesh:
-        worker, other = (await mesh.station()).peer, (await mesh.station()).peer
+        worker, other = (await mesh.connection()).session, (await mesh.connection()).session
         job = await completed(other, worker, KIND)
-        views = [await peer.read_lane(KIND, job.job, at_least=job.seq) for peer in (worker, other)]
-        assert [view.history[-1].entry.is_own for view in views] == [True, False]
+        views = [
+            await session.read_lane(KIND, job.job, at_least=job.seq) for session in (worker, other)
+        ]
+        assert [view.history[-1].opened.is_own for view in views] == [True, False]
 
 
 async def test_a_stranger_verifies_it_with_securesystemslib_alone():
     async with a_mesh("memory") as mesh:
-        caller = await mesh.station()
+        caller = await mesh.connection()
         worker = await mesh.worker(double)
         envelope = await proof_of(await ended(mesh, caller, 4))
     text = json.dumps(proof.to_json(envelope))
-    keyid = worker.peer.author.did
+    keyid = worker.session.author.did
     public = public_key_of(keyid).hex()
     # From here on, nothing of ours.
     key = SSlibKey(keyid, "ed25519", "ed25519", {"public": public})
@@ -91,11 +93,11 @@ async def test_a_failed_run_is_vouched_for_and_a_job_nobody_ran_is_not():
     from antiphon.errors import Rejected
 
     async with a_mesh("memory") as mesh:
-        caller = await mesh.station()
-        unheard = await call(caller.peer, 1)
+        caller = await mesh.connection()
+        unheard = await call(caller.session, 1)
         with pytest.raises(Rejected, match="not ended"):
-            await proof_of(JobHandle(caller.peer, KIND, unheard.job, is_new=True))
-        handle = JobHandle(caller.peer, KIND, unheard.job, is_new=True)
+            await proof_of(JobHandle(caller.session, KIND, unheard.job, is_new=True))
+        handle = JobHandle(caller.session, KIND, unheard.job, is_new=True)
         await handle.cancel()
         with pytest.raises(Rejected, match="without a proof"):
             await proof_of(handle)

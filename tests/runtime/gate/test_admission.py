@@ -20,8 +20,8 @@ from antiphon.errors import Malformed, Rejected
 from antiphon.runtime.gate import admission as gates
 from antiphon.runtime.gate import gate_requests
 from antiphon.runtime.gate.admission import WAITING, Gate
-from antiphon.runtime.gate.member_registry import MemberBook
-from antiphon.runtime.gate.tickets import Invitation, TicketBook
+from antiphon.runtime.gate.member_registry import MemberRegistry
+from antiphon.runtime.gate.tickets import Invitation, TicketRegistry
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.writer import Intent, write_one
 from tests.job_scopes import reads, works
@@ -77,7 +77,7 @@ class GateUnderTest:
     def __init__(self, mesh, directory, owner_station) -> None:
         self.mesh, self.directory, self.owner = mesh, directory, owner_station
         self.wall = RecordingWall()
-        self.tickets = TicketBook(directory / "tickets")
+        self.tickets = TicketRegistry(directory / "tickets")
 
     def invite(self, number: int = 1, terms: Terms = RENDER) -> str:
         identifier = f"{number:016x}"
@@ -96,11 +96,11 @@ class GateUnderTest:
     async def running(self):
         @asynccontextmanager
         async def as_owner():
-            yield self.owner.peer.author, self.owner.keyring
+            yield self.owner.session.author, self.owner.keyring
 
-        station = await self.mesh.station()
-        members = MemberBook(self.directory / "members")
-        gate = Gate(station.peer, self.wall, self.tickets, members, as_owner)
+        connection = await self.mesh.connection()
+        members = MemberRegistry(self.directory / "members")
+        gate = Gate(connection.session, self.wall, self.tickets, members, as_owner)
         task = asyncio.ensure_future(gate.run())
         await asyncio.sleep(0.05)
         try:
@@ -110,8 +110,8 @@ class GateUnderTest:
             await asyncio.wait([task])
 
     async def knock(self, subject: str, payload: bytes) -> gate_requests.Login:
-        station = await self.mesh.station()
-        return await gate_requests.ask(station.engine.bus, subject, payload)
+        connection = await self.mesh.connection()
+        return await gate_requests.ask(connection.engine.bus, subject, payload)
 
     async def join(self, key: SeedKeyring, ticket: str, holder: str = "T1", **changes: Any):
         """Ask as a machine does; `forged` are engine keys that are named and do not sign."""
@@ -132,21 +132,21 @@ class GateUnderTest:
         return await self.knock(LOGIN.at(user=door), asking(self.mesh.mesh, *kinds, door=door))
 
     async def revoke_all(self, node: str) -> None:
-        peer = self.owner.peer
-        control = await peer.sync_control()
+        session = self.owner.session
+        control = await session.sync_control()
         for delegation in control.grants.given_to(node, before=2**63):
             await self.revoke(delegation.cid)
 
     async def revoke(self, cid: str) -> None:
-        peer = self.owner.peer
+        session = self.owner.session
         body = RevokeBody(cid=cid)
-        await write_one(peer, Intent(UcanRevoke, body))
+        await write_one(session, Intent(UcanRevoke, body))
 
 
 @asynccontextmanager
 async def a_gate(tmp_path):
     async with a_mesh("memory", CLOSED) as mesh:
-        yield GateUnderTest(mesh, tmp_path, await mesh.station(mesh.owner))
+        yield GateUnderTest(mesh, tmp_path, await mesh.connection(mesh.owner))
 
 
 def a_key() -> SeedKeyring:
@@ -159,7 +159,7 @@ async def test_a_ticket_becomes_a_grant_on_the_log_and_a_login_for_just_that(tmp
         login = await at.join(key, at.invite())
         assert reads(login.scope) == works(login.scope) == ("render.>",)
         assert login.door_jwt == "door"
-        control = await at.owner.peer.sync_control()
+        control = await at.owner.session.sync_control()
         granted = control.grants.given_to(key.did, before=2**63)
         assert {one.payload.cmd for one in granted} == {"/job/claim", "/job/complete"}
         assert {one.payload.iss for one in granted} == {control.owner}
@@ -173,7 +173,7 @@ async def test_a_ticket_lets_one_machine_in_and_its_own_login_ends(tmp_path):
         other = SeedKeyring(bytes(32))
         with pytest.raises(Rejected, match="used already"):
             await at.join(other, ticket, user="U2", door="D2")
-        assert not (await at.owner.peer.sync_control()).grants.given_to(other.did, before=2**63)
+        assert not (await at.owner.session.sync_control()).grants.given_to(other.did, before=2**63)
         await eventually(lambda: "T1" in at.wall.expelled)
 
 
@@ -275,7 +275,7 @@ async def test_one_caller_cannot_keep_the_gate_from_others(tmp_path):
         other = msgspec.structs.replace(RENDER, alias="other")
         await at.join(SeedKeyring(bytes(32)), at.invite(2, other), "T2", user="U2", door="D2")
         at.wall.may_go_on.clear()
-        bus = (await at.mesh.station()).engine.bus
+        bus = (await at.mesh.connection()).engine.bus
         payload = asking(at.mesh.mesh, "render.frame")
         for _ in range(100):
             await bus.publish(LOGIN.at(user="D1"), payload, reply="inbox.nobody.1")
@@ -315,21 +315,21 @@ async def test_losing_a_part_ends_the_login_and_leaves_the_door_open(tmp_path):
     async with a_gate(tmp_path) as at, at.running():
         key = a_key()
         await at.join(key, at.invite(terms=Terms(can=("claim", "schedule"))))
-        control = await at.owner.peer.sync_control()
+        control = await at.owner.session.sync_control()
         (schedule,) = (
             one
             for one in control.grants.given_to(key.did, before=2**63)
             if one.payload.cmd == "/job/claim"
         )
         body = RevokeBody(cid=schedule.cid)
-        peer = at.owner.peer
-        await write_one(peer, Intent(UcanRevoke, body))
+        session = at.owner.session
+        await write_one(session, Intent(UcanRevoke, body))
         read = next(
             one
             for one in control.grants.given_to(key.did, before=2**63)
             if one.payload.cmd == "/job/read"
         )
-        await write_one(peer, Intent(UcanRevoke, RevokeBody(cid=read.cid)))
+        await write_one(session, Intent(UcanRevoke, RevokeBody(cid=read.cid)))
         await eventually(lambda: "U1" in at.wall.expelled)
         assert "D1" not in at.wall.expelled
         assert reads((await at.login()).scope) == ()
@@ -342,7 +342,7 @@ async def test_a_grant_that_was_replaced_by_a_shorter_one_ends_with_that(tmp_pat
         await at.join(key, at.invite())
         until_s = at.mesh.wall.now_ms() // 1000 + 1
         shorter = msgspec.structs.replace(RENDER, until_s=until_s)
-        control = await at.owner.peer.sync_control()
+        control = await at.owner.session.sync_control()
         longer = control.grants.given_to(key.did, before=2**63)
         await at.join(key, at.invite(2, shorter), "T2", user="U2", door="D2")
         for delegation in longer:

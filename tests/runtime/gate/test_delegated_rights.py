@@ -20,12 +20,12 @@ class Rights:
     """The owner of a mesh, handing out and taking back."""
 
     def __init__(self, mesh, owner) -> None:
-        self.mesh, self.owner = mesh, owner.peer
+        self.mesh, self.owner = mesh, owner.session
 
-    async def give(self, station, cmd="/job") -> str:
+    async def give(self, connection, cmd="/job") -> str:
         payload = Payload(
             iss=self.owner.author.did,
-            aud=station.peer.author.did,
+            aud=connection.session.author.did,
             sub=self.owner.author.did,
             cmd=cmd,
             pol=Policy([["like", ".kind", "test.*"]]),
@@ -48,16 +48,16 @@ async def test_on_a_closed_mesh_only_delegated_workers_answer(engine):
         return 2 * number
 
     async with a_mesh(engine, CLOSED) as mesh:
-        rights = Rights(mesh, await mesh.station(mesh.owner))
-        caller, worker = await mesh.station(), await mesh.station()
+        rights = Rights(mesh, await mesh.connection(mesh.owner))
+        caller, worker = await mesh.connection(), await mesh.connection()
         with pytest.raises(Rejected) as refused:
-            await call(caller.peer, 1)
+            await call(caller.session, 1)
         assert refused.value.reason == "no_chain"
         await rights.give(caller, "/job/schedule")
         await rights.give(worker)
-        await mesh.worker(double, station=worker)
-        called = await call(caller.peer, 21)
-        ended = await submission.wait_for_end(caller.peer, KIND, called.job)
+        await mesh.worker(double, connection=worker)
+        called = await call(caller.session, 21)
+        ended = await submission.wait_for_end(caller.session, KIND, called.job)
         assert ended.outputs[0].text == "42"
 
 
@@ -74,20 +74,20 @@ async def test_a_revocation_in_mid_job_ends_the_lease_and_another_takes_over(eng
         return "second"
 
     async with a_mesh(engine, CLOSED) as mesh:
-        rights = Rights(mesh, await mesh.station(mesh.owner))
-        node_station = await mesh.station()
+        rights = Rights(mesh, await mesh.connection(mesh.owner))
+        node_station = await mesh.connection()
         await rights.give(node_station)
-        node = await mesh.node(station=node_station)
-        caller, one, two = [await mesh.station() for _ in range(3)]
+        node = await mesh.node(connection=node_station)
+        caller, one, two = [await mesh.connection() for _ in range(3)]
         await rights.give(caller, "/job/schedule")
         cid = await rights.give(one)
-        await mesh.worker(first, station=one)
-        called = await call(caller.peer, 1)
+        await mesh.worker(first, connection=one)
+        called = await call(caller.session, 1)
         await started.wait()
         await rights.take(cid)
         await rights.give(two)
-        await mesh.worker(second, station=two)
-        ended = await submission.wait_for_end(caller.peer, KIND, called.job)
+        await mesh.worker(second, connection=two)
+        ended = await submission.wait_for_end(caller.session, KIND, called.job)
         assert ended.outputs[0].text == '"second"', "long before the first lease would have ended"
         release.set()
         await node.reached(ended.job.ended_seq)

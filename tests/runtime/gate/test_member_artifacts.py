@@ -15,7 +15,7 @@ from antiphon.errors import EngineDenied, Rejected
 from antiphon.runtime.artifacts.store import Artifacts
 from antiphon.runtime.gate.blob_rights import BlobRights
 from antiphon.runtime.identity.key_files import SeedKeyring
-from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.log.author import NoMark
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.sdk.hosting import hosted_mesh
@@ -43,8 +43,10 @@ async def hosted(directory, **members):
         await stack.enter_async_context(here.gate(owner))
         opened = [owner]
         for alias, terms in members.items():
-            place = Home(directory / alias)
-            await hosted_mesh.redeem(place, hosted_mesh.invite(Home(home), terms), alias=alias)
+            place = StateDirectory(directory / alias)
+            await hosted_mesh.redeem(
+                place, hosted_mesh.invite(StateDirectory(home), terms), alias=alias
+            )
             opened.append(await stack.enter_async_context(Mesh.open(home=place.path)))
         yield opened
 
@@ -55,7 +57,7 @@ async def test_a_worker_reads_its_jobs_inputs_and_its_outputs_reach_the_owner(tm
     async with hosted(tmp_path, gpu=terms) as (owner, worker):
         source = await owner.keep(output_file(tmp_path, BIG), "in.bin")
         made = await worker.keep(output_file(tmp_path, BIG[::-1]), "out.bin")
-        job = await completed(owner.peer, worker.peer, "render.video", made, inputs=(source,))
+        job = await completed(owner.session, worker.session, "render.video", made, inputs=(source,))
         handle = worker.job("render.video", job.job)
         await worker.fetch(source, tmp_path / "in", of=handle)
         assert (tmp_path / "in").read_bytes() == BIG
@@ -70,18 +72,18 @@ async def test_a_blob_of_another_kind_is_not_had_by_naming_it_oneself(tmp_path):
     both = Terms(can=("claim", "schedule"), kinds=("render.*",), alias="gpu")
     async with hosted(tmp_path, gpu=both) as (owner, member):
         secret = await owner.keep(output_file(tmp_path, BIG), "secret.bin")
-        theirs = await completed(owner.peer, owner.peer, "secret.plan", secret)
+        theirs = await completed(owner.session, owner.session, "secret.plan", secret)
         with pytest.raises(EngineDenied):
             await member.fetch(secret, tmp_path / "x", of=member.job("secret.plan", theirs.job))
-        mine = await called(member.peer, "render.video", inputs=(secret,))
+        mine = await called(member.session, "render.video", inputs=(secret,))
         with pytest.raises(Rejected):
             await member.fetch(secret, tmp_path / "x", of=member.job("render.video", mine.job))
-        done = await completed(member.peer, member.peer, "render.video", secret)
+        done = await completed(member.session, member.session, "render.video", secret)
         with pytest.raises(Rejected):
             await member.fetch(secret, tmp_path / "x", of=member.job("render.video", done.job))
         assert not (tmp_path / "x").exists()
         own = await member.keep(output_file(tmp_path, BIG[1:]), "own.bin")
-        done = await completed(member.peer, member.peer, "render.video", own)
+        done = await completed(member.session, member.session, "render.video", own)
         await member.fetch(own, tmp_path / "x", of=member.job("render.video", done.job))
         assert (tmp_path / "x").read_bytes() == BIG[1:]
 
@@ -94,7 +96,7 @@ async def passed_on(owner, giver, audience, *commands, kind=KIND):
             Payload(
                 iss=giver.did,
                 aud=audience.did,
-                sub=owner.peer.control.owner if commands else None,
+                sub=owner.session.control.owner if commands else None,
                 cmd=command,
                 pol=Policy([["==", ".kind", kind]] if commands else []),
                 nonce=os.urandom(12),
@@ -107,9 +109,9 @@ async def passed_on(owner, giver, audience, *commands, kind=KIND):
 
 async def writing(mesh, keyring):
     """A node that writes over another's connection, with a key of its own."""
-    peer = place(mesh.peer.engine, mesh.peer.mesh, keyring, "another", NoMark()).peer
-    await peer.sync_control()
-    return peer
+    session = place(mesh.session.engine, mesh.session.mesh, keyring, "another", NoMark()).session
+    await session.sync_control()
+    return session
 
 
 RIGHTS = ("/job/schedule", "/job/claim", "/job/complete")
@@ -151,20 +153,20 @@ async def test_what_was_stored_by_a_machine_under_ones_own_grant_can_be_had(tmp_
         await passed_on(owner, theirs, process)
         worker = await writing(member, process)
         made = await helper.keep(output_file(tmp_path, BIG[::-1]), "out.bin")
-        job = await completed(member.peer, worker, kind, made)
+        job = await completed(member.session, worker, kind, made)
         await member.fetch(made, tmp_path / "out", of=member.job(kind, job.job))
         assert (tmp_path / "out").read_bytes() == BIG[::-1]
-        job = await completed(member.peer, worker, kind, secret)
+        job = await completed(member.session, worker, kind, secret)
         with pytest.raises(Rejected):
             await member.fetch(secret, tmp_path / "x", of=member.job(kind, job.job))
 
 
 async def test_only_accepted_records_name_a_blob(tmp_path):
     async with a_mesh("memory") as mesh:
-        one, two, keeper = [(await mesh.station()).peer for _ in range(3)]
+        one, two, lease_timer = [(await mesh.connection()).session for _ in range(3)]
         nodes = {"U1": one.author.did, "U2": two.author.did}
         scopes, users = {}, lambda who: [u for u in nodes if nodes[u] in who]
-        rights = BlobRights(keeper, scopes.get, nodes.get, users)
+        rights = BlobRights(lease_timer, scopes.get, nodes.get, users)
         made = await Artifacts(one.engine.blobs).keep(output_file(tmp_path, BIG), "x")
         read = await called(one, KIND, inputs=(made,))
         wrote = await completed(one, two, KIND, made)

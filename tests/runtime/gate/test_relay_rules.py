@@ -17,8 +17,8 @@ from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.ids import message_id
 from antiphon.errors import LostRace, Rejected
 from antiphon.runtime.gate import relay_rules
-from antiphon.runtime.gate.member_registry import Member, MemberBook
-from antiphon.runtime.gate.relay_rules import Letters
+from antiphon.runtime.gate.member_registry import Member, MemberRegistry
+from antiphon.runtime.gate.relay_rules import RelayRules
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.writer import Intent, write_one
 from tests.families.polls import POLLS, WITH_POLLS
@@ -35,11 +35,13 @@ class Desk:
 
     def __init__(self, mesh, tmp_path, gate, owner):
         self.mesh, self.gate, self.owner = mesh, gate, owner
-        members = MemberBook(tmp_path)
+        members = MemberRegistry(tmp_path)
         for n in "12":
             members.keep(Member(node=f"n{n}", user=f"U{n}", door=f"D{n}", alias=""))
         self.scopes = {}
-        self.letters = Letters(gate.peer, members, lambda user: self.scopes.get(user, NOTHING))
+        self.letters = RelayRules(
+            gate.session, members, lambda user: self.scopes.get(user, NOTHING)
+        )
 
     async def grant(self, giver, to: str) -> str:
         """A delegation on the log; its id."""
@@ -48,17 +50,17 @@ class Desk:
         return open_token(draft.op.body.token).cid
 
     def delegation(self, giver, to: str):
-        owner, token = self.gate.peer.control.owner, self.mesh.entropy.token
+        owner, token = self.gate.session.control.owner, self.mesh.entropy.token
         (payload,) = payloads(ALL, issuer=giver.keyring.did, audience=to, owner=owner, nonce=token)
         body = DelegateBody(token=token_of(giver.keyring.delegate(payload).raw))
-        return giver.peer.draft(UcanDelegate, body, prev=0)
+        return giver.session.draft(UcanDelegate, body, prev=0)
 
     async def bring(self, by, kind, body) -> None:
-        await by.peer.sync_control()
-        await write_one(by.peer, Intent(kind, body))
+        await by.session.sync_control()
+        await write_one(by.session, Intent(kind, body))
 
     def revocation(self, by, cid: str, **how):
-        return by.peer.draft(UcanRevoke, RevokeBody(cid=cid), **{"prev": 0, **how})
+        return by.session.draft(UcanRevoke, RevokeBody(cid=cid), **{"prev": 0, **how})
 
     async def refusal(self, payload: bytes, user: str = "U1") -> str:
         with pytest.raises(Rejected) as caught:
@@ -69,12 +71,12 @@ class Desk:
 @asynccontextmanager
 async def a_desk(tmp_path, protocol=PROTOCOL):
     async with a_mesh("memory", CLOSED, protocol) as mesh:
-        yield Desk(mesh, tmp_path, await mesh.station(), await mesh.station(mesh.owner))
+        yield Desk(mesh, tmp_path, await mesh.connection(), await mesh.connection(mesh.owner))
 
 
 async def test_the_issuer_and_those_above_take_back_once(tmp_path):
     async with a_desk(tmp_path) as at:
-        alice, bob, carol = [await at.mesh.station() for _ in range(3)]
+        alice, bob, carol = [await at.mesh.connection() for _ in range(3)]
         await at.grant(at.owner, alice.keyring.did)
         to_bob = await at.grant(alice, bob.keyring.did)
         to_carol = await at.grant(bob, carol.keyring.did)
@@ -85,7 +87,7 @@ async def test_the_issuer_and_those_above_take_back_once(tmp_path):
             message_id(draft.payload),
             0,
         )
-        seq = await bob.peer.commit(draft)
+        seq = await bob.session.commit(draft)
         with pytest.raises(LostRace):
             await at.letters.accept("U1", at.revocation(alice, to_carol).payload)
         again = at.revocation(bob, to_carol, prev=seq)
@@ -96,7 +98,7 @@ async def test_the_issuer_and_those_above_take_back_once(tmp_path):
 
 async def test_nobody_fills_the_place_of_its_own_revocation(tmp_path):
     async with a_desk(tmp_path) as at:
-        alice = await at.mesh.station()
+        alice = await at.mesh.connection()
         cid = await at.grant(at.owner, alice.keyring.did)
         assert await at.refusal(at.revocation(alice, cid).payload) == "no_chain"
         # In the book it now stands above the owner, and so above everything.
@@ -106,7 +108,7 @@ async def test_nobody_fills_the_place_of_its_own_revocation(tmp_path):
 
 async def test_what_the_rules_would_reject_is_not_stored(tmp_path):
     async with a_desk(tmp_path) as at:
-        alice = await at.mesh.station()
+        alice = await at.mesh.connection()
         await at.grant(at.owner, alice.keyring.did)
         cid = await at.grant(alice, SeedKeyring(bytes(32)).did)
         draft = at.revocation(alice, cid)
@@ -114,7 +116,7 @@ async def test_what_the_rules_would_reject_is_not_stored(tmp_path):
         assert await at.refusal(b"junk") == "op"
         assert await at.refusal(draft.payload + b" ") == "op"
         body = ClaimBody(kind="a", job="1" * 64, lease_ms=5000)
-        claim = alice.peer.draft(JobClaim, body, prev=0)
+        claim = alice.session.draft(JobClaim, body, prev=0)
         assert await at.refusal(claim.payload) == "op"
         for fields, reason in (
             ({"hlc": (draft.op.hlc[0] + 10**7, 0)}, "drift"),
@@ -126,28 +128,28 @@ async def test_what_the_rules_would_reject_is_not_stored(tmp_path):
 
 async def test_evidence_is_stored_where_it_proves_something(tmp_path):
     async with a_desk(tmp_path) as at:
-        liar, witness = await at.mesh.station(), await at.mesh.station()
+        liar, witness = await at.mesh.connection(), await at.mesh.connection()
         await at.grant(at.owner, liar.keyring.did)
         claim = ClaimBody(kind="a", job="1" * 64, lease_ms=5000)
-        first = liar.peer.draft(JobClaim, claim, prev=0)
+        first = liar.session.draft(JobClaim, claim, prev=0)
         second = resigned(liar.keyring, first.op, prev=1)
         texts = first.payload.decode(), second.decode()
 
         def shown(one: str, two: str):
             body = EvidenceBody(node=liar.keyring.did, first=one, second=two)
-            return witness.peer.draft(MeshEvidence, body, prev=0)
+            return witness.session.draft(MeshEvidence, body, prev=0)
 
         assert await at.refusal(shown(texts[0], texts[0]).payload) == "proof"
         true = shown(*texts)
         assert await at.letters.accept("U1", true.payload)
-        seq = await witness.peer.commit(true)
+        seq = await witness.session.commit(true)
         again = resigned(witness.keyring, true.op, prev=seq)
         assert await at.refusal(again) == "already"
 
 
 async def test_a_member_delegates_what_leads_from_the_owner_and_nothing_else(tmp_path):
     async with a_desk(tmp_path) as at:
-        alice, bob = await at.mesh.station(), await at.mesh.station()
+        alice, bob = await at.mesh.connection(), await at.mesh.connection()
         draft = at.delegation(alice, bob.keyring.did)
         assert await at.refusal(draft.payload) == "no_chain", "nothing leads to Alice"
         await at.grant(at.owner, alice.keyring.did)
@@ -156,7 +158,7 @@ async def test_a_member_delegates_what_leads_from_the_owner_and_nothing_else(tmp
             message_id(draft.payload),
             0,
         )
-        seq = await alice.peer.commit(draft)
+        seq = await alice.session.commit(draft)
         with pytest.raises(LostRace):
             await at.letters.accept("U1", draft.payload)
         assert await at.refusal(resigned(alice.keyring, draft.op, prev=seq)) == "already"
@@ -168,10 +170,10 @@ async def test_a_member_delegates_what_leads_from_the_owner_and_nothing_else(tmp
 async def test_so_many_records_of_a_member_and_type_reach_the_log_in_an_hour(tmp_path, monkeypatch):
     monkeypatch.setattr(relay_rules, "RECORDS_AN_HOUR", 3)
     async with a_desk(tmp_path) as at:
-        alice, bob = await at.mesh.station(), await at.mesh.station()
+        alice, bob = await at.mesh.connection(), await at.mesh.connection()
         cid = await at.grant(at.owner, alice.keyring.did)
         given = await at.grant(alice, bob.keyring.did)
-        clock = at.gate.peer.wall = Later(at.gate.peer.wall)
+        clock = at.gate.session.wall = Later(at.gate.session.wall)
 
         def one_more() -> bytes:
             return at.delegation(alice, bob.keyring.did).payload
@@ -191,7 +193,7 @@ async def test_so_many_records_of_a_member_and_type_reach_the_log_in_an_hour(tmp
 async def test_so_many_bytes_of_a_member_and_type_reach_the_log_in_an_hour(tmp_path, monkeypatch):
     monkeypatch.setattr(relay_rules, "BYTES_AN_HOUR", 2_000)
     async with a_desk(tmp_path) as at:
-        alice, bob = await at.mesh.station(), await at.mesh.station()
+        alice, bob = await at.mesh.connection(), await at.mesh.connection()
         await at.grant(at.owner, alice.keyring.did)
         drafts = [at.delegation(alice, bob.keyring.did).payload for _ in range(4)]
         fit = 2_000 // len(drafts[0])
@@ -227,37 +229,37 @@ def resigned(key: SeedKeyring, op, **changes) -> bytes:
 
 def closing(by, kind: str = "a.b", **how):
     body = CloseBody(kind=kind, poll="p")
-    return by.peer.draft(PollClose, body, **{"prev": 0, **how})
+    return by.session.draft(PollClose, body, **{"prev": 0, **how})
 
 
 @asynccontextmanager
 async def a_desk_for_polls(tmp_path):
     """With a poll of the owner's, and Alice, who may do everything and comes as U1."""
     async with a_desk(tmp_path, WITH_POLLS) as at:
-        alice = await at.mesh.station()
+        alice = await at.mesh.connection()
         await at.grant(at.owner, alice.keyring.did)
         at.scopes["U1"] = Scope(by_command={"/poll/vote": ("a.>", "c")})
         body = OpenBody(kind="a.b", poll="p", question="?")
-        await write_one(at.owner.peer, Intent(PollOpen, body, PollLane()))
-        await alice.peer.sync_control()
-        await alice.peer.read(LaneKey(POLLS.name, "a.b", "p"))
+        await write_one(at.owner.session, Intent(PollOpen, body, PollLane()))
+        await alice.session.sync_control()
+        await alice.session.read(LaneKey(POLLS.name, "a.b", "p"))
         yield at, alice
 
 
 async def test_what_a_branch_sends_through_the_gate_is_judged_on_its_lane(tmp_path):
     async with a_desk_for_polls(tmp_path) as (at, alice):
-        draft, stranger = closing(alice), await at.mesh.station()
+        draft, stranger = closing(alice), await at.mesh.connection()
         for _ in range(2):  # nothing is remembered of what was only shown
             accepted = await at.letters.accept("U1", draft.payload)
             assert accepted == (f"ap.{at.mesh.mesh}.close.a.b.p", message_id(draft.payload), 0)
-        await stranger.peer.read(LaneKey(POLLS.name, "a.b", "p"))
+        await stranger.session.read(LaneKey(POLLS.name, "a.b", "p"))
         for payload, reason in (
             (closing(alice, kind="c").payload, "no_job"),
             (closing(stranger).payload, "no_chain"),
             (closing(alice, deps=((1, "blake3:" + "0" * 64),)).payload, "missing_dep"),
         ):
             assert await at.refusal(payload) == reason
-        seq = await alice.peer.commit(draft)
+        seq = await alice.session.commit(draft)
         with pytest.raises(LostRace):
             await at.letters.accept("U1", closing(alice).payload)
         assert await at.refusal(closing(alice, prev=seq).payload) == "finished"
@@ -265,7 +267,7 @@ async def test_what_a_branch_sends_through_the_gate_is_judged_on_its_lane(tmp_pa
 
 async def test_the_gate_reads_no_lane_for_whoever_has_nothing_to_do_with_it(tmp_path, monkeypatch):
     async with a_desk_for_polls(tmp_path) as (at, alice):
-        monkeypatch.setattr(at.gate.peer, "read", None)
+        monkeypatch.setattr(at.gate.session, "read", None)
         assert await at.refusal(closing(alice, kind="b").payload) == "policy"
         assert await at.refusal(closing(alice).payload, user="U2") == "policy"
 
@@ -273,7 +275,7 @@ async def test_the_gate_reads_no_lane_for_whoever_has_nothing_to_do_with_it(tmp_
 async def test_the_gate_says_what_it_takes_by_the_protocol(tmp_path):
     async with a_desk_for_polls(tmp_path) as (at, alice):
         body = OpenBody(kind="a.c", poll="p", question="?")
-        direct = alice.peer.draft(PollOpen, body, prev=0)
+        direct = alice.session.draft(PollOpen, body, prev=0)
         taken = "takes mesh.evidence, poll.close, ucan.delegate, ucan.revoke, and nothing else"
         with pytest.raises(Rejected, match=taken):
             await at.letters.accept("U1", direct.payload)

@@ -8,7 +8,7 @@ import pytest
 from antiphon.assembly.logins import log_in
 from antiphon.core.authority.grant_terms import Terms
 from antiphon.errors import EngineDenied
-from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.sdk.authority import delegation
 from antiphon.sdk.hosting import hosted_mesh
 from antiphon.sdk.mesh import Mesh
@@ -28,17 +28,19 @@ class Place:
     def __init__(self, directory, owner: Mesh) -> None:
         self.directory, self.owner = directory, owner
 
-    async def join(self, alias: str, *kinds: str) -> Home:
+    async def join(self, alias: str, *kinds: str) -> StateDirectory:
         """A machine that was invited once for each kind, so that each can be taken back."""
-        home = Home(self.directory / alias)
+        home = StateDirectory(self.directory / alias)
         for kind in kinds:
-            ticket = hosted_mesh.invite(Home(self.directory / "owner"), claiming(kind, alias=alias))
+            ticket = hosted_mesh.invite(
+                StateDirectory(self.directory / "owner"), claiming(kind, alias=alias)
+            )
             await hosted_mesh.redeem(home, ticket, alias=alias)
         return home
 
-    async def take_back(self, home: Home, *kinds: str) -> None:
+    async def take_back(self, home: StateDirectory, *kinds: str) -> None:
         """The owner revokes what was granted for these kinds."""
-        control = await self.owner.peer.sync_control()
+        control = await self.owner.session.sync_control()
         given = control.grants.given_to(home.signer("machine").did, before=2**63)
         cids = [one.cid for one in given if any(kind in str(one.payload.pol) for kind in kinds)]
         assert cids
@@ -64,7 +66,7 @@ async def a_place(tmp_path):
 
 
 @asynccontextmanager
-async def a_worker(home: Home, *kinds: str, may_end: asyncio.Event | None = None):
+async def a_worker(home: StateDirectory, *kinds: str, may_end: asyncio.Event | None = None):
     mesh = Mesh.open(home=home.path)
 
     async def echo(text: str) -> str:
@@ -87,7 +89,7 @@ async def as_people_are_told(work) -> None:
 
 
 def connection_of(worker):
-    return worker.peer.engine._connection
+    return worker.session.engine._connection
 
 
 async def test_a_worker_that_loses_one_kind_finishes_and_goes_on_with_the_other(tmp_path):

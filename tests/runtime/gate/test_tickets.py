@@ -7,7 +7,13 @@ import pytest
 from antiphon.core.authority.grant_terms import Terms
 from antiphon.core.record.ids import digest
 from antiphon.errors import Malformed, Rejected
-from antiphon.runtime.gate.tickets import Invitation, Ticket, TicketBook, read_ticket, write_ticket
+from antiphon.runtime.gate.tickets import (
+    Invitation,
+    Ticket,
+    TicketRegistry,
+    read_ticket,
+    write_ticket,
+)
 
 TICKET = Ticket(
     mesh="m" * 8,
@@ -36,7 +42,7 @@ def invitation(**changes) -> Invitation:
 
 @pytest.fixture
 def book(tmp_path):
-    book = TicketBook(tmp_path)
+    book = TicketRegistry(tmp_path)
     book.add(invitation())
     return book
 
@@ -80,7 +86,7 @@ def test_a_ticket_works_once(book):
 def test_a_used_ticket_stays_used_after_a_restart(book, tmp_path):
     redeem(book)
     with pytest.raises(Rejected, match="used already"):
-        redeem(TicketBook(tmp_path))
+        redeem(TicketRegistry(tmp_path))
 
 
 def test_of_two_rivals_one_gets_in(book):

@@ -7,7 +7,7 @@ import pytest
 from antiphon.errors import Held
 from antiphon.runtime.identity import key_files
 from antiphon.runtime.identity.host_clock import SystemEntropy
-from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.state_directory import StateDirectory
 
 
 class PowerCut(BaseException):
@@ -31,7 +31,7 @@ def test_nobody_sees_a_key_file_before_it_is_whole(tmp_path, monkeypatch):
 
 
 def test_a_death_in_the_middle_of_making_a_key_leaves_its_name_usable(tmp_path, monkeypatch):
-    home = Home(tmp_path)
+    home = StateDirectory(tmp_path)
 
     def cut(_handle):
         raise PowerCut

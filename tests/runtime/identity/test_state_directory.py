@@ -8,13 +8,13 @@ import pytest
 from antiphon.errors import Corrupt, Held, Misconfigured
 from antiphon.runtime.identity import key_files
 from antiphon.runtime.identity.host_clock import SystemEntropy
-from antiphon.runtime.identity.state_directory import Access, Home, MeshFile
+from antiphon.runtime.identity.state_directory import Access, MeshFile, StateDirectory
 
 ENTROPY = SystemEntropy()
 
 
 def test_a_key_file_is_readable_by_its_owner_only(tmp_path):
-    home = Home(tmp_path / "state")
+    home = StateDirectory(tmp_path / "state")
     with_key = home.key("owner", ENTROPY)
     path = tmp_path / "state" / "keys" / "owner.key"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -26,7 +26,7 @@ def test_a_key_file_is_readable_by_its_owner_only(tmp_path):
 
 
 def test_one_process_at_a_time_uses_a_key_and_the_next_gets_another(tmp_path):
-    home = Home(tmp_path)
+    home = StateDirectory(tmp_path)
     first = home.free_key("worker", ENTROPY)
     with pytest.raises(Held):
         home.key(first.name, ENTROPY)
@@ -38,7 +38,7 @@ def test_one_process_at_a_time_uses_a_key_and_the_next_gets_another(tmp_path):
 
 
 def test_a_seed_shows_in_no_text(tmp_path):
-    held = Home(tmp_path).key("owner", ENTROPY)
+    held = StateDirectory(tmp_path).key("owner", ENTROPY)
     seed = (tmp_path / "keys" / "owner.key").read_text().strip()
     assert seed not in repr(held.keyring)
     access = Access(user="mesh", password="open sesame")
@@ -61,11 +61,11 @@ def test_a_home_is_found_from_below_and_its_absence_says_what_to_do(tmp_path, mo
     deep.mkdir(parents=True)
     monkeypatch.chdir(deep)
     with pytest.raises(Misconfigured) as nothing:
-        Home.find(None)
+        StateDirectory.find(None)
     assert "antiphon dev" in nothing.value.hint
-    home = Home(tmp_path / "project" / ".antiphon")
+    home = StateDirectory(tmp_path / "project" / ".antiphon")
     described = MeshFile(mesh="a" * 16, name="x", engine="nats://127.0.0.1:1")
     home.write(described, Access(user="u", password="p"))
-    assert Home.find(None).mesh() == described
+    assert StateDirectory.find(None).mesh() == described
     access = tmp_path / "project" / ".antiphon" / "access.json"
     assert stat.S_IMODE(access.stat().st_mode) == 0o600

@@ -18,7 +18,7 @@ def an_author(seed=b"k"):
 
 def drafted(author, envelope):
     body = CompleteBody(kind="k", job="0" * 64, fence="0" * 16, status="succeeded", proof=envelope)
-    return author.draft(JobComplete, body, prev=1, auth=()).entry
+    return author.draft(JobComplete, body, prev=1, auth=()).opened
 
 
 def changed(envelope, **fields):

@@ -12,7 +12,7 @@ from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator, Me
 from antiphon.core.policy.backoff import backoff_ms
 from antiphon.core.protocol import PROTOCOL
 from antiphon.core.record.ids import digest
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Corrupt, LostRace, Misconfigured, OutcomeUnknown, Outdated, Rejected
 from antiphon.ports import Record
 from antiphon.runtime.identity.key_files import FileMark, SeedKeyring
@@ -46,11 +46,11 @@ class Unreliable:
 @pytest.mark.parametrize("stored", [True, False])
 async def test_an_unanswered_write_is_found_or_repeated_but_never_stored_twice(engine, stored):
     async with a_mesh(engine) as mesh:
-        peer = (await mesh.station()).peer
-        peer.log = Unreliable(peer.log, stored=stored, times=2)
-        called = await call(peer, 1)
+        session = (await mesh.connection()).session
+        session.log = Unreliable(session.log, stored=stored, times=2)
+        called = await call(session, 1)
         assert called.is_new
-        view = await peer.read_lane(KIND, called.job)
+        view = await session.read_lane(KIND, called.job)
         assert len(view.history) == 1
 
 
@@ -59,27 +59,27 @@ async def test_an_unanswered_write_is_found_or_repeated_but_never_stored_twice(e
 async def test_nobody_keeps_an_op_off_the_log_by_taking_its_message_id(engine, foretold):
     """An op's id can be foretold; the digest of the signed record cannot, and is not needed."""
     async with a_mesh(engine) as mesh:
-        rogue, peer = (await mesh.station()).peer, (await mesh.station()).peer
-        await peer.sync_control()
+        rogue, session = (await mesh.connection()).session, (await mesh.connection()).session
+        await session.sync_control()
         body = CancelBody(kind=KIND, job="0" * 64)
-        draft = peer.draft(JobCancel, body, prev=0)
+        draft = session.draft(JobCancel, body, prev=0)
         taken = draft.op_id if foretold else digest(draft.payload)
         junk = f"ap.{mesh.mesh}.job.{KIND}.{'1' * 64}"
         await rogue.log.append(junk, b"junk", message_id=taken, expected_last=0)
-        seq = await peer.commit(draft)
-        assert (await peer.log.fetch(seq)).payload == draft.payload
-        assert await peer.commit(draft) == seq, "and once only"
+        seq = await session.commit(draft)
+        assert (await session.log.fetch(seq)).payload == draft.payload
+        assert await session.commit(draft) == seq, "and once only"
 
 
 @on_both_engines
 @pytest.mark.req("P5")
 async def test_of_two_claims_on_a_fresh_job_the_second_gets_a_conflict(engine):
     async with a_mesh(engine) as mesh:
-        caller, one, two = [(await mesh.station()).peer for _ in range(3)]
+        caller, one, two = [(await mesh.connection()).session for _ in range(3)]
         called = await call(caller, 1)
         body = ClaimBody(kind=KIND, job=called.job, lease_ms=600)
         results = await asyncio.gather(
-            *(peer.commit(peer.draft(JobClaim, body, prev=0)) for peer in (one, two)),
+            *(session.commit(session.draft(JobClaim, body, prev=0)) for session in (one, two)),
             return_exceptions=True,
         )
         assert {type(result) for result in results} == {int, LostRace}
@@ -99,12 +99,12 @@ def test_waits_between_tries_double_up_to_the_cap_and_are_jittered(attempt, chan
 @on_both_engines
 async def test_a_full_node_restarts_where_it_stopped(engine, tmp_path):
     async with a_mesh(engine) as mesh:
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         first = await call(caller, 1)
         async with asyncio.timeout(20):
             path = tmp_path / "replica.db"
             replica = Replica(path, mesh=mesh.mesh)
-            node = FullNode((await mesh.station()).peer, replica)
+            node = FullNode((await mesh.connection()).session, replica)
             async with beside(node.run(), ready=node.ready):
                 await node.reached(first.seq)
             stopped_at = replica.cursor
@@ -112,7 +112,7 @@ async def test_a_full_node_restarts_where_it_stopped(engine, tmp_path):
             second = await call(caller, 2)
             replica = Replica(path, mesh=mesh.mesh)
             assert replica.cursor == stopped_at
-            again = FullNode((await mesh.station()).peer, replica)
+            again = FullNode((await mesh.connection()).session, replica)
             seen = []
             again.watchers.append(lambda applied: seen.append(applied.record.seq))
             async with beside(again.run(), ready=again.ready):
@@ -125,16 +125,16 @@ async def test_a_full_node_restarts_where_it_stopped(engine, tmp_path):
 @on_both_engines
 async def test_a_replica_that_the_log_contradicts_stops_the_node(engine, tmp_path):
     async with a_mesh(engine) as mesh:
-        peer = (await mesh.station()).peer
+        session = (await mesh.connection()).session
         replica = Replica(tmp_path / "replica.db", mesh=mesh.mesh)
-        node = FullNode(peer, replica)
+        node = FullNode(session, replica)
         await node.apply([Record(1, 1, f"ap.{mesh.mesh}.ctl.genesis", b"not what the log has")])
         with pytest.raises(Corrupt, match="is not the one"):
-            await FullNode((await mesh.station()).peer, replica).resume()
+            await FullNode((await mesh.connection()).session, replica).resume()
         later = Record(99, 1, f"ap.{mesh.mesh}.ctl.genesis", b"from a longer log")
         await node.apply([later])
         with pytest.raises(Corrupt, match="the log ends at"):
-            await FullNode((await mesh.station()).peer, replica).resume()
+            await FullNode((await mesh.connection()).session, replica).resume()
         replica.close()
 
 
@@ -147,8 +147,8 @@ def test_a_replica_of_another_mesh_is_refused(tmp_path):
 @on_both_engines
 async def test_owner_ops_are_accepted_in_place_and_others_are_told_why_not(engine):
     async with a_mesh(engine) as mesh:
-        owner = (await mesh.station(mesh.owner)).peer
-        stranger = (await mesh.station()).peer
+        owner = (await mesh.connection(mesh.owner)).session
+        stranger = (await mesh.connection()).session
         body = CoordinatorBody(node=stranger.author.did)
         await write_one(owner, Intent(MeshCoordinator, body))
         assert owner.control.coordinator == stranger.author.did
@@ -162,16 +162,16 @@ async def test_owner_ops_are_accepted_in_place_and_others_are_told_why_not(engin
 async def test_a_node_stops_at_a_protocol_that_it_does_not_have(engine, monkeypatch):
     monkeypatch.setattr(table, "NOTICE_MS", 300)
     async with a_mesh(engine) as mesh:
-        owner = (await mesh.station(mesh.owner)).peer
+        owner = (await mesh.connection(mesh.owner)).session
         replica = Replica(":memory:", mesh=mesh.mesh)
-        node = FullNode((await mesh.station()).peer, replica)
+        node = FullNode((await mesh.connection()).session, replica)
         newer = RulesBody(rules=type(QUICK)(authority="open", protocol=PROTOCOL.number + 1))
 
         async def raise_the_protocol() -> None:
             async with beside(node.run(), ready=node.ready):
                 seq = await owner.commit(owner.draft(MeshRules, newer, prev=0))
                 await node.reached(seq)
-                assert node.replica.record(seq).verdict is Reason.OK, "it is announced"
+                assert node.replica.record(seq).verdict is Verdict.OK, "it is announced"
                 await asyncio.sleep(0.4)  # the notice itself is what is waited for
                 junk = f"ap.{mesh.mesh}.job.{KIND}.{'0' * 64}"
                 later = await owner.log.append(junk, b"", message_id="x", expected_last=0)

@@ -12,7 +12,7 @@ from antiphon.core.families.jobs.ops import ExpireBody, JobExpire
 from antiphon.core.families.mesh.ops import MeshRoute, RouteBody
 from antiphon.core.record.ids import digest
 from antiphon.core.record.op import MAX_DEPS
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.log.session import dep_of
 from tests.runtime.meshes import KIND, a_mesh, call, on_both_engines
 
@@ -46,8 +46,11 @@ async def test_a_reader_reads_once_what_an_op_names_and_only_if_nothing_else_spe
     engine,
 ):
     async with a_mesh(engine, CLOSED) as mesh:
-        owner, member = (await mesh.station(mesh.owner)).peer, (await mesh.station()).peer
-        stranger, reader = (await mesh.station()).peer, (await mesh.station()).peer
+        owner, member = (
+            (await mesh.connection(mesh.owner)).session,
+            (await mesh.connection()).session,
+        )
+        stranger, reader = (await mesh.connection()).session, (await mesh.connection()).session
         await grant(owner, member.author.did)
         await member.sync_control()
         jobs = [await call(member, n) for n in range(MANY)]
@@ -56,7 +59,7 @@ async def test_a_reader_reads_once_what_an_op_names_and_only_if_nothing_else_spe
         lane = jobs[0].job
         await reader.sync_control()
 
-        async def written(by, deps) -> tuple[Reason | None, Counter]:
+        async def written(by, deps) -> tuple[Verdict | None, Counter]:
             prev = (await reader.read_lane(KIND, lane)).lane.job_tail
             body = ExpireBody(kind=KIND, job=lane)
             draft = by.draft(JobExpire, body, prev=prev, deps=deps)
@@ -68,24 +71,27 @@ async def test_a_reader_reads_once_what_an_op_names_and_only_if_nothing_else_spe
             return view.verdict_of(draft.op_id), counting.asked
 
         nowhere = tuple((seq, digest(b"")) for seq in range(1, MANY + 1))
-        assert await written(stranger, nowhere) == (Reason.NO_CHAIN, {})
-        assert await written(stranger, named) == (Reason.NO_CHAIN, {})
-        assert await written(member, named) == (Reason.EARLY, {"fetch_many": 1})
+        assert await written(stranger, nowhere) == (Verdict.NO_CHAIN, {})
+        assert await written(stranger, named) == (Verdict.NO_CHAIN, {})
+        assert await written(member, named) == (Verdict.EARLY, {"fetch_many": 1})
         verdict, asked = await written(member, nowhere)
-        assert (verdict, asked.total() <= 1) == (Reason.MISSING_DEP, True)
-        assert await written(member, named[:7]) == (Reason.EARLY, {}), "they are known by now"
+        assert (verdict, asked.total() <= 1) == (Verdict.MISSING_DEP, True)
+        assert await written(member, named[:7]) == (Verdict.EARLY, {}), "they are known by now"
 
 
 @on_both_engines
 @pytest.mark.req("M18")
 async def test_what_control_ops_name_is_never_read(engine):
     async with a_mesh(engine, CLOSED) as mesh:
-        owner, reader = (await mesh.station(mesh.owner)).peer, (await mesh.station()).peer
+        owner, reader = (
+            (await mesh.connection(mesh.owner)).session,
+            (await mesh.connection()).session,
+        )
         counting = reader.log = Counting(reader.log)
         for n, deps in enumerate(((), ((1, digest(b"")),) * MANY, ((99, digest(b"")),) * MANY)):
             body = RouteBody(kind=f"k{n}", target=owner.author.did)
             seq = await owner.commit(owner.draft(MeshRoute, body, prev=0, deps=deps))
             counting.asked.clear()
             await reader.confirm(seq)
-            assert reader.control_verdicts[seq] is (Reason.MISSING_DEP if deps else Reason.OK)
+            assert reader.control_verdicts[seq] is (Verdict.MISSING_DEP if deps else Verdict.OK)
             assert counting.asked == {"confirm": 1}

@@ -8,7 +8,7 @@ from antiphon.core.families.jobs.ops import ClaimBody, CompleteBody, JobClaim, J
 from antiphon.core.families.jobs.state import State
 from antiphon.core.proof.output import Output
 from antiphon.core.record.branches import LaneKey
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.caller import submission
 from antiphon.runtime.log.lane_reader import LONG, REFUSED_KEPT
 from tests.runtime.meshes import KIND, a_mesh, call, on_both_engines
@@ -18,12 +18,12 @@ SEVERAL_PAGES = 1_200
 MB = 1024 * 1024
 
 
-async def bury(peer, job, payloads):
+async def bury(session, job, payloads):
     """Write on a job's own subject, whatever it is; the last sequence."""
-    subject = job_subjects.job(peer.mesh, KIND, job)
-    last = (await peer.read_lane(KIND, job)).lane.job_tail
+    subject = job_subjects.job(session.mesh, KIND, job)
+    last = (await session.read_lane(KIND, job)).lane.job_tail
     for number, payload in enumerate(payloads):
-        last = await peer.log.append(
+        last = await session.log.append(
             subject, payload, message_id=f"{job}-{last}-{number}", expected_last=last
         )
     return last
@@ -33,31 +33,31 @@ def junk(count):
     return (b"junk %d" % number for number in range(count))
 
 
-def claim(peer, job, prev):
+def claim(session, job, prev):
     body = ClaimBody(kind=KIND, job=job, lease_ms=10_000, begin=True)
-    return peer.draft(JobClaim, body, prev=prev)
+    return session.draft(JobClaim, body, prev=prev)
 
 
 async def answer(*_args, **_kwargs):
     return 1
 
 
-def reads_of(peer, monkeypatch):
+def reads_of(session, monkeypatch):
     """Where each reading of a lane began."""
-    begun, read_lane = [], peer.log.read_lane
+    begun, read_lane = [], session.log.read_lane
 
     def noting(filters, *, after=0):
         begun.append(after)
         return read_lane(filters, after=after)
 
-    monkeypatch.setattr(peer.log, "read_lane", noting)
+    monkeypatch.setattr(session.log, "read_lane", noting)
     return begun
 
 
 @on_both_engines
 async def test_a_job_whose_lane_is_buried_is_done_all_the_same(engine):
     async with a_mesh(engine, OPEN) as mesh:
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         called = await call(caller)
         last = await bury(caller, called.job, junk(SEVERAL_PAGES))
         await mesh.worker(answer)
@@ -69,46 +69,46 @@ async def test_a_job_whose_lane_is_buried_is_done_all_the_same(engine):
 @on_both_engines
 async def test_a_long_lane_is_continued_where_it_was_left(engine, monkeypatch):
     async with a_mesh(engine, OPEN) as mesh:
-        peer = (await mesh.station()).peer
-        called = await call(peer)
-        last = await bury(peer, called.job, junk(LONG + 1))
-        first = await peer.read_lane(KIND, called.job)
-        begun = reads_of(peer, monkeypatch)
-        held = await peer.commit(claim(peer, called.job, last))
-        view = await peer.read_lane(KIND, called.job, at_least=held)
+        session = (await mesh.connection()).session
+        called = await call(session)
+        last = await bury(session, called.job, junk(LONG + 1))
+        first = await session.read_lane(KIND, called.job)
+        begun = reads_of(session, monkeypatch)
+        held = await session.commit(claim(session, called.job, last))
+        view = await session.read_lane(KIND, called.job, at_least=held)
         assert begun == [last]
         assert view.lane.job.state is State.RUNNING
-        assert [judged.entry.seq for judged in view.history] == [first.first.seq, held]
+        assert [judged.opened.seq for judged in view.history] == [first.first.seq, held]
         assert view.called_with == first.called_with is not None
 
 
 @on_both_engines
 async def test_a_short_lane_is_read_anew(engine, monkeypatch):
     async with a_mesh(engine, OPEN) as mesh:
-        peer = (await mesh.station()).peer
-        called = await call(peer)
-        begun = reads_of(peer, monkeypatch)
-        await peer.read_lane(KIND, called.job)
-        await peer.read_lane(KIND, called.job)
+        session = (await mesh.connection()).session
+        called = await call(session)
+        begun = reads_of(session, monkeypatch)
+        await session.read_lane(KIND, called.job)
+        await session.read_lane(KIND, called.job)
         assert begun == [0, 0]
 
 
 async def test_of_what_was_refused_only_the_newest_is_kept():
     async with a_mesh("memory", OPEN) as mesh:
-        peer, stranger = (await mesh.station()).peer, (await mesh.station()).peer
-        called = await call(peer)
+        session, stranger = (await mesh.connection()).session, (await mesh.connection()).session
+        called = await call(session)
         refused = [claim(stranger, called.job, 1).payload for _ in range(4 * REFUSED_KEPT)]
         last = await bury(stranger, called.job, refused)
-        held = await peer.commit(claim(peer, called.job, last))
-        view = await peer.read_lane(KIND, called.job, at_least=held)
+        held = await session.commit(claim(session, called.job, last))
+        view = await session.read_lane(KIND, called.job, at_least=held)
         verdicts = [judged.verdict for judged in view.history]
-        assert verdicts == [Reason.OK, *[Reason.PREV] * REFUSED_KEPT, Reason.OK]
-        assert [judged.entry.seq for judged in view.history][-2:] == [last, held]
+        assert verdicts == [Verdict.OK, *[Verdict.PREV] * REFUSED_KEPT, Verdict.OK]
+        assert [judged.opened.seq for judged in view.history][-2:] == [last, held]
 
 
 async def test_a_heavy_lane_weighs_little_on_its_reader():
     async with a_mesh("memory", OPEN) as mesh:
-        reader, stranger = (await mesh.station()).peer, (await mesh.station()).peer
+        reader, stranger = (await mesh.connection()).session, (await mesh.connection()).session
         called = await call(reader)
         text = "x" * 100_000
         outputs = tuple(
@@ -132,55 +132,55 @@ async def test_a_heavy_lane_weighs_little_on_its_reader():
 
 async def test_a_copy_of_an_accepted_record_says_nothing_about_it():
     async with a_mesh("memory", OPEN) as mesh:
-        peer, stranger = (await mesh.station()).peer, (await mesh.station()).peer
-        called = await call(peer)
-        draft = claim(peer, called.job, 0)
-        await peer.commit(draft)
+        session, stranger = (await mesh.connection()).session, (await mesh.connection()).session
+        called = await call(session)
+        draft = claim(session, called.job, 0)
+        await session.commit(draft)
         last = await bury(stranger, called.job, [draft.payload] * 3)
-        view = await peer.read_lane(KIND, called.job, at_least=last)
-        assert view.verdict_of(draft.op_id) is Reason.OK
+        view = await session.read_lane(KIND, called.job, at_least=last)
+        assert view.verdict_of(draft.op_id) is Verdict.OK
 
 
 async def test_copies_of_a_refused_record_do_not_change_why_it_was_refused():
     async with a_mesh("memory", OPEN) as mesh:
-        peer, winner = (await mesh.station()).peer, (await mesh.station()).peer
-        called = await call(peer)
+        session, winner = (await mesh.connection()).session, (await mesh.connection()).session
+        called = await call(session)
         await winner.read_lane(KIND, called.job)
         won = await winner.commit(claim(winner, called.job, 0))
-        await peer.read_lane(KIND, called.job)
-        late = claim(peer, called.job, won)
-        await peer.commit(late)
+        await session.read_lane(KIND, called.job)
+        late = claim(session, called.job, won)
+        await session.commit(late)
         await bury(winner, called.job, [late.payload] * 3)
         for copies in (0, 3 * REFUSED_KEPT):
             await bury(winner, called.job, [late.payload] * copies)
-            view = await peer.read_lane(KIND, called.job)
-            assert view.verdict_of(late.op_id) is Reason.HELD
+            view = await session.read_lane(KIND, called.job)
+            assert view.verdict_of(late.op_id) is Verdict.HELD
 
 
 async def test_the_verdict_on_an_own_op_outlasts_the_op():
     async with a_mesh("memory", OPEN) as mesh:
-        peer, winner = (await mesh.station()).peer, (await mesh.station()).peer
-        called = await call(peer)
+        session, winner = (await mesh.connection()).session, (await mesh.connection()).session
+        called = await call(session)
         await winner.read_lane(KIND, called.job)  # its clock has seen the call
         won = await winner.commit(claim(winner, called.job, 0))
-        await peer.read_lane(KIND, called.job)
-        late = claim(peer, called.job, won)
-        await peer.commit(late)
+        await session.read_lane(KIND, called.job)
+        late = claim(session, called.job, won)
+        await session.commit(late)
         await bury(winner, called.job, junk(3 * REFUSED_KEPT))
         for _ in range(2):
-            view = await peer.read_lane(KIND, called.job)
-            assert view.entry_at(won) is not None
-            assert view.verdict_of(late.op_id) is Reason.HELD
+            view = await session.read_lane(KIND, called.job)
+            assert view.opened_at(won) is not None
+            assert view.verdict_of(late.op_id) is Verdict.HELD
 
 
 async def test_a_lane_can_be_judged_up_to_a_record():
     async with a_mesh("memory", OPEN) as mesh:
-        peer = (await mesh.station()).peer
-        called = await call(peer)
-        last = await bury(peer, called.job, junk(2 * LONG))
-        held = await peer.commit(claim(peer, called.job, last))
-        await peer.read_lane(KIND, called.job, at_least=held)
-        before = await peer.lanes.before(LaneKey("jobs", KIND, called.job), held)
-        after = await peer.lanes.before(LaneKey("jobs", KIND, called.job), held + 1)
+        session = (await mesh.connection()).session
+        called = await call(session)
+        last = await bury(session, called.job, junk(2 * LONG))
+        held = await session.commit(claim(session, called.job, last))
+        await session.read_lane(KIND, called.job, at_least=held)
+        before = await session.lanes.before(LaneKey("jobs", KIND, called.job), held)
+        after = await session.lanes.before(LaneKey("jobs", KIND, called.job), held + 1)
         assert (before.job_tail, before.job.state) == (last, State.PENDING)
         assert (after.job_tail, after.job.state) == (held, State.RUNNING)

@@ -16,11 +16,11 @@ from antiphon.core.authority.grant_terms import Terms
 from antiphon.core.families.jobs.ops import JobSchedule, Retry, ScheduleBody
 from antiphon.core.families.jobs.priority import PRIORITIES
 from antiphon.core.record import codec
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Malformed, Rejected
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handler_call import MAX_RESULT_BYTES, call_text, result_text
-from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.sdk.hosting import hosted_mesh
 from tests.runtime.meshes import KIND, QUICK, a_mesh
 
@@ -28,7 +28,7 @@ LIMIT = codec.MAX_OP_BYTES
 LONGEST_KIND = ".".join(["k" * 15] * 8)
 
 
-def of_size(peer, size: int, kind: str = KIND, **fields) -> ScheduleBody:
+def of_size(session, size: int, kind: str = KIND, **fields) -> ScheduleBody:
     """A call whose op has this many bytes."""
 
     def body(letters: int) -> ScheduleBody:
@@ -37,15 +37,17 @@ def of_size(peer, size: int, kind: str = KIND, **fields) -> ScheduleBody:
         content = manifest.with_nonce(content, f"{size:032x}")
         return ScheduleBody(kind=kind, manifest=content, **fields)
 
-    op = peer.compose(JobSchedule, body(0), prev=0)
+    op = session.compose(JobSchedule, body(0), prev=0)
     return body(size - len(codec.encode(op)))
 
 
-async def told(author, readers, body) -> set[Reason | None]:
+async def told(author, readers, body) -> set[Verdict | None]:
     """The verdicts of all readers on a call that its author found good."""
     called = await submission.call(author, body)
     assert called.is_new
-    views = [await peer.read_lane(body.kind, called.job, at_least=called.seq) for peer in readers]
+    views = [
+        await session.read_lane(body.kind, called.job, at_least=called.seq) for session in readers
+    ]
     lanes = {view.lane for view in views}
     assert len(lanes) == 1, "and they agree on everything else"
     return {verdict for view in views for judged in view.history for verdict in [judged.verdict]}
@@ -54,10 +56,10 @@ async def told(author, readers, body) -> set[Reason | None]:
 @pytest.mark.parametrize("more", [-1, 0, 1, 1_000, LIMIT, 3 * LIMIT])
 async def test_a_call_that_no_record_holds_is_refused_before_anything_is_written(more):
     async with a_mesh("memory") as mesh:
-        author, reader = (await mesh.station()).peer, (await mesh.station()).peer
+        author, reader = (await mesh.connection()).session, (await mesh.connection()).session
         body = of_size(author, LIMIT + more)
         if more <= 0:
-            assert await told(author, [reader, author], body) == {Reason.OK}
+            assert await told(author, [reader, author], body) == {Verdict.OK}
             return
         before = await author.log.last()
         with pytest.raises(Rejected, match="a record holds 262,144") as refusal:
@@ -109,7 +111,7 @@ calls = st.fixed_dictionaries(
 def test_what_its_author_accepts_a_full_and_a_light_reader_accept(several):
     async def scene():
         async with a_mesh("memory", QUICK) as mesh:
-            author, light = (await mesh.station()).peer, (await mesh.station()).peer
+            author, light = (await mesh.connection()).session, (await mesh.connection()).session
             node = await mesh.node(caretaking=False)
             for n, given_call in enumerate(several):
                 await one(author, light, node, n, dict(given_call))
@@ -134,7 +136,7 @@ def test_what_its_author_accepts_a_full_and_a_light_reader_accept(several):
         await node.reached(called.seq)
         stored = node.replica.record(called.seq)
         if called.is_new:
-            assert stored.verdict is Reason.OK
+            assert stored.verdict is Verdict.OK
         assert node.replica.job_lane(kind, called.job) == view.lane
 
     asyncio.run(scene())
@@ -155,8 +157,10 @@ async def test_on_a_hosted_mesh_full_scoped_and_light_readers_accept_what_a_memb
         await enter(here.gate(whole))
 
         async def member(alias, **terms):
-            place = Home(tmp_path / alias)
-            ticket = hosted_mesh.invite(Home(tmp_path / "owner"), Terms(alias=alias, **terms))
+            place = StateDirectory(tmp_path / alias)
+            ticket = hosted_mesh.invite(
+                StateDirectory(tmp_path / "owner"), Terms(alias=alias, **terms)
+            )
             await hosted_mesh.redeem(place, ticket, alias=alias)
             return await enter(Mesh.open(home=place.path, role="client"))
 
@@ -164,15 +168,15 @@ async def test_on_a_hosted_mesh_full_scoped_and_light_readers_accept_what_a_memb
         reader = await member("reader", can=("read",), kinds=("render.*",))
         scoped = await enter((await member("part", can=("read",), kinds=("render.*",))).node())
         for more in (-LIMIT + 2_000, -1, 0, 1, 10_000):
-            body = of_size(caller.peer, LIMIT + more, "render.video")
+            body = of_size(caller.session, LIMIT + more, "render.video")
             if more > 0:
                 with pytest.raises(Rejected, match="a record holds"):
-                    await submission.call(caller.peer, body)
+                    await submission.call(caller.session, body)
                 continue
-            assert await told(caller.peer, [caller.peer, reader.peer, whole.peer], body) == {
-                Reason.OK
-            }
-            newest = (await whole.peer.log.last()).seq
+            assert await told(
+                caller.session, [caller.session, reader.session, whole.session], body
+            ) == {Verdict.OK}
+            newest = (await whole.session.log.last()).seq
             for node in (whole, scoped):
                 await node.reached(newest)
-                assert node.replica.record(newest).verdict is Reason.OK
+                assert node.replica.record(newest).verdict is Verdict.OK

@@ -12,15 +12,15 @@ async def test_a_confirmation_that_nobody_waited_for_fails_in_silence():
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, told: shouted.append(told["message"]))
     async with a_mesh("memory") as mesh:
-        peer = (await mesh.station()).peer
+        session = (await mesh.connection()).session
 
         async def away(*_args, **_kwargs):
             raise Unavailable("the connection broke before the answer came")
 
-        peer.log.confirm = away
-        peer.confirm_soon(peer.confirmed + 1)
+        session.log.confirm = away
+        session.confirm_soon(session.confirmed + 1)
         await asyncio.sleep(0.01)
-        peer._confirming = None
+        session._confirming = None
         gc.collect()
         await asyncio.sleep(0)
     assert shouted == []

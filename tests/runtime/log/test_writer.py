@@ -10,7 +10,7 @@ import antiphon
 from antiphon.core.families.jobs.ops import CancelBody, ClaimBody, JobCancel, JobClaim
 from antiphon.core.families.jobs.state import State
 from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.errors import LostRace, OutcomeUnknown, Rejected, Unavailable
 from antiphon.runtime.caller import submission
 from antiphon.runtime.log.writer import (
@@ -32,8 +32,8 @@ from tests.runtime.meshes import KIND, a_mesh, call
 class Spy:
     """A log that counts what is asked of it, and does something before or instead of a write."""
 
-    def __init__(self, peer) -> None:
-        self._log, peer.log = peer.log, self
+    def __init__(self, session) -> None:
+        self._log, session.log = session.log, self
         self.asked: list[str] = []
         self.first: list = []
         """Done before the next writes, one each."""
@@ -73,15 +73,15 @@ class Spy:
                 yield found
 
 
-async def claimed(peer, job, *, lease_ms=600):
+async def claimed(session, job, *, lease_ms=600):
     """What another worker's claim looks like."""
-    view = await peer.read_lane(KIND, job)
+    view = await session.read_lane(KIND, job)
     body = ClaimBody(kind=KIND, job=job, lease_ms=lease_ms)
-    return await peer.commit(peer.draft(JobClaim, body, prev=view.lane.job_tail))
+    return await session.commit(session.draft(JobClaim, body, prev=view.lane.job_tail))
 
 
-async def a_cancel(peer, job) -> Intent:
-    lane = (await peer.read_lane(KIND, job)).lane
+async def a_cancel(session, job) -> Intent:
+    lane = (await session.read_lane(KIND, job)).lane
     return Intent(JobCancel, CancelBody(kind=KIND, job=job), lane)
 
 
@@ -94,9 +94,9 @@ def unhurried(monkeypatch):
 @pytest.mark.parametrize("look", [whole_lane, own_record])
 async def test_what_is_still_wanted_after_a_conflict_goes_behind_the_other_record(look):
     async with a_mesh("memory") as mesh:
-        peer, other = [(await mesh.station()).peer for _ in range(2)]
-        job = (await call(peer, 1)).job
-        intent, spy = await a_cancel(peer, job), Spy(peer)
+        session, other = [(await mesh.connection()).session for _ in range(2)]
+        job = (await call(session, 1)).job
+        intent, spy = await a_cancel(session, job), Spy(session)
         spy.first = [lambda: claimed(other, job)]
         seen = []
 
@@ -104,22 +104,22 @@ async def test_what_is_still_wanted_after_a_conflict_goes_behind_the_other_recor
             seen.append((now.seq, now.verdict, now.lane.job.state))
             return go_behind(now)
 
-        written = await write_one(peer, intent, Policy(again=again, look=look))
+        written = await write_one(session, intent, Policy(again=again, look=look))
         assert seen == [(0, None, State.CLAIMED)]
-        assert written.verdict is Reason.OK
+        assert written.verdict is Verdict.OK
         assert written.lane.job.outcome == "cancelled"
         view = await other.read_lane(KIND, job)
         assert view.lane == written.lane
-        assert view.entry_at(written.seq).op.prev == written.intent.lane.job_tail > 0
+        assert view.opened_at(written.seq).op.prev == written.intent.lane.job_tail > 0
 
 
 async def test_what_is_no_longer_wanted_after_a_conflict_is_not_written():
     async with a_mesh("memory") as mesh:
-        peer, other = [(await mesh.station()).peer for _ in range(2)]
-        job = (await call(peer, 1)).job
-        spy = Spy(peer)
+        session, other = [(await mesh.connection()).session for _ in range(2)]
+        job = (await call(session, 1)).job
+        spy = Spy(session)
         spy.first = [lambda: submission.cancel(other, KIND, job, reason="first")]
-        after = await submission.cancel(peer, KIND, job, reason="second")
+        after = await submission.cancel(session, KIND, job, reason="second")
         assert after.outcome == "cancelled"
         assert spy.asked.count("append") == 1
         assert len((await other.read_lane(KIND, job)).history) == 2
@@ -128,38 +128,38 @@ async def test_what_is_no_longer_wanted_after_a_conflict_is_not_written():
 @pytest.mark.parametrize("is_overtaken", [True, False])
 async def test_a_copy_that_lags_behind_what_is_known_is_not_believed(is_overtaken, unhurried):
     async with a_mesh("memory") as mesh:
-        peer, other = [(await mesh.station()).peer for _ in range(2)]
-        job = (await call(peer, 1)).job
-        intent, spy = await a_cancel(peer, job), Spy(peer)
+        session, other = [(await mesh.connection()).session for _ in range(2)]
+        job = (await call(session, 1)).job
+        intent, spy = await a_cancel(session, job), Spy(session)
         spy.lagging = max(intent.lane.tails)
         if is_overtaken:
             await claimed(other, job)
             spy.lagging -= 1
-        written = await write_one(peer, intent, Policy(again=give_up))
+        written = await write_one(session, intent, Policy(again=give_up))
         assert spy.lagging is None
         assert written.lane == (await other.read_lane(KIND, job)).lane
 
 
 async def test_without_a_policy_a_conflict_is_raised_and_nothing_is_read():
     async with a_mesh("memory") as mesh:
-        peer, other = [(await mesh.station()).peer for _ in range(2)]
-        job = (await call(peer, 1)).job
-        intent = await a_cancel(peer, job)
+        session, other = [(await mesh.connection()).session for _ in range(2)]
+        job = (await call(session, 1)).job
+        intent = await a_cancel(session, job)
         await claimed(other, job)
         with pytest.raises(LostRace):
-            await write_one(peer, intent)
-        left = await write_one(peer, intent, Policy(again=give_up))
+            await write_one(session, intent)
+        left = await write_one(session, intent, Policy(again=give_up))
         assert (left.seq, left.verdict, left.lane.job.state) == (0, None, State.CLAIMED)
 
 
 async def test_whoever_is_always_overtaken_stops_after_so_many_tries(unhurried):
     async with a_mesh("memory") as mesh:
-        peer, other = [(await mesh.station()).peer for _ in range(2)]
-        job = (await call(peer, 1)).job
-        intent, spy = await a_cancel(peer, job), Spy(peer)
+        session, other = [(await mesh.connection()).session for _ in range(2)]
+        job = (await call(session, 1)).job
+        intent, spy = await a_cancel(session, job), Spy(session)
         spy.first = [lambda: claimed(other, job)] * 3
         with pytest.raises(LostRace, match="cancelling") as told:
-            await write_one(peer, intent, Policy(again=go_behind, tries=3, what="cancelling"))
+            await write_one(session, intent, Policy(again=go_behind, tries=3, what="cancelling"))
         assert told.value.hint == "try again"
         assert spy.asked.count("append") == 3
 
@@ -167,29 +167,29 @@ async def test_whoever_is_always_overtaken_stops_after_so_many_tries(unhurried):
 @pytest.mark.parametrize("foresees", [True, False])
 async def test_what_the_rules_refuse_is_raised_with_their_reason(foresees):
     async with a_mesh("memory") as mesh:
-        peer, other = [(await mesh.station()).peer for _ in range(2)]
-        job = (await call(peer, 1)).job
+        session, other = [(await mesh.connection()).session for _ in range(2)]
+        job = (await call(session, 1)).job
         await claimed(other, job)
-        lane, spy = (await peer.read_lane(KIND, job)).lane, Spy(peer)
+        lane, spy = (await session.read_lane(KIND, job)).lane, Spy(session)
         intent = Intent(JobClaim, ClaimBody(kind=KIND, job=job, lease_ms=600), lane)
         says = "would be" if foresees else "was"
         with pytest.raises(Rejected, match=f"the claim {says} rejected: ") as told:
-            await write_one(peer, intent, Policy(foresees=foresees, what="the claim"))
-        assert told.value.reason == Reason.HELD.value
+            await write_one(session, intent, Policy(foresees=foresees, what="the claim"))
+        assert told.value.reason == Verdict.HELD.value
         assert spy.asked.count("append") == (0 if foresees else 1)
-        taken = await write_one(peer, intent, Policy(foresees=True, insists=False))
-        assert (taken.seq, taken.verdict) == (0, Reason.HELD)
+        taken = await write_one(session, intent, Policy(foresees=True, insists=False))
+        assert (taken.seq, taken.verdict) == (0, Verdict.HELD)
         assert taken.problem is None
 
 
 async def test_a_write_without_an_answer_is_unknown_and_says_where_to_look(unhurried):
     async with a_mesh("memory") as mesh:
-        peer, other = [(await mesh.station()).peer for _ in range(2)]
-        job = (await call(peer, 1)).job
-        intent, spy = await a_cancel(peer, job), Spy(peer)
+        session, other = [(await mesh.connection()).session for _ in range(2)]
+        job = (await call(session, 1)).job
+        intent, spy = await a_cancel(session, job), Spy(session)
         spy.silent = spy.unreadable = True
         with pytest.raises(OutcomeUnknown) as told:
-            await write_one(peer, intent, BEHIND)
+            await write_one(session, intent, BEHIND)
         assert (told.value.kind, told.value.job) == (KIND, job)
         assert job[:8] in told.value.hint
         assert (await other.read_lane(KIND, job)).lane.job.outcome == "cancelled"
@@ -197,32 +197,32 @@ async def test_a_write_without_an_answer_is_unknown_and_says_where_to_look(unhur
 
 async def test_what_is_stored_and_cannot_be_read_back_still_has_its_place():
     async with a_mesh("memory") as mesh:
-        peer, other = [(await mesh.station()).peer for _ in range(2)]
-        job = (await call(peer, 1)).job
-        intent, spy = await a_cancel(peer, job), Spy(peer)
+        session, other = [(await mesh.connection()).session for _ in range(2)]
+        job = (await call(session, 1)).job
+        intent, spy = await a_cancel(session, job), Spy(session)
         spy.unreadable = True
-        [told] = await write(peer, [intent])
+        [told] = await write(session, [intent])
         assert isinstance(told.problem, Unavailable)
         assert told.seq == (await other.read_lane(KIND, job)).lane.job_tail
 
 
 async def test_of_several_intents_one_that_loses_or_is_refused_leaves_the_others_alone():
     async with a_mesh("memory") as mesh:
-        peer, other = [(await mesh.station()).peer for _ in range(2)]
-        jobs = [(await call(peer, number)).job for number in range(AT_ONCE + 3)]
-        intents = [await a_cancel(peer, job) for job in jobs]
+        session, other = [(await mesh.connection()).session for _ in range(2)]
+        jobs = [(await call(session, number)).job for number in range(AT_ONCE + 3)]
+        intents = [await a_cancel(session, job) for job in jobs]
         await claimed(other, jobs[1])
-        owners = Intent(MeshCoordinator, CoordinatorBody(node=peer.author.did))
-        spy = Spy(peer)
-        told = await write(peer, [*intents, owners])
+        owners = Intent(MeshCoordinator, CoordinatorBody(node=session.author.did))
+        spy = Spy(session)
+        told = await write(session, [*intents, owners])
         assert spy.most == AT_ONCE
         assert [one.intent.body for one in told] == [one.body for one in [*intents, owners]]
         assert isinstance(told[1].problem, LostRace)
         assert told[1].seq == 0
         assert isinstance(told[-1].problem, Rejected)
-        assert (told[-1].seq > 0, told[-1].verdict) == (True, Reason.NOT_OWNER)
+        assert (told[-1].seq > 0, told[-1].verdict) == (True, Verdict.NOT_OWNER)
         for one in [told[0], *told[2:-1]]:
-            assert one.check().verdict is Reason.OK
+            assert one.check().verdict is Verdict.OK
         with pytest.raises(LostRace):
             told[1].check()
         ended = [(await other.read_lane(KIND, job)).lane.job.is_terminal for job in jobs]
@@ -231,7 +231,7 @@ async def test_of_several_intents_one_that_loses_or_is_refused_leaves_the_others
 
 async def test_a_control_op_goes_behind_what_others_wrote_on_its_subject():
     async with a_mesh("memory") as mesh:
-        owner, same = [(await mesh.station(mesh.owner)).peer for _ in range(2)]
+        owner, same = [(await mesh.connection(mesh.owner)).session for _ in range(2)]
         await asyncio.sleep(0.002)  # one key, two processes: no timestamp twice
         body = CoordinatorBody(node=owner.author.did)
         first = await write_one(owner, Intent(MeshCoordinator, body))
@@ -243,14 +243,14 @@ async def test_a_control_op_goes_behind_what_others_wrote_on_its_subject():
 
 async def test_one_intent_costs_one_write_and_one_look():
     async with a_mesh("memory") as mesh:
-        peer = (await mesh.station()).peer
-        jobs = [(await call(peer, number)).job for number in range(2)]
-        whole, alone = [await a_cancel(peer, job) for job in jobs]
-        spy = Spy(peer)
-        await write_one(peer, whole)
+        session = (await mesh.connection()).session
+        jobs = [(await call(session, number)).job for number in range(2)]
+        whole, alone = [await a_cancel(session, job) for job in jobs]
+        spy = Spy(session)
+        await write_one(session, whole)
         assert sorted(spy.asked) == ["append", "confirm", "read_lane"]
         spy.asked.clear()
-        await write_one(peer, alone, Policy(look=own_record))
+        await write_one(session, alone, Policy(look=own_record))
         assert sorted(spy.asked) == ["append", "confirm", "fetch"]
 
 

@@ -8,15 +8,15 @@ from antiphon import assembly
 from antiphon.core import manifest
 from antiphon.core.families.jobs.ops import ClaimBody, JobClaim, JobSchedule, ScheduleBody
 from antiphon.core.families.jobs.state import EMPTY
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError, Rejected
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handlers import call_text
 from antiphon.runtime.identity.host_clock import SystemClock
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.author import Author, NoMark
-from antiphon.runtime.log.session import Peer
-from antiphon.runtime.presence.worker_presence import Company, Traits
+from antiphon.runtime.log.session import Session
+from antiphon.runtime.presence.worker_presence import Traits, WorkerPresence
 from tests.runtime.meshes import KIND, a_mesh, eventually
 
 DRIFT_MS = 100
@@ -36,13 +36,13 @@ def schedule_body(number):
     return ScheduleBody(kind=KIND, manifest=manifest.author(content))
 
 
-async def peer_with(mesh, wall) -> Peer:
-    station = await mesh.station()
+async def peer_with(mesh, wall) -> Session:
+    connection = await mesh.connection()
     key = SeedKeyring(mesh.entropy.token(32))
     author = Author(mesh.mesh, key, wall, max_drift_ms=DRIFT_MS, mark=NoMark())
-    peer = Peer(station.peer.engine, author, wall, mesh.entropy)
-    await peer.sync_control()
-    return peer
+    session = Session(connection.session.engine, author, wall, mesh.entropy)
+    await session.sync_control()
+    return session
 
 
 async def test_a_call_with_a_clock_far_ahead_is_refused_in_words_and_can_be_made_again():
@@ -61,32 +61,32 @@ async def test_a_call_with_a_clock_far_ahead_is_refused_in_words_and_can_be_made
         assert called.is_new, "the refused one lies in the way and is stepped behind"
         records = (await caller.read_lane(KIND, called.job)).history
         verdicts = [judged.verdict for judged in records]
-        assert verdicts[-1] is Reason.OK
+        assert verdicts[-1] is Verdict.OK
         assert len(verdicts) <= 2, "what can only be refused is not written over and over"
 
 
 async def test_a_worker_with_a_clock_far_behind_is_told_so():
     async with a_mesh("memory") as mesh:
-        called = await submission.call((await mesh.station()).peer, schedule_body(2))
+        called = await submission.call((await mesh.connection()).session, schedule_body(2))
         slow = await peer_with(mesh, WrongClock(-2 * HOUR_MS - 90_000))
         lane = (await slow.read_lane(KIND, called.job)).lane
         body = ClaimBody(kind=KIND, job=called.job, lease_ms=lane.job.lease_ms, begin=True)
-        assert slow.foresee(JobClaim, body, lane, prev=0) is Reason.STALE
+        assert slow.foresee(JobClaim, body, lane, prev=0) is Verdict.STALE
         assert "clock is 2 h 1 min behind" in slow.author.mesh_time.fault(DRIFT_MS)
 
 
 async def test_a_worker_whose_clock_is_ahead_leaves_the_work_to_others_until_it_is_right():
     async with a_mesh("memory") as mesh:
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         wall, done = WrongClock(HOUR_MS), []
 
         async def note(number):
             done.append(number)
 
-        station = assembly.Station(await peer_with(mesh, wall), mesh.owner, "wrong")
-        worker = await mesh.worker(note, station=station)
+        connection = assembly.MeshConnection(await peer_with(mesh, wall), mesh.owner, "wrong")
+        worker = await mesh.worker(note, connection=connection)
         await submission.call(caller, schedule_body(10))
-        await eventually(lambda: worker.peer.author.is_ahead)
+        await eventually(lambda: worker.session.author.is_ahead)
         await mesh.worker(note)
         others = range(11, 31)
         for number in others:
@@ -106,16 +106,16 @@ async def test_an_op_beyond_the_drift_pulls_nobody_ahead_whose_clock_is_a_little
             await submission.call(far, body)
         fast = await peer_with(mesh, WrongClock(DRIFT_MS - 30))
         view = await fast.read_lane(KIND, manifest.job_id(body.manifest))
-        assert [judged.verdict for judged in view.history] == [Reason.DRIFT]
+        assert [judged.verdict for judged in view.history] == [Verdict.DRIFT]
         other = schedule_body(4)
-        assert fast.foresee(JobSchedule, other, EMPTY, prev=0) is Reason.OK
+        assert fast.foresee(JobSchedule, other, EMPTY, prev=0) is Verdict.OK
         assert (await submission.call(fast, other)).is_new
 
 
 async def test_a_full_node_with_a_clock_far_ahead_does_not_fill_the_lanes_of_held_jobs():
     async with a_mesh("memory") as mesh:
-        station = await mesh.station()
-        called = await submission.call(station.peer, schedule_body(5))
+        connection = await mesh.connection()
+        called = await submission.call(connection.session, schedule_body(5))
         held = asyncio.Event()
 
         async def hold(_number):
@@ -125,18 +125,18 @@ async def test_a_full_node_with_a_clock_far_ahead_does_not_fill_the_lanes_of_hel
         await mesh.worker(hold, drain_s=0.1)
         await held.wait()
         wrong = await peer_with(mesh, WrongClock(HOUR_MS))
-        await mesh.node(station=assembly.Station(wrong, mesh.owner, "wrong"))
+        await mesh.node(connection=assembly.MeshConnection(wrong, mesh.owner, "wrong"))
         await asyncio.sleep(3)
-        view = await station.peer.read_lane(KIND, called.job)
-        refused = [judged for judged in view.history if judged.verdict is Reason.DRIFT]
+        view = await connection.session.read_lane(KIND, called.job)
+        refused = [judged for judged in view.history if judged.verdict is Verdict.DRIFT]
         assert len(refused) == 1, "one, to learn by; not one in each round"
 
 
 async def test_a_worker_that_spoke_with_a_clock_far_ahead_is_heard_when_it_is_right():
     async with a_mesh("memory") as mesh:
         wall, heard = WrongClock(), []
-        speaker = Company(await peer_with(mesh, wall), KIND, Traits())
-        listener = Company(await peer_with(mesh, WrongClock()), KIND, Traits())
+        speaker = WorkerPresence(await peer_with(mesh, wall), KIND, Traits())
+        listener = WorkerPresence(await peer_with(mesh, WrongClock()), KIND, Traits())
         listener.listeners.append(heard.append)
         async with listener.listening(silently=True):
             wall.off_ms = HOUR_MS

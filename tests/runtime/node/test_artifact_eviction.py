@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon.core.authority.rules import Rules
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Rejected
 from antiphon.runtime.artifacts.store import Artifacts
 from antiphon.runtime.caller import submission
@@ -24,8 +24,8 @@ class Kept:
 
     def __init__(self, mesh, node, folder):
         self.mesh, self.node, self.folder = mesh, node, folder
-        self.peer = node.peer
-        self.blobs = node.peer.engine.blobs
+        self.session = node.session
+        self.blobs = node.session.engine.blobs
         self.evictor = Evictor(node, grace_s=0.0)
 
     async def store(self, data=BIG):
@@ -33,12 +33,12 @@ class Kept:
         return await Artifacts(self.blobs).keep(self.folder / "source", "out")
 
     async def job(self, *outputs, **fields):
-        job = await completed(self.peer, self.peer, KIND, *outputs, **fields)
+        job = await completed(self.session, self.session, KIND, *outputs, **fields)
         await self.sync()
         return job
 
     async def sync(self):
-        newest = await self.peer.log.last()
+        newest = await self.session.log.last()
         await self.node.reached(newest.seq)
 
     async def look(self):
@@ -50,7 +50,7 @@ class Kept:
 
 
 async def kept_on(mesh, folder, **how):
-    node = await mesh.node(caretaking=False, station=await mesh.station(mesh.owner), **how)
+    node = await mesh.node(caretaking=False, connection=await mesh.connection(mesh.owner), **how)
     return Kept(mesh, node, folder)
 
 
@@ -65,7 +65,7 @@ async def test_what_is_due_is_evicted_on_the_log_and_its_bytes_go(engine, tmp_pa
         await kept.look()
         assert not await kept.blobs.has(output.hash)
         assert kept.evictions(job) == ["ok"], "once is enough"
-        ended = submission.ended_of(await kept.peer.read_lane(KIND, job.job))
+        ended = submission.ended_of(await kept.session.read_lane(KIND, job.job))
         assert ended.outputs == (output,), "what was made stays on record"
         assert ended.job.outcome == "succeeded"
 
@@ -85,18 +85,18 @@ async def test_bytes_that_another_job_keeps_or_reads_stay(tmp_path):
         kept = await kept_on(mesh, tmp_path)
         output = await kept.store()
         first, second = await kept.job(output), await kept.job(output)
-        await submission.evict(kept.peer, KIND, first.job, output.hash)
+        await submission.evict(kept.session, KIND, first.job, output.hash)
         await kept.sync()
         await kept.look()
         assert await kept.blobs.has(output.hash), "the second job keeps it"
-        reader = await called(kept.peer, KIND, inputs=(output,))
-        await submission.evict(kept.peer, KIND, second.job, output.hash)
+        reader = await called(kept.session, KIND, inputs=(output,))
+        await submission.evict(kept.session, KIND, second.job, output.hash)
         await kept.sync()
         await kept.look()
         assert await kept.blobs.has(output.hash), "a job that has not ended reads it"
         third = await kept.job(output)
-        await submission.cancel(kept.peer, KIND, reader.job, reason="")
-        await submission.evict(kept.peer, KIND, third.job, output.hash)
+        await submission.cancel(kept.session, KIND, reader.job, reason="")
+        await submission.evict(kept.session, KIND, third.job, output.hash)
         await kept.sync()
         await kept.look()
         assert not await kept.blobs.has(output.hash)
@@ -130,7 +130,7 @@ async def test_a_crash_between_the_record_and_the_removal_forgets_nothing(tmp_pa
         kept = await kept_on(mesh, tmp_path, path=tmp_path / "replica.db")
         output = await kept.store()
         job = await kept.job(output)
-        await submission.evict(kept.peer, KIND, job.job, output.hash)
+        await submission.evict(kept.session, KIND, job.job, output.hash)
         await kept.sync()
         again = Replica(tmp_path / "replica.db", mesh=mesh.mesh, read_only=True)
         assert again.evicted_before(2**50, limit=9) == [output.hash]
@@ -150,7 +150,7 @@ async def test_evicting_twice_says_what_holds_and_writes_nothing(tmp_path):
         output = await kept.store()
         job = await kept.job(output)
         for _ in range(2):
-            after = await submission.evict(kept.peer, KIND, job.job, output.hash)
+            after = await submission.evict(kept.session, KIND, job.job, output.hash)
             assert after.evicted == (output.hash,)
         await kept.sync()
         assert kept.evictions(job) == ["ok"]
@@ -159,10 +159,10 @@ async def test_evicting_twice_says_what_holds_and_writes_nothing(tmp_path):
 async def test_what_cannot_be_evicted_is_said_before_anything_is_written(tmp_path):
     async with a_mesh("memory", QUICK) as mesh:
         kept = await kept_on(mesh, tmp_path)
-        open_job = await called(kept.peer, KIND)
+        open_job = await called(kept.session, KIND)
         with pytest.raises(Rejected) as caught:
-            await submission.evict(kept.peer, KIND, open_job.job, f"blake3:{0:064x}")
-        assert caught.value.reason == Reason.NOT_ENDED
+            await submission.evict(kept.session, KIND, open_job.job, f"blake3:{0:064x}")
+        assert caught.value.reason == Verdict.NOT_ENDED
 
 
 def test_artifacts_are_kept_for_thirty_days_unless_the_rules_say_otherwise():

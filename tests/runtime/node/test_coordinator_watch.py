@@ -10,7 +10,7 @@ from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
 from antiphon.core.policy.coordinator_silence import QUIET_AFTER_MS
 from antiphon.interfaces.cli.commands.mesh.doctor import coordinator_finding
 from antiphon.runtime.log.writer import Intent, write_one
-from antiphon.runtime.node.coordinator_watch import Attendance, Standing, ask_once
+from antiphon.runtime.node.coordinator_watch import CoordinatorWatch, Standing, ask_once
 from antiphon.runtime.services import beside
 from antiphon.testing.engine_suite.harness import whole_lane
 from tests.runtime.meshes import a_mesh, call, eventually
@@ -26,14 +26,14 @@ LATEST_S = LIMIT_S + 2 * ROUND_S
 
 
 @asynccontextmanager
-async def attending(mesh, *, station=None):
+async def attending(mesh, *, connection=None):
     """A full node that watches over the coordinator, and the events that it logs."""
-    station = station or await mesh.station("watcher")
+    connection = connection or await mesh.connection("watcher")
     with capture_logs() as events:
-        async with following(station) as node:
-            attendance = Attendance(node)
-            async with beside(attendance.run()):
-                yield attendance, events
+        async with following(connection) as node:
+            coordinator_watch = CoordinatorWatch(node)
+            async with beside(coordinator_watch.run()):
+                yield coordinator_watch, events
 
 
 def news(events):
@@ -41,17 +41,17 @@ def news(events):
     return [event for event in events if event["event"].startswith("coordinator_")]
 
 
-async def end_of_log(station) -> int:
-    return (await station.peer.log.last()).seq
+async def end_of_log(connection) -> int:
+    return (await connection.session.log.last()).seq
 
 
 @pytest.mark.req("M17")
 def test_a_quiet_coordinator_is_told_once_and_its_return_too_and_nothing_is_written():
     async def story(mesh):
-        owner, hub = await mesh.station("owner", mesh.owner), await mesh.station("hub")
+        owner, hub = await mesh.connection("owner", mesh.owner), await mesh.connection("hub")
         await mesh.designate(owner, hub.keyring.did)
         before = await end_of_log(owner)
-        async with attending(mesh) as (attendance, events):
+        async with attending(mesh) as (coordinator_watch, events):
             async with answering(hub):
                 await asyncio.sleep(1_000)
                 assert news(events) == []
@@ -62,7 +62,7 @@ def test_a_quiet_coordinator_is_told_once_and_its_return_too_and_nothing_is_writ
             (told,) = news(events)
             assert told["coordinator"] == hub.keyring.did
             assert went_ms - UNNOTICED_S * 1_000 <= told["since_ms"] <= went_ms
-            assert attendance.quiet_since_ms == told["since_ms"]
+            assert coordinator_watch.quiet_since_ms == told["since_ms"]
             await asyncio.sleep(24 * 3_600)
             assert len(news(events)) == 1, "a day later that is no news"
             async with answering(hub):
@@ -72,9 +72,9 @@ def test_a_quiet_coordinator_is_told_once_and_its_return_too_and_nothing_is_writ
                     "coordinator_back",
                     hub.keyring.did,
                 )
-                assert attendance.quiet_since_ms is None
+                assert coordinator_watch.quiet_since_ms is None
         assert await end_of_log(owner) == before
-        assert owner.peer.control.coordinator == hub.keyring.did
+        assert owner.session.control.coordinator == hub.keyring.did
 
     in_no_time(story)
 
@@ -82,18 +82,18 @@ def test_a_quiet_coordinator_is_told_once_and_its_return_too_and_nothing_is_writ
 @pytest.mark.req("M17")
 def test_an_accepted_op_is_a_sign_of_life_and_a_replayed_one_is_none():
     async def story(mesh):
-        owner, hub = await mesh.station("owner", mesh.owner), await mesh.station("hub")
+        owner, hub = await mesh.connection("owner", mesh.owner), await mesh.connection("hub")
         await mesh.designate(owner, hub.keyring.did)
         async with attending(mesh) as (_, events):
             for number in range(10):
-                called = await call(hub.peer, number)
+                called = await call(hub.session, number)
                 await asyncio.sleep(LIMIT_S * 0.9)
             assert news(events) == []
             wrote_ms = mesh.wall.now_ms() - int(LIMIT_S * 900)
-            old = await owner.peer.log.fetch(called.seq)
+            old = await owner.session.log.fetch(called.seq)
             for number in range(10):
-                end = (await whole_lane(owner.peer.log, [old.subject]))[-1].seq
-                await owner.peer.log.append(
+                end = (await whole_lane(owner.session.log, [old.subject]))[-1].seq
+                await owner.session.log.append(
                     old.subject, old.payload, message_id=f"again-{number}", expected_last=end
                 )
                 await asyncio.sleep(LIMIT_S * 0.5)
@@ -106,16 +106,16 @@ def test_an_accepted_op_is_a_sign_of_life_and_a_replayed_one_is_none():
 @pytest.mark.req("M17")
 def test_a_newly_designated_coordinator_starts_fresh():
     async def story(mesh):
-        owner, hub = await mesh.station("owner", mesh.owner), await mesh.station("hub")
-        other = await mesh.station("other")
+        owner, hub = await mesh.connection("owner", mesh.owner), await mesh.connection("hub")
+        other = await mesh.connection("other")
         await mesh.designate(owner, hub.keyring.did)
-        async with attending(mesh) as (attendance, events):
+        async with attending(mesh) as (coordinator_watch, events):
             await asyncio.sleep(LATEST_S)
             assert [told["coordinator"] for told in news(events)] == [hub.keyring.did]
             await mesh.designate(owner, other.keyring.did)
             named_ms = mesh.wall.now_ms()
             await asyncio.sleep(LIMIT_S - 1)
-            assert attendance.quiet_since_ms is None
+            assert coordinator_watch.quiet_since_ms is None
             assert len(news(events)) == 1
             await asyncio.sleep(LATEST_S)
             assert news(events)[1]["coordinator"] == other.keyring.did
@@ -126,9 +126,9 @@ def test_a_newly_designated_coordinator_starts_fresh():
 
 def test_the_node_that_coordinates_is_there():
     async def story(mesh):
-        owner, hub = await mesh.station("owner", mesh.owner), await mesh.station("hub")
+        owner, hub = await mesh.connection("owner", mesh.owner), await mesh.connection("hub")
         await mesh.designate(owner, hub.keyring.did)
-        async with attending(mesh, station=hub) as (_, events):
+        async with attending(mesh, connection=hub) as (_, events):
             await asyncio.sleep(3_600)
             assert news(events) == []
 
@@ -137,7 +137,7 @@ def test_the_node_that_coordinates_is_there():
 
 def test_a_mesh_that_its_owners_key_coordinates_misses_nobody():
     async def story(mesh):
-        owner = await mesh.station("owner", mesh.owner)
+        owner = await mesh.connection("owner", mesh.owner)
         async with attending(mesh) as (_, events):
             await asyncio.sleep(3_600)
             assert news(events) == []
@@ -151,7 +151,7 @@ def test_a_mesh_that_its_owners_key_coordinates_misses_nobody():
 
 def test_who_is_cut_off_from_the_engine_says_nothing_about_others():
     async def story(mesh):
-        owner, hub = await mesh.station("owner", mesh.owner), await mesh.station("hub")
+        owner, hub = await mesh.connection("owner", mesh.owner), await mesh.connection("hub")
         await mesh.designate(owner, hub.keyring.did)
         async with attending(mesh) as (_, events), answering(hub):
             await asyncio.sleep(100)
@@ -168,29 +168,31 @@ def test_who_is_cut_off_from_the_engine_says_nothing_about_others():
 @pytest.mark.req("M17")
 async def test_on_a_real_server_silence_is_noticed_and_so_is_the_return():
     async with a_mesh("nats") as mesh:
-        owner, hub = (await mesh.station(mesh.owner)), (await mesh.station())
+        owner, hub = (await mesh.connection(mesh.owner)), (await mesh.connection())
         body = CoordinatorBody(node=hub.keyring.did)
-        await write_one(owner.peer, Intent(MeshCoordinator, body))
+        await write_one(owner.session, Intent(MeshCoordinator, body))
         before = await end_of_log(owner)
-        async with following(await mesh.station()) as node:
-            attendance = Attendance(node, round_s=0.1, listen_s=0.3, quiet_after_ms=1_000)
-            async with beside(attendance.run()):
+        async with following(await mesh.connection()) as node:
+            coordinator_watch = CoordinatorWatch(
+                node, round_s=0.1, listen_s=0.3, quiet_after_ms=1_000
+            )
+            async with beside(coordinator_watch.run()):
                 async with answering(hub):
                     await asyncio.sleep(1.5)
-                    assert attendance.quiet_since_ms is None
-                await eventually(lambda: attendance.quiet_since_ms is not None)
+                    assert coordinator_watch.quiet_since_ms is None
+                await eventually(lambda: coordinator_watch.quiet_since_ms is not None)
                 async with answering(hub):
-                    await eventually(lambda: attendance.quiet_since_ms is None)
+                    await eventually(lambda: coordinator_watch.quiet_since_ms is None)
         assert await end_of_log(owner) == before
 
 
 def test_asked_once_it_says_who_coordinates_and_whether_it_was_heard():
     async def story(mesh):
-        owner, hub = await mesh.station("owner", mesh.owner), await mesh.station("hub")
+        owner, hub = await mesh.connection("owner", mesh.owner), await mesh.connection("hub")
 
         async def ask():
-            async with following(await mesh.station("asker")) as node:
-                return await ask_once(node.peer, node.replica, wait_s=0.4)
+            async with following(await mesh.connection("asker")) as node:
+                return await ask_once(node.session, node.replica, wait_s=0.4)
 
         began_ms = mesh.wall.now_ms()
         told = await ask()
@@ -207,7 +209,7 @@ def test_asked_once_it_says_who_coordinates_and_whether_it_was_heard():
 
         await asyncio.sleep(1_000)
         wrote_ms = mesh.wall.now_ms()
-        await call(hub.peer, 1)
+        await call(hub.session, 1)
         told = await ask()
         assert (told.answers, told.is_quiet) == (False, False), "it wrote just now"
         assert wrote_ms <= told.last_op_ms <= wrote_ms + 10

@@ -13,11 +13,11 @@ async def expiries(mesh) -> list[tuple[str, str]]:
     """(author, verdict) of every expiry that was written."""
     found = []
     for job in mesh.called:
-        view = await mesh.owner.peer.read_lane("test.draw", job)
+        view = await mesh.owner.session.read_lane("test.draw", job)
         found += [
-            (one.entry.op.author, one.verdict.value)
+            (one.opened.op.author, one.verdict.value)
             for one in view.history
-            if isinstance(one.entry.op, JobExpire)
+            if isinstance(one.opened.op, JobExpire)
         ]
     return found
 
@@ -29,7 +29,7 @@ async def abandoned(mesh, jobs: int) -> None:
     for number in range(jobs):
         await mesh.call(number)
     await asyncio.sleep(2)
-    worker.peer.engine.sever()
+    worker.session.engine.sever()
 
 
 class Writes:
@@ -38,7 +38,7 @@ class Writes:
     def __init__(self, nodes) -> None:
         self.tried = 0
         for node in nodes:
-            node.peer.commit = self._counting(node.peer.commit)
+            node.session.commit = self._counting(node.session.commit)
 
     def _counting(self, commit):
         async def counted(draft, **options):
@@ -76,9 +76,9 @@ def test_a_lone_full_node_expires_at_once_and_a_dead_colleague_costs_one_turn():
             await asyncio.sleep(5)
             await abandoned(mesh, 8)
             await asyncio.sleep(26)
-            dead.peer.engine.sever()
+            dead.session.engine.sever()
             await asyncio.sleep(8)
             assert len(await expiries(mesh)) == 8 + 8
-            dead.peer.engine.heal()
+            dead.session.engine.heal()
 
     in_no_time(story)

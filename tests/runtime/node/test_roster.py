@@ -30,7 +30,7 @@ async def test_the_roster_answers_its_three_questions(engine):
     async with a_mesh(engine, QUICK) as mesh:
         node = await mesh.node(caretaking=False)
         roster = Roster(node)
-        caller, holder = (await mesh.station()).peer, (await mesh.station()).peer
+        caller, holder = (await mesh.connection()).session, (await mesh.connection()).session
         first, second = await call(caller, 1), await call(caller, 2, kind=f"{KIND}.deep")
         other = await call(caller, 3, kind="test.elsewhere")
         await node.reached(other.seq)
@@ -42,7 +42,7 @@ async def test_the_roster_answers_its_three_questions(engine):
         assert roster.state_of(KIND, "0" * 64) is None
 
         # Routed elsewhere, they are nobody else's to claim.
-        owner = (await mesh.station(mesh.owner)).peer
+        owner = (await mesh.connection(mesh.owner)).session
         route = RouteBody(kind=f"{KIND}.deep", target=owner.author.did)
         await write_one(owner, Intent(MeshRoute, route))
         await node.reached(owner.confirmed)
@@ -66,25 +66,25 @@ async def test_the_roster_answers_its_three_questions(engine):
 async def test_a_worker_loop_needs_nothing_but_the_roster(engine):
     async with a_mesh(engine, QUICK) as mesh:
         node = await mesh.node()
-        roster, peer = Roster(node), node.peer
-        caller = (await mesh.station()).peer
+        roster, session = Roster(node), node.session
+        caller = (await mesh.connection()).session
         jobs = [await call(caller, number) for number in range(3)]
 
         async def work_through() -> None:
-            for job in roster.claimable(KIND, by=peer.author.did):
+            for job in roster.claimable(KIND, by=session.author.did):
                 body = ClaimBody(kind=KIND, job=job.job, lease_ms=600)
-                claim = peer.draft(JobClaim, body, prev=0)
-                claimed = await peer.commit(claim)
+                claim = session.draft(JobClaim, body, prev=0)
+                claimed = await session.commit(claim)
                 fence = hlc.pack(claim.op.hlc)
                 start = StartBody(kind=KIND, job=job.job, fence=fence)
-                started = await peer.commit(peer.draft(JobStart, start, prev=claimed))
+                started = await session.commit(session.draft(JobStart, start, prev=claimed))
                 output = Output(name="result", hash=digest(b"7"), size=1, text="7")
                 done = CompleteBody(
                     kind=KIND, job=job.job, fence=fence, status="succeeded", outputs=(output,)
                 )
-                schedule = peer.open(node.replica.record(job.scheduled_seq).record).op
-                done = proved(peer, done, schedule.body.manifest)
-                await peer.commit(peer.draft(JobComplete, done, prev=started))
+                schedule = session.open(node.replica.record(job.scheduled_seq).record).op
+                done = proved(session, done, schedule.body.manifest)
+                await session.commit(session.draft(JobComplete, done, prev=started))
 
         await node.reached(jobs[-1].seq)
         await work_through()
@@ -92,7 +92,7 @@ async def test_a_worker_loop_needs_nothing_but_the_roster(engine):
             ended = await submission.wait_for_end(caller, KIND, job.job)
             assert (ended.job.outcome, ended.outputs[0].text) == ("succeeded", "7")
         await eventually(lambda: node.replica.counts() == {"succeeded": 3})
-        assert roster.claimable(KIND, by=peer.author.did) == []
+        assert roster.claimable(KIND, by=session.author.did) == []
 
 
 @on_both_engines
@@ -100,7 +100,7 @@ async def test_a_worker_loop_needs_nothing_but_the_roster(engine):
 async def test_reads_are_local_and_quick_and_writes_come_back(engine):
     async with a_mesh(engine, QUICK) as mesh:
         node = await mesh.node(caretaking=False)
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         jobs = [await call(caller, number) for number in range(200)]
         await node.reached(jobs[-1].seq)  # what was written to the log came back
         assert node.replica.counts() == {"pending": 200}
@@ -109,6 +109,6 @@ async def test_reads_are_local_and_quick_and_writes_come_back(engine):
             for called in jobs:
                 assert node.replica.job(KIND, called.job).scheduled_seq == called.seq
 
-        entries = [node.replica.record(called.seq).record for called in jobs]
-        cost = times_the_cost(read, of=lambda: [caller.open(entry) for entry in entries])
+        opened_records = [node.replica.record(called.seq).record for called in jobs]
+        cost = times_the_cost(read, of=lambda: [caller.open(opened) for opened in opened_records])
         assert cost < 8, "of what checking their signatures takes"

@@ -6,10 +6,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 
 from antiphon.core.authority.grant_terms import Terms
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Unavailable
 from antiphon.runtime.caller import submission
-from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.node.full_node import SEAL_LANE, FullNode
 from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.services import beside
@@ -28,12 +28,12 @@ class Place:
 
     def __init__(self, directory, owner: Mesh, node: FullNode, gate) -> None:
         self.directory, self.owner, self.node, self.gate = directory, owner, node, gate
-        self.home = Home(directory / "reader")
+        self.home = StateDirectory(directory / "reader")
 
     async def admit(self, kind: str) -> None:
         """Invite the machine, which redeems the ticket and so has a new login."""
         terms = Terms(can=("read",), kinds=(kind,), alias="reader")
-        ticket = hosted_mesh.invite(Home(self.directory / "owner"), terms)
+        ticket = hosted_mesh.invite(StateDirectory(self.directory / "owner"), terms)
         await hosted_mesh.redeem(self.home, ticket, alias="reader")
 
     async def lend(self, kind: str) -> None:
@@ -43,7 +43,7 @@ class Place:
             await delegation.grant(mesh, self.home.signer("machine").did, terms)
 
     async def take_back(self, kind: str) -> None:
-        control = await self.owner.peer.sync_control()
+        control = await self.owner.session.sync_control()
         given = control.grants.given_to(self.home.signer("machine").did, before=2**63)
         cids = [one.cid for one in given if kind in str(one.payload.pol)]
         async with delegation.with_authority(self.directory / "owner") as mesh:
@@ -63,11 +63,11 @@ class Place:
         return kind, handle.id
 
     async def cancel(self, kind: str, job: str) -> None:
-        await submission.cancel(self.owner.peer, kind, job, reason="test")
+        await submission.cancel(self.owner.session, kind, job, reason="test")
 
     async def agree(self, node: FullNode, *jobs: tuple[str, str]) -> None:
         """The machine's replica comes to hold these lanes exactly as the full node's does."""
-        newest = await self.owner.peer.log.last()
+        newest = await self.owner.session.log.last()
         await asyncio.wait_for(self.node.reached(newest.seq), 20)
         for kind, job in jobs:
             expected = self.node.replica.job_records(kind, job)
@@ -95,7 +95,7 @@ async def a_place(tmp_path):
 
 
 def line_of(node: FullNode):
-    return node.peer.engine._connection
+    return node.session.engine._connection
 
 
 def kinds_in(replica: Replica) -> set[str]:
@@ -131,7 +131,7 @@ async def test_a_scope_that_grows_by_a_new_login_of_a_running_node_shows_older_j
             await place.cancel(*frame)
             await place.agree(node, frame)
             assert kinds_in(node.replica) == {RENDER}, "this login does not admit more"
-            sever(node.peer.engine)  # it comes back with the newest login
+            sever(node.session.engine)  # it comes back with the newest login
             await place.agree(node, older, frame)
 
 
@@ -169,7 +169,7 @@ async def test_a_grant_that_lapsed_and_returned_leaves_no_hole(tmp_path):
             await place.agree(node, frame)
             assert kinds_in(node.replica) == {RENDER}, "jobs that it no longer follows are gone"
             await place.admit("build.*")
-            sever(node.peer.engine)  # it comes back with the newest login
+            sever(node.session.engine)  # it comes back with the newest login
             await place.agree(node, job, unseen, frame)
 
 
@@ -206,9 +206,9 @@ async def test_a_command_beside_a_node_that_shows_less_says_so(tmp_path):
 
 async def seen_by(mesh, replica: Replica, *reads: str) -> FullNode:
     """A node whose login shows these filters catches up, and stops."""
-    station = await mesh.station()
-    station.peer.log.reads = reads
-    node = FullNode(station.peer, replica)
+    connection = await mesh.connection()
+    connection.session.log.reads = reads
+    node = FullNode(connection.session, replica)
     async with beside(node.run(), ready=node.ready):
         pass
     return node
@@ -216,8 +216,8 @@ async def seen_by(mesh, replica: Replica, *reads: str) -> FullNode:
 
 async def test_full_rights_after_a_scope_compare_seals_again(tmp_path):
     async with a_mesh("memory") as mesh:
-        owner = await mesh.node(caretaking=False, station=await mesh.station(mesh.owner))
-        await call(owner.peer, 1)
+        owner = await mesh.node(caretaking=False, connection=await mesh.connection(mesh.owner))
+        await call(owner.session, 1)
         replica = Replica(tmp_path / "replica.db", mesh=mesh.mesh)
         await seen_by(mesh, replica, ">")
         assert replica.tree.is_kept
@@ -227,7 +227,7 @@ async def test_full_rights_after_a_scope_compare_seals_again(tmp_path):
         node = await seen_by(mesh, replica, ">")
         assert replica.tree.is_kept
         newest = replica.newest_of(SEAL_LANE)
-        assert newest.verdict is Reason.SEAL
+        assert newest.verdict is Verdict.SEAL
         assert replica.tree.size_at(node.applied) == node.applied
         replica.close()
 
@@ -235,17 +235,17 @@ async def test_full_rights_after_a_scope_compare_seals_again(tmp_path):
 async def test_a_replica_that_is_not_built_anew_to_its_end_goes_on_with_that(tmp_path):
     path = tmp_path / "replica.db"
     async with a_mesh("memory") as mesh:
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         jobs = [await call(caller, number) for number in range(5)]
         replica = Replica(path, mesh=mesh.mesh)
         await seen_by(mesh, replica, "job.other.*.>")
         # What follows is a process that ends after the second record.
-        station = await mesh.station()
-        node = FullNode(station.peer, replica)
+        connection = await mesh.connection()
+        node = FullNode(connection.session, replica)
         await node.resume()
         assert replica.cursor.seq == 0
         assert (replica.counts(), replica.jobs()) == ({}, [])
-        page = await station.peer.log.read(0, limit=2)
+        page = await connection.session.log.read(0, limit=2)
         await node.apply(page.records)
         replica.close()
         replica = Replica(path, mesh=mesh.mesh)
@@ -261,9 +261,9 @@ async def test_a_replica_whose_scope_is_as_it_was_is_not_built_anew(tmp_path):
         replica = Replica(tmp_path / "replica.db", mesh=mesh.mesh)
         await seen_by(mesh, replica, "job.build.*.>", "job.test.*.>")
         cursor = replica.cursor
-        await call((await mesh.station()).peer, "more")
-        station = await mesh.station()
-        station.peer.log.reads = ("job.build.*.>", "job.test.*.>")
-        await FullNode(station.peer, replica).resume()
+        await call((await mesh.connection()).session, "more")
+        connection = await mesh.connection()
+        connection.session.log.reads = ("job.build.*.>", "job.test.*.>")
+        await FullNode(connection.session, replica).resume()
         assert replica.cursor == cursor
         replica.close()

@@ -13,7 +13,7 @@ from antiphon.core.families.seals.ops import MeshSeal, SealBody
 from antiphon.core.families.seals.state import leaf_of
 from antiphon.core.family import Mark
 from antiphon.core.proof import merkle
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Corrupt, Unavailable
 from antiphon.ports import Record
 from antiphon.runtime.log.writer import Intent, write_one
@@ -30,7 +30,7 @@ WRONG = "0" * 64
 
 async def a_coordinator(mesh, **how) -> FullNode:
     """A full node under the owner's key, which coordinates until another is named."""
-    return await mesh.node(station=await mesh.station(mesh.owner), bar_s=BAR_S, **how)
+    return await mesh.node(connection=await mesh.connection(mesh.owner), bar_s=BAR_S, **how)
 
 
 def verdicts_on_seals(node: FullNode) -> list[str]:
@@ -42,12 +42,12 @@ async def write_seal(node: FullNode, **fields) -> int:
     node.replica.flush()
     mark = node.replica.tree.mark_at(node.applied)
     said = {"upto": node.applied, "size": mark.size, "root": mark.root, **fields}
-    peer = node.peer
-    draft = peer.draft(MeshSeal, SealBody(**said), prev=node.seals.tail)
-    return await peer.commit(draft)
+    session = node.session
+    draft = session.draft(MeshSeal, SealBody(**said), prev=node.seals.tail)
+    return await session.commit(draft)
 
 
-async def verdict_of(node: FullNode, seq: int) -> Reason:
+async def verdict_of(node: FullNode, seq: int) -> Verdict:
     await node.reached(seq)
     return node.replica.record(seq).verdict
 
@@ -58,7 +58,7 @@ async def test_what_happens_is_sealed_and_a_second_node_agrees(engine):
     async with a_mesh(engine) as mesh:
         first = await a_coordinator(mesh)
         second = await mesh.node(caretaking=False)
-        called = await call(second.peer, 1)
+        called = await call(second.session, 1)
         await eventually(lambda: second.seals.upto >= called.seq)
         assert set(verdicts_on_seals(second)) == {"ok"}
         await first.reached(second.seals.seq)
@@ -69,7 +69,7 @@ async def test_what_happens_is_sealed_and_a_second_node_agrees(engine):
         leaf = leaf_of(
             record.seq, record.commit_ms, record.subject, record.payload, stored.verdict.value
         )
-        seal = second.peer.open(second.replica.record(second.seals.seq).record).op.body
+        seal = second.session.open(second.replica.record(second.seals.seq).record).op.body
         root = merkle.root_from_inclusion(
             called.seq - 1, seal.size, merkle.leaf_hash(leaf), [bytes.fromhex(n) for n in path]
         )
@@ -79,11 +79,11 @@ async def test_what_happens_is_sealed_and_a_second_node_agrees(engine):
 @on_both_engines
 async def test_a_bar_has_one_seal_and_silence_none(engine):
     async with a_mesh(engine, replace(QUICK, offer_after_ms=60_000)) as mesh:
-        node = await mesh.node(caretaking=False, station=await mesh.station(mesh.owner))
+        node = await mesh.node(caretaking=False, connection=await mesh.connection(mesh.owner))
         sealer = Sealer(node, bar_s=BAR_S, calm_s=0.01)
         await mesh.stack.enter_async_context(beside(sealer.run()))
         for number in range(25):
-            called = await call(node.peer, number)
+            called = await call(node.session, number)
             await asyncio.sleep(0.04)
         await eventually(lambda: node.seals.upto >= called.seq)
         await asyncio.sleep(2 * BAR_S)
@@ -100,26 +100,26 @@ async def test_a_bar_has_one_seal_and_silence_none(engine):
 @on_both_engines
 async def test_a_wrong_seal_is_refused_and_shouted_about(engine):
     async with a_mesh(engine) as mesh:
-        liar = await mesh.node(caretaking=False, station=await mesh.station(mesh.owner))
+        liar = await mesh.node(caretaking=False, connection=await mesh.connection(mesh.owner))
         node = await mesh.node(caretaking=False)
         with capture_logs() as events:
             seq = await write_seal(liar, root=WRONG)
-            assert await verdict_of(node, seq) is Reason.SEAL
+            assert await verdict_of(node, seq) is Verdict.SEAL
         told = [e for e in events if e["event"] == "seal_mismatch" and e["here"] != WRONG]
         assert told
         assert all(e["log_level"] == "error" and e["seal"] == seq for e in told)
-        assert await verdict_of(node, await write_seal(liar)) is Reason.OK
+        assert await verdict_of(node, await write_seal(liar)) is Verdict.OK
 
 
 @on_both_engines
 async def test_only_the_coordinators_seal_counts(engine):
     async with a_mesh(engine) as mesh:
         node = await mesh.node(caretaking=False)
-        assert await verdict_of(node, await write_seal(node)) is Reason.NOT_COORDINATOR
+        assert await verdict_of(node, await write_seal(node)) is Verdict.NOT_COORDINATOR
         assert node.seals.upto == 0
         assert not await Sealer(node, bar_s=BAR_S).seal()
         assert verdicts_on_seals(node) == ["not_coordinator"]
-        assert (await node.peer.log.last()).seq == node.applied == 2
+        assert (await node.session.log.last()).seq == node.applied == 2
 
 
 DAMAGE = {
@@ -134,11 +134,11 @@ DAMAGE = {
 @pytest.mark.parametrize("damage", DAMAGE)
 async def test_a_replica_that_lost_or_changed_a_record_is_found_by_the_next_seal(damage):
     async with a_mesh("memory") as mesh:
-        sound = await mesh.node(caretaking=False, station=await mesh.station(mesh.owner))
+        sound = await mesh.node(caretaking=False, connection=await mesh.connection(mesh.owner))
         harmed = await mesh.node(caretaking=False)
         sealer = Sealer(sound, bar_s=BAR_S)
         assert await sealer.seal()
-        called = await call(sound.peer, 1)
+        called = await call(sound.session, 1)
         await harmed.reached(called.seq)
         harmed.replica._db.execute(DAMAGE[damage], (called.seq,))
         with capture_logs() as events:
@@ -150,8 +150,8 @@ async def test_a_replica_that_lost_or_changed_a_record_is_found_by_the_next_seal
 
 async def test_a_coordinator_whose_own_records_are_damaged_does_not_seal_them():
     async with a_mesh("memory") as mesh:
-        node = await mesh.node(caretaking=False, station=await mesh.station(mesh.owner))
-        called = await call(node.peer, 1)
+        node = await mesh.node(caretaking=False, connection=await mesh.connection(mesh.owner))
+        called = await call(node.session, 1)
         await node.reached(called.seq)
         node.replica._db.execute(DAMAGE["changed"], (called.seq,))
         with capture_logs() as events:
@@ -166,11 +166,11 @@ async def test_sealing_goes_on_under_another_coordinator(engine):
         first = await a_coordinator(mesh)
         heir = await mesh.node(bar_s=BAR_S)
         await eventually(lambda: heir.seals.seq)
-        peer = first.peer
-        body = CoordinatorBody(node=heir.peer.author.did)
-        seq = (await write_one(peer, Intent(MeshCoordinator, body))).seq
+        session = first.session
+        body = CoordinatorBody(node=heir.session.author.did)
+        seq = (await write_one(session, Intent(MeshCoordinator, body))).seq
         await eventually(lambda: first.seals.upto >= seq)
-        assert first.seals.state.hlc_author == heir.peer.author.did
+        assert first.seals.state.hlc_author == heir.session.author.did
         assert set(verdicts_on_seals(first)) <= {"ok", "not_coordinator"}
 
 
@@ -179,19 +179,19 @@ async def test_sealing_goes_on_under_another_coordinator(engine):
 async def test_a_restart_goes_on_where_the_last_seal_was(engine, tmp_path):
     async with a_mesh(engine) as mesh:
         path = tmp_path / "replica.db"
-        owner = await mesh.station(mesh.owner)
+        owner = await mesh.connection(mesh.owner)
         async with AsyncExitStack() as life:
             replica = Replica(path, mesh=mesh.mesh)
             life.callback(replica.close)
-            node = FullNode(owner.peer, replica)
+            node = FullNode(owner.session, replica)
             await life.enter_async_context(beside(node.run(), ready=node.ready))
-            await call(owner.peer, 1)
+            await call(owner.session, 1)
             await eventually(lambda: node.applied >= 2)
             assert await Sealer(node, bar_s=BAR_S).seal()
             before = node.seals
         again = await a_coordinator(mesh, path=path)
         assert again.seals.seq >= before.seq > 0
-        called = await call(again.peer, 2)
+        called = await call(again.session, 2)
         await eventually(lambda: again.seals.upto >= called.seq)
         fresh = await mesh.node(caretaking=False)
         assert set(verdicts_on_seals(fresh)) == {"ok"}
@@ -206,7 +206,7 @@ def test_the_tree_survives_reopening_at_every_size(tmp_path):
     leaves = merkle.Frontier()
     for record in records(70):
         replica = Replica(tmp_path / "replica.db", mesh="m")
-        replica.note(record, Reason.SUBJECT)
+        replica.note(record, Verdict.SUBJECT)
         replica.flush()
         leaves.append(leaf_of(record.seq, record.seq, record.subject, record.payload, "subject"))
         assert replica.tree.mark_at(record.seq) == Mark(leaves.size, leaves.root().hex())
@@ -216,7 +216,7 @@ def test_the_tree_survives_reopening_at_every_size(tmp_path):
 def test_places_without_a_record_have_no_leaf():
     replica = Replica(":memory:", mesh="m")
     for record in [*records(20), *records(20, first=31)]:
-        replica.note(record, Reason.SUBJECT)
+        replica.note(record, Verdict.SUBJECT)
     replica.flush()
     assert [replica.tree.size_at(seq) for seq in (1, 20, 25, 30, 31, 50)] == [1, 20, 20, 20, 21, 40]
     root = bytes.fromhex(replica.tree.root_at(40))
@@ -232,7 +232,7 @@ def test_places_without_a_record_have_no_leaf():
 def test_everything_since_the_last_seal_is_read_again():
     replica = Replica(":memory:", mesh="m")
     for record in records(100):
-        replica.note(record, Reason.SUBJECT)
+        replica.note(record, Verdict.SUBJECT)
     replica.flush()
     replica._db.execute("update records set verdict = 'ok' where seq = 40")
     assert not replica.tree.mark_at(100, since=39).root
@@ -244,7 +244,7 @@ def test_everything_since_the_last_seal_is_read_again():
 def test_old_damage_is_found_in_time():
     replica = Replica(":memory:", mesh="m")
     for record in records(3000):
-        replica.note(record, Reason.SUBJECT)
+        replica.note(record, Verdict.SUBJECT)
     replica.flush()
     assert all(replica.tree.mark_at(3000, since=2990).root for _ in range(4))
     replica._db.execute("delete from records where seq = 1500")
@@ -255,7 +255,7 @@ def test_old_damage_is_found_in_time():
 def test_a_file_whose_end_was_cut_off_is_not_taken_up_again(tmp_path):
     replica = Replica(tmp_path / "replica.db", mesh="m")
     for record in records(20):
-        replica.note(record, Reason.SUBJECT)
+        replica.note(record, Verdict.SUBJECT)
     replica.flush()
     replica._db.execute("delete from records where seq = 20")
     replica.close()
@@ -265,9 +265,9 @@ def test_a_file_whose_end_was_cut_off_is_not_taken_up_again(tmp_path):
 
 async def test_who_watches_sees_whose_seal_counts():
     async with a_mesh("memory") as mesh:
-        owner = await mesh.node(caretaking=False, station=await mesh.station(mesh.owner))
+        owner = await mesh.node(caretaking=False, connection=await mesh.connection(mesh.owner))
         other = await mesh.node(caretaking=False)
-        async with watching((await mesh.station()).peer) as batches:
+        async with watching((await mesh.connection()).session) as batches:
             first = await write_seal(other)
             await owner.reached(first)
             await write_seal(owner)
@@ -280,15 +280,17 @@ async def test_who_watches_sees_whose_seal_counts():
 
 async def test_a_member_that_sees_some_kinds_only_judges_all_but_the_root():
     async with a_mesh("memory") as mesh:
-        liar = await mesh.node(caretaking=False, station=await mesh.station(mesh.owner))
-        station = await mesh.station()
-        station.peer.log.reads = ("ctl.>", "job.test.*.>", "seal")
-        member = await mesh.node(caretaking=False, station=station)
-        assert await verdict_of(member, await write_seal(liar, root=WRONG)) is Reason.UNSEEN
-        draft = member.peer.draft(
+        liar = await mesh.node(caretaking=False, connection=await mesh.connection(mesh.owner))
+        connection = await mesh.connection()
+        connection.session.log.reads = ("ctl.>", "job.test.*.>", "seal")
+        member = await mesh.node(caretaking=False, connection=connection)
+        assert await verdict_of(member, await write_seal(liar, root=WRONG)) is Verdict.UNSEEN
+        draft = member.session.draft(
             MeshSeal, SealBody(upto=2, size=2, root=WRONG), prev=member.seals.tail
         )
-        assert await verdict_of(member, await member.peer.commit(draft)) is Reason.NOT_COORDINATOR
+        assert (
+            await verdict_of(member, await member.session.commit(draft)) is Verdict.NOT_COORDINATOR
+        )
         with pytest.raises(Unavailable, match="some kinds only"):
             member.replica.tree.inclusion(1, 2)
 

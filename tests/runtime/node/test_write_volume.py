@@ -6,7 +6,7 @@ from structlog.testing import capture_logs
 from antiphon.core.authority import write_volume
 from antiphon.core.authority.grant_terms import Terms
 from antiphon.interfaces.cli.commands.mesh.doctor import writes_findings
-from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.node import write_volume_watch
 from antiphon.sdk.hosting import hosted_mesh
 from antiphon.sdk.mesh import Mesh
@@ -28,17 +28,17 @@ async def test_a_member_that_writes_junk_on_its_own_kind_is_named(tmp_path, monk
         hosted.gate(node),
     ):
         assert writes_findings(await written_lately(owner))[0].level == "ok"
-        home = Home(tmp_path / "member")
-        ticket = hosted_mesh.invite(Home(tmp_path / "owner"), FEW)
+        home = StateDirectory(tmp_path / "member")
+        ticket = hosted_mesh.invite(StateDirectory(tmp_path / "owner"), FEW)
         await hosted_mesh.redeem(home, ticket, alias="contractor")
         member = home.signer("machine").did[-8:]
         with capture_logs() as logs:
             async with Mesh.open(home=home.path) as mesh:
                 for number in range(5):
-                    subject = f"ap.{mesh.peer.mesh}.call.normal.junk.x.{number:064x}".encode()
+                    subject = f"ap.{mesh.session.mesh}.call.normal.junk.x.{number:064x}".encode()
                     header = b"NATS/1.0\r\n\r\n"
                     junk = b"j" * 300_000
-                    await mesh.peer.log.pipeline.write(subject, junk, header, timeout_s=10)
+                    await mesh.session.log.requester.write(subject, junk, header, timeout_s=10)
             await eventually(lambda: any(one["event"] == "much_is_written" for one in logs))
         (said,) = (one for one in logs if one["event"] == "much_is_written")
         assert (said["kind"], said["refused_mib"]) == ("junk", 1)
@@ -57,7 +57,7 @@ async def test_a_replica_counts_as_a_node_does_that_was_there(monkeypatch):
         node = await mesh.node()
         watch = write_volume_watch.VolumeWatch(node)
         node.watchers.append(watch.applied)
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         for number in range(3):
             called = await call(caller, "j" * 30_000, number)
         junk = f"ap.{mesh.mesh}.call.normal.{KIND}.x"

@@ -11,19 +11,21 @@ DAY_MS = 86_400_000
 
 
 @asynccontextmanager
-async def present(station, *, off_ms=0):
+async def present(connection, *, off_ms=0):
     """A node that answers, with a clock of its own."""
 
     def describe():
         return Card(
-            node=station.keyring.did,
+            node=connection.keyring.did,
             alias="there",
             role="node",
             version="1",
-            at_ms=station.peer.wall.now_ms() + off_ms,
+            at_ms=connection.session.wall.now_ms() + off_ms,
         )
 
-    answering = asyncio.ensure_future(Presence(station.peer, station.keyring, describe).run())
+    answering = asyncio.ensure_future(
+        Presence(connection.session, connection.keyring, describe).run()
+    )
     await asyncio.sleep(0)
     try:
         yield
@@ -34,18 +36,18 @@ async def present(station, *, off_ms=0):
 
 async def test_a_node_whose_clock_is_wrong_is_there_all_the_same():
     async with a_mesh("memory") as mesh:
-        station, asker = await mesh.station(), (await mesh.station()).peer
-        async with present(station, off_ms=-DAY_MS):
+        connection, asker = await mesh.connection(), (await mesh.connection()).session
+        async with present(connection, off_ms=-DAY_MS):
             (card,) = await roll_call(asker)
-        assert card.node == station.keyring.did
+        assert card.node == connection.keyring.did
 
 
 async def test_an_old_answer_to_another_call_answers_nothing():
     async with a_mesh("memory") as mesh:
-        station, thief, asker = [await mesh.station() for _ in range(3)]
-        bus = thief.peer.engine.bus
+        connection, thief, asker = [await mesh.connection() for _ in range(3)]
+        bus = thief.session.engine.bus
         inbox = bus.new_inbox()
-        async with present(station), bus.subscribe(inbox) as answers:
+        async with present(connection), bus.subscribe(inbox) as answers:
             await bus.publish(ROLL.at(), b"", reply=inbox)
             stolen = (await anext(aiter(answers))).payload
         replayed = []
@@ -58,7 +60,7 @@ async def test_an_old_answer_to_another_call_answers_nothing():
 
         replaying = asyncio.ensure_future(replay())
         await asyncio.sleep(0)
-        assert await roll_call(asker.peer) == []
+        assert await roll_call(asker.session) == []
         await eventually(lambda: replayed)
         replaying.cancel()
         await asyncio.wait([replaying])
@@ -66,8 +68,8 @@ async def test_an_old_answer_to_another_call_answers_nothing():
 
 async def test_hostile_answers_keep_nobody_from_being_seen():
     async with a_mesh("memory") as mesh:
-        station, liar, asker = [await mesh.station() for _ in range(3)]
-        bus = liar.peer.engine.bus
+        connection, liar, asker = [await mesh.connection() for _ in range(3)]
+        bus = liar.session.engine.bus
 
         async def lie():
             async with bus.subscribe(ROLL.at()) as calls:
@@ -76,17 +78,17 @@ async def test_hostile_answers_keep_nobody_from_being_seen():
                         await bus.publish(call.reply, junk)
 
         lying = asyncio.ensure_future(lie())
-        async with present(station):
-            (card,) = await roll_call(asker.peer)
-        assert card.node == station.keyring.did
+        async with present(connection):
+            (card,) = await roll_call(asker.session)
+        assert card.node == connection.keyring.did
         lying.cancel()
         await asyncio.wait([lying])
 
 
 async def test_a_call_with_an_endless_inbox_stops_nobody_from_answering():
     async with a_mesh("memory") as mesh:
-        station, liar, asker = [await mesh.station() for _ in range(3)]
-        async with present(station):
-            await liar.peer.engine.bus.publish(ROLL.at(), b"", reply="inbox." + "x" * 1_000_000)
-            (card,) = await roll_call(asker.peer)
-        assert card.node == station.keyring.did
+        connection, liar, asker = [await mesh.connection() for _ in range(3)]
+        async with present(connection):
+            await liar.session.engine.bus.publish(ROLL.at(), b"", reply="inbox." + "x" * 1_000_000)
+            (card,) = await roll_call(asker.session)
+        assert card.node == connection.keyring.did

@@ -77,7 +77,7 @@ class InProcess(InLoop):
 async def test_a_cancelled_job_stops_soon(engine, place, age_s, within_s, tmp_path):
     job = place(tmp_path)
     async with a_mesh(engine, RULES) as mesh:
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         worker = await mesh.worker(job.handle, how=job.how)
         called = await call(caller, *job.args)
         await eventually(job.has_begun)

@@ -38,30 +38,30 @@ class Diary:
 async def test_by_default_a_job_is_stopped_at_two_thirds_of_a_lease_without_the_engine():
     diary = Diary(lasts_s=5 * LEASE_S)
     async with a_mesh("memory") as mesh:
-        caller, station = (await mesh.station()).peer, await mesh.station()
-        await mesh.worker(diary.handle, station=station)
+        caller, connection = (await mesh.connection()).session, await mesh.connection()
+        await mesh.worker(diary.handle, connection=connection)
         await call(caller, 1)
         await diary.began.wait()
-        station.peer.engine.sever()
+        connection.session.engine.sever()
         loop = asyncio.get_running_loop()
         severed_s = loop.time()
         await eventually(lambda: diary.ends == ["stopped"], within_s=2 * LEASE_S)
         assert loop.time() - severed_s < LEASE_S, "before anyone else may begin"
-        station.peer.engine.heal()
+        connection.session.engine.heal()
 
 
 @pytest.mark.req("G10")
 async def test_a_job_that_goes_on_completes_after_the_engine_is_back():
     diary = Diary(lasts_s=2 * LEASE_S)
     async with a_mesh("memory") as mesh:
-        caller, station = (await mesh.station()).peer, await mesh.station()
-        await mesh.worker(diary.handle, station=station, how=ON)
+        caller, connection = (await mesh.connection()).session, await mesh.connection()
+        await mesh.worker(diary.handle, connection=connection, how=ON)
         called = await call(caller, 7)
         await diary.began.wait()
-        station.peer.engine.sever()
+        connection.session.engine.sever()
         await eventually(lambda: diary.ends == ["finished"])
         await asyncio.sleep(LEASE_S / 2)  # it tries in vain meanwhile
-        station.peer.engine.heal()
+        connection.session.engine.heal()
         ended = await submission.wait_for_end(caller, KIND, called.job)
         assert (ended.outputs[0].text, ended.job.attempts) == ("7", 0)
 
@@ -69,13 +69,13 @@ async def test_a_job_that_goes_on_completes_after_the_engine_is_back():
 async def test_a_lease_that_ran_out_unnoticed_by_others_does_not_stop_a_job_that_goes_on():
     diary = Diary(lasts_s=4 * LEASE_S)
     async with a_mesh("memory") as mesh:
-        caller, station = (await mesh.station()).peer, await mesh.station()
-        await mesh.worker(diary.handle, station=station, how=ON)
+        caller, connection = (await mesh.connection()).session, await mesh.connection()
+        await mesh.worker(diary.handle, connection=connection, how=ON)
         called = await call(caller, 7)
         await diary.began.wait()
-        station.peer.engine.sever()
+        connection.session.engine.sever()
         await asyncio.sleep(2 * LEASE_S)
-        station.peer.engine.heal()  # its renewals are refused from here on
+        connection.session.engine.heal()  # its renewals are refused from here on
         ended = await submission.wait_for_end(caller, KIND, called.job)
         assert ended.job.outcome == "succeeded"
         assert diary.ends == ["finished"]
@@ -86,16 +86,16 @@ async def test_of_two_runs_one_result_is_accepted_though_the_first_went_on():
     away, there = Diary(lasts_s=3 * LEASE_S), Diary(lasts_s=0.01)
     async with a_mesh("memory") as mesh:
         node = await mesh.node()
-        caller, station = (await mesh.station()).peer, await mesh.station()
-        first = await mesh.worker(away.handle, station=station, how=ON)
+        caller, connection = (await mesh.connection()).session, await mesh.connection()
+        first = await mesh.worker(away.handle, connection=connection, how=ON)
         called = await call(caller, 7)
         await away.began.wait()
-        station.peer.engine.sever()
+        connection.session.engine.sever()
         await mesh.worker(there.handle)
         ended = await submission.wait_for_end(caller, KIND, called.job)
         assert (ended.job.outcome, ended.job.attempts) == ("succeeded", 1)
         await eventually(lambda: away.ends == ["finished"])
-        station.peer.engine.heal()
+        connection.session.engine.heal()
         await eventually(lambda: first.busy == 0)
         await node.reached((await caller.read_lane(KIND, called.job)).lane.job_tail)
         told = ops_on_lane(node, called.job)
@@ -106,14 +106,14 @@ async def test_of_two_runs_one_result_is_accepted_though_the_first_went_on():
 async def test_what_is_done_when_the_engine_goes_is_completed_within_the_lease():
     diary = Diary(lasts_s=0.05)
     async with a_mesh("memory", Rules(authority="open")) as mesh:
-        caller, station = (await mesh.station()).peer, await mesh.station()
-        await mesh.worker(diary.handle, station=station)
+        caller, connection = (await mesh.connection()).session, await mesh.connection()
+        await mesh.worker(diary.handle, connection=connection)
         called = await call(caller, 3)
         await diary.began.wait()
-        station.peer.engine.sever()
+        connection.session.engine.sever()
         await eventually(lambda: diary.ends == ["finished"])
         await asyncio.sleep(0.3)
-        station.peer.engine.heal()
+        connection.session.engine.heal()
         ended = await submission.wait_for_end(caller, KIND, called.job)
         assert (ended.job.outcome, ended.job.attempts) == ("succeeded", 0)
 
@@ -134,25 +134,25 @@ class Sleeper(SystemClock):
 async def test_a_machine_that_slept_through_its_lease_stops_its_job_when_it_wakes():
     diary = Diary(lasts_s=60)
     async with a_mesh("memory", Rules(authority="open")) as mesh:
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         mesh.wall = Sleeper()
-        station = await mesh.station()
-        await mesh.worker(diary.handle, station=station)
+        connection = await mesh.connection()
+        await mesh.worker(diary.handle, connection=connection)
         await call(caller, 1)
         await diary.began.wait()
-        station.peer.engine.sever()  # or it would renew on waking, in time or not
+        connection.session.engine.sever()  # or it would renew on waking, in time or not
         await asyncio.sleep(1)
         assert diary.ends == []
         mesh.wall.slept_s = 25.0  # of a lease of 30 seconds
         await eventually(lambda: diary.ends == ["stopped"], within_s=3)
-        station.peer.engine.heal()
+        connection.session.engine.heal()
 
 
 @pytest.mark.req("M21")
 async def test_a_job_past_its_time_to_start_is_not_claimed():
     diary = Diary(lasts_s=0.01)
     async with a_mesh("memory") as mesh:
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         late = await call(caller, 1, start_by=mesh.wall.now_ms() + 150)
         await asyncio.sleep(0.3)
         worker = await mesh.worker(diary.handle)
@@ -160,4 +160,4 @@ async def test_a_job_past_its_time_to_start_is_not_claimed():
         await submission.wait_for_end(caller, KIND, other.job)
         assert worker.done == 1
         view = await caller.read_lane(KIND, late.job)
-        assert [type(judged.entry.op) for judged in view.history] == [JobSchedule]
+        assert [type(judged.opened.op) for judged in view.history] == [JobSchedule]

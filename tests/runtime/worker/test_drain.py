@@ -31,7 +31,7 @@ async def test_fifty_jobs_are_finished_or_given_back_and_nobody_waits_for_a_leas
 
     async with a_mesh(engine, RULES) as mesh:
         node = await mesh.node()
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         first = await mesh.worker(sleeping, slots=50, drain_s=1.0)
         calls = [await call(caller, number) for number in range(50)]
         await eventually(lambda: first.busy + first.done == 50)
@@ -64,7 +64,7 @@ async def test_a_handler_that_swallows_its_end_keeps_neither_its_job_nor_its_wor
 
     async with a_mesh(engine, RULES) as mesh:
         node = await mesh.node()
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         worker = await mesh.worker(stubborn, drain_s=0.1)
         called = await call(caller)
         await eventually(lambda: worker.busy)
@@ -79,7 +79,7 @@ async def test_threads_and_processes_are_given_back_too(engine, tmp_path):
     let_go = threading.Event()
     async with a_mesh(engine, RULES) as mesh:
         node = await mesh.node()
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         notes = tmp_path / "pid"
         threaded = await mesh.worker(lambda: let_go.wait(60), kind="test.thread", drain_s=0.1)
         spawning = await mesh.worker(
@@ -112,13 +112,13 @@ async def test_a_worker_that_comes_back_under_the_same_key_begins_clean(engine):
 
     async with a_mesh(engine, RULES) as mesh:
         key = SeedKeyring(mesh.entropy.token(32))
-        caller = (await mesh.station()).peer
-        first = await mesh.worker(endless, drain_s=0.1, station=await mesh.station(key))
+        caller = (await mesh.connection()).session
+        first = await mesh.worker(endless, drain_s=0.1, connection=await mesh.connection(key))
         called = await call(caller)
         await eventually(lambda: first.busy)
         first.drain()
         await eventually(lambda: first.busy == 0)
-        await mesh.worker(quick, station=await mesh.station(key))
+        await mesh.worker(quick, connection=await mesh.connection(key))
         began_s = time.monotonic()
         ended = await submission.wait_for_end(caller, KIND, called.job)
         assert ended.job.outcome == "succeeded"

@@ -36,7 +36,7 @@ async def test_progress_is_heard_from_loops_and_threads(engine):
         for function in (in_a_thread, in_the_loop):
             kind = f"test.{function.__name__.replace('_', '-')}"
             await mesh.worker(function, kind=kind)
-            caller = (await mesh.station()).peer
+            caller = (await mesh.connection()).session
             is_heard.clear()  # before the call: the worker may begin at once
             called = await call(caller, kind=kind)
             try:
@@ -60,7 +60,7 @@ async def test_only_the_tenures_holder_is_believed(engine):
 
     async with a_mesh(engine) as mesh:
         await mesh.worker(work)
-        caller, liar = (await mesh.station()).peer, (await mesh.station()).peer
+        caller, liar = (await mesh.connection()).session, (await mesh.connection()).session
         called = await call(caller)
         while not (job := (await caller.read_lane(KIND, called.job)).lane.job).fence:
             await asyncio.sleep(0.02)
@@ -80,13 +80,13 @@ async def test_only_the_tenures_holder_is_believed(engine):
 async def broadcast(chunks):
     """What arrives of some chunks that are said all at once."""
     async with a_mesh("memory") as mesh:
-        station = await mesh.station()
-        caller = (await mesh.station()).peer
+        connection = await mesh.connection()
+        caller = (await mesh.connection()).session
         called = await call(caller)
-        job = await _claimed(station.peer, called.job)
+        job = await _claimed(connection.session, called.job)
         heard: list[Words] = []
         async with listening(caller, KIND, called.job) as words:
-            saying = job_output.Broadcast(station.peer, KIND, called.job, job.fence)
+            saying = job_output.Broadcast(connection.session, KIND, called.job, job.fence)
             for chunk in chunks:
                 saying.output("stdout", chunk)
             total = sum(map(len, chunks))
@@ -99,12 +99,12 @@ async def broadcast(chunks):
         return heard
 
 
-async def _claimed(peer, job):
-    await peer.sync_control()
-    await peer.read_lane(KIND, job)
+async def _claimed(session, job):
+    await session.sync_control()
+    await session.read_lane(KIND, job)
     body = ClaimBody(kind=KIND, job=job, lease_ms=600, begin=True)
-    await peer.commit(peer.draft(JobClaim, body, prev=0))
-    return (await peer.read_lane(KIND, job)).lane.job
+    await session.commit(session.draft(JobClaim, body, prev=0))
+    return (await session.read_lane(KIND, job)).lane.job
 
 
 async def test_small_pieces_travel_together_and_large_ones_in_parts():

@@ -29,13 +29,13 @@ async def double(number: int) -> int:
 async def test_a_job_is_three_records_and_full_and_light_verdicts_agree(engine):
     async with a_mesh(engine) as mesh:
         node = await mesh.node()
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         await mesh.worker(double)
         called = await call(caller, 21)
         ended = await submission.wait_for_end(caller, KIND, called.job)
         assert ended.outputs[0].text == "42"
         light = await caller.read_lane(KIND, called.job)
-        await node.reached(light.history[-1].entry.seq)
+        await node.reached(light.history[-1].opened.seq)
         told = ops_on_lane(node, called.job)
         assert told == [("job.schedule", "ok"), ("job.claim", "ok"), ("job.complete", "ok")]
         assert [judged.verdict.value for judged in light.history] == [v for _, v in told]
@@ -45,7 +45,7 @@ async def test_a_job_is_three_records_and_full_and_light_verdicts_agree(engine):
 @on_both_engines
 async def test_the_same_manifest_again_is_the_same_job_and_other_kinds_are_others(engine):
     async with a_mesh(engine) as mesh:
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         first = await call(caller, 1)
         again = await call(caller, 1)
         other_priority = await call(caller, 1, priority="high")
@@ -64,7 +64,7 @@ async def test_the_same_manifest_again_is_the_same_job_and_other_kinds_are_other
 @pytest.mark.req("M25")
 async def test_a_kind_that_a_worker_does_not_know_is_never_claimed(engine):
     async with a_mesh(engine) as mesh:
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         await mesh.worker(double)
         strange = [await call(caller, 1, kind=kind) for kind in ("test.strange", f"{KIND}.deeper")]
         known = await call(caller, 2)
@@ -72,15 +72,15 @@ async def test_a_kind_that_a_worker_does_not_know_is_never_claimed(engine):
         assert ended.job.outcome == "succeeded"
         for called in strange:
             view = await _lane(caller, called)
-            assert [type(judged.entry.op) for judged in view.history] == [JobSchedule]
+            assert [type(judged.opened.op) for judged in view.history] == [JobSchedule]
 
 
-async def _lane(peer, called):
-    return await peer.read_lane(called.kind, called.job)
+async def _lane(session, called):
+    return await session.read_lane(called.kind, called.job)
 
 
 def _content_of(view):
-    op = view.history[0].entry.op
+    op = view.history[0].opened.op
     assert isinstance(op, JobSchedule)
     return op.body.manifest
 
@@ -99,7 +99,7 @@ async def test_a_worker_holds_no_more_leases_than_it_has_slots(engine):
 
     async with a_mesh(engine) as mesh:
         node = await mesh.node()
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         for number in range(12):
             await call(caller, number)
         await mesh.worker(counted, slots=2)
@@ -109,7 +109,7 @@ async def test_a_worker_holds_no_more_leases_than_it_has_slots(engine):
         held = deepest = 0
         for seq in range(1, node.applied + 1):
             stored = node.replica.record(seq)
-            op = node.peer.open(stored.record).op
+            op = node.session.open(stored.record).op
             held += isinstance(op, JobClaim) - isinstance(op, JobComplete)
             deepest = max(deepest, held)
         assert deepest <= 2
@@ -129,7 +129,7 @@ async def test_an_error_with_attempts_left_is_given_back_and_without_ends_the_jo
     retry = Retry(attempts=2, base_ms=10, cap_ms=20)
     async with a_mesh(engine) as mesh:
         node = await mesh.node()
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         await mesh.worker(shaky)
         lucky = await call(caller, 1, retry=retry)
         doomed = await call(caller, 2, retry=retry)
@@ -149,7 +149,7 @@ async def test_an_error_that_is_not_worth_retrying_ends_the_job_at_once(engine):
         raise KeyError("never")
 
     async with a_mesh(engine) as mesh:
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         await mesh.worker(hopeless)
         called = await call(caller, retry=Retry(attempts=5, give_up_on=("KeyError",)))
         ended = await submission.wait_for_end(caller, KIND, called.job)
@@ -167,7 +167,7 @@ async def test_a_worker_that_is_told_to_stop_gives_back_what_it_cannot_finish(en
 
     async with a_mesh(engine) as mesh:
         node = await mesh.node()
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         worker = await mesh.worker(endless, drain_s=0.1)
         called = await call(caller)
         await started.wait()
@@ -187,7 +187,7 @@ async def test_a_job_longer_than_its_lease_is_kept_by_renewing(engine):
 
     async with a_mesh(engine) as mesh:
         node = await mesh.node()
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         await mesh.worker(slow)
         called = await call(caller)
         ended = await submission.wait_for_end(caller, KIND, called.job)
@@ -203,9 +203,9 @@ async def test_a_job_longer_than_its_lease_is_kept_by_renewing(engine):
 async def test_a_dead_workers_job_is_expired_called_again_and_taken_over(engine):
     async with a_mesh(engine) as mesh:
         node = await mesh.node()
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         called = await call(caller, 5)
-        dead = (await mesh.station()).peer
+        dead = (await mesh.connection()).session
         view = await dead.read_lane(KIND, called.job)
         body = ClaimBody(kind=KIND, job=called.job, lease_ms=300, begin=True)
         await dead.commit(dead.draft(JobClaim, body, prev=view.lane.job_tail))
@@ -222,9 +222,9 @@ async def test_a_dead_workers_job_is_expired_called_again_and_taken_over(engine)
 async def test_a_worker_stays_away_from_a_held_job_until_it_is_given_back(engine):
     async with a_mesh(engine, QUICK) as mesh:
         node = await mesh.node()
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         called = await call(caller, 4, lease_ms_max=1200)
-        holder = (await mesh.station()).peer
+        holder = (await mesh.connection()).session
         view = await holder.read_lane(KIND, called.job)
         body = ClaimBody(kind=KIND, job=called.job, lease_ms=1200, begin=True)
         claim = holder.draft(JobClaim, body, prev=view.lane.job_tail)
@@ -246,7 +246,7 @@ async def test_a_worker_stays_away_from_a_held_job_until_it_is_given_back(engine
 @on_both_engines
 async def test_cancelling_ends_a_pending_job_and_later_claims_are_refused(engine):
     async with a_mesh(engine) as mesh:
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         called = await call(caller, 9)
         job = await submission.cancel(caller, KIND, called.job, reason="changed my mind")
         assert (job.state, job.outcome) == (State.ABORTED, "cancelled")
@@ -265,7 +265,7 @@ async def test_cancelling_a_running_job_stops_its_handler_long_before_a_renewal(
             stopped.set()
 
     async with a_mesh(engine, Rules(authority="open")) as mesh:
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         worker = await mesh.worker(endless)
         called = await call(caller)
         await eventually(lambda: worker.busy)

@@ -16,11 +16,13 @@ async def test_a_call_on_a_subject_that_is_no_text_costs_no_worker_its_slot():
 
         node = await mesh.node()
         await mesh.worker(echo, slots=1)
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         written = []
         for odd in ODD * 3:
             subject = f"ap.{mesh.mesh}.call.normal.{KIND}.".encode() + odd
-            reply = await caller.log.pipeline.write(subject, b"x", b"NATS/1.0\r\n\r\n", timeout_s=5)
+            reply = await caller.log.requester.write(
+                subject, b"x", b"NATS/1.0\r\n\r\n", timeout_s=5
+            )
             written.append(int(reply.payload.split(b'"seq":')[1].split(b",")[0].strip(b"}")))
         job = await call(caller, "all the same")
         done = [("job.schedule", "ok"), ("job.claim", "ok"), ("job.complete", "ok")]

@@ -56,7 +56,7 @@ def has_asked_everywhere(worker: Worker) -> bool:
 async def test_a_backlog_is_worked_off_priority_by_priority(engine, slots):
     desk = Desk()
     async with a_mesh(engine, PATIENT) as mesh:
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         worker = await mesh.worker(desk.handle, slots=slots)
         for number in range(slots):
             await call(caller, FIRST, number)
@@ -78,7 +78,7 @@ async def test_a_backlog_is_worked_off_priority_by_priority(engine, slots):
 async def test_what_full_nodes_call_again_keeps_its_priority(engine, slots):
     desk = Desk()
     async with a_mesh(engine, PATIENT) as mesh:
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         node = await mesh.node()
         await mesh.worker(desk.handle, slots=slots)
         for number in range(slots):
@@ -107,7 +107,7 @@ async def test_what_can_wait_overtakes_nobody_while_slots_come_and_go(engine, sl
         await (is_open if priority == FIRST or number < 20 else all_called).wait()
 
     async with a_mesh(engine, PATIENT) as mesh:
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         crew = [await mesh.worker(handle, slots=slots) for _ in range(workers)]
         at_once = slots * workers
         for worker in crew:
@@ -130,7 +130,7 @@ async def test_what_can_wait_overtakes_nobody_while_slots_come_and_go(engine, sl
 async def test_a_job_of_high_priority_is_next_whatever_is_being_worked_off(engine):
     desk = Desk()
     async with a_mesh(engine, PATIENT) as mesh:
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         for number in range(6):
             await call(caller, "low", number, priority="low")
         await mesh.worker(desk.handle, slots=1)
@@ -146,7 +146,7 @@ async def test_a_job_of_high_priority_is_next_whatever_is_being_worked_off(engin
 async def test_a_full_worker_keeps_no_high_priority_job_from_one_that_is_free(engine):
     busy, free = Desk(), Desk()
     async with a_mesh(engine, PATIENT) as mesh:
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         full = await mesh.worker(busy.handle, slots=1)
         await call(caller, "normal", 0)
         await busy.has_begun(1)

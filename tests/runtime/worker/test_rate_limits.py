@@ -22,14 +22,16 @@ async def test_a_kind_begins_no_more_often_than_its_rate_and_others_are_not_held
                 times.append(loop.time())
 
             handlers.register(kind, note)
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         for number in range(5):
             await call(caller, number, kind="test.slow", priority="high")
             await call(caller, number + 10, kind="test.slow", priority="normal")
             await call(caller, number, kind="test.other", priority="low")
         settings = WorkerSettings(slots=8, rates={"test.slow": parse_rate("5/s")})
-        station = await mesh.station()
-        worker = await mesh.stack.enter_async_context(assembly.working(station, handlers, settings))
+        connection = await mesh.connection()
+        worker = await mesh.stack.enter_async_context(
+            assembly.working(connection, handlers, settings)
+        )
         await eventually(lambda: len(began["test.other"]) == 5)
         assert worker.busy <= 5, "nothing waits in a slot"
         await eventually(lambda: len(began["test.slow"]) == 10)

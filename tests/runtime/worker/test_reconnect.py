@@ -5,7 +5,7 @@ import pytest
 from antiphon import CircuitOpen, Mesh, OutcomeUnknown
 from antiphon.core import manifest
 from antiphon.core.families.jobs.ops import ScheduleBody
-from antiphon.core.policy.circuit_breaker import Breaker
+from antiphon.core.policy.circuit_breaker import CircuitBreaker
 from antiphon.engines.nats import LocalServer
 from antiphon.errors import Unavailable
 from antiphon.runtime.caller import submission
@@ -21,13 +21,13 @@ def body(number: int) -> ScheduleBody:
     return ScheduleBody(kind="test.work", manifest=content)
 
 
-async def until_it_is_open(breaker: Breaker, peer) -> None:
+async def until_it_is_open(breaker: CircuitBreaker, session) -> None:
     for number in range(1, breaker.failures + 1):
         with pytest.raises(Unavailable) as told:
-            await submission.call(peer, body(number), breaker=breaker)
+            await submission.call(session, body(number), breaker=breaker)
         assert not isinstance(told.value, CircuitOpen)
     with pytest.raises(CircuitOpen, match="calls in a row") as told:
-        await submission.call(peer, body(0), breaker=breaker)
+        await submission.call(session, body(0), breaker=breaker)
     assert told.value.retry_s > 0
 
 
@@ -35,29 +35,29 @@ async def until_it_is_open(breaker: Breaker, peer) -> None:
 async def test_calls_are_made_again_once_the_server_is_back():
     async with LocalServer() as server, a_mesh("nats") as mesh:
         mesh.server = server
-        peer = (await mesh.station()).peer
-        breaker = Breaker(failures=2, reset_s=FOR_EVER_S)
+        session = (await mesh.connection()).session
+        breaker = CircuitBreaker(failures=2, reset_s=FOR_EVER_S)
         for _ in range(2):
             server.kill()
-            await until_it_is_open(breaker, peer)
+            await until_it_is_open(breaker, session)
             await server.start()
-            await eventually(lambda: peer.engine.connected)
+            await eventually(lambda: session.engine.connected)
             called = [
-                await submission.call(peer, body(number), breaker=breaker) for number in range(3)
+                await submission.call(session, body(number), breaker=breaker) for number in range(3)
             ]
             assert len({one.job for one in called}) == 3
 
 
 async def test_while_it_stays_away_the_breaker_stays_open():
     async with a_mesh("memory") as mesh:
-        peer = (await mesh.station()).peer
-        breaker = Breaker(failures=2, reset_s=FOR_EVER_S)
-        peer.engine.sever()
-        await until_it_is_open(breaker, peer)
+        session = (await mesh.connection()).session
+        breaker = CircuitBreaker(failures=2, reset_s=FOR_EVER_S)
+        session.engine.sever()
+        await until_it_is_open(breaker, session)
         with pytest.raises(CircuitOpen):
-            await submission.call(peer, body(3), breaker=breaker)
-        peer.engine.heal()
-        assert (await submission.call(peer, body(3), breaker=breaker)).is_new
+            await submission.call(session, body(3), breaker=breaker)
+        session.engine.heal()
+        assert (await submission.call(session, body(3), breaker=breaker)).is_new
 
 
 async def test_without_a_breaker_every_call_is_tried(monkeypatch):
@@ -75,15 +75,15 @@ async def test_without_a_breaker_every_call_is_tried(monkeypatch):
 
 async def test_an_unknown_outcome_names_the_job(monkeypatch):
     async with a_mesh("memory") as mesh:
-        peer = (await mesh.station()).peer
+        session = (await mesh.connection()).session
 
         async def stay_silent(*_, **__):
             raise OutcomeUnknown("no answer")
 
-        monkeypatch.setattr(peer.log, "append", stay_silent)
+        monkeypatch.setattr(session.log, "append", stay_silent)
         wanted = body(1)
         with pytest.raises(OutcomeUnknown) as told:
-            await submission.call(peer, wanted)
+            await submission.call(session, wanted)
         job = manifest.job_id(wanted.manifest)
         assert (told.value.kind, told.value.job) == ("test.work", job)
         assert job in told.value.message
@@ -92,8 +92,8 @@ async def test_an_unknown_outcome_names_the_job(monkeypatch):
 
 async def test_what_was_never_sent_is_not_unknown():
     async with a_mesh("memory") as mesh:
-        peer = (await mesh.station()).peer
-        peer.engine.sever()
+        session = (await mesh.connection()).session
+        session.engine.sever()
         with pytest.raises(Unavailable, match="was not written") as told:
-            await submission.call(peer, body(1))
+            await submission.call(session, body(1))
         assert not isinstance(told.value, OutcomeUnknown)

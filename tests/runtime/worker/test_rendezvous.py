@@ -7,7 +7,7 @@ import pytest
 from antiphon.core.authority.rules import Rules
 from antiphon.core.bus.subjects import WORK
 from antiphon.runtime.presence.worker_messages import WORDS, Word
-from antiphon.runtime.presence.worker_presence import Company, Traits
+from antiphon.runtime.presence.worker_presence import Traits, WorkerPresence
 from antiphon.runtime.worker.announced_jobs import touched
 from tests.runtime.drawing import DRAWN, KIND, QUEUED, WINDOW_S, drawing
 from tests.runtime.meshes import a_mesh, eventually, on_both_engines
@@ -54,12 +54,12 @@ def test_a_dead_winner_costs_one_claim_window_and_not_the_job():
             workers = [await mesh.worker() for _ in range(3)]
             await asyncio.sleep(1)
             dead = workers[0]
-            dead.peer.engine.sever()
+            dead.session.engine.sever()
             waits = {True: [], False: []}
             for number in range(12):
                 job = await mesh.call(number)
                 await asyncio.sleep(0.1)
-                was_first = (await mesh.order(job, workers))[0] == dead.peer.author.did
+                was_first = (await mesh.order(job, workers))[0] == dead.session.author.did
                 waits[was_first].append(job)
                 await asyncio.sleep(0.4)
             await asyncio.sleep(10)
@@ -68,7 +68,7 @@ def test_a_dead_winner_costs_one_claim_window_and_not_the_job():
                 assert WINDOW_S <= mesh.started_after_s(job) < 2 * WINDOW_S
             for job in waits[False]:
                 assert mesh.started_after_s(job) < 0.2
-            dead.peer.engine.heal()
+            dead.session.engine.heal()
 
     in_no_time(story)
 
@@ -78,13 +78,13 @@ def test_after_a_while_a_dead_worker_costs_nothing_any_more():
         async with drawing(timeless) as mesh:
             workers = [await mesh.worker() for _ in range(3)]
             await asyncio.sleep(1)
-            workers[0].peer.engine.sever()
+            workers[0].session.engine.sever()
             await asyncio.sleep(12)
             for number in range(8):
                 await mesh.call(number)
             await asyncio.sleep(1)
             assert all(mesh.started_after_s(job) < 0.2 for job in mesh.called)
-            workers[0].peer.engine.heal()
+            workers[0].session.engine.heal()
 
     in_no_time(story)
 
@@ -100,12 +100,12 @@ def test_a_job_whose_worker_dies_holding_it_goes_to_another():
             job = await mesh.call(1)
             await asyncio.sleep(1)
             (first,) = mesh.runs
-            dead = next(one for one in workers if one.peer.author.did == first.by)
-            dead.peer.engine.sever()
+            dead = next(one for one in workers if one.session.author.did == first.by)
+            dead.session.engine.sever()
             await asyncio.sleep(60)
             assert await mesh.state(job) == "succeeded"
             assert {ran.by for ran in mesh.runs} > {first.by}
-            dead.peer.engine.heal()
+            dead.session.engine.heal()
             await asyncio.sleep(5)
 
     in_no_time(story)
@@ -125,7 +125,7 @@ def test_a_worker_without_a_free_slot_is_no_candidate():
             await asyncio.sleep(1)
             firsts = {(await mesh.order(job, [busy, idle]))[0] for job in mesh.called}
             assert len(firsts) == 2, "by draw alone both would have had some"
-            assert [ran.by for ran in mesh.runs[1:]] == [idle.peer.author.did] * 8
+            assert [ran.by for ran in mesh.runs[1:]] == [idle.session.author.did] * 8
             assert all(ran.at_s - mesh.called[ran.job] < 0.2 for ran in mesh.runs)
 
     in_no_time(story)
@@ -143,7 +143,7 @@ def test_weights_shift_the_shares():
             await asyncio.sleep(30)
             for job in mesh.called:
                 assert mesh.who_ran(job) == (await mesh.order(job, [light, heavy]))[0]
-            assert sum(ran.by == heavy.peer.author.did for ran in mesh.runs) > 40
+            assert sum(ran.by == heavy.session.author.did for ran in mesh.runs) > 40
 
     in_no_time(story)
 
@@ -196,7 +196,7 @@ def test_what_a_draining_worker_gives_back_the_others_take_up_soon():
             job = await mesh.call(1)
             await asyncio.sleep(1)
             (first,) = mesh.runs
-            leaver = one if one.peer.author.did == first.by else two
+            leaver = one if one.session.author.did == first.by else two
             leaver.drain()
             await asyncio.sleep(10)
             assert [ran.job for ran in mesh.runs] == [job, job]
@@ -249,14 +249,14 @@ def test_under_queue_selection_nobody_says_a_word():
     in_no_time(story)
 
 
-def spoken(station, *, named="", mesh="", kind=KIND, at_ms=None, **fields) -> bytes:
+def spoken(connection, *, named="", mesh="", kind=KIND, at_ms=None, **fields) -> bytes:
     """A word, truly signed by this station, about whatever it likes."""
     return WORDS.sign(
         Word(**{"free": 1, **fields}),
-        (named or station.keyring.did, station.keyring.sign),
-        mesh=mesh or station.peer.mesh,
+        (named or connection.keyring.did, connection.keyring.sign),
+        mesh=mesh or connection.session.mesh,
         subject=WORK.at(kind=kind),
-        at_ms=station.peer.wall.now_ms() if at_ms is None else at_ms,
+        at_ms=connection.session.wall.now_ms() if at_ms is None else at_ms,
     )
 
 
@@ -264,16 +264,16 @@ def spoken(station, *, named="", mesh="", kind=KIND, at_ms=None, **fields) -> by
 def test_workers_become_known_by_their_words_and_only_by_their_own():
     async def story(timeless):
         async with drawing(timeless) as mesh:
-            one, two, listener = [await timeless.station("x") for _ in range(3)]
-            company = Company(listener.peer, KIND, Traits())
-            bus = one.peer.engine.bus
+            one, two, listener = [await timeless.connection("x") for _ in range(3)]
+            presence = WorkerPresence(listener.session, KIND, Traits())
+            bus = one.session.engine.bus
 
             async def known_after(payload: bytes) -> set[str]:
                 await bus.publish(WORK.at(kind=KIND), payload)
                 await asyncio.sleep(0.1)
-                return {other.did for other in company.others()}
+                return {other.did for other in presence.others()}
 
-            async with company.listening():
+            async with presence.listening():
                 assert await known_after(b"junk") == set()
                 assert await known_after(b'{"x":' + b"[" * 100_000) == set(), "nested too deep"
                 assert await known_after(spoken(one, named=two.keyring.did)) == set(), "forged"
@@ -287,7 +287,7 @@ def test_workers_become_known_by_their_words_and_only_by_their_own():
                 assert await known_after(first) == set(), "replayed"
                 assert await known_after(spoken(two)) == {two.keyring.did}
                 await asyncio.sleep(11)
-                assert set(company.others()) == set(), "not heard of for too long"
+                assert set(presence.others()) == set(), "not heard of for too long"
             assert mesh.runs == []
 
     in_no_time(story)
@@ -298,7 +298,7 @@ def test_a_liar_delays_a_job_by_a_bound_and_cannot_lose_it():
         async with drawing(timeless) as mesh:
             await mesh.node()
             await mesh.worker()
-            liar = await timeless.station("liar")
+            liar = await timeless.connection("liar")
             about: set[tuple[str, int]] = set()
 
             async def lie():
@@ -311,7 +311,7 @@ def test_a_liar_delays_a_job_by_a_bound_and_cannot_lose_it():
                         await asyncio.sleep(0.1)
 
             async def listen():
-                async with liar.peer.log.follow(0, subject=">") as batches:
+                async with liar.session.log.follow(0, subject=">") as batches:
                     async for batch in batches:
                         calls = (record for record in batch if ".call." in record.subject)
                         about.update((record.subject[-64:], record.seq) for record in calls)
@@ -349,11 +349,11 @@ async def test_on_an_engine_of_either_sort_drawn_jobs_run_once_each(engine):
 
             return run
 
-        owner = await mesh.station()
+        owner = await mesh.connection()
         for at in range(3):
             await mesh.worker(handler(at))
         for number in range(12):
-            await call_on(owner.peer, number)
+            await call_on(owner.session, number)
         await eventually(lambda: len(ran) == 12)
         await asyncio.sleep(0.2)
         assert sorted(number for number, _ in ran) == list(range(12))
@@ -365,8 +365,8 @@ async def test_on_an_engine_of_either_sort_drawn_jobs_run_once_each(engine):
 )
 async def test_whoever_comes_late_looks_past_records_that_are_no_ops(junk):
     async with a_mesh("memory") as mesh:
-        peer = (await mesh.station()).peer
-        called = await call_on(peer, 1, kind=KIND)
+        session = (await mesh.connection()).session
+        called = await call_on(session, 1, kind=KIND)
         subject = f"ap.{mesh.mesh}.job.{KIND}.{called.job}"
-        await peer.log.append(subject, junk, message_id="junk", expected_last=0)
-        assert (await touched(peer, KIND)).upto == called.seq + 1
+        await session.log.append(subject, junk, message_id="junk", expected_last=0)
+        assert (await touched(session, KIND)).upto == called.seq + 1

@@ -18,7 +18,7 @@ def test_a_job_that_requires_a_label_finds_the_worker_that_has_it(rules):
             jobs = [await mesh.call(n, requires=("gpu", "eu")) for n in range(6)]
             other = await mesh.call("for anyone")
             await asyncio.sleep(20)
-            assert {mesh.who_ran(job) for job in jobs} == {able.peer.author.did}
+            assert {mesh.who_ran(job) for job in jobs} == {able.session.author.did}
             assert all(mesh.started_after_s(job) < 4 for job in jobs)
             assert mesh.started_after_s(other) < 0.5
             assert len(plain) == 6
@@ -39,7 +39,7 @@ def test_it_waits_while_there_is_none_and_goes_to_the_first_that_comes(rules):
             assert await mesh.claims(job) == 0
             able = await mesh.worker(labels=("gpu=a100",))
             await asyncio.sleep(2)
-            assert mesh.who_ran(job) == able.peer.author.did
+            assert mesh.who_ran(job) == able.session.author.did
 
     in_no_time(story)
 

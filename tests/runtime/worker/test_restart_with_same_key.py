@@ -17,11 +17,11 @@ LONG_LEASES = Rules(authority="open")
 
 async def held_by_the_dead(mesh, keyring, job):
     """Claim as a worker that dies right after: the fence that it ran under."""
-    peer = (await mesh.station(keyring)).peer
-    view = await peer.read_lane(KIND, job)
+    session = (await mesh.connection(keyring)).session
+    view = await session.read_lane(KIND, job)
     body = ClaimBody(kind=KIND, job=job, lease_ms=view.lane.job.lease_ms, begin=True)
-    draft = peer.draft(JobClaim, body, prev=view.lane.job_tail)
-    await peer.commit(draft)
+    draft = session.draft(JobClaim, body, prev=view.lane.job_tail)
+    await session.commit(draft)
     return hlc.pack(draft.op.hlc)
 
 
@@ -37,7 +37,7 @@ async def test_a_restarted_worker_does_not_run_under_the_fence_of_its_dead_self(
         return 1
 
     async with a_mesh(engine, LONG_LEASES) as mesh:
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         called = await call(caller)
         before = await held_by_the_dead(mesh, keyring, called.job)
         if handed_out_before:
@@ -47,7 +47,7 @@ async def test_a_restarted_worker_does_not_run_under_the_fence_of_its_dead_self(
             ) as queue:
                 queue.grant(1)
                 (await queue.next()).nak()
-        await mesh.worker(note, station=await mesh.station(keyring))
+        await mesh.worker(note, connection=await mesh.connection(keyring))
         ended = await submission.wait_for_end(caller, KIND, called.job)
         assert ended.job.state is State.SUCCEEDED
         [(fence, attempt)] = fences

@@ -16,7 +16,7 @@ async def test_jobs_that_do_not_end_fill_every_slot_and_no_more(engine):
         return number
 
     async with a_mesh(engine) as mesh:
-        caller = (await mesh.station()).peer
+        caller = (await mesh.connection()).session
         worker = await mesh.worker(endless, slots=5)
         for number in range(8):
             await call(caller, number)

@@ -29,8 +29,8 @@ async def meanwhile(work):
 
 async def steal(mesh) -> None:
     """Acknowledge every announcement of the kind, as it comes."""
-    log = (await mesh.timeless.station("thief")).peer.log
-    calls = job_subjects.calls_of(mesh.owner.peer.mesh, "normal", KIND, below=False)
+    log = (await mesh.timeless.connection("thief")).session.log
+    calls = job_subjects.calls_of(mesh.owner.session.mesh, "normal", KIND, below=False)
 
     async def drink(queue) -> None:
         queue.grant(512)
@@ -70,7 +70,7 @@ def test_workers_without_labels_say_nothing_while_nothing_is_stolen():
     async def story(timeless):
         async with drawing(timeless, QUEUED) as mesh:
             await mesh.node()
-            bus = mesh.owner.peer.engine.bus
+            bus = mesh.owner.session.engine.bus
             heard = []
 
             async def listen() -> None:

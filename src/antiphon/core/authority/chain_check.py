@@ -13,34 +13,34 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import UNSET, Struct, to_builtins
 from msgspec.structs import fields
 
-from antiphon.core.record.verdict import Reason
-from antiphon.core.ucan import Verdict
+from antiphon.core.record.verdict import Verdict
+from antiphon.core.ucan import ChainVerdict
 
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
     from antiphon.core.record.op import Op
 
 _REASONS: Final = {
-    Verdict.NO_CHAIN: Reason.NO_CHAIN,
-    Verdict.MALFORMED: Reason.NO_CHAIN,
-    Verdict.BAD_SIGNATURE: Reason.NO_CHAIN,
-    Verdict.MISALIGNED: Reason.NO_CHAIN,
-    Verdict.REVOKED: Reason.REVOKED,
-    Verdict.NOT_YET: Reason.CHAIN_EXPIRED,
-    Verdict.EXPIRED: Reason.CHAIN_EXPIRED,
-    Verdict.COMMAND: Reason.COMMAND,
-    Verdict.POLICY: Reason.POLICY,
+    ChainVerdict.NO_CHAIN: Verdict.NO_CHAIN,
+    ChainVerdict.MALFORMED: Verdict.NO_CHAIN,
+    ChainVerdict.BAD_SIGNATURE: Verdict.NO_CHAIN,
+    ChainVerdict.MISALIGNED: Verdict.NO_CHAIN,
+    ChainVerdict.REVOKED: Verdict.REVOKED,
+    ChainVerdict.NOT_YET: Verdict.CHAIN_EXPIRED,
+    ChainVerdict.EXPIRED: Verdict.CHAIN_EXPIRED,
+    ChainVerdict.COMMAND: Verdict.COMMAND,
+    ChainVerdict.POLICY: Verdict.POLICY,
 }
 
 
-def fault(control: Control, op: Op, *, seq: int, commit_ms: int) -> Reason | None:
+def fault(control: Control, op: Op, *, seq: int, commit_ms: int) -> Verdict | None:
     """Why the chain that an op names does not let its author write it here, or None."""
     if not op.auth or not op.COMMAND:
-        return Reason.NO_CHAIN
+        return Verdict.NO_CHAIN
     grants = control.grants
     chain = grants.chain(control.owner, op.auth, before=seq)
     if chain is None:
-        return Reason.NO_CHAIN
+        return Verdict.NO_CHAIN
     outcome = chain.judge(
         op.author,
         op.COMMAND,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from antiphon.core.authority import chain_check
-from antiphon.core.ucan import MAX_LINKS, Verdict
+from antiphon.core.ucan import MAX_LINKS, ChainVerdict
 
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
@@ -85,7 +85,7 @@ class _Choice(Struct, frozen=True):
     cids: tuple[str, ...]
 
 
-class Wallet:
+class ChainChoice:
     """One author's chains, and which of them served which command and kind last."""
 
     def __init__(self, did: str) -> None:
@@ -139,9 +139,9 @@ class Wallet:
 
 
 _NEARNESS: Final = {
-    Verdict.EXPIRED: 0,
-    Verdict.NOT_YET: 1,
-    Verdict.REVOKED: 2,
-    Verdict.POLICY: 3,
-    Verdict.COMMAND: 4,
+    ChainVerdict.EXPIRED: 0,
+    ChainVerdict.NOT_YET: 1,
+    ChainVerdict.REVOKED: 2,
+    ChainVerdict.POLICY: 3,
+    ChainVerdict.COMMAND: 4,
 }

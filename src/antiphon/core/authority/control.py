@@ -15,7 +15,7 @@ from antiphon.core.authority.delegations import Grants
 from antiphon.core.authority.register import Register
 from antiphon.core.authority.rules import Rules, contradiction
 from antiphon.core.record import subjects
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Outdated
 
 if TYPE_CHECKING:
@@ -148,11 +148,11 @@ def outdated(mesh: str, protocol: int, known: int) -> Outdated:
     )
 
 
-def time_fault(rules: Rules, commit_ms: int, hlc: tuple[int, int]) -> Reason | None:
+def time_fault(rules: Rules, commit_ms: int, hlc: tuple[int, int]) -> Verdict | None:
     """Whether an op's own time is bearable next to its commit time."""
     wall_ms = hlc[0]
     if wall_ms > commit_ms + rules.max_drift_ms:
-        return Reason.DRIFT
+        return Verdict.DRIFT
     if wall_ms < commit_ms - rules.horizon_ms:
-        return Reason.TOO_OLD
+        return Verdict.TOO_OLD
     return None

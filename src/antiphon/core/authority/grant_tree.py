@@ -47,7 +47,7 @@ class Name(Struct, frozen=True):
     """Whether the grant that says so is."""
 
 
-class Genealogy(Struct, frozen=True, kw_only=True):
+class GrantTree(Struct, frozen=True, kw_only=True):
     """The whole tree at one moment."""
 
     owner: str
@@ -95,7 +95,7 @@ class Genealogy(Struct, frozen=True, kw_only=True):
         return next((found for found in tiers if found), set())
 
 
-def trace(control: Control, now_s: int) -> Genealogy:
+def trace(control: Control, now_s: int) -> GrantTree:
     """Who holds what from whom at `now_s`, by everything that is on the log."""
     grants = appraise(control, now_s)
     reached = [grant for grant in grants if grant.state is not State.VOID]
@@ -105,7 +105,7 @@ def trace(control: Control, now_s: int) -> Genealogy:
         if grant.alias
     )
     names = _names(control.owner, said)
-    return Genealogy(
+    return GrantTree(
         owner=control.owner,
         holders=_tree(control, reached, names),
         void=tuple(grant for grant in grants if grant.state is State.VOID),

@@ -35,7 +35,7 @@ class Phase(Enum):
     HALF_OPEN = "half-open"
 
 
-class Breaker:
+class CircuitBreaker:
     """One breaker, for one thing that may be away."""
 
     __slots__ = ("_failed", "_line", "_number", "_since_s", "failures", "phase", "reset_s")

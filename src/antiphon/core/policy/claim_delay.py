@@ -9,28 +9,28 @@ from __future__ import annotations
 from typing import Final
 
 from antiphon.core.families.jobs.state import Job
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 
 LONGEST_S: Final = 60.0
 JITTER_S: Final = 0.5
 ODD_S: Final = 1.0
 NOT_FOR_US: Final = frozenset(
     {
-        Reason.NOT_ROUTED,
-        Reason.NO_CHAIN,
-        Reason.CHAIN_EXPIRED,
-        Reason.REVOKED,
-        Reason.COMMAND,
-        Reason.POLICY,
-        Reason.QUARANTINED,
+        Verdict.NOT_ROUTED,
+        Verdict.NO_CHAIN,
+        Verdict.CHAIN_EXPIRED,
+        Verdict.REVOKED,
+        Verdict.COMMAND,
+        Verdict.POLICY,
+        Verdict.QUARANTINED,
     }
 )
 """Verdicts on a claim that waiting alone does not change."""
-PASSING: Final = frozenset({Reason.NOT_YET, Reason.COOLDOWN, Reason.HELD})
+PASSING: Final = frozenset({Verdict.NOT_YET, Verdict.COOLDOWN, Verdict.HELD})
 """Verdicts whose end the job itself tells."""
 
 
-def standoff_s(job: Job, verdict: Reason, *, by: str, now_ms: int, chance: float) -> float:
+def standoff_s(job: Job, verdict: Verdict, *, by: str, now_ms: int, chance: float) -> float:
     """Seconds before `by` should look at a job again, whose claim got this verdict."""
     wait_s = (job.claimable_ms(now_ms, by) - now_ms) / 1000
     if verdict in NOT_FOR_US:

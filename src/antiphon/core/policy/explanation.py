@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.authority.chain_choice import Wallet
+from antiphon.core.authority.chain_choice import ChainChoice
 from antiphon.core.clock.hlc import pack
 from antiphon.core.families.grants.ops import UcanRevoke
 from antiphon.core.families.jobs.ops import (
@@ -29,15 +29,15 @@ from antiphon.core.families.mesh.ops import MeshEvidence
 from antiphon.core.policy import selection
 from antiphon.core.policy.selection import Candidate, Method, Need, Unfit
 from antiphon.core.record.subjects import covers
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from antiphon.core.authority.control import Control
-    from antiphon.core.opened_record import Entry
+    from antiphon.core.opened_record import OpenedRecord
 
-_PASSING: Final = frozenset({Unfit.BUSY, Reason.COOLDOWN})
+_PASSING: Final = frozenset({Unfit.BUSY, Verdict.COOLDOWN})
 """What may hold of a worker now and have been otherwise when the job was claimed."""
 
 
@@ -136,7 +136,7 @@ def explain(
     control: Control,
     job: Job,
     schedule: bytes,
-    history: Sequence[tuple[Entry, Reason]],
+    history: Sequence[tuple[OpenedRecord, Verdict]],
     known: Iterable[Candidate],
     *,
     now_ms: int,
@@ -164,7 +164,7 @@ def explain(
     faults = {
         did: selection.unfitness(need, one, now_ms=now_ms)
         or selection.claim_fault(
-            control, Wallet(did), did=did, kind=job.kind, job=job.job, now_ms=now_ms
+            control, ChainChoice(did), did=did, kind=job.kind, job=job.job, now_ms=now_ms
         )
         for did, one in workers.items()
     }
@@ -198,17 +198,17 @@ def _because(control: Control, kind: str, requires: Sequence[str]) -> tuple[Beca
     return Because.RULE, max(prefixes, key=len)
 
 
-def _requires(history: Sequence[tuple[Entry, Reason]], job: Job) -> tuple[str, ...]:
-    for entry, _ in history:
-        if entry.seq == job.scheduled_seq and isinstance(entry.op, JobSchedule):
-            return entry.op.body.requires
+def _requires(history: Sequence[tuple[OpenedRecord, Verdict]], job: Job) -> tuple[str, ...]:
+    for record, _ in history:
+        if record.seq == job.scheduled_seq and isinstance(record.op, JobSchedule):
+            return record.op.body.requires
     return ()
 
 
 def _lots(
     need: Need,
     workers: list[Candidate],
-    faults: dict[str, Unfit | Reason | None],
+    faults: dict[str, Unfit | Verdict | None],
     *,
     is_drawn: bool,
 ) -> tuple[Lot, ...]:
@@ -234,26 +234,26 @@ def _lots(
     return tuple(sorted(lots, key=lambda lot: lot.unfit != ""))
 
 
-def _tenures(history: Sequence[tuple[Entry, Reason]]) -> tuple[Tenure, ...]:
+def _tenures(history: Sequence[tuple[OpenedRecord, Verdict]]) -> tuple[Tenure, ...]:
     """Who held the job when; what the log accepted, in its order."""
     found: list[Tenure] = []
-    for entry, verdict in history:
-        op = entry.op
-        if verdict is not Reason.OK or op is None:
+    for record, verdict in history:
+        op = record.op
+        if verdict is not Verdict.OK or op is None:
             continue
         is_held = bool(found) and not found[-1].how
         if isinstance(op, JobClaim):
             if not is_held:
-                since_ms = entry.commit_ms
+                since_ms = record.commit_ms
                 found.append(Tenure(node=op.author, fence=pack(op.hlc), since_ms=since_ms))
-        elif is_held and (how := _ending(entry)):
-            found[-1] = replace(found[-1], until_ms=entry.commit_ms, how=how)
+        elif is_held and (how := _ending(record)):
+            found[-1] = replace(found[-1], until_ms=record.commit_ms, how=how)
     return tuple(found)
 
 
-def _ending(entry: Entry) -> str:
+def _ending(record: OpenedRecord) -> str:
     """How an op ends a tenure, in a word or two; empty if it does not."""
-    match entry.op:
+    match record.op:
         case JobExpire():
             return "expired"
         case JobYield(body=body):
@@ -267,7 +267,7 @@ def _ending(entry: Entry) -> str:
         case MeshEvidence():
             return "quarantined"
         case _:
-            return "lost its rights" if entry.is_control else ""
+            return "lost its rights" if record.is_control else ""
 
 
 def _waits(
@@ -275,7 +275,7 @@ def _waits(
     job: Job,
     requires: tuple[str, ...],
     workers: dict[str, Candidate],
-    faults: dict[str, Unfit | Reason | None],
+    faults: dict[str, Unfit | Verdict | None],
     now_ms: int,
 ) -> tuple[Wait, ...]:
     if job.state is State.WAITING:
@@ -296,18 +296,18 @@ def _lacking(
     job: Job,
     requires: tuple[str, ...],
     workers: dict[str, Candidate],
-    faults: dict[str, Unfit | Reason | None],
+    faults: dict[str, Unfit | Verdict | None],
 ) -> Wait:
     """What stands between a pending job and those who come closest to doing it."""
     found = set(faults.values())
     if Unfit.BUSY in found:
         return Wait(what=Waits.SLOT)
-    if Reason.COOLDOWN in found:
+    if Verdict.COOLDOWN in found:
         until_ms = min((until for who, until in job.cooling if who in workers), default=0)
         return Wait(what=Waits.COOLDOWN, until_ms=until_ms)
-    if Reason.NOT_ROUTED in found:
+    if Verdict.NOT_ROUTED in found:
         return Wait(what=Waits.ROUTE, node=control.route_for(job.kind) or "")
-    if any(isinstance(fault, Reason) for fault in found):
+    if any(isinstance(fault, Verdict) for fault in found):
         return Wait(what=Waits.AUTHORITY)
     if Unfit.LABELS in found:
         have = [one.labels for one in workers.values() if faults[one.did] is Unfit.LABELS]

@@ -1,8 +1,8 @@
 """Whose turn it is under rendezvous: the calls of one kind, as one worker keeps them (spec §8).
 
-`Turns` is told what happens (a call, a lane that was read, a word of another worker, the end of a
-delivery) and says which call to hand out now, which ones to look up on the log, and when to look
-again. It knows no network and no clock: time, chance and ranks are given to it.
+`RendezvousTurns` is told what happens (a call, a lane that was read, a word of another worker, the
+end of a delivery) and says which call to hand out now, which ones to look up on the log, and when
+to look again. It knows no network and no clock: time, chance and ranks are given to it.
 
 Where calls are kept:
 
@@ -146,7 +146,7 @@ class Step(Enum):
     """Read the job's lane, and tell `found` what it says."""
 
 
-class Turns(Generic[R]):
+class RendezvousTurns(Generic[R]):
     """The calls of one kind, in the order of draws."""
 
     def __init__(

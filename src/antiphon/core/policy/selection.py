@@ -34,13 +34,13 @@ from antiphon.core.family import At
 from antiphon.core.record import signing
 from antiphon.core.record.ids import digest
 from antiphon.core.record.op import Label
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.core.reducer import author_fault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from antiphon.core.authority.chain_choice import Wallet
+    from antiphon.core.authority.chain_choice import ChainChoice
     from antiphon.core.authority.control import Control
 
 SEED_BYTES: Final = 32
@@ -253,7 +253,7 @@ def _is_label(text: str) -> bool:
     return True
 
 
-def unfitness(need: Need, candidate: Candidate, *, now_ms: int) -> Unfit | Reason | None:
+def unfitness(need: Need, candidate: Candidate, *, now_ms: int) -> Unfit | Verdict | None:
     """Why a worker is no candidate for a job, its authority aside; None if it is one."""
     if not candidate.is_alive:
         return Unfit.SILENT
@@ -262,16 +262,16 @@ def unfitness(need: Need, candidate: Candidate, *, now_ms: int) -> Unfit | Reaso
     if need.requires and missing(need.requires, candidate.labels):
         return Unfit.LABELS
     if any(who == candidate.did and now_ms < until for who, until in need.cooling):
-        return Reason.COOLDOWN
+        return Verdict.COOLDOWN
     return Unfit.BUSY if candidate.free <= 0 else None
 
 
 def claim_fault(
-    control: Control, wallet: Wallet, *, did: str, kind: str, job: str, now_ms: int
-) -> Reason | None:
+    control: Control, chain_choice: ChainChoice, *, did: str, kind: str, job: str, now_ms: int
+) -> Verdict | None:
     """Why the log would refuse this worker's claim of such a job: authority and route.
 
-    `wallet` is the worker's own, or one that was made to think in its place.
+    `chain_choice` is the worker's own, or one that was made to think in its place.
     """
     route = control.route_for(kind)
     body = ClaimBody(kind=kind, job=job, lease_ms=control.rules.lease_ms, begin=True)
@@ -282,7 +282,7 @@ def claim_fault(
         hlc=(now_ms, 0),
         prev=0,
         deps=(),
-        auth=wallet.choose(control, JobClaim, body, now_ms),
+        auth=chain_choice.choose(control, JobClaim, body, now_ms),
         body=body,
     )
     at = At(_NO_END, now_ms, control, job_key(kind, job))
@@ -290,5 +290,5 @@ def claim_fault(
     if fault is not None:
         return fault
     if route is not None and not chain_check.stands_for(control, op, _NO_END, route):
-        return Reason.NOT_ROUTED
+        return Verdict.NOT_ROUTED
     return None

@@ -24,7 +24,7 @@ VERSION: Final = 1
 MAX_AUTH: Final = 16
 MAX_DEPS: Final = 64
 
-Wall = Annotated[int, Meta(ge=0, le=MAX_WALL)]
+LoginIssuer = Annotated[int, Meta(ge=0, le=MAX_WALL)]
 Logical = Annotated[int, Meta(ge=0, le=MAX_LOGICAL)]
 Seq = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 Count = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
@@ -53,7 +53,7 @@ class Op(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fiel
     v: Literal[1]
     mesh: Annotated[str, Meta(pattern=r"^([a-z2-7]{16})?\Z")]
     author: Annotated[str, Meta(min_length=1, max_length=64)]
-    hlc: tuple[Wall, Logical]
+    hlc: tuple[LoginIssuer, Logical]
     prev: Seq
     """The last sequence that the author saw on this op's subject; 0 = nothing."""
     deps: Annotated[tuple[tuple[Seq, Digest], ...], Meta(max_length=MAX_DEPS)]

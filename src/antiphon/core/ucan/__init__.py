@@ -20,7 +20,7 @@ One concept per file, each using only those above it:
     chain       from root to invoker
 """
 
-from antiphon.core.ucan.chain import MAX_LINKS, Chain, Revocations, Verdict
+from antiphon.core.ucan.chain import MAX_LINKS, Chain, ChainVerdict, Revocations
 from antiphon.core.ucan.command import TOP, covers
 from antiphon.core.ucan.envelope import Delegation, issue, open_envelope, seal_envelope
 from antiphon.core.ucan.payload import Payload
@@ -32,13 +32,13 @@ __all__ = [
     "MAX_LINKS",
     "TOP",
     "Chain",
+    "ChainVerdict",
     "Delegation",
     "Payload",
     "Policy",
     "Revocations",
     "Selector",
     "SignatureCache",
-    "Verdict",
     "covers",
     "issue",
     "open_envelope",

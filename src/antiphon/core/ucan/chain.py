@@ -40,7 +40,7 @@ Revocations = Mapping[str, Collection[str]]
 NOTHING_REVOKED: Final[Revocations] = {}
 
 
-class Verdict(StrEnum):
+class ChainVerdict(StrEnum):
     """What became of an invocation."""
 
     OK = "ok"
@@ -59,16 +59,16 @@ class Verdict(StrEnum):
 class Outcome:
     """A verdict, and the link (from 0, the root's) that decided it, where there is one."""
 
-    verdict: Verdict
+    verdict: ChainVerdict
     link: int | None = None
 
     @property
     def ok(self) -> bool:
         """Whether the invocation is admitted."""
-        return self.verdict is Verdict.OK
+        return self.verdict is ChainVerdict.OK
 
 
-ADMITTED: Final = Outcome(Verdict.OK)
+ADMITTED: Final = Outcome(ChainVerdict.OK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,10 +129,10 @@ class Chain:
             return self.fault
         if invoker != self.holder:
             if not self.links:
-                return Outcome(Verdict.NO_CHAIN)
-            return Outcome(Verdict.MISALIGNED, len(self.links) - 1)
+                return Outcome(ChainVerdict.NO_CHAIN)
+            return Outcome(ChainVerdict.MISALIGNED, len(self.links) - 1)
         if not times:
-            return Outcome(Verdict.MALFORMED)
+            return Outcome(ChainVerdict.MALFORMED)
         if not self.links:
             return ADMITTED
         return (
@@ -156,23 +156,23 @@ class Chain:
         for at, link in enumerate(self.links):
             for did in revoked.get(link.cid, ()):
                 if self.may_revoke(did, link.cid):
-                    return Outcome(Verdict.REVOKED, at)
+                    return Outcome(ChainVerdict.REVOKED, at)
         return None
 
     def _time_fault(self, times: Sequence[int]) -> Outcome | None:
         if self.not_before is not None and min(times) < self.not_before:
             starts = [link.payload.not_before for link in self.links]
-            return Outcome(Verdict.NOT_YET, starts.index(self.not_before))
+            return Outcome(ChainVerdict.NOT_YET, starts.index(self.not_before))
         if self.expires is not None and max(times) > self.expires:
             ends = [link.payload.exp for link in self.links]
-            return Outcome(Verdict.EXPIRED, ends.index(self.expires))
+            return Outcome(ChainVerdict.EXPIRED, ends.index(self.expires))
         return None
 
     def _command_fault(self, command: str) -> Outcome | None:
         if covers(self.command, command):
             return None
         narrow = (i for i, d in enumerate(self.links) if not covers(d.payload.cmd, command))
-        return Outcome(Verdict.COMMAND, next(narrow, None))
+        return Outcome(ChainVerdict.COMMAND, next(narrow, None))
 
     def _policy_fault(self, arguments: dict[str, Any]) -> Outcome | None:
         budget = Budget()
@@ -182,7 +182,7 @@ class Chain:
             except Exhausted:
                 holds = False
             if not holds:
-                return Outcome(Verdict.POLICY, at)
+                return Outcome(ChainVerdict.POLICY, at)
         return None
 
 
@@ -191,20 +191,20 @@ def _follow(
 ) -> tuple[str, Outcome | None]:
     """The command that is left at the end of a chain, and the first fault on the way."""
     if len(links) > MAX_LINKS:
-        return TOP, Outcome(Verdict.MALFORMED, MAX_LINKS)
+        return TOP, Outcome(ChainVerdict.MALFORMED, MAX_LINKS)
     holder, granted = root, TOP
     for at, link in enumerate(links):
         claim = link.payload
         subject = claim.subject
         if claim.iss != holder or (subject != root and (subject is not None or at == 0)):
-            return granted, Outcome(Verdict.MISALIGNED, at)
+            return granted, Outcome(ChainVerdict.MISALIGNED, at)
         holder = claim.aud
         if covers(granted, claim.cmd):
             granted = claim.cmd
         elif subject is not None or not covers(claim.cmd, granted):
-            return granted, Outcome(Verdict.COMMAND, at)
+            return granted, Outcome(ChainVerdict.COMMAND, at)
     # Signatures last: what is refused for another reason needs none of them.
     for at, link in enumerate(links):
         if not is_signed(link):
-            return granted, Outcome(Verdict.BAD_SIGNATURE, at)
+            return granted, Outcome(ChainVerdict.BAD_SIGNATURE, at)
     return granted, None

@@ -32,17 +32,17 @@ from antiphon.engines.nats.connection.bus import NatsBus
 from antiphon.engines.nats.credentials.keypairs import UserKey
 from antiphon.engines.nats.engine import NatsEngine
 from antiphon.engines.nats.gate.blob_quota import BlobLimits
-from antiphon.engines.nats.gate.blob_service import BlobGate
-from antiphon.engines.nats.gate.member_requests import Hearing
-from antiphon.engines.nats.gate.read_service import Gatehouse
-from antiphon.engines.nats.gate.relay_service import Letterbox
-from antiphon.engines.nats.gate.roll_call_service import RollGate
+from antiphon.engines.nats.gate.blob_service import BlobService
+from antiphon.engines.nats.gate.member_requests import MemberRequests
+from antiphon.engines.nats.gate.read_service import ReadService
+from antiphon.engines.nats.gate.relay_service import RelayService
+from antiphon.engines.nats.gate.roll_call_service import RollCallService
 from antiphon.engines.nats.member.visible_subjects import Reader
 from antiphon.engines.nats.server import permissions
 from antiphon.engines.nats.server.accounts import AccountKeys, Accounts
 from antiphon.engines.nats.server.certificates import TlsFiles, client_context, server_files
 from antiphon.engines.nats.server.login_issuer import (
-    NatsWall,
+    NatsLoginIssuer,
     open_ear,
     system_connector,
     system_login,
@@ -52,18 +52,18 @@ from antiphon.engines.nats.server.process import Credentials, LocalServer, Serve
 __all__ = [
     "AccountKeys",
     "Accounts",
-    "BlobGate",
     "BlobLimits",
+    "BlobService",
     "Credentials",
-    "Gatehouse",
-    "Hearing",
-    "Letterbox",
     "LocalServer",
+    "MemberRequests",
     "NatsBus",
     "NatsEngine",
-    "NatsWall",
+    "NatsLoginIssuer",
+    "ReadService",
     "Reader",
-    "RollGate",
+    "RelayService",
+    "RollCallService",
     "ServerUser",
     "TlsFiles",
     "UserKey",

@@ -25,8 +25,8 @@ from msgspec import Struct, structs
 
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.connection.connection import Connection
-from antiphon.engines.nats.connection.requester import Pipeline
-from antiphon.engines.nats.log.direct_get import Records
+from antiphon.engines.nats.connection.requester import Requester
+from antiphon.engines.nats.log.direct_get import DirectGet
 from antiphon.engines.nats.log.streams import (
     MAX_RECORD_BYTES,
     ApiError,
@@ -77,14 +77,14 @@ class NatsBlobs:
     """`ports.Blobs` on JetStream."""
 
     def __init__(
-        self, connection: Connection, pipeline: Pipeline, mesh: str, *, replicas: int
+        self, connection: Connection, requester: Requester, mesh: str, *, replicas: int
     ) -> None:
         self._connection = connection
-        self._pipeline = pipeline
+        self._requester = requester
         self._mesh = mesh
         self._replicas = replicas
-        self._records = Records(pipeline, blobs_name(mesh))
-        self._streams = Streams(pipeline)
+        self._records = DirectGet(requester, blobs_name(mesh))
+        self._streams = Streams(requester)
         self._root = f"apo.{mesh}"
         self._is_open = False
         self._opening = asyncio.Lock()
@@ -239,7 +239,7 @@ class NatsBlobs:
             raise Corrupt(f"the index of blake3:{name} is unreadable") from error
 
     async def _publish(self, subject: str, payload: bytes, header: bytes = _PLAIN) -> int:
-        reply = await self._pipeline.write(
+        reply = await self._requester.write(
             wire.check_subject(subject), payload, header, timeout_s=WRITE_TIMEOUT_S
         )
         if wire.status_of(reply.header):

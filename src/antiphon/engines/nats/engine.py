@@ -12,7 +12,7 @@ from antiphon.engines.nats.blobs import NatsBlobs
 from antiphon.engines.nats.connection.bus import NatsBus
 from antiphon.engines.nats.connection.connection import Connection, Login
 from antiphon.engines.nats.connection.relogin import Renew
-from antiphon.engines.nats.connection.requester import Pipeline
+from antiphon.engines.nats.connection.requester import Requester
 from antiphon.engines.nats.connection.server_errors import without_secrets
 from antiphon.engines.nats.connection.server_info import ask_durability
 from antiphon.engines.nats.log.leases import NatsLeases
@@ -45,24 +45,24 @@ class NatsEngine:
     ) -> None:
         self._connection = connection
         self._fall_silent: Callable[[], None] = lambda: None
-        self._pipeline = Pipeline(connection)
+        self._requester = Requester(connection)
         self._mesh = mesh
         self._replicas = replicas
         self._durability = durability
-        through = (connection, self._pipeline, mesh)
+        through = (connection, self._requester, mesh)
         self._log = (
             NatsLog(*through, replicas=replicas, loan_s=loan_s)
             if reader is None
             else ScopedLog(*through, reader=reader, replicas=replicas, loan_s=loan_s)
         )
-        self._leases = NatsLeases(connection, self._pipeline, mesh, replicas=replicas)
+        self._leases = NatsLeases(connection, self._requester, mesh, replicas=replicas)
         self._bus = NatsBus(connection, mesh)
-        self.own_blobs = NatsBlobs(connection, self._pipeline, mesh, replicas=replicas)
+        self.own_blobs = NatsBlobs(connection, self._requester, mesh, replicas=replicas)
         """As a node with all rights reaches them; of no use to a reader."""
         self._blobs: Blobs = (
             self.own_blobs
             if reader is None
-            else ScopedBlobs(connection, self._pipeline, mesh, reader.user)
+            else ScopedBlobs(connection, self._requester, mesh, reader.user)
         )
 
     @classmethod
@@ -123,7 +123,7 @@ class NatsEngine:
                 reader=reader,
             )
             if create:
-                await Streams(self._pipeline).ensure(log_config(mesh, replicas=replicas))
+                await Streams(self._requester).ensure(log_config(mesh, replicas=replicas))
             elif reader is not None or not connection.identity.is_restricted:
                 await self._require_log(url)
         except BaseException:
@@ -209,7 +209,7 @@ class NatsEngine:
     async def close(self) -> None:
         """See `ports.Engine.close`."""
         self._fall_silent()
-        self._pipeline.close()
+        self._requester.close()
         await self._connection.close()
 
     async def __aenter__(self) -> Self:

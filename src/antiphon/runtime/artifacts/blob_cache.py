@@ -21,7 +21,7 @@ from typing import Final
 from msgspec import Struct
 
 from antiphon.files import PRIVATE_DIRECTORY, PRIVATE_MODE
-from antiphon.runtime.artifacts.safe_file import DRAFT_SUFFIX, Landing
+from antiphon.runtime.artifacts.safe_file import DRAFT_SUFFIX, SafeFile
 
 MAX_ENTRIES: Final = 100_000
 ABANDONED_S: Final = 24 * 3600
@@ -58,11 +58,11 @@ class BlobCache:
             os.utime(path)
         return file
 
-    def landing(self, digest: str) -> Landing:
+    def landing(self, digest: str) -> SafeFile:
         """Where a new entry goes."""
         path = self._place(digest)
         path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIRECTORY)
-        return Landing.at(path)
+        return SafeFile.at(path)
 
     def drop(self, digest: str) -> None:
         """Forget an entry; no error if there is none."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from antiphon.ports import Blobs
 
 
-class TwoStores:
+class MirroredBlobs:
     """`ports.Blobs` over two others."""
 
     def __init__(self, first: Blobs, second: Blobs) -> None:

@@ -52,7 +52,7 @@ def parts_of(name: str) -> tuple[str, ...]:
     return parts
 
 
-class Landing:
+class SafeFile:
     """A place for one file: an open directory and a plain name in it. Close it after use."""
 
     def __init__(self, folder: int, name: str, path: Path) -> None:
@@ -62,7 +62,7 @@ class Landing:
         self.path = path
 
     @classmethod
-    def at(cls, path: Path) -> Landing:
+    def at(cls, path: Path) -> SafeFile:
         """A file that a person named: its directory is where the path leads."""
         if not path.name:
             raise Misconfigured(f"{path} is a directory, not a file")
@@ -73,7 +73,7 @@ class Landing:
         return cls(folder, path.name, path)
 
     @classmethod
-    def within(cls, directory: Path, name: str) -> Landing:
+    def within(cls, directory: Path, name: str) -> SafeFile:
         """A file that the log named, below a directory that a person named."""
         *above, last = parts_of(name)
         try:
@@ -112,7 +112,7 @@ def _step_into(folder: int, part: str) -> int:
 class Draft:
     """A file that is being written; `settle` gives it its name, leaving the block removes it."""
 
-    def __init__(self, landing: Landing) -> None:
+    def __init__(self, landing: SafeFile) -> None:
         self._landing = landing
         self._name = f".{secrets.token_hex(8)}{DRAFT_SUFFIX}"
         self._is_open = True

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from antiphon.core.proof.output import Output
 from antiphon.errors import Corrupt, Malformed, Misconfigured, Rejected
-from antiphon.runtime.artifacts.safe_file import Draft, Landing, open_plain
+from antiphon.runtime.artifacts.safe_file import Draft, SafeFile, open_plain
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,7 +101,7 @@ class Artifacts:
         `wanted` is an output, or a bare `blake3:…` digest. `job` names a job that reads or wrote
         it: a member needs one that it may read.
         """
-        with Landing.at(to) as landing:
+        with SafeFile.at(to) as landing:
             await self._land(wanted, landing, job, on_progress)
 
     async def fetch_below(
@@ -113,7 +113,7 @@ class Artifacts:
         on_progress: OnProgress | None = None,
     ) -> Path:
         """Write an output under its own name below a directory, and nowhere else; its path."""
-        with Landing.within(directory, wanted.name) as landing:
+        with SafeFile.within(directory, wanted.name) as landing:
             await self._land(wanted, landing, job, on_progress)
             return landing.path
 
@@ -149,7 +149,7 @@ class Artifacts:
     async def _land(
         self,
         wanted: Output | str,
-        landing: Landing,
+        landing: SafeFile,
         job: JobName | None,
         on_progress: OnProgress | None,
     ) -> None:
@@ -174,7 +174,7 @@ class Artifacts:
 
     @contextmanager
     def _drafts(
-        self, landing: Landing, cache: BlobCache | None, digest: str
+        self, landing: SafeFile, cache: BlobCache | None, digest: str
     ) -> Iterator[list[Draft]]:
         """The file itself, and the cache's copy of it where there is one."""
         with ExitStack() as stack:
@@ -188,7 +188,7 @@ class Artifacts:
             yield drafts
 
     async def _from_cache(
-        self, expected: _Expected, landing: Landing, on_progress: OnProgress | None
+        self, expected: _Expected, landing: SafeFile, on_progress: OnProgress | None
     ) -> bool:
         """Whether the cache had it; an entry that is not what its name says is removed."""
         cache = self._cache

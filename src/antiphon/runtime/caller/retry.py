@@ -14,7 +14,7 @@ from antiphon.runtime.caller import submission
 if TYPE_CHECKING:
     from antiphon.runtime.caller.submission import Called
     from antiphon.runtime.log.lane_reader import JobView
-    from antiphon.runtime.log.session import Peer
+    from antiphon.runtime.log.session import Session
 
 LONGEST_CHAIN: Final = 256
 """Retries of retries that are followed to find the last one."""
@@ -27,31 +27,31 @@ class Links(Struct, frozen=True, kw_only=True):
     retried_as: str | None
 
 
-async def retry(peer: Peer, kind: str, job: str) -> Called:
+async def retry(session: Session, kind: str, job: str) -> Called:
     """Call a job anew that failed, expired or was cancelled.
 
     One that was retried before is not retried twice: its retry is what is called, or what is
     retried in turn where that ended without a result as well.
     """
     for _ in range(LONGEST_CHAIN):
-        body = _retryable(await peer.read_lane(kind, job), kind, job)
-        called = await submission.call(peer, retries.retried(body, job))
+        body = _retryable(await session.read_lane(kind, job), kind, job)
+        called = await submission.call(session, retries.retried(body, job))
         if called.is_new:
             return called
-        view = await peer.read_lane(kind, called.job)
+        view = await session.read_lane(kind, called.job)
         if view.lane.job is None or view.lane.job.state not in retries.RETRYABLE:
             return called
         job = called.job
     raise Rejected(f"job {job[:8]} was retried {LONGEST_CHAIN} times", reason="retried")
 
 
-async def links_of(peer: Peer, view: JobView) -> Links:
+async def links_of(session: Session, view: JobView) -> Links:
     """Both links of a job whose lane was read; the one ahead is looked up on the log."""
     body, job = view.called_with, view.lane.job
     if body is None or job is None:
         return Links(retry_of=None, retried_as=None)
     ahead = retries.retry_id(body, job.job)
-    is_there = (await peer.read_lane(job.kind, ahead)).lane.job is not None
+    is_there = (await session.read_lane(job.kind, ahead)).lane.job is not None
     return Links(retry_of=body.retry_of, retried_as=ahead if is_there else None)
 
 

@@ -22,9 +22,9 @@ from antiphon.core.families.jobs.ops import (
 )
 from antiphon.core.families.jobs.state import EMPTY, Job, JobLane
 from antiphon.core.manifest import job_id
-from antiphon.core.policy.circuit_breaker import Breaker
+from antiphon.core.policy.circuit_breaker import CircuitBreaker
 from antiphon.core.proof.output import Output
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.errors import (
     AntiphonError,
     CircuitOpen,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from antiphon.runtime.log.lane_reader import JobView
-    from antiphon.runtime.log.session import Peer
+    from antiphon.runtime.log.session import Session
 
 
 class Called(Struct, frozen=True):
@@ -61,7 +61,9 @@ class Ended(Struct, frozen=True):
     """What a command returned; negative: the signal that ended it."""
 
 
-async def call(peer: Peer, body: ScheduleBody, *, breaker: Breaker | None = None) -> Called:
+async def call(
+    session: Session, body: ScheduleBody, *, breaker: CircuitBreaker | None = None
+) -> Called:
     """Schedule a job. The same (kind, manifest) again finds the first: nothing runs twice.
 
     `CircuitOpen` at once while the breaker is open; without one, every call is tried.
@@ -73,18 +75,18 @@ async def call(peer: Peer, body: ScheduleBody, *, breaker: Breaker | None = None
     def again(now: Written) -> Intent | None:
         return go_behind(now) if now.lane.job is None else None
 
-    with _guarded(breaker, peer):
-        if peer.confirmed == 0:
-            await peer.sync_control()
+    with _guarded(breaker, session):
+        if session.confirmed == 0:
+            await session.sync_control()
         policy = Policy(again=again, foresees=True, what="the call")
-        written = await write_one(peer, Intent(JobSchedule, body, EMPTY), policy)
-    job, is_new = written.lane.job, written.verdict is Reason.OK
+        written = await write_one(session, Intent(JobSchedule, body, EMPTY), policy)
+    job, is_new = written.lane.job, written.verdict is Verdict.OK
     seq = written.seq if is_new or job is None else job.scheduled_seq
     return Called(body.kind, job_id(body.manifest), seq, is_new=is_new)
 
 
 @contextmanager
-def _guarded(breaker: Breaker | None, peer: Peer) -> Iterator[None]:
+def _guarded(breaker: CircuitBreaker | None, session: Session) -> Iterator[None]:
     """Ask the breaker first, and tell it how the call ended.
 
     Only silence counts against the engine. A call that it refused, or that the mesh's rules
@@ -93,8 +95,8 @@ def _guarded(breaker: Breaker | None, peer: Peer) -> Iterator[None]:
     if breaker is None:
         yield
         return
-    now_s = peer.wall.boot_s
-    given = breaker.ask(now_s(), line=peer.engine.reconnects)
+    now_s = session.wall.boot_s
+    given = breaker.ask(now_s(), line=session.engine.reconnects)
     if given is None:
         raise _paused(breaker, now_s())
     try:
@@ -114,7 +116,7 @@ def _guarded(breaker: Breaker | None, peer: Peer) -> Iterator[None]:
     breaker.succeeded(given)
 
 
-def _paused(breaker: Breaker, now_s: float) -> CircuitOpen:
+def _paused(breaker: CircuitBreaker, now_s: float) -> CircuitOpen:
     wait_s = breaker.wait_s(now_s)
     when = f"it will be tried again in {wait_s:.0f} s" if wait_s >= 1 else "it is being tried again"
     return CircuitOpen(
@@ -124,16 +126,16 @@ def _paused(breaker: Breaker, now_s: float) -> CircuitOpen:
     )
 
 
-async def wait_for_end(peer: Peer, kind: str, job: str) -> Ended:
+async def wait_for_end(session: Session, kind: str, job: str) -> Ended:
     """Follow one job's own subject until its lane shows an end."""
-    subject = job_subjects.job(peer.mesh, kind, job)
-    view = await peer.read_lane(kind, job)
+    subject = job_subjects.job(session.mesh, kind, job)
+    view = await session.read_lane(kind, job)
     ended = ended_of(view)
     if ended is not None:
         return ended
-    async with peer.log.follow(view.lane.job_tail, subject=subject) as batches:
+    async with session.log.follow(view.lane.job_tail, subject=subject) as batches:
         async for _ in batches:
-            ended = ended_of(await peer.read_lane(kind, job))
+            ended = ended_of(await session.read_lane(kind, job))
             if ended is not None:
                 return ended
     raise Unavailable("the log ended before the job did")
@@ -144,13 +146,13 @@ def ended_of(view: JobView) -> Ended | None:
     job = view.lane.job
     if job is None or not job.is_terminal:
         return None
-    entry = view.entry_at(job.ended_seq)
-    if entry is not None and isinstance(entry.op, JobComplete):
-        body = entry.op.body
+    opened = view.opened_at(job.ended_seq)
+    if opened is not None and isinstance(opened.op, JobComplete):
+        body = opened.op.body
         return Ended(job, body.outputs, body.error, body.exit)
     error = None
-    if entry is not None and isinstance(entry.op, JobYield):
-        error = entry.op.body.error
+    if opened is not None and isinstance(opened.op, JobYield):
+        error = opened.op.body.error
     return Ended(job, (), error)
 
 
@@ -179,7 +181,7 @@ def failure(ended: Ended) -> JobFailed:
     )
 
 
-async def cancel(peer: Peer, kind: str, job: str, *, reason: str) -> Job:
+async def cancel(session: Session, kind: str, job: str, *, reason: str) -> Job:
     """End a job that has not ended; the job as it stands afterwards."""
     body = CancelBody(kind=kind, job=job, reason=reason)
 
@@ -187,10 +189,10 @@ async def cancel(peer: Peer, kind: str, job: str, *, reason: str) -> Job:
         has_ended = lane.job is not None and lane.job.is_terminal
         return None if has_ended else Intent(JobCancel, body, lane)
 
-    return await _change(peer, kind, job, wanted, Policy(foresees=True, what="cancelling"))
+    return await _change(session, kind, job, wanted, Policy(foresees=True, what="cancelling"))
 
 
-async def evict(peer: Peer, kind: str, job: str, digest: str) -> Job:
+async def evict(session: Session, kind: str, job: str, digest: str) -> Job:
     """Say that an output is kept no longer; the job afterwards. Again changes nothing."""
     body = EvictBody(kind=kind, job=job, hash=digest)
 
@@ -198,19 +200,23 @@ async def evict(peer: Peer, kind: str, job: str, digest: str) -> Job:
         is_gone = lane.job is not None and digest in lane.job.evicted
         return None if is_gone else Intent(JobEvict, body, lane)
 
-    await peer.sync_control()
-    return await _change(peer, kind, job, wanted, Policy(foresees=True, what="evicting"))
+    await session.sync_control()
+    return await _change(session, kind, job, wanted, Policy(foresees=True, what="evicting"))
 
 
 async def _change(
-    peer: Peer, kind: str, job: str, wanted: Callable[[JobLane], Intent | None], policy: Policy
+    session: Session,
+    kind: str,
+    job: str,
+    wanted: Callable[[JobLane], Intent | None],
+    policy: Policy,
 ) -> Job:
     """Write what a job's state calls for, if anything; the job as it stands afterwards."""
-    lane = (await peer.read_lane(kind, job)).lane
+    lane = (await session.read_lane(kind, job)).lane
     if lane.job is None:
         raise Rejected(f"there is no job {job[:8]} of kind {kind}", reason="no_job")
     intent, known = wanted(lane), lane.job
     if intent is not None:
         policy = replace(policy, again=lambda now: wanted(now.lane))
-        known = (await write_one(peer, intent, policy)).lane.job or known
+        known = (await write_one(session, intent, policy)).lane.job or known
     return known

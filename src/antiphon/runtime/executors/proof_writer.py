@@ -15,7 +15,7 @@ from antiphon.core.proof import statement
 from antiphon.runtime.identity.host_clock import installed_version
 
 if TYPE_CHECKING:
-    from antiphon.runtime.log.session import Peer
+    from antiphon.runtime.log.session import Session
 
 IN_PROCESS = statement.Isolation(level="none")
 
@@ -39,12 +39,12 @@ def python_runner() -> statement.Runner:
     return statement.Runner(name=name, version=installed_version(), platform=here)
 
 
-def prove(peer: Peer, body: CompleteBody, run: Run) -> CompleteBody:
+def prove(session: Session, body: CompleteBody, run: Run) -> CompleteBody:
     """The completion with its proof."""
-    author = peer.author
+    author = session.author
     root = run.manifest.policy_root
     predicate = statement.Predicate(
-        mesh=peer.mesh,
+        mesh=session.mesh,
         kind=body.kind,
         job=body.job,
         manifest=statement.manifest_digests(body.job, run.manifest),

@@ -33,14 +33,14 @@ from antiphon.core.record.subjects import is_kind
 from antiphon.errors import AntiphonError, Rejected, Unavailable
 from antiphon.runtime.gate import gate_requests
 from antiphon.runtime.gate.member_registry import MAX_MEMBERS, Member
-from antiphon.runtime.log.session import Peer
+from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import Intent, write
 
 if TYPE_CHECKING:
     from antiphon.core.bus.signed_message import Message
-    from antiphon.ports import Bus, BusMessage, Keyring, Wall
-    from antiphon.runtime.gate.member_registry import MemberBook
-    from antiphon.runtime.gate.tickets import TicketBook
+    from antiphon.ports import Bus, BusMessage, Keyring, LoginIssuer
+    from antiphon.runtime.gate.member_registry import MemberRegistry
+    from antiphon.runtime.gate.tickets import TicketRegistry
     from antiphon.runtime.log.author import Author
 
 MAX_AT_ONCE: Final = 16
@@ -68,17 +68,17 @@ class Gate:
 
     def __init__(
         self,
-        peer: Peer,
-        wall: Wall,
-        tickets: TicketBook,
-        members: MemberBook,
+        session: Session,
+        wall: LoginIssuer,
+        tickets: TicketRegistry,
+        members: MemberRegistry,
         owner: Owner,
         bus: Bus | None = None,
     ) -> None:
         """`bus` is where machines ask to be let in; None: that of the peer."""
-        self._bus = bus or peer.engine.bus
-        self._peer = peer
-        self._branches = peer.protocol.branches
+        self._bus = bus or session.engine.bus
+        self._session = session
+        self._branches = session.protocol.branches
         self._wall = wall
         self._tickets = tickets
         self._members = members
@@ -103,7 +103,7 @@ class Gate:
 
     def _scope(self, member: Member) -> Scope:
         """Asked for with every read of every member, so found out once per change."""
-        control, now_s = self._peer.control, self._now_s()
+        control, now_s = self._session.control, self._now_s()
         state = (control.since, control.grants.revision)
         known = self._scopes.get(member.user)
         if known is not None and known[:2] == (state, member.kinds):
@@ -115,13 +115,13 @@ class Gate:
         return scope
 
     def _now_s(self) -> int:
-        return self._peer.wall.now_ms() // 1000
+        return self._session.wall.now_ms() // 1000
 
     # --- life ---------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Answer requests, and follow what the log takes back, until cancelled."""
-        await self._peer.sync_control()
+        await self._session.sync_control()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch())
             group.create_task(self._watch_ends())
@@ -182,13 +182,15 @@ class Gate:
 
     async def _watch(self) -> None:
         """Look at every member's scope whenever control changes."""
-        subject = f"ap.{self._peer.mesh}.ctl.>"
+        subject = f"ap.{self._session.mesh}.ctl.>"
         await self.look_after()
         while True:
             try:
-                async with self._peer.log.follow(self._peer.confirmed, subject=subject) as batches:
+                async with self._session.log.follow(
+                    self._session.confirmed, subject=subject
+                ) as batches:
                     async for batch in batches:
-                        await self._peer.confirm(batch[-1].seq)
+                        await self._session.confirm(batch[-1].seq)
                         await self.look_after()
                         await asyncio.sleep(min(self._looking_took_s * REST, MAX_REST_S))
             except Unavailable as away:
@@ -212,7 +214,7 @@ class Gate:
     async def look_after(self) -> None:
         """Show out whoever may do less now than its login admits."""
         async with self._looking:  # or a login that was given meanwhile would end with the old
-            control = self._peer.control
+            control = self._session.control
             state = (control.since, control.grants.revision)
             if state != self._looked_at:
                 await self._look_after_all()
@@ -221,7 +223,7 @@ class Gate:
     async def _look_after_all(self) -> None:
         expelled: list[str] = []
         shrunk: list[Member] = []
-        begun_s = self._peer.wall.boot_s()
+        begun_s = self._session.wall.boot_s()
         for member in self._members.everyone():
             scope = self._scope(member)
             if not narrower(scope, member.scope, self._branches):
@@ -230,7 +232,7 @@ class Gate:
             if scope == NOTHING:
                 expelled.append(member.door)
             shrunk.append(msgspec.structs.replace(member, scope=scope))
-        self._looking_took_s = self._peer.wall.boot_s() - begun_s
+        self._looking_took_s = self._session.wall.boot_s() - begun_s
         if expelled:
             await self._wall.expel(expelled, self._now_s())
         for member in shrunk:
@@ -267,7 +269,7 @@ class Gate:
             log.warning("ticket_not_ended", problem=away.message)
 
     async def _decide(self, user: str, what: str, payload: bytes) -> gate_requests.Login:
-        mesh, engine = self._peer.mesh, self._wall.is_signed_by
+        mesh, engine = self._session.mesh, self._wall.is_signed_by
         if what == "join":
             return await self._join(user, gate_requests.open_join(payload, mesh, user, engine))
         return await self._login(user, gate_requests.open_login(payload, mesh, user, engine))
@@ -277,7 +279,7 @@ class Gate:
     ) -> gate_requests.Login:
         """Use up a ticket, have the owner delegate, and give the first login."""
         request, (node, user, door) = asked.body, asked.signers
-        if node == self._peer.control.owner:
+        if node == self._session.control.owner:
             raise Rejected("the owner needs no ticket", reason="ticket")
         known = self._members.by_user(user) or self._members.by_door(door)
         if known is not None and known.node != node:
@@ -286,7 +288,7 @@ class Gate:
             raise Rejected(f"the mesh has {MAX_MEMBERS} members already", reason="members")
         now_s = self._now_s()
         async with self._joining:
-            await self._peer.sync_control()  # a name may have become free a moment ago
+            await self._session.sync_control()  # a name may have become free a moment ago
             invitation = self._tickets.find(request.ticket, request.secret, now_s=now_s)
             if invitation.user != ticket_user:
                 raise Rejected("this ticket belongs to another login", reason="ticket")
@@ -310,7 +312,7 @@ class Gate:
 
     def _check_alias(self, alias: str, node: str, *, by_owner: bool) -> None:
         """A name by which another machine is known would make commands mean the wrong one."""
-        control = self._peer.control
+        control = self._session.control
         others = bearers(control, alias, self._now_s(), namers={control.owner}) - {node}
         if not others and not is_reserved(alias):
             return
@@ -326,13 +328,13 @@ class Gate:
                 granted,
                 issuer=keyring.did,
                 audience=node,
-                owner=self._peer.control.owner,
-                mesh=self._peer.mesh,
-                nonce=self._peer.entropy.token,
+                owner=self._session.control.owner,
+                mesh=self._session.mesh,
+                nonce=self._session.entropy.token,
             )
             bodies = [DelegateBody(token=token_of(keyring.delegate(one).raw)) for one in wanted]
             intents = [Intent(UcanDelegate, body, by=author) for body in bodies]
-            for written in await write(self._peer, intents):
+            for written in await write(self._session, intents):
                 written.check()
 
     async def _login(self, door: str, request: gate_requests.LoginRequest) -> gate_requests.Login:
@@ -342,7 +344,7 @@ class Gate:
             raise Rejected(
                 "the gate does not know this machine", reason="member", hint="antiphon join TICKET"
             )
-        await self._peer.sync_control()
+        await self._session.sync_control()
         await self.look_after()
         member = self._members.by_door(door) or member
         asking = msgspec.structs.replace(member, kinds=_asked(member, request))
@@ -358,7 +360,7 @@ class Gate:
                 raise _may_not_claim(kind)
         kinds = tuple(one for one in asking.kinds if _may_claim(scope, one))
         queues = {
-            queue_name(kind, priority): calls_of(self._peer.mesh, priority, kind, below=False)
+            queue_name(kind, priority): calls_of(self._session.mesh, priority, kind, below=False)
             for kind in kinds
             for priority in PRIORITIES
         }

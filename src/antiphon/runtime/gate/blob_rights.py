@@ -19,11 +19,11 @@ from antiphon.core.families.jobs import JOBS
 from antiphon.core.families.jobs.ops import JobComplete, JobSchedule
 from antiphon.core.manifest import BlobInput
 from antiphon.core.record.op import Op
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 
 if TYPE_CHECKING:
     from antiphon.core.authority.scope import Scope
-    from antiphon.runtime.log.session import Peer
+    from antiphon.runtime.log.session import Session
 
 Vouching = Literal["others"] | frozenset[str]
 """`others`: somebody else's records name the blob. Otherwise the users whose own it must be."""
@@ -34,7 +34,7 @@ class BlobRights:
 
     def __init__(
         self,
-        peer: Peer,
+        session: Session,
         scope_of: Callable[[str], Scope],
         node_of: Callable[[str], str],
         users_of: Callable[[Iterable[str]], Iterable[str]],
@@ -45,7 +45,7 @@ class BlobRights:
 
         `users_of` gives the engine users of those among some nodes that are machines.
         """
-        self._peer = peer
+        self._session = session
         self._scope_of = scope_of
         self._node_of = node_of
         self._users_of = users_of
@@ -63,13 +63,13 @@ class BlobRights:
         node = self._node_of(user)
         if not node or not kind or not job:
             return frozenset()
-        view = await self._peer.read_lane(kind, job)
+        view = await self._session.read_lane(kind, job)
         through: set[str] = set()
         for judged in view.history:
-            op, seq = judged.entry.op, judged.entry.seq
-            if judged.verdict is not Reason.OK or not names(op, digest):
+            op, seq = judged.opened.op, judged.opened.seq
+            if judged.verdict is not Verdict.OK or not names(op, digest):
                 continue
-            control = self._peer.history.at(seq, judged.entry.commit_ms)
+            control = self._session.history.at(seq, judged.opened.commit_ms)
             own: tuple[str, ...] = ()
             if control is not None and isinstance(op, JOBS.ops):
                 own = by_the_word_of(control, op, seq, node)

@@ -32,7 +32,7 @@ class Member(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What its present login admits."""
 
 
-class MemberBook:
+class MemberRegistry:
     """All members, one small file each, and all of them in memory."""
 
     def __init__(self, directory: Path) -> None:

@@ -19,17 +19,17 @@ from antiphon.core.authority.delegations import open_token
 from antiphon.core.families.grants.ops import UcanDelegate, UcanRevoke
 from antiphon.core.opened_record import open_anywhere
 from antiphon.core.record.ids import message_id
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.errors import LostRace, Rejected
 
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
     from antiphon.core.authority.scope import Scope
-    from antiphon.core.opened_record import Entry
+    from antiphon.core.opened_record import OpenedRecord
     from antiphon.core.record.branches import LaneKey
     from antiphon.core.record.op import Op
-    from antiphon.runtime.gate.member_registry import MemberBook
-    from antiphon.runtime.log.session import Peer
+    from antiphon.runtime.gate.member_registry import MemberRegistry
+    from antiphon.runtime.log.session import Session
 
 RECORDS_AN_HOUR: Final = 240
 BYTES_AN_HOUR: Final = 512 * 1024
@@ -46,12 +46,14 @@ class _Hour(Struct):
     size: int = 0
 
 
-class Letters:
+class RelayRules:
     """Looks through what members bring."""
 
-    def __init__(self, peer: Peer, members: MemberBook, scope_of: Callable[[str], Scope]) -> None:
+    def __init__(
+        self, session: Session, members: MemberRegistry, scope_of: Callable[[str], Scope]
+    ) -> None:
         """`scope_of` gives what an engine user holds now."""
-        self._peer = peer
+        self._session = session
         self._members = members
         self._scope_of = scope_of
         self._hours: dict[tuple[str, str], _Hour] = {}
@@ -61,29 +63,29 @@ class Letters:
         member = self._members.by_user(user)
         if member is None:
             raise Rejected("the gate does not know this machine", reason="member")
-        peer = self._peer
-        await peer.sync_control()
-        shown = open_anywhere(peer.protocol, peer.mesh, payload)
+        session = self._session
+        await session.sync_control()
+        shown = open_anywhere(session.protocol, session.mesh, payload)
         op, place = shown.op, shown.place
         if op is None or place is None or not op.BRANCH.via_gate:
             raise Rejected(f"the gate takes {self._taken()}, and nothing else", reason="op")
         self._check_scope(user, op, place.key.kind)
         verdict = await self._foresee(shown, place.key)
-        if verdict is Reason.PREV:
+        if verdict is Verdict.PREV:
             raise LostRace(f"{shown.subject} is no longer at {op.prev}")
-        if verdict is not Reason.OK:
+        if verdict is not Verdict.OK:
             raise Rejected(
                 f"{op.type_name()} would be rejected: {verdict.in_words}", reason=verdict.value
             )
         if isinstance(op, UcanRevoke):
-            _check_effect(peer.control, op.body.cid, op.author)
+            _check_effect(session.control, op.body.cid, op.author)
         if isinstance(op, UcanDelegate):
-            _check_giver(peer.control, open_token(op.body.token).payload.iss)
+            _check_giver(session.control, open_token(op.body.token).payload.iss)
         self._count(member.node, op.type_name(), len(payload))
         return shown.subject, message_id(payload), op.prev
 
     def _taken(self) -> str:
-        types = [name for name, op in self._peer.protocol.ops.items() if op.BRANCH.via_gate]
+        types = [name for name, op in self._session.protocol.ops.items() if op.BRANCH.via_gate]
         return ", ".join(sorted(types))
 
     def _check_scope(self, user: str, op: Op, kind: str) -> None:
@@ -95,23 +97,23 @@ class Letters:
         if commands and not self._scope_of(user).admits(kind, *commands):
             raise Rejected(
                 f"this machine holds none of {', '.join(commands)} for {kind!r}",
-                reason=Reason.POLICY.value,
+                reason=Verdict.POLICY.value,
                 hint="'antiphon who' on the owner's machine shows what it may",
             )
 
-    async def _foresee(self, shown: Entry, key: LaneKey) -> Reason:
+    async def _foresee(self, shown: OpenedRecord, key: LaneKey) -> Verdict:
         """The verdict that a record would get if it were committed now."""
-        peer, now_ms = self._peer, self._peer.wall.now_ms()
+        session, now_ms = self._session, self._session.wall.now_ms()
         if shown.is_control:
-            entry = replace(shown, seq=peer.history.applied + 1, commit_ms=now_ms)
-            return peer.history.judge(entry).verdict
-        lane = (await peer.read(key)).lane
-        seq = max(peer.confirmed, *lane.tails) + 1
-        return (await peer.judge(replace(shown, seq=seq, commit_ms=now_ms), lane)).verdict
+            opened = replace(shown, seq=session.history.applied + 1, commit_ms=now_ms)
+            return session.history.judge(opened).verdict
+        lane = (await session.read(key)).lane
+        seq = max(session.confirmed, *lane.tails) + 1
+        return (await session.judge(replace(shown, seq=seq, commit_ms=now_ms), lane)).verdict
 
     def _count(self, node: str, what: str, size: int) -> None:
         """`Rejected` where a member has used up its hour. There are no more hours than members."""
-        now_s = self._peer.wall.boot_s()
+        now_s = self._session.wall.boot_s()
         hour = self._hours.get((node, what))
         if hour is None or now_s - hour.began_s >= _HOUR_S:
             hour = self._hours[node, what] = _Hour(now_s)
@@ -136,7 +138,7 @@ def _check_giver(control: Control, issuer: str) -> None:
     if not control.grants.is_held_by(issuer, root=control.owner, before=_ANY_TIME):
         raise Rejected(
             "nothing that its issuer could pass on leads from the owner to it",
-            reason=Reason.NO_CHAIN.value,
+            reason=Verdict.NO_CHAIN.value,
             hint="'antiphon who' shows who may do what",
         )
 
@@ -150,14 +152,14 @@ def _check_effect(control: Control, cid: str, author: str) -> None:
     grants, before = control.grants, _ANY_TIME
     link = grants.find(cid, before=before)
     if link is None:
-        raise Rejected(f"there is no delegation {cid[-8:]}", reason=Reason.NO_CHAIN.value)
+        raise Rejected(f"there is no delegation {cid[-8:]}", reason=Verdict.NO_CHAIN.value)
     if author in grants.revoked((cid,), before=before).get(cid, ()):
-        raise Rejected(f"{cid[-8:]} is revoked already", reason=Reason.ALREADY.value)
+        raise Rejected(f"{cid[-8:]} is revoked already", reason=Verdict.ALREADY.value)
     if author in {control.owner, link.issuer}:
         return
     chains = chains_to(grants, control.owner, link.audience, before=before)
     if not any(chain.may_revoke(author, cid) for chain in chains):
         raise Rejected(
             f"{cid[-8:]} can be taken back by its issuer, and by those above it",
-            reason=Reason.NO_CHAIN.value,
+            reason=Verdict.NO_CHAIN.value,
         )

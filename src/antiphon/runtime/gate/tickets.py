@@ -95,7 +95,7 @@ def _no_ticket(why: str) -> Malformed:
     )
 
 
-class TicketBook:
+class TicketRegistry:
     """The gate's half of all tickets, one small file each."""
 
     def __init__(self, directory: Path) -> None:

@@ -73,7 +73,7 @@ class Access(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return f"Access(user={self.user!r})"
 
 
-class Home:
+class StateDirectory:
     """One state directory."""
 
     def __init__(self, path: Path) -> None:
@@ -81,7 +81,7 @@ class Home:
         self.path = path
 
     @classmethod
-    def find(cls, explicit: Path | None) -> Home:
+    def find(cls, explicit: Path | None) -> StateDirectory:
         """The state directory that applies here, or `Misconfigured` with what to do."""
         if explicit is not None:
             return cls(explicit)

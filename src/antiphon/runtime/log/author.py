@@ -17,13 +17,13 @@ from antiphon.core.bounded_cache import BoundedCache
 from antiphon.core.clock.high_water_mark import MarkedClock, Promise, TooEarly
 from antiphon.core.clock.hlc import Hlc, Stretch
 from antiphon.core.families.jobs.ops import CompleteBody, JobSchedule
-from antiphon.core.opened_record import Entry, open_own
+from antiphon.core.opened_record import OpenedRecord, open_own
 from antiphon.core.proof import statement as proof
 from antiphon.core.proof.output import DsseEnvelope
 from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.record import codec, signing
 from antiphon.core.record.op import Op, subject_of
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Rejected, Unavailable
 from antiphon.runtime.log.clock_check import HINT, MeshTime, ahead_words, in_words
 
@@ -71,13 +71,13 @@ class Draft(Struct, frozen=True, gc=False):
     subject: str
     payload: bytes
     op: Op
-    entry: Entry
+    opened: OpenedRecord
     """As any reader will open it; its place is not known yet."""
 
     @property
     def op_id(self) -> str:
         """The digest of the op's bytes."""
-        return self.entry.op_id
+        return self.opened.op_id
 
 
 class Author:
@@ -187,12 +187,12 @@ class Author:
         block = signing.Block(sig=self._keyring.sign(signing.OP_TYPE, op_bytes).hex())
         payload = signing.frame(op_bytes, block)
         subject = subject_of(op, op_bytes)
-        entry = open_own(self.protocol, self.mesh, subject, payload)
-        if entry.fault is not None:
-            raise _unreadable(op, len(op_bytes), entry.fault)
+        opened = open_own(self.protocol, self.mesh, subject, payload)
+        if opened.fault is not None:
+            raise _unreadable(op, len(op_bytes), opened.fault)
         if self._has_proved(body):
-            entry = replace(entry, is_own=True)
-        return Draft(subject, payload, op, entry)
+            opened = replace(opened, is_own=True)
+        return Draft(subject, payload, op, opened)
 
 
 def _unavailable(why: TooEarly) -> Unavailable:
@@ -205,9 +205,9 @@ def _unavailable(why: TooEarly) -> Unavailable:
     )
 
 
-def _unreadable(op: Op, size: int, fault: Reason) -> Rejected:
+def _unreadable(op: Op, size: int, fault: Verdict) -> Rejected:
     """Why nobody would accept these bytes, and what to do about it."""
-    if fault is not Reason.SIZE:
+    if fault is not Verdict.SIZE:
         return Rejected(f"{op.type_name()} would be rejected: {fault.in_words}", reason=fault.value)
     what = "the call" if isinstance(op, JobSchedule) else op.type_name()
     return Rejected(

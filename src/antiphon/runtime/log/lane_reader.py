@@ -17,10 +17,10 @@ from msgspec import Struct
 from antiphon.core.families.jobs.ops import JobSchedule, ScheduleBody
 from antiphon.core.families.jobs.state import JobLane
 from antiphon.core.family import Lane
-from antiphon.core.opened_record import Entry
+from antiphon.core.opened_record import OpenedRecord
 from antiphon.core.protocol import Protocol
 from antiphon.core.record.branches import LaneKey
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.core.reducer import Outcome
 from antiphon.errors import Unavailable
 from antiphon.ports import OpLog, Record
@@ -37,8 +37,8 @@ PLACES_KEPT: Final = 64
 class Judged(Struct, frozen=True, gc=False):
     """A record of a lane, opened, with its verdict."""
 
-    entry: Entry
-    verdict: Reason
+    opened: OpenedRecord
+    verdict: Verdict
 
 
 class LaneView(Struct, frozen=True):
@@ -49,10 +49,10 @@ class LaneView(Struct, frozen=True):
     lane: Lane
     first: Record | None = None
     """The first record that took effect: of a job, the one by which it was called."""
-    own_refused: dict[str, Reason] = {}
+    own_refused: dict[str, Verdict] = {}
     """What became of the reader's own ops that were refused, the newest of them."""
 
-    def verdict_of(self, op_id: str) -> Reason | None:
+    def verdict_of(self, op_id: str) -> Verdict | None:
         """The verdict on an op of this lane, or None if it is not there.
 
         Anybody can write a copy of somebody's record, which is refused: that says nothing
@@ -60,17 +60,17 @@ class LaneView(Struct, frozen=True):
         """
         found = self.own_refused.get(op_id)
         for judged in self.history:
-            if judged.entry.op_id == op_id:
+            if judged.opened.op_id == op_id:
                 if judged.verdict.is_accepted:
                     return judged.verdict
                 found = found or judged.verdict
         return found
 
-    def entry_at(self, seq: int) -> Entry | None:
+    def opened_at(self, seq: int) -> OpenedRecord | None:
         """The record with that sequence, or None."""
         for judged in self.history:
-            if judged.entry.seq == seq:
-                return judged.entry
+            if judged.opened.seq == seq:
+                return judged.opened
         return None
 
 
@@ -82,8 +82,8 @@ class JobView(LaneView, frozen=True):
     @property
     def called_with(self) -> ScheduleBody | None:
         """What the job was called with; None where no call was accepted."""
-        entry = self.entry_at(self.first.seq) if self.first is not None else None
-        op = entry.op if entry is not None else None
+        opened = self.opened_at(self.first.seq) if self.first is not None else None
+        op = opened.op if opened is not None else None
         return op.body if isinstance(op, JobSchedule) else None
 
 
@@ -97,7 +97,7 @@ class _Place(Struct):
     lane: Lane = Lane()
     effective: list[Judged] = []
     refused: list[Judged] = []
-    own_refused: dict[str, Reason] = {}
+    own_refused: dict[str, Verdict] = {}
     first: Record | None = None
 
     def continued(self) -> _Place:
@@ -112,12 +112,12 @@ class _Place(Struct):
             first=self.first,
         )
 
-    def take(self, record: Record, entry: Entry, outcome: Outcome, reader: str) -> None:
+    def take(self, record: Record, opened: OpenedRecord, outcome: Outcome, reader: str) -> None:
         """Go on by one record."""
         self.reach = record.seq
         self.length += 1
         self.lane = outcome.lane
-        judged = Judged(entry, outcome.verdict)
+        judged = Judged(opened, outcome.verdict)
         if outcome.changed:
             self.effective.append(judged)
             self.first = self.first or record
@@ -125,8 +125,8 @@ class _Place(Struct):
         self.refused.append(judged)
         if len(self.refused) > 2 * REFUSED_KEPT:
             del self.refused[:-REFUSED_KEPT]
-        if entry.op is not None and entry.op.author == reader:
-            self.own_refused.setdefault(entry.op_id, outcome.verdict)
+        if opened.op is not None and opened.op.author == reader:
+            self.own_refused.setdefault(opened.op_id, outcome.verdict)
             if len(self.own_refused) > REFUSED_KEPT:
                 del self.own_refused[next(iter(self.own_refused))]
 
@@ -135,26 +135,26 @@ class _Place(Struct):
         history = self.effective
         if self.refused:
             kept = self.refused[-REFUSED_KEPT:]
-            history = sorted([*self.effective, *kept], key=lambda judged: judged.entry.seq)
+            history = sorted([*self.effective, *kept], key=lambda judged: judged.opened.seq)
         if isinstance(self.lane, JobLane):
             return JobView(history, self.lane, self.first, self.own_refused)
         return LaneView(history, self.lane, self.first, self.own_refused)
 
 
 class Judge(typing.Protocol):
-    """Whoever knows the control state: a `Peer`."""
+    """Whoever knows the control state: a `Session`."""
 
     mesh: str
     protocol: Protocol
     log: OpLog
 
-    def open(self, record: Record) -> Entry:
+    def open(self, record: Record) -> OpenedRecord:
         """A record of the log, opened."""
 
     async def confirm(self, upto: int) -> None:
         """Make sure that every control op up to `upto` was seen."""
 
-    async def judge(self, entry: Entry, lane: Lane) -> Outcome:
+    async def judge(self, opened: OpenedRecord, lane: Lane) -> Outcome:
         """The verdict on one record."""
 
     async def pause(self, attempt: int) -> None:
@@ -171,7 +171,7 @@ class LaneReader:
         self._places: dict[LaneKey, _Place] = {}
 
     async def read(self, key: LaneKey, *, at_least: int = 0) -> LaneView:
-        """A whole lane, judged; see `Peer.read`."""
+        """A whole lane, judged; see `Session.read`."""
         for attempt in range(TRIES):
             if attempt:
                 await self._by.pause(attempt - 1)
@@ -204,8 +204,8 @@ class LaneReader:
         if page:
             await self._by.confirm(page[-1].seq)
         for record in page:
-            entry = self._by.open(record)
-            place.take(record, entry, await self._by.judge(entry, place.lane), self._reader)
+            opened = self._by.open(record)
+            place.take(record, opened, await self._by.judge(opened, place.lane), self._reader)
 
     def _remember(self, key: LaneKey, place: _Place) -> None:
         """Without what was refused, which weighs as much as somebody hostile likes."""

@@ -1,6 +1,6 @@
 """One node's hands on a mesh: read and judge a lane, confirm control, commit an op.
 
-Everything above (worker, full node, client) goes through a `Peer`, so that there is one place
+Everything above (worker, full node, client) goes through a `Session`, so that there is one place
 where a read-set is loaded, one where an unknown outcome is resolved, and one where a clock is
 merged. It decides nothing: verdicts come from `antiphon.core`.
 """
@@ -14,19 +14,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core import opened_record
-from antiphon.core.authority.chain_choice import Wallet
+from antiphon.core.authority.chain_choice import ChainChoice
 from antiphon.core.authority.control import Control
 from antiphon.core.bounded_cache import BoundedCache
 from antiphon.core.control_history import ControlHistory
 from antiphon.core.families.jobs.state import job_key
 from antiphon.core.family import UNSEEN_ROOT, Dep, Lane, Needs, Reads
-from antiphon.core.opened_record import Entry
+from antiphon.core.opened_record import OpenedRecord
 from antiphon.core.policy.backoff import backoff_ms
 from antiphon.core.record import subjects
 from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.ids import message_id
 from antiphon.core.record.op import Op
-from antiphon.core.record.verdict import ABOUT_TIME, Reason
+from antiphon.core.record.verdict import ABOUT_TIME, Verdict
 from antiphon.core.reducer import Outcome, judge, settled
 from antiphon.errors import Corrupt, EngineDenied, IdTaken, LostRace, OutcomeUnknown, Unavailable
 from antiphon.runtime.log.lane_reader import JobView, LaneReader, LaneView
@@ -51,7 +51,7 @@ SENT_KEPT: Final = 64
 """Records of our own whose stamps tell the time when they come back."""
 
 
-def open_entry(protocol: Protocol, mesh: str, record: Record) -> Entry:
+def open_stored(protocol: Protocol, mesh: str, record: Record) -> OpenedRecord:
     """A record of the log, opened by the core."""
     return opened_record.open_record(
         protocol, mesh, record.seq, record.commit_ms, record.subject, record.payload
@@ -69,7 +69,7 @@ def _let_it_fail(begun: asyncio.Task[None]) -> None:
         begun.exception()
 
 
-class Peer:
+class Session:
     """A node that reads and writes one mesh's log through one engine with one key."""
 
     def __init__(self, engine: Engine, author: Author, wall: WallClock, entropy: Entropy) -> None:
@@ -87,15 +87,15 @@ class Peer:
         self._confirming: asyncio.Task[None] | None = None
         self._wanted = 0
         self._feeding = asyncio.Lock()
-        self.control_verdicts: dict[int, Reason] = {}
+        self.control_verdicts: dict[int, Verdict] = {}
         """Verdicts on all control records: a replica that is made anew asks for each."""
-        self._opened = BoundedCache[int, tuple[bytes, Entry]](
+        self._opened = BoundedCache[int, tuple[bytes, OpenedRecord]](
             most=OPENED_KEPT, most_bytes=OPENED_KEPT_BYTES
         )
         self._deps = BoundedCache[int, Dep](most=DEPS_KEPT, most_bytes=DEPS_KEPT_BYTES)
         self._sent: dict[bytes, tuple[int, float]] = {}
         self.lanes = LaneReader(self, author.did)
-        self._wallet = Wallet(author.did)
+        self._chain_choice = ChainChoice(author.did)
 
     # --- ops of our own -----------------------------------------------------------------------
 
@@ -119,11 +119,11 @@ class Peer:
     def _choose_auth(self, kind: type[Op], body: Struct) -> tuple[str, ...]:
         now_ms = self.wall.now_ms()
         control = self.history.newest(now_ms)
-        return () if control is None else self._wallet.choose(control, kind, body, now_ms)
+        return () if control is None else self._chain_choice.choose(control, kind, body, now_ms)
 
     # --- records ------------------------------------------------------------------------------
 
-    def open(self, record: Record) -> Entry:
+    def open(self, record: Record) -> OpenedRecord:
         """A record of the log, opened by the core.
 
         Bytes that this process signed, or opened a moment ago, are not verified again: a light
@@ -133,10 +133,10 @@ class Peer:
         known = self._opened.get(record.seq)
         if known is not None and known[0] == record.payload and known[1].subject == record.subject:
             return replace(known[1], seq=record.seq, commit_ms=record.commit_ms)
-        entry = open_entry(self.protocol, self.mesh, record)
-        if entry.op is not None:
-            self._opened.put(record.seq, (record.payload, entry), len(record.payload))
-        return entry
+        opened = open_stored(self.protocol, self.mesh, record)
+        if opened.op is not None:
+            self._opened.put(record.seq, (record.payload, opened), len(record.payload))
+        return opened
 
     def _tell_time(self, record: Record) -> None:
         """Every stamp is the engine's time; that of a record just sent is so on both sides."""
@@ -205,35 +205,35 @@ class Peer:
             for record in found:
                 if record.seq <= self.history.applied:
                     continue
-                entry = self.open(record)
-                verdict = self.history.apply(entry)
+                opened = self.open(record)
+                verdict = self.history.apply(opened)
                 self.control_verdicts[record.seq] = verdict
                 if verdict.is_accepted:
-                    self.merge(entry)
+                    self.merge(opened)
                     self._drift_ms = self.control.rules.max_drift_ms
                     self.author.clock.max_drift_ms = self._drift_ms
             self._confirmed = max(self._confirmed, upto)
 
     # --- lanes --------------------------------------------------------------------------------
 
-    def merge(self, entry: Entry) -> None:
+    def merge(self, opened: OpenedRecord) -> None:
         """Let the clock see a verified op, unless it lies too far ahead of its own commit.
 
         Such an op is refused as `drift`. Where our clock is a little fast it could still seem
         bearable, and whoever wrote it would have our next ops refused as well. Ops of our own
         count too: another process may have signed them, or we before our clock went back.
         """
-        op = entry.op
-        if op is not None and op.hlc[0] <= entry.commit_ms + self._drift_ms:
+        op = opened.op
+        if op is not None and op.hlc[0] <= opened.commit_ms + self._drift_ms:
             self.author.observe(op.hlc)
 
-    async def judge(self, entry: Entry, lane: Lane) -> Outcome:
+    async def judge(self, opened: OpenedRecord, lane: Lane) -> Outcome:
         """The verdict on one record beside control, which must be confirmed up to it."""
-        control = self.history.at(entry.seq, entry.commit_ms)
-        outcome = judge(control, lane, entry)
+        control = self.history.at(opened.seq, opened.commit_ms)
+        outcome = judge(control, lane, opened)
         if isinstance(outcome, Needs):
-            outcome = judge(control, lane, entry, await self._read(outcome))
-        self.merge(entry)
+            outcome = judge(control, lane, opened, await self._read(outcome))
+        self.merge(opened)
         return settled(outcome)
 
     async def _read(self, needs: Needs) -> Reads:
@@ -259,7 +259,7 @@ class Peer:
         self.confirm_soon(at_least)
         return cast("JobView", await self.lanes.read(job_key(kind, job), at_least=at_least))
 
-    def foresee(self, kind: type[Op], body: Struct, lane: Lane, *, prev: int) -> Reason:
+    def foresee(self, kind: type[Op], body: Struct, lane: Lane, *, prev: int) -> Verdict:
         """The verdict that an op would get if it were drafted and committed right now.
 
         Nothing is signed for it, and nothing is read. A clock that ran ahead of its own machine's
@@ -268,9 +268,9 @@ class Peer:
         op = self.compose(kind, body, prev=prev)
         newest = max(*lane.tails, self.history.applied) + 1
         commit_ms = int(min(self.wall.now_ms(), self.author.mesh_time.most_ms()))
-        entry = opened_record.unsigned(self.protocol, op, newest, commit_ms)
-        outcome = judge(self.control, lane, entry)
-        verdict = Reason.OK if isinstance(outcome, Needs) else outcome.verdict
+        opened = opened_record.unsigned(self.protocol, op, newest, commit_ms)
+        outcome = judge(self.control, lane, opened)
+        verdict = Verdict.OK if isinstance(outcome, Needs) else outcome.verdict
         if verdict in ABOUT_TIME:
             self.author.mesh_time.complain(self.author.clock.max_drift_ms)
         return verdict
@@ -287,7 +287,7 @@ class Peer:
         if len(self._sent) > SENT_KEPT:
             del self._sent[next(iter(self._sent))]
         seq = await self._append(draft, timeout_s)
-        self._opened.put(seq, (draft.payload, draft.entry), len(draft.payload))
+        self._opened.put(seq, (draft.payload, draft.opened), len(draft.payload))
         return seq
 
     async def _append(self, draft: Draft, timeout_s: float) -> int:
@@ -320,7 +320,7 @@ class Peer:
                     continue
                 if found is not None:
                     return found
-        place = draft.entry.place
+        place = draft.opened.place
         kind, job = place.key[1:] if place is not None and place.key.kind else ("", "")
         what = f"{draft.op.type_name()} of job {job}" if job else draft.op.type_name()
         if not is_unknown:
@@ -360,7 +360,7 @@ class Peer:
         found = await self.log.fetch_many([seq])
         return found[0] if found else None
 
-    async def fetch_entry(self, seq: int, *, newest_on: str = "") -> Entry:
+    async def fetch_opened(self, seq: int, *, newest_on: str = "") -> OpenedRecord:
         """The record that was just committed at `seq`, with its stamp."""
         record = await self.log.fetch(seq, newest_on=newest_on) if newest_on else None
         record = record or await self.record_at(seq)

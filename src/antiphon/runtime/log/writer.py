@@ -2,7 +2,7 @@
 
 A caller says what it wants on the log, as a list of intents, and what is to happen if somebody else
 writes first, as a policy. It gets back what became of each: its sequence, its verdict, the lane
-behind it. `Peer.commit` is the lower half, which resolves unknown outcomes.
+behind it. `Session.commit` is the lower half, which resolves unknown outcomes.
 
 - An op is signed anew for every try: its predecessor is part of what is signed.
 - The intents of a list are independent of one another. They may reach the log in any order, and of
@@ -21,13 +21,13 @@ from msgspec.structs import replace
 from antiphon.core.clock.hlc import ZERO
 from antiphon.core.family import Lane
 from antiphon.core.record.op import Op, subject_of
-from antiphon.core.record.verdict import ABOUT_TIME, LACKS_AUTHORITY, Reason
+from antiphon.core.record.verdict import ABOUT_TIME, LACKS_AUTHORITY, Verdict
 from antiphon.errors import AntiphonError, LostRace, Rejected
 from antiphon.runtime.log.author import Author, Draft
 from antiphon.runtime.log.clock_check import HINT
 
 if TYPE_CHECKING:
-    from antiphon.runtime.log.session import Peer
+    from antiphon.runtime.log.session import Session
 
 TRIES: Final = 8
 """How often an op is drafted because somebody else wrote where it belongs first."""
@@ -56,7 +56,7 @@ class Written(Struct, frozen=True):
     """As it was tried last."""
     seq: int = 0
     """Its place on the log; 0: it is not known to be there."""
-    verdict: Reason | None = None
+    verdict: Verdict | None = None
     """The log's; where `seq` is 0, what it would be. None, unless there was a problem: somebody
     wrote first, and with that it was no longer wanted."""
     lane: Any = None
@@ -72,7 +72,7 @@ class Written(Struct, frozen=True):
         return self
 
 
-Look = Callable[["Peer", Draft, Written], Awaitable[Written]]
+Look = Callable[["Session", Draft, Written], Awaitable[Written]]
 """Finds out how things stand after an op was sent, and stored or not."""
 Again = Callable[[Written], Intent | None]
 """Given how things stand since somebody else wrote: what is wanted now, or None."""
@@ -87,40 +87,40 @@ def go_behind(now: Written) -> Intent:
     return now.intent if now.intent.lane is None else replace(now.intent, lane=now.lane)
 
 
-async def whole_lane(peer: Peer, draft: Draft, sent: Written) -> Written:
+async def whole_lane(session: Session, draft: Draft, sent: Written) -> Written:
     """Read the lane, at least as far as it is known already."""
-    place = draft.entry.place
+    place = draft.opened.place
     if place is None:
         raise TypeError(f"{draft.subject} belongs to no lane")
     known = max(sent.intent.lane.tails) if sent.intent.lane is not None else 0
-    view = await peer.read(place.key, at_least=sent.seq or known)
+    view = await session.read(place.key, at_least=sent.seq or known)
     verdict = None
     if sent.seq:
         # A reader forgets some of what is refused, and nothing of what is accepted.
-        verdict = view.verdict_of(draft.op_id) or Reason.MALFORMED
+        verdict = view.verdict_of(draft.op_id) or Verdict.MALFORMED
     return replace(sent, verdict=verdict, lane=view.lane, view=view)
 
 
-async def own_record(peer: Peer, draft: Draft, sent: Written) -> Written:
+async def own_record(session: Session, draft: Draft, sent: Written) -> Written:
     """Read the record alone and judge it behind the intent's lane, which was read before."""
     if not sent.seq or sent.intent.lane is None:
-        return await whole_lane(peer, draft, sent)
-    peer.confirm_soon(sent.seq)
-    entry = await peer.fetch_entry(sent.seq, newest_on=draft.subject)
-    await peer.confirm(sent.seq)
-    outcome = await peer.judge(entry, sent.intent.lane)
+        return await whole_lane(session, draft, sent)
+    session.confirm_soon(sent.seq)
+    opened = await session.fetch_opened(sent.seq, newest_on=draft.subject)
+    await session.confirm(sent.seq)
+    outcome = await session.judge(opened, sent.intent.lane)
     return replace(sent, verdict=outcome.verdict, lane=outcome.lane)
 
 
-async def in_place(peer: Peer, draft: Draft, sent: Written) -> Written:
+async def in_place(session: Session, draft: Draft, sent: Written) -> Written:
     """Read what the op belongs to: its lane, or control."""
     if sent.intent.lane is not None:
-        return await whole_lane(peer, draft, sent)
+        return await whole_lane(session, draft, sent)
     if not sent.seq:
-        await peer.sync_control()
+        await session.sync_control()
         return sent
-    await peer.confirm(sent.seq)
-    return replace(sent, verdict=peer.control_verdicts[sent.seq])
+    await session.confirm(sent.seq)
+    return replace(sent, verdict=session.control_verdicts[sent.seq])
 
 
 class Policy(Struct, frozen=True, kw_only=True):
@@ -147,61 +147,63 @@ BEHIND: Final = Policy(again=go_behind)
 """Whatever others write there meanwhile."""
 
 
-async def write(peer: Peer, intents: Sequence[Intent], policy: Policy = ONCE) -> list[Written]:
+async def write(
+    session: Session, intents: Sequence[Intent], policy: Policy = ONCE
+) -> list[Written]:
     """Bring intents to the log; what became of each, in their order, with its problem if any.
 
     All are tried, whatever becomes of the others.
     """
     if len(intents) == 1:
-        return [await _write(peer, intents[0], policy)]
+        return [await _write(session, intents[0], policy)]
     free = asyncio.Semaphore(AT_ONCE)
 
     async def in_turn(intent: Intent) -> Written:
         async with free:
-            return await _write(peer, intent, policy)
+            return await _write(session, intent, policy)
 
     async with asyncio.TaskGroup() as tasks:
         begun = [tasks.create_task(in_turn(intent)) for intent in intents]
     return [task.result() for task in begun]
 
 
-async def write_one(peer: Peer, intent: Intent, policy: Policy = ONCE) -> Written:
+async def write_one(session: Session, intent: Intent, policy: Policy = ONCE) -> Written:
     """Bring one intent to the log; its problem is raised."""
-    return (await _write(peer, intent, policy)).check()
+    return (await _write(session, intent, policy)).check()
 
 
-async def _write(peer: Peer, intent: Intent, policy: Policy) -> Written:
+async def _write(session: Session, intent: Intent, policy: Policy) -> Written:
     try:
-        written = await _try(peer, intent, policy)
+        written = await _try(session, intent, policy)
     except AntiphonError as problem:
         return Written(intent, problem=problem)
     verdict = written.verdict
     if verdict is None or verdict.is_accepted or not policy.insists:
         return written
     fate = f"{policy.what or intent.op.type_name()} {'was' if written.seq else 'would be'} rejected"
-    return replace(written, problem=_refusal(peer, fate, verdict))
+    return replace(written, problem=_refusal(session, fate, verdict))
 
 
-async def _try(peer: Peer, intent: Intent, policy: Policy) -> Written:
+async def _try(session: Session, intent: Intent, policy: Policy) -> Written:
     for attempt in range(policy.tries):
-        prev = _behind(peer, intent)
+        prev = _behind(session, intent)
         if policy.foresees and intent.lane is not None:
-            foreseen = await _foresee(peer, intent, intent.lane, prev, insists=policy.insists)
-            if foreseen is not Reason.OK:
+            foreseen = await _foresee(session, intent, intent.lane, prev, insists=policy.insists)
+            if foreseen is not Verdict.OK:
                 return Written(intent, verdict=foreseen, lane=intent.lane)
-        draft = _drafted(peer, intent, prev)
+        draft = _drafted(session, intent, prev)
         sent = Written(intent)
         try:
-            sent = Written(intent, await peer.commit(draft, timeout_s=policy.timeout_s))
-            return await policy.look(peer, draft, sent)
+            sent = Written(intent, await session.commit(draft, timeout_s=policy.timeout_s))
+            return await policy.look(session, draft, sent)
         except LostRace:
             if policy.again is None:
                 raise
         except AntiphonError as problem:
             return replace(sent, problem=problem)
         if attempt:
-            await peer.pause(attempt - 1)
-        now = await policy.look(peer, draft, sent)
+            await session.pause(attempt - 1)
+        now = await policy.look(session, draft, sent)
         wanted = policy.again(now)
         if wanted is None:
             return now
@@ -210,39 +212,41 @@ async def _try(peer: Peer, intent: Intent, policy: Policy) -> Written:
     raise LostRace(f"others wrote first {policy.tries} times {where}", hint="try again")
 
 
-async def _foresee(peer: Peer, intent: Intent, lane: Lane, prev: int, *, insists: bool) -> Reason:
-    verdict = peer.foresee(intent.op, intent.body, lane, prev=prev)
-    if verdict is not Reason.OK and insists:
+async def _foresee(
+    session: Session, intent: Intent, lane: Lane, prev: int, *, insists: bool
+) -> Verdict:
+    verdict = session.foresee(intent.op, intent.body, lane, prev=prev)
+    if verdict is not Verdict.OK and insists:
         # Perhaps what allows it was only just written.
-        await peer.sync_control()
-        verdict = peer.foresee(intent.op, intent.body, lane, prev=prev)
+        await session.sync_control()
+        verdict = session.foresee(intent.op, intent.body, lane, prev=prev)
     return verdict
 
 
-def _behind(peer: Peer, intent: Intent) -> int:
+def _behind(session: Session, intent: Intent) -> int:
     """What is last where an intent belongs, as far as is known."""
     if intent.prev is not None:
         return intent.prev
     # Where it belongs follows from what it says: neither time nor authority matters for that.
-    op = peer.author.compose(intent.op, intent.body, prev=0, hlc=ZERO, auth=())
+    op = session.author.compose(intent.op, intent.body, prev=0, hlc=ZERO, auth=())
     subject = subject_of(op)
-    place = peer.protocol.place_of(subject)
+    place = session.protocol.place_of(subject)
     if intent.lane is not None and place is not None:
         return intent.lane.tails[place.slot]
-    return peer.history.tail(subject)
+    return session.history.tail(subject)
 
 
-def _drafted(peer: Peer, intent: Intent, prev: int) -> Draft:
+def _drafted(session: Session, intent: Intent, prev: int) -> Draft:
     if intent.by is None:
-        return peer.draft(intent.op, intent.body, prev=prev, deps=intent.deps)
+        return session.draft(intent.op, intent.body, prev=prev, deps=intent.deps)
     return intent.by.draft(intent.op, intent.body, prev=prev, auth=(), deps=intent.deps)
 
 
-def _refusal(peer: Peer, what: str, verdict: Reason) -> Rejected:
+def _refusal(session: Session, what: str, verdict: Verdict) -> Rejected:
     """Why, and what to do about it; where it is about time, whether our own clock is wrong."""
     why = hint = ""
     if verdict in ABOUT_TIME:
-        why = peer.author.mesh_time.fault(peer.author.clock.max_drift_ms)
+        why = session.author.mesh_time.fault(session.author.clock.max_drift_ms)
         hint = HINT if why else "'antiphon doctor' compares the clocks"
     elif verdict in LACKS_AUTHORITY:
         hint = "'antiphon who' shows who may do what"

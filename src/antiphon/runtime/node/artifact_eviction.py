@@ -46,14 +46,14 @@ class Evictor:
     ) -> None:
         """`blobs` are where artifacts are kept; None: with the engine."""
         self.node = node
-        self.blobs = blobs or node.peer.engine.blobs
+        self.blobs = blobs or node.session.engine.blobs
         self.round_s = round_s
         self.grace_s = grace_s
 
     async def run(self) -> None:
         """Look after artifacts until cancelled."""
         while True:
-            await asyncio.sleep(self.round_s * (0.5 + self.node.peer.entropy.random()))
+            await asyncio.sleep(self.round_s * (0.5 + self.node.session.entropy.random()))
             await self.node.ready.wait()  # what is not seen yet may need what seems evictable
             try:
                 await self.look()
@@ -66,9 +66,9 @@ class Evictor:
     async def look(self) -> None:
         """One round: first what is due, then what was evicted a while ago."""
         node = self.node
-        now_ms = node.peer.wall.now_ms()
-        control = node.peer.history.newest(now_ms)
-        if control is None or control.coordinator != node.peer.author.did:
+        now_ms = node.session.wall.now_ms()
+        control = node.session.history.newest(now_ms)
+        if control is None or control.coordinator != node.session.author.did:
             return
         due_ms = now_ms - control.rules.artifact_ttl_ms
         for job in node.replica.kept_before(due_ms, limit=JOBS_PER_ROUND):

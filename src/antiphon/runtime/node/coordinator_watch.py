@@ -19,7 +19,7 @@ from antiphon.errors import AntiphonError
 from antiphon.runtime.presence.roll_call import roll_call
 
 if TYPE_CHECKING:
-    from antiphon.runtime.log.session import Peer
+    from antiphon.runtime.log.session import Session
     from antiphon.runtime.node.full_node import Applied, FullNode
     from antiphon.runtime.node.replica import Replica
 
@@ -31,7 +31,7 @@ LOOK_BACK: Final = 10_000
 """Records among which `ask_once` looks for the coordinator's newest op."""
 
 
-class Attendance:
+class CoordinatorWatch:
     """Runs beside a full node; tells when the coordinator falls silent and when it comes back."""
 
     def __init__(
@@ -62,23 +62,23 @@ class Attendance:
                 except AntiphonError as problem:
                     # With the engine away it is we who are missing: nothing is said of others.
                     _log().info("attendance_waits", problem=problem.message)
-                chance = self.node.peer.entropy.random()
+                chance = self.node.session.entropy.random()
                 await asyncio.sleep(self.round_s * (0.5 + chance))
         finally:
             self.node.watchers.remove(self._applied)
 
     async def look(self) -> None:
         """One round: call the roll if there was no sign of life lately, and tell what changed."""
-        peer = self.node.peer
+        session = self.node.session
         watch = self._present_watch()
         seen: list[str] = []
-        if watch.coordinator == peer.author.did:
-            seen.append(peer.author.did)
+        if watch.coordinator == session.author.did:
+            seen.append(session.author.did)
         elif coordinator_silence.should_ask(
-            watch, peer.wall.now_ms(), quiet_after_ms=self.quiet_after_ms
+            watch, session.wall.now_ms(), quiet_after_ms=self.quiet_after_ms
         ):
-            seen += [card.node for card in await roll_call(peer, wait_s=self.listen_s)]
-        now_ms = peer.wall.now_ms()
+            seen += [card.node for card in await roll_call(session, wait_s=self.listen_s)]
+        now_ms = session.wall.now_ms()
         gap_ms = int(ROUNDS_MISSED * (self.round_s + self.listen_s) * 1000)
         # Not the watch from above: the owner may have named another while we listened.
         watch = coordinator_silence.listened(self._present_watch(), now_ms, gap_ms=gap_ms)
@@ -88,9 +88,9 @@ class Attendance:
         self._settle(watch, now_ms)
 
     def _present_watch(self) -> coordinator_silence.Watch:
-        peer = self.node.peer
+        session = self.node.session
         watch = coordinator_silence.watching(
-            self._watch, peer.control.coordinator, peer.wall.now_ms()
+            self._watch, session.control.coordinator, session.wall.now_ms()
         )
         if watch is not self._watch:
             self._watch = watch
@@ -99,18 +99,18 @@ class Attendance:
 
     def _applied(self, applied: Applied) -> None:
         """An accepted op of the coordinator is a sign of life; a rejected one may be a replay."""
-        op, control = applied.entry.op, self.node.peer.history.current
+        op, control = applied.opened.op, self.node.session.history.current
         if op is None or control is None or op.author != control.coordinator:
             return
         if not applied.verdict.is_accepted:
             return
-        at_ms = min(applied.entry.commit_ms, self.node.peer.wall.now_ms())
+        at_ms = min(applied.opened.commit_ms, self.node.session.wall.now_ms())
         self._watch = coordinator_silence.shown(
             self._present_watch(), op.author, at_ms, is_answer=False
         )
 
     def _settle(self, watch: coordinator_silence.Watch, now_ms: int) -> None:
-        owner = self.node.peer.control.owner
+        owner = self.node.session.control.owner
         since_ms = coordinator_silence.quiet_since(
             watch, now_ms, owner=owner, quiet_after_ms=self.quiet_after_ms
         )
@@ -148,12 +148,12 @@ class Standing(Struct, frozen=True, kw_only=True):
     """Jobs that only its offer makes claimable."""
 
 
-async def ask_once(peer: Peer, replica: Replica, *, wait_s: float) -> Standing:
+async def ask_once(session: Session, replica: Replica, *, wait_s: float) -> Standing:
     """Call the roll once and look through the newest records of an up-to-date replica."""
-    control = peer.control
+    control = session.control
     who = control.coordinator
-    cards = {card.node: card for card in await roll_call(peer, wait_s=wait_s)}
-    now_ms = peer.wall.now_ms()
+    cards = {card.node: card for card in await roll_call(session, wait_s=wait_s)}
+    now_ms = session.wall.now_ms()
     last_op_ms = _last_op_ms(replica, who)
     watch = coordinator_silence.Watch(
         coordinator=who,

@@ -22,12 +22,12 @@ from antiphon.core.families.seals import SEALS
 from antiphon.core.families.seals.ops import MeshSeal
 from antiphon.core.families.seals.state import SealLane
 from antiphon.core.family import UNSEEN_ROOT, Lane, Mark, Needs, Reads
-from antiphon.core.opened_record import Entry
+from antiphon.core.opened_record import OpenedRecord
 from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.ids import digest
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Corrupt, EngineDenied, Unavailable
-from antiphon.runtime.log.session import Peer, dep_of
+from antiphon.runtime.log.session import Session, dep_of
 from antiphon.runtime.log.writer import Intent, Policy, Written, give_up, write_one
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ class Applied(Struct, frozen=True, gc=False):
     """A record just applied: what a watcher is told."""
 
     record: Record
-    entry: Entry
-    verdict: Reason
+    opened: OpenedRecord
+    verdict: Verdict
     before: Any
     after: Any
     """The state of its lane before it and after; None where there is none, as with control."""
@@ -76,9 +76,9 @@ Watcher = Callable[[Applied], None]
 class FullNode:
     """Keeps one replica in step with the log."""
 
-    def __init__(self, peer: Peer, replica: Replica) -> None:
+    def __init__(self, session: Session, replica: Replica) -> None:
         """The replica may hold any prefix of the log, or nothing."""
-        self.peer = peer
+        self.session = session
         self.replica = replica
         self.watchers: list[Watcher] = []
         self.ready = asyncio.Event()
@@ -92,11 +92,11 @@ class FullNode:
     @property
     def did(self) -> str:
         """The key that it signs with."""
-        return self.peer.author.did
+        return self.session.author.did
 
     async def run(self) -> None:
         """Catch up, then follow until cancelled; begin anew with another scope."""
-        log = self.peer.log
+        log = self.session.log
         goal = await self._begin()
         while True:
             following = log.follow(self.applied)
@@ -112,15 +112,15 @@ class FullNode:
 
     async def _has_another_scope(self) -> bool:
         for attempt in range(LOOKS_FOR_SCOPE):
-            if self.peer.log.reads != self.replica.reads:
+            if self.session.log.reads != self.replica.reads:
                 return True
-            await self.peer.pause(attempt)
+            await self.session.pause(attempt)
         return False
 
     async def _begin(self) -> int:
         """Go on from the replica, or begin it anew; the sequence up to which there is to read."""
         await self.resume()
-        newest = await self.peer.log.last()
+        newest = await self.session.log.last()
         return newest.seq if newest else 0
 
     async def _begin_again(self) -> int:
@@ -131,12 +131,12 @@ class FullNode:
             except EngineDenied:
                 raise
             except Unavailable:
-                await self.peer.pause(min(attempt, LONGEST_PAUSE))
+                await self.session.pause(min(attempt, LONGEST_PAUSE))
         return await self._begin()
 
     async def _catch_up(self, batches: AsyncIterator[list[Record]], goal: int) -> None:
         """Apply what comes, and tell how far it is while that takes long."""
-        wall = self.peer.wall
+        wall = self.session.wall
         told_s = wall.boot_s()
         if self.applied >= goal:
             self.ready.set()
@@ -150,7 +150,7 @@ class FullNode:
 
     def _adopt_scope(self) -> None:
         """Make the replica one of the kinds that the log shows now."""
-        before, reads = self.replica.reads, self.peer.log.reads
+        before, reads = self.replica.reads, self.session.log.reads
         if before == reads:
             return
         if self.replica.cursor.seq:
@@ -163,7 +163,7 @@ class FullNode:
         """Restore control state from the replica and check that the log still agrees with it."""
         self._adopt_scope()
         cursor = self.replica.cursor
-        await self.peer.feed_control(self.replica.control_records(), cursor.seq)
+        await self.session.feed_control(self.replica.control_records(), cursor.seq)
         self.applied = cursor.seq
         if cursor.seq == 0:
             return
@@ -184,11 +184,11 @@ class FullNode:
         ends = 0
         for attempt in range(LOOKS_FOR_CURSOR):
             if attempt:
-                await self.peer.pause(attempt)
-            record = await self.peer.log.fetch(seq)
+                await self.session.pause(attempt)
+            record = await self.session.log.fetch(seq)
             if record is not None:
                 return record
-            newest = await self.peer.log.last()
+            newest = await self.session.log.last()
             ends = max(ends, newest.seq if newest else 0)
             if ends >= seq:
                 return None
@@ -209,42 +209,42 @@ class FullNode:
             self._progress.notify_all()
 
     async def _apply_one(self, record: Record) -> None:
-        entry = self.peer.open(record)
-        if entry.is_control:
+        opened = self.session.open(record)
+        if opened.is_control:
             verdict = await self._control_verdict(record)
             self.replica.note(record, verdict)
-            self._tell(record, entry, verdict, None, None)
+            self._tell(record, opened, verdict, None, None)
             return
-        key = entry.place.key if entry.place is not None else None
+        key = opened.place.key if opened.place is not None else None
         before = self.replica.lane(key) if key is not None else Lane()
-        outcome = self.peer.history.settle(before, entry, self._read)
+        outcome = self.session.history.settle(before, opened, self._read)
         if outcome.changed:
-            self.peer.merge(entry)
+            self.session.merge(opened)
             self._note_passage(before, outcome.lane)
-        elif outcome.verdict is Reason.SEAL:
-            self._tell_mismatch(entry)
+        elif outcome.verdict is Verdict.SEAL:
+            self._tell_mismatch(opened)
         self.replica.note(record, outcome.verdict, key, outcome.lane)
         if self.watchers:
-            self._tell(record, entry, outcome.verdict, before.state, outcome.lane.state)
+            self._tell(record, opened, outcome.verdict, before.state, outcome.lane.state)
 
-    async def _control_verdict(self, record: Record) -> Reason:
+    async def _control_verdict(self, record: Record) -> Verdict:
         """The verdict on a control record, however long the engine stays away.
 
         This peer may have confirmed control ops beyond it already.
         """
         for attempt in count():
             try:
-                await self.peer.feed_control([record], record.seq)
+                await self.session.feed_control([record], record.seq)
                 break
             except Unavailable:
-                await self.peer.pause(min(attempt, LONGEST_PAUSE))
-        return self.peer.control_verdicts.get(record.seq, Reason.MALFORMED)
+                await self.session.pause(min(attempt, LONGEST_PAUSE))
+        return self.session.control_verdicts.get(record.seq, Verdict.MALFORMED)
 
     def _read(self, needs: Needs) -> Reads:
         """What a verdict takes, from the replica alone."""
         self.replica.flush()
         stored = {seq: self.replica.record(seq) for seq in needs.records}
-        protocol = self.peer.protocol
+        protocol = self.session.protocol
         return Reads(
             records={
                 seq: dep_of(protocol, found.record) if found is not None else None
@@ -262,15 +262,15 @@ class FullNode:
         """The seals as of the last record that was applied."""
         return cast("SealLane", self.replica.lane(SEAL_LANE))
 
-    def _tell_mismatch(self, entry: Entry) -> None:
+    def _tell_mismatch(self, opened: OpenedRecord) -> None:
         """A seal that does not match is told loudly."""
-        if not isinstance(entry.op, MeshSeal):
+        if not isinstance(opened.op, MeshSeal):
             return
-        body = entry.op.body
+        body = opened.op.body
         _log().error(
             "seal_mismatch",
-            seal=entry.seq,
-            coordinator=entry.op.author,
+            seal=opened.seq,
+            coordinator=opened.op.author,
             upto=body.upto,
             sealed=body.root,
             here=self._own_mark(body.upto).root,
@@ -286,19 +286,19 @@ class FullNode:
             queue = (after.job.kind, after.job.priority)
             reached = max(after.call_tail, self.passed.get(queue, (0, 0))[0])
             self.passed.pop(queue, None)
-            self.passed[queue] = (reached, self.peer.wall.now_ms())
+            self.passed[queue] = (reached, self.session.wall.now_ms())
             if len(self.passed) > QUEUES_KEPT:
                 del self.passed[next(iter(self.passed))]
 
     def _tell(
         self,
         record: Record,
-        entry: Entry,
-        verdict: Reason,
+        opened: OpenedRecord,
+        verdict: Verdict,
         before: Any,
         after: Any,
     ) -> None:
-        applied = Applied(record, entry, verdict, before, after)
+        applied = Applied(record, opened, verdict, before, after)
         for watcher in self.watchers:
             watcher(applied)
 
@@ -313,9 +313,9 @@ class FullNode:
         Nothing is read for that: the node is told of its own record as of all others.
         """
         policy = Policy(again=give_up, foresees=True, insists=False, look=self._look_back)
-        return await write_one(self.peer, intent, policy)
+        return await write_one(self.session, intent, policy)
 
-    async def _look_back(self, _peer: Peer, _draft: Draft, sent: Written) -> Written:
+    async def _look_back(self, _session: Session, _draft: Draft, sent: Written) -> Written:
         await self.reached(sent.seq)
         stored = self.replica.record(sent.seq) if sent.seq else None
         return sent if stored is None else replace(sent, verdict=stored.verdict)

@@ -19,12 +19,12 @@ from antiphon.core.families.jobs.ops import ExpireBody, JobExpire, JobOffer, Off
 from antiphon.core.families.jobs.state import HELD, Job, State
 from antiphon.core.families.jobs.table import standing
 from antiphon.core.policy import selection
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError
 from antiphon.runtime.log.writer import Intent
 from antiphon.runtime.node.roster import Roster
-from antiphon.runtime.presence.node_presence import TURN_S, Colleagues
-from antiphon.runtime.presence.worker_presence import Company, Traits
+from antiphon.runtime.presence.node_presence import TURN_S, NodePresence
+from antiphon.runtime.presence.worker_presence import Traits, WorkerPresence
 
 if TYPE_CHECKING:
     from antiphon.runtime.node.full_node import FullNode
@@ -38,7 +38,7 @@ MAX_VOICES: Final = 256
 log = structlog.get_logger(__name__)
 
 
-class Caretaker:
+class OverdueJobs:
     """Runs beside a full node and writes what time makes due."""
 
     def __init__(self, node: FullNode, *, round_s: float = ROUND_S) -> None:
@@ -46,18 +46,18 @@ class Caretaker:
         self.node = node
         self.roster = Roster(node)
         self.round_s = round_s
-        self.colleagues = Colleagues(node.peer)
+        self.node_presence = NodePresence(node.session)
         self._looked_at = (0, 0)
-        self._voices: dict[str, Company] = {}
+        self._voices: dict[str, WorkerPresence] = {}
         self._noticed: dict[tuple[str, str, str], float] = {}
         """What is due, and since when we know."""
 
     async def run(self) -> None:
         """Look after the mesh until cancelled."""
         await self.node.ready.wait()
-        async with self.colleagues.listening():
+        async with self.node_presence.listening():
             while True:
-                chance = self.node.peer.entropy.random()
+                chance = self.node.session.entropy.random()
                 await asyncio.sleep(self.round_s * (0.5 + chance))
                 await self.node.ready.wait()
                 try:
@@ -68,8 +68,8 @@ class Caretaker:
 
     async def look(self) -> None:
         """One round: first what is overdue, then what lies unanswered."""
-        peer = self.node.peer
-        now_ms = peer.wall.now_ms()
+        session = self.node.session
+        now_ms = session.wall.now_ms()
         noticed, self._noticed = self._noticed, {}
         for job in self._revoked():
             await self._call_again(job)
@@ -88,16 +88,16 @@ class Caretaker:
         self, job: Job, fence: str, noticed: dict[tuple[str, str, str], float]
     ) -> bool:
         """Whether we write what is due now, or leave it to a colleague for a while longer."""
-        now_s = self.node.peer.wall.boot_s()
+        now_s = self.node.session.wall.boot_s()
         key = (job.kind, job.job, fence)
         since_s = self._noticed[key] = noticed.get(key, now_s)
-        turn = self.colleagues.turn(job.kind, job.job, fence)
+        turn = self.node_presence.turn(job.kind, job.job, fence)
         return now_s - since_s >= turn * TURN_S
 
     def _revoked(self) -> list[Job]:
         """Held jobs whose holder lost its authority since the last look."""
-        peer = self.node.peer
-        state = (peer.control.since, peer.history.grants.revocations)
+        session = self.node.session
+        state = (session.control.since, session.history.grants.revocations)
         if state == self._looked_at:
             return []
         self._looked_at = state
@@ -108,14 +108,14 @@ class Caretaker:
         """Whether anyone may claim it, revocations considered."""
         node = self.node
         lane = node.replica.job_lane(job.kind, job.job)
-        now = standing(node.peer.control, lane.job, node.applied + 1)
+        now = standing(node.session.control, lane.job, node.applied + 1)
         return now is not None and now.state is State.PENDING
 
     def _is_still_queued(self, job: Job, now_ms: int) -> bool:
         """Whether the job's turn has simply not come: its queue moves, and stands before it."""
         lane = self.node.replica.job_lane(job.kind, job.job)
         reached, at_ms = self.node.passed.get((job.kind, job.priority), (0, 0))
-        is_moving = now_ms - at_ms < self.node.peer.control.rules.offer_after_ms
+        is_moving = now_ms - at_ms < self.node.session.control.rules.offer_after_ms
         return is_moving and lane.call_tail > reached
 
     async def _expire(self, job: Job) -> bool:
@@ -124,7 +124,7 @@ class Caretaker:
             kind=job.kind, job=job.job, fence=job.fence if job.state in HELD else None
         )
         lane = self.node.replica.job_lane(job.kind, job.job)
-        return (await self.node.write(Intent(JobExpire, body, lane))).verdict is Reason.OK
+        return (await self.node.write(Intent(JobExpire, body, lane))).verdict is Verdict.OK
 
     async def _call_again(self, job: Job) -> None:
         lane = self.node.replica.job_lane(job.kind, job.job)
@@ -138,15 +138,15 @@ class Caretaker:
 
         Whoever takes announcements without answering them can take any number, repeats included.
         """
-        peer = self.node.peer
-        if selection.method(peer.control, job.kind) == "queue":
+        session = self.node.session
+        if selection.method(session.control, job.kind) == "queue":
             lane = self.node.replica.job_lane(job.kind, job.job)
             await self._voice(job.kind).point_to(job.job, lane.call_tail)
 
-    def _voice(self, kind: str) -> Company:
+    def _voice(self, kind: str) -> WorkerPresence:
         """One voice for each kind: its words carry times that rise."""
         if kind not in self._voices:
             if len(self._voices) >= MAX_VOICES:
                 self._voices.clear()
-            self._voices[kind] = Company(self.node.peer, kind, Traits())
+            self._voices[kind] = WorkerPresence(self.node.session, kind, Traits())
         return self._voices[kind]

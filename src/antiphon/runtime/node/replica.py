@@ -31,7 +31,7 @@ from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.record import subjects
 from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.ids import digest
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Corrupt
 from antiphon.ports import Record
 from antiphon.runtime.node import replica_tree
@@ -79,7 +79,7 @@ class StoredRecord(Struct, frozen=True):
     """A record with the verdict this node gave it."""
 
     record: Record
-    verdict: Reason
+    verdict: Verdict
 
 
 class _Held(Struct):
@@ -230,7 +230,7 @@ class Replica:
     def note(
         self,
         record: Record,
-        verdict: Reason,
+        verdict: Verdict,
         key: LaneKey | None = None,
         lane: Lane | None = None,
     ) -> None:
@@ -359,9 +359,11 @@ class Replica:
         row = self._db.execute(
             "select seq, stamp_ns, subject, payload, verdict from records where seq = ?", (seq,)
         ).fetchone()
-        return StoredRecord(Record(*row[:4]), Reason(row[4])) if row else None
+        return StoredRecord(Record(*row[:4]), Verdict(row[4])) if row else None
 
-    def newest(self, since_ns: int, *, limit: int) -> Iterator[tuple[int, str, Reason, int, bytes]]:
+    def newest(
+        self, since_ns: int, *, limit: int
+    ) -> Iterator[tuple[int, str, Verdict, int, bytes]]:
         """Of the newest records, newest first: stamp in ms, subject, verdict, size, first bytes."""
         rows = self._db.execute(
             "select stamp_ns, subject, verdict, length(payload), substr(payload, 1, ?)"
@@ -371,16 +373,16 @@ class Replica:
         for stamp_ns, subject, verdict, size, head in rows:
             if stamp_ns < since_ns:
                 return
-            yield stamp_ns // 1_000_000, subject, Reason(verdict), size, head
+            yield stamp_ns // 1_000_000, subject, Verdict(verdict), size, head
 
-    def newest_of(self, key: LaneKey, *, verdict: Reason | None = None) -> StoredRecord | None:
+    def newest_of(self, key: LaneKey, *, verdict: Verdict | None = None) -> StoredRecord | None:
         """The newest record of a lane, of any verdict or of this one."""
         row = self._db.execute(
             "select seq, stamp_ns, subject, payload, verdict from records"
             " where lane = ? and (? is null or verdict = ?) order by seq desc limit 1",
             (self._row_of(key), verdict, verdict),
         ).fetchone()
-        return StoredRecord(Record(*row[:4]), Reason(row[4])) if row else None
+        return StoredRecord(Record(*row[:4]), Verdict(row[4])) if row else None
 
     def newest_beside(self, subject: str) -> int:
         """The newest sequence that is not on this subject; 0 if there is none."""
@@ -396,7 +398,7 @@ class Replica:
             " where lane = ? order by seq",
             (self._row_of(key),),
         )
-        return [StoredRecord(Record(*row[:4]), Reason(row[4])) for row in rows]
+        return [StoredRecord(Record(*row[:4]), Verdict(row[4])) for row in rows]
 
     def job_records(self, kind: str, job: str) -> list[StoredRecord]:
         """The same of a job's lane."""

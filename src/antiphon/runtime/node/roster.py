@@ -27,14 +27,14 @@ class Roster:
         """The state of one job, or None if there is no such job."""
         node = self._node
         found = node.replica.job(kind, job)
-        return standing(node.peer.control, found, node.applied + 1)
+        return standing(node.session.control, found, node.applied + 1)
 
     def claimable(self, kind: str, *, by: str, limit: int = 100) -> list[Job]:
         """Pending jobs of this kind, or below it, that `by` could claim now, oldest first."""
-        peer = self._node.peer
-        now_ms = peer.author.now().wall_ms
-        routes = peer.control.route_for
-        nodes = {None, *acts_for(peer.control.grants, by, before=self._node.applied + 1)}
+        session = self._node.session
+        now_ms = session.author.now().wall_ms
+        routes = session.control.route_for
+        nodes = {None, *acts_for(session.control.grants, by, before=self._node.applied + 1)}
         return [
             job
             for job in self._node.replica.pending(kind, limit=limit)
@@ -43,5 +43,5 @@ class Roster:
 
     def overdue(self, *, limit: int = 100) -> list[Job]:
         """Jobs past their deadline, by the hybrid clock of the node."""
-        now_ms = self._node.peer.author.now().wall_ms
+        now_ms = self._node.session.author.now().wall_ms
         return self._node.replica.overdue(now_ms, limit=limit)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from antiphon.core.families.seals.ops import MeshSeal, SealBody
 from antiphon.core.family import Mark
 from antiphon.core.record import subjects
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError
 from antiphon.runtime.log.writer import Intent
 
@@ -34,7 +34,7 @@ class Sealer:
         self.node = node
         self.bar_s = bar_s
         self.calm_s = min(calm_s, bar_s)
-        self._subject = subjects.seal(node.peer.mesh)
+        self._subject = subjects.seal(node.session.mesh)
 
     async def run(self) -> None:
         """Seal until cancelled."""
@@ -51,10 +51,10 @@ class Sealer:
     def is_due(self) -> bool:
         """Whether it is this node's office, and something other than seals is not sealed yet."""
         node = self.node
-        control = node.peer.history.newest(node.peer.wall.now_ms())
+        control = node.session.history.newest(node.session.wall.now_ms())
         return (
             control is not None
-            and control.coordinator == node.peer.author.did
+            and control.coordinator == node.session.author.did
             and node.replica.tree.is_kept
             and node.replica.newest_beside(self._subject) > node.seals.upto
         )
@@ -70,7 +70,7 @@ class Sealer:
             return False
         body = SealBody(upto=upto, size=mark.size, root=mark.root)
         intent = Intent(MeshSeal, body, prev=node.seals.tail)
-        return (await node.write(intent)).verdict is Reason.OK
+        return (await node.write(intent)).verdict is Verdict.OK
 
     def _whole_mark(self, upto: int) -> Mark | None:
         """What is to be sealed; None if this machine's own records are damaged."""
@@ -78,7 +78,9 @@ class Sealer:
         mark = node.replica.tree.mark_at(upto, since=node.seals.upto)
         if mark.root:
             return mark
-        _log().error("seal_mismatch", seal=0, coordinator=node.peer.author.did, upto=upto, here="")
+        _log().error(
+            "seal_mismatch", seal=0, coordinator=node.session.author.did, upto=upto, here=""
+        )
         return None
 
     async def _try(self) -> None:
@@ -88,19 +90,19 @@ class Sealer:
             _log().warning("sealer_waits", problem=problem.message)
             is_sealed = False
         if not is_sealed:
-            await asyncio.sleep(self.bar_s * (0.5 + self.node.peer.entropy.random()))
+            await asyncio.sleep(self.bar_s * (0.5 + self.node.session.entropy.random()))
 
     def _pause_s(self) -> float:
         """What is left of the bar since the last seal, whoever made it."""
         last = self.node.seals.state
-        since_ms = self.node.peer.wall.now_ms() - (last.commit_ms if last is not None else 0)
+        since_ms = self.node.session.wall.now_ms() - (last.commit_ms if last is not None else 0)
         return min(self.bar_s, max(0.0, self.bar_s - since_ms / 1000))
 
     async def _calm(self) -> None:
         """Wait until nothing was written for a moment, or for as long as a seal may wait."""
         for _ in range(CALMS):
             before = self.node.applied
-            await asyncio.sleep(self.calm_s * (0.75 + self.node.peer.entropy.random() / 2))
+            await asyncio.sleep(self.calm_s * (0.75 + self.node.session.entropy.random() / 2))
             if self.node.applied == before:
                 return
 

@@ -46,18 +46,18 @@ class VolumeWatch:
 
     def applied(self, applied: Applied) -> None:
         """Count a record; a watcher of the node's."""
-        entry, size = applied.entry, len(applied.record.payload)
-        author = entry.op.author if entry.op is not None else ""
-        at_ms = entry.commit_ms
+        opened, size = applied.opened, len(applied.record.payload)
+        author = opened.op.author if opened.op is not None else ""
+        at_ms = opened.commit_ms
         accepted = applied.verdict.is_accepted
-        kind = entry.place.key.kind if entry.place is not None else ""
+        kind = opened.place.key.kind if opened.place is not None else ""
         self.volumes.note(at_ms, kind, author, size, is_accepted=accepted)
         if at_ms - self._looked_ms >= LOOK_EVERY_MS:
             self._looked_ms = at_ms
             self._look(at_ms)
 
     def _look(self, now_ms: int) -> None:
-        control = self._node.peer.history.current
+        control = self._node.session.history.current
         for excess in self.volumes.excesses(now_ms):
             key = (excess.what, excess.name)
             if control is None or now_ms - self._said.get(key, -WINDOW_MS) < WINDOW_MS:

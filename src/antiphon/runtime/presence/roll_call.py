@@ -20,7 +20,7 @@ from antiphon.errors import Rejected, Unavailable
 
 if TYPE_CHECKING:
     from antiphon.ports import Keyring
-    from antiphon.runtime.log.session import Peer
+    from antiphon.runtime.log.session import Session
 
 ANSWER_WITHIN_S: Final = 0.1
 MAX_CARDS: Final = 10_000
@@ -51,22 +51,22 @@ CARDS: Final = MessageType("card", Card, max_bytes=MAX_CARD_BYTES)
 class Presence:
     """Answers roll calls for one node until cancelled."""
 
-    def __init__(self, peer: Peer, keyring: Keyring, describe: Callable[[], Card]) -> None:
+    def __init__(self, session: Session, keyring: Keyring, describe: Callable[[], Card]) -> None:
         """`describe` makes the card at the moment of asking."""
-        self._peer = peer
+        self._session = session
         self._keyring = keyring
         self._describe = describe
 
     async def run(self) -> None:
         """Listen for calls."""
-        bus, me = self._peer.engine.bus, (self._keyring.did, self._keyring.sign)
+        bus, me = self._session.engine.bus, (self._keyring.did, self._keyring.sign)
         async with bus.subscribe(ROLL.at(), max_pending=16) as calls:
             async for call in calls:
-                await asyncio.sleep(self._peer.entropy.random() * ANSWER_WITHIN_S)
+                await asyncio.sleep(self._session.entropy.random() * ANSWER_WITHIN_S)
                 if not call.reply:
                     continue
                 try:
-                    mesh, where = self._peer.mesh, call.reply
+                    mesh, where = self._session.mesh, call.reply
                     await bus.publish(
                         where, CARDS.sign(self._describe(), me, mesh=mesh, subject=where)
                     )
@@ -74,17 +74,17 @@ class Presence:
                     continue  # the engine is away, or the inbox a strange one
 
 
-async def roll_call(peer: Peer, *, wait_s: float = 0.4) -> list[Card]:
+async def roll_call(session: Session, *, wait_s: float = 0.4) -> list[Card]:
     """Ask who is there; the verified cards that arrived in time, one per node."""
-    bus = peer.engine.bus
-    inbox = f"{bus.new_inbox()}.{peer.entropy.token(16).hex()}"
+    bus = session.engine.bus
+    inbox = f"{bus.new_inbox()}.{session.entropy.token(16).hex()}"
     cards: dict[str, Card] = {}
     async with bus.subscribe(inbox, max_pending=MAX_CARDS) as answers:
         await bus.publish(ROLL.at(), b"", reply=inbox)
         try:
             async with asyncio.timeout(wait_s):
                 async for answer in answers:
-                    message = CARDS.open(answer.payload, mesh=peer.mesh, subject=inbox)
+                    message = CARDS.open(answer.payload, mesh=session.mesh, subject=inbox)
                     if isinstance(message, Refused) or message.body.node != message.author:
                         continue
                     if len(cards) < MAX_CARDS:

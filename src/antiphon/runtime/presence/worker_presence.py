@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from antiphon.core.authority.chain_choice import Wallet
+from antiphon.core.authority.chain_choice import ChainChoice
 from antiphon.core.bus.signed_message import Message, Refused
 from antiphon.core.bus.subjects import CARE, WORK
 from antiphon.core.clock import hlc
@@ -41,8 +41,8 @@ from antiphon.runtime.services import beside
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from antiphon.core.record.verdict import Reason
-    from antiphon.runtime.log.session import Peer
+    from antiphon.core.record.verdict import Verdict
+    from antiphon.runtime.log.session import Session
 
 BEAT_S: Final = 3.0
 """Between two words of a node that has nothing to tell, give or take a quarter."""
@@ -71,17 +71,17 @@ class _Known(Struct):
     at_ms: int
 
 
-class Company:
+class WorkerPresence:
     """The workers of one kind as one of them sees it, and its own voice among them."""
 
     def __init__(
-        self, peer: Peer, kind: str, traits: Traits, free: Callable[[], int] = lambda: 0
+        self, session: Session, kind: str, traits: Traits, free: Callable[[], int] = lambda: 0
     ) -> None:
         """Hears and says nothing before `listening`; `point_to` works without.
 
         `free` gives this worker's own free slots; it is asked whenever the worker speaks.
         """
-        self.peer = peer
+        self.session = session
         self.kind = kind
         self.traits = traits
         self.free = free
@@ -89,8 +89,8 @@ class Company:
         self.revision = 0
         """Moves with everything that changes who is a candidate."""
         self._known: dict[str, _Known] = {}
-        self._faults: dict[str, tuple[int, int, float, Reason | None]] = {}
-        self._wallets: dict[str, Wallet] = {}
+        self._faults: dict[str, tuple[int, int, float, Verdict | None]] = {}
+        self._wallets: dict[str, ChainChoice] = {}
         self._unsaid: dict[str, dict[str, tuple[int, int]]] = {"took": {}, "ended": {}, "back": {}}
         self._said_ms = 0
         self._said_free = -1
@@ -131,7 +131,7 @@ class Company:
     async def _hear(self, ready: asyncio.Event) -> None:
         for attempt in _attempts():
             try:
-                async with self.peer.engine.bus.subscribe(
+                async with self.session.engine.bus.subscribe(
                     self._subject, max_pending=MAX_HEARD
                 ) as words:
                     ready.set()
@@ -139,7 +139,7 @@ class Company:
                         self._note(message.payload)
             except Unavailable:
                 ready.set()
-                await self.peer.pause(attempt)
+                await self.session.pause(attempt)
 
     async def _keep_speaking(self) -> None:
         loop = asyncio.get_running_loop()
@@ -154,7 +154,7 @@ class Company:
                 except TimeoutError:
                     pass
                 continue
-            beat_s = BEAT_S * (0.75 + self.peer.entropy.random() / 2)
+            beat_s = BEAT_S * (0.75 + self.session.entropy.random() / 2)
             self._speak_by_s = math.inf if self.is_silent else loop.time() + beat_s
             await self._say(is_away=self.is_silent)
             await asyncio.sleep(SOONEST_S)
@@ -202,7 +202,7 @@ class Company:
         self, *, is_new: bool = False, is_away: bool = False, calls: tuple[Mention, ...] = ()
     ) -> None:
         taken = {how: dict(_first(jobs)) for how, jobs in self._unsaid.items()}
-        self._said_ms = hlc.rising(self._said_ms, self.peer.wall.now_ms(), bearable_ms=AGE_MS)
+        self._said_ms = hlc.rising(self._said_ms, self.session.wall.now_ms(), bearable_ms=AGE_MS)
         self._said_free = free = 0 if is_away else max(self.free(), 0)
         word = Word(
             labels=self.traits.labels,
@@ -215,10 +215,12 @@ class Company:
             returned=tuple(Returned(job, *back) for job, back in taken["back"].items()),
             calls=calls,
         )
-        me, where = (self.peer.author.did, self.peer.author.vouch), self._subject
+        me, where = (self.session.author.did, self.session.author.vouch), self._subject
         try:
-            payload = WORDS.sign(word, me, mesh=self.peer.mesh, subject=where, at_ms=self._said_ms)
-            await self.peer.engine.bus.publish(where, payload)
+            payload = WORDS.sign(
+                word, me, mesh=self.session.mesh, subject=where, at_ms=self._said_ms
+            )
+            await self.session.engine.bus.publish(where, payload)
         except (Unavailable, Rejected):
             return  # what was to be mentioned waits for the next word
         for how, jobs in taken.items():
@@ -231,9 +233,9 @@ class Company:
     # --- hearing ------------------------------------------------------------------------------
 
     def _note(self, payload: bytes) -> None:
-        now_ms = self.peer.wall.now_ms()
-        message = WORDS.open(payload, mesh=self.peer.mesh, subject=self._subject, now_ms=now_ms)
-        if isinstance(message, Refused) or message.author == self.peer.author.did:
+        now_ms = self.session.wall.now_ms()
+        message = WORDS.open(payload, mesh=self.session.mesh, subject=self._subject, now_ms=now_ms)
+        if isinstance(message, Refused) or message.author == self.session.author.did:
             return
         word, node = message.body, message.author
         known = self._known.get(node)
@@ -253,14 +255,14 @@ class Company:
         )
         if known is None or known.candidate != candidate:
             self.revision += 1
-        self._known[node] = _Known(candidate, self.peer.wall.boot_s(), message.at_ms)
+        self._known[node] = _Known(candidate, self.session.wall.boot_s(), message.at_ms)
         if word.is_new and not self.is_silent:
-            self._speak_within(self.peer.entropy.random() * ANSWER_WITHIN_S)
+            self._speak_within(self.session.entropy.random() * ANSWER_WITHIN_S)
         for listener in self.listeners:
             listener(message)
 
     def _forget_silent(self) -> bool:
-        now_s = self.peer.wall.boot_s()
+        now_s = self.session.wall.boot_s()
         gone = [did for did, one in self._known.items() if now_s - one.heard_s > ALIVE_S]
         for did in gone:
             del self._known[did]
@@ -272,7 +274,7 @@ class Company:
     def me(self) -> Candidate:
         """This worker, as it would count."""
         return Candidate(
-            did=self.peer.author.did,
+            did=self.session.author.did,
             kinds=(self.kind,),
             labels=self.traits.labels,
             weight=self.traits.weight,
@@ -281,7 +283,7 @@ class Company:
 
     def others(self) -> Iterator[Candidate]:
         """Who else is there and may claim this kind, busy or not."""
-        now_s = self.peer.wall.boot_s()
+        now_s = self.session.wall.boot_s()
         for did, one in self._known.items():
             is_there = one.candidate.is_alive and now_s - one.heard_s <= ALIVE_S
             if is_there and self.fault_of(did) is None:
@@ -289,11 +291,11 @@ class Company:
 
     def places(self, need: Need) -> tuple[int, int]:
         """How many should claim a job before this worker: of those with room, and of all."""
-        return selection.places(need, self.me, self.others(), now_ms=self.peer.wall.now_ms())
+        return selection.places(need, self.me, self.others(), now_ms=self.session.wall.now_ms())
 
-    def fault_of(self, did: str) -> Reason | None:
+    def fault_of(self, did: str) -> Verdict | None:
         """Why the log would refuse a claim of this kind by that worker, as of a moment ago."""
-        control, now_s = self.peer.control, self.peer.wall.boot_s()
+        control, now_s = self.session.control, self.session.wall.boot_s()
         key = (control.since, control.grants.revision)
         known = self._faults.get(did)
         if known is not None and known[:2] == key and now_s < known[2]:
@@ -303,11 +305,11 @@ class Company:
             self._wallets.clear()
         fault = selection.claim_fault(
             control,
-            self._wallets.setdefault(did, Wallet(did)),
+            self._wallets.setdefault(did, ChainChoice(did)),
             did=did,
             kind=self.kind,
             job="0" * 64,
-            now_ms=self.peer.wall.now_ms(),
+            now_ms=self.session.wall.now_ms(),
         )
         self._faults[did] = (*key, now_s + _FAULT_FOR_S, fault)
         return fault

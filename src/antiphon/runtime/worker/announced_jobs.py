@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from antiphon.core.policy.rendezvous_turns import Call
     from antiphon.ports import Record
     from antiphon.runtime.log.lane_reader import JobView
-    from antiphon.runtime.log.session import Peer
+    from antiphon.runtime.log.session import Session
 
 CATCH_UP: Final = 10_000
 """Sequences before the newest among which a new worker looks for what is pending."""
@@ -101,14 +101,14 @@ class _Typed(Struct):
 _peek = msgspec.json.Decoder(_Typed).decode
 
 
-async def touched(peer: Peer, kind: str) -> Touched:
+async def touched(session: Session, kind: str) -> Touched:
     """Look through the newest `CATCH_UP` sequences of the log."""
-    newest = await peer.log.last()
+    newest = await session.log.last()
     upto = newest.seq if newest is not None else 0
     after = max(0, upto - CATCH_UP)
     last: dict[str, str] = {}
-    subject = f"{subjects.root(peer.mesh)}.job.{kind}.*"
-    async for record in _between(peer, subject, after, upto):
+    subject = f"{subjects.root(session.mesh)}.job.{kind}.*"
+    async for record in _between(session, subject, after, upto):
         try:
             op_type = _peek(record.payload.partition(b"\n")[0]).type
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -117,19 +117,19 @@ async def touched(peer: Peer, kind: str) -> Touched:
     return Touched(after, upto, last)
 
 
-async def particular(peer: Peer, kind: str, lately: Touched) -> list[Record]:
+async def particular(session: Session, kind: str, lately: Touched) -> list[Record]:
     """Calls of the same stretch of the log that require labels, and have not ended, it seems."""
-    subject = f"{subjects.root(peer.mesh)}.call.*.{kind}.*"
+    subject = f"{subjects.root(session.mesh)}.call.*.{kind}.*"
     return [
         record
-        async for record in _between(peer, subject, lately.after, lately.upto)
+        async for record in _between(session, subject, lately.after, lately.upto)
         if _REQUIRES in record.payload and not lately.is_over(record)
     ]
 
 
-async def _between(peer: Peer, subject: str, after: int, upto: int) -> AsyncIterator[Record]:
+async def _between(session: Session, subject: str, after: int, upto: int) -> AsyncIterator[Record]:
     while True:
-        page = await peer.log.read(after, limit=_PAGE, subject=subject)
+        page = await session.log.read(after, limit=_PAGE, subject=subject)
         for record in page.records:
             if record.seq <= upto:
                 yield record

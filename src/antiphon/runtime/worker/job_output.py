@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from antiphon.ports import BusMessage
     from antiphon.runtime.executors.executor import Stream
-    from antiphon.runtime.log.session import Peer
+    from antiphon.runtime.log.session import Session
 
 PACE_S: Final = 0.05
 """Between two sendings of one job."""
@@ -64,8 +64,8 @@ WORDS: Final = MessageType("live", Words, max_bytes=MAX_BYTES)
 class Broadcast:
     """The `Live` of one tenure. Close it at the tenure's end."""
 
-    def __init__(self, peer: Peer, kind: str, job: str, fence: str) -> None:
-        self._peer = peer
+    def __init__(self, session: Session, kind: str, job: str, fence: str) -> None:
+        self._session = session
         self._subject = LIVE.at(kind=kind, job=job)
         self._fence = fence
         self._number = 0
@@ -146,25 +146,27 @@ class Broadcast:
     async def _say(self, **fields: object) -> None:
         self._number += 1
         words = Words(number=self._number, fence=self._fence, **fields)  # type: ignore[arg-type]
-        author, where = self._peer.author, self._subject
-        payload = WORDS.sign(words, (author.did, author.vouch), mesh=self._peer.mesh, subject=where)
-        await self._peer.engine.bus.publish(where, payload)
+        author, where = self._session.author, self._subject
+        payload = WORDS.sign(
+            words, (author.did, author.vouch), mesh=self._session.mesh, subject=where
+        )
+        await self._session.engine.bus.publish(where, payload)
 
 
 @asynccontextmanager
-async def listening(peer: Peer, kind: str, job: str) -> AsyncIterator[AsyncIterator[Words]]:
+async def listening(session: Session, kind: str, job: str) -> AsyncIterator[AsyncIterator[Words]]:
     """A job's words from now on, verified; nothing at all where this node may not hear them."""
-    bus = peer.engine.bus
+    bus = session.engine.bus
     where = LIVE.at(kind=kind, job=job)
     async with bus.subscribe(where, max_pending=PENDING) as messages:
-        yield _Listener(peer, kind, job).heard(messages)
+        yield _Listener(session, kind, job).heard(messages)
 
 
 class _Listener:
     """Believes the tenure's holder and nobody else."""
 
-    def __init__(self, peer: Peer, kind: str, job: str) -> None:
-        self._peer = peer
+    def __init__(self, session: Session, kind: str, job: str) -> None:
+        self._session = session
         self._kind, self._job = kind, job
         self._fence = ""
         self._claimer = ""
@@ -178,7 +180,7 @@ class _Listener:
                     yield words
 
     async def _verified(self, heard: BusMessage) -> Words | None:
-        message = WORDS.open(heard.payload, mesh=self._peer.mesh, subject=heard.subject)
+        message = WORDS.open(heard.payload, mesh=self._session.mesh, subject=heard.subject)
         if isinstance(message, Refused):
             return None
         if message.body.fence != self._fence:
@@ -193,6 +195,6 @@ class _Listener:
         if now_s - self._looked_s < LOOK_EVERY_S:
             return
         self._looked_s = now_s
-        found = (await self._peer.read_lane(self._kind, self._job)).lane.job
+        found = (await self._session.read_lane(self._kind, self._job)).lane.job
         if found is not None and found.state in HELD:
             self._fence, self._claimer = found.fence, found.claimer

@@ -21,7 +21,7 @@ class Kept(Protocol):
         """Do what is due and move `due_s` on. Must not raise."""
 
 
-class Keeper:
+class LeaseTimer:
     """Looks at what it keeps when the time has come."""
 
     def __init__(self) -> None:

@@ -23,11 +23,11 @@ from antiphon.core.families.jobs.subjects import queue_name
 from antiphon.core.policy import selection
 from antiphon.core.policy.rendezvous_turns import LOAN_S
 from antiphon.errors import AntiphonError, EngineDenied, Unavailable
-from antiphon.runtime.presence.worker_presence import Company, Traits
+from antiphon.runtime.presence.worker_presence import Traits, WorkerPresence
 from antiphon.runtime.services import beside
 from antiphon.runtime.worker.announced_jobs import Touched, need_of, particular, touched
 from antiphon.runtime.worker.rendezvous import Rendezvous
-from antiphon.runtime.worker.rendezvous_queue import DrawnQueue
+from antiphon.runtime.worker.rendezvous_queue import RendezvousQueue
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from antiphon.core.families.jobs.priority import Priority
     from antiphon.core.policy.selection import Method
     from antiphon.ports import Delivery, WorkQueue
-    from antiphon.runtime.log.session import Peer
+    from antiphon.runtime.log.session import Session
 
 RULES_LOOK_S: Final = 2.0
 """How soon a change of the rules is noticed."""
@@ -48,7 +48,7 @@ _LONGEST_PAUSE: Final = 6
 
 @asynccontextmanager
 async def selecting(
-    peer: Peer, kinds: Sequence[str], traits: Traits, free: Callable[[], int]
+    session: Session, kinds: Sequence[str], traits: Traits, free: Callable[[], int]
 ) -> AsyncIterator[list[tuple[str, Priority, WorkQueue]]]:
     """The queues of these kinds, each with its kind and its priority.
 
@@ -56,7 +56,7 @@ async def selecting(
 
     `free` says how many slots the worker has left.
     """
-    each = [_Selected(peer, kind, traits, free) for kind in kinds]
+    each = [_Selected(session, kind, traits, free) for kind in kinds]
     async with beside(*(one.run() for one in each), _watch_rules(each)):
         for one in each:
             await one.ready.wait()
@@ -65,11 +65,11 @@ async def selecting(
 
 @asynccontextmanager
 async def rendezvous(
-    company: Company, priority: Priority, touched_lately: Touched, *, loan_s: float = LOAN_S
+    presence: WorkerPresence, priority: Priority, touched_lately: Touched, *, loan_s: float = LOAN_S
 ) -> AsyncIterator[Rendezvous]:
     """The rendezvous of one kind and priority; the company must be listening."""
-    drawn = Rendezvous(company, loan_s=loan_s)
-    calls = job_subjects.calls_of(company.peer.mesh, priority, company.kind, below=False)
+    drawn = Rendezvous(presence, loan_s=loan_s)
+    calls = job_subjects.calls_of(presence.session.mesh, priority, presence.kind, below=False)
     try:
         async with beside(drawn.follow(calls, touched_lately), drawn.look_again()):
             yield drawn
@@ -78,9 +78,9 @@ async def rendezvous(
 
 
 @asynccontextmanager
-async def pointed(company: Company, *, loan_s: float = LOAN_S) -> AsyncIterator[Rendezvous]:
+async def pointed(presence: WorkerPresence, *, loan_s: float = LOAN_S) -> AsyncIterator[Rendezvous]:
     """The jobs that others point to, whatever their priority; the company must be listening."""
-    pointers = Rendezvous(company, loan_s=loan_s, heeds_pointers=True)
+    pointers = Rendezvous(presence, loan_s=loan_s, heeds_pointers=True)
     try:
         async with beside(pointers.look_again()):
             yield pointers
@@ -98,11 +98,13 @@ async def _watch_rules(each: list[_Selected]) -> None:
 class _Selected:
     """One kind's queues, and whatever stands behind them at present."""
 
-    def __init__(self, peer: Peer, kind: str, traits: Traits, free: Callable[[], int]) -> None:
+    def __init__(
+        self, session: Session, kind: str, traits: Traits, free: Callable[[], int]
+    ) -> None:
         self.kind = kind
         self._free = free
         self.ready = asyncio.Event()
-        self._peer = peer
+        self._session = session
         self._traits = traits
         self._called = {priority: SwitchedQueue() for priority in PRIORITIES}
         self._pointed = {priority: SwitchedQueue() for priority in PRIORITIES}
@@ -116,14 +118,14 @@ class _Selected:
 
     def look_at_rules(self) -> None:
         """Begin to change over if the rules say otherwise by now."""
-        if selection.method(self._peer.control, self.kind) != self._method:
+        if selection.method(self._session.control, self.kind) != self._method:
             self._has_changed.set()
 
     async def run(self) -> None:
         """Keep the right queues open until cancelled."""
         attempt = 0
         while True:
-            self._method = selection.method(self._peer.control, self.kind)
+            self._method = selection.method(self._session.control, self.kind)
             self._has_changed.clear()
             try:
                 async with AsyncExitStack() as stack:
@@ -140,32 +142,32 @@ class _Selected:
             except Unavailable:
                 if not self.ready.is_set():
                     raise
-                await self._peer.pause(attempt)
+                await self._session.pause(attempt)
                 attempt = min(attempt + 1, _LONGEST_PAUSE)
 
     async def _open(self, stack: AsyncExitStack, method: Method) -> None:
-        company = Company(self._peer, self.kind, self._traits, self._free)
+        presence = WorkerPresence(self._session, self.kind, self._traits, self._free)
         if method == "rendezvous":
-            await stack.enter_async_context(company.listening())
-            lately = await touched(self._peer, self.kind)
+            await stack.enter_async_context(presence.listening())
+            lately = await touched(self._session, self.kind)
             for priority, switched in self._called.items():
-                drawn = await stack.enter_async_context(rendezvous(company, priority, lately))
-                switched.use(DrawnQueue(drawn, priority))
+                drawn = await stack.enter_async_context(rendezvous(presence, priority, lately))
+                switched.use(RendezvousQueue(drawn, priority))
             return
         has_labels = bool(self._traits.labels)
-        await stack.enter_async_context(company.listening(silently=not has_labels))
-        pointers = await stack.enter_async_context(pointed(company))
+        await stack.enter_async_context(presence.listening(silently=not has_labels))
+        pointers = await stack.enter_async_context(pointed(presence))
         if has_labels:
-            lately = await touched(self._peer, self.kind)
-            for record in await particular(self._peer, self.kind, lately):
+            lately = await touched(self._session, self.kind)
+            for record in await particular(self._session, self.kind, lately):
                 pointers.look_at(record.seq, record.subject[-64:])
         for priority, switched in self._pointed.items():
-            switched.use(DrawnQueue(pointers, priority))
+            switched.use(RendezvousQueue(pointers, priority))
         for priority, switched in self._called.items():
-            calls = job_subjects.calls_of(self._peer.mesh, priority, self.kind, below=False)
+            calls = job_subjects.calls_of(self._session.mesh, priority, self.kind, below=False)
             name = queue_name(self.kind, priority)
-            shared = await stack.enter_async_context(self._peer.log.work(calls, name=name))
-            switched.use(SiftedQueue(shared, company, pointers if has_labels else None))
+            shared = await stack.enter_async_context(self._session.log.work(calls, name=name))
+            switched.use(SiftedQueue(shared, presence, pointers if has_labels else None))
 
 
 class SwitchedQueue:
@@ -257,11 +259,13 @@ class SwitchedQueue:
 class SiftedQueue:
     """An engine's queue without the jobs that only workers with certain labels can do."""
 
-    def __init__(self, shared: WorkQueue, company: Company, pointers: Rendezvous | None) -> None:
+    def __init__(
+        self, shared: WorkQueue, presence: WorkerPresence, pointers: Rendezvous | None
+    ) -> None:
         """`pointers` is this worker's own way to such jobs, if it has labels."""
         self._shared = shared
-        self._company = company
-        self._peer = company.peer
+        self._presence = presence
+        self._session = presence.session
         self._pointers = pointers
         self._plain: dict[str, None] = {}
         """Jobs seen that require nothing: of their further calls nothing needs to be read."""
@@ -290,7 +294,7 @@ class SiftedQueue:
     def grant(self, count: int) -> None:
         """Allow `count` more deliveries."""
         self._shared.grant(count)
-        self._company.changed()
+        self._presence.changed()
 
     def ask(self) -> None:
         """See `ports.WorkQueue.ask`."""
@@ -307,7 +311,7 @@ class SiftedQueue:
         """Wait for the next delivery that anybody can answer."""
         while True:
             delivery = await self._shared.next()
-            op = self._peer.open(delivery.record).op
+            op = self._session.open(delivery.record).op
             if not isinstance(op, JobSchedule | JobOffer) or self._is_plain(delivery, op):
                 return delivery
             self._in_hand += 1
@@ -344,7 +348,7 @@ class SiftedQueue:
         """Whether the job is pending, and requires labels."""
         if isinstance(op, JobSchedule) and op.prev == 0 and delivery.deliveries == 1:
             return True
-        view = await self._peer.read_lane(self._company.kind, delivery.record.subject[-64:])
+        view = await self._session.read_lane(self._presence.kind, delivery.record.subject[-64:])
         need, job = need_of(view), view.lane.job
         is_pending = job is not None and job.state is State.PENDING
         return is_pending and need is not None and bool(need.requires)
@@ -352,9 +356,9 @@ class SiftedQueue:
     async def _pass_on(self, delivery: Delivery) -> None:
         job, call = delivery.record.subject[-64:], delivery.record.seq
         doubled_s = POINT_AGAIN_S * (1 << min(delivery.deliveries - 1, _DOUBLINGS))
-        jitter_s = self._peer.entropy.random() * POINT_AGAIN_S
+        jitter_s = self._session.entropy.random() * POINT_AGAIN_S
         delivery.nak(min(doubled_s, POINT_AGAIN_MOST_S) + jitter_s)
         self._shared.grant(1)
         if self._pointers is not None:
             self._pointers.look_at(call, job)
-        await self._company.point_to(job, call)
+        await self._presence.point_to(job, call)

@@ -17,9 +17,9 @@ from antiphon.core.policy.rendezvous_turns import (
     Call,
     Changed,
     Instant,
+    RendezvousTurns,
     Said,
     Step,
-    Turns,
 )
 from antiphon.errors import AntiphonError, Unavailable
 from antiphon.ports import Record
@@ -28,42 +28,42 @@ from antiphon.runtime.worker.announced_jobs import CallDelivery, Touched, need_o
 if TYPE_CHECKING:
     from antiphon.core.bus.signed_message import Message
     from antiphon.core.families.jobs.priority import Priority
-    from antiphon.runtime.log.session import Peer
+    from antiphon.runtime.log.session import Session
     from antiphon.runtime.presence.worker_messages import Word
-    from antiphon.runtime.presence.worker_presence import Company
+    from antiphon.runtime.presence.worker_presence import WorkerPresence
 
 
 class Rendezvous:
     """The calls of one kind, in the order of draws."""
 
     def __init__(
-        self, company: Company, *, loan_s: float = LOAN_S, heeds_pointers: bool = False
+        self, presence: WorkerPresence, *, loan_s: float = LOAN_S, heeds_pointers: bool = False
     ) -> None:
         """Nothing arrives before it is fed: by `follow`, by `look_at`, or by others' pointers."""
-        self.company = company
+        self.presence = presence
         self.loan_s = loan_s
         self.news = asyncio.Event()
         """Set when some call may be due; whoever looks clears it first."""
         self.is_closed = False
         self._heeds_pointers = heeds_pointers
-        self._peer: Peer = company.peer
-        self._turns = Turns[Record](
-            company.me, company.places, loan_s=loan_s, is_silent=company.is_silent
+        self._session: Session = presence.session
+        self._turns = RendezvousTurns[Record](
+            presence.me, presence.places, loan_s=loan_s, is_silent=presence.is_silent
         )
         self._room = asyncio.Event()
         self._looks = asyncio.Event()
-        company.listeners.append(self._heard)
+        presence.listeners.append(self._heard)
 
     async def close(self) -> None:
         """Stop; what was not handed out is left to the others."""
         self.is_closed = True
-        if self._heard in self.company.listeners:
-            self.company.listeners.remove(self._heard)
+        if self._heard in self.presence.listeners:
+            self.presence.listeners.remove(self._heard)
         self.news.set()
         self._room.set()
 
     def _at(self, chance: float = 0.0) -> Instant:
-        return Instant(self._now_s(), self._peer.control.rules.claim_window_ms, chance)
+        return Instant(self._now_s(), self._session.control.rules.claim_window_ms, chance)
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()
@@ -82,8 +82,8 @@ class Rendezvous:
 
     def pick(self, priority: Priority) -> tuple[Call[Record] | None, float | None]:
         """The call of this priority to hand out now, or how long until the next one is due."""
-        is_barred = self.company.fault_of(self._peer.author.did) is not None
-        revision = self.company.revision
+        is_barred = self.presence.fault_of(self._session.author.did) is not None
+        revision = self.presence.revision
         return self._turns.pick(priority, self._at(), revision=revision, is_barred=is_barred)
 
     def hand_out(self, call: Call[Record]) -> CallDelivery:
@@ -91,20 +91,20 @@ class Rendezvous:
         self._turns.hand_out(call)
         self._wake()
         self._hold(call)
-        self.company.changed()
+        self.presence.changed()
         return CallDelivery(call, self._settle, self._hold)
 
     def _hold(self, call: Call[Record]) -> None:
-        self.company.took(call.need.job, call.record.seq)
+        self.presence.took(call.need.job, call.record.seq)
 
     def _settle(self, call: Call[Record], delay_s: float | None) -> None:
         """A delivery was acknowledged (None) or given back; tell the others."""
         job, seq = call.need.job, call.record.seq
         if delay_s is None:
-            self.company.ended(job, seq)
+            self.presence.ended(job, seq)
         else:
-            self.company.returned(job, seq, delay_s)
-        at = self._at(self._peer.entropy.random())
+            self.presence.returned(job, seq, delay_s)
+        at = self._at(self._session.entropy.random())
         self._turns.settle(call, None if self.is_closed else delay_s, at)
         self._wake()
 
@@ -112,7 +112,7 @@ class Rendezvous:
 
     def _heard(self, message: Message[Word]) -> None:
         word, said = message.body, Said(message.at_ms, message.author)
-        at, chance = self._at(), self._peer.entropy.random
+        at, chance = self._at(), self._session.entropy.random
         for job, seq in word.took:
             self._turns.hear_taken(job, seq, said, at._replace(chance=chance()))
         for job, seq in word.ended:
@@ -134,11 +134,11 @@ class Rendezvous:
 
     async def consider(self, record: Record, *, is_known: bool = False) -> None:
         """Take up a call; `is_known`: more happened to the job than this record shows."""
-        peer, turns, chance = self._peer, self._turns, self._peer.entropy.random
-        op = peer.open(record).op
+        session, turns, chance = self._session, self._turns, self._session.entropy.random
+        op = session.open(record).op
         if turns.met(record, op, self._at(chance()), is_known=is_known) is Step.READ:
-            view = await peer.read_lane(self.company.kind, record.subject[-64:])
-            at, now_ms = self._at(chance()), peer.wall.now_ms()
+            view = await session.read_lane(self.presence.kind, record.subject[-64:])
+            at, now_ms = self._at(chance()), session.wall.now_ms()
             turns.found(record, view.lane.job, need_of(view), at, now_ms=now_ms)
         self._wake()
 
@@ -147,7 +147,9 @@ class Rendezvous:
         after, attempt = touched.after, 0
         while True:
             try:
-                async with self._peer.log.follow(after, subject=subject, max_batch=128) as batches:
+                async with self._session.log.follow(
+                    after, subject=subject, max_batch=128
+                ) as batches:
                     async for batch in batches:
                         attempt = 0
                         for record in batch:
@@ -155,7 +157,7 @@ class Rendezvous:
                             await self._consider_first(record, touched)
                             after = record.seq
             except Unavailable:
-                await self._peer.pause(attempt)
+                await self._session.pause(attempt)
                 attempt = min(attempt + 1, 6)
 
     async def _consider_first(self, record: Record, touched: Touched) -> None:
@@ -190,10 +192,10 @@ class Rendezvous:
     async def _look(self, call: int, job: str) -> None:
         try:
             await self._has_room()
-            record = await self._peer.record_at(call)
+            record = await self._session.record_at(call)
             if record is not None and record.subject.endswith(job):
                 await self.consider(record, is_known=True)
         except Unavailable:
-            self.look_at(call, job, after_s=SOON_S * (1 + self._peer.entropy.random()))
+            self.look_at(call, job, after_s=SOON_S * (1 + self._session.entropy.random()))
         except AntiphonError:
             return

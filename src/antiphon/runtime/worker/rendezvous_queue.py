@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.worker.rendezvous import Rendezvous
 
 
-class DrawnQueue:
+class RendezvousQueue:
     """`ports.WorkQueue` over the calls of one priority that a rendezvous keeps."""
 
     def __init__(self, rendezvous: Rendezvous, priority: Priority) -> None:
@@ -43,7 +43,7 @@ class DrawnQueue:
             self.credits += count
             self.is_dry = False
             self._rendezvous.news.set()
-            self._rendezvous.company.changed()
+            self._rendezvous.presence.changed()
 
     def ask(self) -> None:
         """See `ports.WorkQueue.ask`: `next` looks again."""
@@ -54,7 +54,7 @@ class DrawnQueue:
         """Ask for nothing more."""
         self.credits = 0
         self.is_dry = False
-        self._rendezvous.company.changed()
+        self._rendezvous.presence.changed()
 
     async def next(self) -> CallDelivery:
         """Wait until some call's time has come."""
@@ -68,7 +68,7 @@ class DrawnQueue:
                 call, pause_s = rendezvous.pick(self._priority)
                 if call is None:
                     self._has_nothing()
-                elif rendezvous.company.free() > 0:
+                elif rendezvous.presence.free() > 0:
                     self.credits -= 1
                     self.is_dry = False
                     return rendezvous.hand_out(call)

@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import ClaimBody, JobClaim, JobOp
 from antiphon.core.families.jobs.state import HELD, Job, JobLane
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError, LostRace, Unavailable
 from antiphon.runtime.log.writer import Intent, Policy, Written, go_behind, own_record, write_one
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from antiphon.ports import Delivery
-    from antiphon.runtime.log.session import Peer
-    from antiphon.runtime.worker.lease_timer import Keeper
+    from antiphon.runtime.log.session import Session
+    from antiphon.runtime.worker.lease_timer import LeaseTimer
 
 RENEW_AT: Final = 1 / 3
 STOP_AT: Final = 2 / 3
@@ -38,7 +38,7 @@ FOLLOW_AFTER_S: Final = 1.0
 class TenureLost(AntiphonError):
     """The lease is not, or may no longer be, this worker's. `verdict` says what the log says."""
 
-    def __init__(self, message: str, verdict: Reason) -> None:
+    def __init__(self, message: str, verdict: Verdict) -> None:
         """`verdict` is what the next op of this tenure would get."""
         super().__init__(message)
         self.verdict = verdict
@@ -63,15 +63,15 @@ class Tenure:
 
     def __init__(
         self,
-        peer: Peer,
+        session: Session,
         claimed: Claimed,
         *,
-        keeper: Keeper,
+        lease_timer: LeaseTimer,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
         """Keeper and `spawn` are the worker's: its timer, and a way to run things beside it."""
         job = claimed.job
-        self.peer = peer
+        self.session = session
         self.delivery = claimed.delivery
         self.lane = claimed.lane
         self.job = job
@@ -84,7 +84,7 @@ class Tenure:
         self._lease_ms = job.tenure_lease_ms
         self._loan_s = claimed.loan_s
         self._spawn = spawn
-        self._keeper = keeper
+        self._lease_timer = lease_timer
         self._next_s = self._limit_s = self._follow_s = self.due_s = math.inf
         self._following: asyncio.Task[None] | None = None
         self._work: asyncio.Future[Any] | None = None
@@ -99,7 +99,7 @@ class Tenure:
     @property
     def held_ms(self) -> int:
         """How long the job has been held by now."""
-        return max(round((self.peer.wall.boot_s() - self._claimed_boot_s) * 1000), 0)
+        return max(round((self.session.wall.boot_s() - self._claimed_boot_s) * 1000), 0)
 
     @property
     def stood_still_s(self) -> float:
@@ -111,7 +111,7 @@ class Tenure:
     @property
     def lease_left_s(self) -> float:
         """How long the lease lasts by our own account."""
-        return self._lease_ms / 1000 - (self.peer.wall.boot_s() - self._renewed_boot_s)
+        return self._lease_ms / 1000 - (self.session.wall.boot_s() - self._renewed_boot_s)
 
     def keep(self, work: asyncio.Future[Any], *, limit_s: float = 0, goes_on: bool = False) -> None:
         """Keep the lease and the loan alive while `work` runs; cancel it if they are lost.
@@ -125,13 +125,13 @@ class Tenure:
         self._limit_s = now_s + limit_s if limit_s else math.inf
         self._follow_s = now_s + FOLLOW_AFTER_S
         self._move_on(now_s)
-        self._keeper.keep(self)
+        self._lease_timer.keep(self)
 
     def release(self) -> None:
         """Stop keeping."""
         self._notice_lateness()
         self._work = None
-        self._keeper.drop(self)
+        self._lease_timer.drop(self)
         if self._following is not None:
             self._following.cancel()
             self._following = None
@@ -156,7 +156,7 @@ class Tenure:
         self._notice_lateness()
         work = self._work
         if work is None or work.done():
-            self._keeper.drop(self)
+            self._lease_timer.drop(self)
             return
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._limit_s:
@@ -168,10 +168,10 @@ class Tenure:
             self._following = self._spawn(self._follow())
         elif now_s >= self._next_s:
             self.delivery.in_progress()
-            held_for_s = self.peer.wall.boot_s() - self._renewed_boot_s
+            held_for_s = self.session.wall.boot_s() - self._renewed_boot_s
             if held_for_s >= self._lease_ms / 1000 * STOP_AT and not self._goes_on:
                 why = "no renewal was acknowledged in time"
-                self._lose(TenureLost(why, Reason.LEASE_OVER), work)
+                self._lose(TenureLost(why, Verdict.LEASE_OVER), work)
             # A little early rather than a whole period late: timers fire with jitter.
             elif held_for_s >= self._lease_ms / 1000 * RENEW_AT * 0.9:
                 self._spawn(self._renew())
@@ -185,9 +185,9 @@ class Tenure:
 
     async def _follow(self) -> None:
         """Watch the job's own subject, so that a cancellation does not wait for a renewal."""
-        subject = job_subjects.job(self.peer.mesh, self.job.kind, self.job.job)
+        subject = job_subjects.job(self.session.mesh, self.job.kind, self.job.job)
         try:
-            async with self.peer.log.follow(self.lane.job_tail, subject=subject) as batches:
+            async with self.session.log.follow(self.lane.job_tail, subject=subject) as batches:
                 async for batch in batches:
                     async with self._writing:
                         if batch[-1].seq > self.lane.job_tail:
@@ -198,10 +198,10 @@ class Tenure:
             return  # the next renewal finds out as well
 
     async def _look_again(self, at_least: int) -> None:
-        view = await self.peer.read_lane(self.job.kind, self.job.job, at_least=at_least)
+        view = await self.session.read_lane(self.job.kind, self.job.job, at_least=at_least)
         self._move(view.lane)
         if not self._is_ours():
-            raise TenureLost("someone else ended the tenure", Reason.FENCE)
+            raise TenureLost("someone else ended the tenure", Verdict.FENCE)
 
     def _is_ours(self) -> bool:
         return self.job.state in HELD and self.job.fence == self.fence
@@ -210,7 +210,7 @@ class Tenure:
         if self._writing.locked() or self._work is None:
             return
         lease_ms = min(self._lease_ms * LEASE_GROWTH, self.job.lease_ms_max)
-        sent_boot_s = self.peer.wall.boot_s()
+        sent_boot_s = self.session.wall.boot_s()
         body = ClaimBody(kind=self.job.kind, job=self.job.job, lease_ms=lease_ms, fence=self.fence)
         try:
             verdict = await self.write(JobClaim, body)
@@ -221,17 +221,17 @@ class Tenure:
             # Nothing is known, so nothing is renewed: the next tick tries again or gives up. It
             # must not end the task, whose group is the whole worker.
             return
-        if verdict is Reason.OK:
+        if verdict is Verdict.OK:
             self._renewed_boot_s = sent_boot_s
             self._lease_ms = lease_ms
-        elif verdict is Reason.LEASE_OVER and self._goes_on:
+        elif verdict is Verdict.LEASE_OVER and self._goes_on:
             return  # but nobody ended the tenure: its completion counts as long as that is so
         else:
             self._lose(TenureLost(f"the renewal was rejected: {verdict.in_words}", verdict))
 
     # --- writing ------------------------------------------------------------------------------
 
-    async def write(self, kind: type[JobOp], body: Struct) -> Reason:
+    async def write(self, kind: type[JobOp], body: Struct) -> Verdict:
         """Commit one op of this tenure and read back the verdict that the log gives it.
 
         Raises `TenureLost` when the lane shows that the lease has passed to someone else, and
@@ -245,13 +245,13 @@ class Tenure:
         policy = Policy(again=again, look=own_record, insists=False)
         async with self._writing:
             try:
-                written = await write_one(self.peer, Intent(kind, body, self.lane), policy)
+                written = await write_one(self.session, Intent(kind, body, self.lane), policy)
             except LostRace as lost:
                 raise Unavailable(lost.message) from lost
             self._move(written.lane)
             if written.verdict is not None:
                 return written.verdict
-            verdict = self.peer.foresee(kind, body, self.lane, prev=self.lane.job_tail)
+            verdict = self.session.foresee(kind, body, self.lane, prev=self.lane.job_tail)
             raise TenureLost(f"{kind.type_name()} came too late: {verdict.in_words}", verdict)
 
     def _move(self, lane: JobLane) -> None:

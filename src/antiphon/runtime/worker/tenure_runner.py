@@ -13,7 +13,7 @@ from antiphon.core.families.jobs.state import Job
 from antiphon.core.policy import tenure_end
 from antiphon.core.policy.claim_delay import standoff_s
 from antiphon.core.proof import statement
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.errors import EngineDenied, Unavailable
 from antiphon.runtime.executors import proof_writer
 from antiphon.runtime.executors.executor import Assignment
@@ -24,7 +24,7 @@ from antiphon.runtime.worker.tenure import Tenure, TenureLost
 if TYPE_CHECKING:
     from antiphon.ports import Delivery
     from antiphon.runtime.executors.executor import Executor, Ran
-    from antiphon.runtime.log.session import Peer
+    from antiphon.runtime.log.session import Session
 
 LATER_S: Final = 3600.0
 """How long the end of a job that went on through a disconnect is tried, at most."""
@@ -39,16 +39,16 @@ log = structlog.get_logger(__name__)
 class Server:
     """Serves the tenures of one worker."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, session: Session) -> None:
         """Nothing is held yet."""
-        self.peer = peer
+        self.session = session
         self.done = 0
         """Jobs of which the accepted end was read."""
 
     async def serve(self, tenure: Tenure, body: ScheduleBody, executor: Executor) -> None:
         """Run the job and write its end; settle its announcement, whatever happens."""
         job = tenure.job
-        live = Broadcast(self.peer, job.kind, job.job, job.fence)
+        live = Broadcast(self.session, job.kind, job.job, job.fence)
         assignment = Assignment(
             kind=job.kind,
             job=job.job,
@@ -79,7 +79,7 @@ class Server:
                 tell = log.info if tenure.job.outcome == "cancelled" else log.warning
                 verdict = tenure.lost.verdict.value
                 tell("tenure_lost", job=job.job, verdict=verdict, **_standstill(tenure))
-                self.stay_away(tenure.delivery, tenure.job, Reason.HELD)
+                self.stay_away(tenure.delivery, tenure.job, Verdict.HELD)
                 return
         except Exception as error:
             log.debug("handler_failed", kind=job.kind, job=job.job, exc_info=error)
@@ -90,7 +90,7 @@ class Server:
         # What was done is worth a few tries: as long as the lease lasts, and longer if the
         # handler goes on without one.
         patience_s = max(tenure.lease_left_s, LATER_S if executor.goes_on else 0.0)
-        await self._end(tenure, body, ran, until_s=self.peer.wall.boot_s() + patience_s)
+        await self._end(tenure, body, ran, until_s=self.session.wall.boot_s() + patience_s)
 
     async def _end(self, tenure: Tenure, body: ScheduleBody, ran: Ran, *, until_s: float) -> None:
         """Write how it ended, with the proof of it where that is the end of the job."""
@@ -115,7 +115,7 @@ class Server:
             isolation=ran.isolation,
             environment=ran.environment,
         )
-        complete = proof_writer.prove(self.peer, end, run)
+        complete = proof_writer.prove(self.session, end, run)
         await self._write(tenure, JobComplete, complete, until_s=until_s)
 
     async def _write(
@@ -134,7 +134,7 @@ class Server:
             verdict = await self._written(tenure, kind, end, until_s)
         except TenureLost as lost:
             _tell_refusal(tenure, kind, lost.verdict)
-            self.stay_away(tenure.delivery, tenure.job, Reason.HELD)
+            self.stay_away(tenure.delivery, tenure.job, Verdict.HELD)
             return
         if not verdict.is_accepted:
             _tell_refusal(tenure, kind, verdict)
@@ -142,11 +142,11 @@ class Server:
             self.done += 1
             tenure.delivery.ack()
         else:
-            self.stay_away(tenure.delivery, tenure.job, Reason.NOT_YET)
+            self.stay_away(tenure.delivery, tenure.job, Verdict.NOT_YET)
 
     async def _written(
         self, tenure: Tenure, kind: type[JobOp], end: tenure_end.Ending, until_s: float
-    ) -> Reason:
+    ) -> Verdict:
         attempt = 0
         while True:
             try:
@@ -154,12 +154,12 @@ class Server:
             except EngineDenied:
                 raise
             except Unavailable:
-                if self.peer.wall.boot_s() >= until_s:
+                if self.session.wall.boot_s() >= until_s:
                     raise
-            await self.peer.pause(attempt)
+            await self.session.pause(attempt)
             attempt = min(attempt + 1, LONGEST_PAUSE)
 
-    def stay_away(self, delivery: Delivery, job: Job | None, verdict: Reason) -> None:
+    def stay_away(self, delivery: Delivery, job: Job | None, verdict: Verdict) -> None:
         """Settle an announcement that cannot be answered now: not before it could be."""
         if job is None or job.is_terminal:
             delivery.ack()
@@ -167,17 +167,17 @@ class Server:
         wait_s = standoff_s(
             job,
             verdict,
-            by=self.peer.author.did,
-            now_ms=self.peer.wall.now_ms(),
+            by=self.session.author.did,
+            now_ms=self.session.wall.now_ms(),
             chance=self._chance(),
         )
         delivery.nak(wait_s)
 
     def _chance(self) -> float:
-        return self.peer.entropy.random()
+        return self.session.entropy.random()
 
 
-def _tell_refusal(tenure: Tenure, kind: type[JobOp], verdict: Reason) -> None:
+def _tell_refusal(tenure: Tenure, kind: type[JobOp], verdict: Verdict) -> None:
     fields = _standstill(tenure)
     log.warning(
         "end_refused", job=tenure.job.job, op=kind.type_name(), verdict=verdict.value, **fields

@@ -20,19 +20,19 @@ from antiphon.core.families.jobs.ops import ClaimBody, JobClaim, JobOffer, JobSc
 from antiphon.core.families.jobs.state import EMPTY, HELD, JobLane
 from antiphon.core.families.jobs.subjects import queue_name as queue_name  # noqa: PLC0414 - also found here
 from antiphon.core.family import Needs
-from antiphon.core.opened_record import Entry
+from antiphon.core.opened_record import OpenedRecord
 from antiphon.core.policy import tenure_end
 from antiphon.core.policy.claim_delay import JITTER_S, LONGEST_S
 from antiphon.core.policy.rate_limit import Rate
 from antiphon.core.record import subjects
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.core.reducer import judge
 from antiphon.errors import AntiphonError, EngineDenied, LostRace, Unavailable
 from antiphon.runtime.log.lane_reader import JobView
-from antiphon.runtime.log.session import Peer
+from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import Intent, Policy, write_one
 from antiphon.runtime.presence.worker_presence import Traits
-from antiphon.runtime.worker.lease_timer import Keeper
+from antiphon.runtime.worker.lease_timer import LeaseTimer
 from antiphon.runtime.worker.queue_credits import Credits
 from antiphon.runtime.worker.queue_selection import selecting
 from antiphon.runtime.worker.tenure import Claimed, Tenure
@@ -68,21 +68,21 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
 class Worker:
     """Runs what it can of the announced jobs until it is told to stop."""
 
-    def __init__(self, peer: Peer, repertoire: Repertoire, settings: WorkerSettings) -> None:
+    def __init__(self, session: Session, repertoire: Repertoire, settings: WorkerSettings) -> None:
         """Nothing happens before `run`."""
-        self.peer = peer
+        self.session = session
         self.repertoire = repertoire
         self.settings = settings
         self.ready = asyncio.Event()
         self._draining = asyncio.Event()
-        self._credits = Credits(self._free, settings.rates, lambda: peer.author.is_ahead)
+        self._credits = Credits(self._free, settings.rates, lambda: session.author.is_ahead)
         self._running: set[asyncio.Task[None]] = set()
         self._in_hand: set[tuple[str, str]] = set()
         self._taken_away: set[str] = set()
         self._tasks: asyncio.TaskGroup | None = None
         self._stopping = False
-        self._keeper = Keeper()
-        self._server = Server(peer)
+        self._lease_timer = LeaseTimer()
+        self._server = Server(session)
 
     @property
     def done(self) -> int:
@@ -92,7 +92,7 @@ class Worker:
     @property
     def did(self) -> str:
         """The key that it claims with."""
-        return self.peer.author.did
+        return self.session.author.did
 
     @property
     def kinds(self) -> list[str]:
@@ -111,12 +111,12 @@ class Worker:
 
     async def run(self) -> None:
         """Work until `drain` was called and everything in hand is settled."""
-        await self.peer.sync_control()
+        await self.session.sync_control()
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             pullers = []
             opened = await stack.enter_async_context(
-                selecting(self.peer, self.repertoire.kinds, self.settings.traits, self._free)
+                selecting(self.session, self.repertoire.kinds, self.settings.traits, self._free)
             )
             for kind, priority, queue in opened:
                 self._credits.add(queue, kind, priority)
@@ -130,7 +130,7 @@ class Worker:
 
     def _free(self) -> int:
         """None while its clock is ahead: it could only take what others would do."""
-        if self._draining.is_set() or self.peer.author.is_ahead:
+        if self._draining.is_set() or self.session.author.is_ahead:
             return 0
         return self.settings.slots - self.busy
 
@@ -151,15 +151,17 @@ class Worker:
             await asyncio.wait(self._running)
 
     async def _follow_control(self) -> None:
-        control = subjects.all_control(self.peer.mesh)
+        control = subjects.all_control(self.session.mesh)
         for attempt in count():
             try:
-                async with self.peer.log.follow(self.peer.confirmed, subject=control) as batches:
+                async with self.session.log.follow(
+                    self.session.confirmed, subject=control
+                ) as batches:
                     async for batch in batches:
-                        await self.peer.feed_control(batch, batch[-1].seq)
+                        await self.session.feed_control(batch, batch[-1].seq)
             except Unavailable:
                 # What an op depends on could not be read. Anyone can write such an op: go on.
-                await self.peer.pause(min(attempt, LONGEST_PAUSE))
+                await self.session.pause(min(attempt, LONGEST_PAUSE))
 
     # --- slots --------------------------------------------------------------------------------
 
@@ -199,7 +201,7 @@ class Worker:
         self._credits.top_up()
 
     def _jitter_s(self, most_s: float) -> float:
-        return self.peer.entropy.random() * most_s
+        return self.session.entropy.random() * most_s
 
     # --- one announcement ---------------------------------------------------------------------
 
@@ -219,30 +221,30 @@ class Worker:
             delivery.nak(LONGEST_S / 2 + self._jitter_s(LONGEST_S / 2))
 
     async def _answer(self, delivery: Delivery, kind: str, loan_s: float) -> None:
-        entry = self.peer.open(delivery.record)
-        if not isinstance(entry.op, JobSchedule | JobOffer):
+        opened = self.session.open(delivery.record)
+        if not isinstance(opened.op, JobSchedule | JobOffer):
             # Not an op, or not on its own subject: it announces nothing to anybody.
             delivery.ack()
             return
-        job_id = entry.subject[-64:]
+        job_id = opened.subject[-64:]
         if (kind, job_id) in self._in_hand:
             # A second claim would count as a renewal: two runs at once under one fence.
             delivery.nak(loan_s + self._jitter_s(JITTER_S))
             return
         self._in_hand.add((kind, job_id))
         try:
-            await self._take(delivery, entry, kind, job_id, loan_s)
+            await self._take(delivery, opened, kind, job_id, loan_s)
         finally:
             self._in_hand.discard((kind, job_id))
 
     async def _take(
-        self, delivery: Delivery, entry: Entry, kind: str, job_id: str, loan_s: float
+        self, delivery: Delivery, opened: OpenedRecord, kind: str, job_id: str, loan_s: float
     ) -> None:
         """Claim the job and serve it, or settle the announcement."""
-        lane = self._assumed_lane(delivery, entry)
-        body = entry.op.body if isinstance(entry.op, JobSchedule) else None
+        lane = self._assumed_lane(delivery, opened)
+        body = opened.op.body if isinstance(opened.op, JobSchedule) else None
         if lane is None:
-            view = await self.peer.read_lane(kind, job_id, at_least=delivery.record.seq)
+            view = await self.session.read_lane(kind, job_id, at_least=delivery.record.seq)
             lane, body = view.lane, view.called_with
         executor = self.repertoire.find(kind, body.manifest) if body is not None else None
         if executor is None and body is not None:
@@ -257,19 +259,19 @@ class Worker:
         if job is None or body is None or executor is None:
             raise AntiphonError(f"the schedule of job {job_id} is not on its lane")
         claimed = Claimed(delivery=delivery, loan_s=loan_s, lane=view.lane, job=job, boot_s=boot_s)
-        tenure = Tenure(self.peer, claimed, keeper=self._keeper, spawn=self._spawn)
+        tenure = Tenure(self.session, claimed, lease_timer=self._lease_timer, spawn=self._spawn)
         await self._server.serve(tenure, body, executor)
 
-    def _assumed_lane(self, delivery: Delivery, entry: Entry) -> JobLane | None:
+    def _assumed_lane(self, delivery: Delivery, opened: OpenedRecord) -> JobLane | None:
         """The lane of a job that was just called for the first time: its schedule, alone.
 
         It only saves a read. The claim's compare-and-set against nothing shows whether the job's
         own subject was empty, and the lane is read back in full before anything runs.
         """
-        if delivery.deliveries != 1 or not isinstance(entry.op, JobSchedule):
+        if delivery.deliveries != 1 or not isinstance(opened.op, JobSchedule):
             return None
-        outcome = judge(self.peer.control, EMPTY, entry)
-        self.peer.merge(entry)
+        outcome = judge(self.session.control, EMPTY, opened)
+        self.session.merge(opened)
         if isinstance(outcome, Needs) or not outcome.changed:
             return None
         return cast("JobLane", outcome.lane)
@@ -283,11 +285,11 @@ class Worker:
 
         def wanted(lane: JobLane) -> Intent | None:
             nonlocal claimed_boot_s
-            claimed_boot_s = self.peer.wall.boot_s()
+            claimed_boot_s = self.session.wall.boot_s()
             job = lane.job
             if job is None:
                 return None
-            if job.state in HELD and job.claimer == self.peer.author.did:
+            if job.state in HELD and job.claimer == self.session.author.did:
                 # For a tenure that nobody here serves: its process died, or lost its end. A claim
                 # would renew it, and two runs would carry one fence. It counts as an expiry would.
                 return Intent(JobYield, tenure_end.lost(job), lane)
@@ -300,17 +302,17 @@ class Worker:
             return None
         policy = Policy(again=lambda now: wanted(now.lane), foresees=True, insists=False)
         try:
-            written = await write_one(self.peer, intent, policy)
+            written = await write_one(self.session, intent, policy)
         except LostRace:
             delivery.nak(self._jitter_s(LONGEST_S))
             return None
         job, verdict = written.lane.job, written.verdict
-        if verdict is Reason.OK and written.intent.op is JobYield:
+        if verdict is Verdict.OK and written.intent.op is JobYield:
             return await self._claim(delivery, written.lane)
-        is_held = verdict is Reason.OK and job and job.claimer == self.peer.author.did
+        is_held = verdict is Verdict.OK and job and job.claimer == self.session.author.did
         if is_held and written.view is not None:
             return written.view, claimed_boot_s
-        self._server.stay_away(delivery, job, verdict or Reason.HELD)
+        self._server.stay_away(delivery, job, verdict or Verdict.HELD)
         return None
 
     # --- one tenure ---------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from antiphon.errors import Rejected, Unavailable
 from antiphon.sandbox import procfs
-from antiphon.sandbox.command import Limits, Reason, Stream
+from antiphon.sandbox.command import Limits, StopReason, Stream
 
 OnOutput = Callable[[Stream, bytes], None]
 
@@ -32,7 +32,7 @@ GONE_S: Final = 30.0
 class Streams:
     """Both streams of a process, up to a limit for each."""
 
-    def __init__(self, on_output: OnOutput, limit: int, stop: Callable[[Reason], None]) -> None:
+    def __init__(self, on_output: OnOutput, limit: int, stop: Callable[[StopReason], None]) -> None:
         self._on_output = on_output
         self._limit = limit
         self._stop = stop
@@ -87,7 +87,7 @@ class Child:
 
     def __init__(self, limits: Limits, on_output: OnOutput) -> None:
         loop = asyncio.get_running_loop()
-        self.stopped: asyncio.Future[Reason] = loop.create_future()
+        self.stopped: asyncio.Future[StopReason] = loop.create_future()
         self.gone: asyncio.Future[None] = loop.create_future()
         self.output = Streams(on_output, limits.output_bytes, self.stop)
         self.limits = limits
@@ -164,12 +164,12 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, number)
 
-    def stop(self, reason: Reason) -> None:
+    def stop(self, reason: StopReason) -> None:
         """Ask for its end; the first reason is the one that counts."""
         if not self.stopped.done():
             self.stopped.set_result(reason)
 
-    async def lives(self, terminate: Callable[[], None]) -> Reason:
+    async def lives(self, terminate: Callable[[], None]) -> StopReason:
         """Until it has ended by itself, or is to be ended.
 
         At its time limit it is asked first, and has its grace. Past any other limit it is doing

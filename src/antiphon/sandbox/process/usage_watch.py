@@ -13,7 +13,7 @@ import time
 from typing import Final
 
 from antiphon.sandbox import procfs
-from antiphon.sandbox.command import Limits, Reason
+from antiphon.sandbox.command import Limits, StopReason
 from antiphon.sandbox.isolation.isolation_check import Room
 from antiphon.sandbox.process.child_process import Child
 
@@ -53,7 +53,7 @@ class Watch:
         pause = max(PAUSE_S, took * SHARE)
         self._timer = asyncio.get_running_loop().call_later(pause, self._look)
 
-    def _offence(self) -> Reason | None:
+    def _offence(self) -> StopReason | None:
         limits: Limits = self._room.command.limits
         pids = [self._room.first, *procfs.descendants(self._room.first)]
         cpu_s, resident_kb = 0.0, 0

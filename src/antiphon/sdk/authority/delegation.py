@@ -27,7 +27,7 @@ from antiphon.core.authority.scope import admits, filter_of, kinds_of
 from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
 from antiphon.core.families.jobs.state import HELD, Job
 from antiphon.core.record.ids import short_node
-from antiphon.core.ucan import Verdict
+from antiphon.core.ucan import ChainVerdict
 from antiphon.errors import AntiphonError, Conflict, Rejected
 from antiphon.runtime.log.writer import BEHIND, Intent, write
 from antiphon.runtime.node.replica import Replica
@@ -83,7 +83,7 @@ class Granted(Struct, frozen=True, kw_only=True):
 
 async def grant(mesh: Mesh, to: str, wanted: Terms) -> Granted:
     """Hand out a right: as the owner, or as one who holds it and hands it on."""
-    held, control, keyring = await who(mesh), mesh.peer.control, mesh.station.keyring
+    held, control, keyring = await who(mesh), mesh.session.control, mesh.connection.keyring
     node = find_node(held, to)
     require_standing(held)
     _check_audience(held, node)
@@ -97,7 +97,7 @@ async def grant(mesh: Mesh, to: str, wanted: Terms) -> Granted:
         audience=node,
         owner=control.owner,
         mesh=mesh.id,
-        nonce=mesh.peer.entropy.token,
+        nonce=mesh.session.entropy.token,
     )
     ends_s = wanted.until_s
     if keyring.did != control.owner:
@@ -105,7 +105,7 @@ async def grant(mesh: Mesh, to: str, wanted: Terms) -> Granted:
     signed = [keyring.delegate(payload) for payload in payloads]
     bodies = [DelegateBody(token=token_of(one.raw)) for one in signed]
     intents = [Intent(UcanDelegate, body) for body in bodies]
-    for written in await write(mesh.peer, intents, BEHIND):
+    for written in await write(mesh.session, intents, BEHIND):
         written.check()
     cids = tuple(one.cid for one in signed)
     return Granted(
@@ -166,7 +166,7 @@ def _covered_until(held: Holdings, control: Control, wanted: Terms) -> int | Non
                 verdict = chain.judge(held.me, command, {}, (held.now_s,), revoked).verdict
                 policy = [one for _, policy in chain.policies for one in policy.source]
                 is_within = any(admits(one, filter_of(glob) or "") for one in kinds_of(policy))
-                if verdict in {Verdict.OK, Verdict.POLICY} and is_within:
+                if verdict in {ChainVerdict.OK, ChainVerdict.POLICY} and is_within:
                     until.append(chain.expires)
             if not until:
                 raise _not_covered(held, word, glob)
@@ -204,7 +204,7 @@ async def revoke(mesh: Mesh, *targets: str) -> Revoked:
 
     One that others hold up does not save the rest: `Conflict` comes at the end, and names it.
     """
-    held, control = await who(mesh), mesh.peer.control
+    held, control = await who(mesh), mesh.session.control
     require_standing(held)
     named: dict[str, Grant] = {}
     for text in targets:
@@ -214,7 +214,7 @@ async def revoke(mesh: Mesh, *targets: str) -> Revoked:
     jobs = await _jobs_under(mesh, set(named))
     intents = [Intent(UcanRevoke, RevokeBody(cid=cid)) for cid in named]
     held_up: list[str] = []
-    for cid, written in zip(named, await write(mesh.peer, intents, BEHIND), strict=True):
+    for cid, written in zip(named, await write(mesh.session, intents, BEHIND), strict=True):
         if isinstance(written.problem, Conflict):
             held_up.append(cid[-8:])
         else:

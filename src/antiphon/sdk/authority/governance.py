@@ -79,7 +79,7 @@ async def route(mesh: Mesh, kind: str, to: str | None) -> Changed:
 
 def route_for(mesh: Mesh, kind: str) -> str | None:
     """The node that alone may claim a kind, by the longest route; None where anybody may."""
-    return mesh.peer.control.route_for(kind)
+    return mesh.session.control.route_for(kind)
 
 
 def may_claim(held: Holdings, node: str, kind: str) -> bool:
@@ -125,9 +125,9 @@ class RulesChanged(Struct, frozen=True, kw_only=True):
 
 async def rules(mesh: Mesh, changes: Mapping[str, object]) -> RulesChanged:
     """Change some rules from here on; the others stay as they are."""
-    held, before = await who(mesh), mesh.peer.control.rules
+    held, before = await who(mesh), mesh.session.control.rules
     require_owner(held, "change the rules")
-    after = changed_rules(before, changes, newest=mesh.peer.protocol.number)
+    after = changed_rules(before, changes, newest=mesh.session.protocol.number)
     seq = 0
     if after != before:
         seq = await _write(mesh, MeshRules, RulesBody(rules=after))
@@ -173,4 +173,4 @@ def changed_rules(before: Rules, changes: Mapping[str, object], *, newest: int) 
 
 
 async def _write(mesh: Mesh, op: type[Op], body: Struct) -> int:
-    return (await write_one(mesh.peer, Intent(op, body), BEHIND)).seq
+    return (await write_one(mesh.session, Intent(op, body), BEHIND)).seq

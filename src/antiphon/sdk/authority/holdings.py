@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from antiphon.core.authority.grant_reach import Grant, State
 from antiphon.core.authority.grant_terms import rights_of
-from antiphon.core.authority.grant_tree import Genealogy, trace
+from antiphon.core.authority.grant_tree import GrantTree, trace
 from antiphon.core.record.ids import public_key_of, short_node
 from antiphon.errors import Held, Rejected
 from antiphon.sdk.mesh import Mesh
@@ -67,7 +67,7 @@ class Holdings(Struct, frozen=True, kw_only=True):
     quarantined: tuple[str, ...]
     me: str
     """The key that asked."""
-    tree: Genealogy
+    tree: GrantTree
     now_s: int
 
     def called(self, did: str) -> str:
@@ -78,8 +78,8 @@ class Holdings(Struct, frozen=True, kw_only=True):
 
 async def who(mesh: Mesh) -> Holdings:
     """Who holds what from whom, by everything that is on the log now."""
-    control = await mesh.peer.sync_control()
-    now_s = mesh.peer.wall.now_ms() // 1000
+    control = await mesh.session.sync_control()
+    now_s = mesh.session.wall.now_ms() // 1000
     return Holdings(
         mesh=control.mesh,
         owner=control.owner,
@@ -87,7 +87,7 @@ async def who(mesh: Mesh) -> Holdings:
         authority=control.rules.authority,
         routes=dict(sorted(control.routes.items())),
         quarantined=tuple(control.quarantined),
-        me=mesh.station.keyring.did,
+        me=mesh.connection.keyring.did,
         tree=trace(control, now_s),
         now_s=now_s,
     )

@@ -15,7 +15,7 @@ from msgspec import Struct
 from antiphon.assembly.hosted_mesh import coordinate, development_server, found_on
 from antiphon.core.authority.rules import Rules
 from antiphon.errors import Misconfigured
-from antiphon.runtime.identity.state_directory import Home, MeshFile
+from antiphon.runtime.identity.state_directory import MeshFile, StateDirectory
 from antiphon.sdk.hosting.own_server import end_orphan, supervise, take_directory
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ COMMAND: Final = "antiphon dev"
 class Development(Struct, frozen=True):
     """A running development mesh."""
 
-    home: Home
+    home: StateDirectory
     mesh: MeshFile
     is_new: bool
     server_pid: int
@@ -38,7 +38,7 @@ class Development(Struct, frozen=True):
 
     async def coordinate(self, node: FullNode) -> None:
         """Designate this node as coordinator if nobody but the owner's key ever was."""
-        await coordinate(self.home, node.peer)
+        await coordinate(self.home, node.session)
 
     async def supervise(self) -> None:
         """Raise `Unavailable` if the server ends by itself; until then, wait."""
@@ -48,7 +48,7 @@ class Development(Struct, frozen=True):
 @asynccontextmanager
 async def development(directory: Path, *, name: str) -> AsyncIterator[Development]:
     """Start the directory's server and found a mesh on it, or come back to the one it has."""
-    home = Home(directory)
+    home = StateDirectory(directory)
     lock = take_directory(directory, COMMAND)
     try:
         known = _known(home)
@@ -61,7 +61,7 @@ async def development(directory: Path, *, name: str) -> AsyncIterator[Developmen
         os.close(lock)
 
 
-def _known(home: Home) -> MeshFile | None:
+def _known(home: StateDirectory) -> MeshFile | None:
     """The mesh that this directory has on a server of its own, if any."""
     if not (home.path / "mesh.json").exists():
         return None

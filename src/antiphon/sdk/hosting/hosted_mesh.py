@@ -17,7 +17,7 @@ from antiphon.core.authority.grant_terms import Terms
 from antiphon.core.authority.rules import Rules
 from antiphon.errors import Held, Misconfigured, PortTaken
 from antiphon.runtime.gate.tickets import Ticket, read_ticket, write_ticket
-from antiphon.runtime.identity.state_directory import Access, Home, MeshFile
+from antiphon.runtime.identity.state_directory import Access, MeshFile, StateDirectory
 from antiphon.sdk.hosting.own_server import end_orphan, supervise, take_directory
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ COMMAND: Final = "antiphon up"
 class Hosting(Struct, frozen=True):
     """A hosted mesh whose server is up."""
 
-    home: Home
+    home: StateDirectory
     hosted: Hosted
     server_pid: int
     kill_server: Callable[[], None]
@@ -51,12 +51,12 @@ class Hosting(Struct, frozen=True):
     @asynccontextmanager
     async def gate(self, over: FullNode | Mesh) -> AsyncIterator[Gate]:
         """Let machines in while the block runs, over the connection of a node or of a mesh."""
-        async with gatekeeping(self.home, over.peer) as gate:
+        async with gatekeeping(self.home, over.session) as gate:
             yield gate
 
     async def coordinate(self, node: FullNode) -> None:
         """Designate this node as coordinator if nobody but the owner's key ever was."""
-        await coordinate(self.home, node.peer)
+        await coordinate(self.home, node.session)
 
 
 @asynccontextmanager
@@ -64,7 +64,7 @@ async def found_and_host(
     directory: Path, *, name: str, listen: Listen, rules: Rules | None = None
 ) -> AsyncIterator[Hosting]:
     """Make a new mesh in a directory that has none, and host it while the block runs."""
-    home = Home(directory)
+    home = StateDirectory(directory)
     if (directory / "mesh.json").exists():
         raise Held(
             f"{directory} holds the mesh {home.mesh().name!r} already",
@@ -77,7 +77,7 @@ async def found_and_host(
 @asynccontextmanager
 async def host(directory: Path) -> AsyncIterator[Hosting]:
     """Host the mesh that a directory already has, while the block runs."""
-    home = Home(directory)
+    home = StateDirectory(directory)
     known = home.mesh()
     if not known.ca:
         raise Misconfigured(
@@ -90,7 +90,7 @@ async def host(directory: Path) -> AsyncIterator[Hosting]:
 
 @asynccontextmanager
 async def _host(
-    home: Home, *, name: str, listen: Listen | None, rules: Rules
+    home: StateDirectory, *, name: str, listen: Listen | None, rules: Rules
 ) -> AsyncIterator[Hosting]:
     lock = take_directory(home.path, COMMAND)
     try:

@@ -16,7 +16,7 @@ from typing import Final
 
 from antiphon.errors import Held, Unavailable
 from antiphon.runtime.identity import key_files
-from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.state_directory import StateDirectory
 
 ORPHAN_GRACE_S: Final = 10.0
 SUPERVISION_S: Final = 1.0
@@ -25,7 +25,7 @@ SUPERVISION_S: Final = 1.0
 
 def take_directory(directory: Path, command: str) -> int:
     """Make the directory, keep it out of version control, and be the one that hosts in it."""
-    Home(directory).make()
+    StateDirectory(directory).make()
     try:
         lock = key_files.lock_file(
             directory / "dev.lock", f"'{command}' already runs in {directory}"

@@ -14,13 +14,13 @@ from antiphon.core.families.jobs.state import job_key
 from antiphon.core.families.seals.ops import MeshSeal, SealBody
 from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.record.branches import LaneKey
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Malformed, Outdated, Rejected, Unavailable
-from antiphon.runtime.log.session import open_entry
+from antiphon.runtime.log.session import open_stored
 from antiphon.runtime.node.full_node import SEAL_LANE
 
 if TYPE_CHECKING:
-    from antiphon.core.opened_record import Entry
+    from antiphon.core.opened_record import OpenedRecord
     from antiphon.runtime.node.replica import Replica, StoredRecord
     from antiphon.sdk.mesh import Mesh
 
@@ -44,7 +44,7 @@ async def seal_standing(mesh: Mesh) -> SealStanding:
     """How far the log is sealed, and whether a seal did not match."""
     async with mesh.replica() as replica:
         found = _newest_seal(replica)
-        refused = replica.newest_of(SEAL_LANE, verdict=Reason.SEAL)
+        refused = replica.newest_of(SEAL_LANE, verdict=Verdict.SEAL)
     refused_seq = refused.record.seq if refused is not None else 0
     if found is None:
         return SealStanding(refused_seq=refused_seq)
@@ -118,28 +118,28 @@ def _require_finished(replica: Replica, key: LaneKey) -> None:
 
 
 def _newest_seal(replica: Replica) -> tuple[StoredRecord, SealBody] | None:
-    stored = replica.newest_of(SEAL_LANE, verdict=Reason.OK)
+    stored = replica.newest_of(SEAL_LANE, verdict=Verdict.OK)
     if stored is None:
         return None
     op = _opened(replica, stored).op
     return (stored, op.body) if isinstance(op, MeshSeal) else None
 
 
-def _opened(replica: Replica, stored: StoredRecord) -> Entry:
-    return open_entry(replica.protocol, replica.mesh, stored.record)
+def _opened(replica: Replica, stored: StoredRecord) -> OpenedRecord:
+    return open_stored(replica.protocol, replica.mesh, stored.record)
 
 
 def assembled(replica: Replica, key: LaneKey) -> Bundle | None:
     """The bundle of a lane under the newest seal; None if that does not cover its last change."""
     found = _newest_seal(replica)
     lane = replica.lane_records(key)
-    newest = max((one.record.seq for one in lane if one.verdict is Reason.OK), default=0)
+    newest = max((one.record.seq for one in lane if one.verdict is Verdict.OK), default=0)
     if found is None or not newest or found[1].upto < newest:
         return None
     seal, body = found
     lane = [stored for stored in lane if stored.record.seq <= body.upto]
-    entries = [_opened(replica, stored) for stored in [*lane, seal]]
-    wanted = verify.wanted_control(entries, replica.mesh, key.kind)
+    opened_records = [_opened(replica, stored) for stored in [*lane, seal]]
+    wanted = verify.wanted_control(opened_records, replica.mesh, key.kind)
     everything = _control(replica, body.upto)
     few = [stored for stored in everything if stored.record.subject in wanted]
     for control in (few, everything):

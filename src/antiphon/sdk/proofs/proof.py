@@ -18,20 +18,20 @@ async def proof_of(handle: JobHandle[Any]) -> DsseEnvelope:
     """The envelope in a job's accepted completion; `Rejected` if there is none (yet)."""
     view = await handle.lane()
     job = view.lane.job
-    entry = view.entry_at(job.ended_seq) if job is not None and job.is_terminal else None
-    if entry is None:
+    opened = view.opened_at(job.ended_seq) if job is not None and job.is_terminal else None
+    if opened is None:
         raise Rejected(
             f"job {handle.id[:8]} has not ended, so nobody vouches for a result yet",
             reason="no_proof",
             hint=f"antiphon show {handle.id[:8]}",
         )
-    if not isinstance(entry.op, JobComplete) or entry.op.body.proof is None:
+    if not isinstance(opened.op, JobComplete) or opened.op.body.proof is None:
         raise Rejected(
             f"job {handle.id[:8]} ended without a proof: no run of it was completed",
             reason="no_proof",
             hint=f"antiphon show {handle.id[:8]}",
         )
-    return entry.op.body.proof
+    return opened.op.body.proof
 
 
 open_proof = statement.open_proof

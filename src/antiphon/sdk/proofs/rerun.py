@@ -66,7 +66,7 @@ async def rerun(
         raise Rejected("no run of this job was completed: there is nothing to compare with")
     body = completion.body
     offer = offer_of([body.kind], mesh.home if mesh is not None else None, network=network)
-    behind = mesh.station.engine.blobs if mesh is not None else None
+    behind = mesh.connection.engine.blobs if mesh is not None else None
     assignment = Assignment(
         kind=body.kind, job=body.job, fence=body.fence, attempt=1, manifest=content
     )
@@ -88,9 +88,9 @@ async def rerun(
 
 
 def _manifest_of(report: Report) -> Manifest:
-    for entry, _ in report.lane:
-        if entry.seq == report.job.scheduled_seq and isinstance(entry.op, JobSchedule):
-            return entry.op.body.manifest
+    for opened, _ in report.lane:
+        if opened.seq == report.job.scheduled_seq and isinstance(opened.op, JobSchedule):
+            return opened.op.body.manifest
     raise Rejected("the bundle does not hold the call of its job", reason="bundle")
 
 

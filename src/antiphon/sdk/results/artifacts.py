@@ -50,7 +50,7 @@ async def artifacts_of(mesh: Mesh, handles: Sequence[JobHandle[Any]]) -> list[Ar
         until_ms = job.ended_ms + ttl_ms if where == "mesh" else None
         return Artifact(kind=job.kind, job=job.job, output=output, where=where, until_ms=until_ms)
 
-    ttl_ms = (await mesh.peer.sync_control()).rules.artifact_ttl_ms
+    ttl_ms = (await mesh.session.sync_control()).rules.artifact_ttl_ms
     found: list[Artifact] = []
     for handle in handles:
         ended = submission.ended_of(await handle.lane())
@@ -77,7 +77,7 @@ async def evict(mesh: Mesh, handle: JobHandle[Any], name: str | None = None) -> 
     outputs = await handle.outputs() if name is None else [await output_named(handle, name)]
     stored = [output for output in outputs if output.text is None]
     for digest in dict.fromkeys(output.hash for output in stored):
-        await submission.evict(mesh.peer, handle.kind, handle.id, digest)
+        await submission.evict(mesh.session, handle.kind, handle.id, digest)
     return stored
 
 

@@ -15,7 +15,7 @@ from antiphon.core.families.jobs.state import HELD, OPEN, Job, State
 from antiphon.core.families.seals import table as seals_table
 from antiphon.core.protocol import Protocol
 from antiphon.core.record import codec, signing
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.engines.memory.log import LogStore
 from antiphon.testing.mutations.patch import patched
 
@@ -26,8 +26,8 @@ FAR_MS: Final = 2**52
 def no_fence_check() -> Iterator[None]:
     """The holder's ops count whatever fence they carry."""
 
-    def only_the_claimer(job: Job, op: Any) -> Reason | None:
-        return None if op.author == job.claimer else Reason.NOT_CLAIMER
+    def only_the_claimer(job: Job, op: Any) -> Verdict | None:
+        return None if op.author == job.claimer else Verdict.NOT_CLAIMER
 
     with patched(table, "_holder_fault", only_the_claimer):
         yield
@@ -75,15 +75,15 @@ def subject_unchecked() -> Iterator[None]:
 
     def open_record(
         protocol: Protocol, mesh: str, seq: int, commit_ms: int, subject: str, payload: bytes
-    ) -> opened_record.Entry:
-        entry = really_open(protocol, mesh, seq, commit_ms, subject, payload)
-        if entry.fault is not Reason.SUBJECT:
-            return entry
+    ) -> opened_record.OpenedRecord:
+        opened = really_open(protocol, mesh, seq, commit_ms, subject, payload)
+        if opened.fault is not Verdict.SUBJECT:
+            return opened
         op_bytes, block = signing.unframe(payload)
         op = codec.decode(op_bytes, protocol.decoder)
         if not signing.is_block_valid(op.author, mesh, op_bytes, block):
-            return entry
-        return replace(entry, op=op, fault=None, family=protocol.family_of[type(op)])
+            return opened
+        return replace(opened, op=op, fault=None, family=protocol.family_of[type(op)])
 
     with patched(opened_record, "open_record", open_record):
         yield

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from antiphon.engines.memory.oplog import MemoryLog
 from antiphon.ports import Record
-from antiphon.runtime.node.overdue_jobs import Caretaker
+from antiphon.runtime.node.overdue_jobs import OverdueJobs
 from antiphon.runtime.worker import worker
 from antiphon.runtime.worker.queue_credits import Credits
 from antiphon.runtime.worker.tenure import Tenure
@@ -54,7 +54,7 @@ def stolen_calls_unheeded() -> Iterator[None]:
     async def say_nothing(*_: object) -> None:
         return
 
-    with patched(Caretaker, "_point_to", say_nothing):
+    with patched(OverdueJobs, "_point_to", say_nothing):
         yield
 
 

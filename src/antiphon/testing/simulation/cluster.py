@@ -17,7 +17,7 @@ EPOCH_MS: Final = 1_763_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class Cluster:
     """One server, one mesh, one referee, one weather, one loop."""
 
     seed: int

@@ -1,7 +1,7 @@
 """The schedule of faults: what breaks, when, and when it is whole again.
 
-What happens and when is drawn from the seed; whom it strikes is drawn at that moment, and often
-it is a worker that has its hands full. Each fault is a method of `Adversary`; `MENU` gives their
+What happens and when is drawn from the seed; whom it strikes is drawn at that moment, and often it
+is a worker that has its hands full. Each fault is a method of `FaultSchedule`; `MENU` gives their
 weights. `stop` undoes everything that is still broken: then the cluster has to come to rest.
 """
 
@@ -17,11 +17,11 @@ from typing import Final
 from antiphon.testing.simulation.actors.machines import FullMachine, Machine, WorkerMachine
 from antiphon.testing.simulation.actors.owner import Scribe
 from antiphon.testing.simulation.actors.workload import KINDS
-from antiphon.testing.simulation.cluster import Ground
-from antiphon.testing.simulation.grant_plan import Charter
+from antiphon.testing.simulation.cluster import Cluster
+from antiphon.testing.simulation.grant_plan import GrantPlan
 from antiphon.testing.simulation.hostile.attacks import DEEDS
 from antiphon.testing.simulation.hostile.forgeries import FORGERIES
-from antiphon.testing.simulation.hostile.hostile_member import Mallory
+from antiphon.testing.simulation.hostile.hostile_member import HostileMember
 from antiphon.testing.simulation.hostile.starvation import GREED
 from antiphon.testing.simulation.network import HalfOpen
 from antiphon.testing.virtual_time import Host
@@ -105,21 +105,21 @@ CHAINED_MENU: Final[dict[str, int]] = MENU | {"hostile": 66, "revocation": 12, "
 """Where every op needs a chain, chains break too."""
 
 
-class Adversary:
+class FaultSchedule:
     """Breaks one cluster."""
 
     def __init__(
         self,
-        ground: Ground,
+        cluster: Cluster,
         chance: random.Random,
         *,
         machines: list[Machine],
-        charter: Charter,
-        mallory: Mallory,
+        grant_plan: GrantPlan,
+        hostile_member: HostileMember,
         stress: tuple[str, ...] = (),
     ) -> None:
         """`machines` are the honest ones that it may break; `stress`, what it does most."""
-        self.ground = ground
+        self.cluster = cluster
         self.counts: Counter[str] = Counter()
         self._chance = chance
         self._machines = machines
@@ -127,11 +127,11 @@ class Adversary:
         self._undo: dict[int, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
         self._undone = 0
         self._context = contextvars.copy_context()
-        self._charter = charter
-        self._mallory = mallory
-        self._deeds = DEEDS | GREED | (FORGERIES if charter.is_chained else {})
+        self._grant_plan = grant_plan
+        self._hostile_member = hostile_member
+        self._deeds = DEEDS | GREED | (FORGERIES if grant_plan.is_chained else {})
         self._weights = [STRESS if name in stress else 1 for name in self._deeds]
-        menu = CHAINED_MENU if charter.is_chained else MENU
+        menu = CHAINED_MENU if grant_plan.is_chained else MENU
         self._menu = {name: menu[name] * (STRESS if name in stress else 1) for name in menu}
 
     async def run(self, *, span_s: float, per_hour: float) -> None:
@@ -148,15 +148,15 @@ class Adversary:
     def stop(self) -> None:
         """Undo whatever is still broken; set every clock right."""
         self.mend()
-        self.ground.referee.traps.clear()
-        self.ground.weather.clear()
-        if not self.ground.server.is_up:
-            self.ground.server.start()
-        self.ground.clock.correct()
-        for machine in (*self._machines, self._charter.owner):
+        self.cluster.referee.traps.clear()
+        self.cluster.weather.clear()
+        if not self.cluster.server.is_up:
+            self.cluster.server.start()
+        self.cluster.clock.correct()
+        for machine in (*self._machines, self._grant_plan.owner):
             machine.clock.correct()
             machine.boot()
-        self._mallory.kill()
+        self._hostile_member.kill()
 
     # --- how every fault strikes, is counted and ends -------------------------------------------
 
@@ -205,7 +205,7 @@ class Adversary:
         if not machine.is_up:
             machine.boot(fresh_key=fresh_key)
             if fresh_key:
-                self._charter.admit(machine)
+                self._grant_plan.admit(machine)
 
     def pause(self) -> None:
         """A machine stands still, often for longer than a lease, and then goes on."""
@@ -242,7 +242,7 @@ class Adversary:
                 self._later(wait_s, lambda: strike(struck[0]))
             return True
 
-        self.ground.referee.traps.append(trap)
+        self.cluster.referee.traps.append(trap)
 
     def second_life(self) -> None:
         """A process dies in the middle of a write and is back at once, with its key and its home.
@@ -252,7 +252,7 @@ class Adversary:
         wanted = self._chance.choice(REBORN)
         wait_s = self._chance.choice((0.0, 0.0005, 0.002, 0.02))
         late_s = self._chance.choice((0.0, self._chance.uniform(0.0, 6.0)))
-        weather = self.ground.weather
+        weather = self.cluster.weather
 
         def strike(machine: Machine) -> None:
             weather.half_open.pop(machine.name, None)
@@ -266,12 +266,12 @@ class Adversary:
             if host is None or not struck or kind_of_op != wanted:
                 return False
             if late_s and struck[0].name not in weather.half_open:
-                until_s = self.ground.loop.time() + late_s
+                until_s = self.cluster.loop.time() + late_s
                 weather.half_open[struck[0].name] = HalfOpen(is_mute=True, until_s=until_s)
             self._later(wait_s, lambda: strike(struck[0]))
             return True
 
-        self.ground.referee.traps.append(trap)
+        self.cluster.referee.traps.append(trap)
 
     def drain(self) -> None:
         """A worker is asked to stop, and comes back."""
@@ -307,7 +307,7 @@ class Adversary:
         away_s = self._chance.uniform(*HALF_OPEN_S)
         is_kept = self._chance.random() < KEPT
         is_noticed = self._chance.random() < NOTICED
-        weather, engine = self.ground.weather, machine.engine
+        weather, engine = self.cluster.weather, machine.engine
         if engine is None or machine.name in weather.half_open:
             return
         self._count("half open, mute" if is_mute else "half open, deaf", machine)
@@ -330,7 +330,7 @@ class Adversary:
         """Another server takes over, and its clock is not quite the old one's."""
         self._down(self._chance.uniform(0.1, 3.0), "failover")
         wrong_ms = self._chance.uniform(-ENGINE_MS, ENGINE_MS)
-        self.ground.clock.step(wrong_ms - self.ground.clock.error_ms)
+        self.cluster.clock.step(wrong_ms - self.cluster.clock.error_ms)
 
     def restart(self) -> None:
         """The server is killed and back at once, with an older memory of what was acknowledged.
@@ -338,9 +338,9 @@ class Adversary:
         The log is whole: it was synced before anybody was told (spec §3). How far the queues were
         settled was not, so they hand out again what they had handed out before.
         """
-        server, ground = self.ground.server, self.ground
+        server, cluster = self.cluster.server, self.cluster
         old_s, away_s = self._chance.uniform(*FORGOTTEN_S), self._chance.uniform(0.05, 2.0)
-        queues = ground.server.mesh(ground.mesh)._queues  # noqa: SLF001 - as a disk would hold it
+        queues = cluster.server.mesh(cluster.mesh)._queues  # noqa: SLF001 - as a disk would hold it
         memory = {name: queue.image() for name, queue in queues.items()}
 
         def come_back() -> None:
@@ -357,14 +357,14 @@ class Adversary:
         self._later(old_s, strike)
 
     def _down(self, away_s: float, name: str) -> None:
-        if self.ground.server.is_up:
+        if self.cluster.server.is_up:
             self.counts[name] += 1
-            self.ground.server.kill()
-            self._later(away_s, self.ground.server.start)
+            self.cluster.server.kill()
+            self._later(away_s, self.cluster.server.start)
 
     def storm(self) -> None:
         """Messages are lost, late, doubled: everywhere, or around one machine."""
-        weather, level = self.ground.weather, self._chance.uniform(0.02, 0.35)
+        weather, level = self.cluster.weather, self._chance.uniform(0.02, 0.35)
         last_s = self._chance.uniform(5.0, 90.0)
         if self._chance.random() < 0.5:  # noqa: PLR2004
             self.counts["storm"] += 1
@@ -414,7 +414,7 @@ class Adversary:
 
     def engine_jump(self) -> None:
         """The engine's clock jumps: stamps of later records may be earlier, or far ahead."""
-        clock, is_ahead = self.ground.clock, self._chance.random() < 0.5  # noqa: PLR2004
+        clock, is_ahead = self.cluster.clock, self._chance.random() < 0.5  # noqa: PLR2004
         share = self._chance.uniform(0.01, 1.0) ** 2
         self.counts["engine's clock ahead" if is_ahead else "engine's clock back"] += 1
         clock.step(share * ENGINE_AHEAD_MS if is_ahead else -share * ENGINE_BACK_MS)
@@ -425,7 +425,7 @@ class Adversary:
     def hostile(self) -> None:
         """The hostile member does one of its deeds."""
         name = self._chance.choices(tuple(self._deeds), weights=self._weights)[0]
-        if self._mallory.act(self._deeds[name]):
+        if self._hostile_member.act(self._deeds[name]):
             self.counts[f"hostile {name}"] += 1
 
     def control(self) -> None:
@@ -435,35 +435,35 @@ class Adversary:
         self.counts["control"] += 1
         if self._chance.random() < ROUTED:
             target = self._chance.choice((worker.holder, worker.keyring.did))
-            self._charter.owner.route(kind, target)
-            self._later(last_s, lambda: self._charter.owner.route(kind, None))
+            self._grant_plan.owner.route(kind, target)
+            self._later(last_s, lambda: self._grant_plan.owner.route(kind, None))
         else:
-            self._charter.owner.rule(attempts)
+            self._grant_plan.owner.rule(attempts)
 
     def quarantine(self) -> None:
         """Somebody is shown to have signed two ops with one timestamp, and later readmitted."""
-        machine = self._one() if self._chance.random() < HONEST_SHARE else self._mallory
+        machine = self._one() if self._chance.random() < HONEST_SHARE else self._hostile_member
         last_s, did = self._chance.uniform(*QUARANTINE_S), machine.keyring.did
-        if self._charter.quarantine(machine):
+        if self._grant_plan.quarantine(machine):
             self._count("quarantine", machine)
-            self._later(last_s, lambda: self._charter.owner.readmit(did))
+            self._later(last_s, lambda: self._grant_plan.owner.readmit(did))
 
     def revocation(self) -> None:
         """The owner or a middle-man takes back what somebody holds, often in the middle of it."""
         draw = self._chance.random()
-        others = (*self._charter.brokers, self._mallory)
+        others = (*self._grant_plan.brokers, self._hostile_member)
         machine = self._one() if draw < HONEST_SHARE else self._chance.choice(others)
-        taken = self._charter.revoke(machine)
+        taken = self._grant_plan.revoke(machine)
         if taken:
             self._count("revocation", machine)
 
     def recovery(self, vault: Scribe, heir: Scribe) -> None:
         """The owner's key is lost: the recovery key names another."""
         self.counts["recovery"] += 1
-        self._charter.recover(vault, heir)
+        self._grant_plan.recover(vault, heir)
 
     def new_grant(self) -> None:
         """Somebody is granted something else, beside what it has."""
         machine = self._one()
         self._count("new grant", machine)
-        self._charter.endow(machine)
+        self._grant_plan.endow(machine)

@@ -13,19 +13,19 @@ from blake3 import blake3
 
 from antiphon.core.families.jobs import JOBS
 from antiphon.core.record.branches import LaneKey
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.engines.memory import MemoryEngine
 from antiphon.ports import Record
 from antiphon.runtime.log.author import Author, NoMark
 from antiphon.runtime.log.lane_reader import REFUSED_KEPT
-from antiphon.runtime.log.session import Peer
+from antiphon.runtime.log.session import Session
 from antiphon.runtime.node.full_node import SEAL_LANE, FullNode
 from antiphon.runtime.node.replica import Replica
 from antiphon.testing.host_clock import SeededEntropy
 from antiphon.testing.simulation.actors.machines import FullMachine, WatchedKeyring, WorkerMachine
 from antiphon.testing.simulation.actors.workload import Workload
 from antiphon.testing.simulation.checks.plain_record import Key
-from antiphon.testing.simulation.cluster import Ground
+from antiphon.testing.simulation.cluster import Cluster
 
 FAR_MS: Final = 2**60
 MANY: Final = 1_000_000
@@ -34,27 +34,27 @@ MANY: Final = 1_000_000
 class Auditor:
     """Reads a quiet cluster and accuses where something does not add up."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         """Its own line to the engine is without faults."""
-        self.ground = ground
-        self.referee = ground.referee
+        self.cluster = cluster
+        self.referee = cluster.referee
         self._fresh = FullNode(self.visitor("fresh"), self._replica(":memory:"))
 
     def _replica(self, path: Path | str) -> Replica:
-        return Replica(path, mesh=self.ground.mesh, protocol=self.ground.protocol)
+        return Replica(path, mesh=self.cluster.mesh, protocol=self.cluster.protocol)
 
-    def visitor(self, name: str) -> Peer:
+    def visitor(self, name: str) -> Session:
         """A newcomer that has read nothing yet."""
-        keyring = WatchedKeyring(f"{self.ground.seed}/{name}", self.referee, is_honest=True)
-        clock, mesh = self.ground.clock, self.ground.mesh
-        protocol = self.ground.protocol
+        keyring = WatchedKeyring(f"{self.cluster.seed}/{name}", self.referee, is_honest=True)
+        clock, mesh = self.cluster.clock, self.cluster.mesh
+        protocol = self.cluster.protocol
         author = Author(mesh, keyring, clock, max_drift_ms=2_000, mark=NoMark(), protocol=protocol)
-        engine = MemoryEngine(self.ground.server, mesh)
-        return Peer(engine, author, clock, SeededEntropy(name))
+        engine = MemoryEngine(self.cluster.server, mesh)
+        return Session(engine, author, clock, SeededEntropy(name))
 
     def every_job_ends(self, workers: list[WorkerMachine]) -> None:
         """Whatever was called has ended, unless nobody alive may claim it."""
-        for key in unfinished(self.ground, workers):
+        for key in unfinished(self.cluster, workers):
             job = self.referee.lanes[key].job
             state = job.state.value if job else "nowhere"
             self.referee.accuse("every_job_ends", f"still {state} long after all faults", key)
@@ -75,7 +75,7 @@ class Auditor:
         ]
         for seq, verdict in enumerate(self.referee.verdicts, start=1):
             record = self.referee.log.at(seq)
-            if record is None or not record.subject.endswith(".seal") or verdict is not Reason.OK:
+            if record is None or not record.subject.endswith(".seal") or verdict is not Verdict.OK:
                 continue
             body = json.loads(record.payload.partition(b"\n")[0])["body"]
             root = _root(hashes[: body["upto"]])
@@ -90,7 +90,7 @@ class Auditor:
         others = {key: lane for key, lane in self.referee.others.items() if key != SEAL_LANE}
         for key, lane in {**jobs, **others}.items():
             view = await light.read(key)
-            said = {one.entry.seq: one.verdict for one in view.history}
+            said = {one.opened.seq: one.verdict for one in view.history}
             for seq, verdict in said.items():
                 if verdict is not self.referee.verdicts[seq - 1]:
                     known = self.referee.verdicts[seq - 1].value
@@ -101,14 +101,14 @@ class Auditor:
             for machine in machines:
                 self._compare(machine, key, said)
 
-    def _compare(self, machine: FullMachine, key: LaneKey, said: Mapping[int, Reason]) -> None:
+    def _compare(self, machine: FullMachine, key: LaneKey, said: Mapping[int, Verdict]) -> None:
         if machine.replica is None:
             what = f"{machine.name} did not come back"
             self.referee.accuse("light_equals_full", what, key[1:])
             return
         for stored in machine.replica.lane_records(key):
             seq = stored.record.seq
-            if seq not in said and stored.verdict is not Reason.OK and len(said) >= REFUSED_KEPT:
+            if seq not in said and stored.verdict is not Verdict.OK and len(said) >= REFUSED_KEPT:
                 continue  # of a lane full of junk a light reader keeps the newest of it
             if said.get(seq) is not stored.verdict:
                 what = f"{machine.name} has {stored.verdict.value}, a light reader {said.get(seq)}"
@@ -182,23 +182,23 @@ def _root(hashes: list[bytes]) -> bytes:
     return level[0]
 
 
-def unfinished(ground: Ground, workers: list[WorkerMachine]) -> list[Key]:
+def unfinished(cluster: Cluster, workers: list[WorkerMachine]) -> list[Key]:
     """Open jobs that have no excuse to be: held, overdue, or somebody alive may claim them."""
-    ledger, now_ms = ground.referee.ledger, ground.clock.now_ms()
-    mandates = ledger.mandates
+    ledger, now_ms = cluster.referee.ledger, cluster.clock.now_ms()
+    authority_model = ledger.authority_model
     alive = [(one.keyring.did, one.kinds) for one in workers if one.is_up]
     claimable: dict[str, bool] = {}
 
     def is_claimable(kind: str) -> bool:
         if kind not in claimable:
-            claimable[kind] = mandates.is_open or any(
-                kind in kinds and mandates.may(did, "/job/claim", kind, now_ms)
+            claimable[kind] = authority_model.is_open or any(
+                kind in kinds and authority_model.may(did, "/job/claim", kind, now_ms)
                 for did, kinds in alive
             )
         return claimable[kind]
 
     found: list[Key] = []
-    for key in ground.referee.open_jobs():
+    for key in cluster.referee.open_jobs():
         lane = ledger.lane(key)
         is_stuck = lane.held is None and not lane.is_waiting and now_ms <= lane.start_by_ms
         if not is_stuck or is_claimable(key[0]):

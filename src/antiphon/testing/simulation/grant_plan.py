@@ -21,9 +21,9 @@ from antiphon.core.ucan import Payload, Policy
 from antiphon.testing.simulation.actors.machines import FullMachine, Machine, WorkerMachine
 from antiphon.testing.simulation.actors.owner import Scribe
 from antiphon.testing.simulation.actors.workload import KINDS, SubmitterMachine
-from antiphon.testing.simulation.checks.authority_model import Mandates
-from antiphon.testing.simulation.cluster import Ground
-from antiphon.testing.simulation.hostile.hostile_member import Mallory, two_faces
+from antiphon.testing.simulation.checks.authority_model import AuthorityModel
+from antiphon.testing.simulation.cluster import Cluster
+from antiphon.testing.simulation.hostile.hostile_member import HostileMember, two_faces
 
 HOUSED: Final = 0.5
 """Workers whose machine has a key of its own and passes on to each process's."""
@@ -58,42 +58,42 @@ Wish = list[tuple[str, tuple[str, ...]]]
 EVERY_KIND: Final[tuple[str, ...]] = ()
 
 
-class Charter:
+class GrantPlan:
     """Grants, revocations, quarantines, and the end of an owner."""
 
     def __init__(
         self,
-        ground: Ground,
+        cluster: Cluster,
         chance: random.Random,
         *,
         is_chained: bool,
         scribes: list[Scribe],
         brokers: list[Scribe],
         machines: list[Machine],
-        mallory: Mallory,
+        hostile_member: HostileMember,
     ) -> None:
         """`scribes` are all who can become owner, `machines` all who need grants."""
-        self.ground = ground
+        self.cluster = cluster
         self.is_chained = is_chained
         self._chance = chance
         self._scribes = scribes
         self._brokers = brokers
         self._machines = machines
-        self._mallory = mallory
+        self._hostile_member = hostile_member
         self._heir = ""
         self._forbidden = ""
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._context = contextvars.copy_context()
 
     @property
-    def mandates(self) -> Mandates:
+    def authority_model(self) -> AuthorityModel:
         """What the log says of all this."""
-        return self.ground.referee.ledger.mandates
+        return self.cluster.referee.ledger.authority_model
 
     @property
     def owner(self) -> Scribe:
         """Whose mesh it is now."""
-        return next(one for one in self._scribes if one.keyring.did == self.mandates.owner)
+        return next(one for one in self._scribes if one.keyring.did == self.authority_model.owner)
 
     @property
     def brokers(self) -> list[Scribe]:
@@ -112,7 +112,7 @@ class Charter:
                 worker.settle()
         for broker in self._brokers:
             self.endow(broker, is_lasting=True)
-        for machine in (*self._machines, self._mallory):
+        for machine in (*self._machines, self._hostile_member):
             self.endow(machine, is_lasting=machine is workers[0] if workers else False)
 
     def endow(self, machine: Machine, *, is_lasting: bool = False) -> None:
@@ -163,9 +163,9 @@ class Charter:
             return [("/job" if draw < 0.2 else "/job/schedule", EVERY_KIND)]  # noqa: PLR2004
         if isinstance(machine, Scribe):
             return [("/job", EVERY_KIND)]
-        if draw < 0.45 or (isinstance(machine, Mallory) and draw < 0.6):  # noqa: PLR2004
+        if draw < 0.45 or (isinstance(machine, HostileMember) and draw < 0.6):  # noqa: PLR2004
             return [("/job", EVERY_KIND)]
-        if draw < 0.65 or isinstance(machine, Mallory):  # noqa: PLR2004
+        if draw < 0.65 or isinstance(machine, HostileMember):  # noqa: PLR2004
             return [("/job", some)]
         if draw < 0.95:  # noqa: PLR2004
             kinds = EVERY_KIND if draw < 0.8 else some  # noqa: PLR2004
@@ -174,7 +174,7 @@ class Charter:
 
     def _term(self, machine: Machine, now_s: int) -> tuple[int | None, int | None]:
         draw, span_s = self._chance.random(), SHORT_S
-        if machine is self._mallory:
+        if machine is self._hostile_member:
             draw, span_s = draw * SHORT, HOSTILE_S
         short_s, later_s = self._chance.uniform(*span_s), self._chance.uniform(*LATER_S)
         begins_s = now_s if self._chance.random() < FROM_NOW else None
@@ -195,13 +195,13 @@ class Charter:
         payload = Payload(
             iss=giver.keyring.did,
             aud=audience,
-            sub=self.mandates.owner,
+            sub=self.authority_model.owner,
             cmd=command,
             pol=Policy(policy_of(kinds)),
             nonce=self._chance.randbytes(NONCE_BYTES),
             nbf=UNSET if begins_s is None else begins_s,
             exp=ends_s,
-            meta={"mesh": self.ground.mesh} if self._chance.random() < BOUND else UNSET,
+            meta={"mesh": self.cluster.mesh} if self._chance.random() < BOUND else UNSET,
         )
         bringer = self.owner if self._chance.random() < BROUGHT_BY_OWNER else giver
         bringer.bring(giver.keyring.delegate(payload))
@@ -210,7 +210,7 @@ class Charter:
 
     def revoke(self, machine: Machine) -> int:
         """Take back one thing or everything that somebody holds; how much that is."""
-        live = self.mandates.live_grants_to(machine.holder, self.ground.clock.now_ms())
+        live = self.authority_model.live_grants_to(machine.holder, self.cluster.clock.now_ms())
         if not live or not self.is_chained:
             return 0
         taken = live if self._chance.random() < ALL_AT_ONCE else [self._chance.choice(live)]
@@ -233,15 +233,17 @@ class Charter:
                 self.endow(machine)
 
     def _take_all(self, machine: Machine) -> None:
-        for link in self.mandates.live_grants_to(machine.holder, self.ground.clock.now_ms()):
+        for link in self.authority_model.live_grants_to(
+            machine.holder, self.cluster.clock.now_ms()
+        ):
             self.owner.revoke(link.cid)
 
     def quarantine(self, machine: Machine) -> bool:
         """Somebody has a copy of a machine's key, and somebody shows what it signed."""
-        if machine is self.owner or machine.keyring.did in self.mandates.quarantined:
+        if machine is self.owner or machine.keyring.did in self.authority_model.quarantined:
             return False
-        at = (self.ground.clock.now_ms(), 0)
-        pair = two_faces(self.ground.mesh, machine.keyring, at, self._chance)
+        at = (self.cluster.clock.now_ms(), 0)
+        pair = two_faces(self.cluster.mesh, machine.keyring, at, self._chance)
         teller = self._chance.choice([self.owner, *self.brokers])
         teller.show(machine.keyring.did, *pair)
         return True
@@ -261,9 +263,9 @@ class Charter:
                 self._after("recovery", 5.0, succeed)
                 return
             # Whoever has the old key may still sign; it leads nowhere.
-            old.route(self._chance.choice(KINDS), self._mallory.keyring.did)
-            self.give(old, self._mallory.keyring.did, "/job", EVERY_KIND)
-            for machine in (*self._brokers, *self._machines, self._mallory):
+            old.route(self._chance.choice(KINDS), self._hostile_member.keyring.did)
+            self.give(old, self._hostile_member.keyring.did, "/job", EVERY_KIND)
+            for machine in (*self._brokers, *self._machines, self._hostile_member):
                 wait_s = self._chance.uniform(1.0, 40.0)
                 self._after(machine.name, wait_s, partial(self.endow, machine))
 
@@ -272,7 +274,7 @@ class Charter:
     @property
     def is_recovering(self) -> bool:
         """Whether another owner was named and is not owner yet."""
-        return bool(self._heir) and self.mandates.owner != self._heir
+        return bool(self._heir) and self.authority_model.owner != self._heir
 
     # --- rest -------------------------------------------------------------------------------
 
@@ -295,8 +297,8 @@ class Charter:
 
     def _readmit_everybody(self) -> None:
         """Now, and again: what somebody was about to show may reach the log later."""
-        for did in sorted(self.mandates.quarantined):
-            if did != self._mallory.keyring.did:
+        for did in sorted(self.authority_model.quarantined):
+            if did != self._hostile_member.keyring.did:
                 self.owner.readmit(did)
         self._after("readmission", READMITTED_EVERY_S, self._readmit_everybody)
 
@@ -308,11 +310,11 @@ class Charter:
     # --- time -------------------------------------------------------------------------------
 
     def _now_s(self) -> int:
-        return self.ground.clock.now_ms() // 1000
+        return self.cluster.clock.now_ms() // 1000
 
     def _after(self, name: str, wait_s: float, then: Callable[[], Any]) -> None:
         self._drop(name)
-        loop = self.ground.loop
+        loop = self.cluster.loop
         self._timers[name] = loop.call_later(max(wait_s, 0.0), then, context=self._context)
 
     def _drop(self, name: str) -> None:

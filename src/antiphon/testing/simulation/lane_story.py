@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.ports import Record
 from antiphon.testing.simulation.checks import plain_record
-from antiphon.testing.simulation.checks.plain_record import Fact, Key
+from antiphon.testing.simulation.checks.plain_record import Key, PlainRecord
 
 
 def tell(
     mesh: str,
     key: Key,
-    lane: list[tuple[Record, Reason]],
+    lane: list[tuple[Record, Verdict]],
     names: Mapping[str, str],
     *,
     epoch_ms: int,
@@ -33,7 +33,7 @@ def tell(
     return "\n".join(lines)
 
 
-def _said(fact: Fact, names: Mapping[str, str], epoch_ms: int) -> str:
+def _said(fact: PlainRecord, names: Mapping[str, str], epoch_ms: int) -> str:
     who = names.get(fact.author, fact.author[-8:])
     clock_s = (fact.wall_ms - epoch_ms) / 1000
     details = [f"at {clock_s:.3f}.{fact.logical}", f"prev {fact.prev}"]

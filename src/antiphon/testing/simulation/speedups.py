@@ -22,18 +22,18 @@ def quiet_and_quick() -> Iterator[None]:
     a run takes.
     """
     before = structlog.get_config()
-    opened: dict[tuple[str, int, int, str, bytes], opened_record.Entry] = {}
+    known: dict[tuple[str, int, int, str, bytes], opened_record.OpenedRecord] = {}
     verified: dict[bytes, bool] = {}
     really_open, really_verify = opened_record.open_record, signatures.is_signed
 
     def open_once(
         protocol: Protocol, mesh: str, seq: int, commit_ms: int, subject: str, payload: bytes
-    ) -> opened_record.Entry:
+    ) -> opened_record.OpenedRecord:
         key = (mesh, seq, commit_ms, subject, payload)
-        entry = opened.get(key)
-        if entry is None:
-            entry = opened[key] = really_open(protocol, *key)
-        return entry
+        opened = known.get(key)
+        if opened is None:
+            opened = known[key] = really_open(protocol, *key)
+        return opened
 
     def verify_once(delegation: Delegation) -> bool:
         known = verified.get(delegation.raw)

@@ -32,12 +32,12 @@ from antiphon.testing.simulation.actors.owner import Scribe
 from antiphon.testing.simulation.actors.workload import KINDS, SubmitterMachine, Workload
 from antiphon.testing.simulation.checks.plain_record import Key
 from antiphon.testing.simulation.checks.referee import Referee
-from antiphon.testing.simulation.cluster import EPOCH_MS, Ground
-from antiphon.testing.simulation.fault_schedule import Adversary
+from antiphon.testing.simulation.cluster import EPOCH_MS, Cluster
+from antiphon.testing.simulation.fault_schedule import FaultSchedule
 from antiphon.testing.simulation.final_audit import Auditor, unfinished
-from antiphon.testing.simulation.grant_plan import Charter
+from antiphon.testing.simulation.grant_plan import GrantPlan
 from antiphon.testing.simulation.hostile.attacks import false_seal
-from antiphon.testing.simulation.hostile.hostile_member import Mallory
+from antiphon.testing.simulation.hostile.hostile_member import HostileMember
 from antiphon.testing.simulation.hostile.starvation import unquenchable
 from antiphon.testing.simulation.network import Weather
 from antiphon.testing.simulation.seed_plan import Outcome, Plan
@@ -101,7 +101,7 @@ class World:
         )
         genesis = self._foundation.payload.partition(b"\n")[0]
         referee.signed(owner_key.did, genesis, is_honest=True)
-        self.ground = Ground(
+        self.cluster = Cluster(
             seed=plan.seed,
             loop=loop,
             clock=clock,
@@ -119,75 +119,77 @@ class World:
         return random.Random(f"{self.plan.seed}/{name}")
 
     def _assemble(self, folder: Path, guests: Sequence[Guest]) -> None:
-        ground, chance = self.ground, self._chance("clocks")
+        cluster, chance = self.cluster, self._chance("clocks")
 
         def clock() -> HostClock:
             return HostClock(
-                ground.loop,
+                cluster.loop,
                 epoch_ms=EPOCH_MS,
                 skew_ms=chance.uniform(-900.0, 900.0),
                 rate=chance.uniform(-CRYSTAL, CRYSTAL),
             )
 
         self.full = [
-            FullMachine(ground, "full-0", clock=clock(), replica_path=folder / "full-0.db"),
-            FullMachine(ground, "full-1", clock=clock(), replica_path=folder / "full-1.db"),
+            FullMachine(cluster, "full-0", clock=clock(), replica_path=folder / "full-0.db"),
+            FullMachine(cluster, "full-1", clock=clock(), replica_path=folder / "full-1.db"),
         ]
         self.submitters = [
             SubmitterMachine(
-                ground, f"caller-{side}", clock=clock(), workload=self.workload, side=side
+                cluster, f"caller-{side}", clock=clock(), workload=self.workload, side=side
             )
             for side in (0, 1)
         ]
         self.workers = []
         for at, kinds in enumerate(REPERTOIRES):
             name = f"worker-{at}"
-            handlers = self.workload.handlers(ground.referee, name, kinds)
-            self.workers.append(WorkerMachine(ground, name, clock=clock(), handlers=handlers))
+            handlers = self.workload.handlers(cluster.referee, name, kinds)
+            self.workers.append(WorkerMachine(cluster, name, clock=clock(), handlers=handlers))
         self.brokers = []
         if self.plan.is_chained:
             self.brokers = [self._scribe(f"broker-{at}", clock()) for at in (0, 1)]
         self.owner, self.heir, self.vault = (
-            self._scribe(name, HostClock(ground.loop, epoch_ms=EPOCH_MS))
+            self._scribe(name, HostClock(cluster.loop, epoch_ms=EPOCH_MS))
             for name in ("owner", "heir", "vault")
         )
         self.owner.mark.wall_ms = EPOCH_MS  # its key has signed the genesis
-        self.mallory = Mallory(ground, "mallory", clock=HostClock(ground.loop, epoch_ms=EPOCH_MS))
-        self.guests = [guest.machine(ground, clock()) for guest in guests]
+        self.hostile_member = HostileMember(
+            cluster, "mallory", clock=HostClock(cluster.loop, epoch_ms=EPOCH_MS)
+        )
+        self.guests = [guest.machine(cluster, clock()) for guest in guests]
         common: list[Machine] = [*self.full, *self.submitters, *self.workers, *self.guests]
-        self.charter = Charter(
-            ground,
+        self.grant_plan = GrantPlan(
+            cluster,
             self._chance("charter"),
             is_chained=self.plan.is_chained,
             scribes=[self.owner, self.heir, *self.brokers],
             brokers=self.brokers,
             machines=common,
-            mallory=self.mallory,
+            hostile_member=self.hostile_member,
         )
-        self.adversary = Adversary(
-            ground,
+        self.adversary = FaultSchedule(
+            cluster,
             self._chance("adversary"),
             machines=[*common, *self.brokers],
-            charter=self.charter,
-            mallory=self.mallory,
+            grant_plan=self.grant_plan,
+            hostile_member=self.hostile_member,
             stress=self.plan.stress,
         )
         self._healing_s = 0.0
 
     def _scribe(self, name: str, clock: HostClock) -> Scribe:
-        return Scribe(self.ground, name, clock=clock, rules=self.plan.rules)
+        return Scribe(self.cluster, name, clock=clock, rules=self.plan.rules)
 
     @property
     def machines(self) -> list[Machine]:
         """All that run from the beginning."""
-        people = [self.owner, *self.brokers, self.mallory]
+        people = [self.owner, *self.brokers, self.hostile_member]
         return [*self.full, *self.submitters, *self.workers, *self.guests, *people]
 
     # --- a run ------------------------------------------------------------------------------
 
     def run(self, story: Story | None = None) -> Outcome:
         """From the founding to the rest; with a story of one's own in place of the plan's."""
-        loop = self.ground.loop
+        loop = self.cluster.loop
         try:
             loop.run_until_complete(self._life(story or World.unfold))
         finally:
@@ -195,7 +197,9 @@ class World:
         return self._outcome()
 
     async def _life(self, story: Story) -> None:
-        await founding.lay(MemoryEngine(self.ground.server, self.ground.mesh).log, self._foundation)
+        await founding.lay(
+            MemoryEngine(self.cluster.server, self.cluster.mesh).log, self._foundation
+        )
         try:
             await story(self)
         finally:
@@ -205,10 +209,10 @@ class World:
 
     async def unfold(self) -> None:
         """The plan: chaos, healing, audit."""
-        auditor = Auditor(self.ground)
+        auditor = Auditor(self.cluster)
         for machine in self.machines:
             machine.boot()
-        self.charter.begin()
+        self.grant_plan.begin()
         self._name_coordinator(self.full[0])
         loop = asyncio.get_running_loop()
         faults = loop.create_task(
@@ -217,15 +221,15 @@ class World:
         self._plan_turns(loop)
         await self._until(lambda: loop.time() >= self.plan.chaos_s)
         faults.cancel()
-        self.ground.server.start()
+        self.cluster.server.start()
         if not self._is_over:
             await auditor.restart_equals_replay(self.full)
         self.adversary.stop()
         is_thirsty = self._chance("thirst").random() < THIRSTY
         if is_thirsty or unquenchable.__name__ in self.plan.stress:
             self._let_drink(loop)
-        await self._until(lambda: not self.charter.is_recovering, within_s=SUCCESSION_S)
-        self.charter.restore()
+        await self._until(lambda: not self.grant_plan.is_recovering, within_s=SUCCESSION_S)
+        self.grant_plan.restore()
         self._name_coordinator(self.full[0])
         began_s = loop.time()
         await self._until(self._is_quiet, within_s=HEALING_S)
@@ -242,26 +246,26 @@ class World:
             heir = self.brokers[0] if is_broker_next else self.heir
             loop.call_later(lost_at_s, self.adversary.recovery, self.vault, heir)
         if self.plan.is_chained and chance.random() < FORBIDDEN:
-            loop.call_later(FORBIDDEN_AT * span_s, self.charter.forbid, kind)
+            loop.call_later(FORBIDDEN_AT * span_s, self.grant_plan.forbid, kind)
         if chance.random() < MISPLACED or false_seal.__name__ in self.plan.stress:
             begins_s, term_s = chance.uniform(0.2, 0.6) * span_s, min(MISPLACED_S, span_s / 3)
-            loop.call_later(begins_s, self._name_coordinator, self.mallory)
+            loop.call_later(begins_s, self._name_coordinator, self.hostile_member)
             for part in FALSE_SEALS_AT:
-                loop.call_later(begins_s + part * term_s, self.mallory.act, false_seal)
+                loop.call_later(begins_s + part * term_s, self.hostile_member.act, false_seal)
             loop.call_later(begins_s + term_s, self._name_coordinator, self.full[1])
 
     def _let_drink(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have the hostile member back: what was called must end all the same."""
         self.adversary.counts["hostile unquenchable"] += 1
-        self.mallory.boot()
-        loop.call_later(1.0, self.mallory.act, unquenchable)
+        self.hostile_member.boot()
+        loop.call_later(1.0, self.hostile_member.act, unquenchable)
 
     def _name_coordinator(self, machine: Machine) -> None:
-        self.charter.owner.coordinate(machine.keyring.did)
+        self.grant_plan.owner.coordinate(machine.keyring.did)
 
     @property
     def _is_over(self) -> bool:
-        return self.plan.stop_at_first and self.ground.referee.broken > 0
+        return self.plan.stop_at_first and self.cluster.referee.broken > 0
 
     async def _until(self, holds: Callable[[], bool], *, within_s: float = 1e9) -> None:
         """Let time pass until something holds, at most for so long."""
@@ -271,12 +275,12 @@ class World:
             await asyncio.sleep(LOOK_S)
 
     def _is_quiet(self) -> bool:
-        last = self.ground.referee.log.last_seq
+        last = self.cluster.referee.log.last_seq
         return (
             all(submitter.is_finished for submitter in self.submitters)
-            and self.charter.is_idle
-            and not unfinished(self.ground, self.workers)
-            and self.ground.referee.is_sealed
+            and self.grant_plan.is_idle
+            and not unfinished(self.cluster, self.workers)
+            and self.cluster.referee.is_sealed
             and all(one.node is not None and one.node.applied >= last for one in self.full)
         )
 
@@ -285,20 +289,20 @@ class World:
         auditor.promises_kept(self.workload)
         for submitter in self.submitters:
             if not submitter.is_finished:
-                self.ground.referee.accuse("calls_arrive", f"{submitter.name} never finished")
+                self.cluster.referee.accuse("calls_arrive", f"{submitter.name} never finished")
         auditor.seals_are_true()
         await auditor.light_equals_full(self.full)
         await auditor.running_equals_replay(self.full)
-        for problem in self.ground.loop.problems:
+        for problem in self.cluster.loop.problems:
             error = problem.get("exception")
             if not isinstance(error, Unavailable):
-                self.ground.referee.accuse("nobody_dies", f"{problem.get('message')}: {error!r}")
+                self.cluster.referee.accuse("nobody_dies", f"{problem.get('message')}: {error!r}")
 
     async def _bury(self) -> None:
         """Let the tasks of dead machines end: nothing may be left to the garbage collector."""
         left: list[asyncio.Task[Any]] = []
         for _ in range(100):
-            left = [task for host in self.ground.dead for task in host.alive]
+            left = [task for host in self.cluster.dead for task in host.alive]
             if not left:
                 return
             await asyncio.sleep(1.0)
@@ -309,12 +313,12 @@ class World:
     # --- what there is to say ---------------------------------------------------------------
 
     def _outcome(self) -> Outcome:
-        referee = self.ground.referee
+        referee = self.cluster.referee
         faults = Counter(self.adversary.counts)
-        faults.update(self.ground.weather.counts)
+        faults.update(self.cluster.weather.counts)
         in_bulk = {
-            "announcement swallowed": self.mallory.swallowed,
-            "junk record": self.mallory.buried,
+            "announcement swallowed": self.hostile_member.swallowed,
+            "junk record": self.hostile_member.buried,
         }
         faults.update({name: count for name, count in in_bulk.items() if count})
         told: dict[Key, int] = {}
@@ -323,7 +327,7 @@ class World:
                 told.setdefault(violation.key, violation.seq)
         return Outcome(
             seed=self.plan.seed,
-            seconds=self.ground.loop.time(),
+            seconds=self.cluster.loop.time(),
             jobs=sum(lane.job is not None for lane in referee.lanes.values()),
             ops=referee.log.last_seq,
             runs=self.workload.runs,
@@ -334,21 +338,21 @@ class World:
             stories=[self._story(key, seq) for key, seq in told.items()],
             digest=referee.digest,
             is_chained=self.plan.is_chained,
-            grants=len(referee.ledger.mandates.grants),
-            revocations=referee.ledger.mandates.revocations,
+            grants=len(referee.ledger.authority_model.grants),
+            revocations=referee.ledger.authority_model.revocations,
             seals=referee.sealed,
             left_open=len(referee.open_jobs()),
             healing_s=self._healing_s,
         )
 
     def _story(self, key: Key, seq: int) -> str:
-        log, lane = self.ground.referee.log, []
-        for at, verdict in enumerate(self.ground.referee.verdicts, start=1):
+        log, lane = self.cluster.referee.log, []
+        for at, verdict in enumerate(self.cluster.referee.verdicts, start=1):
             record = log.at(at)
             if record is not None and record.subject.endswith(f".{key[0]}.{key[1]}"):
                 lane.append((record, verdict))
         names = {machine.keyring.did: machine.name for machine in self.machines}
-        return story.tell(self.ground.mesh, key, lane, names, epoch_ms=EPOCH_MS, marked=seq)
+        return story.tell(self.cluster.mesh, key, lane, names, epoch_ms=EPOCH_MS, marked=seq)
 
 
 Story = Callable[[World], Awaitable[None]]

@@ -8,7 +8,7 @@ import pytest
 
 from antiphon.engines.nats import LocalServer, NatsEngine
 from antiphon.engines.nats.connection.connection import Connection, Login
-from antiphon.engines.nats.connection.requester import Pipeline
+from antiphon.engines.nats.connection.requester import Requester
 from antiphon.errors import Misconfigured, OutcomeUnknown, Unavailable
 from antiphon.testing.engine_suite.harness import new_mesh
 from antiphon.testing.local_server import shared_server
@@ -95,7 +95,7 @@ async def test_writes_in_flight_become_unknown_as_soon_as_the_line_breaks():
                 )
                 for n in range(50)
             ]
-            await until(lambda: engine._pipeline.in_flight == len(waiting))
+            await until(lambda: engine._requester.in_flight == len(waiting))
             sever(engine)
             outcomes = await asyncio.gather(*waiting, return_exceptions=True)
         assert all(isinstance(outcome, OutcomeUnknown) for outcome in outcomes)
@@ -143,33 +143,33 @@ async def test_the_window_bounds_what_is_in_flight_and_cancelling_gives_room_bac
     server = shared_server()
     login = Login(user=server.user, password=server.password)
     connection = await Connection.open(server.url, login=login)
-    pipeline = Pipeline(connection, window=4)
+    requester = Requester(connection, window=4)
     silent = f"{connection.inbox}.nobody"
     connection.listen(silent, lambda *_: None)  # hears and never answers
     try:
         waiting = [
-            asyncio.ensure_future(pipeline.request(silent.encode(), b"", timeout_s=NEVER_S))
+            asyncio.ensure_future(requester.request(silent.encode(), b"", timeout_s=NEVER_S))
             for _ in range(10)
         ]
-        await until(lambda: pipeline.in_flight == 4)
+        await until(lambda: requester.in_flight == 4)
         with pytest.raises(Unavailable, match="nothing was sent"):
-            await pipeline.request(silent.encode(), b"", timeout_s=0.1)
+            await requester.request(silent.encode(), b"", timeout_s=0.1)
         for task in waiting[:9]:
             task.cancel()
-        await until(lambda: pipeline.in_flight == 1)
+        await until(lambda: requester.in_flight == 1)
         waiting[9].cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
         with pytest.raises(Unavailable, match="in time"):  # large, but alone it may go
-            await pipeline.request(silent.encode(), bytes(500_000), timeout_s=0.1)
-        assert (pipeline._room, pipeline.in_flight, len(pipeline._queue)) == (4, 0, 0)
+            await requester.request(silent.encode(), bytes(500_000), timeout_s=0.1)
+        assert (requester._room, requester.in_flight, len(requester._queue)) == (4, 0, 0)
     finally:
-        pipeline.close()
+        requester.close()
         await connection.close()
 
 
 async def test_a_request_that_nobody_hears_is_told_so_at_once():
     async with await connect(shared_server(), new_mesh()) as engine:
-        reply = await engine._pipeline.request(b"nobody.is.here", b"", timeout_s=NEVER_S)
+        reply = await engine._requester.request(b"nobody.is.here", b"", timeout_s=NEVER_S)
         assert reply.header.startswith(b"NATS/1.0 503")
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from antiphon.engines.nats import Reader, UserKey
 from antiphon.engines.nats.connection import relogin
-from antiphon.engines.nats.connection.relogin import TRIES, Readmission
+from antiphon.engines.nats.connection.relogin import TRIES, Relogin
 from antiphon.errors import EngineDenied, Rejected, Unavailable
 from antiphon.testing.engine_suite.harness import collect, seqs
 from tests.engines.nats.harness import until
@@ -26,7 +26,7 @@ def quick(monkeypatch):
 
 async def outcome(renew) -> EngineDenied | None:
     told = asyncio.get_running_loop().create_future()
-    assert Readmission(renew, told.set_result).begin(ENDED)
+    assert Relogin(renew, told.set_result).begin(ENDED)
     return await told
 
 
@@ -69,7 +69,7 @@ async def test_asking_ends():
 
 async def test_logins_that_are_refused_again_and_again_are_an_end_too():
     told = []
-    way_back = Readmission(answering(*[None] * TRIES), told.append)
+    way_back = Relogin(answering(*[None] * TRIES), told.append)
     for count in range(TRIES):
         assert way_back.begin(ENDED)
         await until(lambda count=count: len(told) > count)
@@ -80,7 +80,7 @@ async def test_logins_that_are_refused_again_and_again_are_an_end_too():
 
 
 async def test_without_a_way_to_ask_there_is_no_hope():
-    assert not Readmission(None, lambda _: None).begin(ENDED)
+    assert not Relogin(None, lambda _: None).begin(ENDED)
 
 
 class Member:

@@ -8,7 +8,7 @@ import pytest
 
 from antiphon.core.authority.job_rights import CALLED_BY, READ_BY, WORKED_BY
 from antiphon.core.authority.scope import Scope
-from antiphon.engines.nats import BlobGate, BlobLimits, Gatehouse
+from antiphon.engines.nats import BlobLimits, BlobService, ReadService
 from antiphon.engines.nats.blobs import CHUNK_BYTES
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.gate import blob_quota, blob_service
@@ -59,7 +59,7 @@ class Storeroom(ScopedMesh):
         self.word[(user, *job, digest_of(blob))] = word
 
     async def open_storeroom(self, limits=None):
-        self.storeroom = BlobGate(self.owner, self, limits=limits)
+        self.storeroom = BlobService(self.owner, self, limits=limits)
         self._storing = asyncio.ensure_future(self.storeroom.run())
         await self.storeroom.ready.wait()
 
@@ -77,7 +77,7 @@ async def storeroom(limits=None):
     users = [rights(mesh, user, scope) for user, scope in SCOPES.items()]
     async with Server(users=users) as server, await connect(server, mesh) as owner:
         here = Storeroom(mesh, server, owner, dict(SCOPES))
-        here.gate = Gatehouse(owner, here.scope_of, BRANCHES)
+        here.gate = ReadService(owner, here.scope_of, BRANCHES)
         serving = asyncio.ensure_future(here.gate.run())
         await here.gate.ready.wait()
         await here.tell()
@@ -256,7 +256,7 @@ class Asker:
         self.engine = engine
 
     async def ask(self, subject, payload):
-        request = self.engine._pipeline.request(subject.encode(), payload, timeout_s=PATIENCE_S)
+        request = self.engine._requester.request(subject.encode(), payload, timeout_s=PATIENCE_S)
         return Answered(await request)
 
     async def begin(self, do, blob=b"blob", **fields):
@@ -266,7 +266,7 @@ class Asker:
         return await self.ask(self.subject, payload)
 
     async def step(self, begun, step, payload=b""):
-        where = f"{self.subject}.{begun.taken['gate']}.{begun.taken['errand']}.{step}"
+        where = f"{self.subject}.{begun.taken['gate']}.{begun.taken['blob_request']}.{step}"
         return await self.ask(where, payload)
 
 

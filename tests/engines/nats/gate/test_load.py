@@ -7,7 +7,7 @@ import pytest
 
 from antiphon.core.authority.scope import EVERYTHING, Scope
 from antiphon.core.families.jobs import subjects as job_subjects
-from antiphon.engines.nats import Gatehouse, Hearing
+from antiphon.engines.nats import MemberRequests, ReadService
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.gate import read_service, scoped_reads
 from antiphon.engines.nats.gate.member_requests import Service
@@ -113,7 +113,7 @@ async def test_gates_share_the_requests_of_a_mesh():
             return scope_of
 
         await here.close_gate()
-        gates = [Gatehouse(here.owner, counting(which), BRANCHES) for which in (0, 1)]
+        gates = [ReadService(here.owner, counting(which), BRANCHES) for which in (0, 1)]
         serving = [asyncio.ensure_future(gate.run()) for gate in gates]
         for gate in gates:
             await gate.ready.wait()
@@ -134,13 +134,13 @@ async def test_gates_share_the_requests_of_a_mesh():
 async def test_a_gate_needs_all_rights():
     async with scoped_mesh("render.>") as here, await here.log_in() as reader:
         with pytest.raises(Misconfigured):
-            Gatehouse(reader, lambda _: EVERYTHING, BRANCHES)
+            ReadService(reader, lambda _: EVERYTHING, BRANCHES)
         plain = reader._log
         reader._log = here.owner.log.__class__(
-            reader._connection, reader._pipeline, here.mesh, replicas=1
+            reader._connection, reader._requester, here.mesh, replicas=1
         )
         with pytest.raises(EngineDenied):
-            await Gatehouse(reader, lambda _: EVERYTHING, BRANCHES).run()
+            await ReadService(reader, lambda _: EVERYTHING, BRANCHES).run()
         reader._log = plain
 
 
@@ -217,7 +217,7 @@ async def test_what_the_server_delivers_to_a_gates_subject_is_no_request():
     async with scoped_mesh("render.>") as here:
         heard = []
         connection = here.owner.log.connection
-        hearing = Hearing(connection, here.mesh, [MEMBER])
+        hearing = MemberRequests(connection, here.mesh, [MEMBER])
         stop = hearing.serve(Service("blob", lambda *message: heard.append(message), 8))
         calls = job_subjects.calls_of(here.mesh, "normal", "render.video", below=False)
         async with here.owner.log.work(calls, name="render=video=normal"):

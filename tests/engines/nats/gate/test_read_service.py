@@ -100,9 +100,9 @@ async def test_any_answer_is_the_servers_own_less_what_is_out_of_scope(replicas,
             monkeypatch.setattr(scoped_reads, "NEAR", chance.choice([3, 256]))
             reads = chance.sample([*kinds, "a.>", "a.b.>", "b.>", "render.video"], 3)
             here.scopes[MEMBER] = job_scope(reads=reads)
-            sight = sight_of(here.mesh, BRANCHES, here.scopes[MEMBER])
+            visible = sight_of(here.mesh, BRANCHES, here.scopes[MEMBER])
             pattern, first = some_filter(), chance.randint(1, newest + 2)
-            seen = [seq for seq, subject in log.items() if sight.sees(subject)]
+            seen = [seq for seq, subject in log.items() if visible.sees(subject)]
             match = [seq for seq in seen if matches(pattern, log[seq])]
             ahead = [seq for seq in match if seq >= first]
 
@@ -181,22 +181,22 @@ async def test_nothing_of_another_kind_can_be_had_by_any_request(reads):
         await wire_.connection.round_trip()
         await asyncio.sleep(0.1)
         heard = [wire_.heard.get_nowait() for _ in range(wire_.heard.qsize())]
-        sight = sight_of(mesh, BRANCHES, here.scopes[MEMBER])
+        visible = sight_of(mesh, BRANCHES, here.scopes[MEMBER])
         shown = set()
         for subject, _, payload, header in heard:
             if subject.startswith(b"apr."):
-                assert sight.sees("ap" + subject.decode()[3:])
+                assert visible.sees("ap" + subject.decode()[3:])
             elif payload.startswith((b'{"type"', b'{"message"')):
                 message = json.loads(payload).get("message")
-                assert message is None or sight.sees(message["subject"])
+                assert message is None or visible.sees(message["subject"])
             elif b"Nats-Sequence" in header:
                 trailer = wire.read_trailer(header)
-                assert sight.sees(trailer.subject)
+                assert visible.sees(trailer.subject)
                 shown.add(trailer.seq)
             if payload.startswith(b"ap."):  # a record's payload is its own subject
-                assert sight.sees(payload.decode())
+                assert visible.sees(payload.decode())
         everything = (await here.owner.log.read(0, limit=99)).records
-        assert shown == {one.seq for one in everything[:13] if sight.sees(one.subject)}
+        assert shown == {one.seq for one in everything[:13] if visible.sees(one.subject)}
 
 
 async def test_an_answer_goes_to_the_askers_own_inbox_and_nowhere_else():

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from antiphon.engines.nats import Letterbox
+from antiphon.engines.nats import RelayService
 from antiphon.engines.nats.gate import relay_service as boxes
 from antiphon.errors import EngineDenied, LostRace, Misconfigured, Rejected, Unavailable
 from antiphon.testing.engine_suite.harness import collect
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.nats
 @asynccontextmanager
 async def a_box(tmp_path, accepts):
     async with operated(tmp_path) as place:
-        serving = asyncio.ensure_future(Letterbox(place.owner, accepts).run())
+        serving = asyncio.ensure_future(RelayService(place.owner, accepts).run())
         async with place.gate(RENDER), await place.admit() as member:
             yield place, member
         serving.cancel()
@@ -116,4 +116,4 @@ async def test_only_a_connection_of_all_rights_keeps_one(tmp_path):
 
     async with a_box(tmp_path, accepts) as (_, member):
         with pytest.raises(Misconfigured):
-            Letterbox(member, accepts)
+            RelayService(member, accepts)

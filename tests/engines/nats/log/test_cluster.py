@@ -98,7 +98,7 @@ async def test_three_copies_behave_as_one_log_and_survive_their_leader():
             for _ in range(200):
                 (await soon(queue.next())).ack()
 
-            described = await Streams(engine._pipeline).info(log_name(mesh))
+            described = await Streams(engine._requester).info(log_name(mesh))
             leader = described["cluster"]["leader"]
             named = {_name(one): one for one in servers}
             victim = named[leader]

@@ -136,9 +136,9 @@ async def test_a_lane_with_unproven_headers_is_read_whole():
         for header in hostile:
             await fill(engine, mesh, range(last * 100, last * 100 + 3), what="job.other")
             if header:
-                await engine._pipeline.write(lane.encode(), b"h", header, timeout_s=5)
+                await engine._requester.write(lane.encode(), b"h", header, timeout_s=5)
             else:
-                await engine._pipeline.request(lane.encode(), b"h", timeout_s=5)
+                await engine._requester.request(lane.encode(), b"h", timeout_s=5)
             last = (await engine.log.last()).seq
             found = await whole_lane(engine.log, [lane, f"ap.{mesh}.call.*.k.1"])
             whole = (await engine.log.read(0, limit=100)).records

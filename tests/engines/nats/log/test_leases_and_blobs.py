@@ -27,7 +27,7 @@ async def pieces(data, size=50_000):
 
 
 async def stored(engine, mesh):
-    info = await Streams(engine._pipeline).info(blobs_name(mesh))
+    info = await Streams(engine._requester).info(blobs_name(mesh))
     return info["state"]["messages"]
 
 

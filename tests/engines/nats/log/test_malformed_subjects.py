@@ -35,7 +35,7 @@ ODD = (
 async def put(engine, subject, payload):
     """As a publisher that checks nothing."""
     header = b"NATS/1.0\r\n\r\n"
-    reply = await engine.log.pipeline.write(subject, payload, header, timeout_s=10)
+    reply = await engine.log.requester.write(subject, payload, header, timeout_s=10)
     assert b'"seq"' in reply.payload, (subject, reply)
 
 
@@ -81,12 +81,14 @@ async def test_all_ways_of_reading_give_one_subject_and_so_one_leaf():
         stamps = {record.seq: record.commit_ms for record in pages[0].records}
         for seq, subject in ways["confirmed"].items():
             payload = b"%d" % (seq - 1)
-            entries = [
+            opened_records = [
                 opened_record.open_record(PROTOCOL, mesh, seq, stamps[seq], one, payload)
                 for one in (subject, ways["fetched"][seq])
             ]
-            assert entries[0] == entries[1]
-            leaves = {leaf_of(seq, stamps[seq], e.subject, payload, e.fault) for e in entries}
+            assert opened_records[0] == opened_records[1]
+            leaves = {
+                leaf_of(seq, stamps[seq], e.subject, payload, e.fault) for e in opened_records
+            }
             assert len(leaves) == 1
         await engine.close()
 

@@ -113,7 +113,7 @@ async def test_a_deleted_consumer_is_made_again():
         (await queue.next()).ack()
         queue.grant(1)
         await asyncio.sleep(0.1)
-        await Streams(engine._pipeline).call(f"$JS.API.CONSUMER.DELETE.{log_name(mesh)}.q")
+        await Streams(engine._requester).call(f"$JS.API.CONSUMER.DELETE.{log_name(mesh)}.q")
         assert (await soon(queue.next())).deliveries == 1
 
 
@@ -192,7 +192,7 @@ async def test_the_consumer_has_exactly_these_settings():
         await connect(shared_server(), mesh) as engine,
         engine.log.work(calls(mesh), name="q"),
     ):
-        answer = await Streams(engine._pipeline).call(f"$JS.API.CONSUMER.INFO.{log_name(mesh)}.q")
+        answer = await Streams(engine._requester).call(f"$JS.API.CONSUMER.INFO.{log_name(mesh)}.q")
         config = msgspec.json.decode(answer)["config"]
         wanted = consumers.consumer_config("q", calls(mesh), pull_queue.LOAN_S)
         assert {name: config.get(name) for name in wanted} == wanted

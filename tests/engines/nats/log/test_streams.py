@@ -44,7 +44,7 @@ LOG_SETTINGS = {
 
 
 async def config_of(engine, name):
-    found = await Streams(engine._pipeline).info(name)
+    found = await Streams(engine._requester).info(name)
     return found["config"]
 
 
@@ -62,7 +62,7 @@ async def test_the_log_has_exactly_the_settings_of_the_specification():
 async def test_leases_and_blobs_are_made_when_first_needed():
     mesh = new_mesh()
     async with await connect(shared_server(), mesh) as engine:
-        streams = Streams(engine._pipeline)
+        streams = Streams(engine._requester)
         assert await streams.info(leases_name(mesh)) is None
         assert await streams.info(blobs_name(mesh)) is None
         await engine.leases.get("k")
@@ -75,7 +75,7 @@ async def test_leases_and_blobs_are_made_when_first_needed():
 async def test_a_log_with_other_settings_is_named_field_by_field():
     mesh = new_mesh()
     async with await connect(shared_server(), mesh) as engine:
-        streams = Streams(engine._pipeline)
+        streams = Streams(engine._requester)
         config = await config_of(engine, log_name(mesh))
         changed = {**config, "max_age": 3_600_000_000_000, "allow_rollup_hdrs": True}
         await streams.call(f"$JS.API.STREAM.UPDATE.{log_name(mesh)}", changed)
@@ -91,7 +91,7 @@ async def test_what_does_not_matter_may_differ():
     async with await connect(shared_server(), mesh) as engine:
         config = await config_of(engine, log_name(mesh))
         changed = {**config, "description": "ours", "metadata": {"a": "b"}}
-        await Streams(engine._pipeline).call(f"$JS.API.STREAM.UPDATE.{log_name(mesh)}", changed)
+        await Streams(engine._requester).call(f"$JS.API.STREAM.UPDATE.{log_name(mesh)}", changed)
         await (await connect(shared_server(), mesh)).close()
 
 
@@ -136,7 +136,7 @@ async def test_no_publisher_can_erase_or_alter_by_a_header(flag, header):
     async with await connect(shared_server(), mesh) as engine:
         subject = f"ap.{mesh}.job.k.1"
         await engine.log.append(subject, b"kept", message_id="a", expected_last=0)
-        reply = await engine._pipeline.write(
+        reply = await engine._requester.write(
             subject.encode(), b"", b"NATS/1.0\r\n" + header + b"\r\n", timeout_s=5
         )
         assert b'"error"' in reply.payload, flag

@@ -99,7 +99,7 @@ async def test_a_record_that_bears_the_servers_own_fields_is_read_as_it_is():
     async with scoped_reader("render.>") as (here, reader):
         subject = f"ap.{here.mesh}.job.render.video.{job_id(1)}"
         header = b"NATS/1.0\r\nNats-Num-Pending: 7\r\nNats-Sequence: 1\r\n\r\n"
-        await here.owner._pipeline.write(subject.encode(), b"hostile", header, timeout_s=5)
+        await here.owner._requester.write(subject.encode(), b"hostile", header, timeout_s=5)
         newest = await here.owner.log.newest_seq()
         (found,) = await reader.log.fetch_many([newest])
         assert found == await here.owner.log.fetch(newest)
@@ -109,7 +109,7 @@ async def test_a_record_that_bears_the_servers_own_fields_is_read_as_it_is():
 async def test_a_lane_with_unproven_headers_is_read_whole():
     async with scoped_reader("render.>") as (here, reader):
         subject = f"ap.{here.mesh}.job.render.video.{job_id(1)}"
-        await here.owner._pipeline.request(subject.encode(), b"hostile", timeout_s=5)
+        await here.owner._requester.request(subject.encode(), b"hostile", timeout_s=5)
         found = await whole_lane(reader.log, here.lane("render.video", 1))
         assert seqs(found) == [2, 4, 6, 14]
 
@@ -313,6 +313,6 @@ def test_the_second_wall_and_the_gate_mean_the_same_by_a_scope(reads):
     mesh = new_mesh()
     scope = job_scope(reads=reads)
     allowed = of_member(mesh, UserKey.new().public, scope, (), BRANCHES)
-    sight = sight_of(mesh, BRANCHES, scope)
+    visible = sight_of(mesh, BRANCHES, scope)
     heard = {one for one in allowed.subscribe if one.startswith("apr.")}
-    assert heard == {f"apr{one[2:]}" for one in sight.live}
+    assert heard == {f"apr{one[2:]}" for one in visible.live}

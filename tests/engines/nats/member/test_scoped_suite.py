@@ -9,7 +9,7 @@ import pytest
 from antiphon.core.authority.scope import EVERYTHING
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.record import subjects
-from antiphon.engines.nats import Gatehouse, NatsEngine, Reader
+from antiphon.engines.nats import NatsEngine, Reader, ReadService
 from antiphon.engines.nats.log.log import NatsLog
 from antiphon.testing import engine_suite as suite
 from antiphon.testing.engine_suite.harness import (
@@ -42,7 +42,7 @@ class GatedHarness:
             self.owner = await NatsEngine.connect(
                 self.server.url, mesh, create=create, **self.login
             )
-            gate = Gatehouse(self.owner, lambda _: EVERYTHING, BRANCHES)
+            gate = ReadService(self.owner, lambda _: EVERYTHING, BRANCHES)
             self.serving = asyncio.ensure_future(gate.run())
             await gate.ready.wait()
         engine = await NatsEngine.connect(
@@ -109,7 +109,7 @@ async def test_a_reader_on_three_copies_misses_nothing():
     whats = ("job.render.a", "job.secret.b", "call.normal.render.c", "ctl.d")
     async with three_servers() as servers:
         owner = await bootstrap(servers, mesh)
-        gate = Gatehouse(owner, lambda _: scope, BRANCHES)
+        gate = ReadService(owner, lambda _: scope, BRANCHES)
         serving = asyncio.ensure_future(gate.run())
         await gate.ready.wait()
 

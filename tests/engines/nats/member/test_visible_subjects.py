@@ -54,14 +54,14 @@ PLACES = st.sampled_from(["job", "wait", "call.high", "call.normal", "call.low",
 
 @given(reads=st.lists(KIND_FILTERS, max_size=4), place=PLACES, kind=KINDS, pattern=FILTERS)
 def test_a_sight_shows_control_and_the_kinds_of_its_scope(reads, place, kind, pattern):
-    sight = sight_of("m", BRANCHES, job_scope(reads=reads))
+    visible = sight_of("m", BRANCHES, job_scope(reads=reads))
     subject = f"ap.m.{place}.{kind}.{job_id(1)}"
     lane = job_of(subject)
     expected = place == "ctl" or ">" in reads
     expected |= lane is not None and any(admits(one, lane[0]) for one in reads)
-    assert sight.sees(subject) == expected
-    assert sight.sees("ap.m.seal")
-    assert not sight.sees(f"ap.other.{place}.{kind}.{job_id(1)}")
+    assert visible.sees(subject) == expected
+    assert visible.sees("ap.m.seal")
+    assert not visible.sees(f"ap.other.{place}.{kind}.{job_id(1)}")
     for wide in (f"ap.m.{pattern}", pattern, "ap.m.>", ">"):
-        parts = sight.parts(wide)
+        parts = visible.parts(wide)
         assert sum(matches(one, subject) for one in parts) == (expected and matches(wide, subject))

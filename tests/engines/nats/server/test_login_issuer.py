@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, suppress
 import pytest
 
 from antiphon.core.families.jobs.priority import PRIORITIES
-from antiphon.engines.nats import Hearing, RollGate, UserKey
+from antiphon.engines.nats import MemberRequests, RollCallService, UserKey
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.credentials.jwts import claims_of
 from antiphon.engines.nats.log.consumers import consumer_config
@@ -15,7 +15,7 @@ from antiphon.engines.nats.log.streams import Streams
 from antiphon.engines.nats.server import permissions
 from antiphon.engines.nats.server.accounts import AccountKeys, Accounts
 from antiphon.errors import EngineDenied, Misconfigured, Rejected, Unavailable
-from antiphon.ports import Wall
+from antiphon.ports import LoginIssuer
 from antiphon.runtime.services import beside
 from tests.engines.nats.harness import until
 from tests.engines.nats.operated import RENDER, now_s, operated
@@ -145,7 +145,7 @@ async def test_a_login_that_runs_out_ends_the_connection_with_a_sentence(tmp_pat
 
 async def test_a_ticket_and_a_door_reach_the_gate_and_nothing_else(tmp_path):
     async with operated(tmp_path) as place:
-        wall: Wall = place.wall
+        wall: LoginIssuer = place.wall
         ticket, door = UserKey.new(), UserKey.new()
         granted = permissions.of_ticket(place.mesh, ticket.public)
         with_ticket = place.accounts.user_jwt(
@@ -178,7 +178,7 @@ async def test_queues_are_made_as_workers_would_make_them(tmp_path):
     async with operated(tmp_path) as place:
         names = await place.make_queues("render.video")
         assert await place.make_queues("render.video") == names
-        streams = Streams(place.owner._pipeline)
+        streams = Streams(place.owner._requester)
         for priority, name in zip(PRIORITIES, names, strict=True):
             answer = await streams.call(f"$JS.API.CONSUMER.INFO.{place.owner.log.stream}.{name}")
             found = json.loads(answer)["config"]
@@ -205,8 +205,8 @@ async def test_everyone_hears_everyone_on_the_bus_once(tmp_path):
         AsyncExitStack() as stack,
     ):
         # Members call the roll through the gate, and await the answers where only they hear.
-        hearing = Hearing(place.owner._connection, place.mesh)
-        roll = RollGate(place.owner._connection, place.mesh, hearing)
+        hearing = MemberRequests(place.owner._connection, place.mesh)
+        roll = RollCallService(place.owner._connection, place.mesh, hearing)
         await stack.enter_async_context(beside(roll.run()))
         speakers = [place.owner, machine, one, other]
         ears = [
@@ -256,7 +256,7 @@ async def test_an_answer_of_the_servers_never_reaches_what_the_asker_may_not(tmp
             for subject in (f"apg.{mesh}.{victim.public}.>", f"apr.{mesh}.job.other.planted.>"):
                 place.owner._connection.listen(subject, lambda *_: heard.append(b"heard"))
             await place.owner._connection.round_trip()
-            info = await Streams(place.owner._pipeline).info(stream)
+            info = await Streams(place.owner._requester).info(stream)
             before = info["state"]["last_seq"]
             targets = {
                 "delete": f"$JS.API.STREAM.DELETE.{stream}",
@@ -288,7 +288,7 @@ async def test_an_answer_of_the_servers_never_reaches_what_the_asker_may_not(tmp
             await member._connection.round_trip()
             await asyncio.sleep(0.5)
             assert member._connection.last_denial is None  # nothing of it needed a permission
-            info = await Streams(place.owner._pipeline).info(stream)
+            info = await Streams(place.owner._requester).info(stream)
             assert info["state"]["first_seq"] == 1
             assert info["state"].get("num_deleted", 0) == 0
             records = (await place.owner.log.read(0, limit=500)).records
@@ -297,8 +297,10 @@ async def test_an_answer_of_the_servers_never_reaches_what_the_asker_may_not(tmp
             ]
             later = {record.subject for record in records if record.seq > before}
             assert later == {f"{own}.acked"}
-            assert await Streams(place.owner._pipeline).info("EVIL") is None
-            await Streams(place.owner._pipeline).call(f"$JS.API.CONSUMER.INFO.{stream}.{queues[1]}")
+            assert await Streams(place.owner._requester).info("EVIL") is None
+            await Streams(place.owner._requester).call(
+                f"$JS.API.CONSUMER.INFO.{stream}.{queues[1]}"
+            )
             assert heard == []
 
 

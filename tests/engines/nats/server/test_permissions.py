@@ -322,7 +322,7 @@ async def test_everything_else_is_refused_at_once_and_in_words(tmp_path):
         async with await place.admit(queues=mine) as member:
             for subject in forbidden:
                 with pytest.raises(EngineDenied) as caught:
-                    await member._pipeline.request(subject.encode(), b"", timeout_s=NEVER_S)
+                    await member._requester.request(subject.encode(), b"", timeout_s=NEVER_S)
                 assert subject in caught.value.message
             overheard: list[str] = []
             places = [
@@ -379,4 +379,4 @@ async def test_wildcards_of_its_own_widen_no_kind_that_is_named_exactly(reads, h
             direct = f"$JS.API.DIRECT.GET.{place.owner.log.stream}.ap.{mesh}.job.render.video"
             for end in (">", "*", "*.*") if len(reads) == 1 else ():
                 with pytest.raises(EngineDenied):
-                    await member._pipeline.request(f"{direct}.{end}".encode(), b"", timeout_s=5)
+                    await member._requester.request(f"{direct}.{end}".encode(), b"", timeout_s=5)

@@ -11,7 +11,7 @@ from antiphon.core.authority.control import Change
 from antiphon.core.authority.delegations import MESH_META
 from antiphon.core.families.grants import ops
 from antiphon.core.family import At, Moved
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
@@ -19,45 +19,45 @@ if TYPE_CHECKING:
     from antiphon.core.ucan import Delegation
 
 
-def entitled(control: Control, _state: None, op: Op, at: At) -> Reason | bool:
+def entitled(control: Control, _state: None, op: Op, at: At) -> Verdict | bool:
     """Whom a delegation concerns, and who stands above it."""
     author, owner = op.author, control.owner
     match op:
         case ops.UcanDelegate(body=body):
             claims = body.delegation.payload
-            return author in {claims.iss, claims.aud, owner} or Reason.NO_CHAIN
+            return author in {claims.iss, claims.aud, owner} or Verdict.NO_CHAIN
         case ops.UcanRevoke(body=body):
             grants = control.grants
             may = grants.find(body.cid, before=at.seq) is not None and (
                 author == owner or grants.is_above(author, body.cid, before=at.seq)
             )
-            return may or Reason.NO_CHAIN
+            return may or Verdict.NO_CHAIN
         case _:
-            return Reason.NO_CHAIN
+            return Verdict.NO_CHAIN
 
 
 def last(_control: Control, _state: None, _op: Op) -> None:
     """Each stands for itself."""
 
 
-def step(_state: None, op: Op, at: At) -> Moved | Reason:
+def step(_state: None, op: Op, at: At) -> Moved | Verdict:
     """What is granted or revoked from here on."""
     match op:
         case ops.UcanDelegate(body=body):
             return _granted(body.delegation, at)
         case ops.UcanRevoke(body=body):
-            return Moved(Reason.OK, change=Change(revoked=(body.cid, op.author)))
+            return Moved(Verdict.OK, change=Change(revoked=(body.cid, op.author)))
         case _:
-            return Reason.TYPE
+            return Verdict.TYPE
 
 
-def _granted(delegation: Delegation, at: At) -> Moved | Reason:
+def _granted(delegation: Delegation, at: At) -> Moved | Verdict:
     control = at.control
     if control.grants.find(delegation.cid, before=at.seq) is not None:
-        return Reason.ALREADY
+        return Verdict.ALREADY
     meta = delegation.payload.meta
     if isinstance(meta, dict) and meta.get(MESH_META, control.mesh) != control.mesh:
-        return Reason.MESH
+        return Verdict.MESH
     if not control.grants.is_signed(delegation):
-        return Reason.SIGNATURE
-    return Moved(Reason.OK, change=Change(granted=delegation))
+        return Verdict.SIGNATURE
+    return Moved(Verdict.OK, change=Change(granted=delegation))

@@ -32,20 +32,20 @@ from antiphon.core.families.jobs.state import HELD, TERMINAL, Job, State
 from antiphon.core.family import At
 from antiphon.core.manifest import blobs_read
 from antiphon.core.record.ids import digest
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
     from antiphon.core.record.op import Op
 
-Cell = Callable[[Job, Any, At], Job | Reason]
+Cell = Callable[[Job, Any, At], Job | Verdict]
 """Each cell takes the one op type of its row; the table's key guarantees it."""
 
 
 # --- who may, and what stands before an op ------------------------------------------------------
 
 
-def entitled(control: Control, job: Job | None, op: Op, at: At) -> Reason | bool:
+def entitled(control: Control, job: Job | None, op: Op, at: At) -> Verdict | bool:
     """Three ops carry their authority in what the log says of their author.
 
     The coordinator announces waiting jobs; whoever called a job, or coordinates, may cancel it
@@ -91,12 +91,12 @@ def last(_: Control, job: Job | None, op: Op) -> tuple[tuple[int, int], str] | N
     return job.hlc, job.hlc_author
 
 
-def step(job: Job | None, op: Op, at: At) -> Job | Reason:
+def step(job: Job | None, op: Op, at: At) -> Job | Verdict:
     """The job after an op, or why there is none."""
     if job is None:
-        return scheduled(op, at) if isinstance(op, ops.JobSchedule) else Reason.NO_JOB
+        return scheduled(op, at) if isinstance(op, ops.JobSchedule) else Verdict.NO_JOB
     cell = TRANSITIONS[type(op)][job.state]
-    return cell if isinstance(cell, Reason) else cell(job, op, at)
+    return cell if isinstance(cell, Verdict) else cell(job, op, at)
 
 
 def unfinished(job: Job) -> str:
@@ -107,22 +107,22 @@ def unfinished(job: Job) -> str:
 # --- the cells ----------------------------------------------------------------------------------
 
 
-def scheduled(op: ops.JobSchedule, at: At) -> Job | Reason:
+def scheduled(op: ops.JobSchedule, at: At) -> Job | Verdict:
     """The job that a first schedule creates, or why it cannot."""
     body, rules = op.body, at.control.rules
     wall_ms = op.hlc[0]
     lease_ms = body.lease_ms or rules.lease_ms
     lease_ms_max = body.lease_ms_max or max(lease_ms, rules.lease_ms_max)
     if not rules.lease_min_ms <= lease_ms <= lease_ms_max <= rules.lease_max_ms:
-        return Reason.LEASE
+        return Verdict.LEASE
     attempts_max = body.retry.attempts or rules.attempts
     if attempts_max > rules.attempts_max:
-        return Reason.ATTEMPTS
+        return Verdict.ATTEMPTS
     start_by_ms = body.start_by if body.start_by is not None else wall_ms + rules.start_by_ms
     start_by_ms = min(start_by_ms, wall_ms + rules.horizon_ms)  # every wait ends
     start_window_ms = start_by_ms - wall_ms
     if start_window_ms <= 0:
-        return Reason.TOO_LATE
+        return Verdict.TOO_LATE
     return Job(
         kind=body.kind,
         job=at.key.name,
@@ -157,18 +157,18 @@ def _tenure_ms_max(timeout_s: int, rules: Rules) -> int:
     return timeout_s * 1000 + rules.lease_max_ms
 
 
-def _offer_first(job: Job, op: ops.JobOffer, at: At) -> Job | Reason:
+def _offer_first(job: Job, op: ops.JobOffer, at: At) -> Job | Verdict:
     if op.author != at.control.coordinator:
-        return Reason.NOT_COORDINATOR
+        return Verdict.NOT_COORDINATOR
     if op.body.priority != job.priority:
-        return Reason.PRIORITY
+        return Verdict.PRIORITY
     return replace(_called(job, at), state=State.PENDING, hlc=op.hlc, hlc_author=op.author)
 
 
-def _offer_again(job: Job, op: ops.JobOffer, at: At) -> Job | Reason:
+def _offer_again(job: Job, op: ops.JobOffer, at: At) -> Job | Verdict:
     # An announcement does not change the job's timestamp: a claim that is already on its way
     # must not turn stale because somebody repeated the call.
-    return _called(job, at) if op.body.priority == job.priority else Reason.PRIORITY
+    return _called(job, at) if op.body.priority == job.priority else Verdict.PRIORITY
 
 
 def _called(job: Job, at: At) -> Job:
@@ -178,21 +178,21 @@ def _called(job: Job, at: At) -> Job:
     )
 
 
-def _claim_open(job: Job, op: ops.JobClaim, at: At) -> Job | Reason:
+def _claim_open(job: Job, op: ops.JobClaim, at: At) -> Job | Verdict:
     body, wall_ms = op.body, op.hlc[0]
     if body.fence is not None:
-        return Reason.FENCE
+        return Verdict.FENCE
     if wall_ms < job.retry_after_ms:
-        return Reason.NOT_YET
+        return Verdict.NOT_YET
     if wall_ms > job.start_by_ms:
-        return Reason.TOO_LATE
+        return Verdict.TOO_LATE
     if job.cooling and any(who == op.author and wall_ms < until for who, until in job.cooling):
-        return Reason.COOLDOWN
+        return Verdict.COOLDOWN
     route = at.control.route_for(job.kind)
     if route is not None and not stands_for(at.control, op, at.seq, route):
-        return Reason.NOT_ROUTED
+        return Verdict.NOT_ROUTED
     if not at.control.rules.lease_min_ms <= body.lease_ms <= job.lease_ms_max:
-        return Reason.LEASE
+        return Verdict.LEASE
     return replace(
         job,
         state=State.RUNNING if body.begin else State.CLAIMED,
@@ -207,20 +207,20 @@ def _claim_open(job: Job, op: ops.JobClaim, at: At) -> Job | Reason:
     )
 
 
-def _claim_held(job: Job, op: ops.JobClaim, at: At) -> Job | Reason:
+def _claim_held(job: Job, op: ops.JobClaim, at: At) -> Job | Verdict:
     body, wall_ms = op.body, op.hlc[0]
     if op.author != job.claimer:
-        return Reason.HELD if body.fence is None else Reason.FENCE
+        return Verdict.HELD if body.fence is None else Verdict.FENCE
     if body.fence is not None and body.fence != job.fence:
-        return Reason.FENCE
+        return Verdict.FENCE
     # Both clocks must say that the lease still ran: a holder could otherwise date its renewal
     # back into a lease that everyone else had seen end.
     if wall_ms > job.deadline_ms or at.commit_ms > job.deadline_ms:
-        return Reason.LEASE_OVER
+        return Verdict.LEASE_OVER
     if job.tenure_ms_max and wall_ms > unpack(job.fence)[0] + job.tenure_ms_max:
-        return Reason.LEASE_OVER
+        return Verdict.LEASE_OVER
     if not at.control.rules.lease_min_ms <= body.lease_ms <= job.lease_ms_max:
-        return Reason.LEASE
+        return Verdict.LEASE
     return replace(
         job,
         state=State.RUNNING if body.begin else job.state,
@@ -233,42 +233,42 @@ def _claim_held(job: Job, op: ops.JobClaim, at: At) -> Job | Reason:
     )
 
 
-def _holder_fault(job: Job, op: ops.JobStart | ops.JobComplete | ops.JobYield) -> Reason | None:
+def _holder_fault(job: Job, op: ops.JobStart | ops.JobComplete | ops.JobYield) -> Verdict | None:
     if op.body.fence != job.fence:
-        return Reason.FENCE
+        return Verdict.FENCE
     if op.author != job.claimer:
-        return Reason.NOT_CLAIMER
+        return Verdict.NOT_CLAIMER
     return None
 
 
-def _start_held(job: Job, op: ops.JobStart, _: At) -> Job | Reason:
+def _start_held(job: Job, op: ops.JobStart, _: At) -> Job | Verdict:
     return _holder_fault(job, op) or replace(
         job, state=State.RUNNING, hlc=op.hlc, hlc_author=op.author
     )
 
 
-def _start_again(job: Job, op: ops.JobStart, _: At) -> Job | Reason:
-    return _holder_fault(job, op) or Reason.ALREADY
+def _start_again(job: Job, op: ops.JobStart, _: At) -> Job | Verdict:
+    return _holder_fault(job, op) or Verdict.ALREADY
 
 
-def _complete(job: Job, op: ops.JobComplete, at: At) -> Job | Reason:
+def _complete(job: Job, op: ops.JobComplete, at: At) -> Job | Verdict:
     fault = _holder_fault(job, op)
     if fault is not None:
         return fault
     body = op.body
     if not completion.is_proved(body, op.author, at):
-        return Reason.PROOF
+        return Verdict.PROOF
     for output in body.outputs:
         if output.text is not None:
             raw = output.text.encode()
             if len(raw) != output.size or digest(raw) != output.hash:
-                return Reason.OUTPUT
+                return Verdict.OUTPUT
     state = State.SUCCEEDED if body.status == "succeeded" else State.FAILED
     stored = dict.fromkeys(output.hash for output in body.outputs if output.text is None)
     return _ended(replace(job, stored=tuple(stored)), op, at, state, body.status)
 
 
-def _yield(job: Job, op: ops.JobYield, at: At) -> Job | Reason:
+def _yield(job: Job, op: ops.JobYield, at: At) -> Job | Verdict:
     fault = _holder_fault(job, op)
     if fault is not None:
         return fault
@@ -296,13 +296,13 @@ def _yield(job: Job, op: ops.JobYield, at: At) -> Job | Reason:
     )
 
 
-def _expire_held(job: Job, op: ops.JobExpire, at: At) -> Job | Reason:
+def _expire_held(job: Job, op: ops.JobExpire, at: At) -> Job | Verdict:
     wall_ms = op.hlc[0]
     if op.body.fence != job.fence:
-        return _repeated_expiry(job, op) or Reason.FENCE
+        return _repeated_expiry(job, op) or Verdict.FENCE
     # The author's clock alone is no evidence, and neither is the engine's (spec §7.2).
     if wall_ms <= job.deadline_ms or at.commit_ms <= job.deadline_ms:
-        return Reason.EARLY
+        return Verdict.EARLY
     attempts = job.attempts + 1
     if attempts >= job.attempts_max:
         return _ended(
@@ -330,22 +330,22 @@ def _expire_held(job: Job, op: ops.JobExpire, at: At) -> Job | Reason:
     )
 
 
-def _repeated_expiry(job: Job, op: ops.JobExpire) -> Reason | None:
+def _repeated_expiry(job: Job, op: ops.JobExpire) -> Verdict | None:
     fence = op.body.fence
     repeats = fence == job.expired_fence if fence is not None else job.outcome == "expired"
-    return Reason.ALREADY if repeats else None
+    return Verdict.ALREADY if repeats else None
 
 
-def _expire_open(job: Job, op: ops.JobExpire, at: At) -> Job | Reason:
+def _expire_open(job: Job, op: ops.JobExpire, at: At) -> Job | Verdict:
     if op.body.fence is not None:
-        return _repeated_expiry(job, op) or Reason.NOT_CLAIMED
+        return _repeated_expiry(job, op) or Verdict.NOT_CLAIMED
     if op.hlc[0] <= job.start_by_ms or at.commit_ms <= job.start_by_ms:
-        return Reason.EARLY
+        return Verdict.EARLY
     return _ended(job, op, at, State.ABORTED, "expired")
 
 
-def _expire_late(job: Job, op: ops.JobExpire, _: At) -> Job | Reason:
-    return _repeated_expiry(job, op) or Reason.FINISHED
+def _expire_late(job: Job, op: ops.JobExpire, _: At) -> Job | Verdict:
+    return _repeated_expiry(job, op) or Verdict.FINISHED
 
 
 def without_authority(job: Job) -> Job:
@@ -363,16 +363,16 @@ def without_authority(job: Job) -> Job:
     )
 
 
-def _cancel(job: Job, op: ops.JobCancel, at: At) -> Job | Reason:
+def _cancel(job: Job, op: ops.JobCancel, at: At) -> Job | Verdict:
     return _ended(job, op, at, State.ABORTED, "cancelled")
 
 
-def _evict(job: Job, op: ops.JobEvict, _: At) -> Job | Reason:
+def _evict(job: Job, op: ops.JobEvict, _: At) -> Job | Verdict:
     which = op.body.hash
     if which in job.evicted:
-        return Reason.ALREADY
+        return Verdict.ALREADY
     if which not in job.stored:
-        return Reason.NO_OUTPUT
+        return Verdict.NO_OUTPUT
     return replace(
         job,
         hlc=op.hlc,
@@ -382,15 +382,15 @@ def _evict(job: Job, op: ops.JobEvict, _: At) -> Job | Reason:
     )
 
 
-def _fenced_idle(job: Job, _: Op, __: At) -> Job | Reason:
+def _fenced_idle(job: Job, _: Op, __: At) -> Job | Verdict:
     # Whoever still carries a fence into a job that nobody holds had its tenure ended.
-    return Reason.FENCE if job.expired_fence or job.yields or job.attempts else Reason.NOT_CLAIMED
+    return Verdict.FENCE if job.expired_fence or job.yields or job.attempts else Verdict.NOT_CLAIMED
 
 
 def _fenced_late(
     job: Job, op: ops.JobStart | ops.JobComplete | ops.JobYield, _: At
-) -> Job | Reason:
-    return Reason.FENCE if op.body.fence != job.fence else Reason.FINISHED
+) -> Job | Verdict:
+    return Verdict.FENCE if op.body.fence != job.fence else Verdict.FINISHED
 
 
 def _ended(job: Job, op: ops.JobOp, at: At, state: State, outcome: str) -> Job:
@@ -408,12 +408,12 @@ def _ended(job: Job, op: ops.JobOp, at: At, state: State, outcome: str) -> Job:
 
 
 def _row(
-    waiting: Cell | Reason,
-    pending: Cell | Reason,
-    claimed: Cell | Reason,
-    running: Cell | Reason,
-    ended: Cell | Reason,
-) -> dict[State, Cell | Reason]:
+    waiting: Cell | Verdict,
+    pending: Cell | Verdict,
+    claimed: Cell | Verdict,
+    running: Cell | Verdict,
+    ended: Cell | Verdict,
+) -> dict[State, Cell | Verdict]:
     return {
         State.WAITING: waiting,
         State.PENDING: pending,
@@ -423,11 +423,11 @@ def _row(
     }
 
 
-_EXISTS, _HELD, _FINISHED, _WAITS = Reason.EXISTS, Reason.HELD, Reason.FINISHED, Reason.WAITING
-_OPEN = Reason.NOT_ENDED
+_EXISTS, _HELD, _FINISHED, _WAITS = Verdict.EXISTS, Verdict.HELD, Verdict.FINISHED, Verdict.WAITING
+_OPEN = Verdict.NOT_ENDED
 
 # fmt: off
-TRANSITIONS: Final[dict[type, dict[State, Cell | Reason]]] = {
+TRANSITIONS: Final[dict[type, dict[State, Cell | Verdict]]] = {
     #                     waiting       pending       claimed       running       ended
     ops.JobSchedule: _row(_EXISTS,      _EXISTS,      _EXISTS,      _EXISTS,      _EXISTS),
     ops.JobOffer:    _row(_offer_first, _offer_again, _HELD,        _HELD,        _FINISHED),

@@ -18,7 +18,7 @@ from antiphon.core.authority.register import Register
 from antiphon.core.authority.rules import NOTICE_MS, Rules, contradiction
 from antiphon.core.families.mesh import ops
 from antiphon.core.family import At, Moved, Needs
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 
 if TYPE_CHECKING:
     from antiphon.core.record.op import Op
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 # --- who may, and in which order ----------------------------------------------------------------
 
 
-def entitled(control: Control, _state: None, op: Op, _at: At) -> Reason | bool:
+def entitled(control: Control, _state: None, op: Op, _at: At) -> Verdict | bool:
     """Whose word counts."""
     match op:
         case ops.MeshEvidence():
             return True
         case ops.MeshRecover():
-            return op.author == control.recovery or Reason.NOT_OWNER
+            return op.author == control.recovery or Verdict.NOT_OWNER
         case _:
-            return op.author == control.owner or Reason.NOT_OWNER
+            return op.author == control.owner or Verdict.NOT_OWNER
 
 
 def last(control: Control, _state: None, op: Op) -> tuple[tuple[int, int], str] | None:
@@ -46,26 +46,26 @@ def last(control: Control, _state: None, op: Op) -> tuple[tuple[int, int], str] 
 # --- genesis ------------------------------------------------------------------------------------
 
 
-def genesis(op: Op, seq: int, commit_ms: int) -> Moved | Reason:
+def genesis(op: Op, seq: int, commit_ms: int) -> Moved | Verdict:
     """What the first op of a mesh makes of it; any op that comes before it is refused."""
     if op.mesh or op.prev or op.deps or op.auth:
-        return Reason.GENESIS
+        return Verdict.GENESIS
     if isinstance(op, ops.NewerProtocol):
         is_own = op.author == op.body.get("owner")
         return (
-            Moved(Reason.OK, change=Change(unknown_protocol=op.protocol))
+            Moved(Verdict.OK, change=Change(unknown_protocol=op.protocol))
             if is_own
-            else Reason.NOT_OWNER
+            else Verdict.NOT_OWNER
         )
     if not isinstance(op, ops.MeshGenesis):
-        return Reason.GENESIS
+        return Verdict.GENESIS
     body = op.body
     if op.author != body.owner:
-        return Reason.NOT_OWNER
+        return Verdict.NOT_OWNER
     if contradiction(body.rules) is not None:
-        return Reason.RULES
+        return Verdict.RULES
     if op.hlc[0] > commit_ms + body.rules.max_drift_ms:
-        return Reason.DRIFT
+        return Verdict.DRIFT
     control = Control(
         mesh="",
         since=seq,
@@ -79,13 +79,13 @@ def genesis(op: Op, seq: int, commit_ms: int) -> Moved | Reason:
         standings=Register(),
         op_ids={},
     )
-    return Moved(Reason.OK, change=Change(control=control))
+    return Moved(Verdict.OK, change=Change(control=control))
 
 
 # --- every other op -----------------------------------------------------------------------------
 
 
-def step(_state: None, op: Op, at: At) -> Moved | Reason | Needs:
+def step(_state: None, op: Op, at: At) -> Moved | Verdict | Needs:
     """The change that an op makes of control."""
     control = at.control
     after = replace(control, since=at.seq, owner_hlc=op.hlc)
@@ -118,26 +118,26 @@ def step(_state: None, op: Op, at: At) -> Moved | Reason | Needs:
         case ops.MeshEvidence(body=body):
             return _quarantined(control, body, at)
         case _:
-            return Reason.GENESIS
+            return Verdict.GENESIS
 
 
 def _changed(after: Control) -> Moved:
-    return Moved(Reason.OK, change=Change(control=after))
+    return Moved(Verdict.OK, change=Change(control=after))
 
 
 def _said(after: Control, said: Said) -> Moved:
-    return Moved(Reason.OK, change=Change(control=after, said=said))
+    return Moved(Verdict.OK, change=Change(control=after, said=said))
 
 
-def _with_rules(after: Control, rules: Rules, at: At) -> Moved | Reason:
+def _with_rules(after: Control, rules: Rules, at: At) -> Moved | Verdict:
     before = at.control.rules.protocol
     if rules.protocol < before:
-        return Reason.PROTOCOL
+        return Verdict.PROTOCOL
     if rules.protocol > before:
         # The protocol that is announced judges the values that come with it.
         return _risen(after, rules.protocol, rules, at)
     if contradiction(rules) is not None:
-        return Reason.RULES
+        return Verdict.RULES
     return _changed(replace(after, rules=rules, rise=None))
 
 
@@ -145,31 +145,31 @@ def _risen(after: Control, protocol: int, rules: Rules | None, at: At) -> Moved:
     return _changed(replace(after, rise=Rise(protocol, at.commit_ms + NOTICE_MS, rules)))
 
 
-def _quarantined(control: Control, body: ops.EvidenceBody, at: At) -> Moved | Reason | Needs:
+def _quarantined(control: Control, body: ops.EvidenceBody, at: At) -> Moved | Verdict | Needs:
     """Two different ops, validly signed by one author with one timestamp, for this mesh.
 
     Against a key that holds nothing it says what already holds: nothing of it counts.
     """
     node = body.node
     if control.is_quarantined(node) or not _holds_something(control, node, at.seq):
-        return Reason.ALREADY
+        return Verdict.ALREADY
     if not at.reads.shown:
         return Needs(shown=(body.first, body.second))
     one, two = at.reads.shown
     if one.op is None or two.op is None or one.op_id == two.op_id:
-        return Reason.PROOF
+        return Verdict.PROOF
     if max(one.since, two.since) > control.rules.protocol:
-        return Reason.PROOF  # an op of a later protocol is none here
+        return Verdict.PROOF  # an op of a later protocol is none here
     is_by_one = one.op.author == two.op.author == node
     if not is_by_one or one.op.hlc != two.op.hlc or node == control.owner:
-        return Reason.PROOF
+        return Verdict.PROOF
     if one.op.mesh != control.mesh or two.op.mesh != control.mesh:
-        return Reason.PROOF  # geneses of other meshes name none
+        return Verdict.PROOF  # geneses of other meshes name none
     if one.op.hlc[0] > at.commit_ms + control.rules.max_drift_ms:
-        return Reason.PROOF  # or it would outdate whatever is shown after a readmission
+        return Verdict.PROOF  # or it would outdate whatever is shown after a readmission
     known = control.standing_of(node)
     if known is not None and one.op.hlc <= known.shown_hlc:
-        return Reason.ALREADY
+        return Verdict.ALREADY
     shown = Said(control.standings, node, Standing(at.seq, one.op.hlc))
     return _said(replace(control, since=at.seq), shown)
 

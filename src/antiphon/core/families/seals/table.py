@@ -11,32 +11,32 @@ from typing import TYPE_CHECKING
 
 from antiphon.core.families.seals.state import Sealed
 from antiphon.core.family import UNSEEN_ROOT, At, Mark, Moved, Needs
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
     from antiphon.core.families.seals.ops import MeshSeal, SealBody
 
 
-def entitled(control: Control, _state: Sealed | None, op: MeshSeal, _at: At) -> Reason | bool:
+def entitled(control: Control, _state: Sealed | None, op: MeshSeal, _at: At) -> Verdict | bool:
     """The coordinator's office, and nothing else."""
-    return op.author == control.coordinator or Reason.NOT_COORDINATOR
+    return op.author == control.coordinator or Verdict.NOT_COORDINATOR
 
 
-def step(state: Sealed | None, op: MeshSeal, at: At) -> Moved | Reason | Needs:
+def step(state: Sealed | None, op: MeshSeal, at: At) -> Moved | Verdict | Needs:
     """The seal in force afterwards; the reader's own mark is asked for last."""
     body = op.body
     if state is not None and body.upto <= state.upto:
-        return Reason.STALE
+        return Verdict.STALE
     if body.upto >= at.seq or body.size > body.upto or body.state is not None:
-        return Reason.SEAL
+        return Verdict.SEAL
     own = at.reads.mark
     if own is None:
         return Needs(upto=body.upto)
     sealed = Sealed(at.seq, op.hlc, op.author, body.upto, at.commit_ms)
     if own == UNSEEN_ROOT:
-        return Moved(Reason.UNSEEN, sealed)
-    return Moved(Reason.OK if _matches(own, body) else Reason.SEAL, sealed)
+        return Moved(Verdict.UNSEEN, sealed)
+    return Moved(Verdict.OK if _matches(own, body) else Verdict.SEAL, sealed)
 
 
 def _matches(own: Mark, body: SealBody) -> bool:

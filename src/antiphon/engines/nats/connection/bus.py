@@ -19,7 +19,7 @@ from antiphon.core.bus.subjects import BUS, INBOX, ROOT
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.connection.connection import Connection
 from antiphon.engines.nats.connection.gate_subjects import gate_subject
-from antiphon.engines.nats.connection.metered_subscription import MeteredListener
+from antiphon.engines.nats.connection.metered_subscription import MeteredSubscription
 from antiphon.errors import AntiphonError, Rejected, Unavailable
 from antiphon.ports import BusMessage
 
@@ -88,12 +88,12 @@ class BusSubscription:
         self._pending: deque[BusMessage] = deque(maxlen=max_pending)
         self._wake = asyncio.Event()
         self._failure: AntiphonError | None = None
-        self._listener: MeteredListener | None = None
+        self._listener: MeteredSubscription | None = None
         self._left = False
 
     async def __aenter__(self) -> Self:
         self._unwatch = self._connection.watch_state(lambda _: self._wake.set())
-        self._listener = MeteredListener(
+        self._listener = MeteredSubscription(
             self._connection,
             self._subject,
             self._on_message,

@@ -30,11 +30,11 @@ from antiphon.engines.nats.connection.login import (
     has_secret,
     must_encrypt,
 )
-from antiphon.engines.nats.connection.relogin import Readmission
-from antiphon.engines.nats.connection.subscription import Listener
+from antiphon.engines.nats.connection.relogin import Relogin
+from antiphon.engines.nats.connection.subscription import Subscription
 from antiphon.errors import AntiphonError, EngineDenied, Unavailable
 
-__all__ = ["Connection", "Identity", "Listener", "Login"]
+__all__ = ["Connection", "Identity", "Login", "Subscription"]
 
 MAX_NATS_PY_BUFFER_BYTES = 1024 * 1024
 """nats-py keeps only its own commands in it; publishes never pass through."""
@@ -56,8 +56,8 @@ class Connection:
     def __init__(self) -> None:
         self._client = ReconnectingClient(self)
         self.handlers: dict[bytes, wire.Handler] = self._client.handlers
-        self._listeners: dict[int, Listener] = {}
-        self._late: list[Listener] = []
+        self._listeners: dict[int, Subscription] = {}
+        self._late: list[Subscription] = []
         self._out: list[bytes] = []
         self._ready = False
         self._closed = False
@@ -69,7 +69,7 @@ class Connection:
         self.ended: EngineDenied | None = None
         """Why the server does not let us in again; we go on trying."""
         self._ending = ""
-        self._readmission = Readmission(None, self._readmitted)
+        self._readmission = Relogin(None, self._readmitted)
         self.login = Login()
         self.identity = Identity()
         self.epoch = 0
@@ -113,7 +113,7 @@ class Connection:
                     has_tls=tls is not None,
                 ) from error
             raise
-        self._readmission = Readmission(login.renew, self._readmitted)
+        self._readmission = Relogin(login.renew, self._readmitted)
         self._client.on_error = self._note_error
         self._ready = True
         self.epoch = 1
@@ -346,14 +346,14 @@ class Connection:
         denied: Callable[[EngineDenied], None] | None = None,
         queue: str = "",
         limit: int = 0,
-    ) -> Listener:
+    ) -> Subscription:
         """Call `handler` with every message on `subject`, over reconnects, until `unlisten`.
 
         Listeners of one `queue`, on any connection, share the messages among them. With `limit`
         the server sends no more than so many in one connection (`metering`).
         """
         sid = self._client.add_subscription(subject, queue, limit)
-        listener = Listener(sid=sid, subject=subject, denied=denied, queue=queue, limit=limit)
+        listener = Subscription(sid=sid, subject=subject, denied=denied, queue=queue, limit=limit)
         self._listeners[sid] = listener
         self.handlers[b"%d" % sid] = handler
         if self.up:
@@ -363,7 +363,7 @@ class Connection:
             self._late.append(listener)
         return listener
 
-    def unlisten(self, listener: Listener, *, linger_s: float = 0.0) -> None:
+    def unlisten(self, listener: Subscription, *, linger_s: float = 0.0) -> None:
         """Stop it at the server now, and here after what is on its way had time to arrive."""
         if self._listeners.pop(listener.sid, None) is None:
             return

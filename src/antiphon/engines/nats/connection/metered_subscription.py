@@ -22,7 +22,7 @@ from typing import Final
 from antiphon.core.record.subjects import matches
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.connection.connection import Connection
-from antiphon.engines.nats.connection.subscription import Listener
+from antiphon.engines.nats.connection.subscription import Subscription
 from antiphon.errors import EngineDenied
 
 INTERVAL_S: Final = 0.25
@@ -34,7 +34,7 @@ LINGER_S: Final = 2.0
 """How long what was on its way to a subscription is still taken in after its end."""
 
 
-class MeteredListener:
+class MeteredSubscription:
     """`Connection.listen` with a bound on messages, and their KiB, per `INTERVAL_S`."""
 
     def __init__(
@@ -59,7 +59,7 @@ class MeteredListener:
         self._since_s, self._units = self._loop.time(), 0
         self._pause_s = PAUSE_FIRST_S
         self._reopening: asyncio.TimerHandle | None = None
-        self._listener: Listener | None = None
+        self._listener: Subscription | None = None
         self._listen()
 
     def close(self) -> None:

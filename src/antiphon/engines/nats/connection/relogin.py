@@ -22,7 +22,7 @@ Renew = Callable[[], Awaitable[None]]
 """Returns when another login can be presented; `Unavailable` if it is worth asking again."""
 
 
-class Readmission:
+class Relogin:
     """One connection's way back in."""
 
     def __init__(self, renew: Renew | None, done: Callable[[EngineDenied | None], None]) -> None:

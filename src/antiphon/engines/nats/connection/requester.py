@@ -73,7 +73,7 @@ class _Waiter:
         self.batch = batch
 
 
-class Pipeline:
+class Requester:
     """The requester of one connection."""
 
     def __init__(self, connection: Connection, *, window: int = DEFAULT_WINDOW) -> None:

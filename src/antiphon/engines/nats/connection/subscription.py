@@ -9,7 +9,7 @@ from msgspec import Struct
 from antiphon.errors import EngineDenied
 
 
-class Listener(Struct, frozen=True):
+class Subscription(Struct, frozen=True):
     """A live subscription; `denied` is called if the server refuses it."""
 
     sid: int

@@ -32,7 +32,7 @@ class BlobLimits(Struct, frozen=True, kw_only=True):
     errands: int = 32
 
 
-class BlobLedger:
+class BlobQuota:
     """Bytes by member, each blob with a fixed part on top."""
 
     def __init__(self, blobs: NatsBlobs) -> None:

@@ -26,12 +26,12 @@ import msgspec
 from antiphon.engines.nats.blobs import BLOB_WEIGHT, CHUNK_BYTES, Index, NatsBlobs
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.engine import NatsEngine
-from antiphon.engines.nats.gate.blob_quota import BlobLedger, BlobLimits
-from antiphon.engines.nats.gate.member_requests import Hearing, Service
+from antiphon.engines.nats.gate.blob_quota import BlobLimits, BlobQuota
+from antiphon.engines.nats.gate.member_requests import MemberRequests, Service
 from antiphon.engines.nats.gate.read_service import QUEUE, inbox_of
 from antiphon.engines.nats.gate.scoped_reads import status
 from antiphon.engines.nats.member import blob_protocol as words
-from antiphon.engines.nats.member.blob_protocol import Errand, Taken
+from antiphon.engines.nats.member.blob_protocol import BlobRequest, Taken
 from antiphon.errors import AntiphonError, Corrupt, Rejected, Unavailable
 
 IDLE_S: Final = 30.0
@@ -44,7 +44,7 @@ Vouching: TypeAlias = Literal["others"] | frozenset[str]
 
 _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Errand).decode
+_decode = msgspec.json.Decoder(BlobRequest).decode
 
 
 class Rights(Protocol):
@@ -83,16 +83,16 @@ class _Put:
 class _Get:
     """A download under way."""
 
-    def __init__(self, user: str, errand: Errand, index: Index) -> None:
+    def __init__(self, user: str, blob_request: BlobRequest, index: Index) -> None:
         self.user = user
-        self.errand = errand
+        self.blob_request = blob_request
         self.index = index
         self.places = index.sequences()
         self.used_s = 0.0
         self.under_way = 0
 
 
-class BlobGate:
+class BlobService:
     """Serves one mesh's members. `engine` must have full rights."""
 
     def __init__(
@@ -102,10 +102,10 @@ class BlobGate:
         *,
         limits: BlobLimits | None = None,
         inbox_of: Callable[[str], str] = inbox_of,
-        hearing: Hearing | None = None,
+        hearing: MemberRequests | None = None,
     ) -> None:
         self._connection = engine.log.connection
-        self._hearing = hearing or Hearing(engine.log.connection, engine.log.mesh)
+        self._hearing = hearing or MemberRequests(engine.log.connection, engine.log.mesh)
         self._blobs: NatsBlobs = engine.own_blobs
         self._rights = rights
         self._limits = limits or BlobLimits()
@@ -113,7 +113,7 @@ class BlobGate:
         self._name = secrets.token_hex(8)
         self._errands: dict[str, _Put | _Get] = {}
         self._asking: dict[str, int] = {}
-        self._ledger = BlobLedger(self._blobs)
+        self._ledger = BlobQuota(self._blobs)
         self._refusals: deque[bytes] = deque(maxlen=MAX_REFUSALS)
         self._refusing = asyncio.Event()
         self.ready = asyncio.Event()
@@ -138,21 +138,21 @@ class BlobGate:
                 refusing.cancel()
                 stop_errands()
                 stop_steps()
-                for errand in self._errands.values():
-                    if isinstance(errand, _Put) and errand.storing is not None:
-                        errand.storing.cancel()
+                for blob_request in self._errands.values():
+                    if isinstance(blob_request, _Put) and blob_request.storing is not None:
+                        blob_request.storing.cancel()
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_S)
-            for name, errand in tuple(self._errands.items()):
-                if _now_s() - errand.used_s > IDLE_S:
+            for name, blob_request in tuple(self._errands.items()):
+                if _now_s() - blob_request.used_s > IDLE_S:
                     self._drop(name)
 
     def _drop(self, name: str) -> None:
-        errand = self._errands.pop(name, None)
-        if isinstance(errand, _Put) and errand.storing is not None:
-            errand.storing.cancel()
+        blob_request = self._errands.pop(name, None)
+        if isinstance(blob_request, _Put) and blob_request.storing is not None:
+            blob_request.storing.cancel()
 
     # --- beginnings -------------------------------------------------------------------------
 
@@ -183,41 +183,45 @@ class BlobGate:
 
     async def _taken(self, user: str, payload: bytes) -> Taken:
         try:
-            errand = _decode(payload) if len(payload) <= MAX_ERRAND_BYTES else None
+            blob_request = _decode(payload) if len(payload) <= MAX_ERRAND_BYTES else None
         except (msgspec.DecodeError, UnicodeDecodeError):
-            errand = None
-        if errand is None:
+            blob_request = None
+        if blob_request is None:
             raise _Refused(words.FAILED, "the gate does not understand this")
-        if errand.do == "put":
+        if blob_request.do == "put":
             await self._require_room(user)
-            return self._begin_put(user, errand.digest)
-        index = await self._admitted(user, errand)
-        if errand.do == "has":
+            return self._begin_put(user, blob_request.digest)
+        index = await self._admitted(user, blob_request)
+        if blob_request.do == "has":
             return Taken()
-        name = self._new_errand(user, _Get(user, errand, index))
-        return Taken(gate=self._name, errand=name, chunks=sum(count for _, count in index.runs))
+        name = self._new_errand(user, _Get(user, blob_request, index))
+        return Taken(
+            gate=self._name, blob_request=name, chunks=sum(count for _, count in index.runs)
+        )
 
-    def _new_errand(self, user: str, errand: _Put | _Get) -> str:
+    def _new_errand(self, user: str, blob_request: _Put | _Get) -> str:
         mine = [one for one in self._errands.values() if one.user == user]
         puts = sum(isinstance(one, _Put) for one in mine)
         if (
             len(self._errands) >= self._limits.errands
             or len(mine) >= self._limits.errands_per_member
-            or (isinstance(errand, _Put) and puts >= self._limits.puts_per_member)
+            or (isinstance(blob_request, _Put) and puts >= self._limits.puts_per_member)
         ):
             raise _Refused(words.BUSY, "too much is under way")
         name = secrets.token_hex(8)
-        errand.used_s = _now_s()
-        self._errands[name] = errand
+        blob_request.used_s = _now_s()
+        self._errands[name] = blob_request
         return name
 
     # --- reading ----------------------------------------------------------------------------
 
-    async def _admitted(self, user: str, errand: Errand) -> Index:
+    async def _admitted(self, user: str, blob_request: BlobRequest) -> Index:
         """Where the blob is, if this user may have it. Absent and not admitted look alike."""
-        self._require_reading(user, errand.kind)
-        vouching = await self._rights.vouches(user, errand.kind, errand.job, errand.digest)
-        index = await self._blobs.find(errand.digest) if vouching else None
+        self._require_reading(user, blob_request.kind)
+        vouching = await self._rights.vouches(
+            user, blob_request.kind, blob_request.job, blob_request.digest
+        )
+        index = await self._blobs.find(blob_request.digest) if vouching else None
         if index is not None and vouching != "others" and index.by not in vouching:
             index = None
         if index is None:
@@ -228,11 +232,13 @@ class BlobGate:
         if not kind or not self._rights.may_read(user, kind):
             raise _Refused(words.DENIED, "this key may not read that job")
 
-    async def _give(self, errand: _Get, number: int, reply: bytes) -> None:
+    async def _give(self, blob_request: _Get, number: int, reply: bytes) -> None:
         try:
-            self._require_reading(errand.user, errand.errand.kind)
-            place = errand.places[number]
-            chunk = await self._blobs.chunk(errand.index, place, errand.errand.digest)
+            self._require_reading(blob_request.user, blob_request.blob_request.kind)
+            place = blob_request.places[number]
+            chunk = await self._blobs.chunk(
+                blob_request.index, place, blob_request.blob_request.digest
+            )
             self._send_frame(wire.pub(reply, chunk))
             self._connection.write_out()
             await self._connection.have_room()
@@ -243,36 +249,36 @@ class BlobGate:
         except AntiphonError as error:
             self._send(reply, _status(words.FAILED, error.message))
         finally:
-            errand.under_way -= 1
+            blob_request.under_way -= 1
 
     # --- steps ------------------------------------------------------------------------------
 
     def _on_step(self, subject: bytes, reply: bytes, payload: bytes, _header: bytes) -> None:
         _, _, user, _, _, name, step = wire.read_subject(subject).split(".")
-        errand = self._errands.get(name)
-        if errand is None or errand.user != user:
+        blob_request = self._errands.get(name)
+        if blob_request is None or blob_request.user != user:
             if self._is_own(user, reply):
                 self._send(reply, _status(words.GONE, "the gate knows no such errand any more"))
             return
-        errand.used_s = _now_s()
+        blob_request.used_s = _now_s()
         if step == words.LEAVE:
             self._drop(name)
         elif not self._is_own(user, reply):
             return
-        elif isinstance(errand, _Put):
-            self._on_put_step(errand, step, reply, payload)
+        elif isinstance(blob_request, _Put):
+            self._on_put_step(blob_request, step, reply, payload)
         else:
-            self._on_get_step(errand, step, reply)
+            self._on_get_step(blob_request, step, reply)
 
-    def _on_get_step(self, errand: _Get, step: str, reply: bytes) -> None:
+    def _on_get_step(self, blob_request: _Get, step: str, reply: bytes) -> None:
         number = _number(step)
-        if number is None or number >= len(errand.places):
+        if number is None or number >= len(blob_request.places):
             self._send(reply, _status(words.ABSENT, "there is no such chunk"))
-        elif errand.under_way >= 2 * words.WINDOW:
+        elif blob_request.under_way >= 2 * words.WINDOW:
             self._send(reply, _status(words.BUSY, "too many chunks at once"))
         else:
-            errand.under_way += 1
-            self._group.create_task(self._give(errand, number, reply))
+            blob_request.under_way += 1
+            self._group.create_task(self._give(blob_request, number, reply))
 
     # --- writing ----------------------------------------------------------------------------
 
@@ -280,7 +286,7 @@ class BlobGate:
         put = _Put(user, digest)
         name = self._new_errand(user, put)
         put.storing = self._group.create_task(self._store(put))
-        return Taken(gate=self._name, errand=name)
+        return Taken(gate=self._name, blob_request=name)
 
     def _on_put_step(self, put: _Put, step: str, reply: bytes, payload: bytes) -> None:
         if put.failure:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.connection.connection import Connection
 from antiphon.engines.nats.connection.gate_subjects import gate_subject
-from antiphon.engines.nats.connection.metered_subscription import MeteredListener
+from antiphon.engines.nats.connection.metered_subscription import MeteredSubscription
 from antiphon.errors import EngineDenied, Unavailable
 
 
@@ -31,14 +31,14 @@ class Service(Struct, frozen=True):
     denied: Callable[[EngineDenied], None] | None = None
 
 
-class Hearing:
+class MemberRequests:
     """The ears of one gate; without a list of members all are heard as one."""
 
     def __init__(self, connection: Connection, mesh: str, users: Iterable[str] = ("*",)) -> None:
         self._connection = connection
         self._mesh = mesh
         self._users = dict.fromkeys(users)
-        self._listeners: dict[str, list[MeteredListener]] = {}
+        self._listeners: dict[str, list[MeteredSubscription]] = {}
         self._services: dict[str, Service] = {}
 
     def serve(self, service: Service) -> Callable[[], None]:
@@ -66,8 +66,8 @@ class Hearing:
         for verb, service in self._services.items():
             self._listeners[verb].append(self._listen(user, service))
 
-    def _listen(self, user: str, service: Service) -> MeteredListener:
-        return MeteredListener(
+    def _listen(self, user: str, service: Service) -> MeteredSubscription:
+        return MeteredSubscription(
             self._connection,
             gate_subject(self._mesh, user, service.verb),
             service.handler,

@@ -4,8 +4,9 @@ A member's request comes on `apg.<mesh>.<user>.get` or `….leader`, subjects on
 user may publish. The answer has the wire form of a direct get, or of the leader's message get,
 and holds what the server's own answer would hold, less what the user's scope does not show.
 
-Every record passes `Sight.sees` on its way out, whatever was asked. Answers go only to the user's
-own inbox, since this connection may publish anywhere and the asker chooses the reply subject.
+Every record passes `VisibleSubjects.sees` on its way out, whatever was asked. Answers go only to
+the user's own inbox, since this connection may publish anywhere and the asker chooses the reply
+subject.
 
 Bounds: requests heard of one user, in service per user, batched reads in service per user and in
 all, and the bytes of one answer. Beyond the first a request is not heard, beyond the second it is
@@ -27,10 +28,10 @@ from antiphon.core.authority.subject_rights import exceeds
 from antiphon.core.record.branches import Branch
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.connection.requester import Reply
-from antiphon.engines.nats.gate.member_requests import Hearing, Service
-from antiphon.engines.nats.gate.scoped_reads import Readings, status
+from antiphon.engines.nats.gate.member_requests import MemberRequests, Service
+from antiphon.engines.nats.gate.scoped_reads import ScopedReads, status
 from antiphon.engines.nats.log.log import NatsLog
-from antiphon.engines.nats.member.read_protocol import BadQuestion, Question, parse
+from antiphon.engines.nats.member.read_protocol import BadReadRequest, ReadRequest, parse
 from antiphon.engines.nats.member.scoped_direct_get import (
     CHANGED,
     DENIED,
@@ -38,7 +39,7 @@ from antiphon.engines.nats.member.scoped_direct_get import (
     READS_AT_ONCE,
 )
 from antiphon.engines.nats.member.scoped_log import ScopedLog
-from antiphon.engines.nats.member.visible_subjects import Sight, sight_of
+from antiphon.engines.nats.member.visible_subjects import VisibleSubjects, sight_of
 from antiphon.errors import AntiphonError, EngineDenied, Misconfigured, Unavailable
 from antiphon.ports import Engine
 
@@ -61,7 +62,7 @@ MAX_REST_S = 1.0
 _TURN_BYTES = 64 * 1024
 _BAD_REQUEST, _FAILED, _BUSY = 408, 500, 503
 
-_Read: TypeAlias = Callable[[Sight, Question], Awaitable[list[Reply]]]
+_Read: TypeAlias = Callable[[VisibleSubjects, ReadRequest], Awaitable[list[Reply]]]
 _log = logging.getLogger(__name__)
 
 
@@ -80,7 +81,7 @@ class _Desk:
         self.batches = asyncio.Semaphore(BATCHES_PER_USER)
 
 
-class Gatehouse:
+class ReadService:
     """Serves the reads of one mesh's members. `engine` must have full rights."""
 
     def __init__(
@@ -90,15 +91,15 @@ class Gatehouse:
         branches: tuple[Branch, ...],
         *,
         inbox_of: Callable[[str], str] = inbox_of,
-        hearing: Hearing | None = None,
+        hearing: MemberRequests | None = None,
     ) -> None:
         log = engine.log
         if not isinstance(log, NatsLog) or isinstance(log, ScopedLog):
             raise Misconfigured("the gate needs a connection of its own to NATS, with all rights")
         self._mesh = log.mesh
         self._connection = log.connection
-        self._hearing = hearing or Hearing(log.connection, log.mesh)
-        self._readings = Readings(log)
+        self._hearing = hearing or MemberRequests(log.connection, log.mesh)
+        self._readings = ScopedReads(log)
         self._scope_of = scope_of
         self._branches = branches
         self._inbox_of = inbox_of
@@ -188,7 +189,7 @@ class Gatehouse:
                     await asyncio.sleep(_rest_s(asked, weight, walked_s))
             else:
                 await self._send(reply, await self._answer(user, read, asked))
-        except BadQuestion as error:
+        except BadReadRequest as error:
             await self._send(reply, [status(_BAD_REQUEST, error.message)])
         except Exception:  # noqa: BLE001 - one request must not end the service
             _log.exception("a member's read failed")
@@ -201,16 +202,16 @@ class Gatehouse:
         if not desk.in_service:
             self._desks.pop(user, None)
 
-    async def _answer(self, user: str, read: _Read, asked: Question) -> list[Reply]:
+    async def _answer(self, user: str, read: _Read, asked: ReadRequest) -> list[Reply]:
         try:
             scope = self._scope_of(user)
             if not scope.by_command:
                 return [status(DENIED, "this key may read nothing on this mesh now")]
-            sight = sight_of(self._mesh, self._branches, scope)
-            if asked.reads != sight.shown and exceeds(asked.reads, sight.shown):
+            visible = sight_of(self._mesh, self._branches, scope)
+            if asked.reads != visible.shown and exceeds(asked.reads, visible.shown):
                 return [status(CHANGED, "this key may read less now than its login says")]
-            return await read(sight, asked)
-        except BadQuestion:
+            return await read(visible, asked)
+        except BadReadRequest:
             raise
         except AntiphonError as error:
             return [status(_FAILED, error.message)]
@@ -247,7 +248,7 @@ class Gatehouse:
                     await self._connection.have_room()
 
 
-def _rest_s(asked: Question, weight: int, walked_s: float) -> float:
+def _rest_s(asked: ReadRequest, weight: int, walked_s: float) -> float:
     """How long until this user's next large read: its cost to the gate, or else to the server."""
     filters = len(asked.multi_last) + len(asked.reads)
     cost_s = weight / _BYTES_PER_S + filters * _FILTER_S

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from antiphon.engines.nats.connection import wire
-from antiphon.engines.nats.gate.member_requests import Hearing, Service
+from antiphon.engines.nats.gate.member_requests import MemberRequests, Service
 from antiphon.engines.nats.gate.read_service import QUEUE, inbox_of
 from antiphon.engines.nats.log.log import NatsLog
 from antiphon.engines.nats.member import relay_protocol
@@ -35,7 +35,7 @@ Accepts: TypeAlias = Callable[[str, bytes], Awaitable[tuple[str, str, int]]]
 _log = logging.getLogger(__name__)
 
 
-class Letterbox:
+class RelayService:
     """Serves one mesh's members. `engine` must have full rights."""
 
     def __init__(
@@ -44,14 +44,14 @@ class Letterbox:
         accepts: Accepts,
         *,
         inbox_of: Callable[[str], str] = inbox_of,
-        hearing: Hearing | None = None,
+        hearing: MemberRequests | None = None,
     ) -> None:
         log = engine.log
         if not isinstance(log, NatsLog) or isinstance(log, ScopedLog):
             raise Misconfigured("the gate needs a connection of its own to NATS, with all rights")
         self._store = log
         self._connection = log.connection
-        self._hearing = hearing or Hearing(log.connection, log.mesh)
+        self._hearing = hearing or MemberRequests(log.connection, log.mesh)
         self._accepts = accepts
         self._inbox_of = inbox_of
         self._in_hand: Counter[str] = Counter()

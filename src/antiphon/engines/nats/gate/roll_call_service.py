@@ -14,7 +14,7 @@ from antiphon.core.bus.subjects import INBOX, ROLL
 from antiphon.core.record.subjects import matches
 from antiphon.engines.nats.connection.bus import NatsBus, reply_in
 from antiphon.engines.nats.connection.connection import Connection
-from antiphon.engines.nats.gate.member_requests import Hearing, Service
+from antiphon.engines.nats.gate.member_requests import MemberRequests, Service
 from antiphon.engines.nats.gate.read_service import QUEUE
 from antiphon.errors import Unavailable
 
@@ -23,10 +23,10 @@ CALLS_HEARD: Final = 16
 MAX_CALL_BYTES: Final = 64
 
 
-class RollGate:
+class RollCallService:
     """Serves one mesh's members, over a connection with full rights."""
 
-    def __init__(self, connection: Connection, mesh: str, hearing: Hearing) -> None:
+    def __init__(self, connection: Connection, mesh: str, hearing: MemberRequests) -> None:
         self._bus = NatsBus(connection, mesh)
         self._hearing = hearing
         self._calls: asyncio.Queue[tuple[bytes, str]] = asyncio.Queue(maxsize=CALLS_HEARD)

@@ -23,8 +23,8 @@ from antiphon.engines.nats.log.direct_get import MAX_BATCH, READ_TIMEOUT_S
 from antiphon.engines.nats.log.log import NatsLog
 from antiphon.engines.nats.log.newest_records import Held
 from antiphon.engines.nats.log.streams import ApiFailure, check_api
-from antiphon.engines.nats.member.read_protocol import BadQuestion, Question
-from antiphon.engines.nats.member.visible_subjects import Sight
+from antiphon.engines.nats.member.read_protocol import BadReadRequest, ReadRequest
+from antiphon.engines.nats.member.visible_subjects import VisibleSubjects
 from antiphon.errors import Unavailable
 
 ANSWER_BYTES = 4 * 1024 * 1024
@@ -79,40 +79,40 @@ def status(code: int, words: str) -> Reply:
     return Reply(b"", b"NATS/1.0 %d %b\r\n\r\n" % (code, line))
 
 
-class Readings:
+class ScopedReads:
     """Answers questions about one log for those who may see a part of it."""
 
     def __init__(self, log: NatsLog) -> None:
         self._log = log
-        self._pipeline = log.pipeline
+        self._requester = log.requester
         self._direct_subject = f"$JS.API.DIRECT.GET.{log.stream}".encode()
         self._leader_subject = f"$JS.API.STREAM.MSG.GET.{log.stream}".encode()
 
-    async def direct(self, sight: Sight, asked: Question) -> list[Reply]:
+    async def direct(self, visible: VisibleSubjects, asked: ReadRequest) -> list[Reply]:
         """What a direct get would answer."""
         if asked.multi_last:
-            return await self._newest(sight, asked.multi_last)
+            return await self._newest(visible, asked.multi_last)
         if asked.seqs:
-            return await self._at_each(sight, asked.seqs)
+            return await self._at_each(visible, asked.seqs)
         if asked.batch:
-            return await self._page(sight, asked)
-        found = await self._one(self._ask_server, sight, asked)
+            return await self._page(visible, asked)
+        found = await self._one(self._ask_server, visible, asked)
         return [status(_NOT_FOUND, "Message Not Found") if found is None else found.reply]
 
-    async def leader(self, sight: Sight, asked: Question) -> list[Reply]:
+    async def leader(self, visible: VisibleSubjects, asked: ReadRequest) -> list[Reply]:
         """What the leader's message get would answer.
 
         Where it would have shown something that is out of sight, `Nats-Last-Sequence` says how
         far the log reaches: a reader must be able to know that nothing was left to come.
         """
         if asked.multi_last or asked.batch or asked.seqs:
-            raise BadQuestion("Bad Request")
-        found = await self._one(self._ask_leader, sight, asked)
+            raise BadReadRequest("Bad Request")
+        found = await self._one(self._ask_leader, visible, asked)
         if found is not None:
             return [found.reply]
         hidden = None
-        if asked.seq and _is_whole(asked.next_by_subj, sight):
-            hidden = await self._ask_leader({"seq": asked.seq, "next_by_subj": sight.everything})
+        if asked.seq and _is_whole(asked.next_by_subj, visible):
+            hidden = await self._ask_leader({"seq": asked.seq, "next_by_subj": visible.everything})
         reach = (
             b"" if hidden is None else b"NATS/1.0\r\nNats-Last-Sequence: %d\r\n\r\n" % hidden.seq
         )
@@ -120,16 +120,16 @@ class Readings:
 
     # --- one --------------------------------------------------------------------------------
 
-    async def _one(self, ask: _Ask, sight: Sight, asked: Question) -> _Found | None:
+    async def _one(self, ask: _Ask, visible: VisibleSubjects, asked: ReadRequest) -> _Found | None:
         if asked.last_by_subj:
-            parts = sight.parts(asked.last_by_subj)
+            parts = visible.parts(asked.last_by_subj)
             answers = await asyncio.gather(*(ask({"last_by_subj": one}) for one in parts))
             found = max(filter(None, answers), key=lambda one: one.seq, default=None)
         elif asked.next_by_subj:
-            found = await self._first(ask, sight.parts(asked.next_by_subj), asked.seq)
+            found = await self._first(ask, visible.parts(asked.next_by_subj), asked.seq)
         else:
             found = await ask({"seq": asked.seq})
-        return found if found is not None and sight.sees(found.subject) else None
+        return found if found is not None and visible.sees(found.subject) else None
 
     async def _first(self, ask: _Ask, parts: Sequence[str], first: int) -> _Found | None:
         """The first record from `first` on that matches any of the parts.
@@ -151,7 +151,7 @@ class Readings:
         return await ask({"seq": earliest.seq})
 
     async def _ask_server(self, body: dict[str, Any]) -> _Found | None:
-        reply = await self._pipeline.request(
+        reply = await self._requester.request(
             self._direct_subject, _encode(body), timeout_s=READ_TIMEOUT_S
         )
         code = wire.status_of(reply.header)
@@ -163,7 +163,7 @@ class Readings:
         return _Found(trailer.seq, trailer.subject, reply)
 
     async def _ask_leader(self, body: dict[str, Any]) -> _Found | None:
-        reply = await self._pipeline.request(
+        reply = await self._requester.request(
             self._leader_subject, _encode(body), timeout_s=READ_TIMEOUT_S
         )
         try:
@@ -176,22 +176,22 @@ class Readings:
 
     # --- many -------------------------------------------------------------------------------
 
-    async def _newest(self, sight: Sight, filters: Iterable[str]) -> list[Reply]:
+    async def _newest(self, visible: VisibleSubjects, filters: Iterable[str]) -> list[Reply]:
         """The newest of each subject, and the newest sequence of all even if there is none."""
-        parts = tuple(dict.fromkeys(part for one in filters for part in sight.parts(one)))
+        parts = tuple(dict.fromkeys(part for one in filters for part in visible.parts(one)))
         if len(parts) > MAX_PARTS:
             return [status(_TOO_MANY, "Too Many Results")]
         if parts:
             (batch,) = await self._collect([{"multi_last": parts, "max_bytes": ANSWER_BYTES}])
             if batch.status == _TOO_MANY:
                 return [status(_TOO_MANY, "Too Many Results")]
-            seen = [held for held in _held(batch) if sight.sees(held.record.subject)]
+            seen = [held for held in _held(batch) if visible.sees(held.record.subject)]
             if seen:
                 return _run_of(seen, batch.pending, upto=batch.last_seq)
         upto = await self._log.newest_seq()
         return [Reply(b"", b"NATS/1.0 404 No Results\r\nNats-UpTo-Sequence: %d\r\n\r\n" % upto)]
 
-    async def _at_each(self, sight: Sight, seqs: Sequence[int]) -> list[Reply]:
+    async def _at_each(self, visible: VisibleSubjects, seqs: Sequence[int]) -> list[Reply]:
         """What is visible at these sequences, up to a weight; the rest is not looked at."""
         shown: list[Held] = []
         looked = weight = 0
@@ -199,7 +199,7 @@ class Readings:
             part = seqs[looked : looked + SEQS_AT_ONCE]
             looked += len(part)
             for seq, held in zip(part, await self._held_at(part), strict=True):
-                if held is not None and sight.sees(held.record.subject):
+                if held is not None and visible.sees(held.record.subject):
                     shown.append(held)
                     weight += len(held.header) + len(held.record.payload)
                 elif held is None and await self._lags_at(seq):
@@ -212,15 +212,15 @@ class Readings:
     async def _lags_at(self, seq: int) -> bool:
         return self._log.is_replicated and await self._log.records.leader_at(seq) is not None
 
-    async def _page(self, sight: Sight, asked: Question) -> list[Reply]:
+    async def _page(self, visible: VisibleSubjects, asked: ReadRequest) -> list[Reply]:
         first = max(asked.seq, 1)
         limit = min(asked.batch, MAX_BATCH)
         max_bytes = min(asked.max_bytes or ANSWER_BYTES, ANSWER_BYTES)
-        parts = sight.parts(asked.next_by_subj or sight.everything)
+        parts = visible.parts(asked.next_by_subj or visible.everything)
         behind = 0
-        if not _is_whole(asked.next_by_subj, sight):
+        if not _is_whole(asked.next_by_subj, visible):
             found, behind = await self._merge(parts, first, limit, max_bytes)
-        elif sight.is_whole:
+        elif visible.is_whole:
             (batch,) = await self._collect([{"seq": first, "batch": limit, "max_bytes": max_bytes}])
             found, behind = _held(batch), batch.pending
         else:
@@ -228,7 +228,7 @@ class Readings:
             found = _held(near)
             if near.pending:
                 found, behind = await self._merge(parts, first, limit, max_bytes)
-        seen = [held for held in found if sight.sees(held.record.subject)]
+        seen = [held for held in found if visible.sees(held.record.subject)]
         shown = _cut(seen, limit, max_bytes)
         if not shown:
             return [status(_NOT_FOUND, "Message Not Found")]
@@ -291,7 +291,7 @@ class Readings:
 
     async def _collect(self, questions: Iterable[dict[str, Any]]) -> list[Batch]:
         requests = [(self._direct_subject, _encode(one)) for one in questions]
-        batches = await self._pipeline.collect_all(requests, timeout_s=READ_TIMEOUT_S)
+        batches = await self._requester.collect_all(requests, timeout_s=READ_TIMEOUT_S)
         for batch in batches:
             if batch.status not in {_OK, _NOT_FOUND, _TOO_MANY}:
                 raise _unread(batch.words)
@@ -301,8 +301,8 @@ class Readings:
 # --- words ------------------------------------------------------------------------------------
 
 
-def _is_whole(pattern: str, sight: Sight) -> bool:
-    return pattern in {"", ">", sight.everything}
+def _is_whole(pattern: str, visible: VisibleSubjects) -> bool:
+    return pattern in {"", ">", visible.everything}
 
 
 def _next(part: str, first: int) -> dict[str, Any]:

@@ -18,9 +18,9 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.engines.nats.connection import wire
-from antiphon.engines.nats.connection.requester import Batch, Pipeline, Reply
+from antiphon.engines.nats.connection.requester import Batch, Reply, Requester
 from antiphon.engines.nats.connection.stamps import parse_rfc3339_ns
-from antiphon.engines.nats.log.newest_records import Heads, Held
+from antiphon.engines.nats.log.newest_records import Held, NewestRecords
 from antiphon.engines.nats.log.streams import ApiFailure, check_api
 from antiphon.errors import Corrupt, Unavailable
 from antiphon.ports import Record
@@ -50,15 +50,15 @@ _encode = msgspec.json.Encoder().encode
 _decode_message = msgspec.json.Decoder(_MessageAnswer).decode
 
 
-class Records:
+class DirectGet:
     """Reads from one stream."""
 
-    def __init__(self, pipeline: Pipeline, stream: str) -> None:
-        self._pipeline = pipeline
+    def __init__(self, requester: Requester, stream: str) -> None:
+        self._requester = requester
         self.stream = stream
         self._direct = f"$JS.API.DIRECT.GET.{stream}".encode()
         self._leader = f"$JS.API.STREAM.MSG.GET.{stream}".encode()
-        self._heads = Heads(self._multi_last)
+        self._heads = NewestRecords(self._multi_last)
 
     # --- one --------------------------------------------------------------------------------
 
@@ -124,7 +124,7 @@ class Records:
             (self._direct, _encode({"seq": 1, "next_by_subj": subject, "batch": 1}))
             for subject in filters
         ]
-        batches = await self._pipeline.collect_all(requests, timeout_s=READ_TIMEOUT_S)
+        batches = await self._requester.collect_all(requests, timeout_s=READ_TIMEOUT_S)
         for batch in batches:
             self._check(batch)
         return [len(batch.records) + batch.pending for batch in batches]
@@ -135,7 +135,7 @@ class Records:
         return batch.last_seq
 
     async def _collect(self, request: dict[str, Any], *, keep_headers: bool = False) -> Batch:
-        batch = await self._pipeline.collect(
+        batch = await self._requester.collect(
             self._direct, _encode(request), timeout_s=READ_TIMEOUT_S, keep_headers=keep_headers
         )
         self._check(batch)
@@ -146,7 +146,7 @@ class Records:
             raise self._refusal(batch.status, batch.words)
 
     async def _get(self, body: bytes) -> Reply:
-        return await self._pipeline.request(self._direct, body, timeout_s=READ_TIMEOUT_S)
+        return await self._requester.request(self._direct, body, timeout_s=READ_TIMEOUT_S)
 
     def _one(self, reply: Reply) -> Held | None:
         status = wire.status_of(reply.header)
@@ -157,7 +157,7 @@ class Records:
         raise self._refusal(status, wire.status_text(reply.header))
 
     async def _ask_leader(self, request: dict[str, Any]) -> Record | None:
-        reply = await self._pipeline.request(
+        reply = await self._requester.request(
             self._leader, _encode(request), timeout_s=READ_TIMEOUT_S
         )
         return self._from_leader(reply)

@@ -19,7 +19,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol, Self
 
 from antiphon.engines.nats.connection import wire
-from antiphon.engines.nats.connection.connection import Connection, Listener
+from antiphon.engines.nats.connection.connection import Connection, Subscription
 from antiphon.errors import AntiphonError, Corrupt, EngineDenied, Unavailable
 from antiphon.ports import Page, Record
 
@@ -105,8 +105,8 @@ class Follower:
         self._wake.set()
         self._must_verify = True
         self._failure: AntiphonError | None = None
-        self._listener: Listener | None = None
-        self._further: list[Listener] = []
+        self._listener: Subscription | None = None
+        self._further: list[Subscription] = []
         self._unwatch: Callable[[], None] = lambda: None
         self._left = False
 
@@ -135,7 +135,7 @@ class Follower:
         # A filter across the root: every record is a hint.
         return hint if hint.startswith("ap.") else f"ap.{self._log.mesh}.>"
 
-    def _listen(self, hint: str) -> Listener:
+    def _listen(self, hint: str) -> Subscription:
         return self._connection.listen(
             _live(hint),
             self._on_hint if self._subject else self._on_record,

@@ -22,7 +22,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from antiphon.engines.nats.connection import wire
-from antiphon.engines.nats.log.direct_get import Records
+from antiphon.engines.nats.log.direct_get import DirectGet
 from antiphon.engines.nats.log.newest_records import Held
 from antiphon.ports import Page, Record
 
@@ -35,7 +35,7 @@ class Readable(Protocol):
     """What a lane is read from."""
 
     @property
-    def records(self) -> Records:
+    def records(self) -> DirectGet:
         """Single records."""
 
     @property
@@ -70,7 +70,7 @@ async def lane_pages(
 
 
 async def _walk_back(
-    records: Records, filters: tuple[str, ...], *, after: int, links_may_hide: bool
+    records: DirectGet, filters: tuple[str, ...], *, after: int, links_may_hide: bool
 ) -> dict[int, Record] | None:
     """The lane by its own links, or None if they are too many or prove nothing."""
     heads = await records.newest_of_each(filters)

@@ -20,8 +20,8 @@ from msgspec import Struct
 
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.connection.connection import Connection
-from antiphon.engines.nats.connection.requester import Pipeline
-from antiphon.engines.nats.log.direct_get import Records
+from antiphon.engines.nats.connection.requester import Requester
+from antiphon.engines.nats.log.direct_get import DirectGet
 from antiphon.engines.nats.log.newest_records import Held as HeldRecord
 from antiphon.engines.nats.log.streams import ApiError, Streams, leases_config, leases_name
 from antiphon.errors import Held, LostRace, Rejected, Unavailable
@@ -46,14 +46,14 @@ class NatsLeases:
     """`ports.Leases` on JetStream."""
 
     def __init__(
-        self, connection: Connection, pipeline: Pipeline, mesh: str, *, replicas: int
+        self, connection: Connection, requester: Requester, mesh: str, *, replicas: int
     ) -> None:
         self._connection = connection
-        self._pipeline = pipeline
+        self._requester = requester
         self._mesh = mesh
         self._replicas = replicas
-        self._records = Records(pipeline, leases_name(mesh))
-        self._streams = Streams(pipeline)
+        self._records = DirectGet(requester, leases_name(mesh))
+        self._streams = Streams(requester)
         self._prefix = f"apl.{mesh}.key."
         self._birth = f"apl.{mesh}.birth"
         self._created = (0, 0)
@@ -165,7 +165,7 @@ class NatsLeases:
             header += b"Nats-TTL: %ds\r\n" % max(1, -(-ttl_ms // 1000))
         if freed:
             header += _FREED[2:]
-        reply = await self._pipeline.write(
+        reply = await self._requester.write(
             subject, value, header + b"\r\n", timeout_s=WRITE_TIMEOUT_S
         )
         if wire.status_of(reply.header):

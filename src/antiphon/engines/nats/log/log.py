@@ -19,8 +19,8 @@ from antiphon.core.authority.subject_rights import WHOLE
 from antiphon.core.record import subjects
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.connection.connection import Connection
-from antiphon.engines.nats.connection.requester import Pipeline
-from antiphon.engines.nats.log.direct_get import MAX_BATCH, Records
+from antiphon.engines.nats.connection.requester import Requester
+from antiphon.engines.nats.log.direct_get import MAX_BATCH, DirectGet
 from antiphon.engines.nats.log.follower import Follower
 from antiphon.engines.nats.log.lane_pages import lane_pages
 from antiphon.engines.nats.log.pull_queue import LOAN_S, PullQueue
@@ -60,20 +60,20 @@ class NatsLog:
     def __init__(
         self,
         connection: Connection,
-        pipeline: Pipeline,
+        requester: Requester,
         mesh: str,
         *,
         replicas: int,
         loan_s: float = LOAN_S,
     ) -> None:
         self._connection = connection
-        self._pipeline = pipeline
+        self._requester = requester
         self._mesh = mesh
         self._replicas = replicas
         self._loan_s = loan_s
         self.stream = log_name(mesh)
-        self.records = Records(pipeline, self.stream)
-        self._streams = Streams(pipeline)
+        self.records = DirectGet(requester, self.stream)
+        self._streams = Streams(requester)
         self._everything = f"{subjects.root(mesh)}.>"
         self._known_subject = ""
         self._held = (0, 0)
@@ -98,7 +98,7 @@ class NatsLog:
             b"NATS/1.0\r\nNats-Msg-Id: %b\r\nNats-Expected-Last-Subject-Sequence: %d\r\n\r\n"
             % (wire.check_token(message_id, "message id"), expected_last)
         )
-        reply = await self._pipeline.write(
+        reply = await self._requester.write(
             wire.check_subject(subject), payload, header, timeout_s=timeout_s
         )
         if reply.header and wire.status_of(reply.header) == _NO_RESPONDERS:
@@ -171,7 +171,9 @@ class NatsLog:
             b"Nats-Rollup: sub\r\n\r\n"
             % (message_id.encode(), b"never-" + secrets.token_hex(16).encode())
         )
-        reply = await self._pipeline.write(subject.encode(), b"", header, timeout_s=PROBE_TIMEOUT_S)
+        reply = await self._requester.write(
+            subject.encode(), b"", header, timeout_s=PROBE_TIMEOUT_S
+        )
         if wire.status_of(reply.header) == _NO_RESPONDERS:
             raise Unavailable("nobody answers for the log")
         ack = _decode_ack(reply.payload)
@@ -324,9 +326,9 @@ class NatsLog:
         return self._connection
 
     @property
-    def pipeline(self) -> Pipeline:
+    def requester(self) -> Requester:
         """Its requester."""
-        return self._pipeline
+        return self._requester
 
     @property
     def mesh(self) -> str:

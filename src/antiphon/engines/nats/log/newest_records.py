@@ -49,7 +49,7 @@ class _Asker:
         return any(matches(one, subject) for one in self.filters)
 
 
-class Heads:
+class NewestRecords:
     """Gathers askers. `ask` is what sends one request and collects its answers."""
 
     def __init__(self, ask: Ask) -> None:

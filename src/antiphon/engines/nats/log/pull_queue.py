@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Self
 
 from antiphon.engines.nats.connection import wire
-from antiphon.engines.nats.connection.connection import Connection, Listener
+from antiphon.engines.nats.connection.connection import Connection, Subscription
 from antiphon.engines.nats.connection.stamps import parse_ack_subject
 from antiphon.engines.nats.log.consumers import Consumer
 from antiphon.engines.nats.log.streams import Streams
@@ -86,7 +86,7 @@ class _Slot:
     __slots__ = ("deadline", "is_extra", "left", "listener", "prefix", "round", "waits")
 
     def __init__(self) -> None:
-        self.listener: Listener | None = None
+        self.listener: Subscription | None = None
         self.prefix = b""
         self.round = 0
         self.left = 0

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.engines.nats.connection import wire
-from antiphon.engines.nats.connection.requester import Pipeline, Reply
+from antiphon.engines.nats.connection.requester import Reply, Requester
 from antiphon.errors import Misconfigured, OutcomeUnknown, Rejected, Unavailable
 
 API_TIMEOUT_S = 10.0
@@ -133,13 +133,13 @@ def _base(name: str, subjects: list[str], replicas: int) -> dict[str, Any]:
 class Streams:
     """Calls JetStream's management API over the pipeline."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline = pipeline
+    def __init__(self, requester: Requester) -> None:
+        self._requester = requester
 
     async def call(self, subject: str, body: dict[str, Any] | None = None) -> bytes:
         """One API request; `ApiFailure` if JetStream answers with an error."""
         payload = b"" if body is None else msgspec.json.encode(body)
-        reply = await self._pipeline.request(
+        reply = await self._requester.request(
             subject.encode(), payload, timeout_s=API_TIMEOUT_S, is_write=True
         )
         return check_api(reply)

@@ -2,7 +2,7 @@
 
 A member asks on `apg.<mesh>.<user>.blob`, where only it may publish, and is given an *errand*: a
 token of the one gate that took the question. The bytes then go to and fro on
-`apg.<mesh>.<user>.blob.<gate>.<errand>.<step>`, where a step is a chunk's number, `end` or
+`apg.<mesh>.<user>.blob.<gate>.<blob_request>.<step>`, where a step is a chunk's number, `end` or
 `leave`. Answers are plain, or a status with words where something is in the way.
 """
 
@@ -32,7 +32,7 @@ BUSY: Final = 503
 FAILED: Final = 500
 
 
-class Errand(Struct, frozen=True, forbid_unknown_fields=True):
+class BlobRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """What a member wants to do with a blob. Reading needs the job that admits it."""
 
     do: Literal["put", "get", "has"]
@@ -45,7 +45,7 @@ class Taken(Struct, frozen=True, omit_defaults=True):
     """The gate's answer: where the errand goes on."""
 
     gate: Annotated[str, Meta(pattern=r"^([0-9a-f]{16})?\Z")] = ""
-    errand: Annotated[str, Meta(pattern=r"^([0-9a-f]{16})?\Z")] = ""
+    blob_request: Annotated[str, Meta(pattern=r"^([0-9a-f]{16})?\Z")] = ""
     chunks: Annotated[int, Meta(ge=0)] = 0
 
 
@@ -56,4 +56,4 @@ def asking(mesh: str, user: str) -> str:
 
 def steps(mesh: str, user: str, taken: Taken) -> str:
     """What the subjects of an errand's steps begin with."""
-    return f"{asking(mesh, user)}.{taken.gate}.{taken.errand}"
+    return f"{asking(mesh, user)}.{taken.gate}.{taken.blob_request}"

@@ -22,7 +22,7 @@ MANY_FILTERS = 64
 _Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
-class Question(Struct, frozen=True, forbid_unknown_fields=True):
+class ReadRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """The body of a read, as far as the gate knows it."""
 
     seq: _Count = 0
@@ -45,28 +45,28 @@ class Question(Struct, frozen=True, forbid_unknown_fields=True):
         return many or not is_literal(self.last_by_subj)
 
 
-class BadQuestion(AntiphonError):
+class BadReadRequest(AntiphonError):
     """The body of a read makes no sense, or more than the gate knows."""
 
 
-_decode = msgspec.json.Decoder(Question).decode
+_decode = msgspec.json.Decoder(ReadRequest).decode
 
 
-def parse(body: bytes) -> Question:
-    """The question in a request's body, or `BadQuestion`."""
+def parse(body: bytes) -> ReadRequest:
+    """The question in a request's body, or `BadReadRequest`."""
     if not body or len(body) > MAX_QUESTION_BYTES:
-        raise BadQuestion("Empty Request" if not body else "Request Too Large")
+        raise BadReadRequest("Empty Request" if not body else "Request Too Large")
     try:
         asked = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadQuestion("Malformed Request") from error
+        raise BadReadRequest("Malformed Request") from error
     most = max(len(asked.multi_last), len(asked.reads))
     if most > MAX_FILTERS or len(asked.seqs) > MAX_DEPS:
-        raise BadQuestion("Bad Request")  # before each of them is looked at
+        raise BadReadRequest("Bad Request")  # before each of them is looked at
     is_run = bool(asked.seq or asked.next_by_subj)
     ways = is_run + bool(asked.last_by_subj) + bool(asked.multi_last) + bool(asked.seqs)
     if not ways:
-        raise BadQuestion("Empty Request")
+        raise BadReadRequest("Empty Request")
     named = (asked.next_by_subj, asked.last_by_subj, *asked.multi_last)
     if (
         ways > 1
@@ -75,7 +75,7 @@ def parse(body: bytes) -> Question:
         or "" in asked.multi_last
         or any(_is_too_long(one) for one in asked.reads)
     ):
-        raise BadQuestion("Bad Request")
+        raise BadReadRequest("Bad Request")
     return asked
 
 

@@ -18,9 +18,9 @@ import msgspec
 from antiphon.engines.nats.blobs import cancel_all, check_digest, even, verified
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.connection.connection import Connection
-from antiphon.engines.nats.connection.requester import Pipeline, Reply
+from antiphon.engines.nats.connection.requester import Reply, Requester
 from antiphon.engines.nats.member import blob_protocol as errands
-from antiphon.engines.nats.member.blob_protocol import Errand, Taken
+from antiphon.engines.nats.member.blob_protocol import BlobRequest, Taken
 from antiphon.errors import Corrupt, EngineDenied, Malformed, Rejected, Unavailable
 
 STEP_TIMEOUT_S = 15.0
@@ -35,16 +35,16 @@ _decode = msgspec.json.Decoder(Taken).decode
 class ScopedBlobs:
     """Blobs within a member's scope."""
 
-    def __init__(self, connection: Connection, pipeline: Pipeline, mesh: str, user: str) -> None:
+    def __init__(self, connection: Connection, requester: Requester, mesh: str, user: str) -> None:
         self._connection = connection
-        self._pipeline = pipeline
+        self._requester = requester
         self._mesh = mesh
         self._user = user
 
     async def put(self, chunks: AsyncIterator[bytes], *, digest: str) -> None:
         """See `ports.Blobs.put`."""
         check_digest(digest)
-        steps = self._steps(await self._begin(Errand("put", digest)))
+        steps = self._steps(await self._begin(BlobRequest("put", digest)))
         flying: deque[asyncio.Task[bytes]] = deque()
         try:
             number = 0
@@ -103,15 +103,15 @@ class ScopedBlobs:
             async for chunk in stream:
                 yield chunk
 
-    async def _begin(self, errand: Errand) -> Taken:
+    async def _begin(self, blob_request: BlobRequest) -> Taken:
         subject = errands.asking(self._mesh, self._user)
-        reply = await self._ask(subject, _encode(errand), STEP_TIMEOUT_S)
+        reply = await self._ask(subject, _encode(blob_request), STEP_TIMEOUT_S)
         for attempt in range(1, BUSY_TRIES):
             if wire.status_of(reply.header) != errands.BUSY:
                 break
             await asyncio.sleep(attempt * BUSY_PAUSE_S)
-            reply = await self._ask(subject, _encode(errand), STEP_TIMEOUT_S)
-        self._check(reply, errand.digest)
+            reply = await self._ask(subject, _encode(blob_request), STEP_TIMEOUT_S)
+        self._check(reply, blob_request.digest)
         try:
             return _decode(reply.payload)
         except msgspec.DecodeError as error:
@@ -126,7 +126,7 @@ class ScopedBlobs:
 
     async def _ask(self, subject: str, payload: bytes, timeout_s: float) -> Reply:
         try:
-            reply = await self._pipeline.request(
+            reply = await self._requester.request(
                 wire.check_subject(subject), payload, timeout_s=timeout_s
             )
         except EngineDenied:
@@ -161,10 +161,12 @@ def _no_gate(why: str) -> Unavailable:
     )
 
 
-def _reading(do: str, digest: str, job: tuple[str, str] | None) -> Errand:
+def _reading(do: str, digest: str, job: tuple[str, str] | None) -> BlobRequest:
     kind, name = job or ("", "")
     try:
-        return msgspec.convert({"do": do, "digest": digest, "kind": kind, "job": name}, type=Errand)
+        return msgspec.convert(
+            {"do": do, "digest": digest, "kind": kind, "job": name}, type=BlobRequest
+        )
     except msgspec.ValidationError as error:
         raise Malformed(f"{name!r} is not a job", reason="job") from error
 

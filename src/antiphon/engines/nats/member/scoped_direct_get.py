@@ -15,8 +15,8 @@ import msgspec
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.connection.connection import Connection
 from antiphon.engines.nats.connection.gate_subjects import gate_subject
-from antiphon.engines.nats.connection.requester import Batch, Pipeline, Reply
-from antiphon.engines.nats.log.direct_get import NO_RESPONDERS, Records
+from antiphon.engines.nats.connection.requester import Batch, Reply, Requester
+from antiphon.engines.nats.log.direct_get import NO_RESPONDERS, DirectGet
 from antiphon.engines.nats.log.newest_records import Held
 from antiphon.engines.nats.log.streams import log_name
 from antiphon.engines.nats.member.visible_subjects import Reader
@@ -38,19 +38,19 @@ _T = TypeVar("_T")
 _encode = msgspec.json.Encoder().encode
 
 
-class ScopedRecords(Records):
-    """`Records`, answered by the gate."""
+class ScopedDirectGet(DirectGet):
+    """`DirectGet`, answered by the gate."""
 
     def __init__(
         self,
         connection: Connection,
-        pipeline: Pipeline,
+        requester: Requester,
         mesh: str,
         reader: Reader,
     ) -> None:
-        super().__init__(pipeline, log_name(mesh))
+        super().__init__(requester, log_name(mesh))
         self._connection = connection
-        self.sight = reader.sight(mesh)
+        self.visible = reader.visible(mesh)
         self._direct = gate_subject(mesh, reader.user, "get").encode()
         self._leader = gate_subject(mesh, reader.user, "leader").encode()
         self._window = asyncio.Semaphore(READS_AT_ONCE)
@@ -67,7 +67,7 @@ class ScopedRecords(Records):
 
     async def leader_reaches(self, seq: int) -> bool:
         """Whether the stream's leader holds anything at `seq` or above."""
-        request = {"seq": seq, "next_by_subj": self.sight.everything}
+        request = {"seq": seq, "next_by_subj": self.visible.everything}
         reply = await self._ask_gate(self._leader, _encode(request))
         return (
             wire.header_int(reply.header, b"Nats-Last-Sequence") >= seq
@@ -88,8 +88,10 @@ class ScopedRecords(Records):
         The gate goes by the log, this reader by its login. Where the gate would leave out more
         than the login does, a reader that goes on behind the answer would have a hole.
         """
-        is_whole = request.get("next_by_subj", "") in {"", self.sight.everything}
-        return {**request, "reads": self.sight.shown} if is_whole and "seq" in request else request
+        is_whole = request.get("next_by_subj", "") in {"", self.visible.everything}
+        return (
+            {**request, "reads": self.visible.shown} if is_whole and "seq" in request else request
+        )
 
     async def _ask_leader(self, request: dict[str, Any]) -> Record | None:
         stated = self._stated(request) if "next_by_subj" in request else request
@@ -104,7 +106,7 @@ class ScopedRecords(Records):
     async def _collect(self, request: dict[str, Any], *, keep_headers: bool = False) -> Batch:
         body = _encode(self._stated(request))
         batch = await self._patiently(
-            lambda: self._pipeline.collect(
+            lambda: self._requester.collect(
                 self._direct, body, timeout_s=GATE_TIMEOUT_S, keep_headers=keep_headers
             ),
             lambda answer: answer.status == NO_RESPONDERS,
@@ -114,7 +116,7 @@ class ScopedRecords(Records):
 
     async def _ask_gate(self, subject: bytes, body: bytes) -> Reply:
         return await self._patiently(
-            lambda: self._pipeline.request(subject, body, timeout_s=GATE_TIMEOUT_S),
+            lambda: self._requester.request(subject, body, timeout_s=GATE_TIMEOUT_S),
             lambda reply: wire.status_of(reply.header) == NO_RESPONDERS,
         )
 

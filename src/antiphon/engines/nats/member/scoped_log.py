@@ -20,15 +20,15 @@ from antiphon.core.record import subjects
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.connection.connection import Connection
 from antiphon.engines.nats.connection.gate_subjects import gate_subject
-from antiphon.engines.nats.connection.requester import Pipeline
+from antiphon.engines.nats.connection.requester import Requester
 from antiphon.engines.nats.log.direct_get import MAX_BATCH, NO_RESPONDERS, NOT_FOUND, READ_TIMEOUT_S
 from antiphon.engines.nats.log.follower import Follower
 from antiphon.engines.nats.log.lane_pages import lane_pages
 from antiphon.engines.nats.log.log import NatsLog
 from antiphon.engines.nats.log.pull_queue import LOAN_S
 from antiphon.engines.nats.member import relay_protocol
-from antiphon.engines.nats.member.scoped_direct_get import ASK_FOR_MORE, ScopedRecords, no_gate
-from antiphon.engines.nats.member.visible_subjects import Reader, Sight
+from antiphon.engines.nats.member.scoped_direct_get import ASK_FOR_MORE, ScopedDirectGet, no_gate
+from antiphon.engines.nats.member.visible_subjects import Reader, VisibleSubjects
 from antiphon.errors import AntiphonError, EngineDenied, Unavailable
 from antiphon.ports import Page, Record
 
@@ -45,15 +45,15 @@ class ScopedLog(NatsLog):
     def __init__(
         self,
         connection: Connection,
-        pipeline: Pipeline,
+        requester: Requester,
         mesh: str,
         *,
         reader: Reader,
         replicas: int,
         loan_s: float = LOAN_S,
     ) -> None:
-        super().__init__(connection, pipeline, mesh, replicas=replicas, loan_s=loan_s)
-        self.records = self._scoped = ScopedRecords(connection, pipeline, mesh, reader)
+        super().__init__(connection, requester, mesh, replicas=replicas, loan_s=loan_s)
+        self.records = self._scoped = ScopedDirectGet(connection, requester, mesh, reader)
         self._reader = reader
         connection.watch_state(self._look_again)
         self._genesis = subjects.control(mesh, "genesis")
@@ -61,16 +61,16 @@ class ScopedLog(NatsLog):
     @property
     def reads(self) -> tuple[str, ...]:
         """See `ports.OpLog.reads`: what the newest login of this connection admits."""
-        return self._sight.shown
+        return self._visible.shown
 
     @property
-    def _sight(self) -> Sight:
-        return self._scoped.sight
+    def _visible(self) -> VisibleSubjects:
+        return self._scoped.visible
 
     def _look_again(self, _up: bool) -> None:  # noqa: FBT001 - a watcher's one argument
         """A connection that comes back may do so with another login."""
         try:
-            self._scoped.sight = self._reader.sight(self._mesh)
+            self._scoped.visible = self._reader.visible(self._mesh)
         except AntiphonError as error:
             _log.warning("what this node may read is as it was: %s", error)
 
@@ -86,37 +86,37 @@ class ScopedLog(NatsLog):
 
     async def _read_whole(self, after: int, limit: int) -> Page:
         """A page of the log as this login shows it, although the gate may show more by now."""
-        sight = self._sight
+        visible = self._visible
         while True:
             batch = await self.records.batch(after + 1, limit=limit)
             page = self._page(batch.records, batch.pending)
-            seen = [record for record in page.records if sight.sees(record.subject)]
+            seen = [record for record in page.records if visible.sees(record.subject)]
             if seen or not page.more:
                 return Page(seen, more=page.more)
             after = page.records[-1].seq
 
     async def next_certain(self, after: int, subject: str) -> Record | None:
         """The first matching record above `after` that this login shows."""
-        sight = self._sight
+        visible = self._visible
         record = await super().next_certain(after, subject)
-        while record is not None and not sight.sees(record.subject):
+        while record is not None and not visible.sees(record.subject):
             record = await super().next_certain(record.seq, subject)
         return record
 
     async def last(self) -> Record | None:
         """See `ports.OpLog.last`."""
-        sight = self._sight
+        visible = self._visible
         newest = await super().last()
-        if newest is None or sight.sees(newest.subject):
+        if newest is None or visible.sees(newest.subject):
             return newest
-        found = await asyncio.gather(*map(self.records.last_on, sight.filters))
+        found = await asyncio.gather(*map(self.records.last_on, visible.filters))
         shown = [held.record for held in found if held is not None]
         return max(shown, key=lambda record: record.seq, default=None)
 
     def read_lane(self, filters: Sequence[str], *, after: int = 0) -> AsyncIterator[list[Record]]:
         """See `ports.OpLog.read_lane`."""
         wanted = dict.fromkeys(map(wire.check_filter, filters))
-        seen = tuple(one for one in wanted if self._sight.parts(one))
+        seen = tuple(one for one in wanted if self._visible.parts(one))
         if wanted and not seen:
             raise _outside(", ".join(filters))
         return lane_pages(self, seen, after=after, links_may_hide=True)
@@ -131,7 +131,7 @@ class ScopedLog(NatsLog):
         timeout_s: float = 5.0,
     ) -> int:
         """See `ports.OpLog.append`; what goes through the gate says the rest itself."""
-        if not self._sight.relays(subject):
+        if not self._visible.relays(subject):
             return await super().append(
                 subject,
                 payload,
@@ -140,7 +140,7 @@ class ScopedLog(NatsLog):
                 timeout_s=timeout_s,
             )
         box = gate_subject(self._mesh, self._reader.user, relay_protocol.VERB).encode()
-        reply = await self._pipeline.request(box, payload, timeout_s=timeout_s, is_write=True)
+        reply = await self._requester.request(box, payload, timeout_s=timeout_s, is_write=True)
         if wire.status_of(reply.header) == NO_RESPONDERS:
             raise no_gate("nobody listens for it")
         seq = relay_protocol.place_in(reply.payload)
@@ -190,7 +190,7 @@ class ScopedLog(NatsLog):
     ) -> AbstractAsyncContextManager[AsyncIterator[list[Record]]]:
         """See `ports.OpLog.follow`."""
         if self._is_everything(subject):
-            wanted = "" if self._sight.is_whole else self._sight.everything
+            wanted = "" if self._visible.is_whole else self._visible.everything
         else:
             wanted = self._check(subject)
         return Follower(
@@ -199,13 +199,13 @@ class ScopedLog(NatsLog):
             after=after,
             subject=wanted,
             max_batch=max_batch,
-            hints=lambda: self._sight.hints(wanted) if wanted else self._sight.live,
+            hints=lambda: self._visible.hints(wanted) if wanted else self._visible.live,
         )
 
     async def require(self) -> None:
         """`Unavailable` if there is no log, or if it cannot be read."""
         genesis = f"$JS.API.DIRECT.GET.{self.stream}.{self._genesis}".encode()
-        reply = await self._pipeline.request(genesis, b"", timeout_s=READ_TIMEOUT_S)
+        reply = await self._requester.request(genesis, b"", timeout_s=READ_TIMEOUT_S)
         if wire.status_of(reply.header) not in {0, NOT_FOUND}:
             raise Unavailable(f"nobody answers for the log: {wire.status_text(reply.header)}")
 
@@ -218,7 +218,7 @@ class ScopedLog(NatsLog):
         raise Unavailable(f"the engine does not show sequence {upto} yet")
 
     def _check(self, subject: str) -> str:
-        if not self._sight.parts(wire.check_filter(subject)):
+        if not self._visible.parts(wire.check_filter(subject)):
             raise _outside(subject)
         return subject
 

@@ -37,7 +37,7 @@ class Reader(Struct, frozen=True):
     branches: tuple[Branch, ...]
     """Of the log that it reads."""
 
-    def sight(self, mesh: str) -> Sight:
+    def visible(self, mesh: str) -> VisibleSubjects:
         """What it sees now."""
         scope = self.scope() if callable(self.scope) else self.scope
         return sight_of(mesh, self.branches, scope)
@@ -80,7 +80,7 @@ def is_within(inner: str, outer: str) -> bool:
 # --- sight ------------------------------------------------------------------------------------
 
 
-class Sight:
+class VisibleSubjects:
     """What some rights show of one mesh's log."""
 
     def __init__(self, mesh: str, rights: SubjectRights) -> None:
@@ -116,9 +116,9 @@ class Sight:
 
 
 @lru_cache(maxsize=1024)
-def sight_of(mesh: str, branches: tuple[Branch, ...], scope: Scope) -> Sight:
+def sight_of(mesh: str, branches: tuple[Branch, ...], scope: Scope) -> VisibleSubjects:
     """What a scope shows of a log with these branches."""
-    return Sight(mesh, rights_on(branches, scope))
+    return VisibleSubjects(mesh, rights_on(branches, scope))
 
 
 def _meets(pattern: str, filters: Iterable[str]) -> tuple[str, ...]:

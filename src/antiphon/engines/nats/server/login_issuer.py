@@ -1,4 +1,4 @@
-"""`ports.Wall` on NATS: gives logins, takes them back, and makes the queues that they admit.
+"""`ports.LoginIssuer` on NATS: gives logins, takes them back, and makes the queues that they admit.
 
 Lives beside the server, with the keys of its accounts and a connection of all rights. Decides
 nothing: scopes come from the gate, subjects from `permissions`.
@@ -54,7 +54,7 @@ class _Updated(Struct, frozen=True):
 _decode = msgspec.json.Decoder(_Updated).decode
 
 
-class NatsWall:
+class NatsLoginIssuer:
     """The second wall of one mesh."""
 
     def __init__(
@@ -80,7 +80,7 @@ class NatsWall:
     def admit(
         self, user: str, scope: Scope, queues: Sequence[str], *, name: str, now_s: int
     ) -> str:
-        """See `ports.Wall.admit`."""
+        """See `ports.LoginIssuer.admit`."""
         granted = permissions.of_member(self._mesh, user, scope, queues, self._branches)
         self._admitted(user)
         return check_size(
@@ -90,24 +90,24 @@ class NatsWall:
         )
 
     def admit_door(self, user: str, now_s: int) -> str:
-        """See `ports.Wall.admit_door`."""
+        """See `ports.LoginIssuer.admit_door`."""
         granted = permissions.of_door(self._mesh, user)
         return self._accounts.user_jwt(user, granted, expires_s=None, name="door", issued_s=now_s)
 
     async def make_queues(self, queues: Mapping[str, str]) -> None:
-        """See `ports.Wall.make_queues`."""
+        """See `ports.LoginIssuer.make_queues`."""
         for name, subject in queues.items():
             async with self._log.work(subject, name=name):
                 pass  # joining makes it; leaving keeps it
 
     def is_signed_by(self, user: str, payload_type: str, payload: bytes, signature: bytes) -> bool:
-        """See `ports.Wall.is_signed_by`."""
+        """See `ports.LoginIssuer.is_signed_by`."""
         return is_signed(user, pae(payload_type, payload), signature)
 
     # --- showing out ------------------------------------------------------------------------
 
     async def expel(self, users: Iterable[str], now_s: int) -> None:
-        """See `ports.Wall.expel`; returns when the server has ended their connections.
+        """See `ports.LoginIssuer.expel`; returns when the server has ended their connections.
 
         Of the accounts only the members' is told anew. Telling the mesh's own would end what
         members wait for across the border, and nobody there is ever expelled.

@@ -101,9 +101,9 @@ def complain(error: BaseException, *, as_json: bool) -> Exit:
 
 def _is_verdict(reason: str) -> bool:
     """Whether it is a word of the mesh's rules; any other only says the sentence once more."""
-    from antiphon.sdk.mesh import Reason
+    from antiphon.sdk.mesh import Verdict
 
-    return reason in {verdict.value for verdict in Reason}
+    return reason in {verdict.value for verdict in Verdict}
 
 
 def _ours(error: BaseException) -> Iterator[AntiphonError]:

@@ -27,9 +27,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON, for pr
 
 def open_mesh(home: Path | None, *, role: str = "client") -> Mesh:
     """The mesh of this directory; complains before anything connects if there is none."""
-    from antiphon.sdk.mesh import Home, Mesh
+    from antiphon.sdk.mesh import Mesh, StateDirectory
 
-    found = Home.find(home)
+    found = StateDirectory.find(home)
     found.mesh()
     return Mesh.open(home=found.path, role=role)
 

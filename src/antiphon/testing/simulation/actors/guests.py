@@ -18,7 +18,7 @@ from antiphon.testing.simulation.checks.laws import Law
 if TYPE_CHECKING:
     from antiphon.testing.host_clock import HostClock
     from antiphon.testing.simulation.actors.machines import Machine
-    from antiphon.testing.simulation.cluster import Ground
+    from antiphon.testing.simulation.cluster import Cluster
 
 
 class Guest(Struct, frozen=True, kw_only=True):
@@ -31,5 +31,5 @@ class Guest(Struct, frozen=True, kw_only=True):
     """`home(mesh, type, body)`: the subject on which such an op belongs."""
     laws: tuple[Law, ...]
     """What holds of its records, beside what holds of all."""
-    machine: Callable[[Ground, HostClock], Machine]
+    machine: Callable[[Cluster, HostClock], Machine]
     """Whoever writes its ops; it is killed and cut off like the others."""

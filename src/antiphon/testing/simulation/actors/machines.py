@@ -35,17 +35,17 @@ from antiphon.ports import Record
 from antiphon.runtime.executors.handlers import Handlers
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.author import Author
-from antiphon.runtime.log.session import Peer
+from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node.full_node import Applied, FullNode
-from antiphon.runtime.node.overdue_jobs import Caretaker
+from antiphon.runtime.node.overdue_jobs import OverdueJobs
 from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.node.sealer import Sealer
 from antiphon.runtime.worker.worker import Worker, WorkerSettings
 from antiphon.testing.host_clock import HostClock, SeededEntropy
 from antiphon.testing.simulation.actors.clock_marks import DiskMark, ProcessMark
 from antiphon.testing.simulation.checks.referee import Referee
-from antiphon.testing.simulation.cluster import Ground
+from antiphon.testing.simulation.cluster import Cluster
 from antiphon.testing.simulation.network import Network
 from antiphon.testing.virtual_time import Host
 
@@ -147,9 +147,9 @@ class WatchedLog(MemoryLog):
 class WatchedEngine(MemoryEngine):
     """An engine of which the referee hears every acknowledgement."""
 
-    def __init__(self, ground: Ground, network: Network, on_ack: OnAck) -> None:
-        super().__init__(ground.server, ground.mesh, faults=network, loan_s=LOAN_S)
-        state = ground.server.mesh(ground.mesh)
+    def __init__(self, cluster: Cluster, network: Network, on_ack: OnAck) -> None:
+        super().__init__(cluster.server, cluster.mesh, faults=network, loan_s=LOAN_S)
+        state = cluster.server.mesh(cluster.mesh)
         self.log = WatchedLog(self._connection, state, loan_s=LOAN_S, on_ack=on_ack)
 
 
@@ -158,9 +158,9 @@ class Machine(ABC):
 
     is_honest = True
 
-    def __init__(self, ground: Ground, name: str, *, clock: HostClock) -> None:
+    def __init__(self, cluster: Cluster, name: str, *, clock: HostClock) -> None:
         """Switched off."""
-        self.ground = ground
+        self.cluster = cluster
         self.name = name
         self.clock = clock
         self.host: Host | None = None
@@ -179,8 +179,8 @@ class Machine(ABC):
         return self._key(f"key{self._keys}")
 
     def _key(self, name: str) -> WatchedKeyring:
-        seed = f"{self.ground.seed}/{self.name}/{name}"
-        return WatchedKeyring(seed, self.ground.referee, is_honest=self.is_honest)
+        seed = f"{self.cluster.seed}/{self.name}/{name}"
+        return WatchedKeyring(seed, self.cluster.referee, is_honest=self.is_honest)
 
     @property
     def holder(self) -> str:
@@ -194,11 +194,11 @@ class Machine(ABC):
 
     def _pass_on(self) -> None:
         if self._house is not None:
-            nonce = random.Random(f"{self.ground.seed}/{self.keyring.did}").randbytes
+            nonce = random.Random(f"{self.cluster.seed}/{self.keyring.did}").randbytes
             payload = grant_terms.passing_on(
                 issuer=self._house.did,
                 audience=self.keyring.did,
-                mesh=self.ground.mesh,
+                mesh=self.cluster.mesh,
                 alias=self.name,
                 nonce=nonce,
             )
@@ -218,9 +218,9 @@ class Machine(ABC):
             self.mark = DiskMark()
             self._pass_on()
         self.boots += 1
-        self.host = Host(self.name, self.ground.loop)
+        self.host = Host(self.name, self.cluster.loop)
         if self.is_honest:
-            self.ground.referee.honest_hosts.add(self.host)
+            self.cluster.referee.honest_hosts.add(self.host)
         self.host.start(self._live())
 
     def kill(self) -> None:
@@ -233,47 +233,47 @@ class Machine(ABC):
             self._process_mark.cut()
         self.let_go()
         self.host.kill()
-        self.ground.dead.append(self.host)
+        self.cluster.dead.append(self.host)
         self.host = None
 
     def let_go(self) -> None:  # noqa: B027 - most machines have nothing to close
         """Files that the operating system closes when a process dies."""
 
-    def connect(self) -> Peer:
+    def connect(self) -> Session:
         """A line, an author and a clock: what every process begins with."""
         self._lives += 1
-        label = f"{self.ground.seed}/{self.name}/{self._lives}"
+        label = f"{self.cluster.seed}/{self.name}/{self._lives}"
         if self.engine is not None:
             self.engine.crash()
-        network = Network(self.name, self.ground.weather, random.Random(label + "/network"))
-        self.engine = WatchedEngine(self.ground, network, self._acked)
+        network = Network(self.name, self.cluster.weather, random.Random(label + "/network"))
+        self.engine = WatchedEngine(self.cluster, network, self._acked)
         self._process_mark = ProcessMark(self.mark)
         author = Author(
-            self.ground.mesh,
+            self.cluster.mesh,
             self.keyring,
             self.clock,
             max_drift_ms=2_000,
             mark=self._process_mark,
-            protocol=self.ground.protocol,
+            protocol=self.cluster.protocol,
         )
-        return Peer(self.engine, author, self.clock, SeededEntropy(label))
+        return Session(self.engine, author, self.clock, SeededEntropy(label))
 
-    async def bring_paper(self, peer: Peer) -> None:
+    async def bring_paper(self, session: Session) -> None:
         """Put on the log what the machine passed on to this process, however long it takes."""
         body = DelegateBody(token=self._paper) if self._paper else None
         while body is not None:
-            await peer.sync_control()
+            await session.sync_control()
             cid = open_token(body.token).cid
-            if peer.history.grants.find(cid, before=peer.history.applied + 1) is not None:
+            if session.history.grants.find(cid, before=session.history.applied + 1) is not None:
                 return
             with suppress(Conflict, Rejected):
-                await write_one(peer, Intent(UcanDelegate, body))
+                await write_one(session, Intent(UcanDelegate, body))
                 return
             await asyncio.sleep(PAPER_S)
 
     def _acked(self, record: Record) -> None:
         if self.is_honest:
-            self.ground.referee.acked(self.name, record)
+            self.cluster.referee.acked(self.name, record)
 
     async def _live(self) -> None:
         """Run, and run again whenever only the engine was away."""
@@ -298,7 +298,7 @@ class Machine(ABC):
             if not isinstance(cause, Unavailable):
                 where = "".join(traceback.format_exception(cause)[-4:])
                 what = f"{self.name} died of {type(cause).__name__}: {cause}\n{where}"
-                self.ground.referee.accuse("nobody_dies", what)
+                self.cluster.referee.accuse("nobody_dies", what)
 
     @abstractmethod
     async def run(self) -> None:
@@ -315,9 +315,11 @@ def leaves(problem: BaseException) -> list[BaseException]:
 class WorkerMachine(Machine):
     """Runs a light worker."""
 
-    def __init__(self, ground: Ground, name: str, *, clock: HostClock, handlers: Handlers) -> None:
+    def __init__(
+        self, cluster: Cluster, name: str, *, clock: HostClock, handlers: Handlers
+    ) -> None:
         """`handlers` is its repertoire."""
-        super().__init__(ground, name, clock=clock)
+        super().__init__(cluster, name, clock=clock)
         self._handlers = handlers
         self.kinds = tuple(handlers.kinds)
         self.worker: Worker | None = None
@@ -325,9 +327,9 @@ class WorkerMachine(Machine):
     async def run(self) -> None:
         """Work until drained."""
         settings = WorkerSettings(slots=SLOTS, drain_s=DRAIN_S)
-        peer = self.connect()
-        await self.bring_paper(peer)
-        self.worker = Worker(peer, self._handlers, settings)
+        session = self.connect()
+        await self.bring_paper(session)
+        self.worker = Worker(session, self._handlers, settings)
         await self.worker.run()
 
     def drain(self) -> None:
@@ -344,29 +346,29 @@ class FullMachine(Machine):
     """Runs a full node and its caretaker."""
 
     def __init__(
-        self, ground: Ground, name: str, *, clock: HostClock, replica_path: Path | str
+        self, cluster: Cluster, name: str, *, clock: HostClock, replica_path: Path | str
     ) -> None:
         """A path survives a crash; `:memory:` does not."""
-        super().__init__(ground, name, clock=clock)
+        super().__init__(cluster, name, clock=clock)
         self.replica_path = replica_path
         self.replica: Replica | None = None
         self.node: FullNode | None = None
 
     async def run(self) -> None:
         """Follow and look after the mesh."""
-        peer = self.connect()
-        ground = self.ground
-        self.replica = Replica(self.replica_path, mesh=ground.mesh, protocol=ground.protocol)
-        self.node = FullNode(peer, self.replica)
+        session = self.connect()
+        cluster = self.cluster
+        self.replica = Replica(self.replica_path, mesh=cluster.mesh, protocol=cluster.protocol)
+        self.node = FullNode(session, self.replica)
         self.node.watchers.append(self._tell)
-        caretaker = Caretaker(self.node, round_s=ROUND_S)
+        overdue_jobs = OverdueJobs(self.node, round_s=ROUND_S)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.node.run())
-            tasks.create_task(caretaker.run())
+            tasks.create_task(overdue_jobs.run())
             tasks.create_task(Sealer(self.node, bar_s=BAR_S).run())
 
     def _tell(self, applied: Applied) -> None:
-        self.ground.referee.applied(self.name, applied)
+        self.cluster.referee.applied(self.name, applied)
 
     def let_go(self) -> None:
         """Close the file as a dying process does: what was not flushed is gone."""

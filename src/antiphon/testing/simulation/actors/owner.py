@@ -33,12 +33,12 @@ from antiphon.core.families.mesh.ops import (
 from antiphon.core.record.op import Op
 from antiphon.core.ucan import Delegation
 from antiphon.errors import Conflict, Rejected, Unavailable
-from antiphon.runtime.log.session import Peer
+from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.testing.host_clock import HostClock
 from antiphon.testing.simulation.actors.machines import Machine
 from antiphon.testing.simulation.actors.workload import KINDS
-from antiphon.testing.simulation.cluster import Ground
+from antiphon.testing.simulation.cluster import Cluster
 
 RULES: Final = Rules(
     authority="open",
@@ -63,10 +63,10 @@ class Scribe(Machine):
     """Writes control ops, one after the other."""
 
     def __init__(
-        self, ground: Ground, name: str, *, clock: HostClock, rules: Rules = RULES
+        self, cluster: Cluster, name: str, *, clock: HostClock, rules: Rules = RULES
     ) -> None:
         """Nothing to write yet."""
-        super().__init__(ground, name, clock=clock)
+        super().__init__(cluster, name, clock=clock)
         self._rules = rules
         self._changes: deque[Intent] = deque()
         self._wake = asyncio.Event()
@@ -123,13 +123,13 @@ class Scribe(Machine):
 
     async def run(self) -> None:
         """Write what is to be written, again until the rules have said what counts."""
-        peer = self.connect()
-        await peer.sync_control()
+        session = self.connect()
+        await session.sync_control()
         while True:
             pause_s = PAUSE_S
             while self._changes:
                 change = self._changes[0]
-                if await self._is_settled(peer, change):
+                if await self._is_settled(session, change):
                     self._changes.popleft()
                     pause_s = PAUSE_S
                 else:
@@ -139,10 +139,10 @@ class Scribe(Machine):
             self._wake.clear()
             await self._wake.wait()
 
-    async def _is_settled(self, peer: Peer, change: Intent) -> bool:
+    async def _is_settled(self, session: Session, change: Intent) -> bool:
         try:
-            await peer.sync_control()
-            await write_one(peer, change)
+            await session.sync_control()
+            await write_one(session, change)
         except (Conflict, Unavailable):
             return False
         except Rejected as refused:

@@ -23,12 +23,12 @@ from antiphon.errors import Conflict, Rejected, Unavailable
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handlers import Handlers, JobContext, call_text
 from antiphon.runtime.log.author import Draft
-from antiphon.runtime.log.session import Peer
+from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import Intent, Policy, Written, whole_lane, write_one
 from antiphon.testing.host_clock import HostClock
 from antiphon.testing.simulation.actors.machines import SLOTS, Machine
 from antiphon.testing.simulation.checks.referee import Referee
-from antiphon.testing.simulation.cluster import Ground
+from antiphon.testing.simulation.cluster import Cluster
 
 KINDS: Final = ("build.fast", "render.slow", "fetch.flaky", "doomed")
 ALWAYS: Final = 1_000
@@ -151,10 +151,10 @@ class SubmitterMachine(Machine):
     """Calls the jobs of its list, each at its time, until each is on the log."""
 
     def __init__(
-        self, ground: Ground, name: str, *, clock: HostClock, workload: Workload, side: int
+        self, cluster: Cluster, name: str, *, clock: HostClock, workload: Workload, side: int
     ) -> None:
         """`side` picks the list."""
-        super().__init__(ground, name, clock=clock)
+        super().__init__(cluster, name, clock=clock)
         self._workload = workload
         self._side = side
         self._done = 0
@@ -162,23 +162,23 @@ class SubmitterMachine(Machine):
 
     async def run(self) -> None:
         """Go on where the last process stopped; a call may then be made twice."""
-        peer = self.connect()
-        await peer.sync_control()
+        session = self.connect()
+        await session.sync_control()
         calls = self._workload.calls[self._side]
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as cancels:
             while self._done < len(calls):
                 call = calls[self._done]
                 await asyncio.sleep(max(0.0, call.at_s - loop.time()))
-                await self._submit(peer, call)
+                await self._submit(session, call)
                 self._done += 1
                 if call.cancel_after_s is not None:
-                    cancels.create_task(self._cancel(peer, call, call.cancel_after_s))
+                    cancels.create_task(self._cancel(session, call, call.cancel_after_s))
         self.is_finished = True
 
-    async def _submit(self, peer: Peer, call: Call) -> None:
+    async def _submit(self, session: Session, call: Call) -> None:
         """Bring one call to the log, however long it takes."""
-        deps = await self._deps(peer, call)
+        deps = await self._deps(session, call)
 
         def wanted(lane: JobLane) -> Intent | None:
             """The call, unless it is there: someone else may have made it."""
@@ -186,28 +186,28 @@ class SubmitterMachine(Machine):
                 return None
             return Intent(JobSchedule, self._body(call), lane, deps)
 
-        async def promised(peer: Peer, draft: Draft, sent: Written) -> Written:
+        async def promised(session: Session, draft: Draft, sent: Written) -> Written:
             if sent.seq:
                 self._workload.promises.append(Promise(sent.seq, draft.payload))
-            return await whole_lane(peer, draft, sent)
+            return await whole_lane(session, draft, sent)
 
         policy = Policy(again=lambda now: wanted(now.lane), foresees=True, look=promised)
         lane, pause_s = EMPTY, 1.0
         while (intent := wanted(lane)) is not None:
             try:
-                lane = (await write_one(peer, intent, policy)).lane
+                lane = (await write_one(session, intent, policy)).lane
             except (Conflict, Rejected, Unavailable):
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
-    async def _deps(self, peer: Peer, call: Call) -> tuple[tuple[int, str], ...]:
+    async def _deps(self, session: Session, call: Call) -> tuple[tuple[int, str], ...]:
         if not call.names_dep:
             return ()
         while True:
             try:
-                await peer.sync_control()
-                newest = peer.history.applied  # a control record: every reader sees it
-                return ((newest, (await peer.fetch_entry(newest)).op_id),)
+                await session.sync_control()
+                newest = session.history.applied  # a control record: every reader sees it
+                return ((newest, (await session.fetch_opened(newest)).op_id),)
             except Unavailable:
                 await asyncio.sleep(1.0)
 
@@ -224,14 +224,14 @@ class SubmitterMachine(Machine):
             not_before=now_ms if call.waits else None,
         )
 
-    async def _cancel(self, peer: Peer, call: Call, after_s: float) -> None:
+    async def _cancel(self, session: Session, call: Call, after_s: float) -> None:
         """Change one's mind; give up when the job has ended or the engine stays away."""
         await asyncio.sleep(after_s)
         job = manifest.job_id(call.manifest)
         for _ in range(10):
             try:
                 with suppress(Rejected):
-                    await submission.cancel(peer, call.kind, job, reason="changed my mind")
+                    await submission.cancel(session, call.kind, job, reason="changed my mind")
             except (Conflict, Unavailable):
                 await asyncio.sleep(1.0)
             else:

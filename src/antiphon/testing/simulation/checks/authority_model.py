@@ -16,7 +16,12 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from antiphon.testing.simulation.checks.plain_record import Claims, Fact, read_claims, stamp_of
+from antiphon.testing.simulation.checks.plain_record import (
+    Claims,
+    PlainRecord,
+    read_claims,
+    stamp_of,
+)
 
 COMMANDS: Final = {
     "job.schedule": "/job/schedule",
@@ -44,7 +49,7 @@ class Call(Struct, frozen=True):
     seq: int = 0
 
 
-class Mandates:
+class AuthorityModel:
     """The authority of one mesh, as of the newest record."""
 
     def __init__(self) -> None:
@@ -65,7 +70,7 @@ class Mandates:
 
     # --- what happened ----------------------------------------------------------------------
 
-    def move(self, seq: int, fact: Fact) -> None:
+    def move(self, seq: int, fact: PlainRecord) -> None:
         """Take in a control record that was accepted."""
         body = fact.body
         match fact.type:
@@ -104,7 +109,7 @@ class Mandates:
 
     # --- job ops ----------------------------------------------------------------------------
 
-    def fault(self, fact: Fact, called: Call, *, commit_ms: int) -> str:
+    def fault(self, fact: PlainRecord, called: Call, *, commit_ms: int) -> str:
         """Why the author may not write this op on a job here, in one word; empty if it may."""
         author = fact.author
         if author in self.quarantined and author != self.owner:
@@ -211,7 +216,7 @@ class Mandates:
     # --- control ops ------------------------------------------------------------------------
 
     def control_fault(
-        self, fact: Fact, really_signed: Callable[[str, bytes], bool], *, latest_ms: int
+        self, fact: PlainRecord, really_signed: Callable[[str, bytes], bool], *, latest_ms: int
     ) -> str:
         """Why the author may not write this control op here; empty if it may.
 

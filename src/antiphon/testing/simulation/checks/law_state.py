@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.ports import Record
-from antiphon.testing.simulation.checks.authority_model import Call, Mandates
-from antiphon.testing.simulation.checks.plain_record import Fact, Key
+from antiphon.testing.simulation.checks.authority_model import AuthorityModel, Call
+from antiphon.testing.simulation.checks.plain_record import Key, PlainRecord
 
 WORD_DEFAULTS: Final = {
     "max_drift_ms": 2_000,
@@ -35,9 +35,9 @@ class Committed(Struct, frozen=True):
     """A record, what it says, what the rules said, and who really sent it."""
 
     record: Record
-    fact: Fact | None
+    fact: PlainRecord | None
     key: Key | None
-    verdict: Reason
+    verdict: Verdict
     tail: int
     """The last sequence on this subject before it."""
     is_honest: bool
@@ -90,14 +90,14 @@ class LaneFacts(Struct):
     ended_seq: int = 0
 
 
-class Ledger:
+class LawState:
     """The laws' own memory of a mesh."""
 
     def __init__(self) -> None:
         """Nothing has happened."""
         self.lanes: dict[Key, LaneFacts] = {}
         self.rules: dict[str, int] = dict(WORD_DEFAULTS)
-        self.mandates = Mandates()
+        self.authority_model = AuthorityModel()
         self.signed: dict[str, set[bytes]] = {}
         """What each key really signed: ops and delegations."""
 
@@ -107,7 +107,9 @@ class Ledger:
             return LaneFacts()
         lane = self.lanes.setdefault(key, LaneFacts())
         held = lane.held
-        if held is not None and self.mandates.has_ended(held.claimer, held.auth, held.auth_seq):
+        if held is not None and self.authority_model.has_ended(
+            held.claimer, held.auth, held.auth_seq
+        ):
             lane.cut_off.append(held.fence)
             lane.held = None
             again_ms = held.deadline_ms + lane.start_window_ms
@@ -124,7 +126,7 @@ class Ledger:
                 self.rules = {
                     name: rules.get(name, default) for name, default in WORD_DEFAULTS.items()
                 }
-            self.mandates.move(now.record.seq, now.fact)
+            self.authority_model.move(now.record.seq, now.fact)
             return
         _MOVES[now.fact.type](self, self.lane(now.key), now, now.fact)
 
@@ -132,7 +134,7 @@ class Ledger:
 # --- how a lane moves ------------------------------------------------------------------------
 
 
-def _schedule(ledger: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> None:
+def _schedule(ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> None:
     lane.is_scheduled = True
     lane.is_waiting = "not_before" in fact.body or "concurrency" in fact.body
     lane.called = Call(fact.author, fact.auth, now.record.seq)
@@ -149,11 +151,11 @@ def _schedule(ledger: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> No
     lane.attempts_left = fact.body.get("retry", {}).get("attempts") or ledger.rules["attempts"]
 
 
-def _offer(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> None:
+def _offer(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> None:
     """An announcement of a pending job changes nothing; waiting jobs are not simulated yet."""
 
 
-def _claim(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> None:
+def _claim(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> None:
     lane.newest = (fact.wall_ms, fact.logical)
     lease_ms = int(fact.body["lease_ms"])
     deadline_ms, seq = fact.wall_ms + lease_ms, now.record.seq
@@ -166,18 +168,18 @@ def _claim(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> None:
         lane.held.auth, lane.held.auth_seq = fact.auth, seq
 
 
-def _start(_: Ledger, lane: LaneFacts, __: Committed, fact: Fact) -> None:
+def _start(_: LawState, lane: LaneFacts, __: Committed, fact: PlainRecord) -> None:
     lane.newest = (fact.wall_ms, fact.logical)
 
 
-def _complete(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> None:
+def _complete(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> None:
     lane.newest = (fact.wall_ms, fact.logical)
     lane.results += 1
     lane.ended_seq = lane.ended_seq or now.record.seq
     lane.held = None
 
 
-def _yield(ledger: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> None:
+def _yield(ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> None:
     lane.newest = (fact.wall_ms, fact.logical)
     lane.held = None
     is_error = fact.body["reason"] == "error"
@@ -190,7 +192,7 @@ def _yield(ledger: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> None:
     lane.start_by_ms = max(lane.start_by_ms, lane.retry_after_ms + lane.start_window_ms)
 
 
-def _expire(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> None:
+def _expire(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> None:
     lane.newest = (fact.wall_ms, fact.logical)
     if lane.held is None:
         lane.ended_seq = lane.ended_seq or now.record.seq
@@ -204,17 +206,17 @@ def _expire(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> None:
         lane.ended_seq = lane.ended_seq or now.record.seq
 
 
-def _cancel(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> None:
+def _cancel(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> None:
     lane.newest = (fact.wall_ms, fact.logical)
     lane.ended_seq = lane.ended_seq or now.record.seq
     lane.held = None
 
 
-def _evict(_: Ledger, lane: LaneFacts, __: Committed, fact: Fact) -> None:
+def _evict(_: LawState, lane: LaneFacts, __: Committed, fact: PlainRecord) -> None:
     lane.newest = (fact.wall_ms, fact.logical)
 
 
-_MOVES: Final[dict[str, Callable[[Ledger, LaneFacts, Committed, Fact], None]]] = {
+_MOVES: Final[dict[str, Callable[[LawState, LaneFacts, Committed, PlainRecord], None]]] = {
     "job.schedule": _schedule,
     "job.offer": _offer,
     "job.claim": _claim,

@@ -16,23 +16,23 @@ from typing import Final
 
 from msgspec import Struct
 
-from antiphon.core.record.verdict import Reason
-from antiphon.testing.simulation.checks.law_state import Committed, LaneFacts, Ledger
-from antiphon.testing.simulation.checks.plain_record import Fact, Key
+from antiphon.core.record.verdict import Verdict
+from antiphon.testing.simulation.checks.law_state import Committed, LaneFacts, LawState
+from antiphon.testing.simulation.checks.plain_record import Key, PlainRecord
 
 NEVER_HONEST: Final = frozenset(
     {
-        Reason.PREV,
-        Reason.SIGNATURE,
-        Reason.SUBJECT,
-        Reason.MALFORMED,
-        Reason.FRAME,
-        Reason.CANONICAL,
-        Reason.SIZE,
-        Reason.VERSION,
-        Reason.TYPE,
-        Reason.AUTHOR,
-        Reason.MESH,
+        Verdict.PREV,
+        Verdict.SIGNATURE,
+        Verdict.SUBJECT,
+        Verdict.MALFORMED,
+        Verdict.FRAME,
+        Verdict.CANONICAL,
+        Verdict.SIZE,
+        Verdict.VERSION,
+        Verdict.TYPE,
+        Verdict.AUTHOR,
+        Verdict.MESH,
     }
 )
 """Verdicts that only a broken or lying writer earns."""
@@ -55,10 +55,10 @@ class Violation(Struct, frozen=True):
     seq: int = 0
 
 
-Law = Callable[[Ledger, LaneFacts, Committed, Fact], Iterator[str]]
+Law = Callable[[LawState, LaneFacts, Committed, PlainRecord], Iterator[str]]
 
 
-def one_result(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+def one_result(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:
     """At most one accepted result, by the holder, with the fence of the newest accepted claim."""
     if fact.type != "job.complete" or not now.took_effect:
         return
@@ -73,7 +73,7 @@ def one_result(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterat
         yield f"the result carries fence {fact.fence}, the newest accepted claim began {newest}"
 
 
-def proved(ledger: Ledger, _: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+def proved(ledger: LawState, _: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:
     """A result is accepted only with its author's own proof of just that."""
     if fact.type != "job.complete" or not now.took_effect:
         return
@@ -87,7 +87,7 @@ def proved(ledger: Ledger, _: LaneFacts, now: Committed, fact: Fact) -> Iterator
         yield "the proof is not by the result's author"
 
 
-def fences_rise(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+def fences_rise(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:
     """Each tenure's fence is above all earlier ones, and nobody claims what is held."""
     if fact.type != "job.claim" or not now.took_effect:
         return
@@ -103,7 +103,7 @@ def fences_rise(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Itera
         yield "a renewal was accepted after the deadline"
 
 
-def not_early(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+def not_early(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:
     """No expiry before both the author's clock and the engine's have passed the deadline."""
     if fact.type != "job.expire" or not now.took_effect:
         return
@@ -114,7 +114,7 @@ def not_early(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterato
         yield f"expired {due_ms - now.record.commit_ms} ms early by the engine's clock"
 
 
-def patient(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+def patient(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:
     """No tenure begins within a retry pause, or by one whose lease expired, within a lease."""
     if fact.type != "job.claim" or not now.took_effect or lane.held is not None:
         return
@@ -124,7 +124,7 @@ def patient(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[
         yield "claimed by a worker that had to wait one lease after its expiry"
 
 
-def begun_in_time(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+def begun_in_time(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:
     """No tenure begins after the time by which the job had to be begun."""
     if fact.type != "job.claim" or not now.took_effect or lane.held is not None:
         return
@@ -132,7 +132,7 @@ def begun_in_time(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Ite
         yield f"claimed {fact.wall_ms - lane.start_by_ms} ms after it had to be begun"
 
 
-def bounded(ledger: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+def bounded(ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:
     """A lease is as long as the rules and the job let it be, and a tenure ends with its timeout."""
     if fact.type != "job.claim" or not now.took_effect:
         return
@@ -145,32 +145,32 @@ def bounded(ledger: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iter
             yield f"renewed after {held_ms} ms, and a tenure may last {lane.tenure_ms_max}"
 
 
-def own_subject(_: Ledger, __: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+def own_subject(_: LawState, __: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:
     """Nothing is accepted on a subject that is not its own."""
     if now.is_accepted and fact.home != now.record.subject:
         yield f"accepted on {now.record.subject}, but it belongs on {fact.home}"
 
 
-def chained(_: Ledger, __: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+def chained(_: LawState, __: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:
     """Whatever is accepted names the record before it on its subject."""
     if now.is_accepted and fact.prev != now.tail:
         yield f"accepted although it names {fact.prev} as its predecessor, not {now.tail}"
 
 
-def in_order(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+def in_order(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:
     """Along accepted ops of a lane, time rises strictly."""
     if now.key is not None and now.took_effect and (fact.wall_ms, fact.logical) <= lane.newest:
         yield f"accepted at {fact.wall_ms}.{fact.logical}, not after {lane.newest}"
 
 
-def in_time(ledger: Ledger, _: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+def in_time(ledger: LawState, _: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:
     """Nothing is accepted that lies further ahead of its commit than the drift."""
     ahead_ms = fact.wall_ms - now.record.commit_ms
     if now.is_accepted and ahead_ms > ledger.rules["max_drift_ms"]:
         yield f"accepted {ahead_ms} ms ahead of its commit"
 
 
-def final(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+def final(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:
     """A job that has ended never changes again, and none acts that was not called.
 
     That what it wrote is kept no longer changes nothing of its end, and comes after it.
@@ -186,19 +186,19 @@ def final(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[st
         yield f"{fact.type} took effect; was the job called before? {lane.is_scheduled}"
 
 
-def authentic(ledger: Ledger, _: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+def authentic(ledger: LawState, _: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:
     """Nothing is accepted that its author never signed."""
     if now.is_accepted and fact.op_bytes not in ledger.signed.get(fact.author, ()):
         yield f"accepted in the name of {fact.author}, who never signed it"
 
 
-def honest_writers(_: Ledger, __: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+def honest_writers(_: LawState, __: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:
     """The real runtime never writes what only a broken or lying writer writes."""
     if now.is_honest and now.verdict in NEVER_HONEST:
         yield f"an honest {fact.type} was rejected as {now.verdict.value}"
 
 
-def no_racing(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+def no_racing(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:
     """An honest worker writes no claim on a job that it could know to be held or ended."""
     if not now.is_honest or fact.type != "job.claim" or fact.fence:
         return
@@ -206,23 +206,25 @@ def no_racing(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterato
         yield "an honest worker claimed a job that was " + ("over" if lane.ended_seq else "held")
 
 
-def authorised(ledger: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+def authorised(
+    ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord
+) -> Iterator[str]:
     """Authority on a job is as the log has it: nothing passes without, and reasons are true."""
     if now.key is None or now.verdict.value in BEFORE_AUTHORITY:
         return
     commit_ms = now.record.commit_ms
-    expected = ledger.mandates.fault(fact, lane.called, commit_ms=commit_ms)
+    expected = ledger.authority_model.fault(fact, lane.called, commit_ms=commit_ms)
     said = now.verdict.value
     if said != expected and (expected or said in ABOUT_AUTHORITY):
         yield f"{fact.type} got {said}; by the delegations on the log it is {expected or 'allowed'}"
 
 
-def by_right(ledger: Ledger, _: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+def by_right(ledger: LawState, _: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:
     """Control ops count from those alone whose they are, and are refused to nobody else."""
     said = now.verdict.value
     if now.key is not None or not (now.took_effect or said in {*ABOUT_AUTHORITY, "proof"}):
         return
-    expected = ledger.mandates.control_fault(
+    expected = ledger.authority_model.control_fault(
         fact,
         lambda did, raw: raw in ledger.signed.get(did, ()),
         latest_ms=now.record.commit_ms + ledger.rules["max_drift_ms"],
@@ -231,23 +233,23 @@ def by_right(ledger: Ledger, _: LaneFacts, now: Committed, fact: Fact) -> Iterat
         yield f"{fact.type} got {said}; by the log so far it is {expected or 'allowed'}"
 
 
-def leases_end(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+def leases_end(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:
     """No lease outlives the revocation of what it was begun under, or its holder's quarantine."""
     if now.key is not None and now.took_effect and fact.fence in lane.cut_off:
         yield f"{fact.type} took effect under a lease whose authority had ended"
 
 
-def truly_held(_: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+def truly_held(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:
     """Nobody is turned away by a lease that is no more."""
-    if now.key is not None and now.verdict is Reason.HELD and lane.held is None:
+    if now.key is not None and now.verdict is Verdict.HELD and lane.held is None:
         yield f"{fact.type} was refused as held, and nobody holds the job"
 
 
-def routed(ledger: Ledger, lane: LaneFacts, now: Committed, fact: Fact) -> Iterator[str]:
+def routed(ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:
     """While a kind is routed, nobody else begins a tenure on it."""
     if fact.type != "job.claim" or not now.took_effect or lane.held is not None:
         return
-    if ledger.mandates.is_routed_away(fact.body["kind"], fact.author, fact.auth):
+    if ledger.authority_model.is_routed_away(fact.body["kind"], fact.author, fact.auth):
         yield "claimed by somebody else than the kind is routed to"
 
 
@@ -280,7 +282,7 @@ OF_ALL: Final[tuple[Law, ...]] = (own_subject, chained, in_time, authentic, hone
 
 
 def commit(
-    ledger: Ledger, now: Committed, of_guest: tuple[Law, ...] | None = None
+    ledger: LawState, now: Committed, of_guest: tuple[Law, ...] | None = None
 ) -> list[Violation]:
     """Hold one record against every law, then let the ledger move on.
 

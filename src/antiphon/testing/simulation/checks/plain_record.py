@@ -33,7 +33,7 @@ _decode = msgspec.json.Decoder().decode
 NO_HOMES: Final[Mapping[str, Any]] = {}
 
 
-class Fact(Struct, frozen=True):
+class PlainRecord(Struct, frozen=True):
     """What a record says about itself, whether or not it is true."""
 
     type: str
@@ -107,13 +107,13 @@ Homes = Mapping[str, Callable[[str, str, dict[str, Any]], str]]
 """By the first word of an op's type: where such ops belong, for families that are guests here."""
 
 
-def read(mesh: str, record: Record, homes: Homes = NO_HOMES) -> Fact | None:
+def read(mesh: str, record: Record, homes: Homes = NO_HOMES) -> PlainRecord | None:
     """The fact in a record, or None if there is none to be read."""
     op_bytes, _, _ = record.payload.partition(b"\n")
     try:
         op = _decode(op_bytes)
         wall_ms, logical = op["hlc"]
-        return Fact(
+        return PlainRecord(
             type=op["type"],
             author=op["author"],
             wall_ms=int(wall_ms),

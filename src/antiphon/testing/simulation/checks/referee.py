@@ -21,18 +21,18 @@ from antiphon.core.families.jobs import JOBS
 from antiphon.core.families.jobs.state import JobLane
 from antiphon.core.families.seals.state import SealLane, leaf_of
 from antiphon.core.family import Lane, Mark, Needs, Reads
-from antiphon.core.opened_record import Entry
+from antiphon.core.opened_record import OpenedRecord
 from antiphon.core.proof.merkle import Frontier
 from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.record import subjects
 from antiphon.core.record.branches import LaneKey
-from antiphon.core.record.verdict import Reason
+from antiphon.core.record.verdict import Verdict
 from antiphon.engines.memory.log import LogStore
 from antiphon.ports import Record
-from antiphon.runtime.log.session import dep_of, open_entry
+from antiphon.runtime.log.session import dep_of, open_stored
 from antiphon.runtime.node.full_node import SEAL_LANE, Applied
 from antiphon.testing.simulation.checks import laws, plain_record
-from antiphon.testing.simulation.checks.law_state import Committed, Ledger
+from antiphon.testing.simulation.checks.law_state import Committed, LawState
 from antiphon.testing.simulation.checks.laws import Law, Violation
 from antiphon.testing.simulation.checks.plain_record import Key
 from antiphon.testing.virtual_time import Host, current_host
@@ -58,8 +58,8 @@ class Referee:
         self.protocol = protocol
         self._homes = homes
         self._guest_laws = guest_laws
-        self.ledger = Ledger()
-        self.verdicts: list[Reason] = []
+        self.ledger = LawState()
+        self.verdicts: list[Verdict] = []
         self.lanes: dict[Key, JobLane] = {}
         self.history = ControlHistory(protocol, mesh)
         self.others: dict[LaneKey, Lane] = {}
@@ -103,11 +103,11 @@ class Referee:
 
     def committed(self, record: Record, head: str) -> None:
         """A record was stored: judge it before anyone else sees it."""
-        entry = open_entry(self.protocol, self.mesh, record)
-        place = entry.place
+        opened = open_stored(self.protocol, self.mesh, record)
+        place = opened.place
         is_job = place is not None and place.key.family == JOBS.name
         key = (place.key.kind, place.key.name) if place is not None and is_job else None
-        verdict = self._judge(entry)
+        verdict = self._judge(opened)
         self._grow(record, verdict)
         sender = current_host()
         now = Committed(
@@ -129,17 +129,17 @@ class Referee:
                 onlooker(key, self.lanes[key])
         self._announce(record, head)
 
-    def _judge(self, entry: Entry) -> Reason:
-        if entry.is_control:
-            return self.history.apply(entry)
-        place = entry.place
+    def _judge(self, opened: OpenedRecord) -> Verdict:
+        if opened.is_control:
+            return self.history.apply(opened)
+        place = opened.place
         if place is None:
-            return self.history.settle(Lane(), entry, self._read).verdict
+            return self.history.settle(Lane(), opened, self._read).verdict
         kind, name = place.key.kind, place.key.name
         is_job = place.key.family == JOBS.name
         before = self.lanes.get((kind, name)) if is_job else self.others.get(place.key)
         lane = before or self.protocol.empty(place.key)
-        outcome = self.history.settle(lane, entry, self._read)
+        outcome = self.history.settle(lane, opened, self._read)
         if is_job:
             self.lanes[kind, name] = cast("JobLane", outcome.lane)
         else:
@@ -162,7 +162,7 @@ class Referee:
         """The seals so far."""
         return cast("SealLane", self.others.get(SEAL_LANE, SealLane()))
 
-    def _grow(self, record: Record, verdict: Reason) -> None:
+    def _grow(self, record: Record, verdict: Verdict) -> None:
         self.verdicts.append(verdict)
         leaf = leaf_of(record.seq, record.commit_ms, record.subject, record.payload, verdict.value)
         self._leaves.append(leaf)

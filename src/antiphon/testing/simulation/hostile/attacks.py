@@ -42,13 +42,13 @@ from antiphon.core.record import codec, subjects
 from antiphon.core.record.ids import digest
 from antiphon.core.record.op import subject_of
 from antiphon.testing.simulation.actors.workload import KINDS
-from antiphon.testing.simulation.hostile.hostile_member import Deed, Mallory
+from antiphon.testing.simulation.hostile.hostile_member import Deed, HostileMember
 from antiphon.testing.simulation.hostile.starvation import call_lonely
 
 NO_FENCE: Final = "0" * 16
 
 
-async def junk(m: Mallory) -> None:
+async def junk(m: HostileMember) -> None:
     """Bytes that are no op, on a lane, beside it, and outside all lanes."""
     found = m.some_job()
     if found is None:
@@ -71,7 +71,7 @@ async def junk(m: Mallory) -> None:
     await m.put(m.chance.choice(places), payload)
 
 
-async def wrong_subject(m: Mallory) -> None:
+async def wrong_subject(m: HostileMember) -> None:
     """Its own well-signed op, about one job, in another's lane."""
     one, other = m.some_job(), await m.next_job(State.PENDING, *HELD)
     if one is None or other is None or one[0] == other[0]:
@@ -88,7 +88,7 @@ async def wrong_subject(m: Mallory) -> None:
     await m.put(subject, m.op(what, body, prev=m.tail(subject)))
 
 
-async def other_kind(m: Mallory) -> None:
+async def other_kind(m: HostileMember) -> None:
     """The result of a job of one kind, offered for the same job of another kind."""
     found = await m.next_job(*HELD)
     if found is None:
@@ -100,7 +100,7 @@ async def other_kind(m: Mallory) -> None:
     await m.put(m.chance.choice((m.lane_subject(key), m.lane_subject((kind, key[1])))), payload)
 
 
-async def not_the_claimer(m: Mallory) -> None:
+async def not_the_claimer(m: HostileMember) -> None:
     """The current fence and the right predecessor, in the wrong hands."""
     found = await m.next_job(*HELD)
     if found is None:
@@ -123,7 +123,7 @@ async def not_the_claimer(m: Mallory) -> None:
     await m.put(m.lane_subject(key), m.op(what, body, prev=lane.job_tail))
 
 
-async def stale_fence(m: Mallory) -> None:
+async def stale_fence(m: HostileMember) -> None:
     """Its own old fence in its own new tenure, with the right predecessor."""
     found = await m.next_job(State.PENDING)
     if found is None:
@@ -146,7 +146,7 @@ async def stale_fence(m: Mallory) -> None:
         await m.put(subject, m.op(JobYield, back, prev=m.tail(subject)))
 
 
-async def forged_author(m: Mallory) -> None:
+async def forged_author(m: HostileMember) -> None:
     """An end in the holder's name, with its fence, signed by the wrong key."""
     found = await m.next_job(*HELD)
     if found is None:
@@ -157,7 +157,7 @@ async def forged_author(m: Mallory) -> None:
     await m.put(m.lane_subject(key), payload)
 
 
-async def replay(m: Mallory) -> None:
+async def replay(m: HostileMember) -> None:
     """An old record of a lane once more: same bytes, new message id."""
     found = await m.next_job(State.PENDING, *HELD) or m.some_job()
     if found is None:
@@ -168,7 +168,7 @@ async def replay(m: Mallory) -> None:
         await m.put(m.chance.choice((subject, stored.subject)), stored.payload)
 
 
-async def future(m: Mallory) -> None:
+async def future(m: HostileMember) -> None:
     """A claim from the future: beyond the drift, or just within it."""
     found = await m.next_job(State.PENDING)
     if found is None:
@@ -180,7 +180,7 @@ async def future(m: Mallory) -> None:
     await m.put(m.lane_subject(key), payload)
 
 
-async def early_expire(m: Mallory) -> None:
+async def early_expire(m: HostileMember) -> None:
     """An expiry before its time, dated ahead as far as the drift lets it."""
     found = await m.next_job(State.PENDING, *HELD)
     if found is None:
@@ -192,27 +192,27 @@ async def early_expire(m: Mallory) -> None:
     await m.put(m.lane_subject(key), payload)
 
 
-async def double_schedule(m: Mallory) -> None:
+async def double_schedule(m: HostileMember) -> None:
     """The same job again, with another priority and with other terms."""
     found = m.some_job()
     if found is None:
         return
     key, _, job = found
     stored = m.referee.log.at(job.scheduled_seq)
-    entry = (
+    opened = (
         None if stored is None else codec.decode(stored.payload.split(b"\n")[0], PROTOCOL.decoder)
     )
-    if not isinstance(entry, JobSchedule):
+    if not isinstance(opened, JobSchedule):
         return
     priority = m.chance.choice(PRIORITIES)
     body = ScheduleBody(
-        kind=key[0], manifest=entry.body.manifest, priority=priority, lease_ms=40_000
+        kind=key[0], manifest=opened.body.manifest, priority=priority, lease_ms=40_000
     )
     subject = job_subjects.call(m.mesh, priority, *key)
     await m.put(subject, m.op(JobSchedule, body, prev=m.tail(subject)))
 
 
-async def usurp(m: Mallory) -> None:
+async def usurp(m: HostileMember) -> None:
     """Control ops that only the owner may write, and a second genesis."""
     root, did = m.mesh, m.keyring.did
     rules = RulesBody(rules=Rules(protocol=m.chance.choice((1, 2)), authority="open"))
@@ -228,7 +228,7 @@ async def usurp(m: Mallory) -> None:
     await m.put(subject, m.op(what, body, prev=m.tail(subject)))
 
 
-async def plant(m: Mallory) -> None:
+async def plant(m: HostileMember) -> None:
     """A job of its own that fails, with a result that does not match its digest."""
     arguments = '{"args":[-1,5,0],"kwargs":{}}'
     nonce = {"kind": "nonce", "nonce": m.chance.randbytes(16).hex()}
@@ -252,7 +252,7 @@ async def plant(m: Mallory) -> None:
         await m.put(lane, m.op(JobComplete, end, prev=m.tail(lane)))
 
 
-async def false_witness(m: Mallory) -> None:
+async def false_witness(m: HostileMember) -> None:
     """The end of a job that it holds by right, with a proof that may be of something else."""
     found = m.some_job(State.PENDING)
     key, lane = found[:2] if found else await call_lonely(m)
@@ -265,7 +265,7 @@ async def false_witness(m: Mallory) -> None:
         await m.put(subject, m.op(JobComplete, end, prev=m.tail(subject), is_plain=True))
 
 
-async def false_seal(m: Mallory) -> None:
+async def false_seal(m: HostileMember) -> None:
     """A seal over what is not there, or out of turn, or that is simply not its own to write."""
     last = m.referee.log.last_seq
     upto = max(1, last - m.chance.choice((0, 0, 0, 5, -3)))

@@ -31,8 +31,8 @@ from antiphon.core.record.ids import key_of
 from antiphon.core.record.op import subject_of
 from antiphon.core.ucan import Delegation, Payload, Policy, seal_envelope
 from antiphon.testing.simulation.actors.workload import KINDS
-from antiphon.testing.simulation.checks.authority_model import Mandates
-from antiphon.testing.simulation.hostile.hostile_member import Deed, Mallory, two_faces
+from antiphon.testing.simulation.checks.authority_model import AuthorityModel
+from antiphon.testing.simulation.hostile.hostile_member import Deed, HostileMember, two_faces
 
 PATIENCE_S: Final = 60
 """How long a deed waits for the second that it needs."""
@@ -45,26 +45,28 @@ Dated = tuple[tuple[str, ...], int]
 """A chain, and a time for an op under it."""
 
 
-def mandates(m: Mallory) -> Mandates:
+def authority_model(m: HostileMember) -> AuthorityModel:
     """Everybody's delegations."""
-    return m.referee.ledger.mandates
+    return m.referee.ledger.authority_model
 
 
-def own_chains(m: Mallory, did: str = "") -> list[tuple[str, ...]]:
+def own_chains(m: HostileMember, did: str = "") -> list[tuple[str, ...]]:
     """Its own ways from the owner, good or not; or those of somebody else."""
-    found = chains_to(m.referee.history.grants, mandates(m).owner, did or m.keyring.did, before=FAR)
+    found = chains_to(
+        m.referee.history.grants, authority_model(m).owner, did or m.keyring.did, before=FAR
+    )
     return [tuple(link.cid for link in chain.links) for chain in found]
 
 
-def bounds_of(m: Mallory, chain: tuple[str, ...]) -> tuple[int | None, int | None]:
+def bounds_of(m: HostileMember, chain: tuple[str, ...]) -> tuple[int | None, int | None]:
     """The first and the last second of a chain."""
-    links = [mandates(m).grants[cid].claims for cid in chain]
+    links = [authority_model(m).grants[cid].claims for cid in chain]
     begins = [link.begins_s for link in links if link.begins_s is not None]
     ends = [link.ends_s for link in links if link.ends_s is not None]
     return max(begins, default=None), min(ends, default=None)
 
 
-def standing_chains(m: Mallory) -> list[tuple[str, ...]]:
+def standing_chains(m: HostileMember) -> list[tuple[str, ...]]:
     """Those of its own ways that lie within their time."""
     now_s = m.now_ms() // 1000
     return [
@@ -77,7 +79,7 @@ def standing_chains(m: Mallory) -> list[tuple[str, ...]]:
     ]
 
 
-async def call(m: Mallory, auth: tuple[str, ...] | None = None, *, wall_ms: int = 0) -> None:
+async def call(m: HostileMember, auth: tuple[str, ...] | None = None, *, wall_ms: int = 0) -> None:
     """Call a job of its own, as of some time and under some chain."""
     kind = m.chance.choice(KINDS)
     nonce = {"kind": "nonce", "nonce": m.chance.randbytes(16).hex()}
@@ -94,7 +96,7 @@ async def call(m: Mallory, auth: tuple[str, ...] | None = None, *, wall_ms: int 
     await m.put(subject_of(codec.decode(payload.split(b"\n")[0], PROTOCOL.decoder)), payload)
 
 
-async def claim(m: Mallory, auth: tuple[str, ...] | None = None, *, wall_ms: int = 0) -> None:
+async def claim(m: HostileMember, auth: tuple[str, ...] | None = None, *, wall_ms: int = 0) -> None:
     """Claim somebody's job, as of some time and under some chain."""
     found = await m.next_job(State.PENDING)
     if found is not None:
@@ -104,7 +106,7 @@ async def claim(m: Mallory, auth: tuple[str, ...] | None = None, *, wall_ms: int
         await m.put(m.lane_subject(key), payload)
 
 
-async def act(m: Mallory, auth: tuple[str, ...] | None = None, *, wall_ms: int = 0) -> None:
+async def act(m: HostileMember, auth: tuple[str, ...] | None = None, *, wall_ms: int = 0) -> None:
     """One of the two."""
     await m.chance.choice((call, claim))(m, auth, wall_ms=wall_ms)
 
@@ -112,7 +114,7 @@ async def act(m: Mallory, auth: tuple[str, ...] | None = None, *, wall_ms: int =
 # --- times -----------------------------------------------------------------------------------
 
 
-async def back_date(m: Mallory) -> None:
+async def back_date(m: HostileMember) -> None:
     """Under chains that have expired, as of the time when they had not; or of before they began."""
     now_s, over, begun = m.now_ms() // 1000, list[Dated](), list[Dated]()
     for chain in own_chains(m):
@@ -127,7 +129,7 @@ async def back_date(m: Mallory) -> None:
             await act(m, chain, wall_ms=wall_ms)
 
 
-async def second_by_second(m: Mallory) -> None:
+async def second_by_second(m: HostileMember) -> None:
     """Just after a chain's last second or before its first: by the engine's clock, or its own."""
     now_s = m.now_ms() // 1000
     chances: list[tuple[tuple[str, ...], int, int]] = []
@@ -150,17 +152,17 @@ async def second_by_second(m: Mallory) -> None:
 # --- chains ----------------------------------------------------------------------------------
 
 
-async def borrow(m: Mallory) -> None:
+async def borrow(m: HostileMember) -> None:
     """Under somebody else's chain."""
-    holders = {grant.claims.audience for grant in mandates(m).grants.values()}
-    others = sorted(holders - {m.keyring.did, mandates(m).owner})
+    holders = {grant.claims.audience for grant in authority_model(m).grants.values()}
+    others = sorted(holders - {m.keyring.did, authority_model(m).owner})
     if others:
         chains = own_chains(m, m.chance.choice(others))
         if chains:
             await act(m, m.chance.choice(chains))
 
 
-async def bare(m: Mallory) -> None:
+async def bare(m: HostileMember) -> None:
     """Under nothing, under what is on no log, upside down, with a link left out, or too much."""
     chains = own_chains(m)
     chain = m.chance.choice(chains) if chains else (NOWHERE,)
@@ -169,14 +171,14 @@ async def bare(m: Mallory) -> None:
     )
 
 
-async def trespass(m: Mallory) -> None:
+async def trespass(m: HostileMember) -> None:
     """Under its own chain, whatever it covers, on whatever comes."""
     chains = standing_chains(m)
     if chains:
         await act(m, m.chance.choice(chains))
 
 
-async def widen(m: Mallory) -> None:
+async def widen(m: HostileMember) -> None:
     """Under a child of its own chain that is wider than the chain, or meant for another mesh."""
     chains = standing_chains(m)
     if not chains:
@@ -188,19 +190,19 @@ async def widen(m: Mallory) -> None:
     await act(m, (*chain, child.cid))
 
 
-async def self_made(m: Mallory) -> None:
+async def self_made(m: HostileMember) -> None:
     """Under a chain without a root: about itself, in its own name, or a powerline alone."""
-    did, owner = m.keyring.did, mandates(m).owner
+    did, owner = m.keyring.did, authority_model(m).owner
     subject: Any = m.chance.choice((did, owner, None))
     made = m.keyring.delegate(_payload(m, did, did, subject=subject))
     await _bring(m, made)
     await act(m, m.chance.choice(((made.cid,), (made.cid, *(own_chains(m) or [()])[0]))))
 
 
-async def forge(m: Mallory) -> None:
+async def forge(m: HostileMember) -> None:
     """A delegation in the name of the owner, or of whoever is above, with its own signature."""
-    issuers = sorted({grant.claims.issuer for grant in mandates(m).grants.values()})
-    issuer = m.chance.choice((mandates(m).owner, *issuers))
+    issuers = sorted({grant.claims.issuer for grant in authority_model(m).grants.values()})
+    issuer = m.chance.choice((authority_model(m).owner, *issuers))
     payload = _payload(m, issuer, m.keyring.did)
     borrowed = m.keyring.delegate(_payload(m, m.keyring.did, m.keyring.did)).signature
     made = seal_envelope(payload, m.chance.choice((borrowed, bytes(64))))
@@ -211,7 +213,7 @@ async def forge(m: Mallory) -> None:
 # --- taking away -----------------------------------------------------------------------------
 
 
-async def revoke_others(m: Mallory) -> None:
+async def revoke_others(m: HostileMember) -> None:
     """Take back what it did not give, and claim what is held under it.
 
     Sometimes it first puts itself above the giver: whoever delegates anything to an issuer is
@@ -221,7 +223,7 @@ async def revoke_others(m: Mallory) -> None:
     if found is None or not found[2].auth:
         return
     key, _, job = found
-    link = mandates(m).grants[m.chance.choice(job.auth)].claims
+    link = authority_model(m).grants[m.chance.choice(job.auth)].claims
     if m.chance.random() < 0.7:  # noqa: PLR2004
         await _bring(m, m.keyring.delegate(_payload(m, m.keyring.did, link.issuer)))
     subject = subjects.control(m.mesh, f"revoke.{link.cid}")
@@ -232,17 +234,17 @@ async def revoke_others(m: Mallory) -> None:
     await m.put(lane, m.op(JobClaim, take, prev=m.tail(lane)))
 
 
-async def false_evidence(m: Mallory) -> None:
+async def false_evidence(m: HostileMember) -> None:
     """What proves nothing: another's ops, one op twice, or what was shown before."""
     found = m.some_job()
     if found is None:
         return
     first, second = two_faces(m.mesh, m.keyring, (m.now_ms(), 0), m.chance)
-    node = m.chance.choice((found[2].scheduler, mandates(m).owner, m.keyring.did))
+    node = m.chance.choice((found[2].scheduler, authority_model(m).owner, m.keyring.did))
     if node == m.keyring.did:
         second = first
     body = EvidenceBody(node=node, first=first, second=second)
-    shown = mandates(m).evidence
+    shown = authority_model(m).evidence
     if shown and m.chance.random() < 0.5:  # noqa: PLR2004
         body = EvidenceBody(**m.chance.choice(shown))
         node = body.node
@@ -250,7 +252,7 @@ async def false_evidence(m: Mallory) -> None:
     await m.put(subject, m.op(MeshEvidence, body, prev=m.tail(subject)))
 
 
-async def succeed(m: Mallory) -> None:
+async def succeed(m: HostileMember) -> None:
     """Name itself owner, or let itself in again, with the wrong key."""
     did = m.keyring.did
     what: Any
@@ -265,7 +267,7 @@ async def succeed(m: Mallory) -> None:
 
 
 def _payload(
-    m: Mallory,
+    m: HostileMember,
     issuer: str,
     audience: str,
     *,
@@ -276,7 +278,7 @@ def _payload(
     return Payload(
         iss=issuer,
         aud=audience,
-        sub=mandates(m).owner if subject is UNSET else subject,
+        sub=authority_model(m).owner if subject is UNSET else subject,
         cmd=command,
         pol=Policy([]),
         nonce=m.chance.randbytes(NONCE_BYTES),
@@ -285,7 +287,7 @@ def _payload(
     )
 
 
-async def _bring(m: Mallory, delegation: Delegation) -> None:
+async def _bring(m: HostileMember, delegation: Delegation) -> None:
     subject = subjects.control(m.mesh, f"ucan.{delegation.cid}")
     body = DelegateBody(token=token_of(delegation.raw))
     await m.put(subject, m.op(UcanDelegate, body, prev=m.tail(subject)))

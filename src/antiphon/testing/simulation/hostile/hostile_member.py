@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from antiphon.core.authority.chain_choice import Wallet
+from antiphon.core.authority.chain_choice import ChainChoice
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import CancelBody, CompleteBody, JobCancel
 from antiphon.core.families.jobs.state import Job, JobLane, State
@@ -22,12 +22,12 @@ from antiphon.core.record import codec, signing
 from antiphon.core.record.ids import digest
 from antiphon.core.record.op import Op
 from antiphon.errors import AntiphonError
-from antiphon.runtime.log.session import Peer, dep_of
+from antiphon.runtime.log.session import Session, dep_of
 from antiphon.testing.host_clock import HostClock
 from antiphon.testing.simulation.actors.machines import Machine, WatchedKeyring
 from antiphon.testing.simulation.checks.plain_record import Key
 from antiphon.testing.simulation.checks.referee import Referee
-from antiphon.testing.simulation.cluster import Ground
+from antiphon.testing.simulation.cluster import Cluster
 from antiphon.testing.simulation.hostile.false_proofs import vouched
 
 PATIENCE_S: Final = 60.0
@@ -46,29 +46,29 @@ def anything(_: Job) -> bool:
     return True
 
 
-class Mallory(Machine):
+class HostileMember(Machine):
     """The hostile member."""
 
     is_honest = False
 
-    def __init__(self, ground: Ground, name: str, *, clock: HostClock) -> None:
+    def __init__(self, cluster: Cluster, name: str, *, clock: HostClock) -> None:
         """Idle until told."""
-        super().__init__(ground, name, clock=clock)
-        self.peer: Peer | None = None
-        self.chance = random.Random(f"{ground.seed}/{name}/acts")
+        super().__init__(cluster, name, clock=clock)
+        self.session: Session | None = None
+        self.chance = random.Random(f"{cluster.seed}/{name}/acts")
         self._serial = 0
         self.swallowed = self.buried = 0
         """Announcements that it acknowledged for nobody, and junk that it put on lanes, in bulk."""
 
     async def run(self) -> None:
         """Connect, then wait to be told."""
-        self.peer = self.connect()
-        await self.peer.sync_control()
+        self.session = self.connect()
+        await self.session.sync_control()
         await asyncio.Event().wait()
 
     def act(self, deed: Deed) -> bool:
         """Begin a deed; False while there is no line."""
-        if self.host is None or self.peer is None:
+        if self.host is None or self.session is None:
             return False
         self.host.start(self._carry_out(deed))
         return True
@@ -82,12 +82,12 @@ class Mallory(Machine):
     @property
     def mesh(self) -> str:
         """The mesh that it harms."""
-        return self.ground.mesh
+        return self.cluster.mesh
 
     @property
     def referee(self) -> Referee:
         """Where it sees everything."""
-        return self.ground.referee
+        return self.cluster.referee
 
     # --- tools ------------------------------------------------------------------------------
 
@@ -95,7 +95,7 @@ class Mallory(Machine):
         """A lane to do harm to."""
         found = [
             (key, lane, lane.job)
-            for key, lane in self.ground.referee.lanes.items()
+            for key, lane in self.cluster.referee.lanes.items()
             if lane.job is not None and (not states or lane.job.state in states) and where(lane.job)
         ]
         return self.chance.choice(found[-40:]) if found else None
@@ -103,8 +103,8 @@ class Mallory(Machine):
     async def next_job(self, *states: State, where: Where = anything) -> Found | None:
         """A job that stands in one of these states, or comes to within a while."""
         found = self.some_job(*states, where=where) or await self._await_job(states, where)
-        if found is not None and self.peer is not None:
-            self.peer.author.observe(found[2].hlc)  # or its ops would only be stale
+        if found is not None and self.session is not None:
+            self.session.author.observe(found[2].hlc)  # or its ops would only be stale
         return found
 
     async def _await_job(self, states: tuple[State, ...], where: Where) -> Found | None:
@@ -126,7 +126,7 @@ class Mallory(Machine):
 
     def now_ms(self) -> int:
         """The engine's own time: it knows what will be accepted."""
-        return self.ground.clock.now_ms()
+        return self.cluster.clock.now_ms()
 
     def op(
         self,
@@ -146,10 +146,10 @@ class Mallory(Machine):
         """
         if isinstance(body, CompleteBody):
             body = vouched(body, self.referee, self.keyring, self.chance)
-        at = self.peer.author.tick() if self.peer else (self.now_ms(), 0)
+        at = self.session.author.tick() if self.session else (self.now_ms(), 0)
         made: Any = kind(
             v=1,
-            mesh=self.ground.mesh,
+            mesh=self.cluster.mesh,
             author=author or self.keyring.did,
             hlc=(wall_ms, self._serial % 60_000) if wall_ms else at,
             prev=prev,
@@ -164,7 +164,7 @@ class Mallory(Machine):
         control = self.referee.history.current
         if control is None:
             return ()
-        return Wallet(self.keyring.did).choose(control, kind, body, self.now_ms())
+        return ChainChoice(self.keyring.did).choose(control, kind, body, self.now_ms())
 
     def _some_deps(self) -> tuple[tuple[int, str], ...]:
         """Mostly none; else a true one, a false one, or one from the future."""
@@ -189,14 +189,14 @@ class Mallory(Machine):
 
     def tail(self, subject: str) -> int:
         """The last sequence on a subject."""
-        return self.ground.referee.tail(subject)
+        return self.cluster.referee.tail(subject)
 
     def lane_subject(self, key: Key) -> str:
         """The subject of what happens to a job."""
-        return job_subjects.job(self.ground.mesh, *key)
+        return job_subjects.job(self.cluster.mesh, *key)
 
 
-Deed = Callable[[Mallory], Awaitable[None]]
+Deed = Callable[[HostileMember], Awaitable[None]]
 
 
 def sealed(op: Op, keyring: WatchedKeyring) -> bytes:

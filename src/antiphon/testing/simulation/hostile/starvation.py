@@ -30,7 +30,7 @@ from antiphon.errors import AntiphonError
 from antiphon.ports import WorkQueue
 from antiphon.testing.simulation.actors.workload import KINDS
 from antiphon.testing.simulation.checks.plain_record import Key
-from antiphon.testing.simulation.hostile.hostile_member import Deed, Mallory
+from antiphon.testing.simulation.hostile.hostile_member import Deed, HostileMember
 
 FLOOD: Final = 12
 """Offers in one flood."""
@@ -53,7 +53,7 @@ LONELY: Final = "nobody.else"
 WINDOW_MS: Final = 3_000
 
 
-async def hog(m: Mallory) -> None:
+async def hog(m: HostileMember) -> None:
     """Claim a job with the longest lease and let it lie, or give it back with a long pause."""
     found = await m.next_job(State.PENDING)
     if found is None:
@@ -71,7 +71,7 @@ async def hog(m: Mallory) -> None:
     await m.put(subject, m.op(JobYield, body, prev=m.tail(subject)))
 
 
-async def call_lonely(m: Mallory) -> tuple[Key, JobLane]:
+async def call_lonely(m: HostileMember) -> tuple[Key, JobLane]:
     """Call a job that nobody else does, with little time to begin it."""
     nonce = {"kind": "nonce", "nonce": m.chance.randbytes(16).hex()}
     content = author_manifest({"command": [f"@{LONELY}"], "timeout": 9, "inputs": [nonce]})
@@ -83,7 +83,7 @@ async def call_lonely(m: Mallory) -> tuple[Key, JobLane]:
     return key, m.referee.lanes[key]
 
 
-async def cling(m: Mallory) -> None:
+async def cling(m: HostileMember) -> None:
     """Claim a job and renew it for as long as that is accepted, and a little longer."""
     found = m.some_job(State.PENDING, where=lambda job: 0 < job.tenure_ms_max < SHORT_MS)
     key, lane = found[:2] if found else await call_lonely(m)
@@ -102,7 +102,7 @@ async def cling(m: Mallory) -> None:
         await asyncio.sleep(RENEWS_S)
 
 
-async def overreach(m: Mallory) -> None:
+async def overreach(m: HostileMember) -> None:
     """Claim a job for longer than it may, or for less than makes sense."""
     found = m.some_job(State.PENDING)
     key, lane = found[:2] if found else await call_lonely(m)
@@ -112,7 +112,7 @@ async def overreach(m: Mallory) -> None:
     await m.put(m.lane_subject(key), m.op(JobClaim, body, prev=lane.job_tail, is_plain=True))
 
 
-async def claim_late(m: Mallory) -> None:
+async def claim_late(m: HostileMember) -> None:
     """Claim a job that should have been begun, before anybody writes that it was not."""
     key, lane = await call_lonely(m)
     late_ms = m.chance.choice((1, 200))
@@ -124,7 +124,7 @@ async def claim_late(m: Mallory) -> None:
     await m.put(subject, m.op(JobClaim, body, prev=m.tail(subject), wall_ms=at_ms, is_plain=True))
 
 
-async def steal_announcements(m: Mallory) -> None:
+async def steal_announcements(m: HostileMember) -> None:
     """Acknowledge other people's announcements, so that nobody is handed them again."""
     if m.engine is None:
         return
@@ -140,20 +140,20 @@ async def steal_announcements(m: Mallory) -> None:
             return
 
 
-async def thirst(m: Mallory) -> None:
+async def thirst(m: HostileMember) -> None:
     """Ask for more of a kind's announcements than all others together, and swallow every one."""
     async with asyncio.timeout(m.chance.uniform(*DRINKS_S)):
         await drink(m, m.chance.choice(KINDS))
 
 
-async def unquenchable(m: Mallory) -> None:
+async def unquenchable(m: HostileMember) -> None:
     """Swallow whatever announcement comes, of every kind, for as long as it lives."""
     async with asyncio.TaskGroup() as tasks:
         for kind in KINDS:
             tasks.create_task(drink(m, kind))
 
 
-async def drink(m: Mallory, kind: str) -> None:
+async def drink(m: HostileMember, kind: str) -> None:
     """Join a kind's queues many times over, and acknowledge whatever they hand out."""
     engine = m.engine
     if engine is None:
@@ -174,7 +174,7 @@ async def drink(m: Mallory, kind: str) -> None:
                 tasks.create_task(swallow(await stack.enter_async_context(work)))
 
 
-async def flood(m: Mallory) -> None:
+async def flood(m: HostileMember) -> None:
     """Announce one job over and over."""
     found = await m.next_job(State.PENDING)
     if found is None:
@@ -186,7 +186,7 @@ async def flood(m: Mallory) -> None:
         await m.put(subject, m.op(JobOffer, body, prev=m.tail(subject)))
 
 
-async def bury(m: Mallory) -> None:
+async def bury(m: HostileMember) -> None:
     """Junk on the lane of an open job, more than a reader takes in at once."""
     found = await m.next_job(State.PENDING, State.CLAIMED, State.RUNNING)
     if found is None:
@@ -195,7 +195,7 @@ async def bury(m: Mallory) -> None:
     await _shovel(m, found[0], count)
 
 
-async def _shovel(m: Mallory, key: Key, count: int) -> None:
+async def _shovel(m: HostileMember, key: Key, count: int) -> None:
     subject = m.lane_subject(key)
     for number in range(count):
         m.buried += 1

@@ -77,9 +77,9 @@ def delegate(
 def acting(home: Path | None) -> AbstractAsyncContextManager[Mesh]:
     """The mesh of this directory in the hands of the owner, or else of this machine."""
     from antiphon.sdk.authority.delegation import with_authority
-    from antiphon.sdk.mesh import Home
+    from antiphon.sdk.mesh import StateDirectory
 
-    return with_authority(Home.find(home).path)
+    return with_authority(StateDirectory.find(home).path)
 
 
 async def _delegate(node: str, terms: Terms, home: Path | None, *, as_json: bool) -> int:

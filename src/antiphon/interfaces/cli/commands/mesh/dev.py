@@ -32,7 +32,7 @@ from antiphon.sdk.defaults import COMMAND_KIND, SLOTS
 
 if TYPE_CHECKING:
     from antiphon.sdk.hosting.dev_mesh import Development
-    from antiphon.sdk.mesh import Home, Mesh
+    from antiphon.sdk.mesh import Mesh, StateDirectory
 
 
 def dev(
@@ -130,7 +130,7 @@ def _mesh_with_tasks(where: Path, tasks: str) -> Mesh:
     return mesh
 
 
-async def _usual_offer(home: Home) -> tuple[Offered, str]:
+async def _usual_offer(home: StateDirectory) -> tuple[Offered, str]:
     """Commands, if they can be shut in here; and why not, if they cannot."""
     from antiphon.sdk.command_job import sandbox_standing
 

@@ -16,7 +16,7 @@ from antiphon.interfaces.cli.screen.terminal import ago, counted, moment, out, s
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from antiphon.sdk.mesh import Card, Home, Mesh, Standing
+    from antiphon.sdk.mesh import Card, Mesh, Standing, StateDirectory
     from antiphon.sdk.proofs.bundles import SealStanding
     from antiphon.sdk.write_volume import Written
 
@@ -70,10 +70,10 @@ async def _doctor(home: Path | None, *, as_json: bool) -> int:
 
 async def examine(home: Path | None) -> list[Finding]:
     """Every check, in the order in which one depends on the other; stops where none can go on."""
-    from antiphon.sdk.mesh import Home, Mesh
+    from antiphon.sdk.mesh import Mesh, StateDirectory
 
     try:
-        found = Home.find(home)
+        found = StateDirectory.find(home)
         described = found.mesh()
     except AntiphonError as problem:
         return [_wrong("state", problem)]
@@ -106,7 +106,7 @@ def _wrong(check: str, problem: AntiphonError) -> Finding:
     return Finding("wrong", check, problem.message, problem.hint)
 
 
-def _privacy(home: Home) -> list[Finding]:
+def _privacy(home: StateDirectory) -> list[Finding]:
     """Whether anybody else on this machine may read what is secret."""
     findings: list[Finding] = []
     mode = home.path.stat().st_mode & 0o777
@@ -133,7 +133,7 @@ def _privacy(home: Home) -> list[Finding]:
     return findings
 
 
-async def _sandbox(home: Home) -> Finding:
+async def _sandbox(home: StateDirectory) -> Finding:
     """Whether this machine could run commands for others."""
     import asyncio
 

@@ -41,14 +41,14 @@ def invite(
     """
     from antiphon.sdk.hosting.hosted_mesh import Terms, write_ticket
     from antiphon.sdk.hosting.hosted_mesh import invite as make_ticket
-    from antiphon.sdk.mesh import Home
+    from antiphon.sdk.mesh import StateDirectory
 
     now_s = int(time.time())
     kinds = tuple(kind or ["*"])
     end_s = until_s(until, now_s)
     rights = [right.value for right in can]
     terms = Terms(can=tuple(rights), kinds=kinds, until_s=end_s, alias=alias, network=network)
-    ticket = make_ticket(Home.find(home), terms, within_s=duration_s(within))
+    ticket = make_ticket(StateDirectory.find(home), terms, within_s=duration_s(within))
     text = write_ticket(ticket)
     if as_json:
         print_json(

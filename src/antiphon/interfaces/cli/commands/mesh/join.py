@@ -72,14 +72,16 @@ def join(
     and keeps what the gate gives in the state directory.
     """
     from antiphon.sdk.hosting.hosted_mesh import read_ticket, redeem
-    from antiphon.sdk.mesh import Home
+    from antiphon.sdk.mesh import StateDirectory
 
     offer = offered(commands, network=network, unsafe=unsafe_no_sandbox)
     is_working = bool(work or offer.kinds)
     opened, place = read_ticket(_text(ticket)), place_of(home)
 
     async def knock() -> int:
-        access = await redeem(Home(place), opened, alias=alias or socket.gethostname()[:64])
+        access = await redeem(
+            StateDirectory(place), opened, alias=alias or socket.gethostname()[:64]
+        )
         grants = await _granted(place)
         if as_json:
             _tell_program(opened, access, place, grants)
@@ -168,6 +170,6 @@ def _tell(ticket: Ticket, place: Path, grants: Sequence[Grant], *, is_working: b
 
 
 def _machine(place: Path) -> str:
-    from antiphon.sdk.mesh import Home
+    from antiphon.sdk.mesh import StateDirectory
 
-    return Home(place).signer("machine").did
+    return StateDirectory(place).signer("machine").did

@@ -28,10 +28,10 @@ def recover(home: HomeOption = None, *, as_json: JsonOption = False) -> int:
 
     async def work() -> int:
         from antiphon.sdk.hosting.hosted_mesh import recover as put_in_force
-        from antiphon.sdk.mesh import Home
+        from antiphon.sdk.mesh import StateDirectory
 
         show = _show_json if as_json else _show
-        done = await put_in_force(Home.find(home), seed, show=show)
+        done = await put_in_force(StateDirectory.find(home), seed, show=show)
         if as_json:
             print_json({"event": "recovered", **_told(done)})
         else:

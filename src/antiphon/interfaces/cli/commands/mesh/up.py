@@ -26,9 +26,9 @@ def up(home: HomeOption = None, *, as_json: JsonOption = False) -> int:
 
     async def serve(stop: command_loop.Stop) -> int:
         from antiphon.sdk.hosting.hosted_mesh import host
-        from antiphon.sdk.mesh import Home
+        from antiphon.sdk.mesh import StateDirectory
 
-        where = Home.find(home).path.resolve()
+        where = StateDirectory.find(home).path.resolve()
         async with host(where) as hosting:
             if not as_json:
                 _greet(hosting)

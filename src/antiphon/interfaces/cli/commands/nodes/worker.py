@@ -212,9 +212,9 @@ def say_draining(busy: int, drain_s: float, *, as_json: bool) -> None:
 def chosen_home(home: Path | None) -> Path:
     """Where a new mesh would live: as asked, where one already is, or right here."""
     from antiphon.errors import Misconfigured
-    from antiphon.sdk.mesh import Home
+    from antiphon.sdk.mesh import StateDirectory
 
     try:
-        return Home.find(home).path.resolve()
+        return StateDirectory.find(home).path.resolve()
     except Misconfigured:
         return Path.cwd() / ".antiphon"
