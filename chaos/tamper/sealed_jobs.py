@@ -122,10 +122,10 @@ class MemoryMesh:
         return await self.connect(keyring), cids[0]
 
 
-async def _write(session: Session, kind: type[JobOp], body: Struct, job: str) -> int:
+async def _write(session: Session, op_type: type[JobOp], body: Struct, job: str) -> int:
     await session.sync_control()
     view = await session.read_lane(KIND, job)
-    return await session.commit(session.draft(kind, body, prev=view.lane.job_tail))
+    return await session.commit(session.draft(op_type, body, prev=view.lane.job_tail))
 
 
 async def _fence(session: Session, job: str) -> str:

@@ -32,9 +32,9 @@ class Shown(NamedTuple):
         return self.subject[-64:]
 
 
-def shown(body, seq=7, prev=0, kind: Callable[..., Op] = JobSchedule) -> Shown:
+def shown(body, seq=7, prev=0, op_type: Callable[..., Op] = JobSchedule) -> Shown:
     common = {"v": 1, "mesh": "a" * 16, "author": ALICE.did, "hlc": (T0, 0), "auth": ()}
-    record = signed(ALICE, kind(**common, prev=prev, deps=(), body=body))
+    record = signed(ALICE, op_type(**common, prev=prev, deps=(), body=body))
     return Shown(seq, record.subject, record.payload, record.op)
 
 

@@ -122,7 +122,7 @@ async def perform(step: Step, stage: Stage, names: Names) -> Sent | None:
     return sent
 
 
-async def _signed(kind: type[Op], body: Struct, step: Step, stage: Stage, names: Names) -> Sent:
+async def _signed(op_type: type[Op], body: Struct, step: Step, stage: Stage, names: Names) -> Sent:
     words = step.words
     session = stage.people[words.get("pose", step.who)]
     if "time" in words:
@@ -131,7 +131,7 @@ async def _signed(kind: type[Op], body: Struct, step: Step, stage: Stage, names:
         hlc = Hlc(*names.records[words["dated_as"]].hlc)
     else:
         hlc = session.author.tick()
-    op = replace(session.compose(kind, body, prev=0), hlc=hlc)
+    op = replace(session.compose(op_type, body, prev=0), hlc=hlc)
     if "chain" in words:
         chain = [] if words["chain"] == NOTHING else words["chain"].split(", ")
         op = replace(op, auth=tuple(names.grants[one].cid for one in chain))

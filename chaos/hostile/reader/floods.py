@@ -50,7 +50,7 @@ class Reader(Struct, frozen=True, kw_only=True):
         """A request to the gate."""
         return frame(f"apg.{self.mesh}.{self.user}.{verb}", body, reply=f"{self.inbox}.flood")
 
-    def sign(self, kind: Callable[..., Any], body: Struct, **other: Any) -> tuple[str, bytes]:
+    def sign(self, type_: Callable[..., Any], body: Struct, **other: Any) -> tuple[str, bytes]:
         """An op of its own, and where it belongs."""
         fields: dict[str, Any] = {
             "v": 1,
@@ -63,7 +63,7 @@ class Reader(Struct, frozen=True, kw_only=True):
             **other,
         }
         key = fields.pop("by", self.key)
-        op = kind(**{**fields, "author": key.did}, body=body)
+        op = type_(**{**fields, "author": key.did}, body=body)
         op_bytes = codec.encode(op)
         block = signing.Block(sig=key.sign(signing.OP_TYPE, op_bytes).hex())
         return subject_of(op, op_bytes), signing.frame(op_bytes, block)

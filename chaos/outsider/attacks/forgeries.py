@@ -89,7 +89,7 @@ class Forger:
         """The chain that it really holds."""
         return (grants_of(self.target, self.key.did)[command],)
 
-    def sign(self, kind: Callable[..., Any], body: Struct, **other: Any) -> Signed:
+    def sign(self, type_: Callable[..., Any], body: Struct, **other: Any) -> Signed:
         """An op with any field set to anything."""
         self._count += 1
         fields: dict[str, Any] = {
@@ -102,7 +102,7 @@ class Forger:
             "auth": (),
             **other,
         }
-        op = kind(**fields, body=body)
+        op = type_(**fields, body=body)
         op_bytes = codec.encode(op)
         block = signing.Block(sig=self.key.sign(signing.OP_TYPE, op_bytes).hex())
         return Signed(subject_of(op, op_bytes), signing.frame(op_bytes, block), digest(op_bytes))

@@ -72,9 +72,9 @@ def _plain(value: Any) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _fields(kind: type[Struct]) -> tuple[tuple[str, str], ...]:
+def _fields(type_: type[Struct]) -> tuple[tuple[str, str], ...]:
     """The fields of a body, and how each is written."""
-    return tuple((field.name, field.encode_name) for field in fields(kind))
+    return tuple((field.name, field.encode_name) for field in fields(type_))
 
 
 def stands_for(control: Control, op: Op, seq: int, node: str) -> bool:

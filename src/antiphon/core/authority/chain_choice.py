@@ -93,12 +93,12 @@ class ChainChoice:
         self._choices: dict[tuple[str, str], _Choice] = {}
 
     def choose(
-        self, control: Control, kind: type[Op], body: Struct, now_ms: int
+        self, control: Control, op_type: type[Op], body: Struct, now_ms: int
     ) -> tuple[str, ...]:
         """The chain that an op should name; empty if it needs none, or none is to be had."""
         if control.rules.authority == "open" or self._did == control.owner:
             return ()
-        command = kind.COMMAND
+        command = op_type.COMMAND
         if not command:
             return ()
         key = (command, getattr(body, "kind", ""))

@@ -70,7 +70,7 @@ class Subscription(AbstractAsyncContextManager["Subscription"]):
 
     async def __aexit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:

@@ -59,7 +59,7 @@ class Follow(AbstractAsyncContextManager["Follow"]):
 
     async def __aexit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:

@@ -145,10 +145,10 @@ class StateDirectory:
         """The engine credentials."""
         return self._read("access.json", Access)
 
-    def _read(self, name: str, kind: type[T]) -> T:
+    def _read(self, name: str, type_: type[T]) -> T:
         path = self.path / name
         try:
-            return msgspec.json.decode(path.read_bytes(), type=kind)
+            return msgspec.json.decode(path.read_bytes(), type=type_)
         except FileNotFoundError as problem:
             raise Misconfigured(
                 f"{self.path} holds no {name}",

@@ -152,7 +152,7 @@ class Author:
 
     def compose(
         self,
-        kind: Callable[..., Op],
+        op_type: Callable[..., Op],
         body: Struct,
         *,
         prev: int,
@@ -161,7 +161,7 @@ class Author:
         deps: tuple[tuple[int, str], ...] = (),
     ) -> Op:
         """An op of this author, not signed yet; `auth` names delegations, from root to leaf."""
-        return kind(
+        return op_type(
             v=1,
             mesh=self.mesh,
             author=self.did,
@@ -174,7 +174,7 @@ class Author:
 
     def draft(
         self,
-        kind: Callable[..., Op],
+        op_type: Callable[..., Op],
         body: Struct,
         *,
         prev: int,
@@ -182,7 +182,7 @@ class Author:
         deps: tuple[tuple[int, str], ...] = (),
     ) -> Draft:
         """Stamp, encode and sign one op; `Rejected` if every reader would refuse its bytes."""
-        op = self.compose(kind, body, prev=prev, hlc=self.tick(), auth=auth, deps=deps)
+        op = self.compose(op_type, body, prev=prev, hlc=self.tick(), auth=auth, deps=deps)
         op_bytes = codec.encode(op)
         block = signing.Block(sig=self._keyring.sign(signing.OP_TYPE, op_bytes).hex())
         payload = signing.frame(op_bytes, block)

@@ -99,27 +99,27 @@ class Session:
 
     # --- ops of our own -----------------------------------------------------------------------
 
-    def compose(self, kind: type[Op], body: Struct, *, prev: int) -> Op:
+    def compose(self, op_type: type[Op], body: Struct, *, prev: int) -> Op:
         """An op as it would be drafted right now; nothing is signed for it."""
-        auth, hlc = self._choose_auth(kind, body), self.author.now()
-        return self.author.compose(kind, body, prev=prev, hlc=hlc, auth=auth)
+        auth, hlc = self._choose_auth(op_type, body), self.author.now()
+        return self.author.compose(op_type, body, prev=prev, hlc=hlc, auth=auth)
 
     def draft(
         self,
-        kind: type[Op],
+        op_type: type[Op],
         body: Struct,
         *,
         prev: int,
         deps: tuple[tuple[int, str], ...] = (),
     ) -> Draft:
         """A signed op of ours, with the delegations that speak for it."""
-        auth = self._choose_auth(kind, body)
-        return self.author.draft(kind, body, prev=prev, auth=auth, deps=deps)
+        auth = self._choose_auth(op_type, body)
+        return self.author.draft(op_type, body, prev=prev, auth=auth, deps=deps)
 
-    def _choose_auth(self, kind: type[Op], body: Struct) -> tuple[str, ...]:
+    def _choose_auth(self, op_type: type[Op], body: Struct) -> tuple[str, ...]:
         now_ms = self.wall.now_ms()
         control = self.history.newest(now_ms)
-        return () if control is None else self._chain_choice.choose(control, kind, body, now_ms)
+        return () if control is None else self._chain_choice.choose(control, op_type, body, now_ms)
 
     # --- records ------------------------------------------------------------------------------
 
@@ -259,13 +259,13 @@ class Session:
         self.confirm_soon(at_least)
         return cast("JobView", await self.lanes.read(job_key(kind, job), at_least=at_least))
 
-    def foresee(self, kind: type[Op], body: Struct, lane: Lane, *, prev: int) -> Verdict:
+    def foresee(self, op_type: type[Op], body: Struct, lane: Lane, *, prev: int) -> Verdict:
         """The verdict that an op would get if it were drafted and committed right now.
 
         Nothing is signed for it, and nothing is read. A clock that ran ahead of its own machine's
         shows as `drift`, and so does a machine's that is known to be ahead of the mesh's.
         """
-        op = self.compose(kind, body, prev=prev)
+        op = self.compose(op_type, body, prev=prev)
         newest = max(*lane.tails, self.history.applied) + 1
         commit_ms = int(min(self.wall.now_ms(), self.author.mesh_time.most_ms()))
         opened = opened_record.unsigned(self.protocol, op, newest, commit_ms)

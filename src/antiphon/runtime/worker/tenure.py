@@ -231,7 +231,7 @@ class Tenure:
 
     # --- writing ------------------------------------------------------------------------------
 
-    async def write(self, kind: type[JobOp], body: Struct) -> Verdict:
+    async def write(self, op_type: type[JobOp], body: Struct) -> Verdict:
         """Commit one op of this tenure and read back the verdict that the log gives it.
 
         Raises `TenureLost` when the lane shows that the lease has passed to someone else, and
@@ -245,14 +245,14 @@ class Tenure:
         policy = Policy(again=again, look=own_record, insists=False)
         async with self._writing:
             try:
-                written = await write_one(self.session, Intent(kind, body, self.lane), policy)
+                written = await write_one(self.session, Intent(op_type, body, self.lane), policy)
             except LostRace as lost:
                 raise Unavailable(lost.message) from lost
             self._move(written.lane)
             if written.verdict is not None:
                 return written.verdict
-            verdict = self.session.foresee(kind, body, self.lane, prev=self.lane.job_tail)
-            raise TenureLost(f"{kind.type_name()} came too late: {verdict.in_words}", verdict)
+            verdict = self.session.foresee(op_type, body, self.lane, prev=self.lane.job_tail)
+            raise TenureLost(f"{op_type.type_name()} came too late: {verdict.in_words}", verdict)
 
     def _move(self, lane: JobLane) -> None:
         self.lane = lane

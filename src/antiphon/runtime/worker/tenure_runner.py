@@ -121,7 +121,7 @@ class Server:
     async def _write(
         self,
         tenure: Tenure,
-        kind: type[JobOp],
+        op_type: type[JobOp],
         end: tenure_end.Ending,
         *,
         until_s: float = 0.0,
@@ -131,13 +131,13 @@ class Server:
         While the engine is away it is tried again, until then on the clock that runs in suspend.
         """
         try:
-            verdict = await self._written(tenure, kind, end, until_s)
+            verdict = await self._written(tenure, op_type, end, until_s)
         except TenureLost as lost:
-            _tell_refusal(tenure, kind, lost.verdict)
+            _tell_refusal(tenure, op_type, lost.verdict)
             self.stay_away(tenure.delivery, tenure.job, Verdict.HELD)
             return
         if not verdict.is_accepted:
-            _tell_refusal(tenure, kind, verdict)
+            _tell_refusal(tenure, op_type, verdict)
         if tenure.job.is_terminal:
             self.done += 1
             tenure.delivery.ack()
@@ -145,12 +145,12 @@ class Server:
             self.stay_away(tenure.delivery, tenure.job, Verdict.NOT_YET)
 
     async def _written(
-        self, tenure: Tenure, kind: type[JobOp], end: tenure_end.Ending, until_s: float
+        self, tenure: Tenure, op_type: type[JobOp], end: tenure_end.Ending, until_s: float
     ) -> Verdict:
         attempt = 0
         while True:
             try:
-                return await tenure.write(kind, end)
+                return await tenure.write(op_type, end)
             except EngineDenied:
                 raise
             except Unavailable:
@@ -177,10 +177,10 @@ class Server:
         return self.session.entropy.random()
 
 
-def _tell_refusal(tenure: Tenure, kind: type[JobOp], verdict: Verdict) -> None:
+def _tell_refusal(tenure: Tenure, op_type: type[JobOp], verdict: Verdict) -> None:
     fields = _standstill(tenure)
     log.warning(
-        "end_refused", job=tenure.job.job, op=kind.type_name(), verdict=verdict.value, **fields
+        "end_refused", job=tenure.job.job, op=op_type.type_name(), verdict=verdict.value, **fields
     )
 
 

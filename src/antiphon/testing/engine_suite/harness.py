@@ -169,15 +169,15 @@ class Caught:
 
 
 @contextmanager
-def refused(kind: type[AntiphonError]) -> Iterator[Caught]:
+def refused(type_: type[AntiphonError]) -> Iterator[Caught]:
     """The block must raise exactly this kind of error (or one derived from it)."""
     caught = Caught()
     try:
         yield caught
-    except kind as error:
+    except type_ as error:
         caught.error = error
     else:
-        raise AssertionError(f"{kind.__name__} was not raised")
+        raise AssertionError(f"{type_.__name__} was not raised")
 
 
 async def soon(awaitable: Awaitable[T], within_s: float = WITHIN_S) -> T:

@@ -130,7 +130,7 @@ class HostileMember(Machine):
 
     def op(
         self,
-        kind: type[Op],
+        op_type: type[Op],
         body: Struct,
         *,
         prev: int,
@@ -147,24 +147,24 @@ class HostileMember(Machine):
         if isinstance(body, CompleteBody):
             body = vouched(body, self.referee, self.keyring, self.chance)
         at = self.session.author.tick() if self.session else (self.now_ms(), 0)
-        made: Any = kind(
+        made: Any = op_type(
             v=1,
             mesh=self.cluster.mesh,
             author=author or self.keyring.did,
             hlc=(wall_ms, self._serial % 60_000) if wall_ms else at,
             prev=prev,
             deps=() if is_plain else self._some_deps(),
-            auth=self._best_chain(kind, body) if auth is None else auth,
+            auth=self._best_chain(op_type, body) if auth is None else auth,
             body=body,
         )
         self._serial += 1
         return sealed(made, self.keyring)
 
-    def _best_chain(self, kind: type[Op], body: Struct) -> tuple[str, ...]:
+    def _best_chain(self, op_type: type[Op], body: Struct) -> tuple[str, ...]:
         control = self.referee.history.current
         if control is None:
             return ()
-        return ChainChoice(self.keyring.did).choose(control, kind, body, self.now_ms())
+        return ChainChoice(self.keyring.did).choose(control, op_type, body, self.now_ms())
 
     def _some_deps(self) -> tuple[tuple[int, str], ...]:
         """Mostly none; else a true one, a false one, or one from the future."""
