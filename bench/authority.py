@@ -102,13 +102,13 @@ def opened(seq: int, kind: type, body: object, cids: tuple[str, ...], prev: int)
 
 def a_life(cids: tuple[str, ...]) -> list[OpenedRecord]:
     content = manifest.author({"command": [f"@{KIND}"], "args": ["{}"], "timeout": 60})
-    job = manifest.job_id(content)
-    claim = ClaimBody(kind=KIND, job=job, lease_ms=30_000, begin=True)
+    job_id = manifest.job_id(content)
+    claim = ClaimBody(kind=KIND, job=job_id, lease_ms=30_000, begin=True)
     fence = hlc.pack((NOW_MS, 101))
     done = proved(
         SeedKeyring(bytes([len(cids) + 1]) * 32),
         "a" * 16,
-        CompleteBody(kind=KIND, job=job, fence=fence, status="succeeded"),
+        CompleteBody(kind=KIND, job=job_id, fence=fence, status="succeeded"),
     )
     return [
         opened(100, JobSchedule, ScheduleBody(kind=KIND, manifest=content), cids, 0),

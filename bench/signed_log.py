@@ -98,24 +98,24 @@ class SignedLog:
             if step == 0:
                 record = self._schedule(seq, at, number)
             elif step == 1:
-                job = self._job(number)
+                job_id = self._job(number)
                 record = self._sign(
                     self._worker,
                     JobClaim,
-                    ClaimBody(kind=KIND, job=job, lease_ms=30_000, begin=True),
+                    ClaimBody(kind=KIND, job=job_id, lease_ms=30_000, begin=True),
                     seq,
                     at,
                     0,
                 )
-                claimed[number] = (job, seq, hlc.pack(at))
+                claimed[number] = (job_id, seq, hlc.pack(at))
                 number += 1
             else:
                 oldest = next(iter(claimed))
                 if len(claimed) < IN_FLIGHT and seq + 3 < count:
                     record = self._schedule(seq, at, -seq)
                 else:
-                    job, prev, fence = claimed.pop(oldest)
-                    record = self._complete(seq, at, job, prev, fence)
+                    job_id, prev, fence = claimed.pop(oldest)
+                    record = self._complete(seq, at, job_id, prev, fence)
             yield record
 
     def _manifest(self, number: int) -> manifest.Manifest:
@@ -135,14 +135,14 @@ class SignedLog:
         return self._sign(self._caller, JobSchedule, body, seq, at, 0)
 
     def _complete(
-        self, seq: int, at: tuple[int, int], job: str, prev: int, fence: str
+        self, seq: int, at: tuple[int, int], job_id: str, prev: int, fence: str
     ) -> SignedRecord:
         output = Output(name="result", hash=digest(b"0"), size=1, type="application/json", text="0")
         body = proved(
             self._worker,
             self.mesh,
             CompleteBody(
-                kind=KIND, job=job, fence=fence, status="succeeded", outputs=(output,), exit=0
+                kind=KIND, job=job_id, fence=fence, status="succeeded", outputs=(output,), exit=0
             ),
         )
         return self._sign(self._worker, JobComplete, body, seq, at, prev)

@@ -181,7 +181,7 @@ def looking_up(root: Path) -> list[str]:
     ]
 
 
-UNDERNEATH = {"peer", "station", "repertoire"}
+UNDERNEATH = {"session", "connection", "repertoire"}
 """Attributes of the sdk's objects that lead below it."""
 PUBLIC_ALL_THE_SAME = {"_asdict", "_exit", "_fields", "_replace"}
 """Named tuples and `os` spell these so."""

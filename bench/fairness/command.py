@@ -80,7 +80,7 @@ def needs(jobs: int, seed: str) -> Iterator[Need]:
         op_bytes = codec.encode(op)
         block = signing.Block(sig=caller.sign(signing.OP_TYPE, op_bytes).hex())
         drawn_from = selection.seed_of(signing.frame(op_bytes, block))
-        yield Need(kind=KIND, job=job_id(content), seed=drawn_from)
+        yield Need(kind=KIND, job_id=job_id(content), seed=drawn_from)
 
 
 def candidates_of(seed: str, weights: tuple[int, ...]) -> list[Candidate]:
@@ -188,15 +188,15 @@ async def _waits(session: Session, jobs: list[str], workers: list[str], dead: st
     candidates = [Candidate(did=did, kinds=(KIND,)) for did in workers]
     waits = Waits([], [], 0)
     unfinished = 0
-    for job in jobs:
-        filters = job_subjects.lane(session.mesh, KIND, job)
+    for name in jobs:
+        filters = job_subjects.lane(session.mesh, KIND, name)
         records = [one async for page in session.log.read_lane(filters) for one in page]
-        view = await session.read_lane(KIND, job)
+        view = await session.read_lane(KIND, name)
         if view.lane.job is None or not view.lane.job.is_terminal:
             unfinished += 1
             continue
         schedule, claim = _first(records, ".call."), _first(records, ".job.")
-        need = Need(kind=KIND, job=job, seed=selection.seed_of(schedule.payload))
+        need = Need(kind=KIND, job_id=name, seed=selection.seed_of(schedule.payload))
         winner = selection.ranked(need, candidates)[0].candidate.did
         waited_ms = (claim.stamp_ns - schedule.stamp_ns) / 1e6
         (waits.dead_winner if winner == dead else waits.live_winner).append(waited_ms)

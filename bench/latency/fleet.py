@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from antiphon import assembly
 from antiphon.assembly import hosted_mesh
-from antiphon.assembly.logins import connect
+from antiphon.assembly.logins import Purpose, connect
 from antiphon.assembly.mesh_connection import place
 from antiphon.engines.nats import LocalServer
 from antiphon.engines.nats.connection.connection import Connection, Login
@@ -55,7 +55,7 @@ async def run_workers(home: StateDirectory, count: int) -> None:
     async def one(number: int) -> None:
         async with AsyncExitStack() as stack:
             async with starting:
-                engine = await connect(described, access, name=f"fleet-{number}")
+                engine = await connect(described, access, Purpose(name=f"fleet-{number}"))
                 stack.push_async_callback(engine.close)
                 keyring = SeedKeyring(entropy.token(32))
                 connection = place(engine, described.mesh, keyring, f"fleet-{number}", NoMark())

@@ -51,17 +51,17 @@ async def run_other_job(session: Session, number: int) -> None:
     content = manifest.author(
         {"command": [f"@{OTHER}"], "args": [call_text((number,), {})], "timeout": 60}
     )
-    job, log = manifest.job_id(content), session.log
+    job_id, log = manifest.job_id(content), session.log
     called = session.draft(JobSchedule, ScheduleBody(kind=OTHER, manifest=content), prev=0)
     await log.append(called.subject, called.payload, message_id=called.op_id, expected_last=0)
-    claim = ClaimBody(kind=OTHER, job=job, lease_ms=30_000, begin=True)
+    claim = ClaimBody(kind=OTHER, job=job_id, lease_ms=30_000, begin=True)
     claimed = session.draft(JobClaim, claim, prev=0)
     seq = await log.append(
         claimed.subject, claimed.payload, message_id=claimed.op_id, expected_last=0
     )
     done = CompleteBody(
         kind=OTHER,
-        job=job,
+        job=job_id,
         fence=hlc.pack(claimed.op.hlc),
         status="succeeded",
         outputs=(inline_output("result", "0", "application/json"),),

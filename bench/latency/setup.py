@@ -91,7 +91,7 @@ async def call_one(session: Session, number: int) -> int:
     at_ns = boot_ns()
     called = await submission.call(session, ScheduleBody(kind=KIND, manifest=content))
     async with asyncio.timeout(30):
-        await submission.wait_for_end(session, KIND, called.job)
+        await submission.wait_for_end(session, KIND, called.id)
     return at_ns
 
 

@@ -158,11 +158,11 @@ async def claim_latency(jobs: int) -> tuple[list[float], list[float]]:
         called: dict[str, int] = {}
         waits: list[float] = []
         for record in await job_records(session):
-            job = record.subject[-64:]
+            job_id = record.subject[-64:]
             if ".call." in record.subject:
-                called[job] = record.stamp_ns
-            elif ".job." in record.subject and job in called:
-                waits.append((record.stamp_ns - called.pop(job)) / 1e6)
+                called[job_id] = record.stamp_ns
+            elif ".job." in record.subject and job_id in called:
+                waits.append((record.stamp_ns - called.pop(job_id)) / 1e6)
         return waits, writes
 
 

@@ -59,8 +59,8 @@ async def bare(
                 while True:
                     queue.grant(1)
                     delivery = await queue.next()
-                    job = delivery.record.subject[-64:]
-                    subject = job_subjects.job(mesh, KIND, job)
+                    job_id = delivery.record.subject[-64:]
+                    subject = job_subjects.job(mesh, KIND, job_id)
                     try:
                         seq = await log.append(
                             subject,

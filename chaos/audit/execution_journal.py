@@ -30,7 +30,7 @@ class JournalEvent(Struct, frozen=True, gc=False):
     """By `CLOCK_BOOTTIME`: one clock for all processes of a machine."""
     pid: int
     what: What
-    job: str = ""
+    job_id: str = ""
     fence: str = ""
 
 
@@ -48,21 +48,21 @@ class JournalWriter:
     def __init__(self, path: Path) -> None:
         self._handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
-    def note(self, what: What, *, job: str = "", fence: str = "", pid: int = 0) -> None:
+    def note(self, what: What, *, job_id: str = "", fence: str = "", pid: int = 0) -> None:
         """Append one line."""
-        event = JournalEvent(boot_ns(), pid or os.getpid(), what, job, fence)
+        event = JournalEvent(boot_ns(), pid or os.getpid(), what, job_id, fence)
         os.write(self._handle, msgspec.json.encode(event) + b"\n")
 
     @contextmanager
-    def running(self, job: str, fence: str) -> Iterator[None]:
+    def running(self, job_id: str, fence: str) -> Iterator[None]:
         """Note that an execution begins, and how it ends."""
-        self.note("begin", job=job, fence=fence)
+        self.note("begin", job_id=job_id, fence=fence)
         try:
             yield
         except BaseException:
-            self.note("aborted", job=job, fence=fence)
+            self.note("aborted", job_id=job_id, fence=fence)
             raise
-        self.note("end", job=job, fence=fence)
+        self.note("end", job_id=job_id, fence=fence)
 
     def close(self) -> None:
         os.close(self._handle)
@@ -88,7 +88,7 @@ class JournalReader:
 class Execution(Struct):
     """One run of a handler; it ends with the handler or with its process."""
 
-    job: str
+    job_id: str
     fence: str
     pid: int
     begun_ns: int
@@ -110,7 +110,7 @@ class ExecutionTally:
 
     def add(self, events: Iterable[JournalEvent]) -> None:
         for event in events:
-            key = (event.pid, event.job, event.fence)
+            key = (event.pid, event.job_id, event.fence)
             if event.what == "ready":
                 self.ready.add(event.pid)
             elif event.what == "dead":
@@ -118,7 +118,7 @@ class ExecutionTally:
                 for open_key in [one for one in self._open if one[0] == event.pid]:
                     self._open.pop(open_key).ended_ns = event.at_ns
             elif event.what == "begin":
-                begun = Execution(event.job, event.fence, event.pid, event.at_ns)
+                begun = Execution(event.job_id, event.fence, event.pid, event.at_ns)
                 self._open[key] = begun
                 self.executions.append(begun)
             elif (ended := self._open.pop(key, None)) is not None:
@@ -134,7 +134,7 @@ class ExecutionTally:
         """Jobs of which two executions were open at once; a stopped process counts as open."""
         by_job: dict[str, list[Execution]] = defaultdict(list)
         for one in self.executions:
-            by_job[one.job].append(one)
+            by_job[one.job_id].append(one)
         found = set()
         for job, runs in by_job.items():
             last_end_ns = 0
@@ -149,11 +149,11 @@ class ExecutionTally:
         seen: set[tuple[str, str]] = set()
         found = set()
         for one in self.executions:
-            if (one.job, one.fence) in seen:
-                found.add(one.job)
-            seen.add((one.job, one.fence))
+            if (one.job_id, one.fence) in seen:
+                found.add(one.job_id)
+            seen.add((one.job_id, one.fence))
         return found
 
     def finished(self) -> set[tuple[str, str]]:
         """(job, fence) of every execution whose handler returned."""
-        return {(one.job, one.fence) for one in self.executions if one.is_finished}
+        return {(one.job_id, one.fence) for one in self.executions if one.is_finished}

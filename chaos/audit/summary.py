@@ -25,7 +25,7 @@ def summarize(
         say(f"broken law: {violation}")
     same_fence = tally.jobs_with_reused_fence()
     for run in tally.executions:
-        if run.job in same_fence:
+        if run.job_id in same_fence:
             say(f"under one fence: {run}")
     takeovers = check.takeovers_s or [0.0]
     return {

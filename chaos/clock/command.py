@@ -101,7 +101,7 @@ async def trial(directory: Path, plan: Plan, preload: Path) -> Outcome:
                 task.cancel()
             await asyncio.wait([calling, reporting])
         await group.end_one(other_caller)
-        promised = called + [(one.kind, one.job) for one in other_caller.acked()]
+        promised = called + [(one.kind, one.job_id) for one in other_caller.acked()]
         await all_ended(beside.replica, promised)
         await group.end()
         check = await check_log(home)

@@ -41,7 +41,7 @@ class Acked(msgspec.Struct, frozen=True, array_like=True):
 
     at_ns: int
     kind: str
-    job: str
+    job_id: str
 
 
 async def call_job(session: Session, acks: int, number: int) -> None:
@@ -57,7 +57,7 @@ async def call_job(session: Session, acks: int, number: int) -> None:
             print(f"call {number} refused: {problem}", file=sys.stderr, flush=True)
             await asyncio.sleep(RETRY_S)
         else:
-            acked = Acked(boot_ns(), called.kind, called.job)
+            acked = Acked(boot_ns(), called.kind, called.id)
             os.write(acks, msgspec.json.encode(acked) + b"\n")
             return
 

@@ -37,7 +37,7 @@ async def call_job(session: Session, kind: str, number: int, work_ms: int) -> Ke
         except AntiphonError:
             await asyncio.sleep(RETRY_S)
         else:
-            return called.kind, called.job
+            return called.kind, called.id
 
 
 async def call_jobs(

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon import assembly
-from antiphon.assembly.logins import connect
+from antiphon.assembly.logins import Purpose, connect
 from antiphon.core.authority.rules import Rules
 from antiphon.engines.nats import LocalServer
 from antiphon.errors import AntiphonError
@@ -74,7 +74,7 @@ async def found_mesh(
         await asyncio.sleep(SETTLE_S)
     while True:
         try:
-            engine = await connect(described, access, name="founder", create=True)
+            engine = await connect(described, access, Purpose(name="founder", create=True))
             try:
                 await genesis.lay(engine.log, foundation)
             finally:

@@ -60,12 +60,12 @@ def handlers_of(journal: JournalWriter) -> Handlers:
     """A handler for each kind; its second argument is how long the work takes."""
 
     async def awaiting(_number: int, work_ms: int, *, ctx: JobContext) -> str:
-        with journal.running(ctx.job, ctx.fence):
+        with journal.running(ctx.job_id, ctx.fence):
             await asyncio.sleep(work_ms / 1000)
         return ctx.fence
 
     def blocking(_number: int, work_ms: int, *, ctx: JobContext) -> str:
-        with journal.running(ctx.job, ctx.fence):
+        with journal.running(ctx.job_id, ctx.fence):
             # Not `time.sleep`: under libfaketime that is an error (`clock/fake_clock.py`).
             threading.Event().wait(work_ms / 1000)
         return ctx.fence

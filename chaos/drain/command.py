@@ -106,7 +106,7 @@ async def call(session: Session, number: int) -> Key:
         {"command": [f"@{kind}"], "args": [call_text((number, work_ms), {})], "timeout": 60}
     )
     called = await submission.call(session, ScheduleBody(kind=kind, manifest=content))
-    return called.kind, called.job
+    return called.kind, called.id
 
 
 async def until_running(reader: JournalReader, jobs: int) -> int:

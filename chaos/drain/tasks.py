@@ -23,13 +23,13 @@ is_quick = bool(os.environ.get("CHAOS_QUICK"))
 
 @mesh.task(ASYNC_KIND)
 async def awaiting(_number: int, work_ms: int, *, ctx: JobContext) -> str:
-    with journal.running(ctx.job, ctx.fence):
+    with journal.running(ctx.job_id, ctx.fence):
         await asyncio.sleep(0 if is_quick else work_ms / 1000)
     return ctx.fence
 
 
 @mesh.task(BLOCKING_KIND)
 def blocking(_number: int, work_ms: int, *, ctx: JobContext) -> str:
-    with journal.running(ctx.job, ctx.fence):
+    with journal.running(ctx.job_id, ctx.fence):
         time.sleep(0 if is_quick else work_ms / 1000)
     return ctx.fence

@@ -104,8 +104,8 @@ async def _light_readers_agree(target: TargetMesh) -> str:
     return f"{count} verdicts"
 
 
-async def _same_lane(reader: Session, kind: str, job: str, full: dict[int, Verdict]) -> int:
-    view = await reader.read_lane(kind, job)
+async def _same_lane(reader: Session, kind: str, job_id: str, full: dict[int, Verdict]) -> int:
+    view = await reader.read_lane(kind, job_id)
     light = {judged.opened.seq: judged.verdict for judged in view.history}
     expected = dict(full)
     if len(full) > REFUSED_KEPT:

@@ -109,7 +109,7 @@ async def trial(how: int) -> Trial:
         second = await SlowWorker.start(home, "second")
         stack.push_async_callback(second.end)
         async with asyncio.timeout(PATIENCE_S):
-            ended = await submission.wait_for_end(caller, KIND, called.job)
+            ended = await submission.wait_for_end(caller, KIND, called.id)
         stale_verdict = ""
         if how == signal.SIGSTOP:
             first.send(signal.SIGCONT)
@@ -119,7 +119,7 @@ async def trial(how: int) -> Trial:
             assert stored is not None
             stale_verdict = stored.verdict.value
             assert stale_verdict == insisted["verdict"], "light and full verdicts differ"
-        takeover_s, accepted = read_back(node, called.job)
+        takeover_s, accepted = read_back(node, called.id)
         return Trial(
             takeover_s=takeover_s,
             accepted=accepted,
@@ -128,10 +128,10 @@ async def trial(how: int) -> Trial:
         )
 
 
-def read_back(node: FullNode, job: str) -> tuple[float, int]:
+def read_back(node: FullNode, job_id: str) -> tuple[float, int]:
     """From the full node's replica: seconds from the lease's end to the next claim, and results."""
     accepted, deadline_ms, takeover_ms, holder = 0, 0, 0, ""
-    for stored in node.replica.job_records(KIND, job):
+    for stored in node.replica.job_records(KIND, job_id):
         opened = node.session.open(stored.record)
         if stored.verdict is not Verdict.OK:
             continue

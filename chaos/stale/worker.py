@@ -34,15 +34,15 @@ def emit(event: str, **fields: object) -> None:
 
 async def insist(session: Session, held: JobContext) -> None:
     """Commit a completion under a fence that has passed to someone else."""
-    view = await session.read_lane(held.kind, held.job)
+    view = await session.read_lane(held.kind, held.job_id)
     text = '"stale"'
     output = Output(name="result", hash=digest(text.encode()), size=len(text), text=text)
     body = CompleteBody(
-        kind=held.kind, job=held.job, fence=held.fence, status="succeeded", outputs=(output,)
+        kind=held.kind, job=held.job_id, fence=held.fence, status="succeeded", outputs=(output,)
     )
     draft = session.draft(JobComplete, body, prev=view.lane.job_tail)
     seq = await session.commit(draft)
-    again = await session.read_lane(held.kind, held.job, at_least=seq)
+    again = await session.read_lane(held.kind, held.job_id, at_least=seq)
     emit("insisted", seq=seq, verdict=again.verdict_of(draft.op_id))
 
 
@@ -52,9 +52,9 @@ async def work(home: StateDirectory, name: str, seconds: float, *, insists: bool
 
     async def slow(*, ctx: JobContext) -> str:
         held.append(ctx)
-        emit("claimed", job=ctx.job, fence=ctx.fence, attempt=ctx.attempt)
+        emit("claimed", job=ctx.job_id, fence=ctx.fence, attempt=ctx.attempt)
         time.sleep(seconds)  # a computation that never yields is the point
-        emit("returned", job=ctx.job)
+        emit("returned", job=ctx.job_id)
         returned.set()
         return name
 

@@ -122,14 +122,14 @@ class MemoryMesh:
         return await self.connect(keyring), cids[0]
 
 
-async def _write(session: Session, op_type: type[JobOp], body: Struct, job: str) -> int:
+async def _write(session: Session, op_type: type[JobOp], body: Struct, job_id: str) -> int:
     await session.sync_control()
-    view = await session.read_lane(KIND, job)
+    view = await session.read_lane(KIND, job_id)
     return await session.commit(session.draft(op_type, body, prev=view.lane.job_tail))
 
 
-async def _fence(session: Session, job: str) -> str:
-    found = (await session.read_lane(KIND, job)).lane.job
+async def _fence(session: Session, job_id: str) -> str:
+    found = (await session.read_lane(KIND, job_id)).lane.job
     if found is None or not found.fence:
         raise SystemExit("nobody holds the job, so there is nothing to tamper with")
     return found.fence
@@ -142,14 +142,14 @@ async def _call(owner: Session, word: str) -> tuple[str, manifest.Manifest]:
     return manifest.job_id(content), content
 
 
-async def _claim(session: Session, job: str) -> None:
-    body = ClaimBody(kind=KIND, job=job, lease_ms=LEASE_MS, begin=True)
-    await _write(session, JobClaim, body, job)
+async def _claim(session: Session, job_id: str) -> None:
+    body = ClaimBody(kind=KIND, job=job_id, lease_ms=LEASE_MS, begin=True)
+    await _write(session, JobClaim, body, job_id)
 
 
-async def _complete(session: Session, job: str, content: manifest.Manifest) -> None:
+async def _complete(session: Session, job_id: str, content: manifest.Manifest) -> None:
     body = CompleteBody(
-        kind=KIND, job=job, fence=await _fence(session, job), status="succeeded", exit=0
+        kind=KIND, job=job_id, fence=await _fence(session, job_id), status="succeeded", exit=0
     )
     run = Run(
         manifest=content,
@@ -157,7 +157,7 @@ async def _complete(session: Session, job: str, content: manifest.Manifest) -> N
         usage=statement.Usage(wall_ms=1),
         runner=python_runner(),
     )
-    await _write(session, JobComplete, prove(session, body, run), job)
+    await _write(session, JobComplete, prove(session, body, run), job_id)
 
 
 async def make_sealed_jobs() -> SealedJobs:
@@ -168,23 +168,23 @@ async def make_sealed_jobs() -> SealedJobs:
         first, cid = await mesh.add_worker(owner)
         second, _ = await mesh.add_worker(owner)
         third, _ = await mesh.add_worker(owner)
-        job, content = await _call(owner, "one")
-        await _claim(first, job)
-        fence = await _fence(first, job)
+        job_id, content = await _call(owner, "one")
+        await _claim(first, job_id)
+        fence = await _fence(first, job_id)
         revoke = Intent(UcanRevoke, RevokeBody(cid=cid))
         revocation = (await write_one(owner, revoke)).seq
-        await _write(first, JobStart, StartBody(kind=KIND, job=job, fence=fence), job)
-        await _claim(second, job)
-        fence = await _fence(second, job)
+        await _write(first, JobStart, StartBody(kind=KIND, job=job_id, fence=fence), job_id)
+        await _claim(second, job_id)
+        fence = await _fence(second, job_id)
         await asyncio.sleep(2 * LEASE_MS / 1000)
-        over = ExpireBody(kind=KIND, job=job, fence=fence)
-        expiry = await _write(owner, JobExpire, over, job)
-        await _claim(third, job)
-        await _complete(third, job, content)
+        over = ExpireBody(kind=KIND, job=job_id, fence=fence)
+        expiry = await _write(owner, JobExpire, over, job_id)
+        await _claim(third, job_id)
+        await _complete(third, job_id, content)
         other, content = await _call(owner, "two")
         await _claim(third, other)
         await _complete(third, other, content)
-        made = await _sealed(mesh, owner, [job, other])
+        made = await _sealed(mesh, owner, [job_id, other])
     return SealedJobs(
         owner=mesh.owner.did,
         bundle=made[0],

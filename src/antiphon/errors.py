@@ -105,13 +105,13 @@ class Unavailable(AntiphonError):
 class OutcomeUnknown(Unavailable):
     """A write went out and no answer came: it may be stored.
 
-    `kind` and `job` name the job that it is about; empty where it is about none.
+    `kind` and `job_id` name the job that it is about; empty where it is about none.
     """
 
-    def __init__(self, message: str, *, hint: str = "", kind: str = "", job: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", kind: str = "", job_id: str = "") -> None:
         super().__init__(message, hint=hint)
         self.kind = kind
-        self.job = job
+        self.job_id = job_id
 
 
 class CircuitOpen(Unavailable):

@@ -33,7 +33,7 @@ def job(shell):
                 await mesh.keep(shell.directory / "notes", "notes.txt"),
                 await mesh.keep(shell.directory / "big", "deep/big.bin"),
             ]
-            return (await completed(mesh.session, mesh.session, KIND, *outputs)).job
+            return (await completed(mesh.session, mesh.session, KIND, *outputs)).id
 
     return asyncio.run(make())
 

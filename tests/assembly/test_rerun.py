@@ -17,7 +17,7 @@ def _sandbox():
 
 async def report_of(mesh, ended):
     """What a bundle of this job would show."""
-    view = await mesh.session.read_lane(ended.job.kind, ended.job.job)
+    view = await mesh.session.read_lane(ended.job.kind, ended.job.id)
     opened = view.opened_at(ended.job.ended_seq)
     return SimpleNamespace(
         control=mesh.session.control,

@@ -44,7 +44,6 @@ RECOVERY = Author("recovery")
 ALICE = Author("alice")
 BOB = Author("bob")
 CAROL = Author("carol")
-WORKERS = (ALICE, BOB, CAROL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ class Shown(NamedTuple):
     op: Op
 
     @property
-    def job(self) -> str:
+    def job_id(self) -> str:
         return self.subject[-64:]
 
 
@@ -43,8 +43,8 @@ def a_call(word="1", seq=7, prev=0, **fields) -> Shown:
     return shown(body, seq, prev)
 
 
-def an_offer(job: str) -> Shown:
-    return shown(OfferBody(kind=KIND, job=job), kind=JobOffer)
+def an_offer(job_id: str) -> Shown:
+    return shown(OfferBody(kind=KIND, job=job_id), kind=JobOffer)
 
 
 def at(now_s: float, chance: float = 0.0) -> Instant:
@@ -61,16 +61,16 @@ class Worker:
         self.turns = RendezvousTurns[Shown](me, self._places, **how)
 
     def _places(self, need: Need) -> tuple[int, int]:
-        return self.places.get(need.job, (0, 0))
+        return self.places.get(need.job_id, (0, 0))
 
     def met(self, call: Shown, now_s: float = 0.0, rank: int = 0, **how) -> Step:
-        self.places.setdefault(call.job, (rank, rank))
+        self.places.setdefault(call.job_id, (rank, rank))
         return self.turns.met(call, call.op, at(now_s), **how)
 
     def pick(self, now_s: float, **how):
         """The job to hand out, or how long to wait."""
         call, pause_s = self.turns.pick("normal", at(now_s), revision=self.revision, **how)
-        return pause_s if call is None else call.need.job
+        return pause_s if call is None else call.need.job_id
 
     def hand_out(self, now_s: float):
         call, _ = self.turns.pick("normal", at(now_s), revision=self.revision)
@@ -78,7 +78,7 @@ class Worker:
         return call
 
     def found(self, call: Shown, job: Job | None, now_s: float = 0.0, chance: float = 0.0, **need):
-        said = Need(kind=KIND, job=call.job, seed=bytes(32), **need)
+        said = Need(kind=KIND, job_id=call.job_id, seed=bytes(32), **need)
         self.turns.found(call, job, said, at(now_s, chance), now_ms=T0)
 
     @property
@@ -90,5 +90,5 @@ class Worker:
 def a_job(call: Shown, state: State = State.PENDING, **fields) -> Job:
     story = Story()
     story.schedule()
-    given = {"kind": KIND, "job": call.job, "state": state, "priority": "normal", **fields}
+    given = {"kind": KIND, "id": call.job_id, "state": state, "priority": "normal", **fields}
     return replace(story.job, **given)

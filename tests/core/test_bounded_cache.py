@@ -14,10 +14,10 @@ def test_it_holds_no_more_and_no_heavier_than_it_may_and_the_newest_that_fit(put
     for at, (key, weight) in enumerate(puts):
         cache.put(key, at, weight)
         assert len(cache) <= MOST
-        assert cache.weight <= MOST_BYTES
+        assert cache._weight <= MOST_BYTES
         assert cache.get(key) == (at if weight <= MOST_BYTES else None)
     held = {key: cache.get(key) for key in range(10) if cache.get(key) is not None}
-    assert cache.weight == sum(puts[at][1] for at in held.values())
+    assert cache._weight == sum(puts[at][1] for at in held.values())
     newest = {key: at for at, (key, _) in enumerate(puts)}
     assert all(held[key] == newest[key] for key in held)
 

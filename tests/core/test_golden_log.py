@@ -25,7 +25,7 @@ LOG = [
 ]
 LANES = sorted({pair for one in LOG if (pair := job_of(one.subject))})
 # Too large for a small file, or kept for later.
-NEVER_RECORDED = {"unseen", "predecessor", "protocol", "size"}
+NEVER_RECORDED = {"unseen", "protocol", "size"}
 
 
 def test_the_recorded_log_replays_to_the_recorded_verdicts_and_state():

@@ -5,7 +5,8 @@ from collections import defaultdict, deque
 
 import pytest
 
-from antiphon.engines.memory import FINE, Fate, MemoryEngine, MemoryServer, follower, pull_queue
+from antiphon.engines.memory import MemoryEngine, MemoryServer, follower, pull_queue
+from antiphon.engines.memory.faults import FINE, Fate
 from antiphon.errors import Held, IdTaken, LostRace, OutcomeUnknown, Unavailable
 
 MESH = "m"

@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.core.record.subjects import matches
-from antiphon.engines.memory import FaultRates, MemoryEngine, MemoryServer, RandomFaults
+from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.engines.memory.filters import SubjectFilter
 from antiphon.engines.memory.log import LogStore
 from antiphon.errors import Unavailable
 from antiphon.testing.host_clock import SeededEntropy
 from antiphon.testing.virtual_time import VirtualLoop
+from tests.engines.random_faults import FaultRates, RandomFaults
 
 MESH = "m"
 CALLS = "ap.m.call.normal.render.*"
@@ -155,7 +156,7 @@ def test_every_index_finds_what_a_scan_finds(stored, patterns, purges, after, li
     def pattern_of(tail: list[str], is_open: bool) -> str:
         return ".".join(["ap.m", *tail, *([">"] if is_open else [])])
 
-    log = LogStore("ap.m", now_ns=lambda: 0, window_s=1, max_payload=9)
+    log = LogStore("ap.m", now_ns=lambda: 0, window_s=1)
     last = defaultdict(int)
     for number, tail in enumerate(stored):
         subject = ".".join(["ap.m", *tail])

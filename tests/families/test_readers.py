@@ -129,7 +129,7 @@ async def test_who_watches_is_told_in_the_familys_own_words(engine):
         assert [event.verdict.value for event in events] == [
             "ok", "ok", "already", "ok", "ok", "finished",
         ]  # fmt: skip
-        assert {(event.family, event.kind, event.job) for event in events} == {tuple(KEY)}
+        assert {(event.family, event.kind, event.job_id) for event in events} == {tuple(KEY)}
         assert events[0].words.endswith("asked 'Pizza?'")
         assert "rejected: the job has ended (finished)" in events[5].words
 

@@ -54,17 +54,17 @@ async def completed(
     """A job of the caller's that the worker did, with these outputs."""
     job = await called(caller, kind, **fields)
     await worker.sync_control()
-    view = await worker.read_lane(kind, job.job, at_least=job.seq)
+    view = await worker.read_lane(kind, job.id, at_least=job.seq)
     schedule = view.opened_at(job.seq)
     assert schedule is not None
     assert isinstance(schedule.op, JobSchedule)
     rules = worker.control.rules
-    claim = ClaimBody(kind=kind, job=job.job, lease_ms=rules.lease_ms, begin=True)
+    claim = ClaimBody(kind=kind, job=job.id, lease_ms=rules.lease_ms, begin=True)
     draft = worker.draft(JobClaim, claim, prev=0)
     seq = await worker.commit(draft)
     body = CompleteBody(
         kind=kind,
-        job=job.job,
+        job=job.id,
         fence=hlc.pack(draft.op.hlc),
         status="succeeded",
         outputs=outputs,
@@ -73,7 +73,7 @@ async def completed(
     body = proved(worker, body, schedule.op.body.manifest)
     done = worker.draft(JobComplete, body, prev=seq)
     ended = await worker.commit(done)
-    view = await worker.read_lane(kind, job.job, at_least=ended)
+    view = await worker.read_lane(kind, job.id, at_least=ended)
     assert view.lane.job is not None
     assert view.lane.job.outcome == "succeeded", view.verdict_of(done.op_id)
     return job

@@ -32,8 +32,8 @@ QUEUED = Rules(authority="open")
 class Ran:
     """One run of a handler."""
 
-    def __init__(self, job: str, by: str, at_s: float) -> None:
-        self.job, self.by, self.at_s = job, by, at_s
+    def __init__(self, job_id: str, by: str, at_s: float) -> None:
+        self.job_id, self.by, self.at_s = job_id, by, at_s
 
 
 class DrawingMesh:
@@ -62,7 +62,7 @@ class DrawingMesh:
         connection = await self.timeless.connection("worker")
 
         async def handler(*_: object, ctx: Any) -> str:
-            self.runs.append(Ran(ctx.job, connection.keyring.did, self.now_s))
+            self.runs.append(Ran(ctx.job_id, connection.keyring.did, self.now_s))
             await asyncio.sleep(self.takes_s)
             return "done"
 
@@ -85,8 +85,8 @@ class DrawingMesh:
 
     async def call(self, *args: object, kind: str = KIND, **fields: Any) -> str:
         called = await call(self.owner.session, *args, kind=kind, **fields)
-        self.called[called.job] = self.now_s
-        return called.job
+        self.called[called.id] = self.now_s
+        return called.id
 
     async def set_rules(self, rules: Rules) -> None:
         await asyncio.sleep(1)
@@ -97,7 +97,7 @@ class DrawingMesh:
         (record,) = await whole_lane(
             session.log, [job_subjects.call(session.mesh, "normal", kind, job)]
         )
-        return Need(kind=kind, job=job, seed=selection.seed_of(record.payload))
+        return Need(kind=kind, job_id=job, seed=selection.seed_of(record.payload))
 
     async def order(self, job: str, workers: list[Worker]) -> list[str]:
         """Who should claim a job, by the draws alone."""
@@ -122,10 +122,10 @@ class DrawingMesh:
         return view.lane.job.state.value if view.lane.job else "unknown"
 
     def started_after_s(self, job: str) -> float:
-        return next(ran.at_s for ran in self.runs if ran.job == job) - self.called[job]
+        return next(ran.at_s for ran in self.runs if ran.job_id == job) - self.called[job]
 
     def who_ran(self, job: str) -> str:
-        (ran,) = (ran for ran in self.runs if ran.job == job)
+        (ran,) = (ran for ran in self.runs if ran.job_id == job)
         return ran.by
 
 

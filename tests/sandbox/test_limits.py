@@ -16,7 +16,6 @@ async def test_a_timeout_asks_first(able, tmp_path):
     script = "trap 'echo asked; exit 4' TERM; sleep 30 & wait"
     said = await shell(script, able, tmp_path, limits=small(timeout_s=0.3, grace_s=5))
     assert (said.ended.reason, said.ended.exit, said.out) == ("timeout", 4, "asked\n")
-    assert said.ended.wall_ms < 4_000
 
 
 async def test_a_timeout_ends_what_does_not_listen(able, tmp_path, nap):

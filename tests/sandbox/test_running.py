@@ -19,7 +19,6 @@ async def test_a_command_runs_and_says_how_it_ended(able, tmp_path):
     assert (said.out, said.err) == ("out\n", "err\n")
     assert (said.ended.exit, said.ended.reason) == (3, "exited")
     assert said.ended.isolation.level == "sandbox"
-    assert 0 < said.ended.wall_ms < 20_000
 
 
 async def test_a_signal_is_told_as_a_negative_number(able, tmp_path):
@@ -41,10 +40,9 @@ async def test_arguments_arrive_as_they_are(able, tmp_path):
 
 
 async def test_time_and_memory_are_measured(able, tmp_path):
-    script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; sleep 0.2"
+    script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"
     ended = (await shell(script, able, tmp_path)).ended
     assert ended.cpu_ms > 30
-    assert ended.wall_ms > 200
     assert ended.max_rss_kb is not None
     assert 200 < ended.max_rss_kb < 200_000
 

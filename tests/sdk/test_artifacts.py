@@ -19,7 +19,7 @@ async def a_job(mesh, tmp_path, contents):
         (tmp_path / "source").write_bytes(data)
         outputs.append(await mesh.keep(tmp_path / "source", name))
     job = await completed(mesh.session, mesh.session, KIND, *outputs)
-    return mesh.job(KIND, job.job)
+    return mesh.job(KIND, job.id)
 
 
 async def test_what_a_job_wrote_is_listed_and_fetched(tmp_path):
@@ -58,7 +58,7 @@ async def test_a_job_that_goes_on_has_no_outputs_yet():
     async with Mesh.open(engine="memory") as mesh:
         job = await called(mesh.session, KIND)
         with pytest.raises(Rejected, match="has not ended"):
-            await mesh.job(KIND, job.job).outputs()
+            await mesh.job(KIND, job.id).outputs()
 
 
 async def test_an_output_that_is_not_there_is_said_with_those_that_are(tmp_path):

@@ -94,10 +94,10 @@ async def test_only_the_coordinators_word_counts_and_only_as_far_as_it_goes():
         node = await mesh.node(caretaking=False, connection=await mesh.connection(mesh.owner))
         await mesh.worker(lambda number: number)
         called = await call(node.session, 1)
-        await submission.wait_for_end(node.session, KIND, called.job)
+        await submission.wait_for_end(node.session, KIND, called.id)
         await node.reached((await node.session.log.last()).seq)
         await _seal_soon(node)
-        bundle = decode_bundle(await bundles.export(ExportSource(node), KIND, called.job, wait_s=0))
+        bundle = decode_bundle(await bundles.export(ExportSource(node), KIND, called.id, wait_s=0))
         sealed = open_bundle(encode_bundle(bundle)).seal
         stranger = (await mesh.connection()).session
 
@@ -162,21 +162,21 @@ async def test_exporting_waits_for_a_seal_and_says_what_to_do(engine):
         await node.reached(called.seq)
         face = ExportSource(node)
         with pytest.raises(Rejected, match="has not ended"):
-            await bundles.export(face, KIND, called.job)
+            await bundles.export(face, KIND, called.id)
         await mesh.worker(lambda number: number)
         async with asyncio.timeout(20):
-            while not node.replica.job(KIND, called.job).is_terminal:
+            while not node.replica.job(KIND, called.id).is_terminal:
                 await asyncio.sleep(0.01)
         waited: list[float] = []
         with pytest.raises(Unavailable, match="no seal covers") as caught:
-            await bundles.export(face, KIND, called.job, wait_s=0.05, waiting=waited.append)
+            await bundles.export(face, KIND, called.id, wait_s=0.05, waiting=waited.append)
         assert waited
         assert "antiphon coordinator" in caught.value.hint
         standing = await bundles.seal_standing(face)
         assert (standing.seq, standing.refused_seq) == (0, 0)
         sealing = asyncio.create_task(_seal_soon(node))
-        data = await bundles.export(face, KIND, called.job, wait_s=20)
-        assert open_bundle(data, owner=mesh.owner.did).job.job == called.job
+        data = await bundles.export(face, KIND, called.id, wait_s=20)
+        assert open_bundle(data, owner=mesh.owner.did).job.id == called.id
         await sealing
         assert (await bundles.seal_standing(face)).upto == node.seals.upto > 0
 

@@ -42,7 +42,7 @@ class Stage:
     async def waiting(self, *, kind="", limit=10):
         async with self.mesh.replica() as replica:
             found = retryable(self.mesh, replica, kind=kind, limit=limit)
-        return [job.job for job in found]
+        return [job.id for job in found]
 
 
 async def test_a_failed_job_is_retried_as_a_new_one_and_both_know_of_each_other():
@@ -112,7 +112,7 @@ async def test_dead_letters_say_what_went_wrong_and_what_became_of_them():
             with pytest.raises(JobFailed):
                 await again.result(timeout_s=PATIENCE_S)
             await stage.caught_up(again)
-        letters = {letter.job.job: letter for letter in await stage.letters()}
+        letters = {letter.job.id: letter for letter in await stage.letters()}
         assert list(letters) == [again.id, second.id, first.id, unwanted.id]
         assert letters[second.id].error.name == "ValueError"
         assert letters[second.id].note == "no luck with 2"

@@ -181,7 +181,7 @@ async def test_a_running_job_that_loses_its_lease_is_named():
         while not started:
             await handle.state()
         ended = await revoke(mesh, granted.cids[0])
-        assert [job.job for job in ended.jobs] == [handle.id]
+        assert [job.id for job in ended.jobs] == [handle.id]
         over.append(True)
 
 

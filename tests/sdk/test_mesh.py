@@ -10,6 +10,7 @@ import pytest
 import antiphon
 from antiphon import JobContext, JobFailed, Malformed, Mesh, Misconfigured
 from antiphon.runtime.caller import submission
+from antiphon.sdk.manifests.authored_manifest import job_id, read_manifest
 from tests.patience import PATIENCE_S
 
 PACKAGE = Path(antiphon.__file__).parent
@@ -66,6 +67,46 @@ async def test_between_a_submit_and_the_writer_stands_one_function(monkeypatch):
     async with mesh:
         await mesh.submit("example.add", 2, 3)
     assert seen == [["submit", "call"]]
+
+
+async def test_a_mesh_says_what_holds_on_it_and_how_far_its_log_is():
+    async with Mesh.open(engine="memory") as mesh:
+        before = await mesh.newest()
+        assert mesh.rules.attempts == 3
+        assert mesh.announced is None
+        assert mesh.did.startswith("did:key:")
+        assert mesh.alias == "owner"
+        await mesh.submit("example.add", 2, 3)
+        assert (await mesh.newest()).seq > before.seq
+
+
+async def test_the_same_manifest_again_is_another_job():
+    async with Mesh.open(engine="memory") as mesh:
+        job = read_manifest("{command: [echo, hello], timeout: 5}")
+        again = mesh.again(job)
+        assert again.command == job.command
+        assert len({job_id(job), job_id(again), job_id(mesh.again(job))}) == 3
+
+
+async def test_a_handle_explains_its_job_and_hears_it():
+    mesh, may_end = Mesh.open(engine="memory"), asyncio.Event()
+
+    @mesh.task("example.slow")
+    async def slow(ctx: JobContext) -> None:
+        while not may_end.is_set():
+            ctx.progress(0.4, "frame 12 of 30")
+            await asyncio.sleep(0.02)
+
+    async with mesh:
+        handle = await slow.submit()
+        told, cards = await handle.explain(wait_s=0.01)
+        assert (told.state, [wait.what.value for wait in told.waits_for]) == ("pending", ["worker"])
+        assert [card for card in cards if card.role == "worker"] == []
+        async with asyncio.timeout(30), handle.listen() as words, mesh.worker():
+            said = await anext(words)
+            assert (said.done, said.note) == (0.4, "frame 12 of 30")
+            may_end.set()
+            await handle.result()
 
 
 async def test_no_argument_of_a_task_is_taken_by_the_one_who_calls_it():
@@ -128,7 +169,7 @@ async def test_a_handler_that_asks_for_its_context_gets_it():
 
     @mesh.task("example.who")
     async def who(*, ctx: JobContext) -> list[object]:
-        return [ctx.kind, ctx.job, ctx.attempt, len(ctx.fence)]
+        return [ctx.kind, ctx.job_id, ctx.attempt, len(ctx.fence)]
 
     async with mesh, mesh.worker():
         handle = await who.submit()

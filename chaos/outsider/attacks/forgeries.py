@@ -162,8 +162,8 @@ async def called(target: TargetMesh) -> str:
     return (await target.owner.submit(RENDER, f"frame {os.urandom(4).hex()}")).id
 
 
-def a_claim(job: str, kind: str = RENDER, lease_ms: int = 10_000) -> ClaimBody:
-    return ClaimBody(kind=kind, job=job, lease_ms=lease_ms)
+def a_claim(job_id: str, kind: str = RENDER, lease_ms: int = 10_000) -> ClaimBody:
+    return ClaimBody(kind=kind, job=job_id, lease_ms=lease_ms)
 
 
 async def agreed(
@@ -209,10 +209,10 @@ def _scheduling(forger: Forger, _job: str) -> Signed:
 
 
 def _claiming(**other: Any) -> Callable[[Forger, str], Signed]:
-    def make(forger: Forger, job: str) -> Signed:
+    def make(forger: Forger, job_id: str) -> Signed:
         fields = {name: one(forger) if callable(one) else one for name, one in other.items()}
         fields.setdefault("auth", forger.chain("/job/claim"))
-        return forger.sign(JobClaim, a_claim(job), **fields)
+        return forger.sign(JobClaim, a_claim(job_id), **fields)
 
     return make
 
@@ -279,15 +279,15 @@ def _interfering(
     """Write on a job that the owner's own machine holds, with the fence that is on the log."""
 
     async def act(target: TargetMesh) -> Outcome:
-        job = await called(target)
+        job_id = await called(target)
         holder = target.owner.session
-        draft = holder.draft(JobClaim, a_claim(job), prev=0)
+        draft = holder.draft(JobClaim, a_claim(job_id), prev=0)
         held_at = await holder.commit(draft)
-        view = await holder.read_lane(RENDER, job, at_least=held_at)
+        view = await holder.read_lane(RENDER, job_id, at_least=held_at)
         fence = view.lane.job.fence if view.lane.job is not None else ""
         forger = Forger(target)
         chain = forger.chain("/job/complete")
-        record = forger.sign(kind, body(job, fence), prev=held_at, auth=chain)
+        record = forger.sign(kind, body(job_id, fence), prev=held_at, auth=chain)
         return await agreed(target, record, await forger.put(record), expected)
 
     return Attempt(name, act)

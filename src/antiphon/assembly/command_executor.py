@@ -174,7 +174,7 @@ class CommandExecutor:
 
     async def run(self, assignment: Assignment) -> Ran:
         """Run one command to its end."""
-        async with self._folders.one(assignment.job[:8]) as folder:
+        async with self._folders.one(assignment.job_id[:8]) as folder:
             try:
                 self._check_network(assignment)
                 command = await self._prepare(assignment, folder)
@@ -202,7 +202,7 @@ class CommandExecutor:
             secrets = tuple((name, self._secrets.find(name)) for name in names)
         except Misconfigured as problem:
             log.warning(
-                "secret_refused", job=assignment.job, why=problem.message, hint=problem.hint
+                "secret_refused", job=assignment.job_id, why=problem.message, hint=problem.hint
             )
             raise _Refused("secret", problem.message) from problem
         cwd = None if content.cwd in (UNSET, ".", "/job") else str(content.cwd)
@@ -222,7 +222,7 @@ class CommandExecutor:
         """Bring every input here, by digest; files that the command can read and nobody change."""
         await asyncio.to_thread(folder.mkdir, mode=0o700)
         found: list[tuple[str, Path]] = []
-        job = (assignment.kind, assignment.job)
+        job = (assignment.kind, assignment.job_id)
         so_far = 0
 
         def tell(done: int, _: int) -> None:

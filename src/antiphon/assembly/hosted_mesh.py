@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from antiphon.assembly.logins import connect
+from antiphon.assembly.logins import Purpose, connect
 from antiphon.assembly.mesh_connection import OWNER
 from antiphon.core.authority.rules import Rules
 from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
@@ -103,7 +103,7 @@ async def _found(
             owner.keyring, SystemClock(), name=described.name, recovery=recovery, rules=rules
         )
         described = msgspec.structs.replace(described, mesh=foundation.mesh)
-        engine = await connect(described, access, name="founder", create=True)
+        engine = await connect(described, access, Purpose(name="founder", create=True))
         try:
             await genesis.lay(engine.log, foundation)
         finally:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec import Struct
 
 from antiphon.core.authority.scope import NOTHING, Scope
 from antiphon.core.bus.subjects import LOGIN
@@ -30,14 +31,23 @@ LOOK_S: Final = 60.0
 """How often the wall clock is looked at meanwhile: it may be set, and machines sleep."""
 
 
+class Purpose(Struct, frozen=True, kw_only=True):
+    """What somebody connects for."""
+
+    name: str
+    """What the server calls the connection."""
+    create: bool = False
+    """Makes the log if there is none."""
+    inspect: bool = False
+    """Asks what the server says of itself, where this machine may."""
+
+
 async def connect(
     described: MeshFile,
     access: Access,
+    purpose: Purpose,
     *,
-    name: str,
     home: StateDirectory | None = None,
-    create: bool = False,
-    inspect: bool = False,
     token: str | None = None,
     protocol: Protocol = PROTOCOL,
 ) -> Engine:
@@ -47,20 +57,12 @@ async def connect(
     login's place; it comes from the environment and is kept nowhere.
     """
     if access.jwt and token is None:
-        return await _connect_by_login(
-            described,
-            access,
-            protocol,
-            name=name,
-            home=home,
-            create=create,
-            inspect=inspect,
-        )
+        return await _connect_by_login(described, access, purpose, home, protocol)
     from antiphon.engines.nats import Credentials, NatsEngine
 
     system = (
         Credentials(user=access.system_user, password=access.system_password)
-        if inspect and access.system_user
+        if purpose.inspect and access.system_user
         else None
     )
     return await NatsEngine.connect(
@@ -70,26 +72,23 @@ async def connect(
         password=access.password if token is None else None,
         token=token,
         system=system,
-        create=create,
+        create=purpose.create,
         replicas=described.replicas,
-        name=name,
+        name=purpose.name,
     )
 
 
 async def _connect_by_login(
     described: MeshFile,
     access: Access,
-    protocol: Protocol,
-    *,
-    name: str,
+    purpose: Purpose,
     home: StateDirectory | None,
-    create: bool,
-    inspect: bool,
+    protocol: Protocol,
 ) -> Engine:
     from antiphon.engines.nats import Accounts, NatsEngine, Reader, client_context, system_login
 
     system = None
-    if inspect and home is not None and (home.server / "accounts.json").is_file():
+    if purpose.inspect and home is not None and (home.server / "accounts.json").is_file():
         system = system_login(Accounts.open(home.server, described.name))
     kept = _KeptLogin(home, access)
     reader = Reader(access.user, kept.scope, protocol.branches)
@@ -101,10 +100,10 @@ async def _connect_by_login(
             jwt=kept.present,
             user_seed=access.user_seed,
             renew=kept.renew if kept.is_renewable else None,
-            create=create,
+            create=purpose.create,
             replicas=described.replicas,
             system=system,
-            name=name,
+            name=purpose.name,
             tls=client_context(described.ca) if described.ca else None,
             reader=None if access.scope is None else reader,
         )

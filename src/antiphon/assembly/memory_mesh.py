@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class MemoryMesh:
     """A mesh inside this process: nothing to install, nothing to clean up."""
 
-    def __init__(self, *, name: str = "memory", rules: Rules | None = None) -> None:
+    def __init__(self) -> None:
         """Found it with a fresh owner key."""
         from antiphon.engines.memory import MemoryServer
 
@@ -33,9 +33,9 @@ class MemoryMesh:
         self.foundation = genesis.found(
             self.owner,
             self._clock,
-            name=name,
+            name="memory",
             recovery=recovery.did,
-            rules=rules or Rules(authority="open"),
+            rules=Rules(authority="open"),
         )
 
     @asynccontextmanager

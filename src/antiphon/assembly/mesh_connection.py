@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from antiphon.assembly.logins import connect, fresh_access, keep_fresh
+from antiphon.assembly.logins import Purpose, connect, fresh_access, keep_fresh
 from antiphon.core.authority import grant_terms
 from antiphon.core.authority.chain_choice import chains_to
 from antiphon.core.authority.delegations import token_of
@@ -79,8 +79,9 @@ async def join(
     held = home.key(key, entropy) if key else home.free_key(role, entropy)
     try:
         access = await fresh_access(home, kinds)
+        purpose = Purpose(name=held.name)
         engine = await connect(
-            described, access, name=held.name, home=home, token=token, protocol=protocol
+            described, access, purpose, home=home, token=token, protocol=protocol
         )
         alias = f"{access.alias}/{held.name}" if access.alias else held.name
         connection = place(engine, described.mesh, held.keyring, alias, held.mark, protocol)
@@ -134,7 +135,8 @@ async def _pass_on(home: StateDirectory, connection: MeshConnection) -> None:
 async def engine_info(home: StateDirectory, *, token: str | None = None) -> EngineInfo:
     """What the engine says of itself, its durability included: that takes a moment to ask."""
     described, access = home.mesh(), await fresh_access(home, ())
-    engine = await connect(described, access, name="doctor", home=home, inspect=True, token=token)
+    purpose = Purpose(name="doctor", inspect=True)
+    engine = await connect(described, access, purpose, home=home, token=token)
     try:
         return await engine.info()
     finally:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 BAR_S: Final = 32.0
 """A bar at the default tempo: eight beats of four seconds (spec §7.5)."""
+WRITER_S: Final = 5.0
+"""How long a reader waits until the process that keeps the replica has caught up."""
 
 Role = Literal["worker", "node", "dev"]
 
@@ -134,9 +136,7 @@ async def local_replica(home: StateDirectory, connection: MeshConnection) -> Asy
         os.close(lock)
 
 
-async def _wait_for_writer(
-    connection: MeshConnection, replica: Replica, *, within_s: float = 5.0
-) -> None:
+async def _wait_for_writer(connection: MeshConnection, replica: Replica) -> None:
     reads = connection.session.log.reads
     if exceeds(reads, replica.reads or ()):
         raise Unavailable(
@@ -147,7 +147,7 @@ async def _wait_for_writer(
     newest = await connection.session.log.last()
     goal = newest.seq if newest else 0
     try:
-        async with asyncio.timeout(within_s):
+        async with asyncio.timeout(WRITER_S):
             while replica.refresh().seq < goal:  # noqa: ASYNC110 - the writer is another process
                 await asyncio.sleep(0.02)
     except TimeoutError:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from antiphon.assembly.logins import connect, fresh_access
+from antiphon.assembly.logins import Purpose, connect, fresh_access
 from antiphon.assembly.mesh_connection import OWNER, place
 from antiphon.core.authority.grant_tree import trace
 from antiphon.core.families.mesh.ops import MeshRecover, RecoverBody
@@ -83,7 +83,8 @@ async def recover(home: StateDirectory, seed: bytes, *, show: Show) -> Recovered
     """
     keyring = key_files.SeedKeyring(seed)
     described = home.mesh()
-    engine = await connect(described, await fresh_access(home, ()), name=RECOVERY, home=home)
+    access = await fresh_access(home, ())
+    engine = await connect(described, access, Purpose(name=RECOVERY), home=home)
     try:
         session = place(engine, described.mesh, keyring, RECOVERY, NoMark()).session
         control = await session.sync_control()

@@ -27,11 +27,6 @@ class BoundedCache(Generic[K, V]):
     def __len__(self) -> int:
         return len(self._held)
 
-    @property
-    def weight(self) -> int:
-        """What all values weigh together."""
-        return self._weight
-
     def get(self, key: K) -> V | None:
         """What is held for a key, or None."""
         found = self._held.get(key)

@@ -4,7 +4,7 @@ Knows nothing of jobs, logs or leases. `run` refuses where a command cannot be s
 is told in so many words to run it as a plain process; `probe` says what this machine can do.
 """
 
-from antiphon.sandbox.command import Command, Ended, LeftOut, Limits, Output, StopReason, Stream
+from antiphon.sandbox.command import Command, Ended, Limits, Stream
 from antiphon.sandbox.isolation.bubblewrap import environment_of
 from antiphon.sandbox.probe import SandboxSupport, probe
 from antiphon.sandbox.run import run
@@ -12,11 +12,8 @@ from antiphon.sandbox.run import run
 __all__ = [
     "Command",
     "Ended",
-    "LeftOut",
     "Limits",
-    "Output",
     "SandboxSupport",
-    "StopReason",
     "Stream",
     "environment_of",
     "probe",

@@ -95,7 +95,6 @@ class Output(Struct, frozen=True, kw_only=True):
 
     name: str
     path: Path
-    size: int
 
 
 class LeftOut(Struct, frozen=True, kw_only=True):
@@ -112,7 +111,6 @@ class Ended(Struct, frozen=True, kw_only=True):
     """Negative: the signal. As a shell tells it, so that a program which returns 128 + n itself
     reads the same. None: it was killed together with the room, by somebody else."""
     reason: StopReason
-    wall_ms: int
     cpu_ms: int
     """Of all processes, but for the last moments of those that nobody waited for."""
     max_rss_kb: int | None

@@ -150,7 +150,7 @@ class Collection:
             why = self._objection(found)
             if not why:
                 path, size = self._copied(file, parts, found.st_size)
-                self.taken.append(Output(name=name, path=path, size=size))
+                self.taken.append(Output(name=name, path=path))
                 self._bytes += size
         except OSError as problem:
             if problem.errno in _OUR_OWN:

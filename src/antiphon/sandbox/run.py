@@ -166,8 +166,6 @@ class ShutIn:
         room = self._room
         assert room is not None  # noqa: S101 - `comes_up` was there before
         watch = Watch(self.child, room)
-        loop = asyncio.get_running_loop()
-        began = loop.time()
         self._is_going = True
         try:
             self._gate.send(bubblewrap.GO)
@@ -179,7 +177,6 @@ class ShutIn:
         finally:
             watch.stop()
         await self.child.is_gone(self.kill)
-        wall_ms = round((loop.time() - began) * 1000)
         await self.child.last_words()
         code, cpu_ms = self.child.code, self._told_cpu_ms()
         if reason == "exited" and code != 0:
@@ -191,7 +188,6 @@ class ShutIn:
         return Ended(
             exit=run_end.exit_of(code) if code >= 0 else None,
             reason=reason,
-            wall_ms=wall_ms,
             cpu_ms=max(cpu_ms, watch.cpu_ms),
             max_rss_kb=watch.max_rss_kb,
             isolation=self._isolation,

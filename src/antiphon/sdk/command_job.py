@@ -35,7 +35,7 @@ Telling = Callable[[str], "OnProgress"]
 """Gives somebody who hears how far one file has come."""
 
 
-def command(
+def command(  # noqa: PLR0913 - one argument per field of a manifest
     words: Sequence[str],
     *,
     outputs: Sequence[str] = (),

@@ -88,7 +88,7 @@ def _op_at(mesh: Mesh, replica: Replica, seq: int) -> Op | None:
 
 
 def _retry_in(replica: Replica, job: Job, body: ScheduleBody) -> str | None:
-    retry = retries.retry_id(body, job.job)
+    retry = retries.retry_id(body, job.id)
     return retry if replica.job(job.kind, retry) is not None else None
 
 

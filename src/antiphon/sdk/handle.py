@@ -18,7 +18,6 @@ from antiphon.runtime.caller.submission import Ended, failure
 from antiphon.runtime.executors.handlers import JSON, RESULT
 from antiphon.runtime.worker.job_output import Words, listening
 from antiphon.sdk.defaults import ROLL_CALL_S
-from antiphon.sdk.explanation import Explanation, explain_job, history_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.log.lane_reader import JobView
     from antiphon.runtime.log.session import Session
     from antiphon.runtime.presence.roll_call import Card
+    from antiphon.sdk.explanation import Explanation
 
 R = TypeVar("R")
 
@@ -35,18 +35,18 @@ R = TypeVar("R")
 class JobHandle(Generic[R]):
     """One job on the log. Handles are cheap and hold no resource."""
 
-    def __init__(self, session: Session, kind: str, job: str, *, is_new: bool) -> None:
+    def __init__(self, session: Session, kind: str, job_id: str, *, is_new: bool) -> None:
         """Made by `Task.submit`, `Mesh.submit` and `Mesh.job`."""
         self._session = session
         self.kind = kind
-        self.id = job
+        self.id = job_id
         self.is_new = is_new
         """False if the same job was already on the log: then nothing is run again."""
 
     @classmethod
     def of(cls, session: Session, called: submission.Called) -> Self:
         """The job that a call put on the log, or found there."""
-        return cls(session, called.kind, called.job, is_new=called.is_new)
+        return cls(session, called.kind, called.id, is_new=called.is_new)
 
     def __repr__(self) -> str:
         return f"<JobHandle {self.kind} {self.id[:8]}>"
@@ -87,6 +87,8 @@ class JobHandle(Generic[R]):
 
         Beside it the cards of those who answered a roll call within `wait_s`.
         """
+        from antiphon.sdk.explanation import explain_job
+
         return await explain_job(self._session, self.kind, self.id, wait_s=wait_s)
 
     async def lane(self) -> JobView:
@@ -105,6 +107,8 @@ class JobHandle(Generic[R]):
 
     async def story(self) -> list[Line]:
         """Everything on the job's lane, in words, with the verdicts, and what ended its leases."""
+        from antiphon.sdk.explanation import history_of
+
         view = await self.lane()
         await self._session.sync_control()
         return tell(await history_of(self._session, view))

@@ -41,7 +41,7 @@ class Event(Struct, frozen=True, kw_only=True):
     words: str
     family: str = ""
     kind: str = ""
-    job: str = ""
+    job_id: str = ""
     """What it is about: of which family, and the job's id or its name there; empty where the
     record is about the mesh."""
     state: str = ""
@@ -70,7 +70,7 @@ def _event(opened: OpenedRecord, verdict: Verdict, state: object) -> Event:
         words=line.words,
         family=key.family if key is not None else "",
         kind=key.kind if key is not None else "",
-        job=key.name if key is not None else "",
+        job_id=key.name if key is not None else "",
         state=state.state.value if isinstance(state, Job) else "",
     )
 

@@ -291,14 +291,14 @@ class Mesh:
 
         return again(job, fresh_nonce(self.session.entropy))
 
-    def job(self, kind: str, job: str) -> JobHandle[Any]:
+    def job(self, kind: str, job_id: str) -> JobHandle[Any]:
         """A handle on a job, by its kind and id."""
-        return JobHandle(self.session, kind, job, is_new=False)
+        return JobHandle(self.session, kind, job_id, is_new=False)
 
     # --- answering ----------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def worker(
+    async def worker(  # noqa: PLR0913 - one argument per thing a person can set
         self,
         *,
         slots: int | None = None,
@@ -316,7 +316,7 @@ class Mesh:
         jobs are drawn for (docs/selection.md); both come from the settings if not given. `rates`
         (`{"example.add": "10/s"}`) win over those of the tasks themselves (docs/tasks.md).
         """
-        from antiphon.sdk.worker import answering, offer_of
+        from antiphon.sdk.worker import answering, offer_of, worker_settings
 
         async with AsyncExitStack() as stack:
             home = None if self._memory is not None else self.home
@@ -328,16 +328,8 @@ class Mesh:
             else:
                 key = read_environment().key_for("worker")
                 connection = await self._join(stack, "worker", key, {*self.kinds, *commands})
-            answers = answering(
-                connection,
-                self._handlers,
-                home,
-                slots=slots,
-                offer=offer,
-                labels=labels,
-                weight=weight,
-                rates=rates,
-            )
+            how = worker_settings(slots=slots, labels=labels, weight=weight, rates=rates)
+            answers = answering(connection, self._handlers, home, how, offer)
             yield await stack.enter_async_context(answers)
 
     @asynccontextmanager

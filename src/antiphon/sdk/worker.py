@@ -6,6 +6,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from antiphon.assembly import MeshConnection, working
 from antiphon.assembly.artifact_store import artifacts_of
 from antiphon.core.authority.chain_choice import ChainChoice
@@ -65,6 +67,25 @@ def hidden_from_commands(home: StateDirectory | None) -> tuple[Path, ...]:
     return tuple(place for place in places if place is not None)
 
 
+def worker_settings(
+    *,
+    slots: int | None,
+    labels: Sequence[str] | None,
+    weight: int | None,
+    rates: Mapping[str, str] | None,
+) -> WorkerSettings:
+    """How a worker behaves: as its program says, or else as the settings do."""
+    chosen = load()
+    return WorkerSettings(
+        slots=slots or chosen.slots,
+        drain_s=chosen.drain_s,
+        rates={kind: parse_rate(rate) for kind, rate in (rates or {}).items()},
+        traits=_traits(
+            split_labels(chosen.labels) if labels is None else labels, weight or chosen.weight
+        ),
+    )
+
+
 def _traits(labels: Sequence[str], weight: int) -> Traits:
     if not 1 <= weight <= MAX_WEIGHT:
         raise Misconfigured(f"a worker's weight lies between 1 and {MAX_WEIGHT}")
@@ -79,23 +100,11 @@ async def answering(
     connection: MeshConnection,
     tasks: Handlers,
     home: StateDirectory | None,
-    *,
-    slots: int | None = None,
+    settings: WorkerSettings,
     offer: Offer | None = None,
-    labels: Sequence[str] | None = None,
-    weight: int | None = None,
-    rates: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Worker]:
     """A worker while the block runs; drained at its end."""
-    chosen = load()
-    settings = WorkerSettings(
-        slots=slots or chosen.slots,
-        drain_s=chosen.drain_s,
-        rates=tasks.rates | {kind: parse_rate(rate) for kind, rate in (rates or {}).items()},
-        traits=_traits(
-            split_labels(chosen.labels) if labels is None else labels, weight or chosen.weight
-        ),
-    )
+    settings = replace(settings, rates=tasks.rates | settings.rates)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(tasks.close)
         repertoire: Repertoire = tasks
@@ -122,11 +131,11 @@ def claimable(worker: Worker) -> list[str]:
             chain_choice,
             did=did,
             kind=kind,
-            job="0" * 64,
+            job_id="0" * 64,
             now_ms=session.wall.now_ms(),
         )
 
     return [kind for kind in worker.repertoire.kinds if fault(kind) not in LACKS_AUTHORITY]
 
 
-__all__ = ["answering", "claimable", "hidden_from_commands", "offer_of"]
+__all__ = ["answering", "claimable", "hidden_from_commands", "offer_of", "worker_settings"]

@@ -171,7 +171,6 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._cancelled = 0
         self._order = 0
         self._tasks = 0
-        self._stopping = False
         self._closed = False
 
     # --- time and callbacks -----------------------------------------------------------------

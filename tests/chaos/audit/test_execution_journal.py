@@ -40,13 +40,13 @@ def test_half_a_line_is_not_read_before_its_end(tmp_path):
     path = tmp_path / "w"
     reader = JournalReader(path)
     journal = JournalWriter(path)
-    journal.note("begin", job="j", fence="f")
+    journal.note("begin", job_id="j", fence="f")
     whole = path.read_bytes()
     path.write_bytes(whole[:20])
     assert reader.read_new() == []
     with path.open("ab") as more:
         more.write(whole[20:])
-    assert [event.job for event in reader.read_new()] == ["j"]
+    assert [event.job_id for event in reader.read_new()] == ["j"]
     journal.close()
     reader.close()
 
@@ -57,7 +57,7 @@ from pathlib import Path
 from chaos.audit.execution_journal import JournalWriter
 journal = JournalWriter(Path(sys.argv[1]))
 for number in range(200):
-    journal.note("begin", job=f"{number:064d}", fence="f" * 16)
+    journal.note("begin", job_id=f"{number:064d}", fence="f" * 16)
 """
 
 

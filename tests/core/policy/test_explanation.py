@@ -61,7 +61,7 @@ def test_candidates_stand_in_the_order_of_their_draws_with_the_digits_to_check_i
     told = explained(drawn(), *map(worker, (ALICE, BOB, CAROL)))
     assert [lot.rank for lot in told.lots] == [0, 1, 2]
     for lot in told.lots:
-        data = told.job.encode() + bytes.fromhex(told.seed) + lot.node.encode()
+        data = told.job_id.encode() + bytes.fromhex(told.seed) + lot.node.encode()
         assert lot.draw == sha256(data).hexdigest()
     assert [lot.draw for lot in told.lots] == sorted(lot.draw for lot in told.lots)
     assert (told.selection, told.because, told.prefix) == ("rendezvous", Because.RULE, "render")

@@ -31,7 +31,7 @@ class AnyStory(RuleBasedStateMachine):
 
     @rule(call=calls, rank=st.integers(0, 3), chance=chances, is_known=st.booleans())
     def meet(self, call, rank, chance, is_known):
-        self.worker.places[call.job] = (rank, rank)
+        self.worker.places[call.job_id] = (rank, rank)
         self.worker.turns.met(call, call.op, self.at(chance), is_known=is_known)
 
     @rule(call=calls, state=st.sampled_from(State), chance=chances)
@@ -40,19 +40,19 @@ class AnyStory(RuleBasedStateMachine):
 
     @rule(call=calls, said=words, chance=chances)
     def hear_taken(self, call, said, chance):
-        self.worker.turns.hear_taken(call.job, call.seq, said, self.at(chance))
+        self.worker.turns.hear_taken(call.job_id, call.seq, said, self.at(chance))
 
     @rule(call=calls, said=words)
     def hear_ended(self, call, said):
-        self.worker.turns.hear_ended(call.job, call.seq, said, self.at())
+        self.worker.turns.hear_ended(call.job_id, call.seq, said, self.at())
 
     @rule(call=calls, said=words, after_s=st.floats(0, 100))
     def hear_returned(self, call, said, after_s):
-        self.worker.turns.hear_returned(call.job, after_s, said, self.at())
+        self.worker.turns.hear_returned(call.job_id, after_s, said, self.at())
 
     @rule(call=calls)
     def hear_pointer(self, call):
-        self.worker.turns.hear_pointer(call.job, call.seq, self.at())
+        self.worker.turns.hear_pointer(call.job_id, call.seq, self.at())
 
     @rule()
     def hand_out(self):
@@ -72,7 +72,7 @@ class AnyStory(RuleBasedStateMachine):
         kept = self.worker.turns
         places = [*kept._waiting, *kept._out, *kept._aside]
         assert len(places) == len(set(places))
-        assert sorted(kept._out) == sorted(call.need.job for call in self.out)
+        assert sorted(kept._out) == sorted(call.need.job_id for call in self.out)
         sizes = sum(len(call.record.payload) for call in kept._waiting.values())
         assert kept._waiting_bytes == sizes
 
@@ -93,15 +93,15 @@ def test_a_liar_delays_a_job_by_a_bound(rank, lies, data):
     worker.met(call, 0.0, rank)
     recall_s = 2 * LOAN_S
     now_s, is_recalled = 0.0, False
-    while (picked := worker.pick(now_s)) != call.job:
+    while (picked := worker.pick(now_s)) != call.job_id:
         if lies:
             what, said, chance = lies.pop()
             if what == "taken":
-                worker.turns.hear_taken(call.job, call.seq, said, at(now_s, chance))
+                worker.turns.hear_taken(call.job_id, call.seq, said, at(now_s, chance))
             elif what == "ended":
-                worker.turns.hear_ended(call.job, call.seq, said, at(now_s))
+                worker.turns.hear_ended(call.job_id, call.seq, said, at(now_s))
             else:
-                worker.turns.hear_returned(call.job, chance * 100, said, at(now_s))
+                worker.turns.hear_returned(call.job_id, chance * 100, said, at(now_s))
             continue
         waits = [now_s + picked] if picked is not None else []
         waits += [worker.looks] if worker.looks is not None else []

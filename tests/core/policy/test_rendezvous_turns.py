@@ -37,12 +37,12 @@ from tests.core.ledger import T0
 )
 def test_the_first_rank_comes_at_once_and_each_further_one_a_window_later(rank, chance, due_s):
     worker, call = Worker(), a_call()
-    worker.places[call.job] = (rank, rank)
+    worker.places[call.job_id] = (rank, rank)
     worker.turns.met(call, call.op, at(10.0, chance))
     if due_s:
         assert worker.pick(10.0) == pytest.approx(due_s)
         assert worker.pick(10.0 + due_s - 0.01) == pytest.approx(0.01)
-    assert worker.pick(10.0 + due_s) == call.job
+    assert worker.pick(10.0 + due_s) == call.job_id
 
 
 def test_nothing_waiting_means_no_time_to_look_again():
@@ -56,7 +56,7 @@ def test_of_those_that_are_due_the_best_place_comes_first_then_the_oldest_call()
     worker = Worker()
     calls = [a_call(word, seq) for word, seq in (("1", 3), ("2", 1), ("3", 2))]
     for call, place in zip(calls, (0, 1, 1), strict=True):
-        worker.places[call.job] = (0, place)
+        worker.places[call.job_id] = (0, place)
         worker.met(call)
     order = [worker.hand_out(1.0).record.seq for _ in calls]
     assert order == [3, 1, 2]
@@ -64,25 +64,25 @@ def test_of_those_that_are_due_the_best_place_comes_first_then_the_oldest_call()
 
 def test_what_was_due_for_long_comes_before_what_the_worker_stands_better_for():
     worker, old, new = Worker(), a_call("1", 1), a_call("2", 2)
-    worker.places = {old.job: (0, 5), new.job: (0, 1)}
+    worker.places = {old.job_id: (0, 5), new.job_id: (0, 1)}
     worker.met(old)
     late_s = PATIENCE * WINDOW_S
     worker.met(new, late_s)
-    assert worker.pick(late_s) == new.job
-    assert worker.pick(late_s + 0.01) == old.job
+    assert worker.pick(late_s) == new.job_id
+    assert worker.pick(late_s + 0.01) == old.job_id
 
 
 def test_ranks_follow_the_company_until_the_turn_has_come():
     worker, call = Worker(), a_call()
     worker.met(call, rank=2)
     assert worker.pick(0.0) == pytest.approx(2 * WINDOW_S)
-    worker.places[call.job] = (0, 0)
+    worker.places[call.job_id] = (0, 0)
     assert worker.pick(0.0) == pytest.approx(2 * WINDOW_S), "nobody said that anything changed"
     worker.revision += 1
-    assert worker.pick(0.0) == call.job
-    worker.places[call.job] = (9, 9)
+    assert worker.pick(0.0) == call.job_id
+    worker.places[call.job_id] = (9, 9)
     worker.revision += 1
-    assert worker.pick(0.0) == call.job, "whoever is due stays due"
+    assert worker.pick(0.0) == call.job_id, "whoever is due stays due"
 
 
 def test_whom_the_log_would_refuse_holds_nobody_up():
@@ -90,7 +90,7 @@ def test_whom_the_log_would_refuse_holds_nobody_up():
     worker.met(call, rank=1)
     assert worker.pick(0.0, is_barred=True) == pytest.approx(WINDOW_S)
     assert worker.pick(WINDOW_S, is_barred=True) == LONGEST_S
-    assert worker.pick(WINDOW_S) == call.job
+    assert worker.pick(WINDOW_S) == call.job_id
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_what_becomes_of_a_delivery_that_was_settled(delay_s, is_silent, pick, l
     assert given.deliveries == 1
     assert worker.pick(1.0) is None, "it is in the worker's hands"
     worker.turns.settle(given, delay_s, at(20.0))
-    assert worker.pick(20.0) == (call.job if pick == "job" else pick)
+    assert worker.pick(20.0) == (call.job_id if pick == "job" else pick)
     assert worker.looks == looks
 
 
@@ -135,7 +135,7 @@ FOUND = [
 def test_what_a_record_leads_to(call, step, waits):
     worker = Worker(labels=("eu",))
     assert worker.met(call) is step
-    assert worker.pick(0.0) == (call.job if waits else None)
+    assert worker.pick(0.0) == (call.job_id if waits else None)
     assert worker.turns.changes() == (Changed.WAITING if waits else Changed.NOTHING)
 
 
@@ -174,7 +174,7 @@ def test_a_job_is_read_about_where_more_is_known_and_never_while_it_is_out():
 def test_what_a_lane_that_was_read_leads_to(state, fields, pick, looks, is_silent):
     worker, call = Worker(is_silent=is_silent), a_call()
     worker.found(call, a_job(call, state, **fields), chance=0.5)
-    assert worker.pick(0.0) == (call.job if pick == "job" else pick)
+    assert worker.pick(0.0) == (call.job_id if pick == "job" else pick)
     assert worker.looks == (None if is_silent or looks is None else pytest.approx(looks))
 
 
@@ -183,9 +183,9 @@ def test_the_log_has_the_last_word():
     worker.met(call)
     worker.found(call, a_job(call, State.SUCCEEDED))
     assert (worker.pick(9.0), worker.looks) == (None, None)
-    worker.turns.hear_ended(call.job, 7, ONE, at(0.0))
+    worker.turns.hear_ended(call.job_id, 7, ONE, at(0.0))
     worker.found(call, a_job(call))
-    assert worker.pick(9.0) == call.job
+    assert worker.pick(9.0) == call.job_id
     worker.found(call, a_job(call), requires=("gpu",))
     assert worker.pick(9.0) is None, "it lacks the label"
     worker.found(call, None)
@@ -209,14 +209,14 @@ def test_what_lies_aside_is_looked_up_when_its_time_has_come():
 def test_a_first_call_that_somebody_took_is_left_alone_for_the_length_of_a_loan():
     worker, call = Worker(), a_call()
     worker.met(call)
-    worker.turns.hear_taken(call.job, 7, ONE, at(1.0, chance=1.0))
+    worker.turns.hear_taken(call.job_id, 7, ONE, at(1.0, chance=1.0))
     assert (worker.pick(2.0), worker.looks) == (None, 1.0 + LOAN_S * 1.25)
     assert worker.met(call) is Step.NOTHING, "a late record of the same call"
-    worker.turns.hear_taken(call.job, 7, ONE, at(9.0))
+    worker.turns.hear_taken(call.job_id, 7, ONE, at(9.0))
     assert worker.looks == 9.0 + LOAN_S, "it holds it still"
-    worker.turns.hear_taken(call.job, 7, TWO, at(20.0))
+    worker.turns.hear_taken(call.job_id, 7, TWO, at(20.0))
     assert worker.looks == 9.0 + LOAN_S, "a later claim does not count"
-    assert worker.turns.take_up(call.job) == 7
+    assert worker.turns.take_up(call.job_id) == 7
 
 
 def test_of_two_that_took_a_job_the_earlier_one_is_believed_to_hold_it():
@@ -233,20 +233,20 @@ def test_a_repeated_call_is_put_off_by_words_once_and_by_one_window():
     worker, call = Worker(), a_call()
     worker.found(call, a_job(call))
     for now_s in (1.0, 1.2, 1.4):
-        worker.turns.hear_taken(call.job, 7, ONE, at(now_s))
-        worker.turns.hear_ended(call.job, 7, ONE, at(now_s))
+        worker.turns.hear_taken(call.job_id, 7, ONE, at(now_s))
+        worker.turns.hear_ended(call.job_id, 7, ONE, at(now_s))
     assert worker.pick(1.0) == pytest.approx(WINDOW_S)
-    assert worker.pick(1.0 + WINDOW_S) == call.job
+    assert worker.pick(1.0 + WINDOW_S) == call.job_id
 
 
 def test_what_is_said_to_have_ended_is_not_revived_by_a_late_record_and_not_looked_up():
     worker, call = Worker(), a_call()
-    worker.turns.hear_ended(call.job, 7, ONE, at(0.0))
+    worker.turns.hear_ended(call.job_id, 7, ONE, at(0.0))
     worker.met(call)
     assert worker.pick(1.0) is None
-    worker.turns.hear_returned(call.job, 0.0, ONE, at(1.0))
-    assert worker.turns.due(LOAN_S) == [call.job]
-    assert worker.turns.take_up(call.job) is None
+    worker.turns.hear_returned(call.job_id, 0.0, ONE, at(1.0))
+    assert worker.turns.due(LOAN_S) == [call.job_id]
+    assert worker.turns.take_up(call.job_id) is None
 
 
 def test_only_who_has_a_job_can_end_it_or_give_it_back_by_word():
@@ -265,9 +265,9 @@ def test_words_change_nothing_about_what_is_in_hand():
     worker.met(call)
     worker.hand_out(0.0)
     worker.turns.changes()
-    worker.turns.hear_taken(call.job, 7, ONE, at(0.0))
-    worker.turns.hear_ended(call.job, 7, ONE, at(0.0))
-    worker.turns.hear_pointer(call.job, 7, at(0.0))
+    worker.turns.hear_taken(call.job_id, 7, ONE, at(0.0))
+    worker.turns.hear_ended(call.job_id, 7, ONE, at(0.0))
+    worker.turns.hear_pointer(call.job_id, 7, at(0.0))
     assert (worker.looks, worker.turns.changes()) == (None, Changed.NOTHING)
 
 

@@ -27,7 +27,7 @@ DID = "did:key:z6MkhaXgBZDvotDkL5257faiztiGiC2QtKLGpbnnEGta2doK"
 DRAW = "80878644d7610f2a3fe417e84584e18e7a5ac64997b82704b28186d2f61afa18"
 """Of the three above, by `sha256sum`."""
 LOT = "714cf8181bbaf46e5ac8bab9aae57e93cb6e05bcd570dcad5e326ea4c49bf25d"
-NEED = Need(kind="render", job=JOB, seed=SEED)
+NEED = Need(kind="render", job_id=JOB, seed=SEED)
 
 seeds = st.binary(min_size=32, max_size=32)
 dids = st.integers(0, 10**6).map("did:key:z6Mk{:044d}".format)
@@ -41,7 +41,7 @@ def worker(did: str = DID, **fields) -> Candidate:
 
 
 def winners(jobs: int, presence: list[Candidate]) -> Counter:
-    needs = (Need(kind="render", job=f"{n:064x}", seed=SEED) for n in range(jobs))
+    needs = (Need(kind="render", job_id=f"{n:064x}", seed=SEED) for n in range(jobs))
     return Counter(selection.ranked(need, presence)[0].candidate.did for need in needs)
 
 
@@ -123,7 +123,7 @@ def grid_claims(job: str, signature: str, me: str, known: set[str]) -> bool:
 def test_the_grids_own_function_on_the_same_signature_gives_the_same_order(word, presence):
     record = signed(ALICE, a_schedule(word))
     signature, job = ALICE.sign(record.op_bytes).sig, manifest_ids.job_id(manifest(word))
-    need = Need(kind="render", job=job, seed=selection.seed_of(record.payload))
+    need = Need(kind="render", job_id=job, seed=selection.seed_of(record.payload))
     ours = [drawn.candidate.did for drawn in selection.ranked(need, map(worker, presence))]
     grids = []
     while presence:
@@ -139,7 +139,7 @@ def test_the_grids_own_function_on_the_same_signature_gives_the_same_order(word,
 def test_everyone_computes_the_same_order_whatever_order_they_know_the_others_in(
     job, seed, presence
 ):
-    need = Need(kind="render", job=job, seed=seed)
+    need = Need(kind="render", job_id=job, seed=seed)
     order = [drawn.candidate.did for drawn in selection.ranked(need, presence)]
     assert order == [one.candidate.did for one in selection.ranked(need, reversed(presence))]
     for me in presence:
@@ -150,7 +150,7 @@ def test_everyone_computes_the_same_order_whatever_order_they_know_the_others_in
 @given(hexes, seeds, st.sets(dids, min_size=1, max_size=8))
 @BRISK
 def test_with_equal_weights_the_lowest_draw_wins(job, seed, presence):
-    need = Need(kind="render", job=job, seed=seed)
+    need = Need(kind="render", job_id=job, seed=seed)
     winner = selection.ranked(need, map(worker, presence))[0]
     assert winner.draw == min(selection.draw(job, seed, did) for did in presence)
 
@@ -159,7 +159,7 @@ def test_with_equal_weights_the_lowest_draw_wins(job, seed, presence):
 @BRISK
 @pytest.mark.req("G10")
 def test_when_one_vanishes_the_others_keep_their_order(seed, presence):
-    need = Need(kind="render", job=JOB, seed=seed)
+    need = Need(kind="render", job_id=JOB, seed=seed)
     order = [drawn.candidate for drawn in selection.ranked(need, presence)]
     for gone in order:
         left = [one for one in order if one is not gone]
@@ -193,7 +193,7 @@ def test_what_a_worker_gets_cannot_be_told_before_the_call_is_signed():
     firsts = Counter()
     for n in range(400):
         seed = selection.seed_of(signed(Author(f"caller {n}"), a_schedule()).payload)
-        need = Need(kind="render", job=JOB, seed=seed)
+        need = Need(kind="render", job_id=JOB, seed=seed)
         firsts[selection.ranked(need, presence)[0].candidate.did] += 1
     assert min(firsts.values()) > 60
 
@@ -244,12 +244,12 @@ def test_exactly_one_of_several_nodes_writes_at_once(job, nodes):
     ],
 )
 def test_a_worker_counts_only_where_it_could_do_the_job(fields, requires, why):
-    need = Need(kind="render", job=JOB, seed=SEED, requires=requires)
+    need = Need(kind="render", job_id=JOB, seed=SEED, requires=requires)
     assert selection.unfitness(need, worker(**fields), now_ms=T0) is why
 
 
 def test_a_worker_whose_tenure_expired_counts_again_after_its_cool_down():
-    need = Need(kind="render", job=JOB, seed=SEED, cooling=((DID, T0),))
+    need = Need(kind="render", job_id=JOB, seed=SEED, cooling=((DID, T0),))
     assert selection.unfitness(need, worker(), now_ms=T0 - 1) is Verdict.COOLDOWN
     assert selection.unfitness(need, worker(), now_ms=T0) is None
 
@@ -257,7 +257,7 @@ def test_a_worker_whose_tenure_expired_counts_again_after_its_cool_down():
 def claim_fault(court: Court, who: Author, kind: str = "render.frame") -> Verdict | None:
     control = court.ledger.history.current
     return selection.claim_fault(
-        control, ChainChoice(who.did), did=who.did, kind=kind, job=JOB, now_ms=T0
+        control, ChainChoice(who.did), did=who.did, kind=kind, job_id=JOB, now_ms=T0
     )
 
 

@@ -15,7 +15,7 @@ LINEAGE = ("FileNotFoundError", "OSError", "Exception", "BaseException")
 def a_job(*, attempts: int = 0, attempts_max: int = 3) -> Job:
     return Job(
         kind="test.work",
-        job="0" * 64,
+        id="0" * 64,
         state=State.RUNNING,
         scheduler="",
         scheduled_seq=1,

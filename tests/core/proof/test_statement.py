@@ -73,7 +73,7 @@ class Proved:
     def body(self, **fields) -> CompleteBody:
         given = {
             "kind": self.story.kind,
-            "job": self.story.job.job,
+            "job": self.story.job.id,
             "fence": self.story.fence,
             "status": "succeeded",
             "outputs": (output(),),
@@ -177,7 +177,7 @@ def test_trailers_carry_prefixed_lower_case_encodings():
     runner = statement.Runner(name="bash", version="5", platform="linux", digest=program)
     carried = job.proved(runner=runner).proof
     told = dict(statement.trailers(carried))
-    assert told["Job-Id"] == f"blake3:{job.story.job.job}"
+    assert told["Job-Id"] == f"blake3:{job.story.job.id}"
     assert told["Proof-Of-Execution"] == digest(codec.encode(carried))
     assert told["Worker-Id"] == f"ed25519:{public_key_of(ALICE.did).hex()}"
     assert told["Attest-Program"] == f"blake3:{'ab' * 32}"

@@ -7,18 +7,12 @@ from contextlib import asynccontextmanager
 from antiphon.core.authority.scope import Scope
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.record import subjects
-from antiphon.engines.nats import (
-    LocalServer,
-    MemberRequests,
-    NatsEngine,
-    Reader,
-    ReadService,
-    ServerUser,
-)
+from antiphon.engines.nats import LocalServer, MemberRequests, NatsEngine, Reader, ReadService
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.connection.connection import Connection, Login
 from antiphon.engines.nats.log.streams import log_name
 from antiphon.engines.nats.member.visible_subjects import sight_of
+from antiphon.engines.nats.server.process import ServerUser
 from antiphon.testing.engine_suite.harness import job_id, new_mesh
 from tests.engines.nats.harness import connect
 from tests.job_scopes import BRANCHES, job_scope
@@ -204,4 +198,4 @@ async def raw_owner(here):
 
 
 def numbers(answer):
-    return [wire.read_trailer(header).seq for _, header in answer if header[8:9] != b" "]
+    return [wire.read_record(header, b"").seq for _, header in answer if header[8:9] != b" "]

@@ -165,5 +165,5 @@ async def _noting(batches, progress, *, until):
 async def test_a_watcher_listens_for_a_bounded_number_of_jobs(screen):
     async with Mesh.open(engine="memory") as mesh, Progressing(mesh) as progress:
         for number in range(2 * progress_line.LISTENED):
-            progress.note(SimpleNamespace(kind="a.b", job=f"{number:064x}", is_held=True))
+            progress.note(SimpleNamespace(kind="a.b", job_id=f"{number:064x}", is_held=True))
         assert len(progress._listeners) == progress_line.LISTENED

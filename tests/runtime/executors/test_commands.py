@@ -38,7 +38,7 @@ def _sandbox(monkeypatch, tmp_path):
 
 
 async def predicate_of(mesh, ended):
-    view = await mesh.session.read_lane(ended.job.kind, ended.job.job)
+    view = await mesh.session.read_lane(ended.job.kind, ended.job.id)
     body = view.opened_at(ended.job.ended_seq).op.body
     return statement.open_proof(body.proof).predicate, body
 
@@ -108,7 +108,7 @@ async def test_the_proof_says_what_ran_and_what_held():
         said, body = await predicate_of(mesh, ended)
     program = Path("/bin/sh").resolve()
     assert fits(statement.to_json(body.proof), published("proof"))
-    assert said.job == ended.job.job
+    assert said.job == ended.job.id
     assert (said.exit, body.exit) == (0, 0)
     assert said.runner.name == str(program)
     assert said.runner.digest.sha256 == hashlib.sha256(program.read_bytes()).hexdigest()
@@ -151,7 +151,7 @@ async def test_a_cancelled_command_leaves_no_process():
             await asyncio.sleep(0.02)
         async with mesh.replica() as replica:
             (job,) = replica.jobs(limit=1)
-        await submission.cancel(mesh.session, job.kind, job.job, reason="enough")
+        await submission.cancel(mesh.session, job.kind, job.id, reason="enough")
         ended = await waiting
         assert ended.job.outcome == "cancelled"
         async with asyncio.timeout(5):

@@ -39,7 +39,12 @@ async def run(function, *args, how=OWN, live=None, handlers=None, timeout_s=30):
         own.register(KIND, function, how)
     content = author({"command": [f"@{KIND}"], "args": [call_text(args, {})], "timeout": timeout_s})
     assignment = Assignment(
-        kind=KIND, job="0" * 64, fence="f" * 16, attempt=2, manifest=content, live=live or Heard()
+        kind=KIND,
+        job_id="0" * 64,
+        fence="f" * 16,
+        attempt=2,
+        manifest=content,
+        live=live or Heard(),
     )
     try:
         return await own.find(KIND, content).run(assignment)
@@ -169,7 +174,7 @@ async def test_cancelling_a_job_on_the_mesh_ends_its_processes(engine, tmp_path)
         pids = await family_in(notes)
         await asyncio.sleep(1.1)  # from here on its lane is followed
         began = time.monotonic()
-        job = await submission.cancel(caller, KIND, called.job, reason="enough")
+        job = await submission.cancel(caller, KIND, called.id, reason="enough")
         assert job.state is State.ABORTED
         await eventually(lambda: not any(map(is_alive, pids)))
         assert time.monotonic() - began < 3

@@ -27,10 +27,10 @@ async def double(number: int) -> int:
 
 async def ended(mesh, caller, number, **fields):
     called = await call(caller.session, number, **fields)
-    handle = JobHandle(caller.session, KIND, called.job, is_new=True)
+    handle = JobHandle(caller.session, KIND, called.id, is_new=True)
     from antiphon.runtime.caller import submission
 
-    await submission.wait_for_end(caller.session, KIND, called.job)
+    await submission.wait_for_end(caller.session, KIND, called.id)
     return handle
 
 
@@ -61,7 +61,7 @@ async def test_only_who_signed_a_proof_takes_its_signature_as_read():
         worker, other = (await mesh.connection()).session, (await mesh.connection()).session
         job = await completed(other, worker, KIND)
         views = [
-            await session.read_lane(KIND, job.job, at_least=job.seq) for session in (worker, other)
+            await session.read_lane(KIND, job.id, at_least=job.seq) for session in (worker, other)
         ]
         assert [view.history[-1].opened.is_own for view in views] == [True, False]
 
@@ -96,8 +96,8 @@ async def test_a_failed_run_is_vouched_for_and_a_job_nobody_ran_is_not():
         caller = await mesh.connection()
         unheard = await call(caller.session, 1)
         with pytest.raises(Rejected, match="not ended"):
-            await proof_of(JobHandle(caller.session, KIND, unheard.job, is_new=True))
-        handle = JobHandle(caller.session, KIND, unheard.job, is_new=True)
+            await proof_of(JobHandle(caller.session, KIND, unheard.id, is_new=True))
+        handle = JobHandle(caller.session, KIND, unheard.id, is_new=True)
         await handle.cancel()
         with pytest.raises(Rejected, match="without a proof"):
             await proof_of(handle)

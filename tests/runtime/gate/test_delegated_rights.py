@@ -57,7 +57,7 @@ async def test_on_a_closed_mesh_only_delegated_workers_answer(engine):
         await rights.give(worker)
         await mesh.worker(double, connection=worker)
         called = await call(caller.session, 21)
-        ended = await submission.wait_for_end(caller.session, KIND, called.job)
+        ended = await submission.wait_for_end(caller.session, KIND, called.id)
         assert ended.outputs[0].text == "42"
 
 
@@ -87,10 +87,10 @@ async def test_a_revocation_in_mid_job_ends_the_lease_and_another_takes_over(eng
         await rights.take(cid)
         await rights.give(two)
         await mesh.worker(second, connection=two)
-        ended = await submission.wait_for_end(caller.session, KIND, called.job)
+        ended = await submission.wait_for_end(caller.session, KIND, called.id)
         assert ended.outputs[0].text == '"second"', "long before the first lease would have ended"
         release.set()
         await node.reached(ended.job.ended_seq)
-        told = ops_on_lane(node, called.job)
+        told = ops_on_lane(node, called.id)
         assert "job.expire" not in dict(told), "it ended with the delegation, not with its time"
         assert [verdict for op, verdict in told if op == "job.complete"].count("ok") == 1

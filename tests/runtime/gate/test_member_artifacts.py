@@ -58,7 +58,7 @@ async def test_a_worker_reads_its_jobs_inputs_and_its_outputs_reach_the_owner(tm
         source = await owner.keep(output_file(tmp_path, BIG), "in.bin")
         made = await worker.keep(output_file(tmp_path, BIG[::-1]), "out.bin")
         job = await completed(owner.session, worker.session, "render.video", made, inputs=(source,))
-        handle = worker.job("render.video", job.job)
+        handle = worker.job("render.video", job.id)
         await worker.fetch(source, tmp_path / "in", of=handle)
         assert (tmp_path / "in").read_bytes() == BIG
         await owner.fetch(made, tmp_path / "out")
@@ -74,17 +74,17 @@ async def test_a_blob_of_another_kind_is_not_had_by_naming_it_oneself(tmp_path):
         secret = await owner.keep(output_file(tmp_path, BIG), "secret.bin")
         theirs = await completed(owner.session, owner.session, "secret.plan", secret)
         with pytest.raises(EngineDenied):
-            await member.fetch(secret, tmp_path / "x", of=member.job("secret.plan", theirs.job))
+            await member.fetch(secret, tmp_path / "x", of=member.job("secret.plan", theirs.id))
         mine = await called(member.session, "render.video", inputs=(secret,))
         with pytest.raises(Rejected):
-            await member.fetch(secret, tmp_path / "x", of=member.job("render.video", mine.job))
+            await member.fetch(secret, tmp_path / "x", of=member.job("render.video", mine.id))
         done = await completed(member.session, member.session, "render.video", secret)
         with pytest.raises(Rejected):
-            await member.fetch(secret, tmp_path / "x", of=member.job("render.video", done.job))
+            await member.fetch(secret, tmp_path / "x", of=member.job("render.video", done.id))
         assert not (tmp_path / "x").exists()
         own = await member.keep(output_file(tmp_path, BIG[1:]), "own.bin")
         done = await completed(member.session, member.session, "render.video", own)
-        await member.fetch(own, tmp_path / "x", of=member.job("render.video", done.job))
+        await member.fetch(own, tmp_path / "x", of=member.job("render.video", done.id))
         assert (tmp_path / "x").read_bytes() == BIG[1:]
 
 
@@ -135,10 +135,10 @@ async def test_a_second_key_of_ones_own_is_ones_own_word(tmp_path):
         ]
         for job in jobs:
             with pytest.raises(Rejected):
-                await member.fetch(secret, tmp_path / "x", of=member.job(kind, job.job))
+                await member.fetch(secret, tmp_path / "x", of=member.job(kind, job.id))
         own = await member.keep(output_file(tmp_path, BIG[1:]), "own.bin")
         job = await called(three, kind, inputs=(own,))
-        await member.fetch(own, tmp_path / "x", of=member.job(kind, job.job))
+        await member.fetch(own, tmp_path / "x", of=member.job(kind, job.id))
         assert (tmp_path / "x").read_bytes() == BIG[1:]
 
 
@@ -154,11 +154,11 @@ async def test_what_was_stored_by_a_machine_under_ones_own_grant_can_be_had(tmp_
         worker = await writing(member, process)
         made = await helper.keep(output_file(tmp_path, BIG[::-1]), "out.bin")
         job = await completed(member.session, worker, kind, made)
-        await member.fetch(made, tmp_path / "out", of=member.job(kind, job.job))
+        await member.fetch(made, tmp_path / "out", of=member.job(kind, job.id))
         assert (tmp_path / "out").read_bytes() == BIG[::-1]
         job = await completed(member.session, worker, kind, secret)
         with pytest.raises(Rejected):
-            await member.fetch(secret, tmp_path / "x", of=member.job(kind, job.job))
+            await member.fetch(secret, tmp_path / "x", of=member.job(kind, job.id))
 
 
 async def test_only_accepted_records_name_a_blob(tmp_path):
@@ -170,14 +170,14 @@ async def test_only_accepted_records_name_a_blob(tmp_path):
         made = await Artifacts(one.engine.blobs).keep(output_file(tmp_path, BIG), "x")
         read = await called(one, KIND, inputs=(made,))
         wrote = await completed(one, two, KIND, made)
-        asked = [(user, job.job) for job in (read, wrote) for user in ("U1", "U2")]
+        asked = [(user, job.id) for job in (read, wrote) for user in ("U1", "U2")]
         said = [await rights.vouches(user, KIND, job, made.hash) for user, job in asked]
         assert said == [{"U1"}, "others", "others", {"U2"}]
         for user, kind, job in (
-            ("U3", KIND, read.job),
-            ("U1", "test.other", read.job),
+            ("U3", KIND, read.id),
+            ("U1", "test.other", read.id),
             ("U1", KIND, "0" * 64),
             ("U1", "", ""),
         ):
             assert await rights.vouches(user, kind, job, made.hash) == frozenset()
-        assert await rights.vouches("U2", KIND, read.job, "blake3:" + "0" * 64) == frozenset()
+        assert await rights.vouches("U2", KIND, read.id, "blake3:" + "0" * 64) == frozenset()

@@ -50,7 +50,7 @@ async def test_an_unanswered_write_is_found_or_repeated_but_never_stored_twice(e
         session.log = Unreliable(session.log, stored=stored, times=2)
         called = await call(session, 1)
         assert called.is_new
-        view = await session.read_lane(KIND, called.job)
+        view = await session.read_lane(KIND, called.id)
         assert len(view.history) == 1
 
 
@@ -77,7 +77,7 @@ async def test_of_two_claims_on_a_fresh_job_the_second_gets_a_conflict(engine):
     async with a_mesh(engine) as mesh:
         caller, one, two = [(await mesh.connection()).session for _ in range(3)]
         called = await call(caller, 1)
-        body = ClaimBody(kind=KIND, job=called.job, lease_ms=600)
+        body = ClaimBody(kind=KIND, job=called.id, lease_ms=600)
         results = await asyncio.gather(
             *(session.commit(session.draft(JobClaim, body, prev=0)) for session in (one, two)),
             return_exceptions=True,

@@ -56,7 +56,7 @@ async def test_a_reader_reads_once_what_an_op_names_and_only_if_nothing_else_spe
         jobs = [await call(member, n) for n in range(MANY)]
         records = await member.log.fetch_many([job.seq for job in jobs])
         named = tuple((record.seq, dep_of(member.protocol, record).op_id) for record in records)
-        lane = jobs[0].job
+        lane = jobs[0].id
         await reader.sync_control()
 
         async def written(by, deps) -> tuple[Verdict | None, Counter]:

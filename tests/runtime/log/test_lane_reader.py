@@ -59,9 +59,9 @@ async def test_a_job_whose_lane_is_buried_is_done_all_the_same(engine):
     async with a_mesh(engine, OPEN) as mesh:
         caller = (await mesh.connection()).session
         called = await call(caller)
-        last = await bury(caller, called.job, junk(SEVERAL_PAGES))
+        last = await bury(caller, called.id, junk(SEVERAL_PAGES))
         await mesh.worker(answer)
-        ended = await submission.wait_for_end(caller, KIND, called.job)
+        ended = await submission.wait_for_end(caller, KIND, called.id)
         assert ended.job.state is State.SUCCEEDED
         assert ended.job.ended_seq > last
 
@@ -71,11 +71,11 @@ async def test_a_long_lane_is_continued_where_it_was_left(engine, monkeypatch):
     async with a_mesh(engine, OPEN) as mesh:
         session = (await mesh.connection()).session
         called = await call(session)
-        last = await bury(session, called.job, junk(LONG + 1))
-        first = await session.read_lane(KIND, called.job)
+        last = await bury(session, called.id, junk(LONG + 1))
+        first = await session.read_lane(KIND, called.id)
         begun = reads_of(session, monkeypatch)
-        held = await session.commit(claim(session, called.job, last))
-        view = await session.read_lane(KIND, called.job, at_least=held)
+        held = await session.commit(claim(session, called.id, last))
+        view = await session.read_lane(KIND, called.id, at_least=held)
         assert begun == [last]
         assert view.lane.job.state is State.RUNNING
         assert [judged.opened.seq for judged in view.history] == [first.first.seq, held]
@@ -88,8 +88,8 @@ async def test_a_short_lane_is_read_anew(engine, monkeypatch):
         session = (await mesh.connection()).session
         called = await call(session)
         begun = reads_of(session, monkeypatch)
-        await session.read_lane(KIND, called.job)
-        await session.read_lane(KIND, called.job)
+        await session.read_lane(KIND, called.id)
+        await session.read_lane(KIND, called.id)
         assert begun == [0, 0]
 
 
@@ -97,10 +97,10 @@ async def test_of_what_was_refused_only_the_newest_is_kept():
     async with a_mesh("memory", OPEN) as mesh:
         session, stranger = (await mesh.connection()).session, (await mesh.connection()).session
         called = await call(session)
-        refused = [claim(stranger, called.job, 1).payload for _ in range(4 * REFUSED_KEPT)]
-        last = await bury(stranger, called.job, refused)
-        held = await session.commit(claim(session, called.job, last))
-        view = await session.read_lane(KIND, called.job, at_least=held)
+        refused = [claim(stranger, called.id, 1).payload for _ in range(4 * REFUSED_KEPT)]
+        last = await bury(stranger, called.id, refused)
+        held = await session.commit(claim(session, called.id, last))
+        view = await session.read_lane(KIND, called.id, at_least=held)
         verdicts = [judged.verdict for judged in view.history]
         assert verdicts == [Verdict.OK, *[Verdict.PREV] * REFUSED_KEPT, Verdict.OK]
         assert [judged.opened.seq for judged in view.history][-2:] == [last, held]
@@ -116,14 +116,14 @@ async def test_a_heavy_lane_weighs_little_on_its_reader():
             for number in range(2)
         )
         body = CompleteBody(
-            kind=KIND, job=called.job, fence="0" * 16, status="succeeded", outputs=outputs
+            kind=KIND, job=called.id, fence="0" * 16, status="succeeded", outputs=outputs
         )
         heavy = [stranger.draft(JobComplete, body, prev=1).payload for _ in range(600)]
         assert sum(map(len, heavy)) > 100 * MB
-        await bury(stranger, called.job, heavy)
+        await bury(stranger, called.id, heavy)
         tracemalloc.start()
         try:
-            await reader.read_lane(KIND, called.job)
+            await reader.read_lane(KIND, called.id)
             held, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -134,10 +134,10 @@ async def test_a_copy_of_an_accepted_record_says_nothing_about_it():
     async with a_mesh("memory", OPEN) as mesh:
         session, stranger = (await mesh.connection()).session, (await mesh.connection()).session
         called = await call(session)
-        draft = claim(session, called.job, 0)
+        draft = claim(session, called.id, 0)
         await session.commit(draft)
-        last = await bury(stranger, called.job, [draft.payload] * 3)
-        view = await session.read_lane(KIND, called.job, at_least=last)
+        last = await bury(stranger, called.id, [draft.payload] * 3)
+        view = await session.read_lane(KIND, called.id, at_least=last)
         assert view.verdict_of(draft.op_id) is Verdict.OK
 
 
@@ -145,15 +145,15 @@ async def test_copies_of_a_refused_record_do_not_change_why_it_was_refused():
     async with a_mesh("memory", OPEN) as mesh:
         session, winner = (await mesh.connection()).session, (await mesh.connection()).session
         called = await call(session)
-        await winner.read_lane(KIND, called.job)
-        won = await winner.commit(claim(winner, called.job, 0))
-        await session.read_lane(KIND, called.job)
-        late = claim(session, called.job, won)
+        await winner.read_lane(KIND, called.id)
+        won = await winner.commit(claim(winner, called.id, 0))
+        await session.read_lane(KIND, called.id)
+        late = claim(session, called.id, won)
         await session.commit(late)
-        await bury(winner, called.job, [late.payload] * 3)
+        await bury(winner, called.id, [late.payload] * 3)
         for copies in (0, 3 * REFUSED_KEPT):
-            await bury(winner, called.job, [late.payload] * copies)
-            view = await session.read_lane(KIND, called.job)
+            await bury(winner, called.id, [late.payload] * copies)
+            view = await session.read_lane(KIND, called.id)
             assert view.verdict_of(late.op_id) is Verdict.HELD
 
 
@@ -161,14 +161,14 @@ async def test_the_verdict_on_an_own_op_outlasts_the_op():
     async with a_mesh("memory", OPEN) as mesh:
         session, winner = (await mesh.connection()).session, (await mesh.connection()).session
         called = await call(session)
-        await winner.read_lane(KIND, called.job)  # its clock has seen the call
-        won = await winner.commit(claim(winner, called.job, 0))
-        await session.read_lane(KIND, called.job)
-        late = claim(session, called.job, won)
+        await winner.read_lane(KIND, called.id)  # its clock has seen the call
+        won = await winner.commit(claim(winner, called.id, 0))
+        await session.read_lane(KIND, called.id)
+        late = claim(session, called.id, won)
         await session.commit(late)
-        await bury(winner, called.job, junk(3 * REFUSED_KEPT))
+        await bury(winner, called.id, junk(3 * REFUSED_KEPT))
         for _ in range(2):
-            view = await session.read_lane(KIND, called.job)
+            view = await session.read_lane(KIND, called.id)
             assert view.opened_at(won) is not None
             assert view.verdict_of(late.op_id) is Verdict.HELD
 
@@ -177,10 +177,10 @@ async def test_a_lane_can_be_judged_up_to_a_record():
     async with a_mesh("memory", OPEN) as mesh:
         session = (await mesh.connection()).session
         called = await call(session)
-        last = await bury(session, called.job, junk(2 * LONG))
-        held = await session.commit(claim(session, called.job, last))
-        await session.read_lane(KIND, called.job, at_least=held)
-        before = await session.lanes.before(LaneKey("jobs", KIND, called.job), held)
-        after = await session.lanes.before(LaneKey("jobs", KIND, called.job), held + 1)
+        last = await bury(session, called.id, junk(2 * LONG))
+        held = await session.commit(claim(session, called.id, last))
+        await session.read_lane(KIND, called.id, at_least=held)
+        before = await session.lanes.before(LaneKey("jobs", KIND, called.id), held)
+        after = await session.lanes.before(LaneKey("jobs", KIND, called.id), held + 1)
         assert (before.job_tail, before.job.state) == (last, State.PENDING)
         assert (after.job_tail, after.job.state) == (held, State.RUNNING)

@@ -46,7 +46,7 @@ async def told(author, readers, body) -> set[Verdict | None]:
     called = await submission.call(author, body)
     assert called.is_new
     views = [
-        await session.read_lane(body.kind, called.job, at_least=called.seq) for session in readers
+        await session.read_lane(body.kind, called.id, at_least=called.seq) for session in readers
     ]
     lanes = {view.lane for view in views}
     assert len(lanes) == 1, "and they agree on everything else"
@@ -131,13 +131,13 @@ def test_what_its_author_accepts_a_full_and_a_light_reader_accept(several):
             newest = await author.log.last()
             assert newest.subject.endswith("genesis") or n, "nothing was written"
             return
-        view = await light.read_lane(kind, called.job, at_least=called.seq)
+        view = await light.read_lane(kind, called.id, at_least=called.seq)
         assert view.lane.job is not None
         await node.reached(called.seq)
         stored = node.replica.record(called.seq)
         if called.is_new:
             assert stored.verdict is Verdict.OK
-        assert node.replica.job_lane(kind, called.job) == view.lane
+        assert node.replica.job_lane(kind, called.id) == view.lane
 
     asyncio.run(scene())
 

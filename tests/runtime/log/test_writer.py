@@ -95,7 +95,7 @@ def unhurried(monkeypatch):
 async def test_what_is_still_wanted_after_a_conflict_goes_behind_the_other_record(look):
     async with a_mesh("memory") as mesh:
         session, other = [(await mesh.connection()).session for _ in range(2)]
-        job = (await call(session, 1)).job
+        job = (await call(session, 1)).id
         intent, spy = await a_cancel(session, job), Spy(session)
         spy.first = [lambda: claimed(other, job)]
         seen = []
@@ -116,7 +116,7 @@ async def test_what_is_still_wanted_after_a_conflict_goes_behind_the_other_recor
 async def test_what_is_no_longer_wanted_after_a_conflict_is_not_written():
     async with a_mesh("memory") as mesh:
         session, other = [(await mesh.connection()).session for _ in range(2)]
-        job = (await call(session, 1)).job
+        job = (await call(session, 1)).id
         spy = Spy(session)
         spy.first = [lambda: submission.cancel(other, KIND, job, reason="first")]
         after = await submission.cancel(session, KIND, job, reason="second")
@@ -129,7 +129,7 @@ async def test_what_is_no_longer_wanted_after_a_conflict_is_not_written():
 async def test_a_copy_that_lags_behind_what_is_known_is_not_believed(is_overtaken, unhurried):
     async with a_mesh("memory") as mesh:
         session, other = [(await mesh.connection()).session for _ in range(2)]
-        job = (await call(session, 1)).job
+        job = (await call(session, 1)).id
         intent, spy = await a_cancel(session, job), Spy(session)
         spy.lagging = max(intent.lane.tails)
         if is_overtaken:
@@ -143,7 +143,7 @@ async def test_a_copy_that_lags_behind_what_is_known_is_not_believed(is_overtake
 async def test_without_a_policy_a_conflict_is_raised_and_nothing_is_read():
     async with a_mesh("memory") as mesh:
         session, other = [(await mesh.connection()).session for _ in range(2)]
-        job = (await call(session, 1)).job
+        job = (await call(session, 1)).id
         intent = await a_cancel(session, job)
         await claimed(other, job)
         with pytest.raises(LostRace):
@@ -155,7 +155,7 @@ async def test_without_a_policy_a_conflict_is_raised_and_nothing_is_read():
 async def test_whoever_is_always_overtaken_stops_after_so_many_tries(unhurried):
     async with a_mesh("memory") as mesh:
         session, other = [(await mesh.connection()).session for _ in range(2)]
-        job = (await call(session, 1)).job
+        job = (await call(session, 1)).id
         intent, spy = await a_cancel(session, job), Spy(session)
         spy.first = [lambda: claimed(other, job)] * 3
         with pytest.raises(LostRace, match="cancelling") as told:
@@ -168,7 +168,7 @@ async def test_whoever_is_always_overtaken_stops_after_so_many_tries(unhurried):
 async def test_what_the_rules_refuse_is_raised_with_their_reason(foresees):
     async with a_mesh("memory") as mesh:
         session, other = [(await mesh.connection()).session for _ in range(2)]
-        job = (await call(session, 1)).job
+        job = (await call(session, 1)).id
         await claimed(other, job)
         lane, spy = (await session.read_lane(KIND, job)).lane, Spy(session)
         intent = Intent(JobClaim, ClaimBody(kind=KIND, job=job, lease_ms=600), lane)
@@ -185,12 +185,12 @@ async def test_what_the_rules_refuse_is_raised_with_their_reason(foresees):
 async def test_a_write_without_an_answer_is_unknown_and_says_where_to_look(unhurried):
     async with a_mesh("memory") as mesh:
         session, other = [(await mesh.connection()).session for _ in range(2)]
-        job = (await call(session, 1)).job
+        job = (await call(session, 1)).id
         intent, spy = await a_cancel(session, job), Spy(session)
         spy.silent = spy.unreadable = True
         with pytest.raises(OutcomeUnknown) as told:
             await write_one(session, intent, BEHIND)
-        assert (told.value.kind, told.value.job) == (KIND, job)
+        assert (told.value.kind, told.value.job_id) == (KIND, job)
         assert job[:8] in told.value.hint
         assert (await other.read_lane(KIND, job)).lane.job.outcome == "cancelled"
 
@@ -198,7 +198,7 @@ async def test_a_write_without_an_answer_is_unknown_and_says_where_to_look(unhur
 async def test_what_is_stored_and_cannot_be_read_back_still_has_its_place():
     async with a_mesh("memory") as mesh:
         session, other = [(await mesh.connection()).session for _ in range(2)]
-        job = (await call(session, 1)).job
+        job = (await call(session, 1)).id
         intent, spy = await a_cancel(session, job), Spy(session)
         spy.unreadable = True
         [told] = await write(session, [intent])
@@ -209,7 +209,7 @@ async def test_what_is_stored_and_cannot_be_read_back_still_has_its_place():
 async def test_of_several_intents_one_that_loses_or_is_refused_leaves_the_others_alone():
     async with a_mesh("memory") as mesh:
         session, other = [(await mesh.connection()).session for _ in range(2)]
-        jobs = [(await call(session, number)).job for number in range(AT_ONCE + 3)]
+        jobs = [(await call(session, number)).id for number in range(AT_ONCE + 3)]
         intents = [await a_cancel(session, job) for job in jobs]
         await claimed(other, jobs[1])
         owners = Intent(MeshCoordinator, CoordinatorBody(node=session.author.did))
@@ -244,7 +244,7 @@ async def test_a_control_op_goes_behind_what_others_wrote_on_its_subject():
 async def test_one_intent_costs_one_write_and_one_look():
     async with a_mesh("memory") as mesh:
         session = (await mesh.connection()).session
-        jobs = [(await call(session, number)).job for number in range(2)]
+        jobs = [(await call(session, number)).id for number in range(2)]
         whole, alone = [await a_cancel(session, job) for job in jobs]
         spy = Spy(session)
         await write_one(session, whole)

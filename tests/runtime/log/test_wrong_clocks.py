@@ -59,7 +59,7 @@ async def test_a_call_with_a_clock_far_ahead_is_refused_in_words_and_can_be_made
         wall.off_ms = 0
         called = await submission.call(caller, body)
         assert called.is_new, "the refused one lies in the way and is stepped behind"
-        records = (await caller.read_lane(KIND, called.job)).history
+        records = (await caller.read_lane(KIND, called.id)).history
         verdicts = [judged.verdict for judged in records]
         assert verdicts[-1] is Verdict.OK
         assert len(verdicts) <= 2, "what can only be refused is not written over and over"
@@ -69,8 +69,8 @@ async def test_a_worker_with_a_clock_far_behind_is_told_so():
     async with a_mesh("memory") as mesh:
         called = await submission.call((await mesh.connection()).session, schedule_body(2))
         slow = await peer_with(mesh, WrongClock(-2 * HOUR_MS - 90_000))
-        lane = (await slow.read_lane(KIND, called.job)).lane
-        body = ClaimBody(kind=KIND, job=called.job, lease_ms=lane.job.lease_ms, begin=True)
+        lane = (await slow.read_lane(KIND, called.id)).lane
+        body = ClaimBody(kind=KIND, job=called.id, lease_ms=lane.job.lease_ms, begin=True)
         assert slow.foresee(JobClaim, body, lane, prev=0) is Verdict.STALE
         assert "clock is 2 h 1 min behind" in slow.author.mesh_time.fault(DRIFT_MS)
 
@@ -127,7 +127,7 @@ async def test_a_full_node_with_a_clock_far_ahead_does_not_fill_the_lanes_of_hel
         wrong = await peer_with(mesh, WrongClock(HOUR_MS))
         await mesh.node(connection=assembly.MeshConnection(wrong, mesh.owner, "wrong"))
         await asyncio.sleep(3)
-        view = await connection.session.read_lane(KIND, called.job)
+        view = await connection.session.read_lane(KIND, called.id)
         refused = [judged for judged in view.history if judged.verdict is Verdict.DRIFT]
         assert len(refused) == 1, "one, to learn by; not one in each round"
 

@@ -46,7 +46,7 @@ class Kept:
         await self.evictor.look()
 
     def evictions(self, job):
-        return [said for op, said in ops_on_lane(self.node, job.job) if op == "job.evict"]
+        return [said for op, said in ops_on_lane(self.node, job.id) if op == "job.evict"]
 
 
 async def kept_on(mesh, folder, **how):
@@ -65,7 +65,7 @@ async def test_what_is_due_is_evicted_on_the_log_and_its_bytes_go(engine, tmp_pa
         await kept.look()
         assert not await kept.blobs.has(output.hash)
         assert kept.evictions(job) == ["ok"], "once is enough"
-        ended = submission.ended_of(await kept.session.read_lane(KIND, job.job))
+        ended = submission.ended_of(await kept.session.read_lane(KIND, job.id))
         assert ended.outputs == (output,), "what was made stays on record"
         assert ended.job.outcome == "succeeded"
 
@@ -85,18 +85,18 @@ async def test_bytes_that_another_job_keeps_or_reads_stay(tmp_path):
         kept = await kept_on(mesh, tmp_path)
         output = await kept.store()
         first, second = await kept.job(output), await kept.job(output)
-        await submission.evict(kept.session, KIND, first.job, output.hash)
+        await submission.evict(kept.session, KIND, first.id, output.hash)
         await kept.sync()
         await kept.look()
         assert await kept.blobs.has(output.hash), "the second job keeps it"
         reader = await called(kept.session, KIND, inputs=(output,))
-        await submission.evict(kept.session, KIND, second.job, output.hash)
+        await submission.evict(kept.session, KIND, second.id, output.hash)
         await kept.sync()
         await kept.look()
         assert await kept.blobs.has(output.hash), "a job that has not ended reads it"
         third = await kept.job(output)
-        await submission.cancel(kept.session, KIND, reader.job, reason="")
-        await submission.evict(kept.session, KIND, third.job, output.hash)
+        await submission.cancel(kept.session, KIND, reader.id, reason="")
+        await submission.evict(kept.session, KIND, third.id, output.hash)
         await kept.sync()
         await kept.look()
         assert not await kept.blobs.has(output.hash)
@@ -130,7 +130,7 @@ async def test_a_crash_between_the_record_and_the_removal_forgets_nothing(tmp_pa
         kept = await kept_on(mesh, tmp_path, path=tmp_path / "replica.db")
         output = await kept.store()
         job = await kept.job(output)
-        await submission.evict(kept.session, KIND, job.job, output.hash)
+        await submission.evict(kept.session, KIND, job.id, output.hash)
         await kept.sync()
         again = Replica(tmp_path / "replica.db", mesh=mesh.mesh, read_only=True)
         assert again.evicted_before(2**50, limit=9) == [output.hash]
@@ -150,7 +150,7 @@ async def test_evicting_twice_says_what_holds_and_writes_nothing(tmp_path):
         output = await kept.store()
         job = await kept.job(output)
         for _ in range(2):
-            after = await submission.evict(kept.session, KIND, job.job, output.hash)
+            after = await submission.evict(kept.session, KIND, job.id, output.hash)
             assert after.evicted == (output.hash,)
         await kept.sync()
         assert kept.evictions(job) == ["ok"]
@@ -161,7 +161,7 @@ async def test_what_cannot_be_evicted_is_said_before_anything_is_written(tmp_pat
         kept = await kept_on(mesh, tmp_path)
         open_job = await called(kept.session, KIND)
         with pytest.raises(Rejected) as caught:
-            await submission.evict(kept.session, KIND, open_job.job, f"blake3:{0:064x}")
+            await submission.evict(kept.session, KIND, open_job.id, f"blake3:{0:064x}")
         assert caught.value.reason == Verdict.NOT_ENDED
 
 

@@ -37,8 +37,8 @@ async def test_the_roster_answers_its_three_questions(engine):
         me = holder.author.did
 
         # Pending jobs of a kind, those below it included, oldest first.
-        assert [job.job for job in roster.claimable(KIND, by=me)] == [first.job, second.job]
-        assert roster.state_of(KIND, first.job).state == "pending"
+        assert [job.id for job in roster.claimable(KIND, by=me)] == [first.id, second.id]
+        assert roster.state_of(KIND, first.id).state == "pending"
         assert roster.state_of(KIND, "0" * 64) is None
 
         # Routed elsewhere, they are nobody else's to claim.
@@ -46,19 +46,19 @@ async def test_the_roster_answers_its_three_questions(engine):
         route = RouteBody(kind=f"{KIND}.deep", target=owner.author.did)
         await write_one(owner, Intent(MeshRoute, route))
         await node.reached(owner.confirmed)
-        assert [job.job for job in roster.claimable(KIND, by=me)] == [first.job]
-        assert [job.job for job in roster.claimable(KIND, by=owner.author.did)] == [
-            first.job,
-            second.job,
+        assert [job.id for job in roster.claimable(KIND, by=me)] == [first.id]
+        assert [job.id for job in roster.claimable(KIND, by=owner.author.did)] == [
+            first.id,
+            second.id,
         ]
 
         # Claimed and past its deadline.
-        body = ClaimBody(kind=KIND, job=first.job, lease_ms=200, begin=True)
+        body = ClaimBody(kind=KIND, job=first.id, lease_ms=200, begin=True)
         seq = await holder.commit(holder.draft(JobClaim, body, prev=0))
         await node.reached(seq)
         assert roster.overdue() == []
         await asyncio.sleep(0.25)
-        assert [job.job for job in roster.overdue()] == [first.job]
+        assert [job.id for job in roster.overdue()] == [first.id]
 
 
 @on_both_engines
@@ -72,15 +72,15 @@ async def test_a_worker_loop_needs_nothing_but_the_roster(engine):
 
         async def work_through() -> None:
             for job in roster.claimable(KIND, by=session.author.did):
-                body = ClaimBody(kind=KIND, job=job.job, lease_ms=600)
+                body = ClaimBody(kind=KIND, job=job.id, lease_ms=600)
                 claim = session.draft(JobClaim, body, prev=0)
                 claimed = await session.commit(claim)
                 fence = hlc.pack(claim.op.hlc)
-                start = StartBody(kind=KIND, job=job.job, fence=fence)
+                start = StartBody(kind=KIND, job=job.id, fence=fence)
                 started = await session.commit(session.draft(JobStart, start, prev=claimed))
                 output = Output(name="result", hash=digest(b"7"), size=1, text="7")
                 done = CompleteBody(
-                    kind=KIND, job=job.job, fence=fence, status="succeeded", outputs=(output,)
+                    kind=KIND, job=job.id, fence=fence, status="succeeded", outputs=(output,)
                 )
                 schedule = session.open(node.replica.record(job.scheduled_seq).record).op
                 done = proved(session, done, schedule.body.manifest)
@@ -89,7 +89,7 @@ async def test_a_worker_loop_needs_nothing_but_the_roster(engine):
         await node.reached(jobs[-1].seq)
         await work_through()
         for job in jobs:
-            ended = await submission.wait_for_end(caller, KIND, job.job)
+            ended = await submission.wait_for_end(caller, KIND, job.id)
             assert (ended.job.outcome, ended.outputs[0].text) == ("succeeded", "7")
         await eventually(lambda: node.replica.counts() == {"succeeded": 3})
         assert roster.claimable(KIND, by=session.author.did) == []
@@ -107,7 +107,7 @@ async def test_reads_are_local_and_quick_and_writes_come_back(engine):
 
         def read() -> None:  # nothing is awaited here, so nothing can leave the machine
             for called in jobs:
-                assert node.replica.job(KIND, called.job).scheduled_seq == called.seq
+                assert node.replica.job(KIND, called.id).scheduled_seq == called.seq
 
         opened_records = [node.replica.record(called.seq).record for called in jobs]
         cost = times_the_cost(read, of=lambda: [caller.open(opened) for opened in opened_records])

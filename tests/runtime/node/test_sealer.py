@@ -219,7 +219,7 @@ def test_places_without_a_record_have_no_leaf():
         replica.note(record, Verdict.SUBJECT)
     replica.flush()
     assert [replica.tree.size_at(seq) for seq in (1, 20, 25, 30, 31, 50)] == [1, 20, 20, 20, 21, 40]
-    root = bytes.fromhex(replica.tree.root_at(40))
+    root = bytes.fromhex(replica.tree.mark_at(50).root)
     for record in (records(1)[0], records(1, first=20)[0], records(1, first=31)[0]):
         path = [bytes.fromhex(node) for node in replica.tree.inclusion(record.seq, 40)]
         leaf = leaf_of(record.seq, record.seq, record.subject, record.payload, "subject")

@@ -83,7 +83,7 @@ async def test_a_cancelled_job_stops_soon(engine, place, age_s, within_s, tmp_pa
         await eventually(job.has_begun)
         await asyncio.sleep(age_s)
         began_s = time.monotonic()
-        ended = await submission.cancel(caller, KIND, called.job, reason="enough")
+        ended = await submission.cancel(caller, KIND, called.id, reason="enough")
         assert ended.outcome == "cancelled"
         await eventually(job.has_ended)
         await eventually(lambda: worker.busy == 0)

@@ -62,7 +62,7 @@ async def test_a_job_that_goes_on_completes_after_the_engine_is_back():
         await eventually(lambda: diary.ends == ["finished"])
         await asyncio.sleep(LEASE_S / 2)  # it tries in vain meanwhile
         connection.session.engine.heal()
-        ended = await submission.wait_for_end(caller, KIND, called.job)
+        ended = await submission.wait_for_end(caller, KIND, called.id)
         assert (ended.outputs[0].text, ended.job.attempts) == ("7", 0)
 
 
@@ -76,7 +76,7 @@ async def test_a_lease_that_ran_out_unnoticed_by_others_does_not_stop_a_job_that
         connection.session.engine.sever()
         await asyncio.sleep(2 * LEASE_S)
         connection.session.engine.heal()  # its renewals are refused from here on
-        ended = await submission.wait_for_end(caller, KIND, called.job)
+        ended = await submission.wait_for_end(caller, KIND, called.id)
         assert ended.job.outcome == "succeeded"
         assert diary.ends == ["finished"]
 
@@ -92,15 +92,15 @@ async def test_of_two_runs_one_result_is_accepted_though_the_first_went_on():
         await away.began.wait()
         connection.session.engine.sever()
         await mesh.worker(there.handle)
-        ended = await submission.wait_for_end(caller, KIND, called.job)
+        ended = await submission.wait_for_end(caller, KIND, called.id)
         assert (ended.job.outcome, ended.job.attempts) == ("succeeded", 1)
         await eventually(lambda: away.ends == ["finished"])
         connection.session.engine.heal()
         await eventually(lambda: first.busy == 0)
-        await node.reached((await caller.read_lane(KIND, called.job)).lane.job_tail)
-        told = ops_on_lane(node, called.job)
+        await node.reached((await caller.read_lane(KIND, called.id)).lane.job_tail)
+        told = ops_on_lane(node, called.id)
         assert told.count(("job.complete", "ok")) == 1
-        assert node.replica.job(KIND, called.job).state is State.SUCCEEDED
+        assert node.replica.job(KIND, called.id).state is State.SUCCEEDED
 
 
 async def test_what_is_done_when_the_engine_goes_is_completed_within_the_lease():
@@ -114,7 +114,7 @@ async def test_what_is_done_when_the_engine_goes_is_completed_within_the_lease()
         await eventually(lambda: diary.ends == ["finished"])
         await asyncio.sleep(0.3)
         connection.session.engine.heal()
-        ended = await submission.wait_for_end(caller, KIND, called.job)
+        ended = await submission.wait_for_end(caller, KIND, called.id)
         assert (ended.job.outcome, ended.job.attempts) == ("succeeded", 0)
 
 
@@ -157,7 +157,7 @@ async def test_a_job_past_its_time_to_start_is_not_claimed():
         await asyncio.sleep(0.3)
         worker = await mesh.worker(diary.handle)
         other = await call(caller, 2)
-        await submission.wait_for_end(caller, KIND, other.job)
+        await submission.wait_for_end(caller, KIND, other.id)
         assert worker.done == 1
-        view = await caller.read_lane(KIND, late.job)
+        view = await caller.read_lane(KIND, late.id)
         assert [type(judged.opened.op) for judged in view.history] == [JobSchedule]

@@ -39,11 +39,11 @@ async def test_fifty_jobs_are_finished_or_given_back_and_nobody_waits_for_a_leas
         began_s = time.monotonic()
         await mesh.worker(quick, slots=8)
         for called in calls:
-            ended = await submission.wait_for_end(caller, KIND, called.job)
+            ended = await submission.wait_for_end(caller, KIND, called.id)
             assert (ended.job.outcome, ended.job.attempts) == ("succeeded", 0)
         assert time.monotonic() - began_s < 15
         await eventually(lambda: node.replica.counts() == {"succeeded": 50})
-        jobs = [node.replica.job(KIND, called.job) for called in calls]
+        jobs = [node.replica.job(KIND, called.id) for called in calls]
         assert {job.yields for job in jobs} == {0, 1}
         assert first.busy == 0
 
@@ -69,7 +69,7 @@ async def test_a_handler_that_swallows_its_end_keeps_neither_its_job_nor_its_wor
         called = await call(caller)
         await eventually(lambda: worker.busy)
         worker.drain()
-        await eventually(lambda: node.replica.job(KIND, called.job).yields == 1)
+        await eventually(lambda: node.replica.job(KIND, called.id).yields == 1)
         await eventually(lambda: worker.busy == 0)
         over.set()
 
@@ -93,7 +93,7 @@ async def test_threads_and_processes_are_given_back_too(engine, tmp_path):
         for called in (in_thread, in_process):
             job = await eventually(
                 lambda called=called: (
-                    (job := node.replica.job(called.kind, called.job)) and job.yields and job
+                    (job := node.replica.job(called.kind, called.id)) and job.yields and job
                 ),
                 within_s=8,
             )
@@ -120,6 +120,6 @@ async def test_a_worker_that_comes_back_under_the_same_key_begins_clean(engine):
         await eventually(lambda: first.busy == 0)
         await mesh.worker(quick, connection=await mesh.connection(key))
         began_s = time.monotonic()
-        ended = await submission.wait_for_end(caller, KIND, called.job)
+        ended = await submission.wait_for_end(caller, KIND, called.id)
         assert ended.job.outcome == "succeeded"
         assert time.monotonic() - began_s < 10

@@ -40,7 +40,7 @@ async def test_progress_is_heard_from_loops_and_threads(engine):
             is_heard.clear()  # before the call: the worker may begin at once
             called = await call(caller, kind=kind)
             try:
-                async with asyncio.timeout(10), listening(caller, kind, called.job) as words:
+                async with asyncio.timeout(10), listening(caller, kind, called.id) as words:
                     first = await anext(words)
             finally:
                 is_heard.set()
@@ -62,14 +62,14 @@ async def test_only_the_tenures_holder_is_believed(engine):
         await mesh.worker(work)
         caller, liar = (await mesh.connection()).session, (await mesh.connection()).session
         called = await call(caller)
-        while not (job := (await caller.read_lane(KIND, called.job)).lane.job).fence:
+        while not (job := (await caller.read_lane(KIND, called.id)).lane.job).fence:
             await asyncio.sleep(0.02)
-        async with listening(caller, KIND, called.job) as words:
-            forged = job_output.Broadcast(liar, KIND, called.job, job.fence)
+        async with listening(caller, KIND, called.id) as words:
+            forged = job_output.Broadcast(liar, KIND, called.id, job.fence)
             forged.progress(0.9, "false")
             forged.output("stdout", b"false")
             for junk in (b"\xffjunk", b'{"x":' + b"[" * 100_000):
-                await liar.engine.bus.publish(LIVE.at(kind=KIND, job=called.job), junk)
+                await liar.engine.bus.publish(LIVE.at(kind=KIND, job=called.id), junk)
             await asyncio.sleep(0.2)
             gate.set()
             first = await anext(words)
@@ -83,10 +83,10 @@ async def broadcast(chunks):
         connection = await mesh.connection()
         caller = (await mesh.connection()).session
         called = await call(caller)
-        job = await _claimed(connection.session, called.job)
+        job = await _claimed(connection.session, called.id)
         heard: list[Words] = []
-        async with listening(caller, KIND, called.job) as words:
-            saying = job_output.Broadcast(connection.session, KIND, called.job, job.fence)
+        async with listening(caller, KIND, called.id) as words:
+            saying = job_output.Broadcast(connection.session, KIND, called.id, job.fence)
             for chunk in chunks:
                 saying.output("stdout", chunk)
             total = sum(map(len, chunks))

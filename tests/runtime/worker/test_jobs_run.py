@@ -32,14 +32,14 @@ async def test_a_job_is_three_records_and_full_and_light_verdicts_agree(engine):
         caller = (await mesh.connection()).session
         await mesh.worker(double)
         called = await call(caller, 21)
-        ended = await submission.wait_for_end(caller, KIND, called.job)
+        ended = await submission.wait_for_end(caller, KIND, called.id)
         assert ended.outputs[0].text == "42"
-        light = await caller.read_lane(KIND, called.job)
+        light = await caller.read_lane(KIND, called.id)
         await node.reached(light.history[-1].opened.seq)
-        told = ops_on_lane(node, called.job)
+        told = ops_on_lane(node, called.id)
         assert told == [("job.schedule", "ok"), ("job.claim", "ok"), ("job.complete", "ok")]
         assert [judged.verdict.value for judged in light.history] == [v for _, v in told]
-        assert node.replica.job(KIND, called.job) == light.lane.job
+        assert node.replica.job(KIND, called.id) == light.lane.job
 
 
 @on_both_engines
@@ -52,12 +52,12 @@ async def test_the_same_manifest_again_is_the_same_job_and_other_kinds_are_other
         assert first.is_new
         assert not again.is_new
         assert not other_priority.is_new
-        assert first.job == again.job == other_priority.job
+        assert first.id == again.id == other_priority.id
         # Even the same content under another kind is another job, on a lane of its own.
         body = ScheduleBody(kind="test.other", manifest=_content_of(await _lane(caller, first)))
         planted = await submission.call(caller, body)
         assert planted.is_new
-        assert planted.job == first.job
+        assert planted.id == first.id
 
 
 @on_both_engines
@@ -68,7 +68,7 @@ async def test_a_kind_that_a_worker_does_not_know_is_never_claimed(engine):
         await mesh.worker(double)
         strange = [await call(caller, 1, kind=kind) for kind in ("test.strange", f"{KIND}.deeper")]
         known = await call(caller, 2)
-        ended = await submission.wait_for_end(caller, KIND, known.job)
+        ended = await submission.wait_for_end(caller, KIND, known.id)
         assert ended.job.outcome == "succeeded"
         for called in strange:
             view = await _lane(caller, called)
@@ -76,7 +76,7 @@ async def test_a_kind_that_a_worker_does_not_know_is_never_claimed(engine):
 
 
 async def _lane(session, called):
-    return await session.read_lane(called.kind, called.job)
+    return await session.read_lane(called.kind, called.id)
 
 
 def _content_of(view):
@@ -133,14 +133,14 @@ async def test_an_error_with_attempts_left_is_given_back_and_without_ends_the_jo
         await mesh.worker(shaky)
         lucky = await call(caller, 1, retry=retry)
         doomed = await call(caller, 2, retry=retry)
-        ended = await submission.wait_for_end(caller, KIND, lucky.job)
+        ended = await submission.wait_for_end(caller, KIND, lucky.id)
         assert ended.job.state is State.SUCCEEDED
-        ended = await submission.wait_for_end(caller, KIND, doomed.job)
+        ended = await submission.wait_for_end(caller, KIND, doomed.id)
         assert ended.job.outcome == "failed"
         assert ended.error == Failure(name="ValueError", message="no luck with 2")
         assert tries == {1: 2, 2: 2}
         await node.reached(ended.job.ended_seq)
-        assert ("job.yield", "ok") in ops_on_lane(node, doomed.job)
+        assert ("job.yield", "ok") in ops_on_lane(node, doomed.id)
 
 
 @on_both_engines
@@ -152,7 +152,7 @@ async def test_an_error_that_is_not_worth_retrying_ends_the_job_at_once(engine):
         caller = (await mesh.connection()).session
         await mesh.worker(hopeless)
         called = await call(caller, retry=Retry(attempts=5, give_up_on=("KeyError",)))
-        ended = await submission.wait_for_end(caller, KIND, called.job)
+        ended = await submission.wait_for_end(caller, KIND, called.id)
         assert (ended.job.outcome, ended.job.attempts) == ("failed", 0)
 
 
@@ -173,7 +173,7 @@ async def test_a_worker_that_is_told_to_stop_gives_back_what_it_cannot_finish(en
         await started.wait()
         worker.drain()
         job = await eventually(
-            lambda: (job := node.replica.job(KIND, called.job)) and job.yields and job
+            lambda: (job := node.replica.job(KIND, called.id)) and job.yields and job
         )
         assert job.state is State.PENDING
         assert job.attempts == 0, "stopping is nobody's failure"
@@ -190,10 +190,10 @@ async def test_a_job_longer_than_its_lease_is_kept_by_renewing(engine):
         caller = (await mesh.connection()).session
         await mesh.worker(slow)
         called = await call(caller)
-        ended = await submission.wait_for_end(caller, KIND, called.job)
+        ended = await submission.wait_for_end(caller, KIND, called.id)
         assert ended.job.outcome == "succeeded"
         await node.reached(ended.job.ended_seq)
-        told = ops_on_lane(node, called.job)
+        told = ops_on_lane(node, called.id)
         assert told.count(("job.claim", "ok")) >= 3
         assert "job.expire" not in dict(told)
 
@@ -206,15 +206,15 @@ async def test_a_dead_workers_job_is_expired_called_again_and_taken_over(engine)
         caller = (await mesh.connection()).session
         called = await call(caller, 5)
         dead = (await mesh.connection()).session
-        view = await dead.read_lane(KIND, called.job)
-        body = ClaimBody(kind=KIND, job=called.job, lease_ms=300, begin=True)
+        view = await dead.read_lane(KIND, called.id)
+        body = ClaimBody(kind=KIND, job=called.id, lease_ms=300, begin=True)
         await dead.commit(dead.draft(JobClaim, body, prev=view.lane.job_tail))
         await mesh.worker(double)
-        ended = await submission.wait_for_end(caller, KIND, called.job)
+        ended = await submission.wait_for_end(caller, KIND, called.id)
         assert ended.outputs[0].text == "10"
         assert ended.job.attempts == 1
         await node.reached(ended.job.ended_seq)
-        assert ("job.expire", "ok") in ops_on_lane(node, called.job)
+        assert ("job.expire", "ok") in ops_on_lane(node, called.id)
 
 
 @on_both_engines
@@ -225,21 +225,21 @@ async def test_a_worker_stays_away_from_a_held_job_until_it_is_given_back(engine
         caller = (await mesh.connection()).session
         called = await call(caller, 4, lease_ms_max=1200)
         holder = (await mesh.connection()).session
-        view = await holder.read_lane(KIND, called.job)
-        body = ClaimBody(kind=KIND, job=called.job, lease_ms=1200, begin=True)
+        view = await holder.read_lane(KIND, called.id)
+        body = ClaimBody(kind=KIND, job=called.id, lease_ms=1200, begin=True)
         claim = holder.draft(JobClaim, body, prev=view.lane.job_tail)
         claimed_seq = await holder.commit(claim)
         await mesh.worker(double)
         await asyncio.sleep(0.5)
         await node.reached(claimed_seq)
-        assert ops_on_lane(node, called.job)[-1] == ("job.claim", "ok"), "nobody else wrote"
-        view = await holder.read_lane(KIND, called.job)
-        back = YieldBody(kind=KIND, job=called.job, fence=view.lane.job.fence, reason="battery")
+        assert ops_on_lane(node, called.id)[-1] == ("job.claim", "ok"), "nobody else wrote"
+        view = await holder.read_lane(KIND, called.id)
+        back = YieldBody(kind=KIND, job=called.id, fence=view.lane.job.fence, reason="battery")
         await holder.commit(holder.draft(JobYield, back, prev=claimed_seq))
-        ended = await submission.wait_for_end(caller, KIND, called.job)
+        ended = await submission.wait_for_end(caller, KIND, called.id)
         assert ended.job.outcome == "succeeded"
         await node.reached(ended.job.ended_seq)
-        rejected = [verdict for _, verdict in ops_on_lane(node, called.job) if verdict != "ok"]
+        rejected = [verdict for _, verdict in ops_on_lane(node, called.id) if verdict != "ok"]
         assert rejected == [], "it never raced"
 
 
@@ -248,9 +248,9 @@ async def test_cancelling_ends_a_pending_job_and_later_claims_are_refused(engine
     async with a_mesh(engine) as mesh:
         caller = (await mesh.connection()).session
         called = await call(caller, 9)
-        job = await submission.cancel(caller, KIND, called.job, reason="changed my mind")
+        job = await submission.cancel(caller, KIND, called.id, reason="changed my mind")
         assert (job.state, job.outcome) == (State.ABORTED, "cancelled")
-        again = await submission.cancel(caller, KIND, called.job, reason="twice")
+        again = await submission.cancel(caller, KIND, called.id, reason="twice")
         assert again.ended_seq == job.ended_seq
 
 
@@ -270,7 +270,7 @@ async def test_cancelling_a_running_job_stops_its_handler_long_before_a_renewal(
         called = await call(caller)
         await eventually(lambda: worker.busy)
         await asyncio.sleep(1.2)
-        job = await submission.cancel(caller, KIND, called.job, reason="enough")
+        job = await submission.cancel(caller, KIND, called.id, reason="enough")
         assert job.outcome == "cancelled"
         async with asyncio.timeout(5):
             await stopped.wait()

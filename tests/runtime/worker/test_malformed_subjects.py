@@ -26,6 +26,6 @@ async def test_a_call_on_a_subject_that_is_no_text_costs_no_worker_its_slot():
             written.append(int(reply.payload.split(b'"seq":')[1].split(b",")[0].strip(b"}")))
         job = await call(caller, "all the same")
         done = [("job.schedule", "ok"), ("job.claim", "ok"), ("job.complete", "ok")]
-        await eventually(lambda: ops_on_lane(node, job.job) == done)
+        await eventually(lambda: ops_on_lane(node, job.id) == done)
         told = [node.replica.record(seq) for seq in written]
         assert {one.verdict.value for one in told} == {"frame"}

@@ -64,13 +64,13 @@ async def test_a_backlog_is_worked_off_priority_by_priority(engine, slots):
         for number in range(6):
             for priority in reversed(PRIORITIES):
                 await call(caller, priority, number, priority=priority)
-        before = worker.surplus
+        before = worker._credits.surplus
         await desk.work_off(slots + 18)
         assert desk.begun == [FIRST] * slots + [
             priority for priority in PRIORITIES for _ in range(6)
         ]
         # What lay on queues without work may come once; nothing is handed out to be given back.
-        assert worker.surplus - before <= 3
+        assert worker._credits.surplus - before <= 3
 
 
 @on_both_engines
@@ -88,7 +88,7 @@ async def test_what_full_nodes_call_again_keeps_its_priority(engine, slots):
         for number in range(slots, slots + 8):
             await call(caller, "normal", number)
         # The second time around, the worker has looked at what the first pointed to.
-        await eventually(lambda: ops_on_lane(node, low.job).count(("job.offer", "ok")) == 2)
+        await eventually(lambda: ops_on_lane(node, low.id).count(("job.offer", "ok")) == 2)
         await desk.work_off(slots + 9)
         assert desk.begun == ["normal"] * (slots + 8) + ["low"]
 

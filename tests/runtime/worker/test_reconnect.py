@@ -85,7 +85,7 @@ async def test_an_unknown_outcome_names_the_job(monkeypatch):
         with pytest.raises(OutcomeUnknown) as told:
             await submission.call(session, wanted)
         job = manifest.job_id(wanted.manifest)
-        assert (told.value.kind, told.value.job) == ("test.work", job)
+        assert (told.value.kind, told.value.job_id) == ("test.work", job)
         assert job in told.value.message
         assert f"antiphon show {job[:8]}" in told.value.hint
 

@@ -126,7 +126,7 @@ def test_a_worker_without_a_free_slot_is_no_candidate():
             firsts = {(await mesh.order(job, [busy, idle]))[0] for job in mesh.called}
             assert len(firsts) == 2, "by draw alone both would have had some"
             assert [ran.by for ran in mesh.runs[1:]] == [idle.session.author.did] * 8
-            assert all(ran.at_s - mesh.called[ran.job] < 0.2 for ran in mesh.runs)
+            assert all(ran.at_s - mesh.called[ran.job_id] < 0.2 for ran in mesh.runs)
 
     in_no_time(story)
 
@@ -181,7 +181,7 @@ def test_a_newcomer_finds_what_is_pending():
             await mesh.worker()
             await asyncio.sleep(2)
             assert len(mesh.runs) == 6
-            assert sum(ran.job == done for ran in mesh.runs) == 1
+            assert sum(ran.job_id == done for ran in mesh.runs) == 1
 
     in_no_time(story)
 
@@ -199,7 +199,7 @@ def test_what_a_draining_worker_gives_back_the_others_take_up_soon():
             leaver = one if one.session.author.did == first.by else two
             leaver.drain()
             await asyncio.sleep(10)
-            assert [ran.job for ran in mesh.runs] == [job, job]
+            assert [ran.job_id for ran in mesh.runs] == [job, job]
             assert mesh.runs[1].at_s - first.at_s < 6
 
     in_no_time(story)
@@ -219,7 +219,7 @@ def test_workers_change_over_when_the_rules_do_and_no_job_is_lost():
                     await mesh.call(rules.selection != (), number, mesh.now_s)
                     await asyncio.sleep(0.5)
             await asyncio.sleep(60)
-            assert {ran.job for ran in mesh.runs} == set(mesh.called)
+            assert {ran.job_id for ran in mesh.runs} == set(mesh.called)
 
     in_no_time(story)
 
@@ -325,7 +325,7 @@ def test_a_liar_delays_a_job_by_a_bound_and_cannot_lose_it():
             await asyncio.sleep(30)
             for task in tasks:
                 task.cancel()
-            assert {ran.job for ran in mesh.runs} == set(mesh.called)
+            assert {ran.job_id for ran in mesh.runs} == set(mesh.called)
             bound_s = DRAWN.offer_after_ms / 1000 + 3 * WINDOW_S + 2
             assert all(mesh.started_after_s(job) < bound_s for job in mesh.called)
 
@@ -367,6 +367,6 @@ async def test_whoever_comes_late_looks_past_records_that_are_no_ops(junk):
     async with a_mesh("memory") as mesh:
         session = (await mesh.connection()).session
         called = await call_on(session, 1, kind=KIND)
-        subject = f"ap.{mesh.mesh}.job.{KIND}.{called.job}"
+        subject = f"ap.{mesh.mesh}.job.{KIND}.{called.id}"
         await session.log.append(subject, junk, message_id="junk", expected_last=0)
         assert (await touched(session, KIND)).upto == called.seq + 1

@@ -39,7 +39,7 @@ async def test_a_restarted_worker_does_not_run_under_the_fence_of_its_dead_self(
     async with a_mesh(engine, LONG_LEASES) as mesh:
         caller = (await mesh.connection()).session
         called = await call(caller)
-        before = await held_by_the_dead(mesh, keyring, called.job)
+        before = await held_by_the_dead(mesh, keyring, called.id)
         if handed_out_before:
             calls = job_subjects.calls_of(mesh.mesh, "normal", KIND, below=False)
             async with caller.log.work(
@@ -48,7 +48,7 @@ async def test_a_restarted_worker_does_not_run_under_the_fence_of_its_dead_self(
                 queue.grant(1)
                 (await queue.next()).nak()
         await mesh.worker(note, connection=await mesh.connection(keyring))
-        ended = await submission.wait_for_end(caller, KIND, called.job)
+        ended = await submission.wait_for_end(caller, KIND, called.id)
         assert ended.job.state is State.SUCCEEDED
         [(fence, attempt)] = fences
         assert fence > before

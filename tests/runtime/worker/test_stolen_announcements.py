@@ -58,7 +58,7 @@ def test_a_thief_of_announcements_that_stays_delays_a_job_by_one_repetition():
             stolen = len(mesh.called) - len(mesh.runs)
             await asyncio.sleep(OFFER_S + WINDOW_S + ROUNDS_S)
             assert stolen > 10, "it does take them"
-            assert sorted(ran.job for ran in mesh.runs) == sorted(mesh.called)
+            assert sorted(ran.job_id for ran in mesh.runs) == sorted(mesh.called)
             late = [mesh.started_after_s(job) for job in mesh.called]
             assert max(late) < OFFER_S + WINDOW_S + ROUNDS_S
             assert max([await mesh.claims(job) for job in mesh.called]) == 1, "they do not race"

@@ -85,7 +85,6 @@ def payloads(
     owner: str,
     nonce: Callable[[int], bytes],
     mesh: str = "",
-    not_before_s: int | None = None,
 ) -> list[Payload]:
     """The delegations that these terms amount to, not signed yet."""
     check(terms)
@@ -101,7 +100,6 @@ def payloads(
             pol=Policy(_policy(terms.kinds)),
             nonce=nonce(NONCE_BYTES),
             exp=terms.until_s,
-            nbf=UNSET if not_before_s is None else not_before_s,
             meta=_meta(terms.alias, mesh, network=terms.network),
         )
         for command in commands

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from antiphon.core.authority.chain_choice import ChainChoice
@@ -113,7 +113,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     """All there is to say about who has a job, had it, or should have it."""
 
     kind: str
-    job: str
+    job_id: str = field(name="job")
     state: str
     selection: Method
     because: Because
@@ -149,7 +149,7 @@ def explain(
     requires = _requires(history, job)
     need = Need(
         kind=job.kind,
-        job=job.job,
+        job_id=job.id,
         seed=selection.seed_of(schedule),
         requires=requires,
         cooling=job.cooling,
@@ -164,7 +164,7 @@ def explain(
     faults = {
         did: selection.unfitness(need, one, now_ms=now_ms)
         or selection.claim_fault(
-            control, ChainChoice(did), did=did, kind=job.kind, job=job.job, now_ms=now_ms
+            control, ChainChoice(did), did=did, kind=job.kind, job_id=job.id, now_ms=now_ms
         )
         for did, one in workers.items()
     }
@@ -173,7 +173,7 @@ def explain(
         faults = {did: None if fault in _PASSING else fault for did, fault in faults.items()}
     return Explanation(
         kind=job.kind,
-        job=job.job,
+        job_id=job.id,
         state=job.state.value,
         selection=method,
         because=because,

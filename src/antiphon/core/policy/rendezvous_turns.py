@@ -213,19 +213,19 @@ class RendezvousTurns(Generic[R]):
 
     def hand_out(self, call: Call[R]) -> None:
         """It is in the worker's hands until it is settled."""
-        self._take_out(call.need.job)
-        self._out[call.need.job] = call
+        self._take_out(call.need.job_id)
+        self._out[call.need.job_id] = call
         call.deliveries += 1
 
     def settle(self, call: Call[R], delay_s: float | None, at: Instant) -> None:
         """It was done with (None), or given back for so long."""
-        job = call.need.job
-        if self._out.get(job) is call:
-            del self._out[job]
+        job_id = call.need.job_id
+        if self._out.get(job_id) is call:
+            del self._out[job_id]
         if delay_s is None or self._is_silent:
             return
         if delay_s > SOON_S:
-            self._lay_aside(job, Aside(call.record.seq, at.now_s + delay_s))
+            self._lay_aside(job_id, Aside(call.record.seq, at.now_s + delay_s))
             return
         call.since_s = at.now_s + delay_s
         call.is_repeated = True
@@ -240,16 +240,16 @@ class RendezvousTurns(Generic[R]):
         """
         if not isinstance(op, JobSchedule | JobOffer):
             return Step.NOTHING
-        job = record.subject[-64:]
-        if op.body.kind not in self._me.kinds or job in self._out:
+        job_id = record.subject[-64:]
+        if op.body.kind not in self._me.kinds or job_id in self._out:
             return Step.NOTHING
         if is_known or isinstance(op, JobOffer) or op.prev != 0:
             return Step.READ
-        if job in self._waiting or job in self._aside:
+        if job_id in self._waiting or job_id in self._aside:
             return Step.NOTHING
         need = Need(
             kind=op.body.kind,
-            job=job,
+            job_id=job_id,
             seed=selection.seed_of(record.payload),
             requires=op.body.requires,
         )
@@ -282,18 +282,18 @@ class RendezvousTurns(Generic[R]):
         call.is_repeated, call.deliveries = True, 1
         self._wait(call, at)
 
-    def look_at(self, seq: int, job: str, look_s: float) -> None:
+    def look_at(self, seq: int, job_id: str, look_s: float) -> None:
         """Look up what stands at this sequence, at this time."""
-        if job not in self._out and job not in self._waiting:
-            self._lay_aside(job, Aside(seq, look_s))
+        if job_id not in self._out and job_id not in self._waiting:
+            self._lay_aside(job_id, Aside(seq, look_s))
 
     def due(self, now_s: float) -> list[str]:
         """The jobs that lie aside, and whose time has come."""
-        return [job for job, aside in self._aside.items() if aside.look_s <= now_s]
+        return [job_id for job_id, aside in self._aside.items() if aside.look_s <= now_s]
 
-    def take_up(self, job: str) -> int | None:
+    def take_up(self, job_id: str) -> int | None:
         """Where to read about a job that lay aside; None if there is nothing to read any more."""
-        aside = self._aside.pop(job, None)
+        aside = self._aside.pop(job_id, None)
         return None if aside is None or aside.is_over else aside.seq
 
     def next_look_s(self) -> float | None:
@@ -302,52 +302,52 @@ class RendezvousTurns(Generic[R]):
 
     # --- what others say ----------------------------------------------------------------------
 
-    def hear_taken(self, job: str, seq: int, said: Said, at: Instant) -> None:
+    def hear_taken(self, job_id: str, seq: int, said: Said, at: Instant) -> None:
         """Somebody has decided for a job, or still holds it."""
-        if job in self._out:
+        if job_id in self._out:
             return
-        waiting = self._waiting.get(job)
+        waiting = self._waiting.get(job_id)
         if waiting is not None and waiting.is_repeated:
             if not waiting.was_put_off:  # once: a liar would say it again and again
                 waiting.was_put_off = True
                 waiting.since_s = max(waiting.since_s, at.now_s + at.window_s)
             return
-        aside = self._aside.get(job)
+        aside = self._aside.get(job_id)
         until_s = at.now_s + self._loan_s * (1 + at.chance / 4)
         if aside is None or waiting is not None:
-            self._take_out(job)
-            self._lay_aside(job, Aside(seq, until_s, said.node, said.at_ms))
+            self._take_out(job_id)
+            self._lay_aside(job_id, Aside(seq, until_s, said.node, said.at_ms))
         elif not aside.is_over and aside.holder == said.node:
             aside.look_s = until_s
         elif aside.holder and selection.is_earlier(said, (aside.at_ms, aside.holder)):
             aside.holder, aside.at_ms = said.node, said.at_ms
 
-    def hear_ended(self, job: str, seq: int, said: Said, at: Instant) -> None:
+    def hear_ended(self, job_id: str, seq: int, said: Said, at: Instant) -> None:
         """Somebody has read a job's end."""
-        waiting = self._waiting.get(job)
-        if job in self._out or (waiting is not None and waiting.is_repeated):
+        waiting = self._waiting.get(job_id)
+        if job_id in self._out or (waiting is not None and waiting.is_repeated):
             return
-        aside = self._aside.get(job)
+        aside = self._aside.get(job_id)
         if aside is not None and aside.holder not in ("", said.node):
             return
-        self._take_out(job)
+        self._take_out(job_id)
         until_s = at.now_s + self._loan_s
-        self._lay_aside(job, Aside(seq, until_s, said.node, said.at_ms, is_over=True))
+        self._lay_aside(job_id, Aside(seq, until_s, said.node, said.at_ms, is_over=True))
 
-    def hear_returned(self, job: str, after_s: float, said: Said, at: Instant) -> None:
+    def hear_returned(self, job_id: str, after_s: float, said: Said, at: Instant) -> None:
         """Somebody lets go of a job, which nobody should look at for so long."""
-        aside = self._aside.get(job)
+        aside = self._aside.get(job_id)
         if aside is not None and aside.holder == said.node and not aside.is_over:
             aside.holder = ""
             aside.look_s = at.now_s + min(after_s, LONGEST_S)
             self._changed |= Changed.ASIDE
 
-    def hear_pointer(self, job: str, seq: int, at: Instant) -> None:
+    def hear_pointer(self, job_id: str, seq: int, at: Instant) -> None:
         """Somebody points to a call; the silent know of nobody, so each looks when chance says."""
         if not self._is_silent:
-            self.look_at(seq, job, at.now_s)
+            self.look_at(seq, job_id, at.now_s)
         elif len(self._aside) < MAX_HEEDED:
-            self.look_at(seq, job, at.now_s + at.chance * at.window_s)
+            self.look_at(seq, job_id, at.now_s + at.chance * at.window_s)
 
     # --- keeping ------------------------------------------------------------------------------
 
@@ -357,19 +357,19 @@ class RendezvousTurns(Generic[R]):
     def _wait(self, call: Call[R], at: Instant) -> None:
         call.rank, call.place = self._places(call.need)
         call.chance = at.chance
-        self._waiting[call.need.job] = call
+        self._waiting[call.need.job_id] = call
         self._waiting_bytes += len(call.record.payload)
         self._changed |= Changed.WAITING
 
-    def _take_out(self, job: str) -> None:
-        call = self._waiting.pop(job, None)
+    def _take_out(self, job_id: str) -> None:
+        call = self._waiting.pop(job_id, None)
         if call is not None:
             self._waiting_bytes -= len(call.record.payload)
             self._changed |= Changed.ROOM
 
-    def _lay_aside(self, job: str, aside: Aside) -> None:
-        self._aside.pop(job, None)
+    def _lay_aside(self, job_id: str, aside: Aside) -> None:
+        self._aside.pop(job_id, None)
         if len(self._aside) >= MAX_ASIDE:
             del self._aside[next(iter(self._aside))]
-        self._aside[job] = aside
+        self._aside[job_id] = aside
         self._changed |= Changed.ASIDE

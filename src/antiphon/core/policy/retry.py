@@ -23,23 +23,23 @@ _NONCE_DIGITS: Final = 32
 RETRYABLE: Final = frozenset({State.FAILED, State.ABORTED})
 
 
-def retried(body: ScheduleBody, job: str) -> ScheduleBody:
+def retried(body: ScheduleBody, job_id: str) -> ScheduleBody:
     """What calls the retry of a job that was called like this.
 
     Everything is as it was, but for the times of day in it, which are over.
     """
     return replace(
         body,
-        manifest=_anew(body.manifest, job),
+        manifest=_anew(body.manifest, job_id),
         start_by=None,
         not_before=None,
-        retry_of=job,
+        retry_of=job_id,
     )
 
 
-def retry_id(body: ScheduleBody, job: str) -> str:
+def retry_id(body: ScheduleBody, job_id: str) -> str:
     """The id that the retry of a job has, whether or not it was called yet."""
-    return manifest.job_id(_anew(body.manifest, job))
+    return manifest.job_id(_anew(body.manifest, job_id))
 
 
 def is_dead_letter(job: Job) -> bool:
@@ -47,9 +47,9 @@ def is_dead_letter(job: Job) -> bool:
     return job.state in RETRYABLE and job.outcome != "cancelled"
 
 
-def _anew(content: manifest.Manifest, job: str) -> manifest.Manifest:
+def _anew(content: manifest.Manifest, job_id: str) -> manifest.Manifest:
     given = () if isinstance(content.inputs, UnsetType) else content.inputs
     kept = tuple(one for one in given if not isinstance(one, manifest.NonceInput))
-    nonce = blake3(_CONTEXT + job.encode()).hexdigest()[:_NONCE_DIGITS]
+    nonce = blake3(_CONTEXT + job_id.encode()).hexdigest()[:_NONCE_DIGITS]
     # An alias stays behind, with the job that it names.
     return manifest.with_nonce(replace(content, inputs=kept, ulid=UNSET), nonce)

@@ -98,7 +98,7 @@ class Need(Struct, frozen=True, kw_only=True):
     """What about a job decides who should claim it."""
 
     kind: str
-    job: str
+    job_id: str
     seed: bytes
     requires: tuple[str, ...] = ()
     cooling: tuple[tuple[str, int], ...] = ()
@@ -135,9 +135,9 @@ def seed_of(payload: bytes) -> bytes:
     return sha256(head + digest(op_bytes).encode()).digest()
 
 
-def draw(job: str, seed: bytes, worker: str) -> bytes:
+def draw(job_id: str, seed: bytes, worker: str) -> bytes:
     """A worker's lot for a job: 32 bytes, the lowest wins."""
-    return sha256(job.encode() + seed + worker.encode()).digest()
+    return sha256(job_id.encode() + seed + worker.encode()).digest()
 
 
 def score(lot: bytes, weight: int) -> Decimal:
@@ -153,7 +153,7 @@ def ranked(need: Need, candidates: Iterable[Candidate]) -> list[Drawn]:
 
     One hash for each; logarithms are taken only where weights differ.
     """
-    lots = [Drawn(candidate=one, draw=draw(need.job, need.seed, one.did)) for one in candidates]
+    lots = [Drawn(candidate=one, draw=draw(need.job_id, need.seed, one.did)) for one in candidates]
     if len({one.candidate.weight for one in lots}) <= 1:
         return sorted(lots, key=lambda one: (one.draw, one.candidate.did))
     return sorted(
@@ -166,11 +166,11 @@ def rank_of(need: Need, me: Candidate, others: Iterable[Candidate]) -> int:
 
     One hash for each; logarithms are taken only where weights differ.
     """
-    lot = draw(need.job, need.seed, me.did)
+    lot = draw(need.job_id, need.seed, me.did)
     own_score: Decimal | None = None
     before = 0
     for other in others:
-        theirs = draw(need.job, need.seed, other.did)
+        theirs = draw(need.job_id, need.seed, other.did)
         if other.weight == me.weight:
             before += (theirs, other.did) < (lot, me.did)
             continue
@@ -201,11 +201,11 @@ def wait_s(rank: int, *, window_ms: int, chance: float) -> float:
     return (rank + JITTER * chance) * window_ms / 1000
 
 
-def turn(job: str, fence: str, did: str, others: Iterable[str]) -> int:
+def turn(job_id: str, fence: str, did: str, others: Iterable[str]) -> int:
     """Which of several nodes writes what all of them could write: 0 = this one, now."""
 
     def lot(node: str) -> tuple[bytes, str]:
-        return sha256(f"{job}{fence}{node}".encode()).digest(), node
+        return sha256(f"{job_id}{fence}{node}".encode()).digest(), node
 
     own = lot(did)
     return sum(lot(other) < own for other in set(others) if other != did)
@@ -267,14 +267,14 @@ def unfitness(need: Need, candidate: Candidate, *, now_ms: int) -> Unfit | Verdi
 
 
 def claim_fault(
-    control: Control, chain_choice: ChainChoice, *, did: str, kind: str, job: str, now_ms: int
+    control: Control, chain_choice: ChainChoice, *, did: str, kind: str, job_id: str, now_ms: int
 ) -> Verdict | None:
     """Why the log would refuse this worker's claim of such a job: authority and route.
 
     `chain_choice` is the worker's own, or one that was made to think in its place.
     """
     route = control.route_for(kind)
-    body = ClaimBody(kind=kind, job=job, lease_ms=control.rules.lease_ms, begin=True)
+    body = ClaimBody(kind=kind, job=job_id, lease_ms=control.rules.lease_ms, begin=True)
     op = JobClaim(
         v=1,
         mesh=control.mesh,
@@ -285,7 +285,7 @@ def claim_fault(
         auth=chain_choice.choose(control, JobClaim, body, now_ms),
         body=body,
     )
-    at = At(_NO_END, now_ms, control, job_key(kind, job))
+    at = At(_NO_END, now_ms, control, job_key(kind, job_id))
     fault = author_fault(JOBS, None, op, at)
     if fault is not None:
         return fault

@@ -52,7 +52,7 @@ def after(
     if fault is not None and not fault.is_over_for(job, retry):
         return YieldBody(
             kind=job.kind,
-            job=job.job,
+            job=job.id,
             fence=job.fence,
             reason="error",
             retry_after_ms=fault.delay_ms(job, retry, chance=chance),
@@ -60,7 +60,7 @@ def after(
         )
     return CompleteBody(
         kind=job.kind,
-        job=job.job,
+        job=job.id,
         fence=job.fence,
         status="succeeded" if fault is None else "failed",
         outputs=outputs,
@@ -71,11 +71,11 @@ def after(
 
 def giving_back(job: Job) -> Ending:
     """This process ends before the work does."""
-    return YieldBody(kind=job.kind, job=job.job, fence=job.fence, reason="drain")
+    return YieldBody(kind=job.kind, job=job.id, fence=job.fence, reason="drain")
 
 
 def lost(job: Job) -> YieldBody:
     """The process that held it is gone, and its key is back: as an expiry, but at once."""
     words = "its worker ended in the middle of it, or was cut off"
     gone = Failure(name="WorkerLost", message=words)
-    return YieldBody(kind=job.kind, job=job.job, fence=job.fence, reason="error", error=gone)
+    return YieldBody(kind=job.kind, job=job.id, fence=job.fence, reason="error", error=gone)

@@ -145,15 +145,15 @@ class Statement(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 _decoder = msgspec.json.Decoder(Statement)
 
 
-def manifest_digests(job: str, content: manifest.Manifest) -> Digests:
+def manifest_digests(job_id: str, content: manifest.Manifest) -> Digests:
     """A manifest under both hashes."""
-    return Digests(blake3=job, sha256=sha256(manifest.core_bytes(content)).hexdigest())
+    return Digests(blake3=job_id, sha256=sha256(manifest.core_bytes(content)).hexdigest())
 
 
-def subjects_of(job: str, outputs: Sequence[Output]) -> tuple[Subject, ...]:
+def subjects_of(job_id: str, outputs: Sequence[Output]) -> tuple[Subject, ...]:
     """The outputs as subjects; a job without any vouches for having been run."""
     if not outputs:
-        return (Subject(name=f"job:{job}", digest=Digests(blake3=job)),)
+        return (Subject(name=f"job:{job_id}", digest=Digests(blake3=job_id)),)
     return tuple(
         Subject(
             name=output.name,

@@ -72,7 +72,6 @@ class Verdict(StrEnum):
     COOLDOWN = "cooldown"
     PRIORITY = "priority"
     ATTEMPTS = "attempts"
-    PREDECESSOR = "predecessor"
     OUTPUT = "output"
     PROOF = "proof"
     NOT_ENDED = "not_ended"
@@ -170,7 +169,6 @@ _WORDS = {
     Verdict.COOLDOWN: "a worker whose lease expired waits one lease",
     Verdict.PRIORITY: "it names another priority than the job has",
     Verdict.ATTEMPTS: "more attempts than the rules allow",
-    Verdict.PREDECESSOR: "a job it should follow is not known",
     Verdict.OUTPUT: "an output does not match its digest",
     Verdict.PROOF: "the proof does not hold",
     Verdict.NOT_ENDED: "the job has not ended yet",

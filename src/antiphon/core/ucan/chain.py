@@ -79,7 +79,6 @@ class Chain:
     something only if that is None.
     """
 
-    root: str
     links: tuple[Delegation, ...]
     fault: Outcome | None
     holder: str
@@ -103,7 +102,6 @@ class Chain:
         starts = [p.not_before for p in payloads if p.not_before is not None]
         ends = [p.exp for p in payloads if p.exp is not None]
         return cls(
-            root=root,
             links=links,
             fault=fault,
             holder=payloads[-1].aud if payloads else root,

@@ -16,10 +16,9 @@ _WILDCARD: Final = re.compile(r"(?<!\\)\*")
 class Glob:
     """A compiled pattern."""
 
-    __slots__ = ("_first", "_last", "_middle", "_shortest", "pattern", "weight")
+    __slots__ = ("_first", "_last", "_middle", "_shortest", "weight")
 
     def __init__(self, pattern: str) -> None:
-        self.pattern = pattern
         pieces = [piece.replace(r"\*", "*") for piece in _WILDCARD.split(pattern)]
         self._first = pieces[0]
         self._last = pieces[-1] if len(pieces) > 1 else None

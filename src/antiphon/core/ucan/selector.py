@@ -133,10 +133,9 @@ class Values(Step):
 class Selector:
     """A parsed selector."""
 
-    __slots__ = ("_only_field", "steps", "text")
+    __slots__ = ("_only_field", "steps")
 
     def __init__(self, text: str) -> None:
-        self.text = text
         self.steps = _parse(text)
         only = self.steps[0] if len(self.steps) == 1 else None
         # By far the most common selector is one field of the arguments.

@@ -9,25 +9,6 @@ to fail in every way that `antiphon.engines.memory.faults` lists.
 """
 
 from antiphon.engines.memory.engine import MemoryEngine
-from antiphon.engines.memory.faults import (
-    FINE,
-    NO_FAULTS,
-    Fate,
-    FaultRates,
-    Faults,
-    NoFaults,
-    RandomFaults,
-)
 from antiphon.engines.memory.server import MemoryServer
 
-__all__ = [
-    "FINE",
-    "NO_FAULTS",
-    "Fate",
-    "FaultRates",
-    "Faults",
-    "MemoryEngine",
-    "MemoryServer",
-    "NoFaults",
-    "RandomFaults",
-]
+__all__ = ["MemoryEngine", "MemoryServer"]

@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Protocol, TypeVar
 
-from antiphon.engines.memory.faults import FINE, Fate, Faults, NoFaults
+from antiphon.engines.memory.faults import FINE, Fate, Faults
 from antiphon.engines.memory.signal import Signal
 from antiphon.errors import AntiphonError, OutcomeUnknown, Unavailable
 
@@ -60,10 +60,10 @@ class End(Protocol):
 class Connection:
     """The line itself."""
 
-    def __init__(self, reach: Reach, *, faults: Faults, request_timeout_s: float) -> None:
+    def __init__(self, reach: Reach, *, faults: Faults | None) -> None:
         if not reach.is_up:
             raise Unavailable("the engine is down", hint="start it, then connect again")
-        self.faults: Faults | None = None if isinstance(faults, NoFaults) else faults
+        self.faults = faults
         self.is_attached = True
         self.is_closed = False
         self.reconnects = 0
@@ -72,7 +72,6 @@ class Connection:
         """Attached, running and without faults: the short way is open."""
         self.ends: dict[End, None] = {}
         self._reach = reach
-        self._request_timeout_s = request_timeout_s
         self._is_severed = False
         self._resumed = Signal()
         self._held: list[Callable[[], None]] = []
@@ -224,7 +223,7 @@ class Connection:
     ) -> T:
         await asyncio.sleep(0)
         self.check()
-        bound_s = self._request_timeout_s if timeout_s is None else timeout_s
+        bound_s = REQUEST_TIMEOUT_S if timeout_s is None else timeout_s
         fate = self.faults.request(what) if self.faults else FINE
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         flight: asyncio.Future[object] = answer  # type: ignore[assignment] # only fails are set

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from antiphon.engines.memory.blobs import MemoryBlobs
 from antiphon.engines.memory.bus import MemoryBus
-from antiphon.engines.memory.connection import REQUEST_TIMEOUT_S, Connection
-from antiphon.engines.memory.faults import NO_FAULTS, Faults
+from antiphon.engines.memory.connection import Connection
+from antiphon.engines.memory.faults import Faults
 from antiphon.engines.memory.leases import MemoryLeases
 from antiphon.engines.memory.oplog import MemoryLog
 from antiphon.engines.memory.server import LOAN_S, MemoryServer
@@ -28,13 +28,10 @@ class MemoryEngine:
         mesh: str,
         *,
         create: bool = True,
-        faults: Faults = NO_FAULTS,
+        faults: Faults | None = None,
         loan_s: float = LOAN_S,
-        request_timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> None:
-        self._connection = Connection(
-            server.reach, faults=faults, request_timeout_s=request_timeout_s
-        )
+        self._connection = Connection(server.reach, faults=faults)
         try:
             state = server.mesh(mesh, create=create)
         except Misconfigured:

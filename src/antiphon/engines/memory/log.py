@@ -30,15 +30,12 @@ LogImage = tuple[list[Record | None], list[str], deque[tuple[int, str]]]
 class LogStore:
     """Records in order, found by sequence, subject, head, section and last token."""
 
-    def __init__(
-        self, root: str, *, now_ns: Callable[[], int], window_s: float, max_payload: int
-    ) -> None:
+    def __init__(self, root: str, *, now_ns: Callable[[], int], window_s: float) -> None:
         self.announce: Callable[[Record, str], None] = lambda _record, _head: None
         """Called for each new record with it and its subject's head."""
         self._prefix = root + "."
         self._now_ns = now_ns
         self._window_ns = int(window_s * 1000) * NANOSECONDS_PER_MS
-        self._max_payload = max_payload
         self._records: list[Record | None] = []
         self._message_ids: list[str] = []
         """As `_records`: the header that each was stored with."""
@@ -70,9 +67,9 @@ class LogStore:
         """Store, or say why not. The message id is looked at before the compare-and-set."""
         if not subject.startswith(self._prefix) or "*" in subject or ">" in subject:
             raise Rejected(f"no record may be stored on {subject!r}", reason="subject")
-        if len(payload) > self._max_payload:
+        if len(payload) > MAX_PAYLOAD:
             raise Rejected(
-                f"{len(payload)} bytes are more than the {self._max_payload} of one record",
+                f"{len(payload)} bytes are more than the {MAX_PAYLOAD} of one record",
                 reason="too_large",
             )
         stamp_ns = self._now_ns()

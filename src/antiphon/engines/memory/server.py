@@ -20,7 +20,7 @@ from antiphon.engines.memory.bus import BusStore
 from antiphon.engines.memory.connection import Reach
 from antiphon.engines.memory.filters import Shape, SubjectFilter
 from antiphon.engines.memory.leases import LeaseStore, Rows
-from antiphon.engines.memory.log import MAX_PAYLOAD, LogImage, LogStore
+from antiphon.engines.memory.log import LogImage, LogStore
 from antiphon.engines.memory.queues import QueueStore
 from antiphon.errors import Misconfigured
 from antiphon.ports import NANOSECONDS_PER_MS, Record, WallClock
@@ -59,7 +59,6 @@ class MeshState:
             subjects.root(mesh),
             now_ns=server.now_ns,
             window_s=server.dedupe_window_s,
-            max_payload=server.max_payload,
         )
         self.log.announce = self._announce
         self.leases = LeaseStore(now_ms=server.clock.now_ms, created_ns=server.now_ns())
@@ -154,11 +153,9 @@ class MemoryServer:
         clock: WallClock,
         *,
         dedupe_window_s: float = DEDUPE_WINDOW_S,
-        max_payload: int = MAX_PAYLOAD,
     ) -> None:
         self.clock = clock
         self.dedupe_window_s = dedupe_window_s
-        self.max_payload = max_payload
         self.reach = Reach()
         self.now_ns: Callable[[], int] = getattr(clock, "now_ns", self._now_ns)
         """The clock's own nanoseconds where it has them."""

@@ -31,7 +31,6 @@ from __future__ import annotations
 from antiphon.engines.nats.connection.bus import NatsBus
 from antiphon.engines.nats.credentials.keypairs import UserKey
 from antiphon.engines.nats.engine import NatsEngine
-from antiphon.engines.nats.gate.blob_quota import BlobLimits
 from antiphon.engines.nats.gate.blob_service import BlobService
 from antiphon.engines.nats.gate.member_requests import MemberRequests
 from antiphon.engines.nats.gate.read_service import ReadService
@@ -39,7 +38,7 @@ from antiphon.engines.nats.gate.relay_service import RelayService
 from antiphon.engines.nats.gate.roll_call_service import RollCallService
 from antiphon.engines.nats.member.visible_subjects import Reader
 from antiphon.engines.nats.server import permissions
-from antiphon.engines.nats.server.accounts import AccountKeys, Accounts
+from antiphon.engines.nats.server.accounts import Accounts
 from antiphon.engines.nats.server.certificates import TlsFiles, client_context, server_files
 from antiphon.engines.nats.server.login_issuer import (
     NatsLoginIssuer,
@@ -47,12 +46,10 @@ from antiphon.engines.nats.server.login_issuer import (
     system_connector,
     system_login,
 )
-from antiphon.engines.nats.server.process import Credentials, LocalServer, ServerUser
+from antiphon.engines.nats.server.process import Credentials, LocalServer
 
 __all__ = [
-    "AccountKeys",
     "Accounts",
-    "BlobLimits",
     "BlobService",
     "Credentials",
     "LocalServer",
@@ -64,7 +61,6 @@ __all__ = [
     "Reader",
     "RelayService",
     "RollCallService",
-    "ServerUser",
     "TlsFiles",
     "UserKey",
     "client_context",

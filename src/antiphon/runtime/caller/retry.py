@@ -27,22 +27,22 @@ class Links(Struct, frozen=True, kw_only=True):
     retried_as: str | None
 
 
-async def retry(session: Session, kind: str, job: str) -> Called:
+async def retry(session: Session, kind: str, job_id: str) -> Called:
     """Call a job anew that failed, expired or was cancelled.
 
     One that was retried before is not retried twice: its retry is what is called, or what is
     retried in turn where that ended without a result as well.
     """
     for _ in range(LONGEST_CHAIN):
-        body = _retryable(await session.read_lane(kind, job), kind, job)
-        called = await submission.call(session, retries.retried(body, job))
+        body = _retryable(await session.read_lane(kind, job_id), kind, job_id)
+        called = await submission.call(session, retries.retried(body, job_id))
         if called.is_new:
             return called
-        view = await session.read_lane(kind, called.job)
+        view = await session.read_lane(kind, called.id)
         if view.lane.job is None or view.lane.job.state not in retries.RETRYABLE:
             return called
-        job = called.job
-    raise Rejected(f"job {job[:8]} was retried {LONGEST_CHAIN} times", reason="retried")
+        job_id = called.id
+    raise Rejected(f"job {job_id[:8]} was retried {LONGEST_CHAIN} times", reason="retried")
 
 
 async def links_of(session: Session, view: JobView) -> Links:
@@ -50,7 +50,7 @@ async def links_of(session: Session, view: JobView) -> Links:
     body, job = view.called_with, view.lane.job
     if body is None or job is None:
         return Links(retry_of=None, retried_as=None)
-    ahead = retries.retry_id(body, job.job)
+    ahead = retries.retry_id(body, job.id)
     is_there = (await session.read_lane(job.kind, ahead)).lane.job is not None
     return Links(retry_of=body.retry_of, retried_as=ahead if is_there else None)
 

@@ -46,7 +46,7 @@ class Called(Struct, frozen=True):
     """A job that is on the log, and whether this call put it there."""
 
     kind: str
-    job: str
+    id: str
     seq: int
     is_new: bool
 
@@ -126,16 +126,16 @@ def _paused(breaker: CircuitBreaker, now_s: float) -> CircuitOpen:
     )
 
 
-async def wait_for_end(session: Session, kind: str, job: str) -> Ended:
+async def wait_for_end(session: Session, kind: str, job_id: str) -> Ended:
     """Follow one job's own subject until its lane shows an end."""
-    subject = job_subjects.job(session.mesh, kind, job)
-    view = await session.read_lane(kind, job)
+    subject = job_subjects.job(session.mesh, kind, job_id)
+    view = await session.read_lane(kind, job_id)
     ended = ended_of(view)
     if ended is not None:
         return ended
     async with session.log.follow(view.lane.job_tail, subject=subject) as batches:
         async for _ in batches:
-            ended = ended_of(await session.read_lane(kind, job))
+            ended = ended_of(await session.read_lane(kind, job_id))
             if ended is not None:
                 return ended
     raise Unavailable("the log ended before the job did")
@@ -175,46 +175,46 @@ def failure(ended: Ended) -> JobFailed:
     if ended.error is not None:
         why += f": {ended.error.name}: {ended.error.message}"
     return JobFailed(
-        f"job {job.job[:8]} ({job.kind}): {why}",
+        f"job {job.id[:8]} ({job.kind}): {why}",
         reason=job.outcome or job.state.value,
-        hint=f"antiphon show {job.job[:8]}",
+        hint=f"antiphon show {job.id[:8]}",
     )
 
 
-async def cancel(session: Session, kind: str, job: str, *, reason: str) -> Job:
+async def cancel(session: Session, kind: str, job_id: str, *, reason: str) -> Job:
     """End a job that has not ended; the job as it stands afterwards."""
-    body = CancelBody(kind=kind, job=job, reason=reason)
+    body = CancelBody(kind=kind, job=job_id, reason=reason)
 
     def wanted(lane: JobLane) -> Intent | None:
         has_ended = lane.job is not None and lane.job.is_terminal
         return None if has_ended else Intent(JobCancel, body, lane)
 
-    return await _change(session, kind, job, wanted, Policy(foresees=True, what="cancelling"))
+    return await _change(session, kind, job_id, wanted, Policy(foresees=True, what="cancelling"))
 
 
-async def evict(session: Session, kind: str, job: str, digest: str) -> Job:
+async def evict(session: Session, kind: str, job_id: str, digest: str) -> Job:
     """Say that an output is kept no longer; the job afterwards. Again changes nothing."""
-    body = EvictBody(kind=kind, job=job, hash=digest)
+    body = EvictBody(kind=kind, job=job_id, hash=digest)
 
     def wanted(lane: JobLane) -> Intent | None:
         is_gone = lane.job is not None and digest in lane.job.evicted
         return None if is_gone else Intent(JobEvict, body, lane)
 
     await session.sync_control()
-    return await _change(session, kind, job, wanted, Policy(foresees=True, what="evicting"))
+    return await _change(session, kind, job_id, wanted, Policy(foresees=True, what="evicting"))
 
 
 async def _change(
     session: Session,
     kind: str,
-    job: str,
+    job_id: str,
     wanted: Callable[[JobLane], Intent | None],
     policy: Policy,
 ) -> Job:
     """Write what a job's state calls for, if anything; the job as it stands afterwards."""
-    lane = (await session.read_lane(kind, job)).lane
+    lane = (await session.read_lane(kind, job_id)).lane
     if lane.job is None:
-        raise Rejected(f"there is no job {job[:8]} of kind {kind}", reason="no_job")
+        raise Rejected(f"there is no job {job_id[:8]} of kind {kind}", reason="no_job")
     intent, known = wanted(lane), lane.job
     if intent is not None:
         policy = replace(policy, again=lambda now: wanted(now.lane))

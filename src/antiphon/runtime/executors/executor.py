@@ -47,7 +47,7 @@ class Assignment(Struct, frozen=True, kw_only=True):
     """One tenure of one job, as its executor sees it."""
 
     kind: str
-    job: str
+    job_id: str
     fence: str
     attempt: int
     """1 for the first tenure of this job."""

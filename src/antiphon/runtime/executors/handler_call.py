@@ -25,7 +25,7 @@ class JobContext(Struct, frozen=True, kw_only=True):
     """What a handler may know about the job it runs."""
 
     kind: str
-    job: str
+    job_id: str
     fence: str
     """Give this to any resource the handler writes to: it refuses whoever comes with a lower."""
     attempt: int

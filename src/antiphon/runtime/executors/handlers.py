@@ -82,7 +82,7 @@ class Registered(Struct, frozen=True):
         if self.wants_context:
             given = kwargs["ctx"] = JobContext(
                 kind=assignment.kind,
-                job=assignment.job,
+                job_id=assignment.job_id,
                 fence=assignment.fence,
                 attempt=assignment.attempt,
                 live=assignment.live,
@@ -177,7 +177,7 @@ def _check_place(kind: str, how: Handling, *, is_async: bool) -> None:
 def _context_of(assignment: Assignment) -> Context:
     return Context(
         kind=assignment.kind,
-        job=assignment.job,
+        job_id=assignment.job_id,
         fence=assignment.fence,
         attempt=assignment.attempt,
     )

@@ -59,7 +59,7 @@ class Timed:
             log.info(
                 "job_ran",
                 kind=assignment.kind,
-                job=assignment.job,
+                job=assignment.job_id,
                 attempt=assignment.attempt,
                 outcome=outcome,
                 seconds=round(loop.time() - began_s, 6),

@@ -39,7 +39,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """What a `JobContext` is made of."""
 
     kind: str
-    job: str
+    job_id: str
     fence: str
     attempt: int
 

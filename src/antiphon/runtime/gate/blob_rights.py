@@ -58,12 +58,12 @@ class BlobRights:
         """Whether it may call or work on anything."""
         return bool(self._scope_of(user).of(*CALLED_BY, *WORKED_BY))
 
-    async def vouches(self, user: str, kind: str, job: str, digest: str) -> Vouching:
+    async def vouches(self, user: str, kind: str, job_id: str, digest: str) -> Vouching:
         """Whose accepted records on a lane name the blob, as seen from this user."""
         node = self._node_of(user)
-        if not node or not kind or not job:
+        if not node or not kind or not job_id:
             return frozenset()
-        view = await self._session.read_lane(kind, job)
+        view = await self._session.read_lane(kind, job_id)
         through: set[str] = set()
         for judged in view.history:
             op, seq = judged.opened.op, judged.opened.seq

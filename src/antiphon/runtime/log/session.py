@@ -254,10 +254,10 @@ class Session:
         self.confirm_soon(at_least)
         return await self.lanes.read(key, at_least=at_least)
 
-    async def read_lane(self, kind: str, job: str, *, at_least: int = 0) -> JobView:
+    async def read_lane(self, kind: str, job_id: str, *, at_least: int = 0) -> JobView:
         """The lane of a job."""
         self.confirm_soon(at_least)
-        return cast("JobView", await self.lanes.read(job_key(kind, job), at_least=at_least))
+        return cast("JobView", await self.lanes.read(job_key(kind, job_id), at_least=at_least))
 
     def foresee(self, op_type: type[Op], body: Struct, lane: Lane, *, prev: int) -> Verdict:
         """The verdict that an op would get if it were drafted and committed right now.
@@ -321,8 +321,8 @@ class Session:
                 if found is not None:
                     return found
         place = draft.opened.place
-        kind, job = place.key[1:] if place is not None and place.key.kind else ("", "")
-        what = f"{draft.op.type_name()} of job {job}" if job else draft.op.type_name()
+        kind, job_id = place.key[1:] if place is not None and place.key.kind else ("", "")
+        what = f"{draft.op.type_name()} of job {job_id}" if job_id else draft.op.type_name()
         if not is_unknown:
             if isinstance(last, EngineDenied):
                 raise last  # a login is renewed within that time, so this one does not admit it
@@ -330,9 +330,11 @@ class Session:
             raise Unavailable(f"{what} was not written in {APPEND_TRIES} tries: {why}")
         raise OutcomeUnknown(
             f"the engine gave no answer to {what} in {APPEND_TRIES} tries",
-            hint=f"it may still arrive; 'antiphon show {job[:8]}' tells" if job else "read again",
+            hint=f"it may still arrive; 'antiphon show {job_id[:8]}' tells"
+            if job_id
+            else "read again",
             kind=kind,
-            job=job,
+            job_id=job_id,
         )
 
     async def _find(self, draft: Draft) -> int | None:

@@ -41,19 +41,17 @@ class Evictor:
         node: FullNode,
         *,
         blobs: Blobs | None = None,
-        round_s: float = ROUND_S,
         grace_s: float = GRACE_S,
     ) -> None:
         """`blobs` are where artifacts are kept; None: with the engine."""
         self.node = node
         self.blobs = blobs or node.session.engine.blobs
-        self.round_s = round_s
         self.grace_s = grace_s
 
     async def run(self) -> None:
         """Look after artifacts until cancelled."""
         while True:
-            await asyncio.sleep(self.round_s * (0.5 + self.node.session.entropy.random()))
+            await asyncio.sleep(ROUND_S * (0.5 + self.node.session.entropy.random()))
             await self.node.ready.wait()  # what is not seen yet may need what seems evictable
             try:
                 await self.look()
@@ -80,8 +78,8 @@ class Evictor:
     async def _evict(self, job: Job) -> None:
         node = self.node
         for digest in job.stored:
-            lane = node.replica.job_lane(job.kind, job.job)
-            body = EvictBody(kind=job.kind, job=job.job, hash=digest)
+            lane = node.replica.job_lane(job.kind, job.id)
+            body = EvictBody(kind=job.kind, job=job.id, hash=digest)
             if (await node.write(Intent(JobEvict, body, lane))).verdict is None:
                 return  # somebody wrote on the lane: next time
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.families.jobs.state import HELD, Job, JobLane, State
+from antiphon.core.families.jobs.state import HELD, JobLane, State
 from antiphon.core.families.seals import SEALS
 from antiphon.core.families.seals.ops import MeshSeal
 from antiphon.core.families.seals.state import SealLane
@@ -60,14 +60,8 @@ class Applied(Struct, frozen=True, gc=False):
     record: Record
     opened: OpenedRecord
     verdict: Verdict
-    before: Any
     after: Any
-    """The state of its lane before it and after; None where there is none, as with control."""
-
-    @property
-    def job(self) -> Job | None:
-        """The job that it is about, as it is now; None where it is about something else."""
-        return self.after if isinstance(self.after, Job) else None
+    """The state of its lane, itself applied; None where there is none, as with control."""
 
 
 Watcher = Callable[[Applied], None]
@@ -213,7 +207,7 @@ class FullNode:
         if opened.is_control:
             verdict = await self._control_verdict(record)
             self.replica.note(record, verdict)
-            self._tell(record, opened, verdict, None, None)
+            self._tell(Applied(record, opened, verdict, None))
             return
         key = opened.place.key if opened.place is not None else None
         before = self.replica.lane(key) if key is not None else Lane()
@@ -225,7 +219,7 @@ class FullNode:
             self._tell_mismatch(opened)
         self.replica.note(record, outcome.verdict, key, outcome.lane)
         if self.watchers:
-            self._tell(record, opened, outcome.verdict, before.state, outcome.lane.state)
+            self._tell(Applied(record, opened, outcome.verdict, outcome.lane.state))
 
     async def _control_verdict(self, record: Record) -> Verdict:
         """The verdict on a control record, however long the engine stays away.
@@ -290,15 +284,7 @@ class FullNode:
             if len(self.passed) > QUEUES_KEPT:
                 del self.passed[next(iter(self.passed))]
 
-    def _tell(
-        self,
-        record: Record,
-        opened: OpenedRecord,
-        verdict: Verdict,
-        before: Any,
-        after: Any,
-    ) -> None:
-        applied = Applied(record, opened, verdict, before, after)
+    def _tell(self, applied: Applied) -> None:
         for watcher in self.watchers:
             watcher(applied)
 

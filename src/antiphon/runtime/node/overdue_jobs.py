@@ -89,9 +89,9 @@ class OverdueJobs:
     ) -> bool:
         """Whether we write what is due now, or leave it to a colleague for a while longer."""
         now_s = self.node.session.wall.boot_s()
-        key = (job.kind, job.job, fence)
+        key = (job.kind, job.id, fence)
         since_s = self._noticed[key] = noticed.get(key, now_s)
-        turn = self.node_presence.turn(job.kind, job.job, fence)
+        turn = self.node_presence.turn(job.kind, job.id, fence)
         return now_s - since_s >= turn * TURN_S
 
     def _revoked(self) -> list[Job]:
@@ -107,30 +107,28 @@ class OverdueJobs:
     def _is_open(self, job: Job) -> bool:
         """Whether anyone may claim it, revocations considered."""
         node = self.node
-        lane = node.replica.job_lane(job.kind, job.job)
+        lane = node.replica.job_lane(job.kind, job.id)
         now = standing(node.session.control, lane.job, node.applied + 1)
         return now is not None and now.state is State.PENDING
 
     def _is_still_queued(self, job: Job, now_ms: int) -> bool:
         """Whether the job's turn has simply not come: its queue moves, and stands before it."""
-        lane = self.node.replica.job_lane(job.kind, job.job)
+        lane = self.node.replica.job_lane(job.kind, job.id)
         reached, at_ms = self.node.passed.get((job.kind, job.priority), (0, 0))
         is_moving = now_ms - at_ms < self.node.session.control.rules.offer_after_ms
         return is_moving and lane.call_tail > reached
 
     async def _expire(self, job: Job) -> bool:
         """Write the expiry; True if the log accepted it from us."""
-        body = ExpireBody(
-            kind=job.kind, job=job.job, fence=job.fence if job.state in HELD else None
-        )
-        lane = self.node.replica.job_lane(job.kind, job.job)
+        body = ExpireBody(kind=job.kind, job=job.id, fence=job.fence if job.state in HELD else None)
+        lane = self.node.replica.job_lane(job.kind, job.id)
         return (await self.node.write(Intent(JobExpire, body, lane))).verdict is Verdict.OK
 
     async def _call_again(self, job: Job) -> None:
-        lane = self.node.replica.job_lane(job.kind, job.job)
+        lane = self.node.replica.job_lane(job.kind, job.id)
         if lane.job is None or not self._is_open(job):
             return
-        body = OfferBody(kind=job.kind, job=job.job, priority=lane.job.priority)
+        body = OfferBody(kind=job.kind, job=job.id, priority=lane.job.priority)
         await self.node.write(Intent(JobOffer, body, lane))
 
     async def _point_to(self, job: Job) -> None:
@@ -140,8 +138,8 @@ class OverdueJobs:
         """
         session = self.node.session
         if selection.method(session.control, job.kind) == "queue":
-            lane = self.node.replica.job_lane(job.kind, job.job)
-            await self._voice(job.kind).point_to(job.job, lane.call_tail)
+            lane = self.node.replica.job_lane(job.kind, job.id)
+            await self._voice(job.kind).point_to(job.id, lane.call_tail)
 
     def _voice(self, kind: str) -> WorkerPresence:
         """One voice for each kind: its words carry times that rise."""

@@ -41,6 +41,8 @@ SCHEMA_VERSION: Final = 4
 LANES_IN_MEMORY: Final = 50_000
 CACHE_KIB: Final = 16 * 1024
 _HEAD_BYTES: Final = 2048
+MOST_FOUND: Final = 16
+"""Things that the beginning of a name may stand for; more are too many to choose from."""
 
 _decode = msgspec.msgpack.Decoder(JobLane).decode
 
@@ -208,9 +210,9 @@ class Replica:
         """A lane as of the last record that was noted."""
         return self._hold(key).lane
 
-    def job_lane(self, kind: str, job: str) -> JobLane:
+    def job_lane(self, kind: str, job_id: str) -> JobLane:
         """A job's lane as of the last record that was noted."""
-        return cast("JobLane", self.lane(job_key(kind, job)))
+        return cast("JobLane", self.lane(job_key(kind, job_id)))
 
     def _hold(self, key: LaneKey) -> _Held:
         held = self._lanes.get(key)
@@ -409,14 +411,14 @@ class Replica:
         row = self._db.execute(self.tables[key.family].find, (key.name, key.kind)).fetchone()
         return int(row[0]) if row else 0
 
-    def find_lanes(self, prefix: str, *, limit: int = 16) -> list[tuple[LaneKey, Lane]]:
+    def find_lanes(self, prefix: str) -> list[tuple[LaneKey, Lane]]:
         """Lanes of any family whose names begin with these letters."""
         found: list[tuple[LaneKey, Lane]] = []
         for family, table in self.tables.items():
             rows = self._db.execute(
                 f"select kind, name, body from {table.name}"  # noqa: S608 - a name of our own
                 " where name >= ? and name < ? and name != '' limit ?",
-                (prefix, prefix + "\uffff", limit - len(found)),
+                (prefix, prefix + "\uffff", MOST_FOUND - len(found)),
             )
             found += [(LaneKey(family, row[0], row[1]), table.decode(row[2])) for row in rows]
         return found
@@ -428,16 +430,16 @@ class Replica:
         ).fetchone()
         return _decode(row[0]).job if row else None
 
-    def find(self, prefix: str, *, limit: int = 16) -> list[Job]:
+    def find(self, prefix: str) -> list[Job]:
         """Jobs whose id begins with these hex digits."""
         rows = self._db.execute(
             "select body from lanes_jobs"
             " where name >= ? and name < ? and state is not null limit ?",
-            (prefix, prefix + "g", limit),
+            (prefix, prefix + "g", MOST_FOUND),
         )
         return _jobs(rows)
 
-    def pending(self, kind: str, *, limit: int = 1000) -> list[Job]:
+    def pending(self, kind: str, *, limit: int) -> list[Job]:
         """Pending jobs of a kind, or below it, oldest first (M20)."""
         rows = self._db.execute(
             "select body from lanes_jobs where due_ms is not null and state = 'pending'"

@@ -118,10 +118,6 @@ class Tree:
         # Within a gap nothing is added until the record that ends it.
         return min(size, following[0]) if following else size
 
-    def root_at(self, size: int) -> str:
-        """The root over the first `size` records."""
-        return merkle.root_of(size, self._full).hex()
-
     def inclusion(self, seq: int, size: int) -> list[str]:
         """The path from a record to the root over the first `size`."""
         self._require()

@@ -6,7 +6,7 @@ the routes in force, which the replica does not know: this is where the two meet
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from antiphon.core.authority.chain_choice import acts_for
 from antiphon.core.families.jobs.state import Job
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from antiphon.runtime.node.full_node import FullNode
 
 
+LOOKED_AT: Final = 100
+"""Pending jobs, the oldest, among which claimable ones are looked for."""
+
+
 class Roster:
     """One full node's view of the work."""
 
@@ -23,13 +27,13 @@ class Roster:
         """Reads from the node's replica."""
         self._node = node
 
-    def state_of(self, kind: str, job: str) -> Job | None:
+    def state_of(self, kind: str, job_id: str) -> Job | None:
         """The state of one job, or None if there is no such job."""
         node = self._node
-        found = node.replica.job(kind, job)
+        found = node.replica.job(kind, job_id)
         return standing(node.session.control, found, node.applied + 1)
 
-    def claimable(self, kind: str, *, by: str, limit: int = 100) -> list[Job]:
+    def claimable(self, kind: str, *, by: str) -> list[Job]:
         """Pending jobs of this kind, or below it, that `by` could claim now, oldest first."""
         session = self._node.session
         now_ms = session.author.now().wall_ms
@@ -37,7 +41,7 @@ class Roster:
         nodes = {None, *acts_for(session.control.grants, by, before=self._node.applied + 1)}
         return [
             job
-            for job in self._node.replica.pending(kind, limit=limit)
+            for job in self._node.replica.pending(kind, limit=LOOKED_AT)
             if routes(job.kind) in nodes and job.is_claimable(now_ms, by)
         ]
 

@@ -37,10 +37,10 @@ class NodePresence(WorkerPresence):
         """Anyone may say that it is there."""
         return None
 
-    def turn(self, kind: str, job: str, fence: str) -> int:
+    def turn(self, kind: str, job_id: str, fence: str) -> int:
         """How many others should write before us what is due about a job."""
         able = [other.did for other in self.others() if self._may_work(other.did, kind)]
-        return min(selection.turn(job, fence, self.session.author.did, able), MOST_TURNS)
+        return min(selection.turn(job_id, fence, self.session.author.did, able), MOST_TURNS)
 
     def _may_work(self, did: str, kind: str) -> bool:
         return self._scope(did).admits(kind, *WORKED_BY)

@@ -28,7 +28,7 @@ _Many = Annotated[tuple[Mention, ...], Meta(max_length=MAX_MENTIONED)]
 class Returned(Struct, frozen=True, array_like=True):
     """A job given back, and how long nobody should look at it."""
 
-    job: JobId
+    job_id: JobId
     call: Count
     after_ms: Count
 

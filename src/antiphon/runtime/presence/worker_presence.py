@@ -167,23 +167,23 @@ class WorkerPresence:
 
     # --- speaking -----------------------------------------------------------------------------
 
-    def took(self, job: str, call: int) -> None:
+    def took(self, job_id: str, call: int) -> None:
         """This worker decided for a job, or still holds it."""
-        self._mention("took", job, call, 0)
+        self._mention("took", job_id, call, 0)
 
-    def ended(self, job: str, call: int) -> None:
+    def ended(self, job_id: str, call: int) -> None:
         """This worker read the job's end."""
-        self._mention("ended", job, call, 0)
+        self._mention("ended", job_id, call, 0)
 
-    def returned(self, job: str, call: int, after_s: float) -> None:
+    def returned(self, job_id: str, call: int, after_s: float) -> None:
         """This worker lets go of a job."""
-        self._mention("back", job, call, round(after_s * 1000))
+        self._mention("back", job_id, call, round(after_s * 1000))
 
-    def _mention(self, how: str, job: str, call: int, after_ms: int) -> None:
+    def _mention(self, how: str, job_id: str, call: int, after_ms: int) -> None:
         for other in self._unsaid.values():
-            other.pop(job, None)
+            other.pop(job_id, None)
         if len(self._unsaid[how]) < MAX_UNSAID:
-            self._unsaid[how][job] = (call, after_ms)
+            self._unsaid[how][job_id] = (call, after_ms)
         self._speak_within(0.0)
 
     def changed(self) -> None:
@@ -191,9 +191,9 @@ class WorkerPresence:
         if not self.is_silent and (self.free() > 0) != (self._said_free > 0):
             self._speak_within(SOONEST_S)
 
-    async def point_to(self, job: str, call: int) -> None:
+    async def point_to(self, job_id: str, call: int) -> None:
         """Point the others to a call. Needs no company of one's own."""
-        await self._say(calls=((job, call),), is_away=not self._is_a_candidate())
+        await self._say(calls=((job_id, call),), is_away=not self._is_a_candidate())
 
     def _is_a_candidate(self) -> bool:
         return bool(self.listeners) and not self.is_silent
@@ -308,7 +308,7 @@ class WorkerPresence:
             self._wallets.setdefault(did, ChainChoice(did)),
             did=did,
             kind=self.kind,
-            job="0" * 64,
+            job_id="0" * 64,
             now_ms=self.session.wall.now_ms(),
         )
         self._faults[did] = (*key, now_s + _FAULT_FOR_S, fault)

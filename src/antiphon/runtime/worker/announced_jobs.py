@@ -145,7 +145,7 @@ def need_of(view: JobView) -> Need | None:
         return None
     return Need(
         kind=job.kind,
-        job=job.job,
+        job_id=job.id,
         seed=selection.seed_of(call.payload),
         requires=called_with.requires,
         cooling=job.cooling,

@@ -64,9 +64,9 @@ WORDS: Final = MessageType("live", Words, max_bytes=MAX_BYTES)
 class Broadcast:
     """The `Live` of one tenure. Close it at the tenure's end."""
 
-    def __init__(self, session: Session, kind: str, job: str, fence: str) -> None:
+    def __init__(self, session: Session, kind: str, job_id: str, fence: str) -> None:
         self._session = session
-        self._subject = LIVE.at(kind=kind, job=job)
+        self._subject = LIVE.at(kind=kind, job=job_id)
         self._fence = fence
         self._number = 0
         self._at: dict[Stream, int] = {"stdout": 0, "stderr": 0}
@@ -154,20 +154,22 @@ class Broadcast:
 
 
 @asynccontextmanager
-async def listening(session: Session, kind: str, job: str) -> AsyncIterator[AsyncIterator[Words]]:
+async def listening(
+    session: Session, kind: str, job_id: str
+) -> AsyncIterator[AsyncIterator[Words]]:
     """A job's words from now on, verified; nothing at all where this node may not hear them."""
     bus = session.engine.bus
-    where = LIVE.at(kind=kind, job=job)
+    where = LIVE.at(kind=kind, job=job_id)
     async with bus.subscribe(where, max_pending=PENDING) as messages:
-        yield _Listener(session, kind, job).heard(messages)
+        yield _Listener(session, kind, job_id).heard(messages)
 
 
 class _Listener:
     """Believes the tenure's holder and nobody else."""
 
-    def __init__(self, session: Session, kind: str, job: str) -> None:
+    def __init__(self, session: Session, kind: str, job_id: str) -> None:
         self._session = session
-        self._kind, self._job = kind, job
+        self._kind, self._job = kind, job_id
         self._fence = ""
         self._claimer = ""
         self._looked_s = -math.inf

@@ -21,7 +21,6 @@ from antiphon.core.families.jobs.priority import PRIORITIES
 from antiphon.core.families.jobs.state import State
 from antiphon.core.families.jobs.subjects import queue_name
 from antiphon.core.policy import selection
-from antiphon.core.policy.rendezvous_turns import LOAN_S
 from antiphon.errors import AntiphonError, EngineDenied, Unavailable
 from antiphon.runtime.presence.worker_presence import Traits, WorkerPresence
 from antiphon.runtime.services import beside
@@ -65,10 +64,10 @@ async def selecting(
 
 @asynccontextmanager
 async def rendezvous(
-    presence: WorkerPresence, priority: Priority, touched_lately: Touched, *, loan_s: float = LOAN_S
+    presence: WorkerPresence, priority: Priority, touched_lately: Touched
 ) -> AsyncIterator[Rendezvous]:
     """The rendezvous of one kind and priority; the company must be listening."""
-    drawn = Rendezvous(presence, loan_s=loan_s)
+    drawn = Rendezvous(presence)
     calls = job_subjects.calls_of(presence.session.mesh, priority, presence.kind, below=False)
     try:
         async with beside(drawn.follow(calls, touched_lately), drawn.look_again()):
@@ -78,9 +77,9 @@ async def rendezvous(
 
 
 @asynccontextmanager
-async def pointed(presence: WorkerPresence, *, loan_s: float = LOAN_S) -> AsyncIterator[Rendezvous]:
+async def pointed(presence: WorkerPresence) -> AsyncIterator[Rendezvous]:
     """The jobs that others point to, whatever their priority; the company must be listening."""
-    pointers = Rendezvous(presence, loan_s=loan_s, heeds_pointers=True)
+    pointers = Rendezvous(presence, heeds_pointers=True)
     try:
         async with beside(pointers.look_again()):
             yield pointers
@@ -334,14 +333,14 @@ class SiftedQueue:
         return is_particular
 
     def _is_plain(self, delivery: Delivery, op: JobSchedule | JobOffer) -> bool:
-        job = delivery.record.subject[-64:]
+        job_id = delivery.record.subject[-64:]
         if isinstance(op, JobOffer):
-            return job in self._plain
+            return job_id in self._plain
         if op.body.requires or op.prev != 0:
             return False
         if len(self._plain) >= PLAIN_KEPT:
             del self._plain[next(iter(self._plain))]
-        self._plain[job] = None
+        self._plain[job_id] = None
         return True
 
     async def _is_particular(self, delivery: Delivery, op: JobSchedule | JobOffer) -> bool:
@@ -354,11 +353,11 @@ class SiftedQueue:
         return is_pending and need is not None and bool(need.requires)
 
     async def _pass_on(self, delivery: Delivery) -> None:
-        job, call = delivery.record.subject[-64:], delivery.record.seq
+        job_id, call = delivery.record.subject[-64:], delivery.record.seq
         doubled_s = POINT_AGAIN_S * (1 << min(delivery.deliveries - 1, _DOUBLINGS))
         jitter_s = self._session.entropy.random() * POINT_AGAIN_S
         delivery.nak(min(doubled_s, POINT_AGAIN_MOST_S) + jitter_s)
         self._shared.grant(1)
         if self._pointers is not None:
-            self._pointers.look_at(call, job)
-        await self._presence.point_to(job, call)
+            self._pointers.look_at(call, job_id)
+        await self._presence.point_to(job_id, call)

@@ -36,19 +36,17 @@ if TYPE_CHECKING:
 class Rendezvous:
     """The calls of one kind, in the order of draws."""
 
-    def __init__(
-        self, presence: WorkerPresence, *, loan_s: float = LOAN_S, heeds_pointers: bool = False
-    ) -> None:
+    def __init__(self, presence: WorkerPresence, *, heeds_pointers: bool = False) -> None:
         """Nothing arrives before it is fed: by `follow`, by `look_at`, or by others' pointers."""
         self.presence = presence
-        self.loan_s = loan_s
+        self.loan_s = LOAN_S
         self.news = asyncio.Event()
         """Set when some call may be due; whoever looks clears it first."""
         self.is_closed = False
         self._heeds_pointers = heeds_pointers
         self._session: Session = presence.session
         self._turns = RendezvousTurns[Record](
-            presence.me, presence.places, loan_s=loan_s, is_silent=presence.is_silent
+            presence.me, presence.places, loan_s=LOAN_S, is_silent=presence.is_silent
         )
         self._room = asyncio.Event()
         self._looks = asyncio.Event()
@@ -95,15 +93,15 @@ class Rendezvous:
         return CallDelivery(call, self._settle, self._hold)
 
     def _hold(self, call: Call[Record]) -> None:
-        self.presence.took(call.need.job, call.record.seq)
+        self.presence.took(call.need.job_id, call.record.seq)
 
     def _settle(self, call: Call[Record], delay_s: float | None) -> None:
         """A delivery was acknowledged (None) or given back; tell the others."""
-        job, seq = call.need.job, call.record.seq
+        job_id, seq = call.need.job_id, call.record.seq
         if delay_s is None:
-            self.presence.ended(job, seq)
+            self.presence.ended(job_id, seq)
         else:
-            self.presence.returned(job, seq, delay_s)
+            self.presence.returned(job_id, seq, delay_s)
         at = self._at(self._session.entropy.random())
         self._turns.settle(call, None if self.is_closed else delay_s, at)
         self._wake()
@@ -113,23 +111,23 @@ class Rendezvous:
     def _heard(self, message: Message[Word]) -> None:
         word, said = message.body, Said(message.at_ms, message.author)
         at, chance = self._at(), self._session.entropy.random
-        for job, seq in word.took:
-            self._turns.hear_taken(job, seq, said, at._replace(chance=chance()))
-        for job, seq in word.ended:
-            self._turns.hear_ended(job, seq, said, at)
+        for job_id, seq in word.took:
+            self._turns.hear_taken(job_id, seq, said, at._replace(chance=chance()))
+        for job_id, seq in word.ended:
+            self._turns.hear_ended(job_id, seq, said, at)
         for back in word.returned:
-            self._turns.hear_returned(back.job, back.after_ms / 1000, said, at)
+            self._turns.hear_returned(back.job_id, back.after_ms / 1000, said, at)
         if self._heeds_pointers:
-            for job, seq in word.calls:
-                self._turns.hear_pointer(job, seq, at._replace(chance=chance()))
+            for job_id, seq in word.calls:
+                self._turns.hear_pointer(job_id, seq, at._replace(chance=chance()))
         self._wake()
         self.news.set()  # somebody may be free or busy now
 
     # --- where calls come from ----------------------------------------------------------------
 
-    def look_at(self, call: int, job: str, *, after_s: float = 0.0) -> None:
+    def look_at(self, call: int, job_id: str, *, after_s: float = 0.0) -> None:
         """Read what stands at this sequence, and come back to it if it is still open."""
-        self._turns.look_at(call, job, self._now_s() + after_s)
+        self._turns.look_at(call, job_id, self._now_s() + after_s)
         self._wake()
 
     async def consider(self, record: Record, *, is_known: bool = False) -> None:
@@ -178,10 +176,10 @@ class Rendezvous:
     async def look_again(self) -> None:
         """Come back to what was laid aside, each when its time has come."""
         while True:
-            for job in self._turns.due(self._now_s()):
-                seq = self._turns.take_up(job)
+            for job_id in self._turns.due(self._now_s()):
+                seq = self._turns.take_up(job_id)
                 if seq is not None:
-                    await self._look(seq, job)
+                    await self._look(seq, job_id)
             self._looks.clear()
             try:
                 async with asyncio.timeout_at(self._turns.next_look_s()):
@@ -189,13 +187,13 @@ class Rendezvous:
             except TimeoutError:
                 continue
 
-    async def _look(self, call: int, job: str) -> None:
+    async def _look(self, call: int, job_id: str) -> None:
         try:
             await self._has_room()
             record = await self._session.record_at(call)
-            if record is not None and record.subject.endswith(job):
+            if record is not None and record.subject.endswith(job_id):
                 await self.consider(record, is_known=True)
         except Unavailable:
-            self.look_at(call, job, after_s=SOON_S * (1 + self._session.entropy.random()))
+            self.look_at(call, job_id, after_s=SOON_S * (1 + self._session.entropy.random()))
         except AntiphonError:
             return

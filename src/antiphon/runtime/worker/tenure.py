@@ -185,7 +185,7 @@ class Tenure:
 
     async def _follow(self) -> None:
         """Watch the job's own subject, so that a cancellation does not wait for a renewal."""
-        subject = job_subjects.job(self.session.mesh, self.job.kind, self.job.job)
+        subject = job_subjects.job(self.session.mesh, self.job.kind, self.job.id)
         try:
             async with self.session.log.follow(self.lane.job_tail, subject=subject) as batches:
                 async for batch in batches:
@@ -198,7 +198,7 @@ class Tenure:
             return  # the next renewal finds out as well
 
     async def _look_again(self, at_least: int) -> None:
-        view = await self.session.read_lane(self.job.kind, self.job.job, at_least=at_least)
+        view = await self.session.read_lane(self.job.kind, self.job.id, at_least=at_least)
         self._move(view.lane)
         if not self._is_ours():
             raise TenureLost("someone else ended the tenure", Verdict.FENCE)
@@ -211,7 +211,7 @@ class Tenure:
             return
         lease_ms = min(self._lease_ms * LEASE_GROWTH, self.job.lease_ms_max)
         sent_boot_s = self.session.wall.boot_s()
-        body = ClaimBody(kind=self.job.kind, job=self.job.job, lease_ms=lease_ms, fence=self.fence)
+        body = ClaimBody(kind=self.job.kind, job=self.job.id, lease_ms=lease_ms, fence=self.fence)
         try:
             verdict = await self.write(JobClaim, body)
         except TenureLost as lost:

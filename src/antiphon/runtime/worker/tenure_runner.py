@@ -48,10 +48,10 @@ class Server:
     async def serve(self, tenure: Tenure, body: ScheduleBody, executor: Executor) -> None:
         """Run the job and write its end; settle its announcement, whatever happens."""
         job = tenure.job
-        live = Broadcast(self.session, job.kind, job.job, job.fence)
+        live = Broadcast(self.session, job.kind, job.id, job.fence)
         assignment = Assignment(
             kind=job.kind,
-            job=job.job,
+            job_id=job.id,
             fence=job.fence,
             attempt=job.attempts + 1,
             manifest=body.manifest,
@@ -78,11 +78,11 @@ class Server:
                 # Somebody who cancels a job is no trouble of the worker's.
                 tell = log.info if tenure.job.outcome == "cancelled" else log.warning
                 verdict = tenure.lost.verdict.value
-                tell("tenure_lost", job=job.job, verdict=verdict, **_standstill(tenure))
+                tell("tenure_lost", job=job.id, verdict=verdict, **_standstill(tenure))
                 self.stay_away(tenure.delivery, tenure.job, Verdict.HELD)
                 return
         except Exception as error:
-            log.debug("handler_failed", kind=job.kind, job=job.job, exc_info=error)
+            log.debug("handler_failed", kind=job.kind, job=job.id, exc_info=error)
             ran = failed_with(error)
         finally:
             tenure.release()
@@ -100,7 +100,7 @@ class Server:
             outputs=ran.outputs,
             fault=ran.fault,
             exit_code=ran.exit,
-            chance=self._chance(),
+            chance=self.session.entropy.random(),
         )
         if isinstance(end, YieldBody):
             await self._write(tenure, JobYield, end, until_s=until_s)
@@ -169,18 +169,15 @@ class Server:
             verdict,
             by=self.session.author.did,
             now_ms=self.session.wall.now_ms(),
-            chance=self._chance(),
+            chance=self.session.entropy.random(),
         )
         delivery.nak(wait_s)
-
-    def _chance(self) -> float:
-        return self.session.entropy.random()
 
 
 def _tell_refusal(tenure: Tenure, op_type: type[JobOp], verdict: Verdict) -> None:
     fields = _standstill(tenure)
     log.warning(
-        "end_refused", job=tenure.job.job, op=op_type.type_name(), verdict=verdict.value, **fields
+        "end_refused", job=tenure.job.id, op=op_type.type_name(), verdict=verdict.value, **fields
     )
 
 

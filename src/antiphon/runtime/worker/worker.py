@@ -100,11 +100,6 @@ class Worker:
         return self.repertoire.kinds
 
     @property
-    def surplus(self) -> int:
-        """Announcements that came with no slot free for them, or beyond a rate, so far."""
-        return self._credits.surplus
-
-    @property
     def busy(self) -> int:
         """Slots in use."""
         return len(self._running)
@@ -293,7 +288,7 @@ class Worker:
                 # For a tenure that nobody here serves: its process died, or lost its end. A claim
                 # would renew it, and two runs would carry one fence. It counts as an expiry would.
                 return Intent(JobYield, tenure_end.lost(job), lane)
-            body = ClaimBody(kind=job.kind, job=job.job, lease_ms=job.lease_ms, begin=True)
+            body = ClaimBody(kind=job.kind, job=job.id, lease_ms=job.lease_ms, begin=True)
             return Intent(JobClaim, body, lane)
 
         intent = wanted(lane)

@@ -6,7 +6,6 @@ network. Whoever asks for this has said that it is unsafe, and the isolation say
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -28,14 +27,12 @@ async def run(command: Command, *, work: Path, on_output: OnOutput) -> Ended:
     """Run it in `work/job`; outputs are found in `work/outputs`, as of a shut-in one."""
     folder, environment = _prepared(command, work)
     child = Child(command.limits, on_output)
-    loop = asyncio.get_running_loop()
     set_limits = rlimits.script(command.limits, without=NOT_HERE)
 
     def send(number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, number)
 
-    began = loop.time()
     nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     try:
         child.start(
@@ -47,7 +44,6 @@ async def run(command: Command, *, work: Path, on_output: OnOutput) -> Ended:
         )
         reason = await child.lives(lambda: send(signal.SIGTERM))
         await child.is_gone(lambda: send(signal.SIGKILL))
-        wall_ms = round((loop.time() - began) * 1000)
         send(signal.SIGKILL)  # what it left behind in its own group
         await child.last_words()
     finally:
@@ -64,7 +60,6 @@ async def run(command: Command, *, work: Path, on_output: OnOutput) -> Ended:
     return Ended(
         exit=child.code,
         reason=reason,
-        wall_ms=wall_ms,
         cpu_ms=child.cpu_ms,
         max_rss_kb=child.max_rss_kb,
         isolation=Isolation(

@@ -60,13 +60,13 @@ async def seal_standing(mesh: Mesh) -> SealStanding:
 async def export(
     mesh: Mesh,
     kind: str,
-    job: str,
+    job_id: str,
     *,
     wait_s: float = WAIT_S,
     waiting: Callable[[float], None] = lambda _: None,
 ) -> bytes:
     """A job's bundle; waits for a seal that covers it and says so through `waiting`."""
-    return await export_lane(mesh, job_key(kind, job), wait_s=wait_s, waiting=waiting)
+    return await export_lane(mesh, job_key(kind, job_id), wait_s=wait_s, waiting=waiting)
 
 
 async def export_lane(

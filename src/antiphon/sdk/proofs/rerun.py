@@ -68,7 +68,7 @@ async def rerun(
     offer = offer_of([body.kind], mesh.home if mesh is not None else None, network=network)
     behind = mesh.connection.engine.blobs if mesh is not None else None
     assignment = Assignment(
-        kind=body.kind, job=body.job, fence=body.fence, attempt=1, manifest=content
+        kind=body.kind, job_id=body.job, fence=body.fence, attempt=1, manifest=content
     )
     ran = await run_again(assignment, report.control, FolderBlobs(inputs, behind), offer)
     if ran.failure is not None and ran.failure.name in _NOT_RUN and ran.exit is None:

@@ -32,7 +32,7 @@ class Artifact(Struct, frozen=True, kw_only=True):
     """One output of a job, and where its bytes are."""
 
     kind: str
-    job: str
+    job_id: str
     output: Output
     where: Where
     """In the log's own record, in the mesh's store, let go by its record, or just not there."""
@@ -48,7 +48,7 @@ async def artifacts_of(mesh: Mesh, handles: Sequence[JobHandle[Any]]) -> list[Ar
         async with room:
             where = await _where(mesh, job, output)
         until_ms = job.ended_ms + ttl_ms if where == "mesh" else None
-        return Artifact(kind=job.kind, job=job.job, output=output, where=where, until_ms=until_ms)
+        return Artifact(kind=job.kind, job_id=job.id, output=output, where=where, until_ms=until_ms)
 
     ttl_ms = (await mesh.session.sync_control()).rules.artifact_ttl_ms
     found: list[Artifact] = []
@@ -64,7 +64,7 @@ async def _where(mesh: Mesh, job: Job, output: Output) -> Where:
         return "record"
     if output.hash in job.evicted:
         return "evicted"
-    is_stored = await mesh.artifacts.is_stored(output.hash, job=(job.kind, job.job))
+    is_stored = await mesh.artifacts.is_stored(output.hash, job=(job.kind, job.id))
     return "mesh" if is_stored else "gone"
 
 

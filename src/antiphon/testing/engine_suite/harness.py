@@ -102,9 +102,9 @@ class Site:
         """The subject of a control op."""
         return subjects.control(self.mesh, what)
 
-    def calls(self, *, kind: str = "render", below: bool = False) -> str:
+    def calls(self, *, below: bool = False) -> str:
         """The filter of a queue."""
-        return job_subjects.calls_of(self.mesh, "normal", kind, below=below)
+        return job_subjects.calls_of(self.mesh, "normal", "render", below=below)
 
     def fresh_id(self) -> str:
         """A message id that was not used before."""
@@ -128,9 +128,9 @@ class Site:
             expected_last=after,
         )
 
-    async def announce(self, engine: Engine, numbers: range, *, kind: str = "render") -> list[int]:
+    async def announce(self, engine: Engine, numbers: range) -> list[int]:
         """Announce jobs, in order."""
-        return [await self.append(engine, self.call(n, kind=kind)) for n in numbers]
+        return [await self.append(engine, self.call(n)) for n in numbers]
 
 
 class EngineSuite:

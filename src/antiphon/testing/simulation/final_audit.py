@@ -216,8 +216,8 @@ def state_of(replica: Replica, keys: list[LaneKey]) -> str:
     for record in replica.control_records():
         found = replica.record(record.seq)
         state.update(f"{record.seq} {found.verdict.value if found else '?'}\n".encode())
-    due = [(job.kind, job.job) for job in replica.overdue(FAR_MS, limit=MANY)]
-    unanswered = [(job.kind, job.job) for job in replica.unanswered(FAR_MS, limit=MANY)]
+    due = [(job.kind, job.id) for job in replica.overdue(FAR_MS, limit=MANY)]
+    unanswered = [(job.kind, job.id) for job in replica.unanswered(FAR_MS, limit=MANY)]
     counts = sorted((name, jobs) for name, jobs in replica.counts().items() if jobs)
     state.update(repr((sorted(due), sorted(unanswered), counts, replica.cursor)).encode())
     return state.hexdigest()[:16]

@@ -61,7 +61,7 @@ EVERY_KIND: Final[tuple[str, ...]] = ()
 class GrantPlan:
     """Grants, revocations, quarantines, and the end of an owner."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - everybody who holds, gives or steals a right
         self,
         cluster: Cluster,
         chance: random.Random,

@@ -151,17 +151,17 @@ async def test_the_window_bounds_what_is_in_flight_and_cancelling_gives_room_bac
             asyncio.ensure_future(requester.request(silent.encode(), b"", timeout_s=NEVER_S))
             for _ in range(10)
         ]
-        await until(lambda: requester.in_flight == 4)
+        await until(lambda: len(requester._pending) == 4)
         with pytest.raises(Unavailable, match="nothing was sent"):
             await requester.request(silent.encode(), b"", timeout_s=0.1)
         for task in waiting[:9]:
             task.cancel()
-        await until(lambda: requester.in_flight == 1)
+        await until(lambda: len(requester._pending) == 1)
         waiting[9].cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
         with pytest.raises(Unavailable, match="in time"):  # large, but alone it may go
             await requester.request(silent.encode(), bytes(500_000), timeout_s=0.1)
-        assert (requester._room, requester.in_flight, len(requester._queue)) == (4, 0, 0)
+        assert (requester._room, len(requester._pending), len(requester._queue)) == (4, 0, 0)
     finally:
         requester.close()
         await connection.close()

@@ -147,7 +147,7 @@ def test_a_subject_cannot_break_out_of_its_line(subject):
 @pytest.mark.parametrize("text", ["", "a b", "a\r\nNats-Rollup: all", "ü"])
 def test_a_message_id_cannot_break_out_of_its_header(text):
     with pytest.raises(Rejected):
-        wire.check_token(text, "message id")
+        wire.check_message_id(text)
 
 
 PLACE = (

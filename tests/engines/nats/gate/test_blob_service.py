@@ -8,10 +8,11 @@ import pytest
 
 from antiphon.core.authority.job_rights import CALLED_BY, READ_BY, WORKED_BY
 from antiphon.core.authority.scope import Scope
-from antiphon.engines.nats import BlobLimits, BlobService, ReadService
+from antiphon.engines.nats import BlobService, ReadService
 from antiphon.engines.nats.blobs import CHUNK_BYTES
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.gate import blob_quota, blob_service
+from antiphon.engines.nats.gate.blob_quota import BlobLimits
 from antiphon.engines.nats.member.blob_protocol import BUSY, FAILED, GONE, asking
 from antiphon.errors import Corrupt, EngineDenied, Malformed, Rejected, Unavailable
 from antiphon.testing.engine_suite.artifacts import chunks_of, digest_of, fetch

@@ -14,10 +14,11 @@ from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.priority import PRIORITIES
 from antiphon.core.families.jobs.subjects import queue_name
 from antiphon.core.record import subjects
-from antiphon.engines.nats import LocalServer, NatsEngine, ServerUser, UserKey
+from antiphon.engines.nats import LocalServer, NatsEngine, UserKey
 from antiphon.engines.nats.log.streams import log_name
 from antiphon.engines.nats.member.visible_subjects import sight_of
 from antiphon.engines.nats.server.permissions import Permissions, of_door, of_member, of_ticket
+from antiphon.engines.nats.server.process import ServerUser
 from antiphon.errors import EngineDenied, LostRace, Malformed, Misconfigured
 from antiphon.testing.engine_suite.harness import new_mesh, whole_lane
 from tests.engines.nats.harness import connect, until

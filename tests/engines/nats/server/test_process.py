@@ -38,7 +38,8 @@ async def test_a_restart_keeps_port_store_and_credentials():
         before = (running.port, running.password, running.pid)
         async with await connect(running, mesh) as engine:
             await engine.log.append(f"ap.{mesh}.seal", b"x", message_id="a", expected_last=0)
-        await running.restart(kill=True)
+        running.kill()
+        await running.start()
         assert (running.port, running.password) == before[:2]
         assert running.pid != before[2]
         async with await connect(running, mesh, create=False) as engine:

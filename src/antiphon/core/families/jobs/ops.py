@@ -144,10 +144,10 @@ class JobSchedule(Op, frozen=True, tag="job.schedule"):
 
     def subject(self, mesh: str) -> str:
         """Where it announces the job; where it waits to be offered, if it has to."""
-        body, job = self.body, job_id(self.body.manifest)
+        body, name = self.body, job_id(self.body.manifest)
         if body.waits:
-            return WAIT.subject(mesh, body.kind, job)
-        return CALL.subject(mesh, body.kind, job, body.priority)
+            return WAIT.subject(mesh, body.kind, name)
+        return CALL.subject(mesh, body.kind, name, body.priority)
 
 
 class JobOffer(Op, frozen=True, tag="job.offer"):

@@ -39,7 +39,7 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     """One job's derived state."""
 
     kind: str
-    job: str
+    id: str
     state: State
     scheduler: str
     scheduled_seq: int
@@ -156,6 +156,6 @@ class JobLane(Lane, frozen=True, gc=False):
 EMPTY: Final = JobLane()
 
 
-def job_key(kind: str, job: str) -> LaneKey:
+def job_key(kind: str, job_id: str) -> LaneKey:
     """Which lane is a job's."""
-    return LaneKey("jobs", kind, job)
+    return LaneKey("jobs", kind, job_id)

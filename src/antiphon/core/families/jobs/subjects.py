@@ -12,14 +12,14 @@ from __future__ import annotations
 from antiphon.core.families.jobs.priority import PRIORITIES, Priority
 
 
-def wait(mesh: str, kind: str, job: str) -> str:
+def wait(mesh: str, kind: str, job_id: str) -> str:
     """The subject of a schedule that waits."""
-    return f"ap.{mesh}.wait.{kind}.{job}"
+    return f"ap.{mesh}.wait.{kind}.{job_id}"
 
 
-def call(mesh: str, priority: Priority, kind: str, job: str) -> str:
+def call(mesh: str, priority: Priority, kind: str, job_id: str) -> str:
     """The subject of a schedule or offer: the announcement."""
-    return f"ap.{mesh}.call.{priority}.{kind}.{job}"
+    return f"ap.{mesh}.call.{priority}.{kind}.{job_id}"
 
 
 def job(mesh: str, kind: str, job_id: str) -> str:

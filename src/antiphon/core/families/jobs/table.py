@@ -125,7 +125,7 @@ def scheduled(op: ops.JobSchedule, at: At) -> Job | Verdict:
         return Verdict.TOO_LATE
     return Job(
         kind=body.kind,
-        job=at.key.name,
+        id=at.key.name,
         state=State.WAITING if body.waits else State.PENDING,
         scheduler=op.author,
         call_auth=op.auth,

@@ -37,7 +37,7 @@ LINGER_S: Final = 2.0
 class MeteredSubscription:
     """`Connection.listen` with a bound on messages, and their KiB, per `INTERVAL_S`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument per thing that a service can ask for
         self,
         connection: Connection,
         subject: str,

@@ -93,11 +93,6 @@ class Requester:
             connection.watch_denials(self._on_denied),
         )
 
-    @property
-    def in_flight(self) -> int:
-        """How many requests wait for their answer."""
-        return len(self._pending)
-
     def write(
         self, subject: bytes, payload: bytes, header: bytes, *, timeout_s: float
     ) -> Coroutine[Any, Any, Reply]:

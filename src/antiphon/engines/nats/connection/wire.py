@@ -5,7 +5,7 @@ headers that the *server* wrote. nats-py keeps the handshake, TLS, authenticatio
 reconnecting; its own parser and header handling cost more than the rest of a request together,
 and lower-case the server's error texts.
 
-Invariant: whatever a publisher put into a message's headers, `read_trailer` returns only what
+Invariant: whatever a publisher put into a message's headers, `read_record` returns only what
 the server appended behind them.
 """
 
@@ -16,7 +16,6 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from msgspec import Struct
 from nats.errors import ProtocolError
 
 from antiphon.engines.nats.connection.stamps import parse_rfc3339_ns
@@ -40,7 +39,7 @@ _NO_CHARACTER = re.compile("[\udc80-\udcff]")
 _STATUS_AT = len(b"NATS/1.0 ")
 _TRAILER = re.compile(
     rb"\r\nNats-Subject: ([^\r]+)\r\nNats-Sequence: (\d+)\r\nNats-Time-Stamp: ([^\r]+)\r\n"
-    rb"(?:Nats-Num-Pending: (\d+)\r\n)?(?:Nats-Last-Sequence: (\d+)\r\n)?\r\n\Z"
+    rb"(?:Nats-Num-Pending: \d+\r\n)?(?:Nats-Last-Sequence: \d+\r\n)?\r\n\Z"
 )
 _TRAILER_START = b"\r\nNats-Subject: "
 _PLACE = b"\r\nNats-Sequence: "
@@ -67,10 +66,10 @@ def check_filter(subject: str) -> str:
     return subject
 
 
-def check_token(text: str, what: str) -> bytes:
+def check_message_id(text: str) -> bytes:
     """A header value of printable ASCII without blanks."""
     if _TOKEN.fullmatch(text) is None:
-        raise Rejected(f"{text!r} cannot be a {what}", reason="token")
+        raise Rejected(f"{text!r} cannot be a message id", reason="token")
     return text.encode()
 
 
@@ -95,18 +94,6 @@ def hpub(subject: bytes, payload: bytes, header: bytes, reply: bytes) -> bytes:
 
 
 # --- headers ----------------------------------------------------------------------------------
-
-
-class Trailer(Struct, frozen=True, gc=False):
-    """The header lines that the server appended to a stored message."""
-
-    subject: str
-    seq: int
-    stamp_ns: int
-    pending: int
-    """Matching messages behind this one; only batches tell, else 0."""
-    previous: int
-    """The sequence before this one in a batch."""
 
 
 def status_of(header: bytes) -> int:
@@ -134,25 +121,6 @@ def header_int(header: bytes, name: bytes) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def read_trailer(header: bytes) -> Trailer:
-    """What the server says about a stored message.
-
-    Publishers choose their own headers and could write `Nats-Sequence` themselves. The server
-    appends its lines last and together, so only an unbroken run up to the end counts.
-    """
-    found = _TRAILER.match(header, header.rfind(_TRAILER_START))
-    if found is None:
-        raise Corrupt(f"the engine sent a record without its place in the log: {header!r}")
-    subject, seq, stamp, pending, previous = found.groups()
-    return Trailer(
-        subject=read_subject(subject),
-        seq=int(seq),
-        stamp_ns=parse_rfc3339_ns(stamp),
-        pending=int(pending or 0),
-        previous=int(previous or 0),
-    )
-
-
 def read_subject(raw: bytes) -> str:
     """A subject as text; the server lets a publisher put any bytes into one.
 
@@ -166,12 +134,16 @@ def read_subject(raw: bytes) -> str:
 
 
 def read_record(header: bytes, payload: bytes) -> Record:
-    """A stored message as a record; the quick form of `read_trailer`."""
+    """A stored message as a record, from what the server says about it.
+
+    Publishers choose their own headers and could write `Nats-Sequence` themselves. The server
+    appends its lines last and together, so only an unbroken run up to the end counts.
+    """
     at = header.rfind(_TRAILER_START)
     found = _TRAILER.match(header, at) if at >= 0 else None
     if found is None:
         raise Corrupt(f"the engine sent a record without its place in the log: {header!r}")
-    subject, seq, stamp, _, _ = found.groups()
+    subject, seq, stamp = found.groups()
     return Record(int(seq), parse_rfc3339_ns(stamp), read_subject(subject), payload)
 
 

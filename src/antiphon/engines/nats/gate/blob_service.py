@@ -18,7 +18,7 @@ import contextlib
 import logging
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
@@ -56,7 +56,7 @@ class Rights(Protocol):
     def may_store(self, user: str) -> bool:
         """Whether anything may be stored."""
 
-    async def vouches(self, user: str, kind: str, job: str, digest: str) -> Vouching:
+    async def vouches(self, user: str, kind: str, job_id: str, digest: str) -> Vouching:
         """Whose accepted records on a job name the blob, as seen from this user."""
 
 
@@ -101,7 +101,6 @@ class BlobService:
         rights: Rights,
         *,
         limits: BlobLimits | None = None,
-        inbox_of: Callable[[str], str] = inbox_of,
         hearing: MemberRequests | None = None,
     ) -> None:
         self._connection = engine.log.connection
@@ -109,7 +108,6 @@ class BlobService:
         self._blobs: NatsBlobs = engine.own_blobs
         self._rights = rights
         self._limits = limits or BlobLimits()
-        self._inbox_of = inbox_of
         self._name = secrets.token_hex(8)
         self._errands: dict[str, _Put | _Get] = {}
         self._asking: dict[str, int] = {}
@@ -364,7 +362,7 @@ class BlobService:
 
     def _is_own(self, user: str, reply: bytes) -> bool:
         """Answers go to the asker's own inbox only: this connection may publish anywhere."""
-        return reply.startswith(self._inbox_of(user).encode() + b".")
+        return reply.startswith(inbox_of(user).encode() + b".")
 
     def _send(self, reply: bytes, header: bytes) -> None:
         """A status, in its turn: whoever asks faster than it reads is told no more."""

@@ -90,7 +90,6 @@ class ReadService:
         scope_of: Callable[[str], Scope],
         branches: tuple[Branch, ...],
         *,
-        inbox_of: Callable[[str], str] = inbox_of,
         hearing: MemberRequests | None = None,
     ) -> None:
         log = engine.log
@@ -102,18 +101,12 @@ class ReadService:
         self._readings = ScopedReads(log)
         self._scope_of = scope_of
         self._branches = branches
-        self._inbox_of = inbox_of
         self._desks: dict[str, _Desk] = {}
         self._batches = asyncio.Semaphore(BATCHES_AT_ONCE)
         self._refused: deque[bytes] = deque(maxlen=MAX_REFUSALS)
         self._refusing = asyncio.Event()
         self.ready = asyncio.Event()
         """Set while requests are heard."""
-
-    def in_service(self, user: str) -> int:
-        """How many requests of a user are being answered."""
-        desk = self._desks.get(user)
-        return 0 if desk is None else desk.in_service
 
     async def run(self) -> None:
         """Serve until cancelled, over reconnects; `EngineDenied` if the server forbids it."""
@@ -157,7 +150,7 @@ class ReadService:
     def _answerer(self, group: asyncio.TaskGroup, read: _Read) -> wire.Handler:
         def on_request(subject: bytes, reply: bytes, payload: bytes, _header: bytes) -> None:
             user = subject.decode().split(".")[2]
-            if not reply.startswith(self._inbox_of(user).encode() + b"."):
+            if not reply.startswith(inbox_of(user).encode() + b"."):
                 _log.debug("%r asked for an answer on a subject that is not its own", user)
                 return
             desk = self._desks.setdefault(user, _Desk())
@@ -170,7 +163,7 @@ class ReadService:
         return on_request
 
     def _refuse(self, subject: bytes, reply: bytes, _payload: bytes, _header: bytes) -> None:
-        if reply.startswith(self._inbox_of(subject.decode().split(".")[2]).encode() + b"."):
+        if reply.startswith(inbox_of(subject.decode().split(".")[2]).encode() + b"."):
             self._refused.append(reply)
             self._refusing.set()
 

@@ -43,7 +43,6 @@ class RelayService:
         engine: Engine,
         accepts: Accepts,
         *,
-        inbox_of: Callable[[str], str] = inbox_of,
         hearing: MemberRequests | None = None,
     ) -> None:
         log = engine.log
@@ -53,7 +52,6 @@ class RelayService:
         self._connection = log.connection
         self._hearing = hearing or MemberRequests(log.connection, log.mesh)
         self._accepts = accepts
-        self._inbox_of = inbox_of
         self._in_hand: Counter[str] = Counter()
 
     async def run(self) -> None:
@@ -62,7 +60,7 @@ class RelayService:
 
             def on_letter(subject: bytes, reply: bytes, payload: bytes, _header: bytes) -> None:
                 user = subject.decode().split(".")[2]
-                if not reply.startswith(self._inbox_of(user).encode() + b"."):
+                if not reply.startswith(inbox_of(user).encode() + b"."):
                     return
                 if self._in_hand.total() >= MAX_IN_ALL:
                     return
@@ -81,7 +79,7 @@ class RelayService:
                 stop()
 
     def _refuse(self, subject: bytes, reply: bytes, _payload: bytes, _header: bytes) -> None:
-        if reply.startswith(self._inbox_of(subject.decode().split(".")[2]).encode() + b"."):
+        if reply.startswith(inbox_of(subject.decode().split(".")[2]).encode() + b"."):
             self._send(reply, relay_protocol.told(Unavailable("too many letters at once")))
 
     async def _handle(self, user: str, reply: bytes, payload: bytes) -> None:

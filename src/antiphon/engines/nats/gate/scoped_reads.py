@@ -159,8 +159,8 @@ class ScopedReads:
             return None
         if code:
             raise _unread(wire.status_text(reply.header))
-        trailer = wire.read_trailer(reply.header)
-        return _Found(trailer.seq, trailer.subject, reply)
+        record = wire.read_record(reply.header, reply.payload)
+        return _Found(record.seq, record.subject, reply)
 
     async def _ask_leader(self, body: dict[str, Any]) -> _Found | None:
         reply = await self._requester.request(

@@ -118,17 +118,6 @@ class DirectGet:
             return None
         return [Held(*pair) for pair in zip(batch.records, batch.headers, strict=True)]
 
-    async def count(self, filters: tuple[str, ...]) -> list[int]:
-        """How many records match each filter; from the first sequence on the index knows."""
-        requests = [
-            (self._direct, _encode({"seq": 1, "next_by_subj": subject, "batch": 1}))
-            for subject in filters
-        ]
-        batches = await self._requester.collect_all(requests, timeout_s=READ_TIMEOUT_S)
-        for batch in batches:
-            self._check(batch)
-        return [len(batch.records) + batch.pending for batch in batches]
-
     async def newest_seq(self, known_subject: str) -> int:
         """The newest sequence, whatever it is on; 0 if nothing is on `known_subject` any more."""
         batch = await self._collect({"multi_last": [known_subject]})

@@ -96,7 +96,7 @@ class NatsLog:
             raise Rejected(f"{subject!r} is not in the log of this mesh", reason="subject")
         header = (
             b"NATS/1.0\r\nNats-Msg-Id: %b\r\nNats-Expected-Last-Subject-Sequence: %d\r\n\r\n"
-            % (wire.check_token(message_id, "message id"), expected_last)
+            % (wire.check_message_id(message_id), expected_last)
         )
         reply = await self._requester.write(
             wire.check_subject(subject), payload, header, timeout_s=timeout_s

@@ -55,12 +55,6 @@ class ScopedDirectGet(DirectGet):
         self._leader = gate_subject(mesh, reader.user, "leader").encode()
         self._window = asyncio.Semaphore(READS_AT_ONCE)
 
-    async def count(self, filters: tuple[str, ...]) -> list[int]:
-        """How many records match each filter."""
-        asked = [{"seq": 1, "next_by_subj": one, "batch": 1} for one in filters]
-        batches = await asyncio.gather(*map(self._collect, asked))
-        return [len(batch.records) + batch.pending for batch in batches]
-
     async def at_each(self, seqs: Sequence[int]) -> Batch:
         """What lies at these sequences; `pending` of them, the last, were not looked at."""
         return await self._collect({"seqs": seqs})

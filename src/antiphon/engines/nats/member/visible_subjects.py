@@ -72,11 +72,6 @@ def meet(one: str, other: str) -> str | None:
     return ".".join(both) if len(left) == len(right) else None
 
 
-def is_within(inner: str, outer: str) -> bool:
-    """Whether every subject that matches `inner` matches `outer`."""
-    return meet(inner, outer) == inner
-
-
 # --- sight ------------------------------------------------------------------------------------
 
 

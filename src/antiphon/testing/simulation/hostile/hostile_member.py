@@ -128,7 +128,7 @@ class HostileMember(Machine):
         """The engine's own time: it knows what will be accepted."""
         return self.cluster.clock.now_ms()
 
-    def op(
+    def op(  # noqa: PLR0913 - one argument per way in which an op can be false
         self,
         op_type: type[Op],
         body: Struct,

@@ -53,7 +53,7 @@ async def _revoke(targets: list[str], home: Path | None, *, as_json: bool) -> in
             {
                 "revoked": [grant_object(one) for one in ended.grants],
                 "below": [grant_object(one) for one in ended.below],
-                "jobs": [{"kind": job.kind, "job": job.job} for job in ended.jobs],
+                "jobs": [{"kind": job.kind, "job": job.id} for job in ended.jobs],
             }
         )
     else:
@@ -85,7 +85,7 @@ def _tell(ended: Revoked, held: Holdings) -> None:
         listed = f"{', '.join(names[:LISTED])}{more}"
         out.hanging([(f"  {what} below ended with it: ", "")], [(listed, "")])
     for job in ended.jobs[:LISTED]:
-        out.say(f"  {job.kind} {short(job.job)} loses its lease here, and others may claim it")
+        out.say(f"  {job.kind} {short(job.id)} loses its lease here, and others may claim it")
     if len(ended.jobs) > LISTED:
         out.say(f"  and so do {counted(len(ended.jobs) - LISTED, 'more job')}")
     if held.authority == "open":

@@ -71,14 +71,14 @@ async def _artifacts(prefix: str | None, limit: int, home: Path | None, *, as_js
 
     async with open_mesh(home) as mesh:
         jobs = await _ended(mesh, limit) if prefix is None else [await find_job(mesh, prefix)]
-        found = await artifacts_of(mesh, [mesh.job(job.kind, job.job) for job in jobs])
+        found = await artifacts_of(mesh, [mesh.job(job.kind, job.id) for job in jobs])
     if as_json:
         print_json({"artifacts": [_object(one) for one in found]})
     elif found:
         heads = ("JOB", "NAME", "SIZE", "BLAKE3", "WHERE", "UNTIL")
         out.table(heads, [_row(one) for one in found], flexible=1)
     else:
-        out.say("no artifacts" if prefix is None else f"job {short(jobs[0].job)} has no outputs")
+        out.say("no artifacts" if prefix is None else f"job {short(jobs[0].id)} has no outputs")
     return Exit.OK
 
 
@@ -87,10 +87,10 @@ async def _evict(prefix: str, name: str | None, home: Path | None, *, as_json: b
 
     async with open_mesh(home) as mesh:
         job = await find_job(mesh, prefix)
-        gone = await evict(mesh, mesh.job(job.kind, job.job), name)
+        gone = await evict(mesh, mesh.job(job.kind, job.id), name)
     if as_json:
         told = [output_object(output) for output in gone]
-        print_json({"job": job.job, "kind": job.kind, "evicted": told})
+        print_json({"job": job.id, "kind": job.kind, "evicted": told})
     elif gone:
         for output in gone:
             out.pieces(("✓ ", "succeeded"), (output.name, "strong"), ("  is kept no longer", ""))
@@ -98,7 +98,7 @@ async def _evict(prefix: str, name: str | None, home: Path | None, *, as_json: b
             "  the coordinator's node removes the bytes within minutes, unless a job needs them"
         )
     else:
-        out.say(f"job {short(job.job)} keeps nothing beside the log")
+        out.say(f"job {short(job.id)} keeps nothing beside the log")
     return Exit.OK
 
 
@@ -111,7 +111,7 @@ async def _ended(mesh: Mesh, limit: int) -> list[Job]:
 
 def _object(one: Artifact) -> dict[str, Any]:
     return {
-        "job": one.job,
+        "job": one.job_id,
         "kind": one.kind,
         **output_object(one.output),
         "where": one.where,
@@ -122,7 +122,7 @@ def _object(one: Artifact) -> dict[str, Any]:
 def _row(one: Artifact) -> list[Piece]:
     made = one.output
     return [
-        (short(one.job), ""),
+        (short(one.job_id), ""),
         (made.name, "strong"),
         (size_words(made.size), ""),
         (made.hash.removeprefix("blake3:")[:DIGITS], "quiet"),

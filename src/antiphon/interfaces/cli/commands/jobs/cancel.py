@@ -36,12 +36,12 @@ async def _cancel(prefix: str, reason: str, home: Path | None, *, as_json: bool)
     mesh = open_mesh(home)
     async with mesh:
         found = await find_job(mesh, prefix)
-        ended = await mesh.job(found.kind, found.job).cancel(reason)
+        ended = await mesh.job(found.kind, found.id).cancel(reason)
     is_cancelled = ended.outcome == "cancelled"
     if as_json:
         print_json({**job_object(ended), "cancelled": is_cancelled})
     elif is_cancelled:
-        out.pieces(state_piece("aborted"), (f"  {ended.kind} {short(ended.job)} is cancelled", ""))
+        out.pieces(state_piece("aborted"), (f"  {ended.kind} {short(ended.id)} is cancelled", ""))
     else:
-        err.say(f"{ended.kind} {short(ended.job)} had already ended: {ended.outcome}")
+        err.say(f"{ended.kind} {short(ended.id)} had already ended: {ended.outcome}")
     return Exit.OK if is_cancelled else Exit.CONFLICT

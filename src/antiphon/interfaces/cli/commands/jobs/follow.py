@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from antiphon.sdk.results.transcript import Transcript
 
 SIGNAL_BASE: Final = 128
-Call = "Callable[[], Awaitable[JobHandle[Any]]]"
 
 
 class Screen:
@@ -189,12 +188,12 @@ async def _tell_end(
         err.hanging([("  try: ", "")], [(failed.hint, "")])
         return code
     if not was_known and err.is_terminal:
-        took = f"  {job.kind} {short(job.job)} in {span(time.monotonic() - began)}"
+        took = f"  {job.kind} {short(job.id)} in {span(time.monotonic() - began)}"
         err.pieces(state_piece("succeeded"), (took, "quiet"))
     files = [output.name for output in ended.outputs if output.name not in ("stdout", "stderr")]
     if files and err.is_terminal:
         names = ", ".join(files[:4]) + (f" and {len(files) - 4} more" if len(files) > 4 else "")  # noqa: PLR2004 - as many as fit a line
-        err.pieces((f"  kept {names}: antiphon get {short(job.job)}", "quiet"))
+        err.pieces((f"  kept {names}: antiphon get {short(job.id)}", "quiet"))
     return code
 
 
@@ -213,7 +212,7 @@ def _print_end(
 ) -> None:
     job = ended.job
     told: dict[str, Any] = {
-        "job": job.job,
+        "job": job.id,
         "kind": job.kind,
         "state": job.state.value,
         "outcome": job.outcome,

@@ -68,7 +68,7 @@ async def _get(
     is_folder = await asyncio.to_thread(output.is_dir)
     async with open_mesh(home) as mesh:
         found = await find_job(mesh, prefix)
-        handle = mesh.job(found.kind, found.job)
+        handle = mesh.job(found.kind, found.id)
         if output == STDOUT:
             await _write_out(mesh, handle, name)
             return Exit.OK
@@ -78,7 +78,7 @@ async def _get(
             written = [await _fetch_one(mesh, handle, name, output, is_folder=is_folder)]
     if as_json:
         files = [{**output_object(made), "file": str(path)} for made, path in written]
-        print_json({"job": found.job, "kind": found.kind, "files": files})
+        print_json({"job": found.id, "kind": found.kind, "files": files})
         return Exit.OK
     for made, path in written:
         out.say(f"{path}  {size_words(made.size)}")

@@ -108,7 +108,7 @@ def _letter_row(letter: DeadLetter) -> list[Piece]:
     if letter.retried_as is not None:
         why = f"retried as {short(letter.retried_as)}; {why}"
     return [
-        (short(job.job), ""),
+        (short(job.id), ""),
         state_piece(job.state.value),
         (job.kind, ""),
         (ago(job.ended_ms), "quiet"),
@@ -135,7 +135,7 @@ def _row(job: Job) -> list[Piece]:
         else span(max(end_ms - job.scheduled_ms, 0) / 1000)
     )
     return [
-        (short(job.job), ""),
+        (short(job.id), ""),
         state_piece(job.state.value),
         (job.kind, ""),
         (ago(job.scheduled_ms), "quiet"),
@@ -148,7 +148,7 @@ def _row(job: Job) -> list[Piece]:
 def job_object(job: Job) -> dict[str, Any]:
     """A job for programs."""
     return {
-        "job": job.job,
+        "job": job.id,
         "kind": job.kind,
         "state": job.state.value,
         "outcome": job.outcome,

@@ -45,7 +45,7 @@ class Progressing:
 
     def note(self, event: Event) -> None:
         """Listen for a job that runs now, and no more for one that does not."""
-        key = (event.kind, event.job)
+        key = (event.kind, event.job_id)
         if event.is_held and err.can_rewrite:
             if key not in self._listeners and len(self._listeners) < LISTENED:
                 self._listeners[key] = asyncio.ensure_future(self._listen(key))

@@ -78,16 +78,16 @@ async def _retry(
     mesh = open_mesh(home)
     async with mesh:
         chosen = await _chosen(mesh, prefix, kind, limit)
-        called = [(found, await mesh.job(found.kind, found.job).retry()) for found in chosen]
+        called = [(found, await mesh.job(found.kind, found.id).retry()) for found in chosen]
     if as_json:
         print_json({"retried": [_object(found, handle) for found, handle in called]})
         return Exit.OK
     for found, handle in called:
         if handle.is_new:
             out.say(handle.id)
-            err.say(f"  {found.kind} {short(found.job)} is called anew as {short(handle.id)}")
+            err.say(f"  {found.kind} {short(found.id)} is called anew as {short(handle.id)}")
         else:
-            err.say(f"{found.kind} {short(found.job)} was retried before, as {short(handle.id)}")
+            err.say(f"{found.kind} {short(found.id)} was retried before, as {short(handle.id)}")
     if not called:
         err.say("nothing to retry" + (f" below {kind}" if kind else ""))
     return Exit.OK
@@ -106,6 +106,6 @@ def _object(found: Job, handle: JobHandle[Any]) -> dict[str, Any]:
     return {
         "job": handle.id,
         "kind": handle.kind,
-        "retry_of": found.job,
+        "retry_of": found.id,
         "is_new": handle.is_new,
     }

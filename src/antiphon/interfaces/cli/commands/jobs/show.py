@@ -70,7 +70,7 @@ async def _show(prefix: str, home: Path | None, *, follow: bool, as_json: bool) 
             found = await find_any(mesh, prefix)
             if isinstance(found, tuple):
                 return await _show_other(mesh, found, as_json=as_json)
-            handle = mesh.job(found.kind, found.job)
+            handle = mesh.job(found.kind, found.id)
             job, story = await handle.state(), await handle.story()
             links = await handle.links()
         names = {card.node: card.alias for card in asking.result()}
@@ -115,7 +115,7 @@ async def _show_other(mesh: Mesh, key: LaneKey, *, as_json: bool) -> int:
 async def _stay(mesh: Mesh, prefix: str, *, as_json: bool) -> None:
     """Until the job has ended."""
     found = await find_job(mesh, prefix)
-    handle = mesh.job(found.kind, found.job)
+    handle = mesh.job(found.kind, found.id)
     try:
         async with narrated(mesh, handle, silent=as_json):
             await handle.end()
@@ -138,7 +138,7 @@ def _line_object(line: Line) -> dict[str, Any]:
 
 
 def _tell(job: Job, story: list[Line], end: dict[str, Any], names: dict[str, str]) -> None:
-    out.pieces(state_piece(job.state.value), (f"  {job.kind} {short(job.job)}", "strong"))
+    out.pieces(state_piece(job.state.value), (f"  {job.kind} {short(job.id)}", "strong"))
     for words in _standing(job, story):
         out.pieces((f"  {words}", "quiet"))
     out.say("")
@@ -146,7 +146,7 @@ def _tell(job: Job, story: list[Line], end: dict[str, Any], names: dict[str, str
     if "exit" in end:
         out.say("")
         out.hanging([("exit    ", "quiet")], [(str(end["exit"]), "")])
-        kept = f"{', '.join(end['outputs'])}: antiphon get {short(job.job)}"
+        kept = f"{', '.join(end['outputs'])}: antiphon get {short(job.id)}"
         out.hanging([("kept    ", "quiet")], [(kept, "")])
     if "result" in end and "exit" not in end:
         out.say("")

@@ -73,7 +73,7 @@ async def answer(mesh: Mesh, handle: JobHandle[Any], wish: Wish) -> int:
     if before is None or not before.is_terminal:
         took = time.monotonic() - began
         err.pieces(
-            state_piece("succeeded"), (f"  {job.kind} {short(job.job)} in {span(took)}", "quiet")
+            state_piece("succeeded"), (f"  {job.kind} {short(job.id)} in {span(took)}", "quiet")
         )
     print_result(result)
     return Exit.OK
@@ -98,16 +98,16 @@ def say_known(job: Job, wish: Wish) -> None:
     if wish.as_json:
         return
     if job.state == "succeeded":
-        err.say("✓ already done", f"  {job.kind} {short(job.job)}", style="succeeded")
+        err.say("✓ already done", f"  {job.kind} {short(job.id)}", style="succeeded")
     elif not job.is_terminal:
-        err.say(f"already called: waiting for {short(job.job)}, which is {job.state.value}")
+        err.say(f"already called: waiting for {short(job.id)}, which is {job.state.value}")
 
 
 def _print_end(
     job: Job, more: dict[str, Any], *, is_new: bool, failed: JobFailed | None = None
 ) -> None:
     told: dict[str, Any] = {
-        "job": job.job,
+        "job": job.id,
         "kind": job.kind,
         "state": job.state.value,
         "outcome": job.outcome,
@@ -236,7 +236,7 @@ def _silence(handle: JobHandle[Any], since_s: float) -> list[Piece]:
 
 
 def _progress(job: Job, waited_s: float, said: str) -> list[Piece]:
-    words = f"  {job.kind} {short(job.job)}, {span(waited_s)}"
+    words = f"  {job.kind} {short(job.id)}, {span(waited_s)}"
     if said:
         words += f", {said}"
     if job.attempts:
@@ -263,7 +263,7 @@ def _say_diagnosis(job: Job, cards: list[Card], *, is_command: bool) -> None:
     answered = sorted({kind for card in cards for kind in card.kinds})
     close = get_close_matches(job.kind, answered, n=1, cutoff=CLOSE)
     if close:
-        err.say("  did you mean ", f"{close[0]}?", f"  antiphon cancel {short(job.job)}")
+        err.say("  did you mean ", f"{close[0]}?", f"  antiphon cancel {short(job.id)}")
     elif answered:
         err.say("  answered here: ", ", ".join(answered))
     if is_command:

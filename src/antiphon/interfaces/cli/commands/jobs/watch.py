@@ -76,7 +76,7 @@ def say_event(event: Event) -> None:
         mark = (f"{GLYPHS[event.state]} ", event.state)
     else:
         mark = ("· ", "")
-    subject = f"{short(event.job)} {event.kind}  " if event.job else "mesh  "
+    subject = f"{short(event.job_id)} {event.kind}  " if event.job_id else "mesh  "
     out.hanging(
         [(f"{clock(event.at_ms)} ", "quiet"), mark], [(subject, "strong"), (event.words, "")]
     )
@@ -90,7 +90,7 @@ def event_object(event: Event) -> dict[str, object]:
         "op": event.op,
         "family": event.family,
         "kind": event.kind,
-        "job": event.job,
+        "job": event.job_id,
         "author": event.author,
         "verdict": event.verdict.value,
         "accepted": event.verdict.is_accepted,

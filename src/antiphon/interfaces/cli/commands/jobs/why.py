@@ -51,7 +51,7 @@ async def _why(prefix: str, home: Path | None, wait_s: float, *, as_json: bool) 
     mesh = open_mesh(home)
     async with mesh:
         found = await find_job(mesh, prefix)
-        told, cards = await mesh.job(found.kind, found.job).explain(wait_s=wait_s)
+        told, cards = await mesh.job(found.kind, found.id).explain(wait_s=wait_s)
     names = {card.node: card.alias for card in cards}
     if as_json:
         print_json(_as_object(told, names))
@@ -72,7 +72,7 @@ def _as_object(told: Explanation, names: dict[str, str]) -> dict[str, Any]:
 
 
 def _tell(told: Explanation, names: dict[str, str]) -> None:
-    out.pieces(state_piece(told.state), (f"  {told.kind} {short(told.job)}", "strong"))
+    out.pieces(state_piece(told.state), (f"  {told.kind} {short(told.job_id)}", "strong"))
     out.pieces((f"  {_selection_words(told)}", "quiet"))
     if told.requires:
         out.pieces((f"  requires {', '.join(told.requires)}", "quiet"))

@@ -20,6 +20,7 @@ from antiphon.interfaces.cli.commands.nodes.command_offers import (
     CommandsOption,
     NetworkOption,
     Offered,
+    SlotsOption,
     UnsafeOption,
     offered,
 )
@@ -28,7 +29,7 @@ from antiphon.interfaces.cli.screen import command_loop
 from antiphon.interfaces.cli.screen.exits import Exit
 from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, load_settings, print_json
 from antiphon.interfaces.cli.screen.terminal import counted, out
-from antiphon.sdk.defaults import COMMAND_KIND, SLOTS
+from antiphon.sdk.defaults import COMMAND_KIND
 
 if TYPE_CHECKING:
     from antiphon.sdk.hosting.dev_mesh import Development
@@ -40,9 +41,7 @@ def dev(
     name: Annotated[
         str, typer.Option("--name", help="A new mesh's name. Default: the directory's.")
     ] = "",
-    slots: Annotated[
-        int | None, typer.Option("--slots", min=1, help=f"Jobs at the same time. Default: {SLOTS}.")
-    ] = None,
+    slots: SlotsOption = None,
     tasks: Annotated[
         str,
         typer.Option("--tasks", metavar="MODULE", help="Answer the tasks of this module instead."),

@@ -7,8 +7,11 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from antiphon.interfaces.cli.screen.completion import complete_kind
-from antiphon.sdk.defaults import COMMAND_KIND
+from antiphon.sdk.defaults import COMMAND_KIND, SLOTS
 
+SlotsOption = Annotated[
+    int | None, typer.Option("--slots", min=1, help=f"Jobs at the same time. Default: {SLOTS}.")
+]
 CommandsOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -16,6 +16,7 @@ from antiphon.interfaces.cli.commands.nodes.command_offers import (
     CommandsOption,
     NetworkOption,
     Offered,
+    SlotsOption,
     UnsafeOption,
     offered,
 )
@@ -31,51 +32,53 @@ from antiphon.interfaces.cli.screen.options import (
     short_node,
 )
 from antiphon.interfaces.cli.screen.terminal import counted, err, out
-from antiphon.sdk.defaults import COMMAND_KIND, SLOTS
+from antiphon.sdk.defaults import COMMAND_KIND
 
 COUNT_EVERY_S: Final = 0.5
 
 
+ModuleArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="[MODULE]",
+        help="A dotted name or a path to a .py file; with :NAME to pick one of its meshes.",
+        show_default=False,
+    ),
+]
+LabelsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label",
+        metavar="LABEL",
+        help="What this worker has that some jobs require, such as gpu=a100; may be repeated.",
+        show_default=False,
+    ),
+]
+WeightOption = Annotated[
+    int | None,
+    typer.Option("--weight", min=1, help="Its share where jobs are drawn for. Default: 1, as all."),
+]
+RatesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rate",
+        metavar="KIND=RATE",
+        help="Begin at most so many of a kind here: example.add=10/s; may be repeated.",
+        show_default=False,
+    ),
+]
+
+
 def worker(
-    module: Annotated[
-        str,
-        typer.Argument(
-            metavar="[MODULE]",
-            help="A dotted name or a path to a .py file; with :NAME to pick one of its meshes.",
-            show_default=False,
-        ),
-    ] = "",
+    module: ModuleArgument = "",
     *,
     commands: CommandsOption = None,
     network: NetworkOption = False,
     unsafe_no_sandbox: UnsafeOption = False,
-    slots: Annotated[
-        int | None, typer.Option("--slots", min=1, help=f"Jobs at the same time. Default: {SLOTS}.")
-    ] = None,
-    label: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--label",
-            metavar="LABEL",
-            help="What this worker has that some jobs require, such as gpu=a100; may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
-    weight: Annotated[
-        int | None,
-        typer.Option(
-            "--weight", min=1, help="Its share where jobs are drawn for. Default: 1, as all."
-        ),
-    ] = None,
-    rate: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--rate",
-            metavar="KIND=RATE",
-            help="Begin at most so many of a kind here: example.add=10/s; may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    slots: SlotsOption = None,
+    label: LabelsOption = None,
+    weight: WeightOption = None,
+    rate: RatesOption = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:

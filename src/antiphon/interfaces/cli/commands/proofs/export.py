@@ -65,7 +65,7 @@ async def _export(
             kind, name = found.kind, found.name
             data = await bundles.export_lane(mesh, found, waiting=waiting)
         else:
-            kind, name = found.kind, found.job
+            kind, name = found.kind, found.id
             data = await bundles.export(mesh, kind, name, waiting=waiting)
             written = await _fetched(mesh, found, artifacts) if artifacts is not None else []
     target = output or Path(f"{short(name)}.json")
@@ -89,9 +89,9 @@ async def _export(
 async def _fetched(mesh: Mesh, job: Job, directory: Path) -> list[Path]:
     from antiphon.sdk.results.artifacts import fetch_all
 
-    progress = Progress(short(job.job))
+    progress = Progress(short(job.id))
     try:
-        handle = mesh.job(job.kind, job.job)
+        handle = mesh.job(job.kind, job.id)
         written = await fetch_all(mesh, handle, directory, on_progress=progress)
     finally:
         progress.end()

@@ -65,7 +65,7 @@ async def _fetch(prefix: str, home: Path | None, found: list[DsseEnvelope]) -> i
 
     async with open_mesh(home) as mesh:
         job = await find_job(mesh, prefix)
-        found.append(await proofs.proof_of(mesh.job(job.kind, job.job)))
+        found.append(await proofs.proof_of(mesh.job(job.kind, job.id)))
     return Exit.OK
 
 

@@ -33,7 +33,7 @@ async def tell_rerun(
         return code
     mark = ("✓ ", "succeeded") if found.is_same else ("✗ ", "failed")
     verdict = "gives the same here" if found.is_same else "does not give the same here"
-    name = f"{report.job.kind} {short(report.job.job)}"
+    name = f"{report.job.kind} {short(report.job.id)}"
     out.pieces(mark, (f"the bundle holds, and {name}, run again, {verdict}", ""))
     for sentence in sentences:
         out.hanging([("  - ", "")], [(sentence, "")])
@@ -55,7 +55,7 @@ def facts(report: Report, found: Rerun) -> dict[str, Any]:
         "mesh": report.mesh,
         "owner": report.owner,
         "kind": report.job.kind,
-        "job": report.job.job,
+        "job": report.job.id,
         "rerun": {
             "agreed": list(found.agreed),
             "differed": list(found.differed),

@@ -25,25 +25,29 @@ if TYPE_CHECKING:
     from antiphon.sdk.proofs.proof import DsseEnvelope
 
 
+OwnerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--owner", metavar="DID", help="The key that founded the mesh, as you know it to be."
+    ),
+]
+ArtifactsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--artifacts",
+        metavar="DIR",
+        help="Compare the files below with the job's outputs; with --rerun, take inputs there.",
+    ),
+]
+
+
 def verify(
     bundle: Annotated[
         Path, typer.Argument(metavar="FILE", help="A bundle from 'antiphon export'.")
     ],
     *,
-    owner: Annotated[
-        str | None,
-        typer.Option(
-            "--owner", metavar="DID", help="The key that founded the mesh, as you know it to be."
-        ),
-    ] = None,
-    artifacts: Annotated[
-        Path | None,
-        typer.Option(
-            "--artifacts",
-            metavar="DIR",
-            help="Compare the files below with the job's outputs; with --rerun, take inputs there.",
-        ),
-    ] = None,
+    owner: OwnerOption = None,
+    artifacts: ArtifactsOption = None,
     rerun: Annotated[
         bool,
         typer.Option(
