@@ -33,7 +33,7 @@ def giving(reason: str) -> list[str]:
     return [
         path.relative_to(SRC).as_posix()
         for path in sorted(SRC.rglob("*.py"))
-        if f"return Reason.{reason}\n" in path.read_text()
+        if f"return Verdict.{reason}\n" in path.read_text()
     ]
 
 

@@ -88,7 +88,7 @@ async def a_cancel(session, job) -> Intent:
 @pytest.fixture
 def unhurried(monkeypatch):
     """Pauses between tries pass at once."""
-    monkeypatch.setattr("antiphon.runtime.log.session.Peer.pause", lambda *_: asyncio.sleep(0))
+    monkeypatch.setattr("antiphon.runtime.log.session.Session.pause", lambda *_: asyncio.sleep(0))
 
 
 @pytest.mark.parametrize("look", [whole_lane, own_record])

@@ -69,7 +69,7 @@ class Tenure:
         lease_timer: LeaseTimer,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
-        """Keeper and `spawn` are the worker's: its timer, and a way to run things beside it."""
+        """The timer and `spawn` are the worker's: its timer, and a way to run things beside it."""
         job = claimed.job
         self.session = session
         self.delivery = claimed.delivery
