@@ -15,6 +15,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 MAX_LINES = 600
+MAX_MODULES = 16
+MIRRORED = ("assembly", "core", "engines", "interfaces", "runtime", "sandbox", "sdk")
 PYTHON_FOLDERS = ("src", "bench", "chaos", "tests", "scripts", "examples")
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "managers", "misc"}
 # Words are put together here, so that this file does not offend against itself.
@@ -101,6 +103,28 @@ def too_long(root: Path) -> list[str]:
         f"{path.relative_to(root)}: {lines} lines; up to {MAX_LINES}. Is it still one thing?"
         for path in python_files(root)
         if (lines := len(read(path).splitlines())) > MAX_LINES
+    ]
+
+
+def crowded(root: Path) -> list[str]:
+    return [
+        f"{folder.relative_to(root)}: {modules} modules; up to {MAX_MODULES}"
+        for top in ("src", "bench", "chaos")
+        for folder in sorted((root / top).rglob("*"))
+        if folder.is_dir() and folder.name not in NOT_OURS
+        if (modules := sum(one.name != "__init__.py" for one in folder.glob("*.py"))) > MAX_MODULES
+    ]
+
+
+def not_mirrored(root: Path) -> list[str]:
+    """Folders of tests about a part of the package that has no such folder."""
+    source = root / "src" / "antiphon"
+    return [
+        f"{folder.relative_to(root)}: src/antiphon has no such folder"
+        for part in MIRRORED
+        for folder in sorted((root / "tests" / part).rglob("*"))
+        if folder.is_dir() and folder.name not in NOT_OURS
+        if not (source / folder.relative_to(root / "tests")).is_dir()
     ]
 
 
@@ -251,7 +275,18 @@ def cited_by_another_name(root: Path) -> list[str]:
     ]
 
 
-RULES = [too_long, badly_named, unfinished, printing, dead, strays, looking_up, undocumented]
+RULES = [
+    too_long,
+    crowded,
+    not_mirrored,
+    badly_named,
+    unfinished,
+    printing,
+    dead,
+    strays,
+    looking_up,
+    undocumented,
+]
 RULES += [miscited, cited_by_another_name, reaching_through]
 
 
@@ -316,6 +351,15 @@ BREACHES = [
     (cited_by_another_name, "src/antiphon/core/jobs.py", '"""A job (SP' + 'EC §1)."""\n'),
     (undocumented, "chaos/stale.py", ""),
 ]
+
+
+def test_a_crowded_folder_is_seen(tmp_path):
+    modules = {f"chaos/storms/storm_{number}.py": DOC for number in range(MAX_MODULES + 1)}
+    assert crowded(build(tmp_path, HOUSE | modules)) != []
+
+
+def test_tests_of_a_folder_that_is_not_there_are_seen(tmp_path):
+    assert not_mirrored(build(tmp_path, HOUSE | {"tests/core/attic/test_old.py": DOC})) != []
 
 
 @pytest.mark.parametrize("rule, name, text", BREACHES)
