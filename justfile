@@ -12,6 +12,10 @@ setup:
 check *steps:
     scripts/check {{ steps }}
 
+# what needs only Python: lint, types, layers and the pure tests; under a minute
+fast:
+    scripts/check fast
+
 # the tests; arguments go to pytest
 test *arguments:
     scripts/check tests -- {{ arguments }}

@@ -1,7 +1,8 @@
-"""Runs `async def` tests, listens to Ctrl-C, and decides what a missing nats-server means.
+"""Runs `async def` tests, keeps pure ones pure, and decides what a missing nats-server means.
 
 Each async test gets an event loop of its own, closed afterwards, and a time limit: 240 s, or what
-its `timeout` mark says. Async fixtures are not supported on purpose: a resource that needs the
+its `timeout` mark says. Marked `virtual_time` it runs on a clock that jumps, which owns no socket
+and no thread. Async fixtures are not supported on purpose: a resource that needs the
 loop is an async context manager, entered by the test that uses it, so that its life is visible.
 """
 
@@ -13,11 +14,13 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from antiphon.testing.virtual_time import new_loop
 
 ASYNC_TEST_LIMIT_S = 240.0
 
@@ -53,6 +56,22 @@ def in_its_own_loop(test: Callable[..., Awaitable[Any]], limit_s: float) -> Call
     return run
 
 
+def in_virtual_time(test: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
+    """Wrap a coroutine function so that no time passes while it sleeps."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        loop = new_loop()
+        try:
+            result = loop.run_until_complete(test(*args, **kwargs))
+        finally:
+            loop.close()
+        assert loop.problems == []
+        return result
+
+    return run
+
+
 def limit_of(item: pytest.Item) -> float:
     """The seconds an async test may take: its own `timeout` mark, or the default."""
     mark = item.get_closest_marker("timeout")
@@ -73,8 +92,66 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     wanted = inspect.signature(test).parameters
     arguments = {name: pyfuncitem.funcargs[name] for name in wanted}
-    in_its_own_loop(test, limit_of(pyfuncitem))(**arguments)
+    if pyfuncitem.get_closest_marker("virtual_time"):
+        in_virtual_time(test)(**arguments)
+    else:
+        in_its_own_loop(test, limit_of(pyfuncitem))(**arguments)
     return True
+
+
+# --- pure tests -------------------------------------------------------------------------------
+
+TESTS = Path(__file__).parent
+WITH_PROCESSES = ("acceptance", "chaos", "sandbox")
+"""Folders, at any depth, whose tests are about processes."""
+IMPURE_MARKS = ("nats", "processes", "slow")
+IMPURE_EVENTS = frozenset({"subprocess.Popen", "os.posix_spawn", "socket.bind", "socket.connect"})
+pure_item: list[pytest.Item] = []
+"""The pure test that is running now."""
+
+
+def is_pure(item: pytest.Item) -> bool:
+    """Whether a test needs nothing but this process: what `scripts/check fast` runs."""
+    return not any(item.get_closest_marker(name) for name in IMPURE_MARKS)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what lies in the folders of processes; the files that take longest come first.
+
+    Whoever runs files side by side is then not left with a long one at the end.
+    """
+    for item in items:
+        below = item.path.parts[len(TESTS.parts) :] if item.path.is_relative_to(TESTS) else ()
+        if not set(WITH_PROCESSES).isdisjoint(below):
+            item.add_marker("processes")
+    weights: dict[Path, int] = {}
+    for item in items:
+        weight = sum(2**at for at, mark in enumerate(IMPURE_MARKS) if item.get_closest_marker(mark))
+        weights[item.path] = max(weight, weights.get(item.path, 0))
+    items.sort(key=lambda item: -weights[item.path])
+
+
+def keep_pure(event: str, _arguments: tuple[Any, ...]) -> None:
+    """Refuse what a pure test must not do; so each test says itself what it needs."""
+    if event in IMPURE_EVENTS and pure_item:
+        raise RuntimeError(f"{event} in a test that is not marked: add @pytest.mark.processes")
+
+
+sys.addaudithook(keep_pure)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Watch a pure test from its first fixture to its last."""
+    if is_pure(item):
+        pure_item.append(item)
+    try:
+        return (yield)
+    finally:
+        pure_item.clear()
+
+
+# --- servers ----------------------------------------------------------------------------------
 
 
 @functools.cache

@@ -50,10 +50,11 @@ def run_pytest(folder: Path, conftest: str, tests: str, shell: tuple[str, ...] =
     (folder / "test_it.py").write_text(tests)
     command = [*shell, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir"]
     command += [str(folder), "-c", "/dev/null", str(folder)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     return result.stdout + result.stderr
 
 
+@pytest.mark.processes
 def test_a_failing_async_test_fails(tmp_path):
     told = run_pytest(
         tmp_path,
@@ -66,6 +67,7 @@ def test_a_failing_async_test_fails(tmp_path):
     assert "3 failed" in told, told
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "conftest, outcome", [("", "1 failed"), ("import tests.conftest", "1 passed")]
 )

@@ -189,6 +189,7 @@ def test_the_quick_way_to_read_them_has_the_same_defaults_and_values(monkeypatch
         read_environment()
 
 
+@pytest.mark.processes
 def test_reading_the_environment_loads_pydantic_only_where_something_is_set():
     program = (
         "import os, sys\n"

@@ -50,7 +50,7 @@ async def trial(attack: Attack, jobs: int) -> dict[str, Any]:
                     await asyncio.wait([attacking], timeout=0.5)
             there_s = time.monotonic() - begun
             bound_s = attack.bound_s(there_s)
-            await _until_all_ended(target, called, min(bound_s, PATIENCE_S))
+            await _until_all_ended(target, called, PATIENCE_S)  # the bound is checked below
             check = await check_log(
                 target.home, hostile_authors=[target.hostile.session.author.did]
             )

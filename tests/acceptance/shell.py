@@ -11,7 +11,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Empty, Queue
@@ -70,6 +70,18 @@ class Running:
     def wait(self) -> int:
         return self.process.wait(PATIENCE_S)
 
+    def insist(self, number: signal.Signals) -> int:
+        """A signal again and again, as an impatient person sends it, until the end."""
+
+        def has_ended() -> bool:
+            if self.process.poll() is None:
+                self.send(number)
+                time.sleep(0.5)
+            return self.process.poll() is not None
+
+        until(has_ended)
+        return self.wait()
+
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         if self.process.poll() is None:
             self.send(number)
@@ -112,8 +124,28 @@ class Shell:
         )
         return Answer(done.returncode, done.stdout, done.stderr, time.monotonic() - began)
 
-    def on_screen(self, *words: str, columns: int = 80) -> str:
-        """What a person sees who types it in a terminal of that width, and waits for its end."""
+    def export(self, *words: str) -> None:
+        """Type a command that waits for a seal, again and again until there is one."""
+        answers: list[Answer] = []
+
+        def is_there() -> bool:
+            answers.append(self.run("export", *words))
+            assert answers[-1].code == 0 or "no seal" in answers[-1].err, answers[-1]
+            return answers[-1].code == 0
+
+        until(is_there, within_s=2 * PATIENCE_S)
+
+    def on_screen(
+        self,
+        *words: str,
+        columns: int = 80,
+        seeing: str = "",
+        then: Callable[[], None] = lambda: None,
+    ) -> str:
+        """What a person sees who types it in a terminal of that width, and waits for its end.
+
+        As soon as it shows the text `seeing`, the person does `then`.
+        """
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         process = subprocess.Popen(
@@ -132,6 +164,9 @@ class Shell:
             with suppress(OSError):
                 while piece := os.read(ours, 65536):
                     seen += piece
+                    if seeing and seeing in seen.decode(errors="replace"):
+                        seeing = ""
+                        then()
             process.wait(PATIENCE_S)
         finally:
             os.close(ours)
@@ -195,6 +230,26 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def processes_called(*words: str) -> list[int]:
+    """Processes of this machine that were started with just these words."""
+    wanted, found = [word.encode() for word in words], []
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError):
+            if (
+                folder.name.isdigit()
+                and (folder / "cmdline").read_bytes().split(b"\0")[:-1] == wanted
+            ):
+                found.append(int(folder.name))
+    return found
+
+
+def wake(nap: str) -> None:
+    """End the `sleep` that a command comes to, so that it goes on; it must not have ended."""
+    until(lambda: processes_called("sleep", nap))
+    (pid,) = processes_called("sleep", nap)
+    os.kill(pid, signal.SIGPIPE)  # the one of which no shell says a word
 
 
 def until(condition: Any, *, within_s: float = PATIENCE_S) -> None:

@@ -73,7 +73,7 @@ def test_artifacts_are_listed_with_their_places(shell, job):
 
 
 def test_a_bundle_travels_with_its_files_and_notices_another_one(shell, job):
-    assert shell.run("export", job, "-o", "bundle.json", "--artifacts", "files").code == 0
+    shell.export(job, "-o", "bundle.json", "--artifacts", "files")
     answer = shell.run("verify", "bundle.json", "--artifacts", "files")
     assert (answer.code, "exactly what the job wrote" in answer.out) == (0, True)
     (shell.directory / "files" / "notes.txt").write_text("two swords\n")

@@ -33,21 +33,30 @@ def called(shell, kind, *args):
 
 
 def test_a_result_is_there_at_once_and_alone_on_standard_output(shell, record_property):
-    answers = [shell.run("submit", "example.add", "2", "3") for _ in range(3)]
-    quickest_s = min(answer.seconds for answer in answers)
-    record_property("submit_round_trip_s", round(quickest_s, 3))
+    pairs = [
+        (shell.run("submit", "example.add", "2", "3"), shell.run("jobs", "--limit", "1"))
+        for _ in range(4)
+    ]
+    answers = [answer for answer, _ in pairs]
     assert {answer.out for answer in answers} == {"5\n"}
     assert all("succeeded" in answer.err for answer in answers)
-    assert quickest_s < 3  # under a second on an idle machine; the slack is for busy ones
+    # It begins and connects as another command does, and waits for nothing but the job.
+    quickest_s, usual_s = (
+        min(one.seconds for one in column) for column in zip(*pairs, strict=True)
+    )
+    record_property("submit_round_trip_s", round(quickest_s, 3))
+    assert quickest_s < 3 * usual_s
 
 
-def test_the_job_itself_takes_milliseconds(shell, record_property):
-    told = shell.run("submit", "example.add", "2", "3", "--json").json
-    record_property("called_to_ended_s", told["seconds"])
-    assert told["state"] == "succeeded"
-    assert told["result"] == 5
-    assert told["is_new"]
-    assert told["seconds"] < 1
+def test_the_job_itself_takes_a_small_part_of_the_commands_time(shell, record_property):
+    answers = [shell.run("submit", "example.add", "2", "3", "--json") for _ in range(3)]
+    for told in (answer.json for answer in answers):
+        assert told["state"] == "succeeded"
+        assert told["result"] == 5
+        assert told["is_new"]
+    shares = [answer.json["seconds"] / answer.seconds for answer in answers]
+    record_property("share_of_the_command", round(min(shares), 3))
+    assert min(shares) < 0.5, "the rest is Python's beginning"
 
 
 @pytest.mark.parametrize(
@@ -204,8 +213,11 @@ def test_watch_sees_what_other_processes_do(shell):
 
 
 def test_a_job_that_nobody_answers_says_what_could_be_wrong(shell):
-    answer = shell.run("submit", "example.ad", "2", "3", "--wait-timeout", "4500ms")
-    assert answer.code == 4
+    for wait in ("4500ms", "20s"):  # a slow machine answers the roll call later
+        answer = shell.run("submit", "example.ad", "2", "3", "--wait-timeout", wait)
+        assert answer.code == 4
+        if "did you mean" in answer.err:
+            break
     assert "nobody who answers the roll call runs example.ad" in answer.err
     assert "did you mean example.add?" in answer.err
     assert "it goes on" in answer.err

@@ -13,15 +13,18 @@ pytestmark = pytest.mark.nats
 
 TASKS = """
 import asyncio
+from itertools import count
+from pathlib import Path
 from antiphon import JobContext, Mesh
 mesh = Mesh.open()
 
 @mesh.task("walk.slow")
-async def slow(seconds: float, ctx: JobContext) -> str:
-    for step in range(20):
-        ctx.progress(step / 20, f"step {step} of 20")
-        await asyncio.sleep(seconds / 20)
-    return "done"
+async def slow(gate: str, ctx: JobContext) -> str:
+    for step in count():
+        if Path(gate).exists():
+            return "done"
+        ctx.progress(step % 20 / 20, f"step {step % 20} of 20")
+        await asyncio.sleep(0.1)
 """
 STYLED = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -43,12 +46,14 @@ def runs(shell, job):
 def test_a_job_is_followed_a_cancelled_one_is_no_trouble_and_a_drained_one_is_told(shell):
     with shell.dev(), shell.start("worker", "tasks.py", ANTIPHON_DRAIN_S="0.2") as worker:
         worker.line("answers")
-        job = call(shell, "walk.slow", "5")
-        seen = STYLED.sub("", shell.on_screen("show", job, "--follow"))
+        gate = shell.directory / "gate"
+        job = call(shell, "walk.slow", str(gate))
+        told = shell.on_screen("show", job, "--follow", seeing=" of 20", then=gate.touch)
+        seen = STYLED.sub("", told)
         assert re.search(rf"▶ running  walk.slow {job[:8]}, .* \d+% step \d+ of 20", seen)
         assert "completed it, succeeded" in seen
         assert "result  done" in seen
-        cancelled, left = call(shell, "walk.slow", "600"), call(shell, "walk.slow", "600")
+        cancelled, left = call(shell, "walk.slow", "never"), call(shell, "walk.slow", "never")
         until(runs(shell, left))
         until(runs(shell, cancelled))
         assert shell.run("cancel", cancelled).code == 0

@@ -65,7 +65,7 @@ def test_a_script_may_have_them_too_and_does_not_begin_again_in_each(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     done = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, script], capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr
     result, child, own = done.stdout.split()

@@ -51,35 +51,41 @@ def test_the_first_minute_works_as_typed(tmp_path):
                 assert "completed it, succeeded" in answer.out
 
 
-def test_a_command_is_run_and_run_again_as_typed(tmp_path):
-    require_sandbox()
-    run, *others = typed_in("Run a command")
-    shell = Shell(tmp_path)
+@pytest.fixture(scope="module")
+def sealed_soon(tmp_path_factory):
+    """A mesh with the jobs of both chapters that export one: they wait for the same seal."""
+    shell = Shell(tmp_path_factory.mktemp("sealed"))
     with shell.dev():
-        answer = shell.run(*run)
-        assert (answer.code, answer.out) == (0, ""), answer
-        job = shell.run("jobs", "--json").json["jobs"][0]["job"][:8]
-        for words in others:
-            given = [job if re.fullmatch("[0-9a-f]{8}", word) else word for word in words]
-            answer = shell.run(*given)
-            assert answer.code == 0, (given, answer)
-            if given[0] == "get":
-                assert answer.out == "hello\n"
+        shell.added = shell.run("submit", "example.add", "2", "3", "--json").json["job"][:8]
+        shell.ran = shell.run(*typed_in("Run a command")[0])
+        shell.command = shell.run("jobs", "--json").json["jobs"][0]["job"][:8]
+        yield shell
+
+
+def test_a_command_is_run_and_run_again_as_typed(sealed_soon):
+    require_sandbox()
+    shell = sealed_soon
+    assert (shell.ran.code, shell.ran.out) == (0, ""), shell.ran
+    for words in typed_in("Run a command")[1:]:
+        given = [shell.command if re.fullmatch("[0-9a-f]{8}", word) else word for word in words]
+        if given[0] == "export":
+            shell.export(*given[1:])
+            continue
+        answer = shell.run(*given)
+        assert answer.code == 0, (given, answer)
+        if given[0] == "get":
+            assert answer.out == "hello\n"
     assert "the same bytes as the worker's: stdout, stderr, out.txt" in answer.out
 
 
-def test_a_bundle_is_checked_elsewhere_as_typed(tmp_path):
+def test_a_bundle_is_checked_elsewhere_as_typed(sealed_soon, tmp_path):
     export, verify = typed_in("Check it elsewhere")
-    here, there = Shell(tmp_path / "here"), Shell(tmp_path / "there")
-    for shell in (here, there):
-        shell.directory.mkdir()
-    with here.dev():
-        job = here.run("submit", "example.add", "2", "3").err
-        given = re.search("example.add ([0-9a-f]{8})", job)[1]
-        words = [given if re.fullmatch("[0-9a-f]{8}", word) else word for word in export]
-        answer = here.run(*words)
-        assert answer.code == 0, answer.err
-        shutil.copy(here.directory / "bundle.json", there.directory / "bundle.json")
+    here, there = sealed_soon, Shell(tmp_path)
+    words = [here.added if re.fullmatch("[0-9a-f]{8}", word) else word for word in export]
+    (here.directory / "bundle.json").unlink(missing_ok=True)
+    assert words[0] == "export"
+    here.export(*words[1:])
+    shutil.copy(here.directory / "bundle.json", there.directory / "bundle.json")
     checked = there.run(*verify)
     assert checked.code == 0, checked.err
     assert "every signature holds" in checked.out
@@ -114,7 +120,7 @@ def test_the_readmes_program_is_the_quickstart_and_prints_its_result(tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=True,
     )
     assert done.stdout == "5\n"
@@ -155,7 +161,7 @@ def test_the_readmes_chaos_is_refused_with_the_fence():
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=240,
         check=True,
     )
     told = json.loads(done.stdout.splitlines()[-1])

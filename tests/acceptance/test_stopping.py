@@ -71,10 +71,7 @@ def test_a_second_ctrl_c_leaves_no_server_behind(shell):
         ready = json.loads(dev.line())
         job = shell.run("submit", "example.sleep", "600", "--no-wait").out.strip()
         until(lambda: shell.run("show", job, "--json").json["state"] == "running")
-        dev.send(signal.SIGINT)
-        until(lambda: shell.run("nodes", "--json").code == 0)
-        dev.send(signal.SIGINT)
-        assert dev.wait() == 130
+        assert dev.insist(signal.SIGINT) == 130
         until(lambda: not is_alive(ready["server_pid"]))
 
 

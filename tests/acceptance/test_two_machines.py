@@ -159,7 +159,7 @@ def test_a_peer_that_may_only_read_replicates_verifies_and_answers_without_worke
         env=box.env,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr

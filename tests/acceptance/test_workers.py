@@ -3,7 +3,6 @@
 import json
 import shutil
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -51,12 +50,20 @@ def test_a_worker_answers_the_tasks_of_a_module_by_path_and_by_name(shell):
 
 
 def test_a_stopping_worker_finishes_what_it_has_in_hand(shell):
-    with shell.start("worker", TASKS, "--json", "--slots", "1") as worker:
+    (shell.directory / "gated.py").write_text(
+        "import pathlib, time\nfrom antiphon import Mesh\nmesh = Mesh.open()\n"
+        "@mesh.task('example.gated')\ndef gated(path):\n"
+        "    while not pathlib.Path(path).exists():\n        time.sleep(0.1)\n    return 8\n"
+    )
+    gate = shell.directory / "open"
+    with shell.start("worker", "gated", "--json", ANTIPHON_DRAIN_S="600") as worker:
         worker.line("ready")
-        # Long enough for a slow machine to see it running.
-        job = call(shell, "example.patience", "8")
+        job = call(shell, "example.gated", str(gate))
         until(runs(shell, job))
-        assert worker.stop() == 0
+        worker.send()
+        assert runs(shell, job)(), "it is asked to stop, and goes on"
+        gate.touch()
+        assert worker.wait() == 0
         assert json.loads(worker.line("stopped"))["done"] == 1
     told = shell.run("show", job, "--json").json
     assert told["state"] == "succeeded"
@@ -68,23 +75,18 @@ def test_a_stopping_worker_gives_back_what_it_cannot_finish(shell):
         worker.line("ready")
         job = call(shell, "example.patience", "600")
         until(runs(shell, job))
-        began = time.monotonic()
-        assert worker.stop() == 0
-        assert time.monotonic() - began < 30, "a blocked thread must not hold the process"
+        assert worker.stop() == 0, "a blocked thread does not hold the process"
     assert "gave it back, reason drain" in story(shell, job)[-1]
     assert shell.run("show", job, "--json").json["state"] == "pending"
     assert shell.run("cancel", job).code == 0
 
 
 def test_a_second_signal_ends_a_worker_at_once(shell):
-    with shell.start("worker", TASKS, "--json") as worker:
+    with shell.start("worker", TASKS, "--json", ANTIPHON_DRAIN_S="600") as worker:
         worker.line("ready")
         job = call(shell, "example.patience", "600")
         until(runs(shell, job))
-        worker.send(signal.SIGINT)
-        time.sleep(0.5)
-        worker.send(signal.SIGINT)
-        assert worker.wait() == 130
+        assert worker.insist(signal.SIGINT) == 130
     assert shell.run("cancel", job).code == 0
 
 
@@ -127,6 +129,7 @@ def test_processes_share_one_state_and_none_is_special(tmp_path):
         shell.directory.mkdir()
     with one.start("dev", "--json") as dev:
         ready = json.loads(dev.line())
+        assert one.run("rules", "offer_after_ms=1s").code == 0, "called again soon after an expiry"
         shutil.copytree(one.home, two.home, ignore=shutil.ignore_patterns("keys", "server", "rep*"))
         tasks = two.directory / "tasks.py"
         tasks.write_text(

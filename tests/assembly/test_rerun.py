@@ -9,6 +9,8 @@ from antiphon.interfaces.cli.commands.proofs.rerun import in_words
 from antiphon.sdk.proofs.rerun import rerun
 from tests.runtime.sandboxed import a_mesh_with_commands, ran, require_sandbox, shell, stored
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture(autouse=True)
 def _sandbox():

@@ -14,6 +14,8 @@ SUBJECT = "ap.m.call.normal.render.job"
 CALLS = "ap.m.call.normal.render.*"
 WAIT_S = 0.1
 
+pytestmark = pytest.mark.virtual_time
+
 
 class HandClock:
     """Time that stands still until it is moved."""
@@ -303,7 +305,7 @@ async def test_a_lost_request_for_work_is_asked_again(monkeypatch) -> None:
 async def test_waiting_schedules_nothing() -> None:
     _, engine, _ = pair()
     loop = asyncio.get_running_loop()
-    before = len(loop._scheduled)
+    before = len(loop._timers)
     async with (
         engine.log.follow(0) as batches,
         engine.bus.subscribe(">") as heard,
@@ -314,7 +316,7 @@ async def test_waiting_schedules_nothing() -> None:
         waits = [asyncio.ensure_future(one) for one in (anext(batches), anext(heard), queue.next())]
         for _ in range(5):
             await asyncio.sleep(0)
-        assert len(loop._scheduled) == before
+        assert len(loop._timers) == before
         assert not loop._ready
         for wait in waits:
             wait.cancel()

@@ -29,7 +29,7 @@ def typed(tmp_path, monkeypatch):
 
 def ask(typed: Shell) -> None:
     words = ["-m", "tests.families.registered", "tests.families.ask", str(typed.home)]
-    subprocess.run([sys.executable, *words], cwd=ROOT, check=True, capture_output=True, timeout=60)
+    subprocess.run([sys.executable, *words], cwd=ROOT, check=True, capture_output=True, timeout=240)
 
 
 def test_watch_and_show_tell_of_a_poll(typed):

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
 from antiphon import assembly
@@ -14,6 +15,7 @@ from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.engines.nats import LocalServer, NatsEngine
+from antiphon.ports import WallClock
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handlers import Handlers, Handling, call_text
 from antiphon.runtime.identity import genesis
@@ -24,10 +26,13 @@ from antiphon.runtime.log.session import Session
 from antiphon.runtime.node.full_node import FullNode
 from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.worker.worker import Worker, WorkerSettings
+from antiphon.testing.host_clock import HostClock
 from antiphon.testing.local_server import shared_server
+from antiphon.testing.virtual_time import VirtualLoop
 from tests.patience import PATIENCE_S
 
 KIND = "test.work"
+EPOCH_MS = 1_700_000_000_000
 QUICK = Rules(
     authority="open",
     max_drift_ms=100,
@@ -36,7 +41,12 @@ QUICK = Rules(
     lease_ms_max=1200,
     offer_after_ms=500,
 )
-"""Short leases, so that their ends can be waited for."""
+"""Short leases, so that their ends can be waited for, and called again soon."""
+LONG_MS = 3_600_000
+OFFERED = msgspec.structs.replace(QUICK, lease_ms=LONG_MS, lease_ms_max=LONG_MS)
+"""Called again soon, but no lease ends, however slow the machine is."""
+CALM = msgspec.structs.replace(OFFERED, offer_after_ms=LONG_MS)
+"""Nothing happens by itself: what is noticed was not noticed by a renewal or a second call."""
 
 on_both_engines = pytest.mark.parametrize(
     "engine", ["memory", pytest.param("nats", marks=pytest.mark.nats)]
@@ -47,7 +57,11 @@ class MeshUnderTest:
     def __init__(self, engine: str, rules: Rules, protocol: Protocol = PROTOCOL) -> None:
         self.engine = engine
         self.protocol = protocol
-        self.wall, self.entropy = SystemClock(), SystemEntropy()
+        loop = asyncio.get_running_loop()
+        self.wall: WallClock = SystemClock()
+        if isinstance(loop, VirtualLoop):
+            self.wall = HostClock(loop, epoch_ms=EPOCH_MS)
+        self.entropy = SystemEntropy()
         self.owner = SeedKeyring(self.entropy.token(32))
         self.foundation = genesis.found(
             self.owner, self.wall, name="test", recovery=self.owner.did, rules=rules
@@ -125,7 +139,7 @@ class MeshUnderTest:
 
 @asynccontextmanager
 async def a_mesh(
-    engine: str, rules: Rules = QUICK, protocol: Protocol = PROTOCOL
+    engine: str, rules: Rules = CALM, protocol: Protocol = PROTOCOL
 ) -> AsyncIterator[MeshUnderTest]:
     mesh = MeshUnderTest(engine, rules, protocol)
     async with mesh.stack:

@@ -20,8 +20,7 @@ from antiphon.runtime.presence.roll_call import Card, Presence
 from antiphon.runtime.services import beside
 from antiphon.testing.host_clock import HostClock, SeededEntropy
 from antiphon.testing.virtual_time import new_loop
-
-EPOCH_MS = 1_700_000_000_000
+from tests.runtime.meshes import EPOCH_MS
 
 
 class TimelessMesh:

@@ -13,7 +13,7 @@ _naps = count()
 @pytest.fixture
 def nap() -> str:
     """Seconds to sleep, as nobody else on this machine writes them: a mark on a command line."""
-    return f"40.{os.getpid()}{next(_naps):03d}"
+    return f"150.{os.getpid()}{next(_naps):03d}"
 
 
 @pytest.fixture(scope="session")

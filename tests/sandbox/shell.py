@@ -7,7 +7,7 @@ from antiphon.sandbox import Command, Ended, Limits, SandboxSupport, run
 
 MIB = 1 << 20
 SMALL = Limits(
-    timeout_s=20,
+    timeout_s=60,
     grace_s=0.3,
     memory_bytes=128 * MIB,
     processes=32,
@@ -40,6 +40,19 @@ async def shell(script: str, able: SandboxSupport | None, work: Path, **fields: 
 
     ended = await run(command, work=work, on_output=hear, abilities=able, unsafe=unsafe)
     return Said(ended, heard["stdout"].decode(), heard["stderr"].decode())
+
+
+async def timed_out(script: str, able: SandboxSupport | None, work: Path, **fields: Any) -> Said:
+    """Run a script that says `ready` into a timeout that came later than that."""
+    limits = fields.pop("limits", {})
+    for timeout_s in (0.3, 3, 30):
+        said = await shell(
+            script, able, work, limits=small(timeout_s=timeout_s, **limits), **fields
+        )
+        assert said.ended.reason == "timeout"
+        if said.out.startswith("ready\n"):
+            return said
+    raise AssertionError(f"was not ready within {timeout_s} s")
 
 
 def alive(mark: str) -> list[int]:

@@ -166,7 +166,7 @@ def test_an_ordinary_user_below_usr_keeps_its_keys_to_itself(able):
                 [sys.executable, "-c", WORKER, str(app), mode],
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=240,
                 check=False,
             )
             for mode in ("shown", "hidden")

@@ -4,40 +4,39 @@ import asyncio
 import os
 import signal
 import sys
-import time
 
 import pytest
 
 from antiphon.sandbox import Command, run
-from tests.sandbox.shell import MIB, alive, name_of, shell, small
+from tests.patience import PATIENCE_S
+from tests.sandbox.shell import MIB, alive, name_of, shell, small, timed_out
 
 
 async def test_a_timeout_asks_first(able, tmp_path):
-    script = "trap 'echo asked; exit 4' TERM; sleep 30 & wait"
-    said = await shell(script, able, tmp_path, limits=small(timeout_s=0.3, grace_s=5))
-    assert (said.ended.reason, said.ended.exit, said.out) == ("timeout", 4, "asked\n")
+    script = "trap 'echo asked; exit 4' TERM; echo ready; sleep 300 & wait"
+    said = await timed_out(script, able, tmp_path, limits={"grace_s": PATIENCE_S})
+    assert (said.ended.exit, said.out) == (4, "ready\nasked\n")
 
 
 async def test_a_timeout_ends_what_does_not_listen(able, tmp_path, nap):
-    script = f"trap '' TERM; (trap '' TERM; sleep {nap}) & sleep {nap}; sleep {nap}"
-    ended = (await shell(script, able, tmp_path, limits=small(timeout_s=0.3))).ended
-    assert (ended.reason, ended.exit) == ("timeout", -signal.SIGKILL)
+    script = f"trap '' TERM; (trap '' TERM; sleep {nap}) & echo ready; sleep {nap}; sleep {nap}"
+    ended = (await timed_out(script, able, tmp_path)).ended
+    assert ended.exit == -signal.SIGKILL
     assert alive(nap) == []
 
 
 async def test_a_child_does_not_outlive_the_command(able, tmp_path, nap):
     script = f"setsid sh -c 'trap \"\" TERM HUP; sleep {nap}' >/dev/null 2>&1 & echo gone"
-    began = time.monotonic()
     said = await shell(script, able, tmp_path)
     assert (said.ended.exit, said.out) == (0, "gone\n")
-    assert time.monotonic() - began < 10
+    assert said.ended.wall_ms < float(nap) * 1000, "nobody waited for it"
     assert alive(nap) == []
 
 
 async def test_cancelling_ends_the_whole_tree_before_it_returns(able, tmp_path, nap):
     script = f"(setsid sleep {nap} &); trap '' TERM; sleep {nap}"
     running = asyncio.ensure_future(shell(script, able, tmp_path))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while len(alive(nap)) < 3:
             await asyncio.sleep(0.02)
     running.cancel()
@@ -48,7 +47,7 @@ async def test_cancelling_ends_the_whole_tree_before_it_returns(able, tmp_path, 
 
 async def test_a_room_that_somebody_else_ends_is_told_apart(able, tmp_path, nap):
     running = asyncio.ensure_future(shell(f"sleep {nap}; true", able, tmp_path))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while "sleep" not in map(name_of, alive(nap)):
             await asyncio.sleep(0.02)
     os.kill(min(pid for pid in alive(nap) if name_of(pid) == "bwrap"), signal.SIGKILL)
@@ -69,7 +68,7 @@ asyncio.run(run(command, work=Path(sys.argv[1]), on_output=lambda *_: None))
 
 async def test_a_worker_that_is_killed_takes_its_jobs_along(able, tmp_path, nap):
     worker = await asyncio.create_subprocess_exec(sys.executable, "-c", WORKER, str(tmp_path), nap)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while len([pid for pid in alive(nap) if name_of(pid) == "sleep"]) < 2:
             await asyncio.sleep(0.02)
         worker.kill()
@@ -85,7 +84,7 @@ async def test_cancelling_while_the_room_is_made_leaves_nothing(able, tmp_path, 
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while alive(nap):
             await asyncio.sleep(0.02)
 
@@ -145,12 +144,12 @@ async def test_processor_time_is_counted_over_all_processes(able, tmp_path):
     script = "for i in 1 2 3; do (while :; do :; done) & done; wait"
     ended = (await shell(script, able, tmp_path, limits=small(cpu_s=1))).ended
     assert ended.reason == "cpu"
-    assert 900 < ended.cpu_ms < 4_000
+    assert 900 < ended.cpu_ms < 15_000
 
 
 async def test_a_fork_bomb_stays_within_its_number(able, tmp_path):
     script = "f() { f | f & }; f; sleep 0.3; ls -d /proc/[0-9]* | wc -l"
-    limits = small(processes=20, timeout_s=2)
+    limits = small(processes=20)
     said = await shell(script, able, tmp_path, limits=limits)
     seen = [int(line) for line in said.out.split() if line.isdigit()]
     assert all(count <= 22 for count in seen)
@@ -164,8 +163,8 @@ async def test_one_process_cannot_take_more_memory_than_it_may(able, tmp_path):
 
 
 async def test_many_processes_together_cannot_either(able, tmp_path):
-    hold = "(head -c 20000000 /dev/zero | tail | sleep 1) &"
-    limits = small(memory_bytes=64 * MIB, work_bytes=MIB, scratch_bytes=MIB, timeout_s=10)
+    hold = "(head -c 20000000 /dev/zero | tail | sleep 4) &"
+    limits = small(memory_bytes=64 * MIB, work_bytes=MIB, scratch_bytes=MIB)
     script = f"for i in 1 2 3 4 5 6 7 8; do {hold} done; wait; exit 1"
     said = await shell(script, able, tmp_path, limits=limits)
     assert said.ended.reason == "memory"

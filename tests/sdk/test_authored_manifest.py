@@ -282,6 +282,7 @@ def test_without_libyaml_json_is_still_read(monkeypatch):
     assert "JSON" in refusal.value.hint
 
 
+@pytest.mark.processes
 def test_the_yaml_library_is_loaded_only_for_yaml():
     program = (
         "import sys\nfrom antiphon.sdk.manifests.authored_manifest import read_manifest\n"
@@ -369,6 +370,7 @@ def test_the_examples_of_the_page_can_be_read():
     assert SEED_BYTES.decode() in page
 
 
+@pytest.mark.processes
 def test_the_script_says_whether_the_schemas_are_current(tmp_path):
     copied = tmp_path / "scripts" / "schemas"
     copied.parent.mkdir()

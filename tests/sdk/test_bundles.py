@@ -26,7 +26,8 @@ from chaos.tamper.changes import (
 )
 from chaos.tamper.command import check_bundle
 from chaos.tamper.sealed_jobs import ExportSource, make_sealed_jobs
-from tests.runtime.meshes import KIND, a_mesh, call, on_both_engines
+from tests.patience import PATIENCE_S
+from tests.runtime.meshes import KIND, a_mesh, call, eventually, on_both_engines
 
 _sealed = []
 
@@ -164,9 +165,7 @@ async def test_exporting_waits_for_a_seal_and_says_what_to_do(engine):
         with pytest.raises(Rejected, match="has not ended"):
             await bundles.export(face, KIND, called.id)
         await mesh.worker(lambda number: number)
-        async with asyncio.timeout(20):
-            while not node.replica.job(KIND, called.id).is_terminal:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: node.replica.job(KIND, called.id).is_terminal)
         waited: list[float] = []
         with pytest.raises(Unavailable, match="no seal covers") as caught:
             await bundles.export(face, KIND, called.id, wait_s=0.05, waiting=waited.append)
@@ -175,7 +174,7 @@ async def test_exporting_waits_for_a_seal_and_says_what_to_do(engine):
         standing = await bundles.seal_standing(face)
         assert (standing.seq, standing.refused_seq) == (0, 0)
         sealing = asyncio.create_task(_seal_soon(node))
-        data = await bundles.export(face, KIND, called.id, wait_s=20)
+        data = await bundles.export(face, KIND, called.id, wait_s=PATIENCE_S)
         assert open_bundle(data, owner=mesh.owner.did).job.id == called.id
         await sealing
         assert (await bundles.seal_standing(face)).upto == node.seals.upto > 0
@@ -213,11 +212,12 @@ def typed(*arguments: str, where) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         cwd=where,
-        timeout=60,
+        timeout=240,
         check=False,
     )
 
 
+@pytest.mark.processes
 def test_the_command_checks_without_a_home_and_without_a_server(jobs, tmp_path):
     (tmp_path / "bundle.json").write_bytes(jobs.bundle)
     good = typed("verify", "bundle.json", "--owner", jobs.owner, where=tmp_path)

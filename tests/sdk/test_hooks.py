@@ -95,6 +95,7 @@ async def test_a_hook_may_change_what_is_run():
         assert await (await mesh.submit("example.add", 2, 3)).result(timeout_s=PATIENCE_S) == 42
 
 
+@pytest.mark.processes
 async def test_hooks_are_around_processes_too_and_find_failures_in_the_account():
     seen = []
 

@@ -18,6 +18,7 @@ print(run(Plan(seed=5, chaos_s=420.0, faults_per_hour=500.0, jobs_per_hour=400.0
 """
 
 
+@pytest.mark.processes
 def test_the_same_seed_is_the_same_run_byte_for_byte():
     first, second = (run(Plan(seed=5, **SHORT)) for _ in range(2))
     assert first.ops > 100

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from chaos.network.fault_proxy import FaultProxy
+from tests.patience import PATIENCE_S
 
 
 @asynccontextmanager
@@ -41,7 +42,7 @@ async def is_dead(line):
         return True
 
 
-async def say(line, text=b"x\n", within_s=2.0):
+async def say(line, text=b"x\n", within_s=PATIENCE_S):
     line[1].write(text)
     return await asyncio.wait_for(line[0].readline(), within_s)
 
@@ -68,7 +69,7 @@ async def test_frozen_passes_nothing_closes_nothing_and_loses_nothing():
             await say(line, b"kept\n", within_s=0.2)
         assert not line[0].at_eof()
         await proxy.set_mode("normal")
-        assert await asyncio.wait_for(line[0].readline(), 2) == b"kept\n"
+        assert await asyncio.wait_for(line[0].readline(), PATIENCE_S) == b"kept\n"
 
 
 async def test_cut_closes_what_is_open_and_refuses_what_comes_until_it_is_normal_again():

@@ -24,7 +24,7 @@ def test_every_attempt_ends_at_a_wall_or_harms_nobody():
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=700,
         check=False,
     )
     told = json.loads(done.stdout.splitlines()[-1])

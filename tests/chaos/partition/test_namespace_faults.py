@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.network.namespace_skip import leave_out
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.nats]
 
@@ -19,7 +20,7 @@ COMMAND = [sys.executable, "-m", "chaos", "partition", "--how", "namespaces"]
 
 def partition(*options):
     ended = subprocess.run(
-        [*COMMAND, *options], capture_output=True, text=True, timeout=100, check=False
+        [*COMMAND, *options], capture_output=True, text=True, timeout=300, check=False
     )
     assert ended.stdout, ended.stderr
     said = json.loads(ended.stdout.splitlines()[-1])
@@ -45,7 +46,7 @@ def test_nothing_is_left_of_a_run_that_was_killed(tmp_path):
         env={**os.environ, "TMPDIR": str(tmp_path)},
     ) as running:
         try:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + PATIENCE_S
             while count_workers(tmp_path) < 3 and running.poll() is None:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
@@ -54,7 +55,7 @@ def test_nothing_is_left_of_a_run_that_was_killed(tmp_path):
             assert processes_with(tmp_path)
         finally:
             running.kill()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while processes_with(tmp_path):
         assert time.monotonic() < deadline, processes_with(tmp_path)
         time.sleep(0.05)

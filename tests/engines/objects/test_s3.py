@@ -25,6 +25,8 @@ from antiphon.testing.engine_suite.artifacts import chunks_of, digest_of
 from antiphon.testing.local_server import shared_server
 from tests.engines.objects.stores import BUCKET, PIECES, BlobHarness, S3Server, s3_server
 
+pytestmark = pytest.mark.processes
+
 MESH = "a" * 16
 LARGE = bytes(range(256)) * (20 * 1024 * 1024 // 256)
 MARKED = re.compile("b{16}|c{16}")

@@ -18,6 +18,7 @@ from antiphon.interfaces.cli.commands.jobs.show import _standing
 from antiphon.interfaces.cli.commands.jobs.why import _filled
 from antiphon.interfaces.cli.screen.command_loop import Notices
 from antiphon.interfaces.cli.screen.terminal import Voice, err
+from tests.patience import PATIENCE_S
 
 STYLED = re.compile(r"\x1b\[[0-9;]*m")
 TICKET = "antiphon-ticket-" + "x" * 200
@@ -119,7 +120,7 @@ def test_whoever_wants_errors_only_gets_no_notices(monkeypatch):
     assert Notices().level == logging.ERROR
 
 
-async def shown(screen, text, *, within_s=5.0):
+async def shown(screen, text, *, within_s=PATIENCE_S):
     async with asyncio.timeout(within_s):
         while text not in STYLED.sub("", screen.getvalue()):
             await asyncio.sleep(0.01)
@@ -150,7 +151,7 @@ async def test_a_watcher_sees_how_far_jobs_are_and_forgets_them_at_their_end(scr
         watcher = asyncio.ensure_future(_noting(batches, progress, until="succeeded"))
         await shown(screen, f"▶ running  example.slow {handle.id[:8]}, 40% frame 12 of 30")
         may_end.set()
-        await asyncio.wait_for(watcher, 5)
+        await watcher
         assert progress._listeners == {}
 
 

@@ -16,6 +16,7 @@ from antiphon.sandbox import SandboxSupport
 from antiphon.sdk.command_job import sandbox_standing
 from antiphon.sdk.worker import offer_of
 from tests.core.published_schemas import fits, published
+from tests.patience import PATIENCE_S
 from tests.runtime.sandboxed import (
     KIND,
     a_mesh_with_commands,
@@ -25,6 +26,8 @@ from tests.runtime.sandboxed import (
     stored,
     texts,
 )
+
+pytestmark = pytest.mark.processes
 
 
 @pytest.fixture(autouse=True)
@@ -154,7 +157,7 @@ async def test_a_cancelled_command_leaves_no_process():
         await submission.cancel(mesh.session, job.kind, job.id, reason="enough")
         ended = await waiting
         assert ended.job.outcome == "cancelled"
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while _alive(mark):
                 await asyncio.sleep(0.05)
 

@@ -13,6 +13,7 @@ from antiphon.sdk.authority import delegation
 from antiphon.sdk.hosting import hosted_mesh
 from antiphon.sdk.mesh import Mesh
 from tests.job_scopes import works
+from tests.patience import NEVER_S, PATIENCE_S
 from tests.runtime.meshes import eventually
 
 pytestmark = pytest.mark.nats
@@ -49,7 +50,7 @@ class Place:
 
     async def result(self, kind: str, text: str) -> str:
         handle = await self.owner.submit(kind, text)
-        return await asyncio.wait_for(handle.result(), 8)
+        return await handle.result(timeout_s=PATIENCE_S)
 
 
 @asynccontextmanager
@@ -103,7 +104,7 @@ async def test_a_worker_that_loses_one_kind_finishes_and_goes_on_with_the_other(
             await place.take_back(home, "render")
             await eventually(lambda: connection_of(worker).epoch > epoch)
             may_end.set()
-            assert await asyncio.wait_for(under_way.result(), 8) == "begun before"
+            assert await under_way.result(timeout_s=PATIENCE_S) == "begun before"
             assert await place.result("build.image", "begun behind") == "begun behind"
             late = await place.owner.submit("render.frame", "not its own any more")
             with pytest.raises(TimeoutError):
@@ -118,7 +119,7 @@ async def test_a_worker_that_loses_everything_ends_with_a_sentence(tmp_path):
         async def work() -> None:
             async with a_worker(home, "build.image"):
                 await place.take_back(home, "build")
-                await asyncio.sleep(10)
+                await asyncio.sleep(NEVER_S)
 
         with pytest.raises(EngineDenied, match="this login") as caught:
             await as_people_are_told(work())

@@ -20,6 +20,7 @@ from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node.full_node import FullNode
 from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.services import beside
+from tests.patience import PATIENCE_S
 from tests.runtime.meshes import KIND, QUICK, a_mesh, call, on_both_engines
 
 
@@ -101,7 +102,7 @@ async def test_a_full_node_restarts_where_it_stopped(engine, tmp_path):
     async with a_mesh(engine) as mesh:
         caller = (await mesh.connection()).session
         first = await call(caller, 1)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             path = tmp_path / "replica.db"
             replica = Replica(path, mesh=mesh.mesh)
             node = FullNode((await mesh.connection()).session, replica)

@@ -10,25 +10,30 @@ from antiphon.core.families.jobs.ops import ClaimBody, JobClaim, JobSchedule, Sc
 from antiphon.core.families.jobs.state import EMPTY
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError, Rejected
+from antiphon.ports import WallClock
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handlers import call_text
-from antiphon.runtime.identity.host_clock import SystemClock
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.author import Author, NoMark
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.presence.worker_presence import Traits, WorkerPresence
-from tests.runtime.meshes import KIND, a_mesh, eventually
+from tests.runtime.meshes import KIND, QUICK, a_mesh, eventually
 
 DRIFT_MS = 100
 HOUR_MS = 3_600_000
 
+pytestmark = pytest.mark.virtual_time
 
-class WrongClock(SystemClock):
-    def __init__(self, off_ms: int = 0) -> None:
-        self.off_ms = off_ms
+
+class WrongClock:
+    def __init__(self, right: WallClock, off_ms: int = 0) -> None:
+        self.right, self.off_ms = right, off_ms
 
     def now_ms(self) -> int:
-        return super().now_ms() + self.off_ms
+        return self.right.now_ms() + self.off_ms
+
+    def boot_s(self) -> float:
+        return self.right.boot_s()
 
 
 def schedule_body(number):
@@ -46,8 +51,8 @@ async def peer_with(mesh, wall) -> Session:
 
 
 async def test_a_call_with_a_clock_far_ahead_is_refused_in_words_and_can_be_made_again():
-    async with a_mesh("memory") as mesh:
-        wall = WrongClock(3 * HOUR_MS + 90_000)
+    async with a_mesh("memory", QUICK) as mesh:
+        wall = WrongClock(mesh.wall, 3 * HOUR_MS + 90_000)
         caller = await peer_with(mesh, wall)
         body = schedule_body(1)
         with pytest.raises(Rejected, match="clock is 3 h 1 min ahead of the mesh's") as refused:
@@ -66,9 +71,9 @@ async def test_a_call_with_a_clock_far_ahead_is_refused_in_words_and_can_be_made
 
 
 async def test_a_worker_with_a_clock_far_behind_is_told_so():
-    async with a_mesh("memory") as mesh:
+    async with a_mesh("memory", QUICK) as mesh:
         called = await submission.call((await mesh.connection()).session, schedule_body(2))
-        slow = await peer_with(mesh, WrongClock(-2 * HOUR_MS - 90_000))
+        slow = await peer_with(mesh, WrongClock(mesh.wall, -2 * HOUR_MS - 90_000))
         lane = (await slow.read_lane(KIND, called.id)).lane
         body = ClaimBody(kind=KIND, job=called.id, lease_ms=lane.job.lease_ms, begin=True)
         assert slow.foresee(JobClaim, body, lane, prev=0) is Verdict.STALE
@@ -76,9 +81,9 @@ async def test_a_worker_with_a_clock_far_behind_is_told_so():
 
 
 async def test_a_worker_whose_clock_is_ahead_leaves_the_work_to_others_until_it_is_right():
-    async with a_mesh("memory") as mesh:
+    async with a_mesh("memory", QUICK) as mesh:
         caller = (await mesh.connection()).session
-        wall, done = WrongClock(HOUR_MS), []
+        wall, done = WrongClock(mesh.wall, HOUR_MS), []
 
         async def note(number):
             done.append(number)
@@ -99,12 +104,12 @@ async def test_a_worker_whose_clock_is_ahead_leaves_the_work_to_others_until_it_
 
 
 async def test_an_op_beyond_the_drift_pulls_nobody_ahead_whose_clock_is_a_little_fast():
-    async with a_mesh("memory") as mesh:
-        far = await peer_with(mesh, WrongClock(DRIFT_MS + 60))
+    async with a_mesh("memory", QUICK) as mesh:
+        far = await peer_with(mesh, WrongClock(mesh.wall, DRIFT_MS + 60))
         body = schedule_body(3)
         with pytest.raises(Rejected):
             await submission.call(far, body)
-        fast = await peer_with(mesh, WrongClock(DRIFT_MS - 30))
+        fast = await peer_with(mesh, WrongClock(mesh.wall, DRIFT_MS - 30))
         view = await fast.read_lane(KIND, manifest.job_id(body.manifest))
         assert [judged.verdict for judged in view.history] == [Verdict.DRIFT]
         other = schedule_body(4)
@@ -113,7 +118,7 @@ async def test_an_op_beyond_the_drift_pulls_nobody_ahead_whose_clock_is_a_little
 
 
 async def test_a_full_node_with_a_clock_far_ahead_does_not_fill_the_lanes_of_held_jobs():
-    async with a_mesh("memory") as mesh:
+    async with a_mesh("memory", QUICK) as mesh:
         connection = await mesh.connection()
         called = await submission.call(connection.session, schedule_body(5))
         held = asyncio.Event()
@@ -124,7 +129,7 @@ async def test_a_full_node_with_a_clock_far_ahead_does_not_fill_the_lanes_of_hel
 
         await mesh.worker(hold, drain_s=0.1)
         await held.wait()
-        wrong = await peer_with(mesh, WrongClock(HOUR_MS))
+        wrong = await peer_with(mesh, WrongClock(mesh.wall, HOUR_MS))
         await mesh.node(connection=assembly.MeshConnection(wrong, mesh.owner, "wrong"))
         await asyncio.sleep(3)
         view = await connection.session.read_lane(KIND, called.id)
@@ -133,15 +138,15 @@ async def test_a_full_node_with_a_clock_far_ahead_does_not_fill_the_lanes_of_hel
 
 
 async def test_a_worker_that_spoke_with_a_clock_far_ahead_is_heard_when_it_is_right():
-    async with a_mesh("memory") as mesh:
-        wall, heard = WrongClock(), []
+    async with a_mesh("memory", QUICK) as mesh:
+        wall, heard = WrongClock(mesh.wall), []
         speaker = WorkerPresence(await peer_with(mesh, wall), KIND, Traits())
-        listener = WorkerPresence(await peer_with(mesh, WrongClock()), KIND, Traits())
+        listener = WorkerPresence(await peer_with(mesh, WrongClock(mesh.wall)), KIND, Traits())
         listener.listeners.append(heard.append)
         async with listener.listening(silently=True):
             wall.off_ms = HOUR_MS
             await speaker.point_to("a" * 64, 1)
             wall.off_ms = 0
             await speaker.point_to("b" * 64, 1)
-            await eventually(lambda: heard, within_s=3)
+            await eventually(lambda: heard)
         assert [word.body.calls[0][0] for word in heard] == ["b" * 64]

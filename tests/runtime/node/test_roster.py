@@ -1,7 +1,5 @@
 """The roster's questions, and a worker loop made of nothing else."""
 
-import asyncio
-
 import pytest
 
 from antiphon.core.clock import hlc
@@ -21,13 +19,15 @@ from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node.roster import Roster
 from tests.cpu_cost import times_the_cost
 from tests.runtime.by_hand import proved
-from tests.runtime.meshes import KIND, QUICK, a_mesh, call, eventually, on_both_engines
+from tests.runtime.meshes import CALM, KIND, LONG_MS, a_mesh, call, eventually, on_both_engines
+from tests.runtime.worker.test_disconnects import Sleeper
 
 
 @on_both_engines
 @pytest.mark.req("M20")
 async def test_the_roster_answers_its_three_questions(engine):
-    async with a_mesh(engine, QUICK) as mesh:
+    async with a_mesh(engine, CALM) as mesh:
+        mesh.wall = Sleeper(mesh.wall)
         node = await mesh.node(caretaking=False)
         roster = Roster(node)
         caller, holder = (await mesh.connection()).session, (await mesh.connection()).session
@@ -53,18 +53,18 @@ async def test_the_roster_answers_its_three_questions(engine):
         ]
 
         # Claimed and past its deadline.
-        body = ClaimBody(kind=KIND, job=first.id, lease_ms=200, begin=True)
+        body = ClaimBody(kind=KIND, job=first.id, lease_ms=LONG_MS, begin=True)
         seq = await holder.commit(holder.draft(JobClaim, body, prev=0))
         await node.reached(seq)
         assert roster.overdue() == []
-        await asyncio.sleep(0.25)
+        mesh.wall.slept_s = LONG_MS / 1000
         assert [job.id for job in roster.overdue()] == [first.id]
 
 
 @on_both_engines
 @pytest.mark.req("M30", "M4")
 async def test_a_worker_loop_needs_nothing_but_the_roster(engine):
-    async with a_mesh(engine, QUICK) as mesh:
+    async with a_mesh(engine, CALM) as mesh:
         node = await mesh.node()
         roster, session = Roster(node), node.session
         caller = (await mesh.connection()).session
@@ -72,7 +72,7 @@ async def test_a_worker_loop_needs_nothing_but_the_roster(engine):
 
         async def work_through() -> None:
             for job in roster.claimable(KIND, by=session.author.did):
-                body = ClaimBody(kind=KIND, job=job.id, lease_ms=600)
+                body = ClaimBody(kind=KIND, job=job.id, lease_ms=LONG_MS)
                 claim = session.draft(JobClaim, body, prev=0)
                 claimed = await session.commit(claim)
                 fence = hlc.pack(claim.op.hlc)
@@ -98,7 +98,7 @@ async def test_a_worker_loop_needs_nothing_but_the_roster(engine):
 @on_both_engines
 @pytest.mark.req("S14")
 async def test_reads_are_local_and_quick_and_writes_come_back(engine):
-    async with a_mesh(engine, QUICK) as mesh:
+    async with a_mesh(engine, CALM) as mesh:
         node = await mesh.node(caretaking=False)
         caller = (await mesh.connection()).session
         jobs = [await call(caller, number) for number in range(200)]

@@ -17,6 +17,7 @@ from antiphon.sdk.authority import delegation
 from antiphon.sdk.hosting import hosted_mesh
 from antiphon.sdk.mesh import Mesh
 from tests.engines.nats.harness import sever
+from tests.patience import PATIENCE_S
 from tests.runtime.meshes import a_mesh, call, eventually
 from tests.runtime.node.test_sealer import write_seal
 
@@ -68,7 +69,7 @@ class Place:
     async def agree(self, node: FullNode, *jobs: tuple[str, str]) -> None:
         """The machine's replica comes to hold these lanes exactly as the full node's does."""
         newest = await self.owner.session.log.last()
-        await asyncio.wait_for(self.node.reached(newest.seq), 20)
+        await asyncio.wait_for(self.node.reached(newest.seq), PATIENCE_S)
         for kind, job in jobs:
             expected = self.node.replica.job_records(kind, job)
             assert expected

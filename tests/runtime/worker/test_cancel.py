@@ -2,21 +2,17 @@
 
 import asyncio
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from antiphon import JobContext
-from antiphon.core.authority.rules import Rules
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handlers import Handling
 from tests.runtime import spawned
 from tests.runtime.executors.test_process_pool import is_alive
-from tests.runtime.meshes import KIND, a_mesh, call, eventually, on_both_engines
+from tests.runtime.meshes import CALM, KIND, a_mesh, call, eventually, on_both_engines
 
-RULES = Rules(authority="open")
-"""Leases of thirty seconds: nobody notices anything by a renewal here."""
 YOUNG_S, OLD_S = 0.0, 1.2
 """A job's lane is followed once it has run for a second."""
 
@@ -72,19 +68,19 @@ class InProcess(InLoop):
 
 
 @on_both_engines
-@pytest.mark.parametrize("place", [InLoop, InThread, InProcess])
-@pytest.mark.parametrize("age_s, within_s", [(YOUNG_S, 4.0), (OLD_S, 3.0)])
-async def test_a_cancelled_job_stops_soon(engine, place, age_s, within_s, tmp_path):
+@pytest.mark.parametrize(
+    "place", [InLoop, InThread, pytest.param(InProcess, marks=pytest.mark.processes)]
+)
+@pytest.mark.parametrize("age_s", [YOUNG_S, OLD_S])
+async def test_a_cancelled_job_stops_before_any_renewal(engine, place, age_s, tmp_path):
     job = place(tmp_path)
-    async with a_mesh(engine, RULES) as mesh:
+    async with a_mesh(engine, CALM) as mesh:
         caller = (await mesh.connection()).session
         worker = await mesh.worker(job.handle, how=job.how)
         called = await call(caller, *job.args)
         await eventually(job.has_begun)
         await asyncio.sleep(age_s)
-        began_s = time.monotonic()
         ended = await submission.cancel(caller, KIND, called.id, reason="enough")
         assert ended.outcome == "cancelled"
         await eventually(job.has_ended)
         await eventually(lambda: worker.busy == 0)
-        assert time.monotonic() - began_s < within_s

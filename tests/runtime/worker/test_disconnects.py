@@ -7,13 +7,16 @@ import pytest
 from antiphon.core.authority.rules import Rules
 from antiphon.core.families.jobs.ops import JobSchedule
 from antiphon.core.families.jobs.state import State
+from antiphon.ports import WallClock
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handlers import Handling
-from antiphon.runtime.identity.host_clock import SystemClock
 from tests.runtime.meshes import KIND, QUICK, a_mesh, call, eventually, ops_on_lane
 
 ON = Handling(on_disconnect="continue")
 LEASE_S = QUICK.lease_ms / 1000
+LONG_LEASES = Rules(authority="open")
+
+pytestmark = pytest.mark.virtual_time
 
 
 class Diary:
@@ -37,7 +40,7 @@ class Diary:
 
 async def test_by_default_a_job_is_stopped_at_two_thirds_of_a_lease_without_the_engine():
     diary = Diary(lasts_s=5 * LEASE_S)
-    async with a_mesh("memory") as mesh:
+    async with a_mesh("memory", QUICK) as mesh:
         caller, connection = (await mesh.connection()).session, await mesh.connection()
         await mesh.worker(diary.handle, connection=connection)
         await call(caller, 1)
@@ -53,7 +56,7 @@ async def test_by_default_a_job_is_stopped_at_two_thirds_of_a_lease_without_the_
 @pytest.mark.req("G10")
 async def test_a_job_that_goes_on_completes_after_the_engine_is_back():
     diary = Diary(lasts_s=2 * LEASE_S)
-    async with a_mesh("memory") as mesh:
+    async with a_mesh("memory", QUICK) as mesh:
         caller, connection = (await mesh.connection()).session, await mesh.connection()
         await mesh.worker(diary.handle, connection=connection, how=ON)
         called = await call(caller, 7)
@@ -68,7 +71,7 @@ async def test_a_job_that_goes_on_completes_after_the_engine_is_back():
 
 async def test_a_lease_that_ran_out_unnoticed_by_others_does_not_stop_a_job_that_goes_on():
     diary = Diary(lasts_s=4 * LEASE_S)
-    async with a_mesh("memory") as mesh:
+    async with a_mesh("memory", QUICK) as mesh:
         caller, connection = (await mesh.connection()).session, await mesh.connection()
         await mesh.worker(diary.handle, connection=connection, how=ON)
         called = await call(caller, 7)
@@ -84,7 +87,7 @@ async def test_a_lease_that_ran_out_unnoticed_by_others_does_not_stop_a_job_that
 @pytest.mark.req("G7", "M6")
 async def test_of_two_runs_one_result_is_accepted_though_the_first_went_on():
     away, there = Diary(lasts_s=3 * LEASE_S), Diary(lasts_s=0.01)
-    async with a_mesh("memory") as mesh:
+    async with a_mesh("memory", QUICK) as mesh:
         node = await mesh.node()
         caller, connection = (await mesh.connection()).session, await mesh.connection()
         first = await mesh.worker(away.handle, connection=connection, how=ON)
@@ -105,7 +108,7 @@ async def test_of_two_runs_one_result_is_accepted_though_the_first_went_on():
 
 async def test_what_is_done_when_the_engine_goes_is_completed_within_the_lease():
     diary = Diary(lasts_s=0.05)
-    async with a_mesh("memory", Rules(authority="open")) as mesh:
+    async with a_mesh("memory", LONG_LEASES) as mesh:
         caller, connection = (await mesh.connection()).session, await mesh.connection()
         await mesh.worker(diary.handle, connection=connection)
         called = await call(caller, 3)
@@ -118,24 +121,24 @@ async def test_what_is_done_when_the_engine_goes_is_completed_within_the_lease()
         assert (ended.job.outcome, ended.job.attempts) == ("succeeded", 0)
 
 
-class Sleeper(SystemClock):
+class Sleeper:
     """A machine that can be suspended: both clocks go on, the event loop's does not."""
 
-    def __init__(self) -> None:
-        self.slept_s = 0.0
+    def __init__(self, awake: WallClock) -> None:
+        self.awake, self.slept_s = awake, 0.0
 
     def now_ms(self) -> int:
-        return super().now_ms() + round(self.slept_s * 1000)
+        return self.awake.now_ms() + round(self.slept_s * 1000)
 
     def boot_s(self) -> float:
-        return super().boot_s() + self.slept_s
+        return self.awake.boot_s() + self.slept_s
 
 
 async def test_a_machine_that_slept_through_its_lease_stops_its_job_when_it_wakes():
     diary = Diary(lasts_s=60)
-    async with a_mesh("memory", Rules(authority="open")) as mesh:
+    async with a_mesh("memory", LONG_LEASES) as mesh:
         caller = (await mesh.connection()).session
-        mesh.wall = Sleeper()
+        mesh.wall = Sleeper(mesh.wall)
         connection = await mesh.connection()
         await mesh.worker(diary.handle, connection=connection)
         await call(caller, 1)
@@ -151,7 +154,7 @@ async def test_a_machine_that_slept_through_its_lease_stops_its_job_when_it_wake
 @pytest.mark.req("M21")
 async def test_a_job_past_its_time_to_start_is_not_claimed():
     diary = Diary(lasts_s=0.01)
-    async with a_mesh("memory") as mesh:
+    async with a_mesh("memory", QUICK) as mesh:
         caller = (await mesh.connection()).session
         late = await call(caller, 1, start_by=mesh.wall.now_ms() + 150)
         await asyncio.sleep(0.3)

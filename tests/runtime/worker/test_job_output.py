@@ -13,7 +13,8 @@ from antiphon.runtime.executors.handlers import JobContext
 from antiphon.runtime.worker import job_output
 from antiphon.runtime.worker.job_output import Words, listening
 from antiphon.sdk.results.transcript import Transcript
-from tests.runtime.meshes import KIND, a_mesh, call, on_both_engines
+from tests.patience import PATIENCE_S
+from tests.runtime.meshes import KIND, LONG_MS, a_mesh, call, on_both_engines
 
 A_JOB = "0" * 64
 
@@ -40,7 +41,10 @@ async def test_progress_is_heard_from_loops_and_threads(engine):
             is_heard.clear()  # before the call: the worker may begin at once
             called = await call(caller, kind=kind)
             try:
-                async with asyncio.timeout(10), listening(caller, kind, called.id) as words:
+                async with (
+                    asyncio.timeout(PATIENCE_S),
+                    listening(caller, kind, called.id) as words,
+                ):
                     first = await anext(words)
             finally:
                 is_heard.set()
@@ -90,7 +94,7 @@ async def broadcast(chunks):
             for chunk in chunks:
                 saying.output("stdout", chunk)
             total = sum(map(len, chunks))
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 async for one in words:
                     heard.append(one)
                     if one.at + len(one.data) == total:
@@ -102,7 +106,7 @@ async def broadcast(chunks):
 async def _claimed(session, job):
     await session.sync_control()
     await session.read_lane(KIND, job)
-    body = ClaimBody(kind=KIND, job=job, lease_ms=600, begin=True)
+    body = ClaimBody(kind=KIND, job=job, lease_ms=LONG_MS, begin=True)
     await session.commit(session.draft(JobClaim, body, prev=0))
     return (await session.read_lane(KIND, job)).lane.job
 
