@@ -1,7 +1,7 @@
 """Antiphon: a job mesh whose every step is signed, ordered and checkable.
 
-The public names live here and are resolved on first use, so that importing the package is cheap.
-Nothing inside the package imports this module: the layers below never look up.
+This module has the public names. They are imported on first use, so importing the package is
+cheap. Nothing inside the package imports this module.
 """
 
 from __future__ import annotations

@@ -1,28 +1,28 @@
 """Every error that Antiphon raises on purpose.
 
-The branches are cut by what a caller can do about it, not by where it happened:
+The branches follow what a caller can do about the error, not where it happened:
 
     AntiphonError
     ├── Rejected            the request is wrong; `reason` says which rule it broke
     │   ├── Malformed       bytes that are not a canonical op, manifest or key
     │   └── JobFailed       the job ended without a result
     ├── Conflict            someone else was first, or holds it
-    │   ├── LostRace        the compare-and-set saw another last sequence
-    │   ├── IdTaken         the engine holds other bytes under this message id
+    │   ├── LostRace        compare-and-set failed: the subject has a newer record
+    │   ├── IdTaken         the engine stores other bytes under this message id
     │   └── Held            a key, a lease or a state directory is in use
-    │       └── PortTaken   another program listens where our server was to
+    │       └── PortTaken   another program listens on the server's port
     ├── Unavailable         try again later
     │   ├── OutcomeUnknown  the write may or may not be stored: read before deciding
-    │   ├── CircuitOpen     the engine left too many calls unanswered: none is made for a while
-    │   └── EngineDenied    the engine's own permissions said no
+    │   ├── CircuitOpen     too many requests went unanswered: none is sent for a while
+    │   └── EngineDenied    the engine's permissions do not allow it
     ├── Corrupt             stop: what was read cannot be true
     ├── Misconfigured       a person has to change a setting, a file or a command line
     │   └── Outdated        the mesh runs a protocol that this version does not have
-    └── HandlerWish         raised by a handler, to say what is to become of its job
-        ├── GiveUp          another attempt would end the same way: make none
-        └── RetryLater      not before so many seconds
+    └── HandlerWish         raised by a handler, to say what happens to its job
+        ├── GiveUp          fail now, without another attempt
+        └── RetryLater      retry, but not before a number of seconds
 
-Engine exceptions are translated in the engine's adapter; no caller ever sees one of those.
+The engine's adapter translates engine exceptions into these; callers never see the original.
 """
 
 from __future__ import annotations
@@ -91,11 +91,11 @@ class IdTaken(Conflict):
 
 
 class Held(Conflict):
-    """A lease, a lock file or a key is in someone else's hands."""
+    """Someone else holds the lease, the lock file or the key."""
 
 
 class PortTaken(Held):
-    """Another program listens at the address that a server of ours was given."""
+    """Another program already listens at the server's address."""
 
 
 class Unavailable(AntiphonError):
@@ -103,9 +103,9 @@ class Unavailable(AntiphonError):
 
 
 class OutcomeUnknown(Unavailable):
-    """A write went out and no answer came: it may be stored.
+    """A write was sent and not answered: it may or may not be stored.
 
-    `kind` and `job_id` name the job that it is about; empty where it is about none.
+    `kind` and `job_id` name the job it is about; empty if it is not about a job.
     """
 
     def __init__(self, message: str, *, hint: str = "", kind: str = "", job_id: str = "") -> None:
@@ -115,9 +115,9 @@ class OutcomeUnknown(Unavailable):
 
 
 class CircuitOpen(Unavailable):
-    """Nothing was tried: the engine left too many calls in a row unanswered.
+    """Nothing was sent: the engine left too many requests in a row unanswered.
 
-    After `retry_s` seconds one call tries again; 0 if one is at it.
+    After `retry_s` seconds one request tries again; 0 if one is already trying.
     """
 
     def __init__(self, message: str, *, retry_s: float, hint: str = "") -> None:
@@ -126,25 +126,25 @@ class CircuitOpen(Unavailable):
 
 
 class EngineDenied(Unavailable):
-    """The engine's permissions refused the subject."""
+    """The engine's permissions do not allow this subject."""
 
 
 class Corrupt(AntiphonError):
-    """What was read contradicts what is known; going on would spread it."""
+    """What was read contradicts what is known; continuing would spread the damage."""
 
 
 class Misconfigured(AntiphonError):
-    """Only a person can put this right."""
+    """A person has to change a setting, a file or a command line."""
 
 
 class Outdated(Misconfigured):
-    """The mesh moved to a newer protocol: this code stops applying there, it never guesses."""
+    """The mesh moved to a newer protocol: this version stops there instead of guessing."""
 
 
 class HandlerWish(AntiphonError):
-    """A handler failed, and knows better than the job's retry rules what should follow.
+    """A handler failed and overrides the job's retry rules.
 
-    Raised `from` another error, it is that error's name that the log keeps.
+    If it is raised `from` another error, the log keeps that error's name.
     """
 
 
@@ -155,11 +155,11 @@ class GiveUp(HandlerWish):
 class RetryLater(HandlerWish):
     """Try again, but not before `after_s` seconds; it counts as an attempt.
 
-    The mesh's rule `retry_after_max_ms` is the longest wait there is.
+    The mesh's rule `retry_after_max_ms` bounds the wait.
     """
 
     def __init__(self, after_s: float, message: str = "") -> None:
         if not 0 <= after_s < float("inf"):
-            raise ValueError(f"a job cannot wait for {after_s} seconds")
-        super().__init__(message or f"asked to be tried again in {after_s:g} s")
+            raise ValueError(f"a job cannot wait {after_s} seconds")
+        super().__init__(message or f"asked for a retry in {after_s:g} s")
         self.after_s = after_s

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and seen by nobody else unless asked for."""
+"""Atomic file writes; files are private (mode 0600) unless you ask for another mode."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ PRIVATE_DIRECTORY: Final = 0o700
 
 
 def replace_file(path: Path, data: bytes, *, mode: int = PRIVATE_MODE) -> None:
-    """Write beside it, sync, rename: a crash leaves the old file or the new one.
+    """Write a temporary file, sync, rename: a crash leaves the old file or the new one.
 
-    The mode holds from the first byte on, whatever an older file at that place had.
+    The mode applies from the first byte on, whatever mode an older file had.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIRECTORY)
     fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")

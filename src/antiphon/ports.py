@@ -1,17 +1,16 @@
-"""What an engine and a host must be able to do: the whole of it.
+"""Ports: everything that the runtime needs from an engine and a host, as Python protocols.
 
-The runtime knows these protocols and nothing behind them. `antiphon.engines.memory` is their
-executable reference; `antiphon.engines.nats` is the one that survives a power cut. Both pass
-`antiphon.testing.engine_suite`.
+The runtime uses these protocols only. `antiphon.engines.memory` is the executable reference;
+`antiphon.engines.nats` is durable. Both pass `antiphon.testing.engine_suite`.
 
-Rules that every implementation keeps:
+Rules for every implementation:
 
-- Sequences begin at 1, rise by one for each stored record, and are never reused.
-- A record never changes once it has a sequence. Its stamp is the same for every reader.
+- Sequences start at 1, rise by one for each stored record, and are never reused.
+- A record never changes once it has a sequence. Its commit time is the same for every reader.
 - A write ends in one of five ways: a sequence, `LostRace`, `IdTaken`, `OutcomeUnknown`, or
-  `Rejected` where the engine can never take it (too large, or not of this mesh).
-  `Unavailable` is raised only where it is certain that nothing was stored.
-- Every iterator and queue is bounded; every wait takes its bound from the caller.
+  `Rejected` if the engine can never store it (too large, or for another mesh).
+  `Unavailable` is raised only if it is certain that nothing was stored.
+- Every iterator and queue is bounded; the caller bounds every wait.
 """
 
 from __future__ import annotations
@@ -35,29 +34,29 @@ class Record(Struct, frozen=True, gc=False):
 
     seq: int
     stamp_ns: int
-    """The engine's commit stamp in nanoseconds since the Unix epoch."""
+    """The engine's commit time in nanoseconds since the Unix epoch."""
     subject: str
     payload: bytes
 
     @property
     def commit_ms(self) -> int:
-        """The commit stamp in whole milliseconds, floored (spec §4.2)."""
+        """The commit time in whole milliseconds, rounded down (spec §4.2)."""
         return self.stamp_ns // NANOSECONDS_PER_MS
 
 
 class Page(Struct, frozen=True, gc=False):
-    """A run of records in sequence order and whether more of them stood behind it."""
+    """Records in sequence order, and whether there are more after them."""
 
     records: list[Record]
     more: bool
 
 
 class Delivery(Protocol):
-    """One job announcement, lent to this worker until it is settled or its time is up.
+    """One job announcement, delivered to this worker until it is settled or times out.
 
-    Settling proves nothing to anyone (spec §8): the engine fences no acknowledgement, so a late
-    one takes the announcement from its present holder. All three calls are fire-and-forget,
-    safe twice and safe after a disconnect.
+    Settling proves nothing (spec §8): the engine does not fence acknowledgements, so a late one
+    takes the announcement away from the worker that has it now. All three methods are
+    fire-and-forget, safe twice and safe after a disconnect.
     """
 
     @property
@@ -66,16 +65,16 @@ class Delivery(Protocol):
 
     @property
     def deliveries(self) -> int:
-        """How often the engine handed this record out, this time included: 1 = first time."""
+        """How often the engine delivered this record, including this time: 1 = first time."""
 
     def ack(self) -> None:
-        """The job is terminal and was read as such: never hand it out again."""
+        """The job is known to have ended: never deliver it again."""
 
     def nak(self, delay_s: float = 0.0) -> None:
-        """Hand it to somebody (perhaps this worker again), not before `delay_s`."""
+        """Deliver it to any worker (perhaps this one again), not before `delay_s`."""
 
     def in_progress(self) -> None:
-        """Keep the loan; must be called more often than `WorkQueue.loan_s`."""
+        """Keep the delivery; must be called more often than every `WorkQueue.loan_s`."""
 
 
 class WorkQueue(Protocol):
@@ -83,7 +82,7 @@ class WorkQueue(Protocol):
 
     Flow control is by credit: an announcement arrives only against a credit, so a worker never
     holds more than it has room for. Credits survive reconnects and idle time; after a reconnect
-    the engine may hand out a few more than were granted.
+    the engine may deliver a few more than were granted.
     """
 
     @property
@@ -92,11 +91,11 @@ class WorkQueue(Protocol):
 
     @property
     def credits(self) -> int:
-        """Granted and not yet used: `next` has not returned as many."""
+        """Credits granted and not yet used by a delivery that `next` returned."""
 
     @property
     def is_dry(self) -> bool:
-        """Whether the engine said that it has nothing, and delivered nothing since."""
+        """Whether the engine reported an empty queue and has delivered nothing since."""
 
     def watch(self, told: Callable[[], None]) -> None:
         """Call `told` whenever `is_dry` may have become true. One watcher; it must not wait."""
@@ -105,16 +104,16 @@ class WorkQueue(Protocol):
         """Allow `count` more deliveries, and ask for them."""
 
     def ask(self) -> None:
-        """Have the engine deliver, or say that it has nothing. It may deliver one too many."""
+        """Make the engine deliver, or report an empty queue. It may deliver one too many."""
 
     def revoke_credits(self) -> None:
         """Ask for nothing more (drain). Deliveries already on their way may still arrive."""
 
     async def next(self) -> Delivery:
-        """Wait for the next delivery. Cancel it to stop waiting; nothing is lost by that."""
+        """Wait for the next delivery. Cancel it to stop waiting; nothing is lost."""
 
     async def close(self) -> None:
-        """Stop asking; give back what arrived and was not taken."""
+        """Stop asking; return deliveries that `next` has not handed over."""
 
 
 class OpLog(Protocol):
@@ -122,9 +121,9 @@ class OpLog(Protocol):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """What it shows, as subject filters relative to the mesh; `>` alone: every record.
+        """What it may read, as subject filters relative to the mesh; `>` alone: every record.
 
-        Another login of this connection may show something else.
+        This can change when the connection gets another login.
         """
 
     async def append(
@@ -141,42 +140,42 @@ class OpLog(Protocol):
         Returns the sequence. Storing the same bytes under the same message id again returns the
         first sequence: always with the same `expected_last`, and within the engine's duplicate
         window with any. Raises `LostRace`, `IdTaken` or `OutcomeUnknown`; `Unavailable` if the
-        engine is away and nothing was stored. After a purge a subject is at 0 again.
+        engine is unreachable and nothing was stored. A purge sets a subject back to 0.
         """
 
     async def read(self, after: int, *, limit: int, subject: str = ">") -> Page:
         """Records with a sequence above `after` whose subject matches, oldest first.
 
-        May lag behind the newest commit where the engine has several replicas. A page may be
+        May lag behind the newest commit if the engine has several replicas. A page may be
         shorter than `limit`: `more` says whether there is another.
         """
 
     def read_lane(self, filters: Sequence[str], *, after: int = 0) -> AsyncIterator[list[Record]]:
         """Every record above `after` on the given subjects, oldest first.
 
-        The records as they stood at one moment, in pages of a bounded weight, none of them
-        empty: a lane may be as long as somebody hostile made it. `Unavailable` where a copy of
-        the log cannot show all of that moment.
+        The records as of one moment, in pages of bounded size, none of them empty: a hostile
+        member can make a lane long. `Unavailable` if a replica of the log does not have all
+        records of that moment.
         """
 
     async def confirm(self, subject: str, *, after: int, upto: int) -> list[Record]:
-        """Every matching record in (after, upto], from a copy that is known to hold `upto`.
+        """Every matching record in (after, upto], from a replica that is known to have `upto`.
 
         Unlike `read` this never answers from a lagging replica: it raises `Unavailable`.
-        The cost does not depend on the length of the log when `after` is near its end.
+        When `after` is near the end, the cost does not depend on the length of the log.
         """
 
     async def fetch(self, seq: int, *, newest_on: str = "") -> Record | None:
-        """The record with that sequence, or None if the log holds none there.
+        """The record with that sequence, or None if there is none.
 
-        `newest_on` may name a subject on which it is expected to be the newest: an engine can
-        answer many such questions with one read.
+        `newest_on` may name a subject whose newest record it probably is: an engine can answer
+        many such requests with one read.
         """
 
     async def fetch_many(self, seqs: Sequence[int]) -> list[Record]:
-        """What the log holds at sequences that were given out: one read, however many they are.
+        """The records at these existing sequences: one read, however many they are.
 
-        Certain, like `confirm`: a record that is not among them is gone, or out of scope.
+        Never stale, like `confirm`: a record that is not in the result is gone, or out of scope.
         """
 
     async def last(self) -> Record | None:
@@ -185,28 +184,28 @@ class OpLog(Protocol):
     def follow(
         self, after: int, *, subject: str = ">", max_batch: int = 512
     ) -> AbstractAsyncContextManager[AsyncIterator[list[Record]]]:
-        """Matching records above `after` for ever, oldest first, each once, none missing.
+        """Matching records above `after`, without end, oldest first, each once, none missing.
 
-        Yields non-empty batches as they are committed. Lost notifications, reconnects and
-        restarts of the engine are repaired inside. Raises `Corrupt` when the log turns out to be
-        shorter than what was already yielded or than `after`, or to hold something else where it
-        last yielded. A log that was replaced before anything was yielded cannot be told from
-        the right one: whoever gives `after` must know what stood there.
+        Yields non-empty batches as they are committed. It recovers by itself from lost
+        notifications, reconnects and engine restarts. Raises `Corrupt` if the log is shorter
+        than what was already yielded or than `after`, or if the last yielded record has
+        changed. A log that was replaced before anything was yielded cannot be recognised: the
+        caller that passes `after` must know which record was there.
 
-        A follower of the whole log ends when `reads` changes: its next record might have
-        others before it that were not shown.
+        A follower of the whole log ends when `reads` changes: records that it could not read
+        may precede its next one.
         """
 
     def work(self, subject: str, *, name: str) -> AbstractAsyncContextManager[WorkQueue]:
-        """Join (creating it if need be) the shared queue `name` over one subject filter.
+        """Join the shared queue `name` over one subject filter; create it if there is none.
 
         The same name with another filter is `Misconfigured`.
         """
 
     async def purge(self, subject: str, *, upto: int) -> int:
-        """Remove matching records up to and including `upto`: the owner's archiver only.
+        """Remove matching records up to and including `upto`; return how many.
 
-        Returns how many. Sequences are not reused.
+        Only the owner's archiver calls this. Sequences are not reused.
         """
 
 
@@ -220,7 +219,7 @@ class LeaseEntry(Struct, frozen=True, gc=False):
 
 
 class Leases(Protocol):
-    """Small keys with an owner, a revision and an end.
+    """Small keys with an owner, a revision and an expiry.
 
     An engine may round `ttl_ms` up to whole seconds.
     """
@@ -229,7 +228,7 @@ class Leases(Protocol):
         """Take a key that is free, released or expired; `Held` if it is not."""
 
     async def renew(self, entry: LeaseEntry, value: bytes, *, ttl_ms: int) -> LeaseEntry:
-        """Move the end forward; `Held` if the key is no longer at `entry.revision`."""
+        """Extend the expiry; `Held` if the key is no longer at `entry.revision`."""
 
     async def release(self, entry: LeaseEntry) -> None:
         """Free the key at once; does nothing if it is no longer at `entry.revision`."""
@@ -242,7 +241,7 @@ class Leases(Protocol):
 
 
 class BusMessage(Struct, frozen=True, gc=False):
-    """A message nobody stores."""
+    """A message that is not stored."""
 
     subject: str
     payload: bytes
@@ -250,7 +249,7 @@ class BusMessage(Struct, frozen=True, gc=False):
 
 
 class Bus(Protocol):
-    """Fire-and-forget messages: heartbeats, roll calls, progress. May lose any of them."""
+    """Fire-and-forget messages: heartbeats, roll calls, progress. Any of them may be lost."""
 
     async def publish(self, subject: str, payload: bytes, *, reply: str = "") -> None:
         """Send once; `Unavailable` while disconnected. Subjects are relative to the mesh."""
@@ -267,8 +266,8 @@ class Bus(Protocol):
 class Blobs(Protocol):
     """Bytes by their BLAKE3 digest (`blake3:<hex>`).
 
-    Where a reader may see some jobs only, `job` (kind and id) names one that reads or wrote the
-    blob: that is what admits it. Elsewhere it says nothing.
+    A reader that may see only some jobs names one that reads or wrote the blob as `job` (kind
+    and id): that gives it access. Other readers leave it out.
     """
 
     async def put(self, chunks: AsyncIterator[bytes], *, digest: str) -> None:
@@ -287,7 +286,7 @@ class Blobs(Protocol):
 
 
 class EngineInfo(Struct, frozen=True):
-    """What a person wants to know about the engine before trusting it."""
+    """What a person wants to know about an engine before relying on it."""
 
     name: str
     version: str
@@ -306,11 +305,11 @@ class Engine(Protocol):
 
     @property
     def leases(self) -> Leases:
-        """Keys with an end."""
+        """Keys that expire."""
 
     @property
     def bus(self) -> Bus:
-        """Messages nobody stores."""
+        """Messages that are not stored."""
 
     @property
     def blobs(self) -> Blobs:
@@ -325,49 +324,49 @@ class Engine(Protocol):
 
     @property
     def reconnects(self) -> int:
-        """How often it could be reached again after it could not."""
+        """How often the connection was lost and came back."""
 
     async def close(self) -> None:
-        """Let go of the connection; safe twice."""
+        """Close the connection; safe twice."""
 
 
 class LoginIssuer(Protocol):
-    """The engine's own permissions: the second wall, in the hands of the gate (spec §6).
+    """Server permissions: the gate issues logins that the engine enforces (spec §6).
 
-    Users are named by the public half of an engine key that never leaves its machine. A login is
-    a text that only the holder of that key can use.
+    A user is named by the public half of an engine key that never leaves its machine. Only the
+    holder of that key can use a login.
     """
 
     def admit(
         self, user: str, scope: Scope, queues: Sequence[str], *, name: str, now_s: int
     ) -> str:
-        """A login for what the scope admits, until its end."""
+        """A login for what the scope admits, until the scope ends."""
 
     def admit_door(self, user: str, now_s: int) -> str:
-        """A login that can only ask the gate for another one."""
+        """A login that can only ask the gate for a new login."""
 
     def is_signed_by(self, user: str, payload_type: str, payload: bytes, signature: bytes) -> bool:
         """Whether the key of this user signed this, encoded as in `core.record.signing`."""
 
     async def expel(self, users: Iterable[str], now_s: int) -> None:
-        """End every login that these users were given so far, and their connections with them."""
+        """Revoke every login issued to these users so far, and close their connections."""
 
     async def make_queues(self, queues: Mapping[str, str]) -> None:
-        """Make sure that these queues are there: by name, the one subject filter of each."""
+        """Make sure that these queues exist: name to subject filter."""
 
 
 class WallClock(Protocol):
     """Where time comes from."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the Unix epoch, as this machine believes them to be."""
+        """Milliseconds since the Unix epoch, by this machine's clock."""
 
     def boot_s(self) -> float:
-        """Seconds on a clock that never steps and keeps running in suspend."""
+        """Seconds on a clock that never steps and keeps running while the machine sleeps."""
 
 
 class Entropy(Protocol):
-    """Where chance comes from."""
+    """Where randomness comes from."""
 
     def random(self) -> float:
         """Uniform in [0, 1)."""
@@ -387,4 +386,4 @@ class Keyring(Protocol):
         """An Ed25519 signature over the DSSE pre-authentication encoding."""
 
     def delegate(self, payload: Payload) -> Delegation:
-        """Sign a delegation whose issuer is this key. No other bare bytes are ever signed."""
+        """Sign a delegation that this key issues. No other bytes are signed without a type."""

@@ -1,11 +1,10 @@
-"""Settings: what a person may change from outside, with unit and default on every field.
+"""Settings of one process, read from the environment; every field has a unit and a default.
 
-Values come from `ANTIPHON_*` environment variables; arguments given in code win over them. A
-variable that is set to nothing counts as unset. docs/settings.md lists them all, and a test holds
-the two together.
+Values come from `ANTIPHON_*` environment variables; arguments given in code win over them. An
+empty variable counts as unset. docs/settings.md lists them all; a test compares the two.
 
-Loading this module loads pydantic, which takes longer than submitting a job. Whoever needs a
-setting on that path reads it through `antiphon.sdk.environment`.
+Loading this module loads pydantic, which takes longer than submitting a job. Code on that path
+reads its settings through `antiphon.sdk.environment`.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from antiphon.errors import Misconfigured
 
 PREFIX: Final = "ANTIPHON_"
 MEMORY: Final = "memory"
-"""In place of an address: the mesh is inside the process that opens it."""
+"""Used instead of an address: the mesh runs inside the process that opens it."""
 KEYS_OF_PEOPLE: Final = frozenset({"owner", "recovery", "machine"})
-"""Keys that a service must not sit on: commands take them for a moment."""
+"""Key names that a service must not use: commands use them for a moment."""
 
 _NODE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _MESH_ID: Final = re.compile(r"[a-z2-7]{16}", re.ASCII)
@@ -78,18 +77,18 @@ class Settings(BaseSettings):
     )
     breaker: bool = Field(
         default=True,
-        description="Whether calls pause while the engine leaves them unanswered.",
+        description="The circuit breaker: submits pause while the engine does not answer.",
     )
     breaker_failures: int = Field(
         default=FAILURES,
         ge=1,
-        description="Calls in a row that the engine leaves unanswered before calling pauses.",
+        description="Submits in a row without an answer before the breaker opens.",
     )
     breaker_reset_s: float = Field(
         default=RESET_S,
         gt=0,
         allow_inf_nan=False,
-        description="Seconds that calling pauses before one call tries again.",
+        description="Seconds that the breaker stays open before one submit tries again.",
     )
     http_token: SecretStr | None = Field(
         default=None, description="Bearer token of the control API."
@@ -101,7 +100,7 @@ class Settings(BaseSettings):
     cache_mb: int = Field(
         default=4096,
         ge=0,
-        description="Megabytes of fetched artifacts that this machine keeps; 0: none.",
+        description="Megabytes of fetched artifacts that this machine caches; 0: none.",
     )
     blobs: str | None = Field(
         default=None,
@@ -111,7 +110,7 @@ class Settings(BaseSettings):
         default=None, description="Address of the bucket's store. Unset: Amazon's."
     )
     blobs_region: str | None = Field(
-        default=None, description="Region of the bucket. Unset: what AWS_REGION says."
+        default=None, description="Region of the bucket. Unset: the value of AWS_REGION."
     )
     secrets: Path | None = Field(
         default=None,
@@ -122,28 +121,30 @@ class Settings(BaseSettings):
         default=1024, ge=16, description="Megabytes of memory that each process of a command gets."
     )
     command_work_mb: int = Field(
-        default=1024, ge=1, description="Megabytes that a command's work directory holds."
+        default=1024, ge=1, description="Megabytes that a command's work directory can hold."
     )
-    slots: int = Field(default=8, ge=1, le=4096, description="Jobs that a worker runs at once.")
+    slots: int = Field(
+        default=8, ge=1, le=4096, description="Jobs that a worker runs at the same time."
+    )
     drain_s: float = Field(
-        default=20.0, ge=0, description="Seconds that running jobs get when a worker stops."
+        default=20.0,
+        ge=0,
+        description="Seconds that running jobs get to finish when a worker stops.",
     )
     labels: str = Field(
         default="",
-        description="Labels of this machine's workers, with commas between: `gpu=a100,eu`.",
+        description="Labels of this machine's workers, separated by commas: `gpu=a100,eu`.",
     )
     weight: int = Field(
         default=1,
         ge=1,
         le=MAX_WEIGHT,
-        description="Share of this machine's workers where jobs are drawn for, next to others.",
+        description="Weight of this machine's workers under rendezvous selection.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="warning", description="Least severe event that is written to standard error."
+        default="warning", description="Least severe event that is logged to standard error."
     )
-    log_format: Literal["text", "json"] = Field(
-        default="text", description="How log lines are written."
-    )
+    log_format: Literal["text", "json"] = Field(default="text", description="Format of log lines.")
 
     @field_validator("node")
     @classmethod
@@ -151,7 +152,9 @@ class Settings(BaseSettings):
         if value is not None and _NODE.fullmatch(value) is None:
             raise ValueError("a key's name is letters, digits, '.', '_' and '-', at most 64")
         if value in KEYS_OF_PEOPLE:
-            raise ValueError(f"{value!r} is a key that no service may sit on")
+            raise ValueError(
+                f"{value!r} is reserved for commands; a service needs another key name"
+            )
         return value
 
     @field_validator("labels")
@@ -177,14 +180,16 @@ class Settings(BaseSettings):
             if parts.scheme not in {"nats", "tls"} or not parts.hostname:
                 raise ValueError("an engine is an address like nats://host:4222, or 'memory'")
             if parts.username is not None or parts.password is not None:
-                raise ValueError("an address is shown to people: credentials do not belong in it")
+                raise ValueError(
+                    "credentials do not belong in an address: it is printed and logged"
+                )
         return value
 
     @field_validator("blobs")
     @classmethod
     def _check_blobs(cls, value: str | None) -> str | None:
         if value is not None and _BUCKET.fullmatch(value) is None:
-            raise ValueError("a bucket looks like s3://name or s3://name/prefix, and no more")
+            raise ValueError("a bucket is s3://name or s3://name/prefix")
         return value
 
     @field_validator("blobs_endpoint")
@@ -194,9 +199,9 @@ class Settings(BaseSettings):
             return None
         found = _STORE.fullmatch(value)
         if found is None:
-            raise ValueError("a store's address looks like https://host or https://host:port")
+            raise ValueError("a store's address is https://host or https://host:port")
         if found["scheme"] == "http" and not _is_loopback(found["host"]):
-            raise ValueError("content would travel in the clear: only loopback goes without https")
+            raise ValueError("http is not encrypted: use https, or a loopback address")
         return value
 
     @field_validator("blobs_region")
@@ -241,6 +246,4 @@ def load() -> Settings:
         first = problem.errors(include_url=False, include_input=False)[0]
         name = PREFIX + "_".join(str(part) for part in first["loc"]).upper()
         words = first["msg"].removeprefix("Value error, ")
-    raise Misconfigured(
-        f"{name} is set to something unusable: {words}", hint=f"change or unset {name}"
-    )
+    raise Misconfigured(f"{name} is not valid: {words}", hint=f"change or unset {name}")

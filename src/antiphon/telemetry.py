@@ -1,8 +1,8 @@
-"""Log events: where they go and how they look.
+"""Log events: where they are written, and in which format.
 
-Events are words with fields, never sentences with values inside, so that machines can count them.
-Control characters in field values are escaped by the renderers: a job's error text must not be
-able to move a terminal's cursor.
+An event is a fixed name with fields, never a sentence with values inside, so that machines can
+count events. The renderers escape control characters in field values: a job's error text must not
+be able to move a terminal's cursor.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEVELS = {
 
 
 def printable(text: str) -> str:
-    """Text with everything that could steer a terminal written as an escape."""
+    """Text with all terminal control characters escaped."""
     if text.isprintable():
         return text
     return "".join(
@@ -42,7 +42,7 @@ def _escape(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMappi
 
 def configure(level: str, style: str) -> None:
     """Send events of at least this level to standard error."""
-    import structlog  # a fifth of a second that a command without events need not spend
+    import structlog  # takes 0.2 s to import; most commands log nothing
 
     logging.getLogger("antiphon").setLevel(LEVELS[level])
     renderer: Any
@@ -51,7 +51,7 @@ def configure(level: str, style: str) -> None:
     else:
         renderer = structlog.dev.ConsoleRenderer(
             colors=sys.stderr.isatty() and not os.environ.get("NO_COLOR"),
-            # The default shows what the variables held: arguments of jobs, credentials.
+            # The default prints local variables: arguments of jobs, credentials.
             exception_formatter=structlog.dev.plain_traceback,
         )
     structlog.configure(

@@ -1,12 +1,12 @@
-"""The branches of a mesh's log: which subjects there are, who reads and who writes there.
+"""The branches of a mesh's log: its subjects, and who reads and writes them.
 
-A branch is data. From the branches of a protocol follow the lane that a subject belongs to, the
-subjects of a lane, what a scope shows of the log, what a login may publish, and what goes through
-the gate; engines are given the result and know no op.
+A branch is data. The branches of a protocol determine the lane of a subject, the subjects of a
+lane, what a scope may read, what a login may publish, and what goes through the gate. Engines get
+the result and know nothing about ops.
 
-    ctl.<what>…                    control: every subject is a lane of its own, everybody reads it
+    ctl.<what>…                    control: every subject is its own lane, every member reads it
     <stem>.<kind…>.<name>          a thing of some kind; filters and permissions follow kinds
-    <stem>.<variant>.<kind…>.<name>   the same, with a further token in front of the kind
+    <stem>.<variant>.<kind…>.<name>   the same, with one more token before the kind
     <stem>                         one lane for the whole mesh
 """
 
@@ -20,7 +20,7 @@ from msgspec import Struct
 from antiphon.core.record import subjects
 
 CONTROL: Final = "control"
-"""The family name of what everybody follows; its lanes are single subjects below `ctl`."""
+"""The family name of control records; each subject below `ctl` is one lane."""
 
 
 class Branch(Struct, frozen=True):
@@ -29,32 +29,32 @@ class Branch(Struct, frozen=True):
     stem: str
     shape: Literal["kind", "control", "single"] = "kind"
     variants: tuple[str, ...] = ()
-    """Tokens of which one follows the stem; each makes a subject of its own in every lane."""
+    """One of these tokens follows the stem; a lane has one subject for each."""
     read_by: tuple[str, ...] = ()
-    """Commands of which one lets a member read here; none: every member may."""
+    """A member that holds one of these commands may read here; empty: every member may."""
     written_by: tuple[str, ...] = ()
-    """Commands of which one lets a member write here; none: no member may."""
+    """A member that holds one of these commands may write here; empty: no member may."""
     via_gate: bool = False
-    """Whether members hand such records to the gate, which puts them on the log."""
+    """Whether members send these records to the gate, which writes them to the log."""
 
     @property
     def stems(self) -> tuple[str, ...]:
-        """What its subjects begin with, in the order of their slots."""
+        """The beginnings of its subjects, in the order of their slots."""
         return tuple(f"{self.stem}.{one}" for one in self.variants) or (self.stem,)
 
     @property
     def pattern(self) -> str:
-        """The same as one filter."""
+        """The same as one subject filter."""
         return f"{self.stem}.*" if self.variants else self.stem
 
     def subject(self, mesh: str, kind: str, name: str, variant: object = "") -> str:
-        """The subject of one thing's records here."""
+        """The subject for the records of one thing on this branch."""
         stem = f"{self.stem}.{variant}" if self.variants else self.stem
         return f"{subjects.ROOT}.{mesh}.{stem}.{kind}.{name}"
 
 
 class LaneKey(NamedTuple):
-    """Which lane: the family whose things it is about, and which of them."""
+    """Identifies a lane: the family, the kind and the name of the thing it is about."""
 
     family: str
     kind: str
@@ -62,17 +62,17 @@ class LaneKey(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a subject belongs: a lane, and which of the lane's subjects it is."""
+    """Where a subject belongs: its lane, and its slot among the lane's subjects."""
 
     key: LaneKey
     slot: int
 
 
 class Grammar:
-    """Every subject that belongs to something, from the branches of all families."""
+    """Every valid subject, from the branches of all families."""
 
     def __init__(self, families: Iterable[tuple[str, tuple[Branch, ...]]]) -> None:
-        """Each family with its branches; `ValueError` where two of them would share a subject."""
+        """Each family with its branches; `ValueError` if two of them share a subject."""
         self.branches: dict[str, tuple[Branch, ...]] = {}
         self._plain: dict[str, tuple[str, int]] = {}
         self._varied: dict[str, dict[str, tuple[str, int]]] = {}
@@ -89,13 +89,15 @@ class Grammar:
     def _add(self, family: str, branch: Branch) -> None:
         if branch.shape == "control":
             if branch.stem.split(".", 1)[0] != "ctl":
-                raise ValueError(f"{branch.stem} is no control subject: it must begin with ctl")
+                raise ValueError(f"{branch.stem} is not a control subject: it must begin with ctl")
             return
         slot = len(self._slots[family])
         self._slots[family] += [branch] * len(branch.stems)
         known = {"ctl", *self._plain, *self._varied, *self._single}
         if branch.stem in known or "." in branch.stem:
-            raise ValueError(f"the branch {branch.stem} is taken, or more than one token")
+            raise ValueError(
+                f"the branch {branch.stem} is already used, or has more than one token"
+            )
         if branch.shape == "single":
             self._single[branch.stem] = LaneKey(family, "", "")
         elif branch.variants:
@@ -106,7 +108,7 @@ class Grammar:
             self._plain[branch.stem] = (family, slot)
 
     def place_of(self, subject: str) -> Place | None:
-        """The lane of a subject and its slot there; None where it belongs to nothing."""
+        """The lane of a subject and its slot there; None if it belongs to no lane."""
         parts = subject.split(".", _SHORTEST)
         if len(parts) <= _SHORTEST:
             single = self._single.get(parts[-1]) if len(parts) == _SHORTEST else None
@@ -129,7 +131,7 @@ class Grammar:
         return slots[place.slot] if slots else None
 
     def lane(self, mesh: str, key: LaneKey) -> tuple[str, ...]:
-        """The literal subjects that make up one lane, in the order of their slots."""
+        """The literal subjects of one lane, in the order of their slots."""
         root = subjects.root(mesh)
         if key.family == CONTROL:
             return (f"{root}.ctl.{key.name}",)
@@ -137,7 +139,7 @@ class Grammar:
         return tuple([f"{root}.{stem}{end}" for stem in self._stems[key.family]])
 
     def __iter__(self) -> Iterator[Branch]:
-        """Every branch once."""
+        """Each branch once."""
         return iter(dict.fromkeys(one for each in self.branches.values() for one in each))
 
 

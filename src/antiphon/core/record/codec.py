@@ -1,17 +1,16 @@
-"""Canonical bytes: the one way to write a value down (spec §4).
+"""Canonical JSON: the one encoding of a value (spec §4).
 
 Everything that is signed or hashed is RFC 8785 JSON within a narrow profile: no floats, integers
-below 2^53, ASCII keys, bounded size and depth. Inside the profile msgspec's sorted encoder gives
-RFC 8785's bytes some fifty times faster than a general encoder; a property test holds the two
-together.
+below 2^53, ASCII keys, bounded size and depth. Inside the profile msgspec's sorted encoder writes
+the same bytes as RFC 8785, about fifty times faster than a general encoder; a property test
+compares the two.
 
-Reading is strict: bytes are accepted only if encoding what was decoded gives the same bytes back.
+Reading is strict: bytes are accepted only if encoding the decoded value gives the same bytes.
 That refuses duplicate keys, white space, reordering, alternative escapes and explicit defaults,
-none of which a JSON decoder would report.
+none of which a JSON decoder reports.
 
-`canonical_json` is the general encoder, for values whose digest matters and which may hold floats
-(the arguments and results of a person's own functions). It never appears inside an op other than
-as text.
+`canonical_json` is the general encoder, for values that may hold floats and whose digest matters
+(arguments and results of task functions). Inside an op its output appears only as text.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _encoder = msgspec.json.Encoder(order="sorted")
 
 
 def encode(value: object) -> bytes:
-    """Canonical bytes of a value that is known to lie inside the profile (ops, manifests)."""
+    """Canonical bytes of a value that is known to fit the profile (ops, manifests)."""
     return _encoder.encode(value)
 
 
@@ -52,7 +51,7 @@ def decode(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
 
 
 def encode_checked(value: object) -> bytes:
-    """Canonical bytes of any plain value, refusing what lies outside the profile."""
+    """Canonical bytes of any plain value; `Malformed` if it does not fit the profile."""
     check_profile(value)
     return _encoder.encode(value)
 
@@ -85,7 +84,7 @@ def _check_text(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as problem:
-        raise Malformed("text holds a lone surrogate", reason="text") from problem
+        raise Malformed("the text contains a lone surrogate", reason="text") from problem
 
 
 def canonical_json(value: object) -> str:
@@ -93,7 +92,7 @@ def canonical_json(value: object) -> str:
     try:
         return encode_checked(value).decode()
     except Malformed:
-        pass  # outside the profile: a float, perhaps, which the general encoder knows
+        pass  # outside the profile, perhaps a float: use the general encoder
     try:
         return rfc8785.dumps(value).decode()  # type: ignore[arg-type]
     except (rfc8785.CanonicalizationError, UnicodeError, RecursionError) as problem:
@@ -105,7 +104,7 @@ def canonical_json(value: object) -> str:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Read JSON that came from outside; `Malformed` if it is none."""
+    """Read JSON that came from outside; `Malformed` if it is not valid."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:

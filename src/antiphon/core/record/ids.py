@@ -1,7 +1,7 @@
-"""Names that cannot be chosen: digests, node ids and mesh ids (spec §4).
+"""Ids that are derived, not chosen: digests, node ids and mesh ids (spec §4).
 
-A node is its Ed25519 public key, written as `did:key`. A mesh is its genesis op. Digests are
-BLAKE3-256 and always carry their prefix.
+A node's id is its Ed25519 public key, written as `did:key`. A mesh's id is the digest of its
+genesis op. Digests are BLAKE3-256 and always have their prefix.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ def digest(data: bytes) -> str:
 
 
 def message_id(record: bytes, attempt: int = 0) -> str:
-    """Under which id a record goes to the engine, which stores no two records under one.
+    """The engine's message id for a record; the engine stores one record per id.
 
-    The digest of the whole record, signature included: an op's own id can be foretold, and whoever
-    took it first would keep the op off the log. `attempt` gives another id where one is taken.
+    The digest of the whole record, signature included: an op's id can be predicted, and a node
+    that used it first would keep the op off the log. `attempt` gives another id if one is taken.
     """
     return digest(record if not attempt else b"%b\n%d" % (record, attempt))
 
 
 def mesh_id(genesis: bytes) -> str:
-    """The id of the mesh that these genesis bytes found."""
+    """The id of the mesh that these genesis bytes create."""
     head = blake3(genesis).digest()[:_MESH_ID_BYTES]
     return base64.b32encode(head).decode().lower()
 
@@ -51,7 +51,7 @@ def public_key_of(did: str) -> bytes:
 
 
 def short_node(did: str) -> str:
-    """What people see: the last characters of a node's id, where keys differ."""
+    """The short form for people: the last characters of a node's id, where keys differ."""
     return did[-_SHORT:]
 
 

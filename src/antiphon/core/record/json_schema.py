@@ -1,6 +1,6 @@
 """What the published JSON Schemas share: their dialect, and how patterns are written in it.
 
-They follow from closed types, whose modules make them; `scripts/schemas` writes the files.
+The modules of the closed types generate them; `scripts/schemas` writes the files.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
 def published(schema_id: str, schema: dict[str, Any]) -> dict[str, Any]:
-    r"""A schema under its id, with patterns as others read them: `$` is what `\Z` is to Python."""
+    r"""A schema with its id, and patterns in ECMAScript's dialect: `$` for Python's `\Z`."""
     plain: dict[str, Any] = _for_ecmascript({"$schema": DIALECT, "$id": schema_id, **schema})
     return plain
 

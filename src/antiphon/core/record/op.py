@@ -1,11 +1,10 @@
-"""The envelope that all ops share, and the words their bodies are made of (spec §4.1).
+"""The envelope that all ops share, and the field types of their bodies (spec §4.1).
 
-An op class says everything about itself once: its type (the tag), the command that its author has
-to hold, the branch of the log that it lies on, and since which protocol there is such an op. What
-its family does with it is in `antiphon.core.families`.
+An op class declares its type (the tag), the command that its author must hold, its branch of the
+log, and the first protocol that has it. What it does is in `antiphon.core.families`.
 
-Every envelope field is always written; in bodies a field at its default is not. With the strict
-reading of `codec.decode` each op therefore has exactly one spelling.
+Every envelope field is always written; a body field at its default is not. `codec.decode` is
+strict, so each op has exactly one encoding.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ VERSION: Final = 1
 MAX_AUTH: Final = 16
 MAX_DEPS: Final = 64
 
-LoginIssuer = Annotated[int, Meta(ge=0, le=MAX_WALL)]
+WallMs = Annotated[int, Meta(ge=0, le=MAX_WALL)]
 Logical = Annotated[int, Meta(ge=0, le=MAX_LOGICAL)]
 Seq = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 Count = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 Digest = Annotated[str, Meta(pattern=r"^blake3:[0-9a-f]{64}\Z")]
 Did = Annotated[str, Meta(pattern=r"^did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44}\Z")]
-"""The shape of an Ed25519 did:key; whether it is a usable one shows where it signs."""
+"""The form of an Ed25519 did:key; whether the key is usable is checked with its signature."""
 Kind = Annotated[
     str,
     Meta(
@@ -44,44 +43,44 @@ Label = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_.=/-]{0,127}\Z")]
 
 
 class Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What all bodies share: closed, and a default is never written."""
+    """What all bodies share: no unknown fields, and defaults are not written."""
 
 
 class Op(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", gc=False):
-    """The envelope; its bytes' BLAKE3 is the op's id."""
+    """The envelope. The BLAKE3 digest of its bytes is the op's id."""
 
     v: Literal[1]
     mesh: Annotated[str, Meta(pattern=r"^([a-z2-7]{16})?\Z")]
     author: Annotated[str, Meta(min_length=1, max_length=64)]
-    hlc: tuple[LoginIssuer, Logical]
+    hlc: tuple[WallMs, Logical]
     prev: Seq
-    """The last sequence that the author saw on this op's subject; 0 = nothing."""
+    """The last sequence that the author saw on this op's subject; 0 = none."""
     deps: Annotated[tuple[tuple[Seq, Digest], ...], Meta(max_length=MAX_DEPS)]
     auth: Annotated[tuple[Annotated[str, Meta(max_length=128)], ...], Meta(max_length=MAX_AUTH)]
 
     COMMAND: ClassVar[str] = ""
-    """The command that its author must hold; empty where the family alone says who may."""
+    """The command that its author must hold; empty if the family alone decides who may."""
     BRANCH: ClassVar[Branch]
-    """Where such ops lie, who reads and who writes there."""
+    """Its branch of the log: the subjects, and who reads and writes them."""
     SINCE: ClassVar[int] = 1
     """The first protocol that has it."""
     FOUNDS: ClassVar[bool] = False
-    """Whether it can begin a mesh: then it names none, since its digest is the mesh's name."""
+    """Whether it creates a mesh: then its `mesh` is empty, since its digest is the mesh's id."""
 
     if TYPE_CHECKING:
         body: Any
-        """What it says: each op class has its own."""
+        """The op's content; each op class has its own type."""
 
     @classmethod
     def type_name(cls) -> str:
-        """How it is named in its bytes, such as `job.claim`."""
+        """Its type as written in its bytes, such as `job.claim`."""
         return str(cls.__struct_config__.tag)
 
     def subject(self, mesh: str) -> str:
-        """The only subject on which it counts."""
+        """The only subject on which it is accepted."""
         raise NotImplementedError
 
 
 def subject_of(op: Op, op_bytes: bytes = b"") -> str:
-    """Where this op belongs. Only genesis needs its own bytes, since they are the mesh's name."""
+    """The subject of this op. Only genesis needs its bytes: they determine the mesh's id."""
     return op.subject(op.mesh or mesh_id(op_bytes))

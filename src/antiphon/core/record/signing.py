@@ -1,17 +1,17 @@
-"""Signatures: DSSE's pre-authentication encoding, Ed25519, and two forms of block (spec §4).
+"""Signatures: DSSE's pre-authentication encoding, Ed25519, two forms of signature block (spec §4).
 
-A record is two lines: the op's canonical bytes, a line feed, and its signature block, itself
-canonical JSON. Canonical JSON holds no raw line feed, so the cut is unambiguous, the op's bytes
-are exactly what was signed, and a person can read a record with any tool.
+A record is two lines: the op's canonical bytes, a line feed, and its signature block, which is
+canonical JSON too. Canonical JSON has no raw line feed, so the split is unambiguous, the op's bytes
+are exactly what was signed, and you can read a record with any tool.
 
-The block has two forms from the first version on:
+The block has two forms:
 
     {"sig":"<128 hex>"}                                        over this op
     {"at":3,"of":100,"path":["<64 hex>",…],"sig":"<128 hex>"}   over a Merkle root of many ops
 
-In the second, the leaves are op ids in RFC 6962's tree shape with BLAKE3; each op can still be
-verified alone. Payload types differ, so a signature made for one purpose never passes for another.
-Verification is libsodium's, which refuses weak keys and non-canonical signatures.
+In the second form the leaves are op ids, in RFC 6962's tree shape with BLAKE3; each op can still
+be verified alone. Payload types differ, so a signature for one purpose is not valid for another.
+libsodium verifies; it refuses weak keys and non-canonical signatures.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def sign(secret_key: bytes, payload_type: str, payload: bytes) -> bytes:
 
 def is_signed(did: str, payload_type: str, payload: bytes, signature: bytes) -> bool:
     """Whether `did` signed this payload as this type."""
-    # libsodium cuts the signature off by length: with a longer one, the rest would be read as
-    # the head of another, truly signed message that merely ends in this encoding.
+    # libsodium splits signature and message by length. With a longer signature, its rest would
+    # be read as the head of another message that is signed and only ends in this encoding.
     if len(signature) != SIGNATURE_BYTES:
         return False
     try:
@@ -89,7 +89,7 @@ def is_signed(did: str, payload_type: str, payload: bytes, signature: bytes) -> 
 
 
 def frame(op_bytes: bytes, block: Block) -> bytes:
-    """The record: an op and, beside it, its signature block."""
+    """The record: an op and its signature block."""
     return op_bytes + b"\n" + codec.encode(block)
 
 
@@ -121,7 +121,7 @@ def is_block_valid(author: str, mesh: str, op_bytes: bytes, block: Block) -> boo
 
 
 def leaf_hash(op_digest: bytes) -> bytes:
-    """A leaf of the batch tree; the prefix keeps leaves and inner nodes apart."""
+    """A leaf of the batch tree; the prefix distinguishes leaves from inner nodes."""
     return blake3(b"\x00" + op_digest).digest()
 
 
@@ -133,8 +133,8 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 def root_from_path(op_digest: bytes, block: Block) -> bytes | None:
     """The root that a path leads to, or None if the path does not fit index and size.
 
-    RFC 9162 §2.1.3.2's walk: `here` and `last` are the indices of our node and of the level's
-    last node; a level without a right sibling is skipped.
+    The algorithm of RFC 9162 §2.1.3.2: `here` and `last` are the indices of this node and of
+    the level's last node; a level without a right sibling is skipped.
     """
     if block.at >= block.of:
         return None

@@ -1,8 +1,8 @@
 """Kinds, and the subjects that every mesh has (spec §8).
 
-A mesh's log lives under `ap.<mesh>`; its branches are the families' own (`core.record.branches`).
-Kinds are subject tokens, so filters and permissions follow prefixes. A kind begins with a letter,
-and no token of it has 64 characters, so it never looks like a job.
+A mesh's log is under `ap.<mesh>`; the families define its branches (`core.record.branches`). Kinds
+are subject tokens, so filters and permissions work by prefix. A kind begins with a letter, and no
+token of it has 64 characters, so it never looks like a job id.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def is_kind(text: str) -> bool:
 
 
 def check_kind(text: str) -> str:
-    """`text` itself, or `Malformed` with what a kind may look like."""
+    """`text` itself, or `Malformed` with what a kind looks like."""
     if not is_kind(text):
         raise Malformed(
             f"{text!r} is not a kind",
@@ -41,7 +41,7 @@ def covers(prefix: str, kind: str) -> bool:
 
 
 def root(mesh: str) -> str:
-    """The subject under which the whole log of a mesh lies."""
+    """The subject prefix of a mesh's whole log."""
     return f"{ROOT}.{mesh}"
 
 

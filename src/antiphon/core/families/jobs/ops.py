@@ -15,7 +15,7 @@ from antiphon.core.manifest import Manifest, job_id
 from antiphon.core.proof.output import DsseEnvelope, Output
 from antiphon.core.record.branches import Branch
 from antiphon.core.record.codec import MAX_INTEGER
-from antiphon.core.record.op import Body, Count, Digest, Kind, Label, LoginIssuer, Op, Text
+from antiphon.core.record.op import Body, Count, Digest, Kind, Label, Op, Text, WallMs
 
 WAIT: Final = Branch(stem="wait", read_by=READ_BY, written_by=CALLED_BY)
 CALL: Final = Branch(
@@ -49,8 +49,8 @@ class ScheduleBody(Body, frozen=True):
     retry: Retry = Retry()
     lease_ms: Annotated[int, Meta(ge=1, le=MAX_INTEGER)] | None = None
     lease_ms_max: Annotated[int, Meta(ge=1, le=MAX_INTEGER)] | None = None
-    start_by: LoginIssuer | None = None
-    not_before: LoginIssuer | None = None
+    start_by: WallMs | None = None
+    not_before: WallMs | None = None
     concurrency: Label | None = None
     requires: Annotated[tuple[Label, ...], Meta(max_length=32)] = ()
     retry_of: JobId | None = None
