@@ -150,7 +150,7 @@ def test_processes_share_one_state_and_none_is_special(tmp_path):
             until(lambda: two.run("show", held, "--json").json["state"] == "succeeded")
             told = two.run("show", held, "--json").json
             assert told["result"] == "by the second"
-            assert any("declared the lease over" in line["words"] for line in told["story"])
+            assert any("expired the lease" in line["words"] for line in told["story"])
             assert two.run("submit", "example.sleep", "0").out == "by the second\n"
             assert node.stop() == worker.stop() == 0
         # The founder comes back, ends the server that its killed self left, and knows it all.

@@ -50,7 +50,7 @@ def test_one_line_makes_it_part_of_a_protocol_and_leaves_the_other_as_it_was():
     assert {"poll.open", "poll.vote", "poll.close"} <= set(WITH_POLLS.ops)
     assert not {"poll.open", "poll.vote", "poll.close"} & set(PROTOCOL.ops)
     assert WITH_POLLS.number == PROTOCOL.number
-    with pytest.raises(ValueError, match="the branch poll is taken"):
+    with pytest.raises(ValueError, match="the branch poll is already used"):
         WITH_POLLS.adding(POLLS).place_of("")
 
 

@@ -131,7 +131,7 @@ async def test_who_watches_is_told_in_the_familys_own_words(engine):
         ]  # fmt: skip
         assert {(event.family, event.kind, event.job_id) for event in events} == {tuple(KEY)}
         assert events[0].words.endswith("asked 'Pizza?'")
-        assert "rejected: the job has ended (finished)" in events[5].words
+        assert "rejected: it has already ended (finished)" in events[5].words
 
 
 @on_both_engines

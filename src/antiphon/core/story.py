@@ -1,4 +1,4 @@
-"""A job's lane told in words: who did what, when, and what the rules said to it."""
+"""A job's history in words: who did what, when, and the verdict on it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class Line(Struct, frozen=True, kw_only=True):
-    """One record of a story."""
+    """One record of the story, in words."""
 
     seq: int
     commit_ms: int
     op: str
-    """The op's type; empty where the record is no op."""
+    """The op's type; empty if the record is not an op."""
     author: str
     verdict: Verdict
     words: str
@@ -32,7 +32,7 @@ class Line(Struct, frozen=True, kw_only=True):
 def tell(judged: Iterable[tuple[OpenedRecord, Verdict]]) -> list[Line]:
     """The story of a lane, one line per record, oldest first.
 
-    A control record among those of a lane is one that ended a tenure (`core.authority_lapse`).
+    A control record among them is one that ended a tenure (`core.authority_lapse`).
     """
     lines: list[Line] = []
     holder = ""
@@ -49,12 +49,12 @@ def tell(judged: Iterable[tuple[OpenedRecord, Verdict]]) -> list[Line]:
 def _line(record: OpenedRecord, verdict: Verdict) -> Line:
     op = record.op
     if op is None or record.family is None:
-        words, kind, author = "someone wrote a record that is no op", "", ""
+        words, kind, author = "someone wrote a record that is not an op", "", ""
     else:
         kind, author = op.type_name(), op.author
         words = f"{short_node(op.author)} {record.family.words(op)}"
     if verdict is Verdict.UNSEEN:
-        words += f" — not compared: {verdict.in_words} ({verdict.value})"
+        words += f" — not checked: {verdict.in_words} ({verdict.value})"
     elif not verdict.is_accepted:
         words += f" — rejected: {verdict.in_words} ({verdict.value})"
     elif verdict is not Verdict.OK:

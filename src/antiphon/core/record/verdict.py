@@ -1,6 +1,6 @@
-"""Every verdict there is (spec §5). One list; a verdict is one word of it.
+"""Verdicts: the complete list of codes, and a sentence for each (spec §5).
 
-Words are part of the recorded log (seals cover them), so none is ever renamed or reused.
+The codes are part of the recorded log (seals cover them), so none is ever renamed or reused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class Verdict(StrEnum):
     # accepted
     OK = "ok"
 
-    # accepted as harmless: it says what already holds
+    # accepted, but changes nothing: it is already so
     EXISTS = "exists"
     ALREADY = "already"
 
@@ -79,7 +79,7 @@ class Verdict(StrEnum):
 
     @property
     def is_accepted(self) -> bool:
-        """Whether the op took effect, or said what already held."""
+        """Whether the op took effect, or repeated what was already so."""
         return self in _ACCEPTED
 
     @property
@@ -100,7 +100,7 @@ LACKS_AUTHORITY = frozenset(
         Verdict.QUARANTINED,
     }
 )
-"""What another grant could mend."""
+"""Verdicts that another delegation could change."""
 ABOUT_BYTES = frozenset(
     {
         Verdict.FRAME,
@@ -115,62 +115,62 @@ ABOUT_BYTES = frozenset(
         Verdict.SUBJECT,
     }
 )
-"""What is said of bytes alone: nobody is known to have signed them for this place."""
+"""Verdicts on the bytes alone: it is not known who signed them for this subject."""
 ABOUT_TIME = frozenset({Verdict.DRIFT, Verdict.STALE, Verdict.TOO_OLD})
-"""What the author's clock may be to blame for."""
+"""Verdicts that a wrong clock of the author can cause."""
 _ACCEPTED = frozenset({Verdict.OK, Verdict.EXISTS, Verdict.ALREADY})
 
 _WORDS = {
     Verdict.OK: "accepted",
-    Verdict.EXISTS: "the job exists already; the first call stands",
-    Verdict.ALREADY: "it says what already holds",
-    Verdict.FRAME: "the record is not an op and a signature block",
+    Verdict.EXISTS: "it already exists; the first one counts",
+    Verdict.ALREADY: "nothing changes, it is already so",
+    Verdict.FRAME: "the record does not consist of an op and a signature block",
     Verdict.SIZE: "the op is too large",
-    Verdict.MALFORMED: "the op does not fit the schema",
+    Verdict.MALFORMED: "the op does not match the schema",
     Verdict.CANONICAL: "the bytes are not canonical",
     Verdict.VERSION: "the op's version is unknown",
     Verdict.TYPE: "the op's type is unknown",
-    Verdict.AUTHOR: "the author is not a usable key",
-    Verdict.SIGNATURE: "the signature does not verify",
+    Verdict.AUTHOR: "the author's key is not usable",
+    Verdict.SIGNATURE: "the signature is not valid",
     Verdict.MESH: "the op was made for another mesh",
-    Verdict.SUBJECT: "the record lies on a subject that is not its own",
+    Verdict.SUBJECT: "the record is on the wrong subject",
     Verdict.DRIFT: "the author's clock is too far ahead",
     Verdict.TOO_OLD: "the op is older than the horizon",
-    Verdict.PREV: "it names another predecessor than the lane has",
+    Verdict.PREV: "its prev is not the last record on its subject",
     Verdict.STALE: "it is not newer than the last accepted op",
     Verdict.EQUIVOCATION: "the author signed two ops with one timestamp",
     Verdict.MISSING_DEP: "a record that it depends on is not on the log",
     Verdict.NO_CHAIN: "no chain of delegations leads from the owner to the author",
-    Verdict.CHAIN_EXPIRED: "a delegation in the chain had expired",
+    Verdict.CHAIN_EXPIRED: "a delegation in the chain has expired or is not valid yet",
     Verdict.REVOKED: "a delegation in the chain was revoked",
     Verdict.COMMAND: "the chain does not cover this command",
-    Verdict.POLICY: "the chain's policy does not admit it",
+    Verdict.POLICY: "the chain's policy does not allow it",
     Verdict.NOT_OWNER: "only the owner may do this",
     Verdict.NOT_ROUTED: "the kind is routed to another node",
     Verdict.NOT_COORDINATOR: "only the coordinator may do this",
     Verdict.QUARANTINED: "the author is quarantined",
-    Verdict.GENESIS: "a mesh has one genesis, and it comes first",
-    Verdict.RULES: "the rules contradict one another",
-    Verdict.PROTOCOL: "a protocol is never lowered",
+    Verdict.GENESIS: "a mesh has one genesis, and it is the first op",
+    Verdict.RULES: "the rules contradict each other",
+    Verdict.PROTOCOL: "the protocol cannot be lowered",
     Verdict.SEAL: "the seal does not match the log",
-    Verdict.UNSEEN: "only who reads everything can compare it with the log",
-    Verdict.NO_JOB: "there is no such job",
-    Verdict.WAITING: "the job still waits for something",
+    Verdict.UNSEEN: "only a node that reads the whole log can check it",
+    Verdict.NO_JOB: "it does not exist",
+    Verdict.WAITING: "the job has not been offered yet",
     Verdict.HELD: "someone else holds the lease",
-    Verdict.FINISHED: "the job has ended",
+    Verdict.FINISHED: "it has already ended",
     Verdict.FENCE: "its fence is not the current one",
-    Verdict.NOT_CLAIMER: "someone else is the claimer",
+    Verdict.NOT_CLAIMER: "the author does not hold the lease",
     Verdict.NOT_CLAIMED: "nobody holds the lease",
-    Verdict.LEASE: "the lease lies outside the bounds",
-    Verdict.LEASE_OVER: "the lease had already run out",
-    Verdict.EARLY: "the time had not come yet",
-    Verdict.NOT_YET: "the job may not be claimed again yet",
-    Verdict.TOO_LATE: "the job had to start earlier",
-    Verdict.COOLDOWN: "a worker whose lease expired waits one lease",
-    Verdict.PRIORITY: "it names another priority than the job has",
-    Verdict.ATTEMPTS: "more attempts than the rules allow",
+    Verdict.LEASE: "the lease is shorter or longer than allowed",
+    Verdict.LEASE_OVER: "the lease had already expired",
+    Verdict.EARLY: "the deadline has not passed yet",
+    Verdict.NOT_YET: "the job cannot be claimed again yet",
+    Verdict.TOO_LATE: "the latest time to start has passed",
+    Verdict.COOLDOWN: "its lease on this job expired, so it has to wait for one lease",
+    Verdict.PRIORITY: "its priority is not the job's",
+    Verdict.ATTEMPTS: "it asks for more attempts than the rules allow",
     Verdict.OUTPUT: "an output does not match its digest",
-    Verdict.PROOF: "the proof does not hold",
-    Verdict.NOT_ENDED: "the job has not ended yet",
-    Verdict.NO_OUTPUT: "the job keeps no such output beside the log",
+    Verdict.PROOF: "the proof is not valid",
+    Verdict.NOT_ENDED: "it has not ended yet",
+    Verdict.NO_OUTPUT: "the job has no such output stored outside the log",
 }

@@ -1,8 +1,8 @@
-"""Delegations and revocations as ops (spec §6): they stand on the log like everything else.
+"""Delegations and revocations as ops (spec §6).
 
-Members hand both to the gate. Every node reads all of control, so nobody may fill it; and where a
-revocation belongs is known beforehand, so a member that could publish there could keep everybody
-else from it.
+Members send both to the gate, for two reasons. Every node reads all control records, so no member
+may flood them. And the subject of a revocation is known in advance: a member that could publish
+there could keep everyone else from revoking.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class DelegateBody(Body, frozen=True):
 
     @property
     def delegation(self) -> Delegation:
-        """What it grants; `Malformed` if the token holds none."""
+        """The delegation in the token; `Malformed` if there is none."""
         return open_token(self.token)
 
 
@@ -49,7 +49,7 @@ class UcanDelegate(Op, frozen=True, tag="ucan.delegate"):
 
 
 class UcanRevoke(Op, frozen=True, tag="ucan.revoke"):
-    """Takes back."""
+    """Revokes a delegation."""
 
     body: RevokeBody
     BRANCH: ClassVar[Branch] = REVOKE

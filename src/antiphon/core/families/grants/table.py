@@ -1,6 +1,7 @@
 """What delegations and revocations do (spec §6).
 
-Delegations are brought by those whom they concern and taken back by those above them.
+Its issuer, its audience and the owner may record a delegation. Its issuer, issuers above it and
+the owner may revoke it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def entitled(control: Control, _state: None, op: Op, at: At) -> Verdict | bool:
-    """Whom a delegation concerns, and who stands above it."""
+    """Whether the author may record or revoke this delegation."""
     author, owner = op.author, control.owner
     match op:
         case ops.UcanDelegate(body=body):
@@ -37,7 +38,7 @@ def entitled(control: Control, _state: None, op: Op, at: At) -> Verdict | bool:
 
 
 def last(_control: Control, _state: None, _op: Op) -> None:
-    """Each stands for itself."""
+    """None: these ops do not follow one another."""
 
 
 def step(_state: None, op: Op, at: At) -> Moved | Verdict:

@@ -21,7 +21,7 @@ def deed(op: Op) -> str:
         case ops.UcanDelegate(body=body):
             return _grant(body.delegation)
         case ops.UcanRevoke(body=body):
-            return f"revoked the grant {body.cid[-_SHORT_CID:]}"
+            return f"revoked the delegation {body.cid[-_SHORT_CID:]}"
         case _:
             return f"wrote {op.type_name()}"
 
@@ -31,6 +31,6 @@ def _grant(delegation: Delegation) -> str:
     alias = grant_terms.alias_of(delegation)
     whom = short_node(claims.aud) + (f" ({alias})" if alias else "")
     if claims.subject is None:
-        return f"brought a grant that passes on to {whom} what {short_node(claims.iss)} holds"
+        return f"recorded a delegation to {whom}: everything that {short_node(claims.iss)} holds"
     right = grant_terms.rights_of(claims.cmd)
-    return f"brought a grant to {whom}: {right} {grant_terms.kinds_in_words(delegation)}"
+    return f"recorded a delegation to {whom}: {right} {grant_terms.kinds_in_words(delegation)}"

@@ -1,4 +1,4 @@
-"""Jobs: called, claimed, run, proved (spec §7.2)."""
+"""Jobs: submitted, claimed, run, completed with a proof (spec §7.2)."""
 
 from __future__ import annotations
 

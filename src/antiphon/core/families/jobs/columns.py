@@ -1,4 +1,4 @@
-"""What a replica keeps of jobs to be asked by (spec §3)."""
+"""The columns by which a replica can query jobs (spec §3)."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ WITHOUT_RESULT: Final = frozenset({State.FAILED, State.ABORTED})
 
 
 def _due_ms(job: Job) -> int | None:
-    """When anyone may expire it; nothing once it has ended."""
+    """When anyone may expire it; None once it has ended."""
     if job.state in HELD:
         return job.deadline_ms
     return job.start_by_ms if job.state in OPEN else None
 
 
 def _recall_ms(job: Job) -> int | None:
-    """When it should be called again; nothing unless pending."""
+    """When it should be offered again; None unless pending."""
     return job.recall_ms if job.state is State.PENDING else None
 
 
 def _failed_seq(job: Job) -> int | None:
-    """Where it ended without a result."""
+    """The sequence at which it ended without a result."""
     return job.ended_seq if job.state in WITHOUT_RESULT else None
 
 
 def _kept_ms(job: Job) -> int | None:
-    """Since when what it wrote is kept beside the log; nothing where nothing is."""
+    """Since when its outputs are stored outside the log; None if there are none."""
     return job.ended_ms if job.stored else None
 
 
@@ -50,5 +50,5 @@ INDEXES: Final = (
 
 
 def blobs(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Digests that the job reads or keeps, and those of which it gave the bytes up."""
+    """Digests that the job reads or stores, and those that were evicted."""
     return tuple(dict.fromkeys((*job.reads, *job.stored))), job.evicted

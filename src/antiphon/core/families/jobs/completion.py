@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def is_proved(body: CompleteBody, author: str, at: At) -> bool:
     """Whether a completion carries the proof of exactly what it says, by its own author.
 
-    A reader whose own proof it is has just signed it, and need not verify that.
+    A reader that has just signed the proof itself does not verify it again.
     """
     envelope = body.proof
     if envelope is None:

@@ -1,4 +1,4 @@
-"""What can be said about a job (spec §7.2): nine ops, each with its body.
+"""The nine ops about a job, each with its body (spec §7.2).
 
 A job's lane is every record on its wait, call and job subjects.
 """
@@ -31,17 +31,17 @@ JobId = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 
 class Retry(Body, frozen=True):
-    """How a job meets failure. The first two bound the log; the rest guide the worker."""
+    """How a job is retried. The log enforces `attempts`; the rest guides the worker."""
 
     attempts: Annotated[int, Meta(ge=1, le=1000)] | None = None
     base_ms: Annotated[int, Meta(ge=0, le=3_600_000)] = 1_000
     cap_ms: Annotated[int, Meta(ge=0, le=3_600_000)] = 60_000
     give_up_on: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
-    """Names of errors that are not worth a second attempt, nor any that is a kind of them."""
+    """Names of errors that end the job without another attempt; subclasses are included."""
 
 
 class ScheduleBody(Body, frozen=True):
-    """Calls a job. What to run is in the manifest; the rest is about when, where and how often."""
+    """Submits a job. The manifest says what to run; the rest says when, where and how often."""
 
     kind: Kind
     manifest: Manifest
@@ -67,7 +67,7 @@ class _OnJob(Body, frozen=True):
 
 
 class OfferBody(_OnJob, frozen=True):
-    """Announces a job: of a waiting one by the coordinator, of a pending one once more."""
+    """Announces a job: the coordinator offers a waiting one; a pending one is offered again."""
 
     priority: Priority = "normal"
 
@@ -75,8 +75,8 @@ class OfferBody(_OnJob, frozen=True):
 class ClaimBody(_OnJob, frozen=True):
     """Takes a pending job, or renews the claimer's own lease.
 
-    With `fence` it is a renewal of that tenure and nothing else, so that a worker whose lease
-    was lost unnoticed cannot begin a new tenure by mistake.
+    With `fence` it can only renew that tenure. So a worker that lost its lease without noticing
+    cannot begin a new tenure by mistake.
     """
 
     lease_ms: Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
@@ -85,20 +85,20 @@ class ClaimBody(_OnJob, frozen=True):
 
 
 class StartBody(_OnJob, frozen=True):
-    """The claimer begins to run."""
+    """The claimer starts running the job."""
 
     fence: Fence
 
 
 class Failure(Body, frozen=True):
-    """What went wrong, for people; `name` is what retry rules match."""
+    """What went wrong, for people; retry rules match `name`."""
 
     name: Annotated[str, Meta(min_length=1, max_length=255)]
     message: Text = ""
 
 
 class CompleteBody(_OnJob, frozen=True):
-    """Ends a job; without a proof that holds it is refused."""
+    """Ends a job with an outcome; rejected without a valid proof."""
 
     fence: Fence
     status: Literal["succeeded", "failed"]
@@ -109,7 +109,7 @@ class CompleteBody(_OnJob, frozen=True):
 
 
 class YieldBody(_OnJob, frozen=True):
-    """Gives the job back."""
+    """Gives the job back, with a reason."""
 
     fence: Fence
     reason: Literal["error", "drain", "battery", "sleep", "lost", "other"]
@@ -130,20 +130,20 @@ class CancelBody(_OnJob, frozen=True):
 
 
 class EvictBody(_OnJob, frozen=True):
-    """Says that an output's bytes are kept no longer; that they were made stays on record."""
+    """Says that an output's bytes are no longer kept; the record of the output stays."""
 
     hash: Digest
 
 
 class JobSchedule(Op, frozen=True, tag="job.schedule"):
-    """Calls a job."""
+    """Submits a job."""
 
     body: ScheduleBody
     COMMAND: ClassVar[str] = "/job/schedule"
     BRANCH: ClassVar[Branch] = CALL
 
     def subject(self, mesh: str) -> str:
-        """Where it announces the job; where it waits to be offered, if it has to."""
+        """With the announcements of its priority, or with the waiting jobs if it needs an offer."""
         body, name = self.body, job_id(self.body.manifest)
         if body.waits:
             return WAIT.subject(mesh, body.kind, name)
@@ -163,13 +163,13 @@ class JobOffer(Op, frozen=True, tag="job.offer"):
 
 
 class _JobOp(Op, frozen=True):
-    """What happens to a job after its call."""
+    """What happens to a job after it was submitted."""
 
     COMMAND: ClassVar[str] = "/job/complete"
     BRANCH: ClassVar[Branch] = JOB
 
     def subject(self, mesh: str) -> str:
-        """The job's own."""
+        """The job's own subject."""
         return f"ap.{mesh}.job.{self.body.kind}.{self.body.job}"
 
 
@@ -181,7 +181,7 @@ class JobClaim(_JobOp, frozen=True, tag="job.claim"):
 
 
 class JobStart(_JobOp, frozen=True, tag="job.start"):
-    """Begins to run."""
+    """Starts running a job."""
 
     body: StartBody
 
@@ -199,20 +199,20 @@ class JobYield(_JobOp, frozen=True, tag="job.yield"):
 
 
 class JobExpire(_JobOp, frozen=True, tag="job.expire"):
-    """Ends what outlasted its time."""
+    """Ends a lease or a wait whose time has passed."""
 
     body: ExpireBody
 
 
 class JobCancel(_JobOp, frozen=True, tag="job.cancel"):
-    """Aborts a job."""
+    """Cancels a job."""
 
     body: CancelBody
     COMMAND: ClassVar[str] = "/job/cancel"
 
 
 class JobEvict(_JobOp, frozen=True, tag="job.evict"):
-    """Lets an output's bytes go."""
+    """Evicts an output's bytes."""
 
     body: EvictBody
     COMMAND: ClassVar[str] = "/artifact/write"

@@ -6,9 +6,9 @@ from typing import Final, Literal
 
 Priority = Literal["high", "normal", "low"]
 PRIORITIES: Final[tuple[Priority, ...]] = ("high", "normal", "low")
-"""Highest first: the order in which workers ask, and in which a lane has its call subjects."""
+"""Highest first: the order in which workers ask, and of the call subjects in a lane."""
 
 
 def rank(priority: Priority) -> int:
-    """Where it stands among the priorities: 0 is the highest."""
+    """Its place among the priorities: 0 is the highest."""
     return PRIORITIES.index(priority)

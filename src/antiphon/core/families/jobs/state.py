@@ -1,6 +1,6 @@
-"""A job's derived state, and the questions that can be asked of it (spec §7.2).
+"""A job's state as derived from the log, and questions about it (spec §7.2).
 
-How one state follows from another is in `antiphon.core.families.jobs.table`.
+The transitions are in `antiphon.core.families.jobs.table`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from antiphon.core.record.branches import LaneKey
 
 
 class State(StrEnum):
-    """Where a job stands."""
+    """The states of a job."""
 
     WAITING = "waiting"
     PENDING = "pending"
@@ -31,7 +31,7 @@ TERMINAL: Final = frozenset({State.SUCCEEDED, State.FAILED, State.ABORTED})
 HELD: Final = frozenset({State.CLAIMED, State.RUNNING})
 RECALL_DOUBLINGS: Final = 6
 RETRY_LOOK_MS: Final = 1_000
-"""How soon to look again at a job whose holder should be gone by now."""
+"""How soon to look again at a job whose lease should have ended by now."""
 OPEN: Final = frozenset({State.WAITING, State.PENDING})
 
 
@@ -45,7 +45,7 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     scheduled_seq: int
     scheduled_ms: int
     hlc: tuple[int, int]
-    """The newest accepted op that changed this job; the next must be newer."""
+    """Timestamp of the newest accepted op that changed this job; the next must be newer."""
     hlc_author: str
     priority: Priority
     start_by_ms: int
@@ -55,22 +55,22 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     lease_ms: int
     lease_ms_max: int
     tenure_ms_max: int = 0
-    """How long after its beginning a tenure can still be renewed; 0: as long as it likes."""
+    """How long after its start a tenure can still be renewed; 0: no limit."""
     calls: int = 0
     """How often it was announced."""
     called_ms: int = 0
     recall_after_ms: int = 0
-    """By the rules at its last announcement: how long that may stay unanswered."""
+    """How long its last announcement may stay unanswered, by the rules at that time."""
     attempts: int = 0
     """Tenures that ended in expiry or an `error` yield."""
     yields: int = 0
     call_auth: tuple[str, ...] = ()
-    """The delegations under which it was called."""
+    """The delegations under which it was submitted."""
     claimer: str = ""
     fence: str = ""
     """The current tenure's fence; after the end, the last tenure's."""
     auth: tuple[str, ...] = ()
-    """The delegations under which the present tenure was begun or last renewed."""
+    """The delegations under which the current tenure was begun or last renewed."""
     auth_seq: int = 0
     deadline_ms: int = 0
     tenure_lease_ms: int = 0
@@ -86,9 +86,9 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     reads: tuple[str, ...] = ()
     """Digests that it reads; empty once it has ended."""
     stored: tuple[str, ...] = ()
-    """Digests of its outputs that are kept beside the log."""
+    """Digests of its outputs that are stored outside the log."""
     evicted: tuple[str, ...] = ()
-    """Digests of those that are kept no longer."""
+    """Digests of its outputs that are no longer kept."""
 
     @property
     def is_terminal(self) -> bool:
@@ -97,28 +97,28 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def tries(self) -> int:
-        """Attempts begun: those that failed, and the one that goes on or ended the job."""
-        # The tenure that exhausts a job is among its attempts already.
+        """Attempts begun: those that failed, and the one that is running or ended the job."""
+        # The tenure that exhausts a job is already counted in its attempts.
         return self.attempts + (self.claimer != "" and self.outcome != "exhausted")
 
     @property
     def recall_ms(self) -> int:
-        """When a pending job is called again.
+        """When a pending job is offered again.
 
-        Some time after it last could be claimed, and twice as long after each further call.
+        Some time after it last became claimable, and twice as long after each further offer.
         """
         since_ms = max(self.called_ms, self.hlc[0], self.retry_after_ms)
         return since_ms + (self.recall_after_ms << min(max(self.calls - 1, 0), RECALL_DOUBLINGS))
 
     def claimable_ms(self, now_ms: int, by: str) -> int:
-        """When `by` should look at it again: once it could be claimed, as far as is known."""
+        """When `by` should look at it again: the earliest known time at which it can be claimed."""
         if self.state in HELD:
             return max(self.deadline_ms, now_ms + RETRY_LOOK_MS)
         cooled_ms = max((until for who, until in self.cooling if who == by), default=0)
         return max(self.retry_after_ms, cooled_ms, now_ms)
 
     def is_claimable(self, now_ms: int, by: str) -> bool:
-        """Whether `by` could claim it at this time, routes aside."""
+        """Whether `by` could claim it at this time, if routes allow it."""
         return (
             self.state is State.PENDING
             and now_ms >= self.retry_after_ms
@@ -128,7 +128,7 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
 
 
 _CALL, _JOB = 1, 1 + len(PRIORITIES)
-"""Where the tails of the call subjects begin, after that of `wait`, and where that of `job` is."""
+"""Indexes of tails: `wait` comes first, then the call subjects from here, then `job`."""
 
 
 class JobLane(Lane, frozen=True, gc=False):
@@ -139,7 +139,7 @@ class JobLane(Lane, frozen=True, gc=False):
 
     @property
     def job(self) -> Job | None:
-        """The job, once it was called."""
+        """The job; None before it was submitted."""
         return self.state
 
     @property
@@ -157,5 +157,5 @@ EMPTY: Final = JobLane()
 
 
 def job_key(kind: str, job_id: str) -> LaneKey:
-    """Which lane is a job's."""
+    """The key of a job's lane."""
     return LaneKey("jobs", kind, job_id)

@@ -1,7 +1,7 @@
 """The subjects of jobs (spec §8).
 
-    wait.<kind…>.<job>              schedules that wait for something
-    call.<priority>.<kind…>.<job>   schedules and offers: the announcement of work
+    wait.<kind…>.<job>              schedules that wait for an offer
+    call.<priority>.<kind…>.<job>   announcements: schedules and offers
     job.<kind…>.<job>               everything that happens to a job afterwards
 
 A job is the pair (kind, job id); its *lane* is every record on its wait, call and job subjects.
@@ -18,7 +18,7 @@ def wait(mesh: str, kind: str, job_id: str) -> str:
 
 
 def call(mesh: str, priority: Priority, kind: str, job_id: str) -> str:
-    """The subject of a schedule or offer: the announcement."""
+    """The subject of an announcement: a schedule or an offer."""
     return f"ap.{mesh}.call.{priority}.{kind}.{job_id}"
 
 
@@ -28,7 +28,7 @@ def job(mesh: str, kind: str, job_id: str) -> str:
 
 
 def lane(mesh: str, kind: str, job_id: str) -> tuple[str, ...]:
-    """The literal subjects that make up one job's lane."""
+    """The literal subjects of one job's lane."""
     return (
         wait(mesh, kind, job_id),
         *(call(mesh, priority, kind, job_id) for priority in PRIORITIES),
@@ -44,6 +44,6 @@ def calls_of(mesh: str, priority: Priority, kind: str, *, below: bool) -> str:
 def queue_name(kind: str, priority: Priority) -> str:
     """The shared queue of one kind and priority: the same for every worker.
 
-    Engines allow no dot in a queue's name; `=` cannot occur in a kind, so names stay distinct.
+    Engines allow no dot in a queue's name; `=` cannot occur in a kind, so names stay unique.
     """
     return f"{kind.replace('.', '=')}={priority}"

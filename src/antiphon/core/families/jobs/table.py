@@ -1,4 +1,4 @@
-"""The life of a job, as a table (spec §7.2).
+"""The state machine of a job, as a table (spec §7.2).
 
     waiting ─offer→ pending ─claim→ claimed ─start→ running ─complete→ succeeded | failed
                        ▲               │               │
@@ -6,15 +6,15 @@
     waiting | pending | claimed | running ─cancel→ aborted
     waiting | pending past start_by ─expire→ aborted(expired)
 
-An eviction changes nothing of that: an output of an ended job is kept no longer, and that is all.
+An eviction changes no state: it only says that an output of an ended job is no longer kept.
 
-`TRANSITIONS` maps (op type, state) to the rule for that cell: a function from job, op and commit
-time to the next job, or to the reason why there is none. A cell that is a bare reason rejects
-whatever stands in it. Every cell is filled; nothing is legal by omission.
+`TRANSITIONS` maps (op type, state) to the rule for that cell: a function from job, op and place to
+the next job or a verdict. A cell that is a bare verdict gives it to every op. Every cell is
+filled; nothing is allowed by omission.
 
-What all cells share (time, order, authority) was checked before, in `antiphon.core.reducer`. A
-fence is the packed timestamp of the claim that began the tenure; after the job ended it is still
-the last tenure's, so a latecomer with an older one is told `fence`, not `finished`.
+`antiphon.core.reducer` has checked what all cells share: time, order and authority. A fence is the
+packed timestamp of the claim that began the tenure. After the job has ended it is still the last
+tenure's, so a late op with an older one gets the verdict `fence`, not `finished`.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ Cell = Callable[[Job, Any, At], Job | Verdict]
 """Each cell takes the one op type of its row; the table's key guarantees it."""
 
 
-# --- who may, and what stands before an op ------------------------------------------------------
+# --- who may write, and the state before an op --------------------------------------------------
 
 
 def entitled(control: Control, job: Job | None, op: Op, at: At) -> Verdict | bool:
-    """Three ops carry their authority in what the log says of their author.
+    """Three ops may be authorised without a chain, by the author's part in the job or the mesh.
 
-    The coordinator announces waiting jobs; whoever called a job, or coordinates, may cancel it
-    and evict what it wrote.
+    The coordinator offers waiting jobs; the submitter and the coordinator may cancel a job and
+    evict its outputs.
     """
     match op:
         case ops.JobOffer():
@@ -66,7 +66,7 @@ def entitled(control: Control, job: Job | None, op: Op, at: At) -> Verdict | boo
 
 
 def standing(control: Control, job: Job | None, seq: int) -> Job | None:
-    """The job as it stands before a sequence: a tenure ends where its authority did."""
+    """The job before a sequence: a tenure ends where its authority ended."""
     if job is None or job.state not in HELD:
         return job
     if control.rules.authority == "open" and not control.standings:
@@ -75,7 +75,7 @@ def standing(control: Control, job: Job | None, seq: int) -> Job | None:
 
 
 def _has_lost_authority(control: Control, job: Job, seq: int) -> bool:
-    """Whether the authority under which the present tenure was begun has ended since."""
+    """Whether the authority of the current tenure has ended since it began."""
     shown = control.standing_of(job.claimer)
     if shown is not None and shown.shown_seq > job.auth_seq:
         return True
@@ -85,14 +85,14 @@ def _has_lost_authority(control: Control, job: Job, seq: int) -> bool:
 
 
 def last(_: Control, job: Job | None, op: Op) -> tuple[tuple[int, int], str] | None:
-    """The newest op on the job; a second call of it says so however old it is."""
+    """The newest op on the job; None for a second submit, which gets `exists` however old it is."""
     if job is None or type(op) is ops.JobSchedule:
         return None
     return job.hlc, job.hlc_author
 
 
 def step(job: Job | None, op: Op, at: At) -> Job | Verdict:
-    """The job after an op, or why there is none."""
+    """The job after an op, or the verdict if nothing changes."""
     if job is None:
         return scheduled(op, at) if isinstance(op, ops.JobSchedule) else Verdict.NO_JOB
     cell = TRANSITIONS[type(op)][job.state]
@@ -100,7 +100,7 @@ def step(job: Job | None, op: Op, at: At) -> Job | Verdict:
 
 
 def unfinished(job: Job) -> str:
-    """A bundle is about a job that has ended."""
+    """Why a job cannot be exported as a bundle yet; empty if it can."""
     return "" if job.is_terminal else "the job has not ended"
 
 
@@ -108,7 +108,7 @@ def unfinished(job: Job) -> str:
 
 
 def scheduled(op: ops.JobSchedule, at: At) -> Job | Verdict:
-    """The job that a first schedule creates, or why it cannot."""
+    """The job that a first schedule creates, or the verdict why not."""
     body, rules = op.body, at.control.rules
     wall_ms = op.hlc[0]
     lease_ms = body.lease_ms or rules.lease_ms
@@ -148,9 +148,9 @@ def scheduled(op: ops.JobSchedule, at: At) -> Job | Verdict:
 
 
 def _tenure_ms_max(timeout_s: int, rules: Rules) -> int:
-    """An attempt's own time, and the longest lease for what comes before and after it.
+    """The attempt's timeout, and the longest lease for what comes before and after it.
 
-    The holder stops in time by itself; this is for one that only goes on renewing.
+    An honest worker stops in time by itself; this bounds one that only keeps renewing.
     """
     if not timeout_s:
         return 0
@@ -167,7 +167,7 @@ def _offer_first(job: Job, op: ops.JobOffer, at: At) -> Job | Verdict:
 
 def _offer_again(job: Job, op: ops.JobOffer, at: At) -> Job | Verdict:
     # An announcement does not change the job's timestamp: a claim that is already on its way
-    # must not turn stale because somebody repeated the call.
+    # must not become stale because the job was announced again.
     return _called(job, at) if op.body.priority == job.priority else Verdict.PRIORITY
 
 
@@ -213,8 +213,8 @@ def _claim_held(job: Job, op: ops.JobClaim, at: At) -> Job | Verdict:
         return Verdict.HELD if body.fence is None else Verdict.FENCE
     if body.fence is not None and body.fence != job.fence:
         return Verdict.FENCE
-    # Both clocks must say that the lease still ran: a holder could otherwise date its renewal
-    # back into a lease that everyone else had seen end.
+    # The lease must still run by both clocks. Otherwise a holder could backdate its renewal
+    # into a lease that everyone else has seen end.
     if wall_ms > job.deadline_ms or at.commit_ms > job.deadline_ms:
         return Verdict.LEASE_OVER
     if job.tenure_ms_max and wall_ms > unpack(job.fence)[0] + job.tenure_ms_max:
@@ -300,7 +300,7 @@ def _expire_held(job: Job, op: ops.JobExpire, at: At) -> Job | Verdict:
     wall_ms = op.hlc[0]
     if op.body.fence != job.fence:
         return _repeated_expiry(job, op) or Verdict.FENCE
-    # The author's clock alone is no evidence, and neither is the engine's (spec §7.2).
+    # Neither the author's clock alone nor the engine's alone is evidence (spec §7.2).
     if wall_ms <= job.deadline_ms or at.commit_ms <= job.deadline_ms:
         return Verdict.EARLY
     attempts = job.attempts + 1
@@ -313,7 +313,7 @@ def _expire_held(job: Job, op: ops.JobExpire, at: At) -> Job | Verdict:
             "exhausted",
         )
     cooling = tuple(entry for entry in job.cooling if entry[1] > wall_ms)
-    # Counted from there, the window to start again is open to a sole worker too.
+    # Counted from there, the window to start is also open to a worker that is the only one.
     cooled_ms = wall_ms + job.tenure_lease_ms
     return replace(
         job,
@@ -349,7 +349,7 @@ def _expire_late(job: Job, op: ops.JobExpire, _: At) -> Job | Verdict:
 
 
 def without_authority(job: Job) -> Job:
-    """A held job whose holder's authority ended: pending again, and nobody's failure."""
+    """A held job whose holder's authority ended: pending again, and not counted as an attempt."""
     return replace(
         job,
         state=State.PENDING,
@@ -358,7 +358,7 @@ def without_authority(job: Job) -> Job:
         auth=(),
         deadline_ms=0,
         expired_fence=job.fence,
-        # The window to start is open anew, from where the lease would have ended at the latest.
+        # The window to start begins again where the lease would have ended at the latest.
         start_by_ms=max(job.start_by_ms, job.deadline_ms + job.start_window_ms),
     )
 
@@ -383,7 +383,7 @@ def _evict(job: Job, op: ops.JobEvict, _: At) -> Job | Verdict:
 
 
 def _fenced_idle(job: Job, _: Op, __: At) -> Job | Verdict:
-    # Whoever still carries a fence into a job that nobody holds had its tenure ended.
+    # An op with a fence on a job that nobody holds: its author's tenure has ended.
     return Verdict.FENCE if job.expired_fence or job.yields or job.attempts else Verdict.NOT_CLAIMED
 
 

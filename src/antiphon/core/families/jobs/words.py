@@ -1,4 +1,4 @@
-"""Ops about jobs, in words."""
+"""A sentence for each op about a job."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ def deed(op: Op) -> str:
     """What an op did, as the end of a sentence that begins with its author."""
     match op:
         case ops.JobSchedule(body=body):
-            waiting = ", to wait for its offer" if body.waits else ""
-            return f"called {body.kind} with {body.priority} priority{waiting}"
+            waiting = "; it waits for an offer" if body.waits else ""
+            return f"submitted {body.kind} with {body.priority} priority{waiting}"
         case ops.JobOffer():
-            return "called it again"
+            return "offered it"
         case ops.JobClaim(body=body) if body.fence is not None:
             return f"renewed the lease for {_seconds(body.lease_ms)}"
         case ops.JobClaim(body=body):
-            began = " and began" if body.begin else ""
+            began = " and started it" if body.begin else ""
             return f"claimed it for {_seconds(body.lease_ms)}{began}"
         case ops.JobStart():
-            return "began to run it"
+            return "started it"
         case ops.JobComplete(body=body):
             why = f": {body.error.name}: {body.error.message}" if body.error else ""
             return f"completed it, {body.status}{why}"
@@ -33,11 +33,12 @@ def deed(op: Op) -> str:
             return f"gave it back, reason {body.reason}{why}"
         case ops.JobExpire(body=body):
             what = "the lease" if body.fence is not None else "the wait"
-            return f"declared {what} over"
+            return f"expired {what}"
         case ops.JobCancel(body=body):
             return f"cancelled it{': ' + body.reason if body.reason else ''}"
         case ops.JobEvict(body=body):
-            return f"evicted the output {body.hash.removeprefix('blake3:')[:12]}: its bytes may go"
+            short = body.hash.removeprefix("blake3:")[:12]
+            return f"evicted the output {short}: its bytes may be deleted"
         case _:
             return f"wrote {op.type_name()}"
 

@@ -1,4 +1,4 @@
-"""The mesh as a whole: genesis, rules, routes, offices, evidence (spec §7.4)."""
+"""The mesh as a whole: genesis, rules, routes, coordinator, owner, evidence (spec §7.4)."""
 
 from __future__ import annotations
 

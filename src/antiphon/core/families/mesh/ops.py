@@ -1,4 +1,4 @@
-"""What can be said about the mesh as a whole (spec §7.4): rules, routes, offices, evidence."""
+"""Ops about the mesh as a whole: genesis, rules, routes, coordinator, evidence (spec §7.4)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ READMIT: Final = _control("readmit")
 
 
 class Genesis(Body, frozen=True):
-    """Founds a mesh. The envelope's `mesh` is empty, since the id is this op's own digest."""
+    """Creates a mesh. The envelope's `mesh` is empty, since this op's digest is the mesh's id."""
 
     name: Annotated[str, Meta(min_length=1, max_length=128)]
     owner: Did
@@ -41,27 +41,27 @@ class RulesBody(Body, frozen=True):
 
 
 class RouteBody(Body, frozen=True):
-    """While set, only `target` may claim jobs below this kind prefix; without it, cleared."""
+    """Only `target` may claim jobs below this kind prefix; without a target, clears the route."""
 
     kind: Kind
     target: Did | None = None
 
 
 class CoordinatorBody(Body, frozen=True):
-    """Who authors derivations from here on."""
+    """The node that writes derivations from here on."""
 
     node: Did
 
 
 class RecoverBody(Body, frozen=True):
-    """A new owner and a new recovery key, in the words of the old recovery key."""
+    """A new owner and a new recovery key, signed by the old recovery key."""
 
     owner: Did
     recovery: Did
 
 
 class EvidenceBody(Body, frozen=True):
-    """Two records that `node` signed with one timestamp, each as it lies on a log."""
+    """Two records that `node` signed with one timestamp, byte for byte."""
 
     node: Did
     first: Annotated[str, Meta(max_length=96 * 1024)]
@@ -75,15 +75,15 @@ class ReadmitBody(Body, frozen=True):
 
 
 class _MeshOp(Op, frozen=True):
-    """Lies on the one subject of its branch."""
+    """An op on the only subject of its branch."""
 
     def subject(self, mesh: str) -> str:
-        """The only one of its sort."""
+        """The only subject of its branch."""
         return f"ap.{mesh}.{self.BRANCH.stem}"
 
 
 class MeshGenesis(_MeshOp, frozen=True, tag="mesh.genesis"):
-    """Founds the mesh."""
+    """Creates the mesh."""
 
     body: Genesis
     BRANCH: ClassVar[Branch] = GENESIS
@@ -145,9 +145,9 @@ class MeshReadmit(Op, frozen=True, tag="mesh.readmit"):
 
 
 class NewerProtocol(Op, frozen=True, tag="mesh.rules"):
-    """Rules, or a genesis, of a protocol that this code does not have: just enough to know it.
+    """Rules or a genesis of a newer protocol than this code has, read just enough to recognise it.
 
-    Newer rules may have fields that this code does not know. To reject them as malformed while
+    Newer rules may have fields that this code does not know. Rejecting them as malformed while
     newer code accepts them would split the mesh, so they are recognised by what never changes.
     """
 
@@ -161,7 +161,7 @@ class NewerProtocol(Op, frozen=True, tag="mesh.rules"):
 
     @property
     def protocol(self) -> int:
-        """The protocol that it puts in force; 0 if it names none."""
+        """The protocol that it announces; 0 if it names none."""
         rules = self.body.get("rules")
         protocol = rules.get("protocol") if isinstance(rules, dict) else None
         return protocol if isinstance(protocol, int) else 0

@@ -1,7 +1,7 @@
-"""What ops about the mesh do (spec §7.4), and who may write them.
+"""What ops about the mesh do, and who may write them (spec §7.4).
 
-Owner ops are the owner's, the recovery the recovery key's, and anybody may show evidence. An owner
-op must be newer than the last, so that log order and the owner's own order agree.
+The owner writes owner ops, the recovery key writes the recovery, and anyone may write evidence. An
+owner op must be newer than the last, so that log order and the owner's own order agree.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from antiphon.core.record.op import Op
 
 
-# --- who may, and in which order ----------------------------------------------------------------
+# --- who may write, and in which order ----------------------------------------------------------
 
 
 def entitled(control: Control, _state: None, op: Op, _at: At) -> Verdict | bool:
-    """Whose word counts."""
+    """Whether the author may write this op."""
     match op:
         case ops.MeshEvidence():
             return True
@@ -39,7 +39,7 @@ def entitled(control: Control, _state: None, op: Op, _at: At) -> Verdict | bool:
 
 
 def last(control: Control, _state: None, op: Op) -> tuple[tuple[int, int], str] | None:
-    """Owner ops follow one another; evidence comes when it comes."""
+    """The last owner op; None for evidence, which follows nothing."""
     return None if isinstance(op, ops.MeshEvidence) else (control.owner_hlc, op.author)
 
 
@@ -47,7 +47,7 @@ def last(control: Control, _state: None, op: Op) -> tuple[tuple[int, int], str] 
 
 
 def genesis(op: Op, seq: int, commit_ms: int) -> Moved | Verdict:
-    """What the first op of a mesh makes of it; any op that comes before it is refused."""
+    """The control state that a genesis creates; any op before it is rejected."""
     if op.mesh or op.prev or op.deps or op.auth:
         return Verdict.GENESIS
     if isinstance(op, ops.NewerProtocol):
@@ -86,7 +86,7 @@ def genesis(op: Op, seq: int, commit_ms: int) -> Moved | Verdict:
 
 
 def step(_state: None, op: Op, at: At) -> Moved | Verdict | Needs:
-    """The change that an op makes of control."""
+    """What an op changes in the control state."""
     control = at.control
     after = replace(control, since=at.seq, owner_hlc=op.hlc)
     match op:
@@ -99,7 +99,7 @@ def step(_state: None, op: Op, at: At) -> Moved | Verdict | Needs:
         case ops.MeshCoordinator(body=body):
             return _changed(replace(after, coordinator=body.node))
         case ops.MeshRecover(body=body):
-            # Whoever had the old key may have named the coordinator, and announced a protocol.
+            # Whoever had the old key may have named the coordinator and announced a protocol.
             return _changed(
                 replace(
                     after,
@@ -134,7 +134,7 @@ def _with_rules(after: Control, rules: Rules, at: At) -> Moved | Verdict:
     if rules.protocol < before:
         return Verdict.PROTOCOL
     if rules.protocol > before:
-        # The protocol that is announced judges the values that come with it.
+        # The announced protocol judges the values that come with it.
         return _risen(after, rules.protocol, rules, at)
     if contradiction(rules) is not None:
         return Verdict.RULES
@@ -148,7 +148,7 @@ def _risen(after: Control, protocol: int, rules: Rules | None, at: At) -> Moved:
 def _quarantined(control: Control, body: ops.EvidenceBody, at: At) -> Moved | Verdict | Needs:
     """Two different ops, validly signed by one author with one timestamp, for this mesh.
 
-    Against a key that holds nothing it says what already holds: nothing of it counts.
+    Against a key without any permission it changes nothing: its ops are rejected anyway.
     """
     node = body.node
     if control.is_quarantined(node) or not _holds_something(control, node, at.seq):
@@ -159,14 +159,14 @@ def _quarantined(control: Control, body: ops.EvidenceBody, at: At) -> Moved | Ve
     if one.op is None or two.op is None or one.op_id == two.op_id:
         return Verdict.PROOF
     if max(one.since, two.since) > control.rules.protocol:
-        return Verdict.PROOF  # an op of a later protocol is none here
+        return Verdict.PROOF  # an op of a later protocol is not an op here
     is_by_one = one.op.author == two.op.author == node
     if not is_by_one or one.op.hlc != two.op.hlc or node == control.owner:
         return Verdict.PROOF
     if one.op.mesh != control.mesh or two.op.mesh != control.mesh:
-        return Verdict.PROOF  # geneses of other meshes name none
+        return Verdict.PROOF  # a genesis of another mesh names no mesh
     if one.op.hlc[0] > at.commit_ms + control.rules.max_drift_ms:
-        return Verdict.PROOF  # or it would outdate whatever is shown after a readmission
+        return Verdict.PROOF  # otherwise it would outdate evidence shown after a readmission
     known = control.standing_of(node)
     if known is not None and one.op.hlc <= known.shown_hlc:
         return Verdict.ALREADY
@@ -175,7 +175,7 @@ def _quarantined(control: Control, body: ops.EvidenceBody, at: At) -> Moved | Ve
 
 
 def _holds_something(control: Control, did: str, seq: int) -> bool:
-    """Whether a key's ops could count here: its quarantine would change something."""
+    """Whether this key's ops could be accepted here, so that a quarantine changes something."""
     return (
         control.rules.authority == "open"
         or did in {control.owner, control.coordinator}
@@ -187,7 +187,7 @@ def _holds_something(control: Control, did: str, seq: int) -> bool:
 
 
 class _Envelope(Struct, frozen=True):
-    """What no protocol changes."""
+    """The fields that no protocol changes."""
 
     author: str
     mesh: str
@@ -203,7 +203,7 @@ _decode: Final = msgspec.json.Decoder(_Envelope).decode
 
 
 def newer_protocol(op_bytes: bytes, protocol: int) -> ops.NewerProtocol | None:
-    """Rules or a genesis of a protocol beyond this one, or None if the bytes are no such thing."""
+    """Rules or a genesis of a newer protocol than this, or None if the bytes are neither."""
     try:
         seen = _decode(op_bytes)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""Ops about the mesh, in words."""
+"""A sentence for each op about the mesh."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ def deed(op: Op) -> str:
     """What an op did, as the end of a sentence that begins with its author."""
     match op:
         case ops.MeshGenesis(body=body):
-            return f"founded the mesh {body.name!r}"
+            return f"created the mesh {body.name!r}"
         case ops.MeshRules():
             return "changed the rules"
         case ops.MeshRoute(body=body) if body.target is None:
-            return f"lifted the route of {body.kind}"
+            return f"removed the route of {body.kind}"
         case ops.MeshRoute(body=body):
             return f"routed {body.kind} to {short_node(body.target or '')}"
         case ops.MeshCoordinator(body=body):

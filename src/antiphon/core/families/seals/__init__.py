@@ -1,4 +1,4 @@
-"""Seals: the coordinator's word for everything on the log so far (spec §7.5)."""
+"""Seals: the coordinator's signed root over everything on the log so far (spec §7.5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The coordinator's seal as an op (spec §7.5). Everybody reads seals; no member writes one."""
+"""The coordinator's seal as an op (spec §7.5). Every member may read seals; none may write them."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ SEAL: Final = Branch(stem="seal", shape="single")
 
 
 class SealBody(Body, frozen=True):
-    """Vouches for every record up to `upto`, rejected ones included, with their verdicts."""
+    """Commits to every record up to `upto`, rejected ones included, with their verdicts."""
 
     upto: Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
     """The last sequence that it covers."""
     size: Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
-    """How many records that are."""
+    """The number of these records."""
     root: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
     state: Digest | None = None
-    """Kept for the digest of a snapshot; refused until there are any."""
+    """Reserved for the digest of a snapshot; for now it must be None."""
 
 
 class MeshSeal(Op, frozen=True, tag="mesh.seal"):
-    """Vouches for the log so far."""
+    """Seals the log so far."""
 
     body: SealBody
     BRANCH: ClassVar[Branch] = SEAL
 
     def subject(self, mesh: str) -> str:
-        """The only one there is."""
+        """The only subject of its branch."""
         return f"ap.{mesh}.{SEAL.stem}"

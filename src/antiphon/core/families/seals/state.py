@@ -2,8 +2,8 @@
 
 A seal names the root of a Merkle tree (`core/proof/merkle.py`) with one leaf for every record up
 to some sequence, in sequence order, rejected ones and earlier seals included. A leaf holds the
-record's place, its digest and its verdict, so whoever trusts the seal knows of any record that it
-was there, where, and what the rules said to it.
+record's place, its digest and its verdict. So if you trust the seal, you know for any record that
+it was on the log, where, and which verdict it got.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Sealed(Struct, frozen=True):
-    """The newest seal that passes everything but perhaps the root: the next must go beyond it."""
+    """The newest seal that passed every check except perhaps the root; the next must cover more."""
 
     seq: int
     hlc: tuple[int, int]
@@ -38,12 +38,12 @@ class SealLane(Lane, frozen=True):
 
     @property
     def tail(self) -> int:
-        """The last sequence on the subject, whatever became of it: what the next one names."""
+        """The last sequence on the subject, whatever its verdict: the next seal's `prev`."""
         return self.tails[0]
 
     @property
     def seq(self) -> int:
-        """The newest seal's own place; 0 while there is none."""
+        """The newest seal's own sequence; 0 while there is none."""
         return self.state.seq if self.state is not None else 0
 
     @property
@@ -53,12 +53,12 @@ class SealLane(Lane, frozen=True):
 
 
 def lane_before(op: MeshSeal) -> SealLane:
-    """The lane as it must have been, by the seal's own word."""
+    """The lane as it must have been before this seal, if the seal is right."""
     return SealLane((op.prev,))
 
 
 def leaf(seq: int, commit_ms: int, subject: str, record_digest: str, verdict: str) -> bytes:
-    """What the tree holds of one record."""
+    """One record's leaf in the tree."""
     return codec.encode([seq, commit_ms, subject, record_digest, verdict])
 
 

@@ -1,8 +1,8 @@
 """What a seal does (spec §7.5).
 
-A reader that does not see the whole log cannot know the root: its verdict on a seal that passes
-all else is `unseen`, which is never sealed. So that both sorts of readers order the seals that
-follow alike, the state moves with every seal that passes all but the root.
+A reader that does not read the whole log cannot know the root: its verdict on a seal that passes
+every other check is `unseen`, which is never sealed. The state moves with every seal that passes
+all checks but the root, so that both sorts of readers order the following seals alike.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def entitled(control: Control, _state: Sealed | None, op: MeshSeal, _at: At) -> Verdict | bool:
-    """The coordinator's office, and nothing else."""
+    """Only the coordinator may seal, whatever its delegations."""
     return op.author == control.coordinator or Verdict.NOT_COORDINATOR
 
 
 def step(state: Sealed | None, op: MeshSeal, at: At) -> Moved | Verdict | Needs:
-    """The seal in force afterwards; the reader's own mark is asked for last."""
+    """The newest seal after this op; the reader's own root is requested last."""
     body = op.body
     if state is not None and body.upto <= state.upto:
         return Verdict.STALE

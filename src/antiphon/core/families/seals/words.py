@@ -1,4 +1,4 @@
-"""Seals, in words."""
+"""A sentence for a seal."""
 
 from __future__ import annotations
 
