@@ -1,7 +1,7 @@
-"""Tenures that ended with their authority: which control record ended each of them (spec §6).
+"""Tenures that ended because their authority ended: which control record ended each (spec §6).
 
-A revocation is no record of the job's lane, and yet it ends the lease there. Whoever tells a
-job's story puts it back in its place. Nothing here decides: `standing` does.
+A revocation is not in the job's lane, but it ends the lease there. A job's story shows it in its
+place. Nothing here decides: `standing` does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from antiphon.core.opened_record import OpenedRecord
 
 MAX_LAPSES: Final = 64
-"""Of more, the newest."""
+"""If there are more, the newest are kept."""
 
 
 def lapses(
@@ -30,7 +30,7 @@ def lapses(
 ) -> tuple[int, ...]:
     """The sequences of the control records that ended a tenure of this job, oldest first.
 
-    `lane` is what was judged of it; control must be known up to `before`, which is excluded.
+    `lane` has its judged records; control must be known up to `before`, which is excluded.
     """
     found: list[int] = []
     holder: _Holder | None = None
@@ -58,11 +58,11 @@ def lapses(
 class _Holder(NamedTuple):
     job: Job
     claimed_ms: int
-    """Judges by the protocol of the claim: a later one ends no tenure."""
+    """Judged by the protocol of the claim: a later protocol does not end a tenure."""
 
 
 def _lapse(control: ControlHistory, holder: _Holder, upto: int) -> int | None:
-    """The record before `upto` that ended what `holder` has, or None if it still holds it."""
+    """The record before `upto` that ended the holder's tenure; None if it has not ended."""
 
     def has_lapsed(seq: int) -> bool:
         state = control.at(seq, holder.claimed_ms)

@@ -1,7 +1,7 @@
-"""A cache that is bounded by what its values weigh, not only by how many there are.
+"""A cache that is bounded by the weight of its values as well as by their number.
 
-Most of what is remembered here comes from records that others wrote, and they choose how large
-those are. The oldest entries go first.
+Most of what is cached comes from records that others wrote, and they choose the size. The oldest
+values are dropped first.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ V = TypeVar("V")
 
 
 class BoundedCache(Generic[K, V]):
-    """Values by key, up to a number and a weight in all."""
+    """Values by key, up to a number and a total weight."""
 
     __slots__ = ("_held", "_most", "_most_bytes", "_weight")
 
     def __init__(self, *, most: int, most_bytes: int) -> None:
-        """Nothing is held yet."""
+        """Start empty."""
         self._most = most
         self._most_bytes = most_bytes
         self._held: dict[K, tuple[V, int]] = {}
@@ -28,12 +28,12 @@ class BoundedCache(Generic[K, V]):
         return len(self._held)
 
     def get(self, key: K) -> V | None:
-        """What is held for a key, or None."""
+        """The value of a key, or None."""
         found = self._held.get(key)
         return None if found is None else found[0]
 
     def put(self, key: K, value: V, weight: int) -> None:
-        """Hold a value; the oldest ones make room for it."""
+        """Store a value; the oldest ones make room for it."""
         before = self._held.pop(key, None)
         if before is not None:
             self._weight -= before[1]

@@ -1,15 +1,16 @@
-"""Checking a bundle with nothing but the bundle: no server, no home, no clock (spec §9).
+"""Bundles: checking a job offline, with nothing but the file (spec §9).
 
-A bundle holds a job's lane, the control records that its verdicts need, and one seal; each record
-with its place, its verdict and its path to the seal's root. What is checked:
+The check needs no server, no state directory and no clock. A bundle has a job's lane, the control
+records that its verdicts need, and one seal; each record with its place, its verdict and its path
+to the seal's root. What is checked:
 
-- genesis is the mesh's name, and says who owns it;
-- the same reducers that judged the records on the log give the verdicts that are in the bundle,
-  so signatures, authority, fences and proofs hold, and nothing is missing on which one rests;
+- the digest of genesis is the mesh's id, and genesis names the owner;
+- the same reducer that judged the records on the log gives the verdicts in the bundle. So
+  signatures, authority, fences and proofs are valid, and no record that a verdict needs is missing;
 - every record, its place and its verdict are leaves of the tree that the seal names;
-- the seal is signed by the coordinator whom the owner named.
+- the seal is signed by the coordinator that the owner named.
 
-A bundle is canonical JSON and holds nothing that is not checked, so no byte of it can be changed.
+A bundle is canonical JSON and has nothing that is not checked, so any changed byte is noticed.
 """
 
 from __future__ import annotations
@@ -53,18 +54,18 @@ _Hash = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 
 class _Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Closed; what is at its default is not written."""
+    """No unknown fields; defaults are not written."""
 
 
 class Content(_Part, frozen=True, kw_only=True):
-    """A record's bytes: as text where they are text, which they are unless they are junk."""
+    """A record's bytes: as text if they are UTF-8 (all but junk), otherwise base64."""
 
     text: str | None = None
     base64: str | None = None
 
     @classmethod
     def of(cls, payload: bytes) -> Content:
-        """The one way to write these bytes."""
+        """The only encoding of these bytes."""
         try:
             return cls(text=payload.decode())
         except UnicodeDecodeError:
@@ -81,7 +82,7 @@ class Content(_Part, frozen=True, kw_only=True):
         except (binascii.Error, ValueError) as problem:
             raise Malformed("a record in the bundle is not base64", reason="bundle") from problem
         if Content.of(raw) != self:
-            raise Malformed("a record in the bundle is not in its one spelling", reason="bundle")
+            raise Malformed("a record in the bundle is not in canonical form", reason="bundle")
         return raw
 
 
@@ -98,31 +99,31 @@ class Shown(_Part, frozen=True, kw_only=True):
 
 
 class Bundle(_Part, frozen=True, kw_only=True):
-    """What one needs to check a job offline."""
+    """Everything that is needed to check a job offline."""
 
     format: Literal["antiphon-bundle-1"]
     mesh: Annotated[str, Meta(pattern=r"^[a-z2-7]{16}\Z")]
     family: Annotated[str, Meta(min_length=1, max_length=64)]
     kind: Kind
     name: Annotated[str, Meta(min_length=1, max_length=128)]
-    """What it is about: of which family and kind, and which; of a job, its id."""
+    """What it is about: family, kind and name; the name of a job is its id."""
     records: Annotated[tuple[Shown, ...], Meta(max_length=MAX_RECORDS)]
-    """By sequence; the lane, the control records, and what those name as their deps."""
+    """In sequence order: the lane, the control records, and the deps that they name."""
     seal: Content
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """What a good bundle shows."""
+    """What a valid bundle proves."""
 
     mesh: str
     name: str
     owner: str
-    """Who founded the mesh: everything rests on this key."""
+    """The key that created the mesh: everything depends on trusting it."""
     control: Control
-    """What held for the mesh where the seal ends."""
+    """The control state at the end of what the seal covers."""
     key: LaneKey
     state: Any
-    """What the records come to: of a job, the `Job`."""
+    """The state that the records result in; for a job, the `Job`."""
     lane: list[tuple[OpenedRecord, Verdict]]
     seal: SealBody
     coordinator: str
@@ -134,19 +135,19 @@ class Report(Struct, frozen=True, kw_only=True):
         return isinstance(self.state, Job)
 
     def story(self) -> list[Line]:
-        """Its records in words."""
+        """Its records, a sentence each."""
         return tell(self.lane)
 
     @property
     def job(self) -> Job:
-        """The job that it is about; `Rejected` if it is about something else."""
+        """The job; `Rejected` if the bundle is not about a job."""
         if not isinstance(self.state, Job):
-            _refuse(f"it is about {self.key.name} of the family {self.key.family}, and no job")
+            _refuse(f"it is about {self.key.name} of the family {self.key.family}, not about a job")
         return self.state
 
     @property
     def completion(self) -> JobComplete | None:
-        """How the job ended, if it is one and somebody completed it."""
+        """The completion; None if it is not about a job, or the job was not completed."""
         if not self.is_job:
             return None
         ending = next((e.op for e, _ in self.lane if e.seq == self.job.ended_seq), None)
@@ -162,7 +163,7 @@ def write(bundle: Bundle) -> bytes:
 
 
 def read(data: bytes) -> Bundle:
-    """A bundle from a file, in its one spelling, or `Malformed`."""
+    """A bundle from a file in canonical form, or `Malformed`."""
     if len(data) > MAX_BUNDLE_BYTES:
         raise Malformed("the file is too large for a bundle", reason="bundle")
     try:
@@ -172,18 +173,18 @@ def read(data: bytes) -> Bundle:
         raise Malformed(f"this is not a bundle: {problem}", reason="bundle") from problem
     if again != data:
         raise Malformed(
-            "the bundle was changed after it was written: it is not in its one spelling",
+            "the bundle was changed after it was written: it is not in canonical form",
             reason="bundle",
         )
     return bundle
 
 
 def check(protocol: Protocol, bundle: Bundle, *, owner: str | None = None) -> Report:
-    """Everything that the bundle can show, or `Rejected` with what is wrong with it."""
+    """Everything that the bundle proves, or `Rejected` with what is wrong with it."""
     key = LaneKey(bundle.family, bundle.kind, bundle.name)
     family = next((one for one in protocol.families if one.name == key.family), None)
     if family is None or family.is_control:
-        _refuse(f"it is about the family {key.family!r}, which has no such things")
+        _refuse(f"it is about the family {key.family!r}, which cannot be in a bundle")
     opened_records = _opened(protocol, bundle)
     genesis = _genesis(bundle, opened_records, owner)
     seal = _sealed(protocol, bundle)
@@ -192,9 +193,9 @@ def check(protocol: Protocol, bundle: Bundle, *, owner: str | None = None) -> Re
     control = history.at(seal.body.upto + 1, seal.hlc[0])
     _check_seal(protocol, history, seal, bundle.seal.payload())
     if control is None or lane.state is None:
-        _refuse("it does not show that there ever was such a thing: no first op")
+        _refuse("it does not contain the op that created what it is about")
     if why := family.unfinished(lane.state):
-        _refuse(f"where it ends, {why}")
+        _refuse(f"at its end, {why}")
     return Report(
         mesh=bundle.mesh,
         name=genesis.name,
@@ -210,7 +211,7 @@ def check(protocol: Protocol, bundle: Bundle, *, owner: str | None = None) -> Re
 
 
 def _refuse(why: str) -> NoReturn:
-    raise Rejected(f"the bundle does not hold: {why}", reason="bundle")
+    raise Rejected(f"the bundle is not valid: {why}", reason="bundle")
 
 
 def _opened(protocol: Protocol, bundle: Bundle) -> list[OpenedRecord]:
@@ -227,12 +228,12 @@ def _opened(protocol: Protocol, bundle: Bundle) -> list[OpenedRecord]:
 def _genesis(bundle: Bundle, opened_records: list[OpenedRecord], owner: str | None) -> Genesis:
     first = opened_records[0] if opened_records else None
     if first is None or not isinstance(first.op, MeshGenesis):
-        _refuse("it does not begin with the founding of a mesh")
+        _refuse("its first record is not the genesis of a mesh")
     op_bytes, _ = signing.unframe(bundle.records[0].record.payload())
     if mesh_id(op_bytes) != bundle.mesh:
-        _refuse("its genesis founded another mesh than it names")
+        _refuse("its genesis created another mesh than the one it names")
     if owner is not None and first.op.body.owner != owner:
-        _refuse(f"its mesh was founded by {first.op.body.owner}, not by the owner that you trust")
+        _refuse(f"its mesh was created by {first.op.body.owner}, not by the owner that you trust")
     return first.op.body
 
 
@@ -240,14 +241,14 @@ def _sealed(protocol: Protocol, bundle: Bundle) -> MeshSeal:
     opened = records.open_anywhere(protocol, bundle.mesh, bundle.seal.payload())
     if not isinstance(opened.op, MeshSeal):
         why = opened.fault.in_words if opened.fault is not None else "it is another op"
-        _refuse(f"its seal is none: {why}")
+        _refuse(f"its seal cannot be used: {why}")
     return opened.op
 
 
 def _check_leaves(bundle: Bundle, seal: SealBody) -> None:
     for shown in bundle.records:
         if shown.seq > seal.upto:
-            _refuse(f"record {shown.seq} is newer than what its seal covers")
+            _refuse(f"record {shown.seq} is newer than what the seal covers")
         leaf = leaf_of(
             shown.seq,
             shown.commit_ms,
@@ -258,13 +259,13 @@ def _check_leaves(bundle: Bundle, seal: SealBody) -> None:
         path = [bytes.fromhex(node) for node in shown.path]
         root = merkle.root_from_inclusion(shown.leaf, seal.size, merkle.leaf_hash(leaf), path)
         if root is None or root.hex() != seal.root:
-            _refuse(f"record {shown.seq}, as it is shown with its verdict, is not what was sealed")
+            _refuse(f"record {shown.seq} or its verdict is not what was sealed")
 
 
 def _replayed(
     protocol: Protocol, bundle: Bundle, key: LaneKey, opened_records: list[OpenedRecord]
 ) -> tuple[ControlHistory, Lane, list[tuple[OpenedRecord, Verdict]]]:
-    """Judge everything again as any reader of the log would."""
+    """Judge every record again, as any reader of the log would."""
     shown_at = {shown.seq: shown for shown in bundle.records}
 
     def read(needs: Needs) -> Reads:
@@ -296,18 +297,18 @@ def _replayed(
         needed.update(seq for seq, _ in (opened.op.deps if opened.op is not None else ()))
         if verdict is not shown.verdict:
             _refuse(
-                f"record {opened.seq} was sealed as '{shown.verdict.value}', and by what is in the"
-                f" bundle it is '{verdict.value}': something is missing, or was put in"
+                f"record {opened.seq} was sealed as '{shown.verdict.value}', but the records in the"
+                f" bundle give '{verdict.value}': something is missing, or was added"
             )
     if beside - needed:
-        _refuse(f"record {min(beside - needed)} has nothing to do with what it is about")
+        _refuse(f"record {min(beside - needed)} is not needed for what the bundle is about")
     return history, lane, judged
 
 
 def _check_seal(
     protocol: Protocol, history: ControlHistory, seal: MeshSeal, payload: bytes
 ) -> None:
-    """By the rules of the place where the tree ends; when it was committed is not shown."""
+    """By the rules where the tree ends; the bundle does not show when the seal was committed."""
     at = (seal.body.upto + 1, seal.hlc[0], subject_of(seal))
     opened = records.open_record(protocol, seal.mesh, *at, payload)
     outcome = history.settle(lane_before(seal), opened, lambda _: Reads(mark=UNSEEN_ROOT))
@@ -316,10 +317,10 @@ def _check_seal(
 
 
 def wanted_control(bundle_lane: Iterable[OpenedRecord], mesh: str, kind: str) -> set[str]:
-    """The control subjects, literal ones, on which verdicts on these ops may rest.
+    """The literal control subjects that the verdicts on these ops may depend on.
 
-    Delegations and revocations by the chains that the ops name; routes of the kind; what was
-    shown against the authors. Rules, offices and recoveries always.
+    Delegations and revocations of the chains that the ops name; routes of the kind; evidence
+    against the authors. Rules, coordinators and recoveries always.
     """
     wanted = {"genesis", "rules", "coordinator", "recover"}
     prefix = kind

@@ -1,9 +1,9 @@
-"""All control states of a mesh, and which of them rules a record (spec §5).
+"""The control state of a mesh at every place on its log (spec §5).
 
-Control ops are few; jobs are many. So control state is kept as intervals: one immutable
-`Control` from each accepted control op to the next, found by bisection. A verdict on any op
-reads the interval at that op's own sequence, which lets a full node that is far ahead and a light
-worker that just arrived judge the same record alike.
+Control ops are few; jobs are many. So control state is kept as intervals: one immutable `Control`
+from each accepted control op to the next, found by bisection. The verdict on an op uses the
+interval at the op's own sequence. So a full node that is far ahead and a light worker that has
+just started judge the same record alike.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 class ControlHistory:
-    """All intervals of one mesh. Fed with every record on its control subjects, in order."""
+    """All intervals of one mesh. Apply every record on its control subjects, in order."""
 
     def __init__(self, protocol: Protocol, mesh: str) -> None:
-        """Begin with nothing; the first accepted op must be genesis."""
+        """Start empty; the first accepted op must be genesis."""
         self.protocol = protocol
         self.mesh = mesh
         self._starts: list[int] = []
@@ -38,19 +38,19 @@ class ControlHistory:
         self._op_ids: dict[int, str] = {}
         self.grants = Grants()
         self.applied = 0
-        """The sequence of the newest control record that was fed in."""
+        """The sequence of the newest control record that was applied."""
 
     @property
     def current(self) -> Control | None:
-        """The newest interval; None before genesis. See `newest` for what holds by now."""
+        """The newest interval; None before genesis. See `newest` for what is in force now."""
         return self._states[-1] if self._states else None
 
     def newest(self, now_ms: int) -> Control | None:
-        """What holds now: the newest interval, with what has come into force meanwhile."""
+        """What is in force now: the newest interval, with what has come into force since."""
         return self._states[-1].at_time(now_ms) if self._states else None
 
     def at(self, seq: int, commit_ms: int) -> Control | None:
-        """The state that rules a record: all control ops before it, itself excluded."""
+        """The state that judges a record: all control ops before it, itself excluded."""
         states = self._states
         if states and seq > self._starts[-1]:
             return states[-1].at_time(commit_ms)
@@ -58,13 +58,13 @@ class ControlHistory:
         return states[index - 1].at_time(commit_ms) if index else None
 
     def tail(self, subject: str) -> int:
-        """The last sequence on a control subject, 0 if none: what a new op there names."""
+        """The last sequence on a control subject, 0 if none: the `prev` of a new op there."""
         return self._tails.get(subject, 0)
 
     def apply(self, record: OpenedRecord) -> Verdict:
-        """Judge one control record and remember its effect. Feeding one twice is an error."""
+        """Judge one control record and keep its effect. Applying one twice is an error."""
         if record.seq <= self.applied:
-            raise ValueError(f"control record {record.seq} was fed after {self.applied}")
+            raise ValueError(f"control record {record.seq} was applied after {self.applied}")
         outcome = self.judge(record)
         if outcome.change is not None:
             self.take(record.seq, outcome.change)
@@ -74,7 +74,7 @@ class ControlHistory:
         return outcome.verdict
 
     def judge(self, record: OpenedRecord) -> Outcome:
-        """What a control record would come to if it came next; nothing is remembered."""
+        """The outcome of a control record if it came next; nothing is kept."""
         control = self.newest(record.commit_ms)
         lane = Lane((self.tail(record.subject),))
         outcome = judge(control, lane, record)
@@ -86,7 +86,7 @@ class ControlHistory:
         return settled(outcome)
 
     def settle(self, lane: Lane, record: OpenedRecord, read: Callable[[Needs], Reads]) -> Outcome:
-        """What a record beside control comes to, at its own place; `read` gets what that takes."""
+        """The outcome of any other record at its own place; `read` fetches what that needs."""
         control = self.at(record.seq, record.commit_ms)
         outcome = judge(control, lane, record)
         if isinstance(outcome, Needs):
@@ -94,7 +94,7 @@ class ControlHistory:
         return settled(outcome)
 
     def take(self, seq: int, change: Change) -> None:
-        """Write down what an accepted op changes."""
+        """Apply what an accepted op changes."""
         if change.granted is not None:
             self.grants.grant(seq, change.granted)
         if change.revoked is not None:

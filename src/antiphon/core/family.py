@@ -1,7 +1,7 @@
-"""What a family of ops is: one thing on the log, from its ops to the words for people.
+"""The interface of a family of ops: one sort of thing on the log, such as jobs.
 
 The reducer (`antiphon.core.reducer`) makes the checks that all ops share and asks the family for
-the rest. A family is data and pure functions; adding one is a folder below `core/families` and a
+the rest. A family is data and pure functions. To add one, write a folder in `core/families` and a
 line in `antiphon.core.protocol`.
 """
 
@@ -19,57 +19,57 @@ from antiphon.core.record.verdict import Verdict
 
 
 class Lane(Struct, frozen=True, gc=False):
-    """All records about one thing, up to some record: what follows from them.
+    """What follows from all records about one thing, up to some record.
 
-    Families have lanes of their own, with as many tails as they have subjects and their state's
-    own type, so that a replica can keep them.
+    Each family has its own lane type, with one tail per subject and its own type of state, so
+    that a replica can store it.
     """
 
     tails: tuple[int, ...] = (0,)
     """The last sequence on each of the lane's subjects, in the order of their slots."""
     state: Any = None
-    """What the accepted ops come to; None before the first."""
+    """The state that the accepted ops result in; None before the first."""
 
 
 class Mark(Struct, frozen=True):
-    """What a node makes of the whole log up to some sequence: how many records, and their root."""
+    """A node's own count and Merkle root of all records up to some sequence."""
 
     size: int
     root: str
 
 
 UNSEEN_ROOT: Final = Mark(-1, "")
-"""What a reader says that does not see the whole log."""
+"""The mark of a reader that does not read the whole log."""
 
 
 class Dep(Struct, frozen=True, gc=False):
-    """What the log holds at a sequence that an op names."""
+    """The record at a sequence that an op names."""
 
     op_id: str
     kind: str
-    """Empty where the record is about no kind."""
+    """Empty if the record is not about a kind."""
     read_by: tuple[str, ...]
 
 
 class Needs(Struct, frozen=True, gc=False):
-    """What a verdict takes beyond control and the lane; asked for when all else has passed."""
+    """What a verdict needs beyond control and the lane; requested after all other checks."""
 
     records: tuple[int, ...] = ()
-    """Sequences: what the log holds there."""
+    """Sequences whose records are needed."""
     upto: int = 0
-    """A sequence: the reader's own mark up to there."""
+    """A sequence up to which the reader's own mark is needed."""
     shown: tuple[str, ...] = ()
-    """Records that the op itself shows, to be opened."""
+    """Records inside the op, to be opened."""
 
 
 class Reads(Struct, frozen=True, gc=False):
-    """What a reader found of what was needed."""
+    """What a reader found for `Needs`."""
 
     records: Mapping[int, Dep | None] = {}
-    """By sequence; None where the log holds nothing."""
+    """By sequence; None if there is no record."""
     mark: Mark | None = None
     shown: tuple[Any, ...] = ()
-    """As entries, see `antiphon.core.opened_record`."""
+    """The records inside the op, opened (`antiphon.core.opened_record`)."""
 
 
 NOTHING: Final = Reads()
@@ -84,34 +84,34 @@ class At(Struct, frozen=True, gc=False):
     key: LaneKey
     reads: Reads = NOTHING
     is_own: bool = False
-    """See `OpenedRecord.is_own`: signatures inside are the reader's, and need no verification."""
+    """See `OpenedRecord.is_own`: the reader made the signatures inside and need not verify them."""
 
 
 class Moved(Struct, frozen=True, gc=False):
-    """A result that says more than the next state of a lane."""
+    """A result of `step` that is more than the next state of a lane."""
 
     verdict: Verdict
     state: Any = None
     change: Change | None = None
-    """What the op changes of control."""
+    """What the op changes in the control state."""
 
 
 class Column(Struct, frozen=True):
-    """What a replica keeps of a lane's state in a column of its own, to be asked by."""
+    """A value of a lane's state that a replica stores in its own column, for queries."""
 
     name: str
     type: str
     value: Callable[[Any], object]
-    """From the state, which is never None here."""
+    """Computes the value from the state, which is never None here."""
 
 
 class Index(Struct, frozen=True):
-    """What a replica finds lanes by without looking at all of them."""
+    """An index of a replica over the family's lanes."""
 
     columns: tuple[str, ...]
-    """Of the family's own, and `kind`, `name` and `first_seq`, which every lane has."""
+    """The family's own columns, and `kind`, `name` and `first_seq`, which every lane has."""
     of: str
-    """It holds the lanes that have a value in this column."""
+    """Only lanes with a value in this column are in the index."""
 
 
 def _needs_chain(_control: Control, _state: Any, _op: Any, _at: At) -> Verdict | bool:
@@ -131,43 +131,43 @@ def _last_op(_control: Control, state: Any, _op: Any) -> tuple[tuple[int, int], 
 
 
 class Family(Struct, frozen=True, kw_only=True, eq=False):
-    """One family. Everything that is not a function is data for readers, engines and people."""
+    """One family: its ops, its pure functions, and data for readers, engines and people."""
 
     name: str
     ops: tuple[type[Op], ...]
     branches: tuple[Branch, ...]
     """Its subjects, in the order of a lane's slots."""
     step: Callable[[Any, Any, At], Any]
-    """`step(state, op, at)`: the next state, a `Verdict` for there being none, `Needs`, or `Moved`.
+    """`step(state, op, at)`: the next state, a `Verdict` if there is none, `Needs`, or `Moved`.
 
-    Time, predecessor, authority, deps and order were checked before.
+    Time, predecessor, authority, deps and order have been checked before.
     """
     words: Callable[[Any], str]
     """What an op did, as the end of a sentence that begins with its author."""
     lane: type[Lane] = Lane
     genesis: Callable[[Any, int, int], Moved | Verdict] = _before_genesis
-    """What an op at a sequence and time makes of a mesh that was not founded yet."""
+    """The result of an op on a mesh that has not been created yet."""
     entitled: Callable[[Control, Any, Any, At], Verdict | bool] = _needs_chain
-    """Whether an author may write an op without a chain: True, a `Verdict` for why not even
-    with one, or False where the chain decides."""
+    """Whether an author may write an op without a chain: True; a `Verdict` if not even with
+    one; False if the chain decides."""
     standing: Callable[[Control, Any, int], Any] = _as_it_was
-    """The state as it stands before a sequence: control may have ended what somebody held."""
+    """The state before a sequence: a control op may have ended a tenure."""
     last: Callable[[Control, Any, Any], tuple[tuple[int, int], str] | None] = _last_op
-    """Time and author of the accepted op that this one has to be newer than, if there is one."""
+    """Timestamp and author of the accepted op that this one must be newer than, if any."""
     lane_before: Callable[[Any], Lane] | None = None
-    """The lane before an op, by the op's own word, for readers that do not read such lanes."""
+    """The lane before an op as the op implies it, for readers that do not read such lanes."""
     read_newer: Callable[[bytes, int], Op | None] = lambda _op_bytes, _protocol: None
-    """Reads what only code of a newer protocol can read in full, as far as this code must know
-    of it; None where the bytes are no such thing."""
+    """Reads an op of a newer protocol as far as this code must understand it; None if the
+    bytes are not one."""
     unfinished: Callable[[Any], str] = lambda _state: ""
-    """Why a state is not worth showing to others yet, as the end of a sentence; empty if it is."""
+    """Why a thing cannot be exported as a bundle yet, as the end of a sentence; empty if it can."""
     columns: tuple[Column, ...] = ()
-    """A column named `state` is also counted by its values."""
+    """A replica also counts lanes by the values of a column named `state`."""
     indexes: tuple[Index, ...] = ()
     blobs: Callable[[Any], tuple[tuple[str, ...], tuple[str, ...]]] | None = None
-    """Digests that a state still needs, and those that were given up."""
+    """Digests that a state still needs, and those that it no longer needs."""
 
     @property
     def is_control(self) -> bool:
-        """Whether its ops change control, which everybody follows."""
+        """Whether its ops are control ops, which every node follows."""
         return all(branch.shape == "control" for branch in self.branches)

@@ -1,8 +1,8 @@
-"""What to run, and the id that follows from it (spec §7.1).
+"""Manifests: what to run, and the job id that follows from it (spec §7.1).
 
-A manifest is a closed schema; the job id is the BLAKE3 of its canonical bytes without `ulid`,
-which is an alias and never a key. The same manifest is the same job: running it twice on purpose
-takes a `nonce` input, which is hashed like every other field.
+The schema is closed. The job id is the BLAKE3 of the canonical bytes without `ulid`, which is an
+alias and never a key. The same manifest is the same job: to run it twice, add a `nonce` input,
+which is hashed like every other field.
 """
 
 from __future__ import annotations
@@ -35,18 +35,20 @@ EnvName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z", max_length=2
 class BlobInput(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="blobptr"
 ):
-    """An input by content. `name` is where a command finds it in its work directory."""
+    """An input by content. A command finds it as the file `name` in its work directory."""
 
     algo: Literal["blake3"]
-    hash: Annotated[Digest, Meta(description="The content's BLAKE3; the prefix may be left out.")]
+    hash: Annotated[Digest, Meta(description="BLAKE3 of the content; the prefix is optional.")]
     size: (
-        Annotated[int, Meta(ge=0, le=codec.MAX_INTEGER, description="The content's bytes.")]
+        Annotated[
+            int, Meta(ge=0, le=codec.MAX_INTEGER, description="Size of the content in bytes.")
+        ]
         | UnsetType
     ) = UNSET
     name: (
         Annotated[
             str,
-            Meta(min_length=1, max_length=255, description="The file's name for the command."),
+            Meta(min_length=1, max_length=255, description="Name of the file for the command."),
         ]
         | UnsetType
     ) = UNSET
@@ -55,7 +57,7 @@ class BlobInput(
 class NonceInput(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="nonce"
 ):
-    """Makes an otherwise equal manifest a new job."""
+    """Makes a new job of an otherwise identical manifest."""
 
     nonce: Annotated[str, Meta(pattern=r"^[0-9a-f]{16,64}\Z")]
 
@@ -64,22 +66,22 @@ Input = BlobInput | NonceInput
 
 
 class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A job's content. Optional fields that are absent are not written at all."""
+    """A job's content. Optional fields that are absent are not written."""
 
     command: Annotated[
         tuple[str, ...],
         Meta(
             min_length=1,
             max_length=MAX_WORDS,
-            description="The program and its first arguments, a word each. '@kind' as the only word"
-            " names a registered handler instead.",
+            description="The program and its first arguments. A single item '@kind' names a"
+            " registered handler instead.",
         ),
     ]
     args: Annotated[
         tuple[str, ...],
         Meta(
             max_length=MAX_WORDS,
-            description="Further arguments, appended to the command. Left out, it is hashed as [].",
+            description="More arguments, appended to the command. If left out, it is hashed as [].",
         ),
     ]
     timeout: Annotated[
@@ -87,21 +89,25 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(
             ge=0,
             le=MAX_TIMEOUT_S,
-            description="Whole seconds that one attempt may take; 0 is no limit of its own."
+            description="Whole seconds that one attempt may take; 0: the job sets no limit."
             " ISO-8601 such as PT5M is accepted and hashed as seconds.",
         ),
     ]
     env: (
         Annotated[
             dict[EnvName, str],
-            Meta(description="Environment variables that the command gets beside the usual few."),
+            Meta(
+                description="Environment variables for the command, in addition to the usual few."
+            ),
         ]
         | UnsetType
     ) = UNSET
     cwd: (
         Annotated[
             str,
-            Meta(min_length=1, max_length=4096, description="Where the command starts."),
+            Meta(
+                min_length=1, max_length=4096, description="Directory that the command starts in."
+            ),
         ]
         | UnsetType
     ) = UNSET
@@ -120,8 +126,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             tuple[Annotated[str, Meta(min_length=1, max_length=1024)], ...],
             Meta(
                 max_length=MAX_OUTPUTS,
-                description="Which files a command leaves behind are kept: globs over its work"
-                " directory.",
+                description="Files to keep as outputs: globs over the command's work directory.",
             ),
         ]
         | UnsetType
@@ -131,20 +136,20 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             tuple[Annotated[str, Meta(pattern=SECRET_NAME)], ...],
             Meta(
                 max_length=MAX_SECRETS,
-                description="Names of secrets that the worker has, and shows the command as files.",
+                description="Names of secrets; the worker provides them to the command as files.",
             ),
         ]
         | UnsetType
     ) = UNSET
     network: (
-        Annotated[bool, Meta(description="Whether the command asks for the network.")] | UnsetType
+        Annotated[bool, Meta(description="Whether the command needs the network.")] | UnsetType
     ) = UNSET
     policy_root: (
         Annotated[
             str,
             Meta(
                 pattern=r"^sha256:[0-9a-f]{64}\Z",
-                description="Recommended: digest of the policy that the job is meant to run under.",
+                description="Recommended: digest of the policy that the job should run under.",
             ),
         ]
         | UnsetType
@@ -180,7 +185,7 @@ def job_id(manifest: Manifest) -> str:
 
 
 def blobs_read(manifest: Manifest) -> tuple[str, ...]:
-    """The digests of what a job reads by content, each once."""
+    """The digests of a job's inputs by content, each once."""
     given = () if isinstance(manifest.inputs, UnsetType) else manifest.inputs
     return tuple(dict.fromkeys(one.hash for one in given if isinstance(one, BlobInput)))
 
@@ -211,14 +216,14 @@ def seconds(duration: str) -> int:
 
 
 def author(fields: Mapping[str, object]) -> Manifest:
-    """A manifest from what a person wrote: defaults filled in, durations made whole seconds.
+    """A manifest from what a person wrote: defaults filled in, durations in whole seconds.
 
-    Digests may be written bare; their canonical form carries the prefix.
+    Digests may be written without prefix; the canonical form has it.
     """
     plain = dict(fields)
     plain.setdefault("args", [])
     if plain.get("network") is False:
-        del plain["network"]  # not asking has one form: saying nothing
+        del plain["network"]  # false has one form: the field is absent
     if isinstance(plain.get("timeout"), str):
         plain["timeout"] = seconds(str(plain["timeout"]))
     given = plain.get("inputs")
@@ -228,7 +233,7 @@ def author(fields: Mapping[str, object]) -> Manifest:
     try:
         return msgspec.convert(plain, Manifest)
     except msgspec.ValidationError as problem:
-        raise Malformed(f"the manifest does not fit: {problem}", reason="manifest") from problem
+        raise Malformed(f"the manifest is not valid: {problem}", reason="manifest") from problem
 
 
 def _with_prefix(item: object) -> object:
@@ -246,8 +251,8 @@ SCHEMA_ID: Final = "urn:antiphon:manifest:1"
 def json_schema() -> dict[str, Any]:
     """What a person may write, as JSON Schema 2020-12, for editors and other programs.
 
-    It follows from the closed types; the three places where `author` takes more than it hashes
-    are widened. A schema cannot say everything: 30.0 counts as an integer there and is refused
+    It is generated from the closed types, and wider in the three places where `author` accepts
+    more than it hashes. A schema cannot express everything: 30.0 is an integer there and refused
     here, and a duration may be longer than the longest timeout.
     """
     whole = msgspec.json.schema(Manifest)

@@ -1,8 +1,8 @@
-"""Opening a record: every check that needs nothing but the record itself.
+"""Opening a record: every check that needs only the record itself.
 
-The result is an `OpenedRecord`: either a verified op on its own subject, or the reason why it is
-none. Nothing is thrown away: a record that cannot be read still occupies its place in its lane,
-and every reader gives it the same verdict.
+The result is an `OpenedRecord`: a verified op on its own subject, or the verdict why it is not one.
+Nothing is skipped: a record that cannot be read still has its place in its lane, and every reader
+gives it the same verdict.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ class OpenedRecord(Struct, frozen=True, gc=False):
     commit_ms: int
     subject: str
     op: Op | None
-    """The verified op; None where `fault` says why there is none."""
+    """The verified op; None if `fault` says why there is none."""
     op_id: str
     fault: Verdict | None
     place: Place | None = None
-    """The lane that its subject belongs to, if it belongs to any."""
+    """The lane and slot of its subject, if it has any."""
     family: Family | None = None
-    """The op's."""
+    """The op's family."""
     since: int = 1
-    """The first protocol under which its bytes could be an op."""
+    """The first protocol in which its bytes are an op."""
     is_own: bool = False
-    """Whether the reader itself has just signed what is inside: nobody else may say so."""
+    """Whether the reader itself has just signed what is inside; set by no one else."""
 
     @property
     def is_control(self) -> bool:
-        """Whether it lies among what everybody follows."""
+        """Whether it is a control record, which every node follows."""
         return self.place is not None and self.place.key.family == CONTROL
 
     def fault_under(self, protocol: int) -> Verdict | None:
-        """What is wrong with the record where this protocol is in force."""
+        """What is wrong with the record while this protocol is in force."""
         return Verdict.TYPE if self.since > protocol else self.fault
 
 
@@ -69,19 +69,19 @@ def open_record(
 
 
 def open_own(protocol: Protocol, mesh: str, subject: str, payload: bytes) -> OpenedRecord:
-    """A record that this process signed just now: the same checks, but for the signature."""
+    """A record that this process has just signed: the same checks, except the signature."""
     return OpenedRecord(0, 0, *_opened(protocol, mesh, subject, payload, lambda *_: True))
 
 
 def unsigned(protocol: Protocol, op: Op, seq: int, commit_ms: int) -> OpenedRecord:
-    """An op that nobody has signed yet, as if it had been committed there."""
+    """An op that is not signed yet, as if it had been committed at this place."""
     subject, family = subject_of(op), protocol.family_of[type(op)]
     place = protocol.place_of(subject)
     return OpenedRecord(seq, commit_ms, subject, op, "", None, place, family, op.SINCE)
 
 
 def open_anywhere(protocol: Protocol, mesh: str, payload: bytes) -> OpenedRecord:
-    """A record that is shown rather than committed: the same checks, on the subject it names."""
+    """A record that is shown as evidence, not committed: the same checks, on its own subject."""
     try:
         op_bytes, _ = signing.unframe(payload)
         op = codec.decode(op_bytes, protocol.decoder)
@@ -92,7 +92,7 @@ def open_anywhere(protocol: Protocol, mesh: str, payload: bytes) -> OpenedRecord
 
 
 def dep_of(protocol: Protocol, subject: str, payload: bytes) -> Dep:
-    """What a record is to an op that names it."""
+    """A record as a dependency of an op that names it."""
     try:
         op_bytes, _ = signing.unframe(payload)
     except Malformed:
@@ -104,7 +104,7 @@ def dep_of(protocol: Protocol, subject: str, payload: bytes) -> Dep:
 
 
 _Opened = tuple[str, Op | None, str, Verdict | None, Place | None, Family | None, int]
-"""What an entry holds after its place on the log."""
+"""The fields of an `OpenedRecord` after its sequence and commit time."""
 
 
 def _opened(
@@ -130,14 +130,14 @@ def _opened(
 
 
 def _fault(op: Op, op_bytes: bytes, mesh: str, subject: str) -> Verdict | None:
-    """Whether an op was made for this mesh and lies where it belongs."""
+    """Whether an op is for another mesh, or on the wrong subject."""
     if op.mesh != mesh and not (op.FOUNDS and not op.mesh):
         return Verdict.MESH
     return None if subject_of(op, op_bytes) == subject else Verdict.SUBJECT
 
 
 def _byte_fault(protocol: Protocol, op_bytes: bytes, problem: Malformed) -> tuple[Verdict, int]:
-    """What is wrong with bytes that are no op, and since which protocol that is what is wrong."""
+    """What is wrong with bytes that are not an op, and since which protocol."""
     reason = _BYTE_REASONS.get(problem.reason, Verdict.MALFORMED)
     if reason not in {Verdict.MALFORMED, Verdict.CANONICAL}:
         return reason, 1
@@ -157,7 +157,7 @@ def _byte_fault(protocol: Protocol, op_bytes: bytes, problem: Malformed) -> tupl
 def _newer(
     protocol: Protocol, mesh: str, subject: str, payload: bytes
 ) -> tuple[Op | None, Family | None]:
-    """What a family makes of bytes that fit no op, validly signed on their own subject."""
+    """An op of a newer protocol, validly signed on its own subject, as a family can read it."""
     try:
         op_bytes, block = signing.unframe(payload)
         for family in protocol.families:
@@ -169,5 +169,5 @@ def _newer(
             ):
                 return op, family
     except Malformed:
-        pass  # not even that
+        pass  # not readable as an op at all
     return None, None

@@ -1,8 +1,8 @@
-"""Which families there are: everything that follows from a list (spec §2, §4.1).
+"""The protocol: the list of families, and everything that follows from it (spec §2, §4.1).
 
-A protocol is a number and its families, and never changes: whoever reads a log is given one. From
-it follow the decoder of ops, their names, the subjects they lie on, who reads and writes those,
-and what a replica keeps. `PROTOCOL` is the newest that this code has.
+A protocol is a number and its families, and never changes; every reader of a log is given one. It
+determines the decoder of ops, their names and subjects, who reads and writes those, and what a
+replica stores. `PROTOCOL` is the newest that this code has.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from antiphon.core.record.op import Op
 
 PLACES_KEPT: Final = 4096
 LONGEST_KEPT: Final = 256
-"""Subjects whose place is remembered: each of a job's is met several times in a row. Longer ones
-than any op has are not: whoever may write on a lane chooses what stands at the end of a subject."""
+"""How many subjects are cached with their place: each of a job's is read several times in a row.
+Subjects longer than any op's are not: a node that may write on a lane chooses how they end."""
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """A number, and the families that records can be about where it is in force."""
+    """A number, and the families that records can be about while it is in force."""
 
     number: int
     families: tuple[Family, ...]
 
     def adding(self, *families: Family) -> Protocol:
-        """A protocol with further families; a higher one where their ops say so."""
+        """A protocol with more families; its number rises if their ops say so."""
         since = (op.SINCE for family in families for op in family.ops)
         return Protocol(max(self.number, *since), (*self.families, *families))
 
@@ -62,28 +62,28 @@ class Protocol:
 
     @property
     def branches(self) -> tuple[Branch, ...]:
-        """Every branch of the log: what engines and scopes go by."""
+        """Every branch of the log; engines and scopes are built from these."""
         return tuple(self._grammar)
 
     @cached_property
     def place_of(self) -> Callable[[str], Place | None]:
-        """Gives the lane of a subject and its slot there; None where it belongs to nothing."""
+        """Returns the lane of a subject and its slot there; None if it belongs to no lane."""
         find = self._grammar.place_of
         remembered = lru_cache(PLACES_KEPT)(find)
         return lambda subject: (remembered if len(subject) <= LONGEST_KEPT else find)(subject)
 
     def lane_of(self, subject: str) -> LaneKey | None:
-        """The lane of a subject, if it belongs to any but control."""
+        """The lane of a subject; None if it has none, or is a control subject."""
         place = self._grammar.place_of(subject)
         return None if place is None or place.key.family == CONTROL else place.key
 
     def read_by(self, place: Place) -> tuple[str, ...]:
-        """The commands of which one lets a member read there; none: everybody may."""
+        """A member that holds one of these commands may read there; empty: every member may."""
         branch = self._grammar.branch_at(place)
         return branch.read_by if branch is not None else ()
 
     def subjects_of(self, mesh: str, key: LaneKey) -> tuple[str, ...]:
-        """The literal subjects that make up a lane, in the order of its slots."""
+        """The literal subjects of a lane, in the order of its slots."""
         return self._grammar.lane(mesh, key)
 
     def family(self, name: str) -> Family:

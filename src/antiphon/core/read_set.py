@@ -1,10 +1,10 @@
-"""What an op may name as its reasons, and whether that is there (spec §5).
+"""Dependencies: which records an op may name, and whether they are on the log (spec §5).
 
-Everyone who reads an op must come to the same verdict, and not everyone reads everything. So an op
-names control records or, if it is about something of a kind, records of its own kind that whoever
-reads the op may read as well (decision 0014). Control records are at hand, since everybody follows
-control. The others have to be looked up, and that is done last: whoever may not author an op must
-not make everybody read by it.
+Everyone who reads an op must reach the same verdict, but not everyone reads everything. So an op
+may name control records and, if it is about something of a kind, records of its own kind that
+every reader of the op may read too (decision 0014). Control records are at hand, since every node
+follows them. The others have to be looked up. That is done last: a node that may not write an op
+must not be able to make everyone read because of it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def fault(op: Op, at: At) -> Verdict | Needs | None:
-    """Whether a record that the op names was not committed before it, with that very id.
+    """Whether the op names a record that was not committed before it with exactly that id.
 
-    Sequences that had not been given out yet when the op was committed are never looked up: a
-    reader who comes later finds records there, and must not count them.
+    Sequences that did not exist yet when the op was committed are never looked up: a later
+    reader finds records there, and must not count them.
     """
     control_ids, found = at.control.op_ids, at.reads.records
     missing: list[int] = []
@@ -33,7 +33,7 @@ def fault(op: Op, at: At) -> Verdict | Needs | None:
             if control_ids[seq] != op_id:
                 return Verdict.MISSING_DEP
         elif not at.key.kind:
-            return Verdict.MISSING_DEP  # what is about the mesh names control alone
+            return Verdict.MISSING_DEP  # an op about the mesh may only name control records
         elif seq not in found:
             missing.append(seq)
         elif not _is_meant(found[seq], op, op_id, at.key.kind):
@@ -42,7 +42,7 @@ def fault(op: Op, at: At) -> Verdict | Needs | None:
 
 
 def _is_meant(dep: Dep | None, op: Op, op_id: str, kind: str) -> bool:
-    """Whether it is that op, and whoever reads the one that names it may read it."""
+    """Whether it is that op, and every reader of the naming op may read it."""
     if dep is None or dep.op_id != op_id or dep.kind != kind:
         return False
     return not dep.read_by or set(op.BRANCH.read_by) <= set(dep.read_by)

@@ -1,18 +1,19 @@
-"""The one function that decides (spec §5): what a committed record comes to.
+"""The reducer: the one function that gives the verdict on a committed record (spec §5).
 
 `judge(control, lane, record, reads)` is a pure function of a small read-set: the control state at
 the record's place, its lane so far, and what the op itself names. A full node, a node that sees
-some kinds, a light worker that read one lane and somebody who checks a file offline call it with
-the same arguments, so they come to the same verdict; its cost does not depend on the mesh.
+some kinds, a light worker that read one lane and someone who checks a file offline call it with
+the same arguments, so they reach the same verdict. Its cost does not depend on the mesh's size.
 
-The checks that all ops share are made here, each once and in one order, which is part of the
-protocol since it decides which reason is recorded:
+The checks that all ops share are made here, each once and in a fixed order. The order is part of
+the protocol, since it decides which reason is recorded:
 
     bytes, genesis, time, predecessor, quarantine, authority, deps, order, then the family's own
 
-Where a verdict takes more than is at hand, `judge` says what it `Needs`, after every cheaper check
-has passed: whoever may not author an op must not make everybody read by it. It changes nothing;
-what a control op changes is in the outcome, for `ControlHistory.take` to write down.
+If a verdict needs more than is at hand, `judge` returns what it `Needs`, after every cheaper check
+has passed: a node that may not write an op must not be able to make everyone read because of it.
+`judge` changes nothing; what a control op changes is in the outcome, and `ControlHistory.take`
+applies it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(Struct, frozen=True, gc=False):
-    """What a record did: its verdict, the lane after it, and what it changes of control."""
+    """The verdict on a record, the lane after it, and what it changes in the control state."""
 
     verdict: Verdict
     lane: Lane
@@ -49,7 +50,7 @@ class Outcome(Struct, frozen=True, gc=False):
 def judge(
     control: Control | None, lane: Lane, record: OpenedRecord, reads: Reads = NOTHING
 ) -> Outcome | Needs:
-    """Judge one record by the control state of its place, which is None before genesis."""
+    """Judge one record by the control state at its place, which is None before genesis."""
     place, op, family = record.place, record.op, record.family
     if place is None:
         return Outcome(record.fault or Verdict.SUBJECT, lane)
@@ -62,7 +63,7 @@ def judge(
     result: Any
     if control is None:
         result = family.genesis(op, record.seq, record.commit_ms)
-    elif not op.mesh:  # a mesh is founded once
+    elif not op.mesh:  # a mesh is created once
         result = Verdict.GENESIS
     else:
         at = At(record.seq, record.commit_ms, control, place.key, reads, record.is_own)
@@ -82,14 +83,14 @@ def judge(
 
 
 def settled(outcome: Outcome | Needs) -> Outcome:
-    """The outcome, once what it needed was read: there is one read for each verdict."""
+    """The outcome after its needs were read: each verdict has at most one read."""
     if isinstance(outcome, Needs):
-        raise TypeError(f"a verdict needs more than was read for it: {outcome}")
+        raise TypeError(f"a verdict asked for a second read: {outcome}")
     return outcome
 
 
 def _fault(family: Family, state: Any, op: Op, before: int, at: At) -> Verdict | None:
-    """What speaks against an op that can be known from what is at hand."""
+    """The first check that fails of those that need no further reads."""
     control = at.control
     fault = time_fault(control.rules, at.commit_ms, op.hlc)
     if fault is not None:
@@ -100,11 +101,11 @@ def _fault(family: Family, state: Any, op: Op, before: int, at: At) -> Verdict |
 
 
 def author_fault(family: Family, state: Any, op: Op, at: At) -> Verdict | None:
-    """Why the author may not write this op here; also asked of those who may claim next.
+    """Why the author may not write this op here; also used for nodes that may claim next.
 
-    Under `authority: open` whoever the engine lets in holds every command that is not the mesh's
-    own. Under `authority: chain`, the default, an op needs a chain of delegations, unless its
-    author is the owner or the family lets it pass for another reason.
+    Under `authority: open` every node that the engine admits holds every command, except those
+    about the mesh itself. Under `authority: chain`, the default, an op needs a chain of
+    delegations, unless its author is the owner or the family allows it for another reason.
     """
     control = at.control
     if control.is_quarantined(op.author):
@@ -120,7 +121,7 @@ def author_fault(family: Family, state: Any, op: Op, at: At) -> Verdict | None:
 
 
 def _order_fault(family: Family, control: Control, state: Any, op: Op) -> Verdict | None:
-    """Whether an op is not newer than the one that it follows."""
+    """The verdict if an op is not newer than the one it follows."""
     last = family.last(control, state, op)
     if last is None or op.hlc > last[0]:
         return None

@@ -338,7 +338,7 @@ def test_a_record_is_judged_by_the_control_ops_before_it():
 def test_records_are_fed_in_order():
     ledger = Ledger()
     opened = opened_record.open_record(PROTOCOL, ledger.mesh, 1, T0, ledger.log[0].subject, b"")
-    with pytest.raises(ValueError, match="fed after"):
+    with pytest.raises(ValueError, match="was applied after"):
         ledger.history.apply(opened)
 
 

@@ -1,4 +1,4 @@
-"""Messages beside the log: the subjects of the bus and the signed envelope.
+"""Messages that are not on the log: the subjects of the bus and the signed envelope.
 
 Nothing on the bus is stored, and no verdict depends on it.
 """

@@ -1,13 +1,12 @@
-"""What nodes say to each other beside the log: one signed envelope for every purpose (spec §4).
+"""Signed messages between nodes, outside the log: one envelope for every purpose (spec §4).
 
     {"message":{"mesh":…,"subject":…,"signers":[…],"at_ms":…,"body":{…}},"sigs":["<128 hex>",…]}
 
-Each signer signs the bytes of `message` as they are sent, under the payload type of its purpose,
-so a message counts for one purpose, on one subject of one mesh, and nowhere else. Bodies may hold
-floats: nothing is encoded again to be checked. A message is no op, and nothing on a log follows
-from it.
+Each signer signs the bytes of `message` as they are sent, under the payload type of its purpose.
+So a message is valid for one purpose, on one subject of one mesh, and nowhere else. Bodies may have
+floats, since checking encodes nothing again. A message is not an op, and no verdict depends on it.
 
-Whatever bytes arrive, `MessageType.open` returns a message or says why not; it never raises.
+Whatever bytes arrive, `MessageType.open` returns a message or the reason why not; it never raises.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from antiphon.errors import Malformed, Rejected
 
 MAX_SIGNERS: Final = 3
 MAX_NAME: Final = 64
-"""Letters of a signer's name; a did:key has 56, and so has an engine key."""
+"""Characters of a signer's name; a did:key and an engine key have 56."""
 
 B = TypeVar("B")
 _Name = Annotated[str, Meta(max_length=MAX_NAME)]
 Signer = tuple[str, Callable[[str, bytes], bytes]]
-"""A key's name, and how it signs a payload type and a payload."""
+"""A key's name, and its function to sign a payload type and a payload."""
 IsSigned = Callable[[str, str, bytes, bytes], bool]
 """Whether the key of this name signed this payload type and payload."""
 
 
 class Refused(StrEnum):
-    """Why a message is not opened."""
+    """Why a message is refused."""
 
     TOO_LARGE = "too_large"
     MALFORMED = "malformed"
@@ -49,19 +48,19 @@ class Refused(StrEnum):
 class Message(
     Struct, Generic[B], frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """What is signed."""
+    """The signed part."""
 
     mesh: str
     subject: str
     """Where it is published, relative to the mesh."""
     signers: Annotated[tuple[_Name, ...], Meta(min_length=1, max_length=MAX_SIGNERS)]
     at_ms: Count = 0
-    """What the author's clock showed; 0 where nobody checks it."""
+    """The author's clock time; 0 if nobody checks it."""
     body: B
 
     @property
     def author(self) -> str:
-        """The first of its signers, and mostly the only one."""
+        """The first signer; usually the only one."""
         return self.signers[0]
 
 
@@ -76,26 +75,26 @@ _decode_message = msgspec.json.Decoder(Message[Raw]).decode
 
 
 class MessageType(Generic[B]):
-    """The messages of one purpose: their body, and what bounds them."""
+    """The messages of one purpose: their body type, size limit and age limit."""
 
     def __init__(
         self, purpose: str, body: type[B], *, max_bytes: int, max_age_ms: int | None = None
     ) -> None:
-        """Without `max_age_ms` no clock is asked: something else must tell old messages apart."""
+        """Without `max_age_ms` the time is not checked: something else must detect old messages."""
         self.payload_type = f"application/vnd.antiphon.{purpose}+json"
         self.max_bytes = max_bytes
         self.max_age_ms = max_age_ms
         self._decode_body = msgspec.json.Decoder(body).decode
 
     def sign(self, body: B, *signers: Signer, mesh: str, subject: str, at_ms: int = 0) -> bytes:
-        """A message as it goes out; `Rejected` if it is larger than anybody would open."""
+        """A message as it is sent; `Rejected` if it is larger than receivers accept."""
         names = tuple(name for name, _ in signers)
         text = _encode(Message(mesh=mesh, subject=subject, signers=names, at_ms=at_ms, body=body))
         sigs = tuple(sign(self.payload_type, text).hex() for _, sign in signers)
         payload = _encode(_Envelope(Raw(text), sigs))
         if len(payload) > self.max_bytes:
             raise Rejected(
-                f"a message of {len(payload)} bytes is too large; up to {self.max_bytes}",
+                f"a message of {len(payload)} bytes is too large; the limit is {self.max_bytes}",
                 reason=Refused.TOO_LARGE,
             )
         return payload
@@ -109,7 +108,7 @@ class MessageType(Generic[B]):
         now_ms: int = 0,
         checks: tuple[IsSigned, ...] = (signing.is_signed,),
     ) -> Message[B] | Refused:
-        """The message in these bytes; `checks` has one for each key that must have signed."""
+        """The message in these bytes; `checks` has one function per required signer."""
         if len(payload) > self.max_bytes:
             return Refused.TOO_LARGE
         try:
@@ -144,5 +143,5 @@ class MessageType(Generic[B]):
                 check(signer, self.payload_type, text, bytes.fromhex(sig))
                 for check, signer, sig in zip(checks, signers, envelope.sigs, strict=True)
             )
-        except Malformed:  # a signer that is no key
+        except Malformed:  # a signer that is not a key
             return False

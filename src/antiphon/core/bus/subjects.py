@@ -1,8 +1,8 @@
-"""The subjects of the bus: what is said where, by whom, and who hears it (spec §3, §6).
+"""The subjects of the bus: what is published where, by whom, and who may listen (spec §3, §6).
 
-A mesh's bus lives under `apb.<mesh>`, beside its log; subjects here are relative to that. Every
-one of them stands in `BUS`, and what members may publish and hear follows from it. Who has all
-rights in the engine says and hears everything.
+A mesh's bus is under `apb.<mesh>`, separate from its log; subjects here are relative to that. `BUS`
+lists all of them, and server permissions of members follow from it. A user with all permissions on
+the server can publish and hear everything.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ class Party(Enum):
     READERS = auto()
     """Members, for the kinds that they read."""
     WORKERS = auto()
-    """Members, for the kinds that they work on; where no kind is named, for any."""
+    """Members, for the kinds that they work on; if the subject names no kind, for any."""
     USER = auto()
-    """The engine user that the subject names: a member, ticket, door or the gate itself."""
+    """The engine user that the subject names: a member, a ticket, a door or the gate itself."""
     TICKET = auto()
-    """That user, where it came with a ticket."""
+    """That user, if it uses a ticket."""
     DOOR = auto()
-    """That user, where it is a member's key for asking for logins."""
+    """That user, if its login can only ask the gate for a new login."""
     GATE = auto()
 
 
 HELD_FOR: Final[Mapping[Party, tuple[str, ...]]] = MappingProxyType(
     {Party.READERS: job_rights.READ_BY, Party.WORKERS: job_rights.WORKED_BY}
 )
-"""The commands of which one makes a member such a party, for the kinds that it holds it for."""
+"""A member with one of these commands for a kind is such a party for that kind."""
 
 
 class BusSubject(Struct, frozen=True):
-    """One subject, with `{…}` for what differs; parts that nobody is held to come last."""
+    """One subject, with `{…}` for variable parts; parts that permissions do not check come last."""
 
     pattern: str
     publishers: tuple[Party, ...]
     listeners: tuple[Party, ...]
     via_gate: bool = False
-    """Whether members ask the gate to publish for them, at a rate that all can bear."""
+    """Whether members ask the gate to publish for them, at a limited rate."""
 
     def at(self, **parts: object) -> str:
         """The subject with these parts, relative to the mesh."""
@@ -57,15 +57,15 @@ class BusSubject(Struct, frozen=True):
 
 
 ROLL: Final = BusSubject("roll", (Party.MEMBERS,), (Party.MEMBERS,), via_gate=True)
-"""Asks who is there."""
+"""Asks who is online."""
 CARE: Final = BusSubject("care", (Party.WORKERS,), (Party.WORKERS,))
-"""Where the full nodes talk that look after a mesh."""
+"""Messages between the full nodes that maintain a mesh."""
 WORK: Final = BusSubject("work.{kind}", (Party.WORKERS,), (Party.WORKERS,))
-"""Where the workers of a kind talk."""
+"""Messages between the workers of a kind."""
 LIVE: Final = BusSubject("live.{kind}.{job}", (Party.WORKERS,), (Party.READERS,))
-"""What a job says while it runs."""
+"""Progress of a job while it runs."""
 INBOX: Final = BusSubject("inbox.{user}.{place}", (Party.MEMBERS, Party.GATE), (Party.USER,))
-"""Where a user awaits answers."""
+"""Replies to a user."""
 JOIN: Final = BusSubject("gate.{user}.join", (Party.TICKET,), (Party.GATE,))
 LOGIN: Final = BusSubject("gate.{user}.login", (Party.DOOR,), (Party.GATE,))
 

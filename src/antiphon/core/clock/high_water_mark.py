@@ -1,15 +1,15 @@
-"""A key's clock under its high-water mark: where it may go on from (spec §4.2).
+"""A key's clock with its high-water mark on disk: where it may continue (spec §4.2).
 
-A timestamp is issued at most once, over restarts and whatever the machine's clock does. So the
-wall times up to a mark are promised on disk before they are used, and what was promised counts as
-spent, used or not. `MarkedClock` is given the time. It gives a timestamp, or says what to promise
-first, or why nothing may be stamped now; writing a promise down is the caller's.
+A timestamp is issued at most once, across restarts and whatever the machine's clock does. So wall
+times up to a mark are reserved on disk before they are used, and what was reserved counts as spent,
+used or not. `MarkedClock` takes the time as an argument. It returns a timestamp, or what must be
+reserved first, or why no timestamp may be issued now. The caller writes the mark to disk.
 
-A clock that was wrong by an hour must not cost its key an hour: it goes back before what it spent
-too early, and steps over that when its time has come. It does not go back where the log shows that
-the machine's clock is the one that is behind.
+A clock that was an hour ahead must not block its key for an hour: it goes back to before the time
+that it spent too early, and skips that stretch later. It does not go back if the log shows that the
+machine's clock is the one that is behind.
 
-A promise that is never reserved, since it could not be written down, changes nothing.
+A promise that could not be written to disk, and so was never reserved, changes nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from antiphon.core.clock.hlc import MAX_LOGICAL, ZERO, Clock, Hlc, Stretch, firs
 from antiphon.core.clock.mesh_time import Now
 
 AHEAD_MS: Final = 1_000
-"""How far a mark is set ahead: below the default drift, so a restart is never refused for it."""
+"""How far ahead a mark is set: below the default drift, so that no restart is refused for it."""
 
 
 class Promise(NamedTuple):
@@ -32,12 +32,12 @@ class Promise(NamedTuple):
 
     @property
     def spent(self) -> tuple[Stretch, ...]:
-        """Everything that may have been used, the stretch up to the mark included."""
+        """Everything that may have been used, including the stretch up to the mark."""
         return gathered((*self.aside, Stretch(self.from_ms, self.wall_ms)))
 
 
 class TooEarly(NamedTuple):
-    """Why nothing may be stamped now: everybody would refuse it as too far ahead."""
+    """Why no timestamp may be issued now: every node would refuse it as too far ahead."""
 
     by_ms: float
     is_spent: bool
@@ -50,17 +50,17 @@ class MarkedClock:
     __slots__ = ("_aside", "_clock", "_from_ms")
 
     def __init__(self, mark_ms: int, spent: tuple[Stretch, ...] = (), *, max_drift_ms: int) -> None:
-        """Continue behind a mark, 0 if there is none; without stretches, all before it is spent."""
+        """Continue after a mark, 0 if there is none; without stretches, all before it is spent."""
         start = Hlc(mark_ms, MAX_LOGICAL) if mark_ms else ZERO
         self._clock = Clock(start=start, limit_ms=mark_ms, max_drift_ms=max_drift_ms)
         whole = (Stretch(0, mark_ms),) if mark_ms else ()
         self._aside = gathered(spent) or whole
         self._from_ms: int | None = None
-        """Where the stretch that is being used begins; None before its first timestamp."""
+        """Where the current stretch begins; None before its first timestamp."""
 
     @property
     def max_drift_ms(self) -> int:
-        """How far ahead of its commit an op may be stamped."""
+        """How far ahead of its commit time an op's timestamp may be."""
         return self._clock.max_drift_ms
 
     @max_drift_ms.setter
@@ -69,18 +69,18 @@ class MarkedClock:
 
     @property
     def spent(self) -> tuple[Stretch, ...]:
-        """The stretches under which timestamps may have been issued."""
+        """The stretches in which timestamps may have been issued."""
         if self._from_ms is None:
             return self._aside
         return gathered((*self._aside, Stretch(self._from_ms, self._clock.limit_ms)))
 
     def next(self, now: Now) -> Hlc:
-        """The timestamp that comes next, if nothing stands in its way."""
+        """The next timestamp, if it may be issued."""
         self._place(now)
         return self._clock.next(now.wall_ms)
 
     def stamp(self, now: Now) -> Hlc | Promise | TooEarly:
-        """Issue a timestamp; or what must be on disk and reserved first, or why none may be."""
+        """Issue a timestamp; or return what to reserve on disk first, or why none may be issued."""
         drift_ms = self._clock.max_drift_ms
         if now.ahead_ms > drift_ms:
             return TooEarly(now.ahead_ms, is_spent=False)
@@ -99,14 +99,14 @@ class MarkedClock:
         self._clock.reserve(promise.wall_ms)
 
     def receive(self, wall_ms: int, remote: tuple[int, int]) -> bool:
-        """Merge a verified remote timestamp; False if it lies beyond the drift and was ignored."""
+        """Merge a verified remote timestamp; False if it is beyond the drift and was ignored."""
         return self._clock.receive(wall_ms, remote)
 
     def unused(self) -> Promise | None:
-        """The lower mark that is enough if nothing is stamped any more; None if there is none.
+        """The lower mark that is enough if no more timestamps are issued; None if there is none.
 
         Without it every short process would push the next one a second further ahead of the
-        wall clock, until a shell loop is refused for drift.
+        wall clock, until a shell loop is rejected for drift.
         """
         used_ms = min(self._clock.last.wall_ms, self._clock.limit_ms)
         if self._from_ms is None or used_ms == self._clock.limit_ms:
@@ -114,7 +114,7 @@ class MarkedClock:
         return Promise(used_ms, self._from_ms, self._aside)
 
     def _place(self, now: Now) -> None:
-        """Put the clock where it may go on from."""
+        """Set the clock to where it may continue."""
         wall_ms, drift_ms = self._clock.next(now.wall_ms).wall_ms, self._clock.max_drift_ms
         is_behind = now.behind_ms > drift_ms
         if not is_behind and wall_ms > now.latest_ms + drift_ms:

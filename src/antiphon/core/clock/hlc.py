@@ -1,18 +1,18 @@
 """The hybrid logical clock (spec §4.2).
 
-A timestamp is `(wall_ms, logical)`; the node's id breaks ties where two nodes are compared. Both
-parts pack into 64 bits, written as 16 hex digits: that is a fence.
+A timestamp is `(wall_ms, logical)`; node ids break ties between two nodes. Both parts pack into 64
+bits, written as 16 hex digits: that is a fence.
 
-`Clock` is a plain state machine: the physical time is an argument. It refuses to be pulled ahead
-by a timestamp that lies beyond the drift of its own physical time, so that one future-dated node
-cannot move anybody (the reducer rejects such ops anyway; the clock must not remember them).
+`Clock` is a plain state machine: the physical time is an argument. It ignores remote timestamps
+that are further ahead of its physical time than the drift, so that one node with a wrong clock
+cannot move the others (the reducer rejects such ops anyway; the clock must not merge them).
 
 The high-water mark keeps timestamps unique across restarts, restores and clock steps: `reserve`
-says up to which wall time the clock may go without a further promise on disk, and `tick` raises
-if the promise is missing. The runtime persists the mark first, then calls `reserve`.
+sets the wall time up to which the clock may issue timestamps, and `tick` raises beyond it. The
+runtime persists the mark first, then calls `reserve`.
 
-A clock that was set far ahead by mistake has used up a stretch of the future, no more: it may
-`resume` before it, and steps over it when its time has come (`first_free`).
+A clock that was set far ahead by mistake has only used up a stretch of the future: it may `resume`
+before that stretch, and later skips it (`first_free`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def pack(at: tuple[int, int]) -> str:
 
 
 def unpack(fence: str) -> Hlc:
-    """The timestamp that a fence is."""
+    """The timestamp in a fence."""
     try:
         number = int(fence, 16)
     except ValueError as problem:
@@ -65,16 +65,16 @@ def successor(at: tuple[int, int]) -> Hlc:
 
 
 def rising(last_ms: int, now_ms: int, *, bearable_ms: int) -> int:
-    """The next of the times that somebody dates words with: now, or just after the last one.
+    """The next time to date a message with: now, or just after the last one.
 
-    A last one beyond what listeners bear was said with a clock that was far ahead, and taken in
-    by nobody whose own is right: it binds no longer.
+    If the last one is beyond what receivers accept, it was dated by a clock that was far ahead,
+    and no receiver with a right clock accepted it: it is ignored.
     """
     return now_ms if last_ms > now_ms + bearable_ms else max(now_ms, last_ms + 1)
 
 
 class Stretch(NamedTuple):
-    """Wall times, both ends included, under which timestamps may have been issued."""
+    """A range of wall times, both ends included, in which timestamps may have been issued."""
 
     from_ms: int
     to_ms: int
@@ -84,7 +84,7 @@ STRETCHES_KEPT = 256
 
 
 def first_free(wall_ms: int, spent: Sequence[Stretch]) -> int:
-    """The first wall time from `wall_ms` on that lies in none of the stretches, given in order."""
+    """The first wall time from `wall_ms` on that is in none of the stretches (sorted)."""
     if not spent or wall_ms > spent[-1].to_ms:
         return wall_ms
     for stretch in spent:
@@ -94,9 +94,9 @@ def first_free(wall_ms: int, spent: Sequence[Stretch]) -> int:
 
 
 def gathered(spent: Iterable[Stretch], *, most: int = STRETCHES_KEPT) -> tuple[Stretch, ...]:
-    """The same stretches, in order, at most so many: what lies nearest together is joined.
+    """The same stretches, sorted, at most `most` of them: the closest ones are joined.
 
-    Joining gives up what lies between. It never frees anything.
+    Joining also spends the time between them. It never frees any.
     """
     found: list[Stretch] = []
     for stretch in sorted(spent):
@@ -112,7 +112,7 @@ def gathered(spent: Iterable[Stretch], *, most: int = STRETCHES_KEPT) -> tuple[S
 
 
 class MarkExceeded(Rejected):
-    """The clock stands at its high-water mark: persist a higher one and `reserve` it first."""
+    """The clock is at its high-water mark: persist a higher one and `reserve` it first."""
 
 
 class Clock:
@@ -121,7 +121,7 @@ class Clock:
     __slots__ = ("_last", "_limit_ms", "max_drift_ms")
 
     def __init__(self, *, start: Hlc = ZERO, limit_ms: int = MAX_WALL, max_drift_ms: int) -> None:
-        """Continue behind `start`.
+        """Continue after `start`.
 
         After a restart that is the last timestamp that the mark allowed: `(mark, MAX_LOGICAL)`.
         """
@@ -144,7 +144,7 @@ class Clock:
         self._limit_ms = max(self._limit_ms, limit_ms)
 
     def resume(self, wall_ms: int) -> None:
-        """Go on from `wall_ms`, wherever the clock stood; nothing there is promised yet.
+        """Continue from `wall_ms`, wherever the clock was; nothing is reserved there yet.
 
         The caller knows that no timestamp was ever issued there: see `first_free`.
         """
@@ -166,9 +166,9 @@ class Clock:
         return at
 
     def receive(self, now_ms: int, remote: tuple[int, int]) -> bool:
-        """Merge a verified remote timestamp; False if it lies beyond the drift and was ignored.
+        """Merge a verified remote timestamp; False if it is beyond the drift and was ignored.
 
-        The remote timestamp itself is never reissued: the next tick lies after it.
+        The remote timestamp itself is never reissued: the next tick is after it.
         """
         if remote[0] > now_ms + self.max_drift_ms:
             return False

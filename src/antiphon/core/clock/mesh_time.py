@@ -1,9 +1,9 @@
-"""What stamps show about the mesh's time, which is the engine's (spec §4.2).
+"""What commit times show about the mesh's time, which is the engine's clock (spec §4.2).
 
-Reading a record shows that it is now at least as late as its stamp; the stamp of a record that we
-have just written shows also how late it is at most. Between records the time is carried on by a
-clock that nobody sets (`boot_ms`). No verdict follows from this: it saves a node from signing
-what could only be refused.
+A record that was read shows that it is now at least as late as its commit time. The commit time of
+a record that this node has just written also shows how late it is at most. Between records a clock
+that is never set (`boot_ms`) measures the time. No verdict depends on this: it keeps a node from
+signing what would be rejected.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import math
 from typing import Final, NamedTuple
 
 BELIEVED_MS: Final = 20_000
-"""How long a stamp of our own is believed: the engine's clock may be set as well."""
+"""How long the commit time of an own record is used: the engine's clock may be set too."""
 BELIEVED_MAX_MS: Final = 600_000
-"""Each refusal in a row is believed twice as long as the one before, up to this."""
+"""Each refusal in a row is used twice as long as the one before, up to this."""
 
 
 class Now(NamedTuple):
@@ -23,13 +23,13 @@ class Now(NamedTuple):
     wall_ms: int
     """This machine's clock."""
     least_ms: float = -math.inf
-    """The mesh's time is not earlier."""
+    """The mesh's time is at least this."""
     most_ms: float = math.inf
-    """The mesh's time is not later; infinite where that is not known."""
+    """The mesh's time is at most this; infinite if unknown."""
 
     @property
     def latest_ms(self) -> float:
-        """The later of this machine's time and the latest that the mesh's can be, if known."""
+        """The later of this machine's time and the latest possible mesh time, if known."""
         return self.wall_ms if math.isinf(self.most_ms) else max(self.wall_ms, self.most_ms)
 
     @property
@@ -44,24 +44,24 @@ class Now(NamedTuple):
 
 
 class Bounds:
-    """How late it is at least and at most, as one node has seen it."""
+    """The bounds of the mesh's time, as one node has seen them."""
 
     def __init__(self) -> None:
-        """Nothing is known before the first record."""
+        """Nothing is known before the first record is read."""
         self._least_ms = -math.inf
         self._most_ms = math.inf
         self._believed_ms = BELIEVED_MS
         self._believed_until_ms = -math.inf
 
     def saw(self, commit_ms: int, *, boot_ms: float) -> None:
-        """A record was read: it is not earlier than its stamp."""
+        """A record was read: the mesh's time is at least its commit time."""
         self._least_ms = max(self._least_ms, commit_ms - boot_ms)
         self._most_ms = max(self._most_ms, self._least_ms)
 
     def told(
         self, commit_ms: int, *, sent_boot_ms: float, boot_ms: float, was_refused: bool
     ) -> None:
-        """A record of our own was stored as of `commit_ms`; refused if our clock was ahead."""
+        """An own record was stored at `commit_ms`, or refused because this clock was ahead."""
         self._most_ms = commit_ms - sent_boot_ms
         self._least_ms = commit_ms - boot_ms
         if not was_refused:
@@ -71,9 +71,9 @@ class Bounds:
             self._believed_ms = min(self._believed_ms * 2, BELIEVED_MAX_MS)
 
     def most_ms(self, boot_ms: float) -> float:
-        """How late it is at most; infinite where that is not known, or was known too long ago."""
+        """The latest possible mesh time; infinite if unknown, or known too long ago."""
         return math.inf if boot_ms > self._believed_until_ms else self._most_ms + boot_ms
 
     def least_ms(self, boot_ms: float) -> float:
-        """How late it is at least."""
+        """The earliest possible mesh time."""
         return self._least_ms + boot_ms
