@@ -42,7 +42,7 @@ def test_files_and_words_travel_through_the_walls(here):
 
 def test_the_network_needs_every_link_of_the_claim(here):
     answer = here.run("run", "--kind", "build", "--network", "--", "true")
-    assert (answer.code, "does not grant it" in answer.err) == (1, True), answer
+    assert (answer.code, "does not allow it" in answer.err) == (1, True), answer
     granted = here.run("run", "--kind", "fetch", "--network", "--json", "--", "echo", "there")
     assert granted.code == 0, granted
     envelope = here.run("proof", granted.json["job"], "--json").json

@@ -40,7 +40,7 @@ def test_a_job_waits_for_a_label_says_so_and_goes_to_the_worker_that_has_it(shel
 def test_an_impossible_label_is_a_sentence(shell):
     answer = shell.run("submit", "--requires", "GPU!", "text.count", "a")
     assert answer.code != 0
-    assert "is no label" in answer.err
+    assert "is not a label" in answer.err
     answer = shell.run("worker", TASKS, "--label", "GPU!")
     assert answer.code != 0
-    assert "is no label" in answer.err
+    assert "is not a label" in answer.err

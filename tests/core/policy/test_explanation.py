@@ -206,7 +206,7 @@ def test_a_revocation_of_something_else_is_no_part_of_a_jobs_story():
     assert [one.how for one in explained(story).tenures] == ["succeeded"]
 
 
-@pytest.mark.parametrize("how", ["quarantined", "lost its rights"])
+@pytest.mark.parametrize("how", ["quarantined", "lost its permissions"])
 def test_a_tenure_also_ends_with_a_quarantine_and_with_another_owner(how):
     court = Court()
     chain = (court.grant(OWNER, ALICE),)

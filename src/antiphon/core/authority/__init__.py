@@ -1,4 +1,4 @@
-"""Who may do what: the control state, delegations, chains, scopes and what they admit.
+"""Permissions: the control state, delegations, chains and scopes.
 
-UCAN itself is `antiphon.core.ucan`; here is what its delegations mean on a mesh.
+UCAN itself is in `antiphon.core.ucan`; this folder is what its delegations mean on a mesh.
 """

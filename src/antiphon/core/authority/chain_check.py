@@ -1,8 +1,9 @@
-"""Whether the delegations that an op names let its author write it (spec §6).
+"""Whether the delegations that an op names allow its author to write it (spec §6).
 
-They must be on the log before the op, lead from the owner to its author, cover its command, admit
-its body, be valid at the author's time *and* at the commit time (or an expired contractor could
-backdate its ops), and not be revoked by then. Who needs no chain, the reducer says.
+They must be on the log before the op, lead from the owner to its author, cover its command, allow
+its body, be valid at the author's time *and* at the commit time (otherwise the holder of an expired
+delegation could backdate its ops), and not be revoked by then. The reducer decides who needs no
+chain.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _REASONS: Final = {
 
 
 def fault(control: Control, op: Op, *, seq: int, commit_ms: int) -> Verdict | None:
-    """Why the chain that an op names does not let its author write it here, or None."""
+    """Why the chain that an op names does not allow its author to write it here, or None."""
     if not op.auth or not op.COMMAND:
         return Verdict.NO_CHAIN
     grants = control.grants
@@ -52,9 +53,9 @@ def fault(control: Control, op: Op, *, seq: int, commit_ms: int) -> Verdict | No
 
 
 def arguments_of(body: Struct) -> dict[str, Any]:
-    """What a policy is held against: the op's body, with fields at their default written out.
+    """The arguments that policies are checked against: the op's body, defaults included.
 
-    A record leaves them out, and a policy that speaks of one must not be blind to it.
+    A record leaves defaults out, but a policy may be about one.
     """
     return {
         written: _plain(value)
@@ -73,15 +74,15 @@ def _plain(value: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def _fields(type_: type[Struct]) -> tuple[tuple[str, str], ...]:
-    """The fields of a body, and how each is written."""
+    """The fields of a body, and the name of each in JSON."""
     return tuple((field.name, field.encode_name) for field in fields(type_))
 
 
 def stands_for(control: Control, op: Op, seq: int, node: str) -> bool:
-    """Whether an op is `node`'s: by its own key, or by one that it passes everything on to.
+    """Whether an op is `node`'s: by its own key, or by a key that it delegates everything to.
 
-    A machine's key signs nothing but delegations; what it does is signed by its processes, which
-    hold from it by powerlines.
+    A machine's key signs only delegations. Its ops are signed by its processes, which have its
+    permissions by powerlines.
     """
     if op.author == node:
         return True
@@ -97,10 +98,10 @@ def stands_for(control: Control, op: Op, seq: int, node: str) -> bool:
 
 
 def by_the_word_of(control: Control, op: Op, seq: int, node: str) -> tuple[str, ...]:
-    """Through whom `node` wrote this op: from itself down to the author; empty if it did not.
+    """The keys from `node` down to the author of this op; empty if `node` is not in its chain.
 
-    Whoever passes a right on can pass it on to keys of its own making, and nobody can tell those
-    from another's. So an op is also the word of everybody who issued a link of its chain.
+    A node that delegates a permission can delegate it to keys it made itself, and nobody can
+    tell those from another node's. So an op counts for every issuer in its chain too.
     """
     if op.author == node:
         return (node,)

@@ -1,7 +1,7 @@
-"""Which delegations an author should name: the chains that lead from the owner to it.
+"""Which chain of delegations an author should name in an op.
 
-An op is judged by the one chain that it names, so somebody has to choose. The choice is made from
-the book of delegations alone, and only ever a proposal: a wrong one gives an op that is refused.
+An op is judged by the one chain that it names, so its author has to choose. The choice uses the
+delegations on the log and decides nothing: an op with a wrong chain is rejected.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from antiphon.core.ucan import Chain
 
 MAX_CHAINS: Final = 64
-"""How many ways from the owner to one author are looked at."""
+"""How many chains from the owner to one author are looked at."""
 PER_GIVER: Final = 8
-"""Of one giver's delegations to one holder, the newest so many count."""
+"""How many delegations by one issuer to one holder count: the newest."""
 CHOICES_KEPT: Final = 1024
 _NO_END: Final = 2**63
 
@@ -30,7 +30,7 @@ _NO_END: Final = 2**63
 def chains_to(grants: Grants, owner: str, did: str, *, before: int) -> list[Chain]:
     """The chains from the owner to `did` whose links fit together: shortest first.
 
-    Anybody may delegate to anybody: what a stranger gives must not push out what counts.
+    Anyone may delegate to anyone: a stranger's delegations must not crowd out those that count.
     """
     found: list[tuple[str, ...]] = []
     level: list[tuple[str, tuple[str, ...], frozenset[str]]] = [(did, (), frozenset({did}))]
@@ -55,7 +55,7 @@ def chains_to(grants: Grants, owner: str, did: str, *, before: int) -> list[Chai
 
 
 def _newest_of_each_giver(links: list[Link]) -> list[Link]:
-    """A few of each, givers in the order they came."""
+    """The newest few of each issuer, issuers in order of appearance."""
     by_giver: dict[str, list[Link]] = {}
     for link in links:
         by_giver.setdefault(link.issuer, []).append(link)
@@ -63,7 +63,7 @@ def _newest_of_each_giver(links: list[Link]) -> list[Link]:
 
 
 def acts_for(grants: Grants, did: str, *, before: int) -> frozenset[str]:
-    """A key, and the machines that pass everything on to it."""
+    """A key, and the machines that delegate everything to it."""
     found, frontier = {did}, {did}
     for _ in range(MAX_LINKS):
         frontier = {
@@ -86,7 +86,7 @@ class _Choice(Struct, frozen=True):
 
 
 class ChainChoice:
-    """One author's chains, and which of them served which command and kind last."""
+    """One author's chains, and which of them was last used for which command and kind."""
 
     def __init__(self, did: str) -> None:
         self._did = did
@@ -95,7 +95,7 @@ class ChainChoice:
     def choose(
         self, control: Control, op_type: type[Op], body: Struct, now_ms: int
     ) -> tuple[str, ...]:
-        """The chain that an op should name; empty if it needs none, or none is to be had."""
+        """The chain that an op should name; empty if it needs none, or there is none."""
         if control.rules.authority == "open" or self._did == control.owner:
             return ()
         command = op_type.COMMAND
@@ -118,9 +118,9 @@ class ChainChoice:
         return choice.cids
 
     def _look(self, control: Control, command: str, body: Struct, now_s: int) -> _Choice:
-        """The first chain that admits the op now; failing that, the one that comes closest.
+        """The first chain that allows the op now; otherwise the one that comes closest.
 
-        An author without authority still names what it has, so that the verdict can say what is
+        An author without permission still names a chain, so that the verdict can say what is
         wrong with it: expired, revoked, another command, another kind.
         """
         grants = control.grants
@@ -134,7 +134,7 @@ class ChainChoice:
                 until_s = _NO_END if chain.expires is None else chain.expires
                 return _Choice(grants.revision, control.owner, until_s, cids)
             nearest = min(nearest, (_NEARNESS.get(outcome.verdict, len(_NEARNESS)), cids))
-        # Worth another look in a second: a grant may begin then.
+        # Look again in a second: a delegation may become valid then.
         return _Choice(grants.revision, control.owner, now_s + 1, nearest[1])
 
 

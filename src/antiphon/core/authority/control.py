@@ -1,7 +1,7 @@
-"""What holds for the whole mesh from one control op to the next (spec §5, §7.4).
+"""The control state: what is in force for the whole mesh between two control ops (spec §5, §7.4).
 
-An interval is small whatever came before it. What grows (delegations, routes, quarantines, the ids
-of control records) stands in append-only books that all intervals share and ask by sequence.
+An interval is small, however long the log is. What grows (delegations, routes, quarantines, the
+ids of control records) is in append-only tables that all intervals share and query by sequence.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 
 class Standing(Struct, frozen=True):
-    """What was shown against an author, and whether the owner has readmitted it since."""
+    """The evidence against an author, and whether the owner has readmitted it since."""
 
     shown_seq: int
     shown_hlc: tuple[int, int]
-    """The timestamp that it had signed twice: older evidence says nothing new."""
+    """The timestamp that it signed twice: older evidence adds nothing."""
     is_readmitted: bool = False
 
 
 class Rise(Struct, frozen=True):
-    """A higher protocol that was announced: it judges what is committed from `from_ms` on."""
+    """An announced higher protocol: it judges what is committed from `from_ms` on."""
 
     protocol: int
     from_ms: int
     rules: Rules | None
-    """The rules that come with it; None where this code cannot read them."""
+    """The rules that come with it; None if this code cannot read them."""
 
 
 class Control(Struct, frozen=True, kw_only=True):
@@ -53,20 +53,20 @@ class Control(Struct, frozen=True, kw_only=True):
     """The newest accepted owner op: a later one must be newer still."""
     rise: Rise | None = None
     grants: Grants
-    """Delegations and revocations: one book for all intervals, asked by sequence."""
+    """Delegations and revocations: one table for all intervals, queried by sequence."""
     targets: Register[str]
-    """By kind prefix, the only node that may claim below it; empty where the route was cleared."""
+    """By kind prefix, the only node that may claim below it; empty if the route was cleared."""
     standings: Register[Standing]
-    """Authors that were shown to equivocate."""
+    """Authors with evidence of equivocation against them."""
     op_ids: dict[int, str]
-    """The id of every control record by its sequence, rejected ones included: what deps name."""
+    """The id of every control record by its sequence, rejected ones included; deps name these."""
     known_protocol: int = 1
     """The newest protocol that this code can read."""
 
     def at_time(self, commit_ms: int) -> Control:
-        """The state that judges a record with this commit stamp: a rise may have come into force.
+        """The state at this commit time: an announced protocol may have come into force.
 
-        Values that cannot hold together do not take effect; the protocol does all the same.
+        Rules that contradict each other do not take effect; the protocol still does.
         """
         rise = self.rise
         if rise is None or commit_ms < rise.from_ms:
@@ -96,17 +96,17 @@ class Control(Struct, frozen=True, kw_only=True):
         return None
 
     def standing_of(self, did: str) -> Standing | None:
-        """What was shown against an author so far, or None."""
+        """The evidence against an author so far, or None."""
         return self.standings.at(self.since, did) if self.standings else None
 
     def is_quarantined(self, did: str) -> bool:
-        """Whether nothing that this author writes counts. The owner's word always does."""
+        """Whether this author's ops are rejected. The owner cannot be quarantined."""
         standing = self.standing_of(did)
         return standing is not None and not standing.is_readmitted and did != self.owner
 
     @property
     def quarantined(self) -> list[str]:
-        """Everybody who is quarantined."""
+        """All quarantined authors."""
         return [did for did in self.standings.all_at(self.since) if self.is_quarantined(did)]
 
     def selection_for(self, kind: str) -> str:
@@ -120,7 +120,7 @@ class Control(Struct, frozen=True, kw_only=True):
 
 
 class Said(Struct, frozen=True):
-    """Something that a register is to hold from an op on."""
+    """A value to write into a register, in force from an op on."""
 
     register: Register[Any]
     key: str
@@ -128,28 +128,28 @@ class Said(Struct, frozen=True):
 
 
 class Change(Struct, frozen=True):
-    """What an accepted op changes of control: data, for `ControlHistory.take` to write down."""
+    """What an accepted op changes in the control state; `ControlHistory.take` applies it."""
 
     control: Control | None = None
-    """The interval that begins with it; None where the present one goes on."""
+    """The interval that begins with it; None if the current one continues."""
     said: Said | None = None
     granted: Delegation | None = None
     revoked: tuple[str, str] | None = None
-    """A delegation, and who took it back."""
+    """A delegation, and who revoked it."""
     unknown_protocol: int = 0
-    """A protocol that this code does not have, and that is in force from here on."""
+    """A protocol that is in force from here on, but unknown to this code."""
 
 
 def outdated(mesh: str, protocol: int, known: int) -> Outdated:
-    """What stops code that meets a protocol which it does not have."""
+    """The error that stops code when the mesh runs a protocol that it does not have."""
     return Outdated(
-        f"mesh {mesh} runs protocol {protocol} by now; this version reads {known} and stops",
+        f"mesh {mesh} now runs protocol {protocol}; this version only has {known} and stops",
         hint="upgrade this node: pip install -U antiphon",
     )
 
 
 def time_fault(rules: Rules, commit_ms: int, hlc: tuple[int, int]) -> Verdict | None:
-    """Whether an op's own time is bearable next to its commit time."""
+    """Whether an op's own time is too far ahead of, or behind, its commit time."""
     wall_ms = hlc[0]
     if wall_ms > commit_ms + rules.max_drift_ms:
         return Verdict.DRIFT

@@ -1,13 +1,11 @@
-"""The book of delegations: what was granted where on the log, and what was revoked (spec §6).
+"""Delegations and revocations of a mesh, by their place on the log (spec §6).
 
-Append-only, like the log it follows. Every question names the sequence at which it is asked and
-sees what stood before it, so a node that knows more gives the same answer as one that does not.
-Chains are put together once and remembered: what a chain amounts to never changes, only whether
-one of its links has been revoked by then.
+Append-only, like the log. Every query names a sequence and sees only what came before it, so a
+node that has read further gives the same answer. Chains are built once and cached: what a chain
+grants never changes, only whether one of its links has been revoked by then.
 
-Anybody whom delegations concern may bring them, so most of the book may be worth nothing. It keeps
-a delegation as the bytes that it came in, and opens it when it is looked at: opened, a hostile one
-weighs twenty times as much.
+Any key can record delegations that name it, so most of them may be worthless. A delegation is kept
+as bytes and opened when it is used: opened, a hostile one takes twenty times the memory.
 """
 
 from __future__ import annotations
@@ -26,23 +24,23 @@ if TYPE_CHECKING:
     from antiphon.core.ucan import Revocations
 
 MESH_META: Final = "mesh"
-"""A delegation whose metadata names a mesh is good on that mesh only: one key may own several."""
+"""A delegation whose metadata names a mesh is valid there only: one key may own several meshes."""
 CHAINS_KEPT: Final = 16_384
 CHAINS_KEPT_BYTES: Final = 32 * 1024 * 1024
-"""Chains that are known, and what their delegations may weigh in memory."""
+"""Limits of the chain cache: number of chains, and bytes of their delegations."""
 OPENED_KEPT: Final = 16_384
 OPENED_KEPT_BYTES: Final = 32 * 1024 * 1024
-"""Delegations that stay open, and what they may weigh in memory."""
+"""Limits of the cache of opened delegations: number, and bytes."""
 NODE_BYTES: Final = 150
-"""What a value in a policy or in metadata weighs there, be it as empty as it likes."""
+"""Memory of one value in a policy or in metadata, even an empty one."""
 ROOTS_KEPT: Final = 4
-"""Owners from whom it is known to whom delegations lead; there is one, and those before it."""
+"""Owners whose reachable keys are cached: the current one and earlier ones."""
 
 _opened: Final = BoundedCache[bytes, Delegation](most=OPENED_KEPT, most_bytes=OPENED_KEPT_BYTES)
 
 
 def _open(raw: bytes) -> Delegation:
-    """The delegation in an envelope; what never changes is opened once, as a rule."""
+    """The delegation in an envelope, cached."""
     known = _opened.get(raw)
     if known is None:
         known = open_envelope(raw)
@@ -51,7 +49,7 @@ def _open(raw: bytes) -> Delegation:
 
 
 def _weight(delegation: Delegation) -> int:
-    """What an opened delegation takes in memory, roughly."""
+    """Approximate memory of an opened delegation."""
     nodes, frontier = 0, [delegation.payload.pol.source, delegation.payload.meta]
     while frontier:
         nodes += 1
@@ -64,23 +62,23 @@ def _weight(delegation: Delegation) -> int:
 
 
 def open_token(text: str) -> Delegation:
-    """The delegation in a token: unpadded base64url of its envelope, in its one spelling."""
+    """The delegation in a token: canonical unpadded base64url of its envelope."""
     try:
         raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except (binascii.Error, ValueError) as problem:
         raise Malformed("the token is not base64url") from problem
     if token_of(raw) != text:
-        raise Malformed("the token is not in its one spelling")
+        raise Malformed("the token is not canonical base64url")
     return _open(raw)
 
 
 def token_of(raw: bytes) -> str:
-    """How an envelope travels inside an op."""
+    """An envelope as the token inside an op."""
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
 class Link(Struct, frozen=True, gc=False):
-    """A delegation in the book: who gives to whom, and where it stands."""
+    """A recorded delegation: issuer, audience, and its sequence on the log."""
 
     seq: int
     cid: str
@@ -91,12 +89,12 @@ class Link(Struct, frozen=True, gc=False):
 
     @property
     def delegation(self) -> Delegation:
-        """The whole of it."""
+        """The opened delegation."""
         return _open(self.raw)
 
     @property
     def payload(self) -> Payload:
-        """What it says."""
+        """Its claims."""
         return self.delegation.payload
 
 
@@ -104,7 +102,7 @@ class Grants:
     """Delegations and revocations of one mesh, by the sequence of their op."""
 
     def __init__(self) -> None:
-        """Nothing is granted."""
+        """Start empty."""
         self._granted: dict[str, Link] = {}
         self._to: dict[str, list[Link]] = {}
         self._by: dict[str, list[Link]] = {}
@@ -115,9 +113,9 @@ class Grants:
         )
         self.is_signed = SignatureCache()
         self.revocations = 0
-        """How many revocations there are: a change is worth a look at what is held."""
+        """Number of revocations: when it changes, check what is held again."""
         self.revision = 0
-        """Counts every entry: what was found out under one revision holds until the next."""
+        """Rises with every change: cached answers are valid within one revision."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Grants):
@@ -127,7 +125,7 @@ class Grants:
     __hash__ = None  # type: ignore[assignment]  # it grows
 
     def grant(self, seq: int, delegation: Delegation) -> None:
-        """Note a delegation; the first place counts."""
+        """Add a delegation; its first sequence counts."""
         if delegation.cid in self._granted:
             return
         claims = delegation.payload
@@ -142,13 +140,13 @@ class Grants:
         self.revision += 1
 
     def revoke(self, seq: int, cid: str, by: str) -> None:
-        """Note a revocation."""
+        """Add a revocation."""
         self._revoked.setdefault(cid, []).append((seq, by))
         self.revocations += 1
         self.revision += 1
 
     def find(self, cid: str, *, before: int) -> Link | None:
-        """A delegation that stood on the log before a sequence."""
+        """A delegation that is on the log before a sequence."""
         found = self._granted.get(cid)
         return found if found is not None and found.seq < before else None
 
@@ -157,7 +155,7 @@ class Grants:
         return [link for link in self._to.get(did, ()) if link.seq < before]
 
     def is_held_by(self, did: str, *, root: str, before: int) -> bool:
-        """Whether delegations lead from the root to `did`, whatever they are worth."""
+        """Whether delegations lead from the root to `did`, valid or not."""
         reached = self._reached.get(root)
         if reached is None:
             reached = {root: 0}
@@ -169,7 +167,7 @@ class Grants:
         return reached.get(did, before) < before
 
     def _reach(self, reached: dict[str, int], link: Link) -> None:
-        """Note whom one more delegation leads to, and since when: everybody once."""
+        """Add the keys that one more delegation leads to, each once, and since when."""
         if link.issuer not in reached or link.audience in reached:
             return
         reached[link.audience] = link.seq
@@ -185,7 +183,7 @@ class Grants:
         return list(self._granted.values())
 
     def chain(self, root: str, cids: tuple[str, ...], *, before: int) -> Chain | None:
-        """The chain that these delegations make; None if one was not on the log by then."""
+        """The chain of these delegations; None if one was not on the log by then."""
         known = self._chains.get((root, cids))
         if known is not None and all(self._granted[cid].seq < before for cid in cids):
             return known
@@ -210,7 +208,7 @@ class Grants:
         return {cid: who for cid, who in found.items() if who}
 
     def is_above(self, did: str, cid: str, *, before: int) -> bool:
-        """Whether `did` issued this delegation, or one that could stand above it in a chain."""
+        """Whether `did` issued this delegation, or one that can be above it in a chain."""
         first = self.find(cid, before=before)
         issuers, frontier = set[str](), [first] if first is not None else []
         for _ in range(MAX_LINKS):

@@ -1,11 +1,11 @@
-"""What each delegation is worth at a moment: what the best chain is worth that ends in it.
+"""The state of each delegation at a moment: live, expired, revoked, … by the best chain to it.
 
-A right that hangs from a revoked one is revoked, whatever it says of itself. Chains are not listed
-(there can be more of them than anyone can count) but followed from the owner, level by level, and
-of several ways to one holder only those are kept apart that differ in what they lead to.
+A permission below a revoked one is revoked, whatever it says itself. Chains are not enumerated
+(there can be exponentially many) but followed from the owner, level by level. Of several ways to
+one holder only those are kept that lead to different permissions.
 
-A delegation that no chain from the owner reaches (a widened one, one of an earlier owner, one by
-somebody who holds nothing) is *void*.
+A delegation that no chain from the owner reaches is *void*: it widens what it has, comes from an
+earlier owner, or its issuer has no permission.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from antiphon.core.ucan import Payload
 
 MAX_WAYS: Final = 8
-"""Ways to one holder that are told apart; the best ones, where there are more."""
+"""How many ways to one holder are kept; the best ones, if there are more."""
 MAX_KINDS: Final = 16
-"""Kinds that are told of one grant."""
+"""How many kinds of one grant are listed."""
 MAX_POLICY_BYTES: Final = 2_048
-"""Of a longer delegation the kinds are not worked out."""
+"""The kinds of a longer delegation are not computed."""
 _NO_END: Final = 2**63
 
 
 class State(StrEnum):
-    """What a grant is worth at a moment."""
+    """The state of a grant at a moment."""
 
     LIVE = "live"
     NOT_YET = "not_yet"
@@ -44,13 +44,13 @@ class State(StrEnum):
     VOID = "void"
 
 
-# Along one chain the worst link decides; of several chains the best one counts. What has ended is
-# worse than what is still to come: a chain with both in it never comes.
+# Along one chain the worst link decides; of several chains the best one counts. An ended link is
+# worse than one that is not valid yet: a chain with both in it never becomes valid.
 _WORSE: Final = {State.LIVE: 0, State.NOT_YET: 1, State.EXPIRED: 2, State.REVOKED: 3}
 
 
 class Grant(Struct, frozen=True, kw_only=True, gc=False):
-    """One delegation, and what it is worth."""
+    """One delegation and its state."""
 
     cid: str
     seq: int
@@ -58,21 +58,21 @@ class Grant(Struct, frozen=True, kw_only=True, gc=False):
     audience: str
     command: str
     kinds: tuple[str, ...]
-    """As people write them (`render.*`), narrowed by the chains above; none if nothing is left."""
+    """As people write them (`render.*`), narrowed by the chains above; empty if none is left."""
     is_powerline: bool
-    """Passes on whatever its issuer holds, or comes to hold."""
+    """A powerline: delegates whatever its issuer has, now or later."""
     from_s: int | None
     until_s: int | None
-    """When it ends by its own words."""
+    """When it expires by itself."""
     ends_s: int | None
-    """When it really ends: no later than what it hangs from."""
+    """When it really ends: no later than the delegations above it."""
     state: State
     alias: str
-    """What the issuer calls the audience; empty if it gave no name."""
+    """The issuer's alias for the audience; empty if there is none."""
 
 
 def appraise(control: Control, now_s: int) -> list[Grant]:
-    """Every delegation on the log, and what it is worth at `now_s`; oldest first."""
+    """Every delegation on the log with its state at `now_s`; oldest first."""
     links = _links(control, now_s)
     given_by: dict[str, list[_Link]] = {}
     for link in links:
@@ -82,15 +82,15 @@ def appraise(control: Control, now_s: int) -> list[Grant]:
 
 
 class _Way(Struct, frozen=True, gc=False):
-    """What a chain from the owner leaves to the one at its end."""
+    """What a chain from the owner leaves for the holder at its end."""
 
     command: str
     state: State
     revokers: frozenset[str]
-    """Those above who revoked something further down: it counts on this way, not on others."""
+    """Issuers above that revoked something further down: it counts on this way, not on others."""
 
     def is_worth(self, other: _Way) -> bool:
-        """Whether whatever hangs from the other may as well hang from this one."""
+        """Whether this way can replace the other for everything below it."""
         return (
             covers(self.command, other.command)
             and _WORSE[self.state] <= _WORSE[other.state]
@@ -99,7 +99,7 @@ class _Way(Struct, frozen=True, gc=False):
 
 
 class _Reach(Struct, frozen=True, gc=False):
-    """For which kinds a way is good, and until when."""
+    """The kinds a way is valid for, and until when."""
 
     kinds: tuple[str, ...] = ()
     end_s: int = -_NO_END
@@ -108,11 +108,11 @@ class _Reach(Struct, frozen=True, gc=False):
         return _Reach(_united(self.kinds, other.kinds), max(self.end_s, other.end_s))
 
     def holds(self, other: _Reach) -> bool:
-        """Whether it is good for all that the other is."""
+        """Whether it covers everything that the other covers."""
         return other.end_s <= self.end_s and _all_in(other.kinds, self.kinds)
 
     def until(self, end_s: int | None) -> _Reach:
-        """The same, ending no later than that."""
+        """The same, but ending no later than `end_s`."""
         return self if end_s is None or end_s >= self.end_s else _Reach(self.kinds, end_s)
 
 
@@ -121,7 +121,7 @@ _Ways = dict[_Way, _Reach]
 
 
 class _Link(Struct):
-    """A delegation on the way to being judged."""
+    """A delegation while its state is computed."""
 
     seq: int
     cid: str
@@ -129,20 +129,20 @@ class _Link(Struct):
     alias: str
     kinds: tuple[str, ...]
     state: State
-    """What it says of itself, and what its issuer and the owner say of it."""
+    """Its state by its own times and by its issuer's and the owner's revocations."""
     by_others: frozenset[str]
-    """Who else revoked it."""
+    """Other keys that revoked it."""
     found: dict[State, _Reach]
-    """What it is worth at the end of some chain, for which kinds and how long."""
+    """Its state at the end of each chain, for which kinds and how long."""
 
     @property
     def sort(self) -> object:
-        """What delegations by one issuer have in common if they lead on alike."""
+        """A key that is equal for delegations of one issuer with the same effect."""
         claims = self.claims
         return claims.cmd, claims.subject, self.state, self.by_others, self.kinds
 
     def beyond(self, ways: _Ways, marked: set[str], owner: str, *, is_first: bool) -> _Ways:
-        """What is left of the ways to its issuer if they go on through this delegation."""
+        """The ways to its issuer, continued through this delegation."""
         subject, wanted = self.claims.subject, self.claims.cmd
         left: _Ways = {}
         if subject != owner and (subject is not None or is_first):
@@ -163,7 +163,7 @@ class _Link(Struct):
         return left
 
     def grant(self) -> Grant:
-        """The finding."""
+        """The result."""
         state = min(self.found, key=_WORSE.__getitem__, default=State.VOID)
         reach = self.found.get(state, _Reach(self.kinds, _NO_END).until(self.claims.exp))
         return Grant(
@@ -210,7 +210,7 @@ def _standing(claims: Payload, now_s: int) -> State:
 
 
 def _follow(owner: str, given_by: dict[str, list[_Link]]) -> None:
-    """Walk from the owner down, a link at a time, and note in each link what leads to it."""
+    """Walk down from the owner, one link at a time, and store in each link what leads to it."""
     marked = {by for links in given_by.values() for link in links for by in link.by_others}
     known: dict[str, _Ways] = {}
     root = _Way(TOP, State.LIVE, frozenset())
@@ -235,7 +235,7 @@ def _follow(owner: str, given_by: dict[str, list[_Link]]) -> None:
 
 
 def _take_in(known: _Ways, ways: _Ways) -> _Ways:
-    """Add what is new to the known ways of one holder; what is new."""
+    """Add new ways to the known ones of a holder; return the new ones."""
     fresh: _Ways = {}
     for way, reach in sorted(ways.items(), key=_promise):
         is_full = len(known) >= MAX_WAYS and way not in known
@@ -255,7 +255,7 @@ def _promise(item: tuple[_Way, _Reach]) -> tuple[int, int, int]:
 
 
 def _all_in(inner: Iterable[str], outer: tuple[str, ...]) -> bool:
-    """Whether kind filters lie within others: a filter admits a narrower one as it does a kind."""
+    """Whether kind filters are within others: a filter covers a narrower one as it does a kind."""
     return all(any(admits(wide, one) for wide in outer) for one in inner)
 
 

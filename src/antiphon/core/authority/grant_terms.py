@@ -1,7 +1,7 @@
-"""What people say when they hand out a right, and the delegations that say the same.
+"""The words people use to grant permissions, and the delegations that they become.
 
-`claim render.* until Friday` becomes one delegation per command, since a UCAN carries one. The
-words are few; whoever needs a policy that they cannot express can sign any delegation by hand.
+`claim render.* until Friday` becomes one delegation per command, since a UCAN has one. If you need
+a policy that these words cannot express, sign a delegation by hand.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "cancel": ("/job/cancel",),
     "all": (TOP,),
 }
-"""What each word stands for: who claims must be able to complete, who calls to see the result."""
+"""The commands of each word: to claim includes to complete, to schedule includes to read."""
 MAX_ALIAS_LENGTH: Final = 64
 NONCE_BYTES: Final = 12
 _ALIAS: Final = "alias"
 NETWORK: Final = "network"
-"""Metadata that lets commands have the network where every link of a chain says so."""
+"""Metadata that allows commands to use the network if every link of a chain has it."""
 
 
 class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,38 +42,40 @@ class Terms(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kinds: tuple[str, ...] = ("*",)
     """`render.video`, `render.*` or `*`."""
     until_s: int | None = None
-    """The last second in which it holds; None for no end."""
+    """The last second in which it is valid; None for no end."""
     alias: str = ""
-    """What the person calls whom it is granted to."""
+    """A name for the audience."""
     network: bool = False
-    """Whether commands that are claimed under it may have the network."""
+    """Whether commands that are claimed under it may use the network."""
 
 
 def check(terms: Terms) -> Terms:
-    """`terms`, or `Malformed` with the word that makes no sense."""
+    """`terms`, or `Malformed` with the word that is not valid."""
     for word in terms.can:
         if word not in RIGHTS:
             raise Malformed(
-                f"nobody can {word!r}", reason="right", hint=f"choose from: {', '.join(RIGHTS)}"
+                f"{word!r} is not a permission",
+                reason="right",
+                hint=f"choose from: {', '.join(RIGHTS)}",
             )
     for glob in terms.kinds:
         if filter_of(glob) is None:
             raise Malformed(
-                f"{glob!r} names no kinds",
+                f"{glob!r} is not a kind or a pattern of kinds",
                 reason="kind",
                 hint="write a kind ('render.video'), everything below one ('render.*'), or '*'",
             )
     if not terms.can or not terms.kinds:
-        raise Malformed("a grant needs something that it allows, and kinds", reason="right")
+        raise Malformed("a grant needs at least one permission and one kind", reason="right")
     check_alias(terms.alias)
     return terms
 
 
 def check_alias(alias: str) -> None:
-    """`Malformed` if people could not read it in a list."""
+    """`Malformed` if it is too long or not printable."""
     if len(alias) > MAX_ALIAS_LENGTH or not alias.isprintable():
         raise Malformed(
-            f"an alias has up to {MAX_ALIAS_LENGTH} letters, all of them visible", reason="alias"
+            f"an alias has up to {MAX_ALIAS_LENGTH} printable characters", reason="alias"
         )
 
 
@@ -86,7 +88,7 @@ def payloads(
     nonce: Callable[[int], bytes],
     mesh: str = "",
 ) -> list[Payload]:
-    """The delegations that these terms amount to, not signed yet."""
+    """The delegations for these terms, not signed yet."""
     check(terms)
     commands = dict.fromkeys(command for word in terms.can for command in RIGHTS[word])
     if TOP in commands:
@@ -109,9 +111,9 @@ def payloads(
 def passing_on(
     *, issuer: str, audience: str, mesh: str, alias: str, nonce: Callable[[int], bytes]
 ) -> Payload:
-    """A machine's standing grant to one of its own processes: whatever the machine holds.
+    """A machine's delegation to one of its own processes: whatever the machine has.
 
-    That includes the network, which the grants above it give or do not give.
+    That includes the network; the delegations above it decide.
     """
     return Payload(
         iss=issuer,
@@ -142,7 +144,7 @@ def _policy(kinds: tuple[str, ...]) -> list[Any]:
 
 
 def alias_of(delegation: Delegation) -> str:
-    """What the issuer calls the audience; empty if it gave no name."""
+    """The issuer's alias for the audience; empty if there is none."""
     meta = delegation.payload.meta
     alias = meta.get(_ALIAS) if isinstance(meta, dict) else None
     return alias[:MAX_ALIAS_LENGTH] if isinstance(alias, str) and alias.isprintable() else ""

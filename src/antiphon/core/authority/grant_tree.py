@@ -1,8 +1,8 @@
-"""Who holds what from whom: the book of delegations as a tree that grows from the owner.
+"""Who has which permissions from whom: all delegations as a tree from the owner down.
 
-Each delegation stands once, below the one who issued it, with what it is worth
-(`core/authority/grant_reach.py`). Whoever holds from several stands below each of them, and what
-it handed on below one. Those that lead nowhere stand apart.
+Each delegation appears once, below its issuer, with its state (`core/authority/grant_reach.py`). A
+node with permissions from several issuers appears below each of them; its own delegations appear
+below one. Those that no chain reaches are listed separately.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
 
 MIN_FRAGMENT: Final = 4
-"""Fewer letters of an id name nobody."""
+"""Fewer characters of an id identify nobody."""
 _RESERVED: Final = frozenset({"owner", "coordinator"})
 
 
 class Holder(Struct, frozen=True, kw_only=True):
-    """Somebody who was given something, where it was given."""
+    """A node that has been granted something, in one place of the tree."""
 
     did: str
     alias: str
     grants: tuple[Grant, ...]
-    """From the holder above, oldest first."""
+    """Grants by the holder above, oldest first."""
     children: tuple[Holder, ...] = ()
     is_elsewhere: bool = False
-    """Holds from others too, and what it handed on stands there."""
+    """It also appears elsewhere, and its own delegations are listed there."""
     is_quarantined: bool = False
 
 
 class Name(Struct, frozen=True):
-    """What somebody calls somebody."""
+    """An alias that one node gave another."""
 
     issuer: str
     audience: str
     alias: str
     is_live: bool
-    """Whether the grant that says so is."""
+    """Whether the grant with this alias is live."""
 
 
 class GrantTree(Struct, frozen=True, kw_only=True):
@@ -52,13 +52,13 @@ class GrantTree(Struct, frozen=True, kw_only=True):
 
     owner: str
     holders: tuple[Holder, ...]
-    """Those who hold from the owner itself."""
+    """Nodes with grants by the owner itself."""
     void: tuple[Grant, ...]
-    """Delegations that lead nowhere, oldest first."""
+    """Delegations that no chain reaches, oldest first."""
     names: dict[str, str]
-    """What each holder is called: by the owner, or else by whoever gave it something."""
+    """The name of each holder: by the owner, or else by another issuer."""
     said: tuple[Name, ...]
-    """Every name that was given."""
+    """Every alias that was given."""
 
     def grants(self) -> Iterator[Grant]:
         """Every grant in the tree."""
@@ -69,14 +69,14 @@ class GrantTree(Struct, frozen=True, kw_only=True):
             left.extend(holder.children)
 
     def live_to(self, did: str) -> list[Grant]:
-        """What somebody holds now."""
+        """The live grants to a node."""
         return [one for one in self.grants() if one.audience == did and one.state is State.LIVE]
 
     def nodes_called(self, text: str, *, trusted: frozenset[str], known: Iterable[str]) -> set[str]:
-        """Whom a person may mean: by id, by the end of one, or by a name.
+        """The nodes that a text may mean: an id, the end of one, or an alias.
 
-        A name from the owner or from `trusted` comes before the names that others gave, or
-        anybody could stand in for somebody else; and a live one before one of the past.
+        Aliases by the owner or by `trusted` come before those by others, otherwise anyone could
+        impersonate a node; and live ones before ended ones.
         """
         dids = {*known, self.owner, *(one.audience for one in self.grants())}
         if text in dids:
@@ -96,7 +96,7 @@ class GrantTree(Struct, frozen=True, kw_only=True):
 
 
 def trace(control: Control, now_s: int) -> GrantTree:
-    """Who holds what from whom at `now_s`, by everything that is on the log."""
+    """The tree at `now_s`, from everything on the log."""
     grants = appraise(control, now_s)
     reached = [grant for grant in grants if grant.state is not State.VOID]
     said = tuple(
@@ -115,16 +115,16 @@ def trace(control: Control, now_s: int) -> GrantTree:
 
 
 def is_reserved(alias: str) -> bool:
-    """Whether a name always means something else where people name nodes."""
+    """Whether an alias has another meaning wherever a node can be named."""
     return alias in _RESERVED or alias.startswith("did:")
 
 
 def bearers(control: Control, alias: str, now_s: int, *, namers: Collection[str]) -> set[str]:
-    """Whom a name means already: by a live grant of one of these, or as the end of an id."""
+    """The nodes that already have this name: by a live grant of one of `namers`, or by id."""
     links, text = control.grants.everything(), alias.encode()
     is_fragment = len(alias) >= MIN_FRAGMENT
     by_id = {one.audience for one in links if is_fragment and one.audience.endswith(alias)}
-    # What every grant is worth takes a while to find out; most names are new.
+    # Computing the state of every grant takes a while, and most names are new.
     if not any(one.issuer in namers and text in one.raw for one in links):
         return by_id
     return by_id | {
@@ -135,9 +135,9 @@ def bearers(control: Control, alias: str, now_s: int, *, namers: Collection[str]
 
 
 def _names(owner: str, said: tuple[Name, ...]) -> dict[str, str]:
-    """One name each: from the owner if it gave one, from a live grant if there is one, the newest.
+    """One name each: the owner's first, then those of live grants, then the newest.
 
-    Of powerlines as of other grants: a process is called what its machine calls it.
+    Powerlines count like other grants: a process has the name that its machine gave it.
     """
     best: dict[str, tuple[bool, bool]] = {}
     names: dict[str, str] = {}
@@ -149,12 +149,12 @@ def _names(owner: str, said: tuple[Name, ...]) -> dict[str, str]:
 
 
 def _tree(control: Control, grants: list[Grant], names: dict[str, str]) -> tuple[Holder, ...]:
-    """Each holder below everyone it holds from; what it handed on stands below the first."""
+    """Each holder below every issuer of its grants; its own delegations below the first."""
     pairs: dict[str, dict[str, list[Grant]]] = {}
     for grant in grants:
         pairs.setdefault(grant.issuer, {}).setdefault(grant.audience, []).append(grant)
     place = {control.owner: ""}
-    # Live ways first, so that what is live hangs from what is live.
+    # Live grants first, so that live ones are listed below live ones.
     for only_live in (True, False):
         waiting = deque(place)
         while waiting:

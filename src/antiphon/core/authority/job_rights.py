@@ -1,7 +1,7 @@
-"""Which commands let a member read jobs, call them, and write on their lanes.
+"""Which commands allow a member to read jobs, submit them, and write on their lanes.
 
-The branches of the jobs' family say it, and so do the bus, artifacts and queues, which know a job
-by its kind and not by its ops.
+The branches of the jobs family use these, and so do the bus, artifacts and queues, which know a
+job's kind but not its ops.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 READ_BY: Final = ("/job/read", "/job/claim")
-"""The right to claim a kind includes the right to read it."""
+"""Permission to claim a kind includes permission to read it."""
 CALLED_BY: Final = ("/job/schedule", "/job/complete")
 WORKED_BY: Final = (
     "/job/claim",
@@ -18,4 +18,4 @@ WORKED_BY: Final = (
     "/job/schedule",
     "/artifact/write",
 )
-"""Whoever may call may write on its jobs' lanes, or it could not take a call back."""
+"""A submitter may write on the lanes of its jobs, otherwise it could not cancel them."""

@@ -1,8 +1,7 @@
-"""What was last said about each key, and from which record on.
+"""A register: values by key, each in force from some record on.
 
-Append-only, like the log it follows: one register serves all intervals of control state, and each
-question names the record that it is about. So what one more record costs does not depend on how
-many there were.
+Append-only, like the log: one register is shared by all intervals of control state, and every query
+names a sequence. So the cost of one more record does not depend on how many there are.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ V = TypeVar("V")
 
 
 class Register(Generic[V]):
-    """Values by key, each from the sequence on at which it was said."""
+    """Values by key, each from its sequence on."""
 
     __slots__ = ("_said",)
 
     def __init__(self) -> None:
-        """Nothing was said yet."""
+        """Start empty."""
         self._said: dict[str, list[tuple[int, V]]] = {}
 
     def __bool__(self) -> bool:
@@ -31,11 +30,11 @@ class Register(Generic[V]):
     __hash__ = None  # type: ignore[assignment]  # it grows
 
     def say(self, seq: int, key: str, value: V) -> None:
-        """Note what holds for a key from the record at `seq` on."""
+        """Set the value of a key from the record at `seq` on."""
         self._said.setdefault(key, []).append((seq, value))
 
     def at(self, seq: int, key: str) -> V | None:
-        """What held for a key after the record at `seq`; None if nothing was said by then."""
+        """The value of a key after the record at `seq`; None if there was none by then."""
         said = self._said.get(key)
         if said is None:
             return None
@@ -45,6 +44,6 @@ class Register(Generic[V]):
         return said[index - 1][1] if index else None
 
     def all_at(self, seq: int) -> dict[str, V]:
-        """What held for each key after the record at `seq`."""
+        """The value of each key after the record at `seq`."""
         found = {key: self.at(seq, key) for key in self._said}
         return {key: value for key, value in found.items() if value is not None}

@@ -1,16 +1,15 @@
-"""Which commands a node holds for which kinds: what an engine can hold of its authority.
+"""Scopes: which commands a node has for which kinds, as far as server permissions can express it.
 
-An engine's permissions know subjects, and a kind is the part of a subject that a delegation speaks
-about. So of every policy only what it says of `.kind` counts here. Whatever else a policy asks is
-the log's to judge; what it says of `.kind` in a way that subjects cannot express admits nothing.
-Of commands only those count that let somebody read or write on a branch of the log; what that
-comes to in subjects is in `subject_rights`.
+Server permissions are about subjects, and a kind is the part of a subject that a delegation can
+restrict. So only what a policy says about `.kind` counts here. The log's rules judge the rest; a
+condition on `.kind` that subjects cannot express admits nothing. Only commands that allow reading
+or writing a branch of the log count; `subject_rights` turns them into subjects.
 
 A *kind filter* is `>` (every kind), `render.>` (every kind below `render`) or a kind itself.
 
-Anybody may delegate to anybody. So what a node holds from others than the owner counts only for
-kinds that it asked for, and only where it adds something: nobody can narrow, shorten or bloat
-somebody else's scope by lending to it, or by taking back what was lent.
+Anyone may delegate to anyone. So delegations by others than the owner count only for kinds that the
+node asked for, and only if they add something: nobody can narrow, shorten or bloat another node's
+scope by lending (delegating) to it or by revoking that.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ if TYPE_CHECKING:
 
 EVERY_KIND: Final = ">"
 MAX_FILTERS: Final = 64
-"""A delegation that says its kinds in more filters admits none here: a login could not name them.
-And no more are taken from others than the owner."""
+"""A delegation with more kind filters than this admits none here: a login could not list them.
+The same limit applies to all filters from others than the owner."""
 REMEMBERED: Final = 8192
 REMEMBERED_BYTES: Final = 4 * 1024 * 1024
-"""Delegations whose kinds are known, and what their names may weigh."""
+"""Limits of the cache of kinds by delegation: number, and bytes of their names."""
 _NO_END: Final = 2**63
 
 
@@ -46,22 +45,22 @@ class Scope(Struct, frozen=True, kw_only=True):
     """Kind filters by the command that was delegated for them."""
 
     by_command: dict[str, tuple[str, ...]] = {}
-    """None of them empty."""
+    """No value is empty."""
     until_s: int | None = None
-    """When the first of the grants behind it ends, and it must be asked for again."""
+    """When the first of its grants ends and it must be requested again."""
 
     def __hash__(self) -> int:
         return hash((frozenset(self.by_command.items()), self.until_s))
 
     def of(self, *commands: str) -> tuple[str, ...]:
-        """The kinds for which it holds one of these commands at least."""
+        """The kinds for which it has at least one of these commands."""
         held = self.by_command.items()
         return fewest(
             kind for command, kinds in held if _serves(command, commands) for kind in kinds
         )
 
     def admits(self, kind: str, *commands: str) -> bool:
-        """Whether it holds one of these commands for a kind."""
+        """Whether it has one of these commands for a kind."""
         return any(admits(one, kind) for one in self.of(*commands))
 
 
@@ -84,7 +83,7 @@ def narrower(scope: Scope, than: Scope, branches: Iterable[Branch]) -> bool:
 
 
 def filter_of(glob: str) -> str | None:
-    """The kind filter that says the same as a `like` pattern; None if none does."""
+    """The kind filter that equals a `like` pattern; None if there is none."""
     if glob == "*":
         return EVERY_KIND
     if glob.endswith(".*") and subjects.is_kind(glob[:-2]):
@@ -99,9 +98,9 @@ def scope_of(
     now_s: int,
     asked: tuple[str, ...] = (),
 ) -> Scope:
-    """What a node holds now that counts on these branches.
+    """The current scope of a node on these branches.
 
-    `asked` are the kinds that it asked to work on.
+    `asked` are the kinds that it asked for.
     """
     if control.is_quarantined(did):
         return NOTHING
@@ -128,7 +127,7 @@ def scope_of(
 
 
 class _Gathered:
-    """A scope in the making."""
+    """A scope that is being built."""
 
     def __init__(self, uses: Iterable[tuple[str, ...]]) -> None:
         self._by_command: dict[str, list[str]] = {}
@@ -150,7 +149,7 @@ class _Gathered:
             self.changes.append(chain.expires)
 
     def take_lent(self, chain: Chain, kinds: tuple[str, ...]) -> None:
-        """The same where it adds anything, and not too much."""
+        """The same, if it adds anything and stays within the limit."""
         adds = any(
             _serves(chain.command, use) and beyond(kinds, held)
             for use, held in self._by_use.items()
@@ -160,14 +159,14 @@ class _Gathered:
             self.take(chain, kinds)
 
     def take_first_lenders(self, lent: list[Chain]) -> None:
-        """Add what the first who lends anything does: it comes between the node and nothing."""
+        """Add what the first lender gives, so that the node does not end up without any scope."""
         lending = [chain for chain in lent if _kinds_of_chain(chain)]
         for chain in sorted(lending, key=_end, reverse=True):
             if _lender(chain) == _lender(lending[0]):
                 self.take_lent(chain, _kinds_of_chain(chain))
 
     def scope(self) -> Scope:
-        """What there is by now."""
+        """The scope so far."""
         return Scope(
             by_command={one: fewest(kinds) for one, kinds in sorted(self._by_command.items())},
             until_s=min(self.changes, default=None),
@@ -175,7 +174,7 @@ class _Gathered:
 
 
 def _uses(branches: Iterable[Branch]) -> tuple[tuple[str, ...], ...]:
-    """What commands are good for: lists of which any one lets somebody read or write somewhere."""
+    """Lists of commands: any command of a list allows reading or writing some branch."""
     uses = (use for branch in branches for use in (branch.read_by, branch.written_by) if use)
     return tuple(dict.fromkeys(uses))
 
@@ -185,7 +184,7 @@ def _serves(command: str, use: Iterable[str]) -> bool:
 
 
 def _has_ended(control: Control, chain: Chain, now_s: int) -> bool:
-    """Whether a link was revoked by one who may, or is past its end."""
+    """Whether a link has been revoked by an entitled key, or has expired."""
     if chain.expires is not None and chain.expires < now_s:
         return True
     cids = tuple(link.cid for link in chain.links)
@@ -194,7 +193,7 @@ def _has_ended(control: Control, chain: Chain, now_s: int) -> bool:
 
 
 def _lender(chain: Chain) -> str:
-    """Whom the owner trusts with what is lent."""
+    """The node to which the owner delegated what is lent."""
     return chain.links[0].payload.aud
 
 
@@ -208,7 +207,7 @@ _known_kinds: Final = BoundedCache[str, tuple[str, ...]](
 
 
 def _kinds_of_chain(chain: Chain) -> tuple[str, ...]:
-    """The kinds that all links of a chain admit; what each admits is found out once."""
+    """The kinds that all links of a chain admit; cached per link."""
     return _meet(map(_kinds_of_link, chain.links))
 
 
@@ -222,7 +221,7 @@ def _kinds_of_link(link: Delegation) -> tuple[str, ...]:
 
 
 def kinds_of(statements: list[Any]) -> tuple[str, ...]:
-    """The kind filters that a policy admits: all of its statements must hold."""
+    """The kind filters that a policy admits: all of its statements must be true."""
     return _meet(_kinds_of_one(one) for one in statements)
 
 
@@ -271,13 +270,13 @@ def _meet(each: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def beyond(filters: Iterable[str], others: Iterable[str]) -> bool:
-    """Whether any of these admits a kind that those do not admit as one filter."""
+    """Whether any of these admits a kind that no single one of `others` covers."""
     known = set(others)
     return any(not _is_covered(one, known) for one in filters)
 
 
 def fewest(filters: Iterable[str]) -> tuple[str, ...]:
-    """The same kinds in as few filters as possible."""
+    """The same kinds with as few filters as possible."""
     distinct = set(filters)
     return tuple(
         sorted(one for one in distinct if not any(above in distinct for above in _above(one)))

@@ -1,13 +1,13 @@
-"""What a scope comes to on a mesh's log: the subjects that a member is shown, hears and writes on.
+"""A scope as subjects on a mesh's log: what a member may read, hear and write.
 
-Pure, and the only place where commands and kinds become subjects: server permissions, what the
-gate answers and what a member asks for all follow from here, for any family. Filters are relative
-to the mesh's root; `>` alone is every record.
+This is the only place where commands and kinds become subjects. Server permissions, the gate's
+answers and a member's requests all follow from it, for every family. Filters are relative to the
+mesh's root; `>` alone is every record.
 
 A kind filter becomes a filter on the subjects of a branch, which end in one token more, the name:
 `render.>` is `render.*.>` (never the kind `render` itself) and `render.video` is `render.video.*`
-(never a kind below it). Where a branch has no kinds, only whoever holds a command for every kind
-holds it there: a policy that speaks of the kind admits no op that has none.
+(never a kind below it). On a branch without kinds, only members with a command for every kind have
+it: a policy about the kind admits no op without one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from antiphon.core.record.branches import Branch
 
 WHOLE: Final = (">",)
-"""What is shown to whoever sees every record."""
+"""The filter of a member that may read every record."""
 _CONTROL: Final = "ctl.>"
 
 
@@ -33,15 +33,15 @@ class SubjectRights(Struct, frozen=True):
     """What one member may do on one log, as filters relative to its root."""
 
     shown: tuple[str, ...]
-    """What it may read; no two of them overlap. `WHOLE` if that is everything."""
+    """What it may read; no two filters overlap. `WHOLE` if that is everything."""
     heard: tuple[str, ...]
-    """What of that it hears as soon as it is committed."""
+    """What of that it may subscribe to live."""
     unheard: tuple[str, ...]
-    """What it must not hear, whatever wildcards it listens with."""
+    """What it must not receive live, whatever wildcards it subscribes with."""
     written: tuple[str, ...]
     """Where it may write."""
     relayed: tuple[str, ...]
-    """Where the gate writes for it."""
+    """Where it may write through the gate."""
 
 
 def rights_on(branches: Sequence[Branch], scope: Scope) -> SubjectRights:
@@ -52,7 +52,7 @@ def rights_on(branches: Sequence[Branch], scope: Scope) -> SubjectRights:
         if branch.written_by and not branch.via_gate:
             written += _filters(branch, scope.of(*branch.written_by))
         if branch.shape == "control":
-            continue  # everybody follows all of it
+            continue  # every member follows all of it
         kinds = scope.of(*branch.read_by) if branch.read_by else (EVERY_KIND,)
         is_whole &= EVERY_KIND in kinds
         audible, bounded = hearing(kinds)
@@ -69,7 +69,7 @@ def rights_on(branches: Sequence[Branch], scope: Scope) -> SubjectRights:
 
 
 def below(kind_filter: str) -> str:
-    """What follows the stem of a branch for the kinds of a filter: the name comes last."""
+    """The rest of a subject filter after the stem, for a kind filter: the name comes last."""
     if kind_filter == EVERY_KIND:
         return kind_filter
     if kind_filter.endswith(".>"):
@@ -78,12 +78,12 @@ def below(kind_filter: str) -> str:
 
 
 def hearing(kinds: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The kind filters that may be heard live, and the kinds below which nothing may be.
+    """The kind filters that may be received live, and the kinds below which nothing may be.
 
-    To a server a listener's wildcard is an ordinary token while it looks at permissions: whoever
-    may listen on `render.video.*` may listen on `render.video.>`. So hearing nothing below a kind
-    that is named exactly takes a denial, which would reach what is in scope below it. Such a kind
-    beside a part of what lies below it is not heard live; the gate still shows it.
+    When a server checks permissions, a wildcard in a subscription is an ordinary token: a user
+    that may subscribe to `render.video.*` may subscribe to `render.video.>`. So an exact kind
+    needs a denial for everything below it, which would also deny kinds below it that are in
+    scope. Such a kind is not received live; the gate still shows it.
     """
     audible: list[str] = []
     bounded: list[str] = []
@@ -99,15 +99,15 @@ def hearing(kinds: Sequence[str]) -> tuple[list[str], list[str]]:
 def exceeds(filters: Iterable[str], others: Iterable[str]) -> bool:
     """Whether any of these admits a subject that no single one of those does.
 
-    As many look-ups as these have tokens, whatever others there are. A filter that `rights_on`
-    would not write may count as more than it is, never as less.
+    As many look-ups as these have tokens, however many others there are. A filter that
+    `rights_on` would not write may be overestimated, never underestimated.
     """
     known = set(others)
     return any(one not in known and known.isdisjoint(_wider(one)) for one in filters)
 
 
 def _wider(one: str) -> Iterator[str]:
-    """The filters of the same beginning that cover all of a filter."""
+    """The wider filters with the same beginning that cover a filter."""
     tokens = one.split(".")
     for length in range(len(tokens)):
         start = "".join(f"{token}." for token in tokens[:length])
@@ -122,5 +122,5 @@ def _filters(branch: Branch, kinds: Iterable[str]) -> list[str]:
         return [f"{branch.pattern}.{below(one)}" for one in kinds]
     if EVERY_KIND not in kinds:
         return []
-    # A control op may have one subject, or one for each thing that it is about.
+    # A control branch has one subject, or one for each thing that its ops are about.
     return [branch.stem, f"{branch.stem}.>"] if branch.shape == "control" else [branch.stem]

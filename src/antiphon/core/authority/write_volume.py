@@ -1,11 +1,11 @@
-"""How much was written to the log lately: on which kinds, and by whom.
+"""How much was written to the log in the last hour, by kind and by author.
 
-No server limits what a user writes, and a verdict comes after the writing: whoever may call or work
-on a kind can fill the log with records that everybody refuses. So full nodes count, and say who
-writes too much before the disk is full; the owner decides (docs/decisions/0023).
+No server limits how much a user writes, and a verdict comes after the write: a node that may submit
+or work on a kind can fill the log with records that are rejected. So full nodes count and report
+who writes too much before the disk is full; the owner decides (docs/decisions/0023).
 
-Bounds: an hour in six slots; in each the heaviest kinds and authors by space-saving, which finds
-every key that has more than its share of the whole, however many others there are.
+Bounds: an hour in six slots; each keeps the heaviest kinds and authors by the space-saving
+algorithm, which finds every key with more than its share, however many others there are.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 WINDOW_MS: Final = 3_600_000
 SLOT_MS: Final = WINDOW_MS // 6
 KEYS_KEPT: Final = 512
-"""Kinds, and authors, that are told apart in one slot."""
+"""How many kinds, and authors, one slot keeps."""
 REFUSED_BYTES: Final = 64 << 20
-"""Refused records in an hour that are no accident: honest members lose races, and little else."""
+"""More bytes of rejected records in an hour than honest members cause by losing races."""
 AUTHOR_BYTES: Final = 1 << 30
-"""Accepted records of one author in an hour that an owner should know of."""
+"""Bytes of accepted records by one author in an hour that the owner should know about."""
 CONTROL: Final = "ctl"
-"""Stands for the kind of records that are about no job."""
+"""The kind of records that are not about a job."""
 WRITING: Final = ("/job/schedule", "/job/claim", "/job/complete")
 
 What = Literal["kind", "author"]
@@ -44,23 +44,23 @@ class Volume(Struct):
     refused_bytes: int = 0
 
     def add(self, other: Volume) -> None:
-        """Count the other as well."""
+        """Add the other volume."""
         self.records += other.records
         self.bytes += other.bytes
         self.refused_bytes += other.refused_bytes
 
 
 class Excess(Struct, frozen=True, kw_only=True):
-    """Somebody, or something, that is written more than it should be."""
+    """An author that writes too much, or a kind that too much is written on."""
 
     what: What
     name: str
-    """The first word of a kind, or an author's id."""
+    """The first token of a kind, or an author's id."""
     volume: Volume
 
 
 class Volumes:
-    """The last hour of one log, by the engine's stamps."""
+    """The last hour of one log, by commit time."""
 
     def __init__(self) -> None:
         self._slots: dict[int, dict[tuple[What, str], Volume]] = {}
@@ -68,9 +68,9 @@ class Volumes:
         self._newest = 0
 
     def note(self, at_ms: int, kind: str, author: str, size: int, *, is_accepted: bool) -> None:
-        """One record.
+        """Count one record.
 
-        `kind` is empty where it is about the mesh, `author` where nobody's signature is on it.
+        `kind` is empty if it is about the mesh, `author` if it has no valid signature.
         """
         slot = at_ms // SLOT_MS
         if slot > self._newest:
@@ -93,7 +93,7 @@ class Volumes:
             known.add(one)
             return
         if kept[what] >= KEYS_KEPT:
-            # The lightest makes room, and whoever comes takes its count over.
+            # Space-saving: the lightest is replaced, and the new one takes over its count.
             alike = (key for key in counted if key[0] == what)
             one.add(counted.pop(min(alike, key=lambda key: counted[key].bytes)))
             kept[what] -= 1
@@ -101,7 +101,7 @@ class Volumes:
         kept[what] += 1
 
     def within(self, now_ms: int) -> dict[tuple[What, str], Volume]:
-        """The hour before a moment, by kind and by author."""
+        """The volumes of the hour before a moment, by kind and by author."""
         oldest = (now_ms - WINDOW_MS) // SLOT_MS
         found: dict[tuple[What, str], Volume] = {}
         for slot, counted in self._slots.items():
@@ -111,7 +111,7 @@ class Volumes:
         return found
 
     def excesses(self, now_ms: int) -> list[Excess]:
-        """What an owner should look at, the heaviest first."""
+        """What the owner should look at, heaviest first."""
         found = [
             Excess(what=what, name=name, volume=volume)
             for (what, name), volume in self.within(now_ms).items()
@@ -122,7 +122,7 @@ class Volumes:
 
 
 def writers(control: Control, name: str, now_s: int) -> dict[str, str]:
-    """Who may write on the kinds that begin with a word, by id: what they are called."""
+    """The members that may write on kinds with this first token: id to name."""
     return {
         grant.audience: grant.alias
         for grant in appraise(control, now_s)

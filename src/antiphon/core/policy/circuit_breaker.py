@@ -1,19 +1,19 @@
-"""When to stop asking somebody who does not answer: a circuit breaker.
+"""A circuit breaker: stop sending requests to something that does not answer.
 
     closed ──N failures in a row──▶ open ──reset_s later, the next to ask──▶ half-open
       ▲                              ▲                                        │     │
       │                              └──────────────the probe fails───────────┘     │
       └─────────────────────────────the probe succeeds──────────────────────────────┘
 
-While it is open nobody waits in vain; half-open, one call alone goes ahead to see. Time is handed
-in, from a clock that never steps.
+While it is open, no request is sent; half-open, a single request (the probe) is. Time is an
+argument, from a clock that never steps.
 
-A new line to the other side closes it, whatever the phase: somebody answered there. Lines are
-numbered by whoever makes them.
+A new connection closes it in any phase, since the other side answered. `line` is the number of the
+connection; the caller counts them.
 
-Who is let through gets a pass of the present phase and hands it back with the outcome. An outcome
-from an earlier phase, or of an earlier line, changes nothing: calls that were under way when the
-breaker opened would otherwise open it again long after the other side is back.
+A request that may be sent gets a pass of the current phase and returns it with the outcome. An
+outcome from an earlier phase or connection changes nothing: otherwise requests that were under way
+when the breaker opened would open it again long after the other side is back.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Pass = NewType("Pass", int)
 
 
 class Phase(Enum):
-    """Where a breaker stands."""
+    """The phases of a breaker."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -36,7 +36,7 @@ class Phase(Enum):
 
 
 class CircuitBreaker:
-    """One breaker, for one thing that may be away."""
+    """One breaker, for one thing that may not answer."""
 
     __slots__ = ("_failed", "_line", "_number", "_since_s", "failures", "phase", "reset_s")
 
@@ -51,7 +51,7 @@ class CircuitBreaker:
         self._line = 0
 
     def ask(self, now_s: float, *, line: int = 0) -> Pass | None:
-        """A pass for one call over this line, or None while it should not be made."""
+        """A pass for one request over this connection, or None while it should not be sent."""
         if line != self._line:
             self._line = line
             self._failed = 0
@@ -65,13 +65,13 @@ class CircuitBreaker:
         return Pass(self._number)
 
     def wait_s(self, now_s: float) -> float:
-        """Seconds until somebody may try again; 0 if now, or if somebody is at it."""
+        """Seconds until a request may try again; 0 if now, or if one is already trying."""
         if self.phase is not Phase.OPEN:
             return 0.0
         return max(self._since_s + self.reset_s - now_s, 0.0)
 
     def succeeded(self, given: Pass) -> None:
-        """The call was answered, whatever the answer."""
+        """The request was answered, whatever the answer."""
         if given != self._number:
             return
         self._failed = 0
@@ -79,7 +79,7 @@ class CircuitBreaker:
             self._turn(Phase.CLOSED)
 
     def failed(self, given: Pass, now_s: float) -> None:
-        """The call was not answered."""
+        """The request was not answered."""
         if given != self._number:
             return
         self._failed += 1  # a probe's failure is one more in the row that opened it
@@ -88,7 +88,7 @@ class CircuitBreaker:
             self._turn(Phase.OPEN)
 
     def abandoned(self, given: Pass) -> None:
-        """The call ended without showing anything; if it was the probe, the next may be it."""
+        """The request ended without a result; if it was the probe, the next one is the probe."""
         if given == self._number and self.phase is Phase.HALF_OPEN:
             self._turn(Phase.OPEN)
 

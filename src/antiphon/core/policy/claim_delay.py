@@ -1,7 +1,7 @@
-"""How long a worker stays away from a job that it may not have (M12, M23, M24).
+"""How long a worker waits before it looks at a job again that it could not claim (M12, M23, M24).
 
-Until its lease ends, its retry may begin or its own cool-down is over, as the job itself tells;
-with jitter, so that those who were refused together do not come back together.
+Until the lease ends, the retry may begin or the worker's cool-down is over, as the job's state
+says; with jitter, so that workers that were refused together do not come back together.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ NOT_FOR_US: Final = frozenset(
         Verdict.QUARANTINED,
     }
 )
-"""Verdicts on a claim that waiting alone does not change."""
+"""Verdicts on a claim that do not change by waiting."""
 PASSING: Final = frozenset({Verdict.NOT_YET, Verdict.COOLDOWN, Verdict.HELD})
-"""Verdicts whose end the job itself tells."""
+"""Verdicts that end at a time in the job's state."""
 
 
 def standoff_s(job: Job, verdict: Verdict, *, by: str, now_ms: int, chance: float) -> float:
-    """Seconds before `by` should look at a job again, whose claim got this verdict."""
+    """Seconds before `by`, whose claim got this verdict, should look at the job again."""
     wait_s = (job.claimable_ms(now_ms, by) - now_ms) / 1000
     if verdict in NOT_FOR_US:
         wait_s = LONGEST_S

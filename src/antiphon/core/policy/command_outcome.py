@@ -1,6 +1,6 @@
-"""What running a command means for its job: what it reads, how its end is named, what is kept.
+"""Decisions about running a command: its inputs, its network, its failure, its outputs.
 
-Only decisions are here. Whoever runs the command asks, and carries out.
+The code that runs the command asks here and carries out the answer.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from antiphon.core.manifest import BlobInput, Manifest
 from antiphon.core.record import codec
 
 STREAMS: Final = ("stdout", "stderr")
-"""Outputs that every command has; no file can take their names."""
+"""Outputs that every command has; no file can have these names."""
 WILDCARDS: Final = frozenset("*?[")
 LAST_WORDS: Final = 600
-"""Characters of standard error that a failure's message ends with."""
+"""How many of the last characters of standard error a failure's message includes."""
 
 RECORD_BYTES: Final = codec.MAX_OP_BYTES - 24 * 1024
-"""What a completion's record has for outputs and proof, without everything else in it."""
+"""Bytes of a completion's record that outputs and proof may use."""
 PROOF_BYTES: Final = 96 * 1024
-"""What a proof has for outputs and inputs; in the record it takes a third more."""
+"""Bytes of a proof that outputs and inputs may use; base64 in the record takes a third more."""
 INPUTS_BYTES: Final = 32 * 1024
 _LISTED: Final = 260
-"""What an output takes in a completion, beside its name: two digests, a size, a type."""
+"""Bytes of an output in a completion besides its name: two digests, a size, a type."""
 _PROVED: Final = 190
-"""What it takes in a proof."""
+"""Bytes of an output in a proof besides its name."""
 _ANY_TIME: Final = 2**63
 
 
@@ -43,7 +43,7 @@ class CommandInput(Struct, frozen=True):
 
 
 def inputs_of(content: Manifest) -> tuple[CommandInput, ...]:
-    """A manifest's files; one without a name is called by its place."""
+    """A manifest's input files; one without a name gets its index as name."""
     given = () if content.inputs is UNSET else content.inputs
     return tuple(
         CommandInput(
@@ -57,7 +57,7 @@ def inputs_of(content: Manifest) -> tuple[CommandInput, ...]:
 
 
 def are_listable(inputs: Sequence[CommandInput]) -> bool:
-    """Whether a proof has room to list them; the manifest's digest stands for all of them."""
+    """Whether a proof has room to list them; otherwise the manifest's digest stands for them."""
     return sum(len(codec.encode(one.name)) + 120 for one in inputs) <= INPUTS_BYTES
 
 
@@ -65,10 +65,10 @@ def are_listable(inputs: Sequence[CommandInput]) -> bool:
 
 
 def network_refusal(control: Control, auth: Sequence[str], *, node_allows: bool) -> str:
-    """Why a command that asks for the network does not get it; empty if it does.
+    """Why a command that needs the network does not get it; empty if it does.
 
-    The node must have been started with it, and every delegation under which the job was claimed
-    must say so (docs/decisions/0013). The owner needs no delegation, and an open mesh has none.
+    The node must be started with --network, and every delegation under which the job was claimed
+    must allow it (docs/decisions/0013). The owner needs no delegation, and an open mesh has none.
     """
     if not node_allows:
         return "this node was not started with --network"
@@ -78,7 +78,7 @@ def network_refusal(control: Control, auth: Sequence[str], *, node_allows: bool)
         link = control.grants.find(cid, before=_ANY_TIME)
         meta = link.payload.meta if link is not None else UNSET
         if not isinstance(meta, dict) or meta.get(NETWORK) is not True:
-            return f"the delegation {cid[-8:]}, under which it was claimed, does not grant it"
+            return f"the delegation {cid[-8:]}, under which it was claimed, does not allow it"
     return ""
 
 
@@ -86,9 +86,9 @@ def network_refusal(control: Control, auth: Sequence[str], *, node_allows: bool)
 
 
 def failure_of(reason: str, exit_code: int | None, stderr: bytes) -> Failure | None:
-    """A run's end as a failure, by a name that retry rules can match; None if it succeeded.
+    """The failure of a run, with a name that retry rules can match; None if it succeeded.
 
-    `stderr` is the end of what it wrote there.
+    `stderr` is the end of its standard error.
     """
     match reason:
         case "exited" if exit_code == 0:
@@ -106,15 +106,15 @@ def failure_of(reason: str, exit_code: int | None, stderr: bytes) -> Failure | N
 _LIMITS: Final = {
     "timeout": "took longer than its timeout",
     "killed": "was killed from outside",
-    "output": "wrote more to standard output or error than it may",
-    "memory": "used more memory than it may",
-    "cpu": "used more processor time than it may",
+    "output": "wrote more to standard output or error than allowed",
+    "memory": "used more memory than allowed",
+    "cpu": "used more processor time than allowed",
     "disk": "filled its work directory",
 }
 
 
 def last_words(stderr: bytes) -> str:
-    """The last lines of standard error, as they fit into a message."""
+    """The last lines of standard error, shortened to fit into a message."""
     text = stderr.decode("utf-8", "replace").rstrip()
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     said = ""
@@ -129,13 +129,13 @@ def last_words(stderr: bytes) -> str:
 
 
 def missing_outputs(globs: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Outputs that were named plainly and are not there."""
+    """Outputs that were named without wildcards and do not exist."""
     there = frozenset(names)
     return [glob for glob in globs if WILDCARDS.isdisjoint(glob) and glob not in there]
 
 
 def room_for_text(names: Sequence[str], inputs: Sequence[CommandInput]) -> int:
-    """Bytes that a record has for outputs as text, beside naming all of them; -1: not even that."""
+    """Bytes left in a record for outputs as text; -1 if not even their names fit."""
     words = sum(len(codec.encode(name)) for name in names)
     read = sum(len(codec.encode(one.name)) + 120 for one in inputs) if are_listable(inputs) else 0
     proved = words + len(names) * _PROVED + read
@@ -144,5 +144,5 @@ def room_for_text(names: Sequence[str], inputs: Sequence[CommandInput]) -> int:
 
 
 def text_bytes(text: str) -> int:
-    """What a text takes in a record, escapes included."""
+    """Bytes of a text in a record, escapes included."""
     return len(codec.encode(text))

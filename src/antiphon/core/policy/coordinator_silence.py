@@ -1,11 +1,10 @@
-"""Whether the coordinator is there (spec §7.4).
+"""Whether the coordinator is online (spec §7.4).
 
-It is present while it shows itself: by an op of its own that the rules accepted, or by a signed
-answer to a roll call. Nobody takes its place by itself: all that follows from its silence is that
-its owner hears of it.
+It counts as online after an accepted op of its own, or a signed answer to a roll call. Nobody
+replaces it automatically: its silence is only reported to the owner.
 
-Silence counts only while somebody listens. A node that was asleep or cut off begins to listen
-anew, and so does everybody when another coordinator is designated.
+Silence counts only while a node listens. A node that was asleep or disconnected starts counting
+again, and so does every node when another coordinator is designated.
 """
 
 from __future__ import annotations
@@ -23,27 +22,27 @@ class Watch(Struct, frozen=True, kw_only=True):
 
     coordinator: str
     since_ms: int
-    """From here on the listener missed nothing."""
+    """Since when the listener has missed nothing."""
     listened_ms: int
     """When it last listened."""
     shown_ms: int | None = None
-    """When the coordinator last showed itself."""
+    """When the coordinator was last heard."""
     has_answered: bool = False
-    """Whether a process under its key ever answered."""
+    """Whether a process with its key ever answered."""
 
 
 def watching(watch: Watch | None, coordinator: str, now_ms: int) -> Watch:
-    """The watch over whoever coordinates now; a newly designated one starts fresh."""
+    """The watch over the current coordinator; a newly designated one gets a new watch."""
     if watch is not None and watch.coordinator == coordinator:
         return watch
     return Watch(coordinator=coordinator, since_ms=now_ms, listened_ms=now_ms)
 
 
 def listened(watch: Watch, now_ms: int, *, gap_ms: int) -> Watch:
-    """The listener would have heard an answer just now.
+    """The listener was listening just now.
 
-    More than `gap_ms` after the last time it was away itself, and where its clock was set back it
-    cannot tell: in both cases its silence before this says nothing about others.
+    If the last time is more than `gap_ms` ago it was not listening in between, and if its clock
+    was set back it cannot know. In both cases silence before now does not count.
     """
     if not 0 <= now_ms - watch.listened_ms <= gap_ms:
         return replace(watch, since_ms=now_ms, listened_ms=now_ms)
@@ -51,7 +50,7 @@ def listened(watch: Watch, now_ms: int, *, gap_ms: int) -> Watch:
 
 
 def shown(watch: Watch, by: str, at_ms: int, *, is_answer: bool) -> Watch:
-    """A node showed itself; that of anyone but the coordinator changes nothing."""
+    """A node was heard; only the coordinator changes anything."""
     if by != watch.coordinator:
         return watch
     newest = at_ms if watch.shown_ms is None else max(at_ms, watch.shown_ms)
@@ -59,10 +58,10 @@ def shown(watch: Watch, by: str, at_ms: int, *, is_answer: bool) -> Watch:
 
 
 def should_ask(watch: Watch, now_ms: int, *, quiet_after_ms: int = QUIET_AFTER_MS) -> bool:
-    """Whether a roll call is worth everybody's answer: not right after a sign of life.
+    """Whether to make a roll call: not right after the coordinator was heard.
 
-    Soon enough, though, that more than one goes unanswered before the silence counts: any message
-    may be lost.
+    But soon enough that more than one goes unanswered before the silence counts, since any
+    message may be lost.
     """
     if watch.shown_ms is None or not watch.has_answered:
         return True
@@ -72,10 +71,10 @@ def should_ask(watch: Watch, now_ms: int, *, quiet_after_ms: int = QUIET_AFTER_M
 def quiet_since(
     watch: Watch, now_ms: int, *, owner: str, quiet_after_ms: int = QUIET_AFTER_MS
 ) -> int | None:
-    """Since when the coordinator is quiet, or None while it counts as present.
+    """Since when the coordinator is silent, or None while it counts as online.
 
-    Until somebody is designated the owner's own key coordinates, and usually no process runs
-    under it: nobody waits for that one before it has answered once.
+    Until one is designated, the owner's key is the coordinator, and usually no process runs with
+    it: its silence counts only after it has answered once.
     """
     if watch.coordinator == owner and not watch.has_answered:
         return None

@@ -1,8 +1,8 @@
-"""Why a job went to whom it went to, and what it waits for (spec §8: everyone can explain).
+"""Why a job went to a worker, and what it waits for (`antiphon why`, spec §8).
 
-Everything about a job that is on the log is the same for everybody. Who else is there is not on
-the log: candidates are those that somebody knows *now*, and an explanation says no more than that.
-Of a job that was claimed long ago it shows what the draws among them say, beside who claimed.
+What the log says about a job is the same for everyone. Who is online is not on the log: candidates
+are the workers known *now*, and an explanation claims no more. For a job that was claimed long ago
+it shows the draws among the workers known now, next to who claimed it.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from antiphon.core.opened_record import OpenedRecord
 
 _PASSING: Final = frozenset({Unfit.BUSY, Verdict.COOLDOWN})
-"""What may hold of a worker now and have been otherwise when the job was claimed."""
+"""Reasons that may apply to a worker now but not when the job was claimed."""
 
 
 class Because(StrEnum):
-    """Why a selection is in force for a job."""
+    """Why a selection applies to a job."""
 
     DEFAULT = "default"
     RULE = "rule"
@@ -50,26 +50,26 @@ class Because(StrEnum):
 
 
 class Waits(StrEnum):
-    """What a job waits for that nobody has claimed yet."""
+    """What an unclaimed job waits for."""
 
     OFFER = "offer"
     """The coordinator's offer."""
     RETRY = "retry"
     """The end of a pause after a failed attempt."""
     WORKER = "worker"
-    """Anybody who answers its kind."""
+    """A worker that runs its kind."""
     LABELS = "labels"
-    """Somebody with the labels that it requires."""
+    """A worker with the labels that it requires."""
     ROUTE = "route"
     """The node that its kind is routed to."""
     AUTHORITY = "authority"
-    """Somebody who may claim it: those who answer the kind may not."""
+    """A worker that may claim it: those that run the kind may not."""
     COOLDOWN = "cooldown"
-    """The end of a cool-down: only workers whose tenure expired are there."""
+    """The end of a cool-down: only workers whose tenure expired are online."""
     SLOT = "slot"
-    """A free slot: all who could do it are busy."""
+    """A free slot: all workers that could run it are busy."""
     CLAIM = "claim"
-    """Nothing: somebody could claim it now, and should."""
+    """Nothing: a worker could claim it now."""
 
 
 class Wait(Struct, frozen=True, kw_only=True):
@@ -89,9 +89,9 @@ class Lot(Struct, frozen=True, kw_only=True):
     """64 hexadecimal digits; empty where nothing is drawn."""
     score: str
     rank: int | None
-    """0 should claim first; None if it is no candidate, or nothing is drawn."""
+    """0 should claim first; None if it is not a candidate, or nothing is drawn."""
     unfit: str
-    """Why it is no candidate, in one word; empty if it is one."""
+    """Why it is not a candidate, in one word; empty if it is one."""
     words: str
     labels: tuple[str, ...]
     weight: int
@@ -99,7 +99,7 @@ class Lot(Struct, frozen=True, kw_only=True):
 
 
 class Tenure(Struct, frozen=True, kw_only=True):
-    """One time that somebody held the job."""
+    """One tenure: a worker held the job."""
 
     node: str
     fence: str
@@ -110,7 +110,7 @@ class Tenure(Struct, frozen=True, kw_only=True):
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
-    """All there is to say about who has a job, had it, or should have it."""
+    """Who has a job, who had it, who should claim it, and why."""
 
     kind: str
     job_id: str = field(name="job")
@@ -118,9 +118,9 @@ class Explanation(Struct, frozen=True, kw_only=True):
     selection: Method
     because: Because
     prefix: str
-    """The rule's kind prefix, if a rule decided."""
+    """The kind prefix of the rule, if a rule decided."""
     seed: str
-    """The draw's 32 bytes, as 64 hexadecimal digits."""
+    """The seed of the draw: 32 bytes as 64 hexadecimal digits."""
     requires: tuple[str, ...]
     route: str | None
     claim_window_ms: int
@@ -143,8 +143,7 @@ def explain(
 ) -> Explanation:
     """Explain a job from its lane (`schedule` is the accepted record) and the workers known.
 
-    In `history` the control records that ended a tenure stand in their places
-    (`core.authority_lapse`).
+    `history` includes the control records that ended a tenure (`core.authority_lapse`).
     """
     requires = _requires(history, job)
     need = Need(
@@ -169,7 +168,7 @@ def explain(
         for did, one in workers.items()
     }
     if job.state is not State.PENDING:
-        # Whoever is busy now, or cooling down, was not when this was decided.
+        # A worker that is busy or cooling down now was not when this was decided.
         faults = {did: None if fault in _PASSING else fault for did, fault in faults.items()}
     return Explanation(
         kind=job.kind,
@@ -235,7 +234,7 @@ def _lots(
 
 
 def _tenures(history: Sequence[tuple[OpenedRecord, Verdict]]) -> tuple[Tenure, ...]:
-    """Who held the job when; what the log accepted, in its order."""
+    """Who held the job when, by the accepted records in log order."""
     found: list[Tenure] = []
     for record, verdict in history:
         op = record.op
@@ -267,7 +266,7 @@ def _ending(record: OpenedRecord) -> str:
         case MeshEvidence():
             return "quarantined"
         case _:
-            return "lost its rights" if record.is_control else ""
+            return "lost its permissions" if record.is_control else ""
 
 
 def _waits(
@@ -298,7 +297,7 @@ def _lacking(
     workers: dict[str, Candidate],
     faults: dict[str, Unfit | Verdict | None],
 ) -> Wait:
-    """What stands between a pending job and those who come closest to doing it."""
+    """What a pending job lacks, by the workers that come closest to running it."""
     found = set(faults.values())
     if Unfit.BUSY in found:
         return Wait(what=Waits.SLOT)

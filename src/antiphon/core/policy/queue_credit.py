@@ -1,16 +1,16 @@
 """Which queues a worker asks for work, and for how much (spec §8: highest priority first).
 
-A queue that was asked either delivers or says that it has nothing: then it is *dry*, and what was
-asked for stays there, so that whatever comes is delivered at once. Only when every queue of a
-higher priority is dry is the next priority asked, and only then does a job of it begin.
+A queue that was asked either delivers or reports that it is empty: then it is *dry*, and its
+credits stay there, so that the next job is delivered at once. The next priority is asked only when
+every queue of a higher priority is dry, and only then does a job of it start.
 
     fresh   asked, and not answered yet; counts against the free slots
-    quiet   dry, or unanswered for longer than an engine that is there takes
+    quiet   dry, or unanswered for longer than a reachable engine takes
 
 A job that arrives from a quiet queue while one of a higher priority is fresh waits for that
-answer: if those jobs need all slots it is returned. Of each priority no more is asked than the
-slots that credits of higher priorities leave. What arrives beyond the slots is therefore at most
-what was asked of lower priorities before, once, since nothing is asked while no slot is free.
+answer: if the higher jobs need all slots it is returned. Each priority is asked for no more than
+the slots that credits of higher priorities leave. So the jobs that arrive beyond the free slots
+are at most those asked of lower priorities before, once: nothing is asked while no slot is free.
 """
 
 from __future__ import annotations
@@ -26,25 +26,26 @@ from antiphon.core.families.jobs.priority import Priority, rank
 
 
 class Source(Struct, kw_only=True):
-    """One queue, as far as asking goes."""
+    """One queue, as seen by the worker that asks it."""
 
     priority: Priority
     """The highest is asked first."""
     credits: int = 0
-    """Granted and not yet used."""
+    """Credits granted and not yet used."""
     asked_s: float = -math.inf
-    """When it was last asked, or last gave something."""
+    """When it was last asked, or last delivered."""
     is_dry: bool = False
-    """Whether it said that it has nothing, and gave nothing since."""
+    """Whether it reported that it is empty and has delivered nothing since."""
     is_hot: bool = False
-    """Whether work came from here last: there may be more."""
+    """Whether it delivered last: there may be more."""
     allowance: float = math.inf
-    """How many more may begin under its kind's rate."""
+    """How many more jobs may start under its kind's rate limit."""
 
     def is_quiet(self, now_s: float, patience_s: float) -> bool:
-        """Whether nothing is to be expected from it at present.
+        """Whether no delivery is expected from it now.
 
-        Compared as the time to look again is worked out: by a rounding less it would be now again.
+        Compared in the same way as the next time to look is computed: with a rounding difference
+        that time would be now, again and again.
         """
         return self.is_dry or (self.credits > 0 and now_s >= self.asked_s + patience_s)
 
@@ -55,9 +56,9 @@ class Plan(Struct, frozen=True):
     grants: tuple[int, ...]
     """By how much to raise each source's credits."""
     priority: Priority | None
-    """The lowest priority that may still answer; None if none may."""
+    """The lowest priority that may still deliver; None if none may."""
     look_s: float
-    """When to think again, if nothing happens before."""
+    """When to plan again, if nothing happens before."""
 
 
 class Admission(Enum):
@@ -71,13 +72,13 @@ class Admission(Enum):
 
 
 def plan(sources: Sequence[Source], *, free: int, now_s: float, patience_s: float) -> Plan:
-    """Whom to ask for how much, with so many slots free."""
+    """Which queues to ask, and for how much, with `free` slots."""
     grants = [0] * len(sources)
     look_s = math.inf
     if free <= 0:
         return Plan(tuple(grants), None, look_s)
     room = free
-    # Whoever was asked longest ago comes first, so that equals take turns.
+    # The queue that was asked longest ago comes first, so that equals take turns.
     order = sorted(
         range(len(sources)), key=lambda at: (rank(sources[at].priority), sources[at].asked_s)
     )
@@ -89,7 +90,7 @@ def plan(sources: Sequence[Source], *, free: int, now_s: float, patience_s: floa
             wanted = room if source.is_hot else min(room, 1 - source.credits)
             grants[at] = int(max(min(wanted, source.allowance - source.credits), 0))
             room -= grants[at]
-            # Without either its kind is at its rate, or every slot is spoken for.
+            # Otherwise its kind is at its rate limit, or every slot is taken.
             if grants[at] or source.credits:
                 since_s = now_s if grants[at] else source.asked_s
                 look_s = min(look_s, since_s + patience_s)

@@ -1,7 +1,7 @@
-"""Rates: how many of something may begin in a stretch of time.
+"""Rate limits: how many jobs may start in a period.
 
-A token bucket. It fills at the rate and holds a second's worth (one token at least), so a stretch
-of `t` seconds sees at most `rate · t` and one bucketful more.
+A token bucket. It fills at the rate and holds a second's worth (at least one token), so at most
+`rate · t` and one bucketful more start in `t` seconds.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class Rate(Struct, frozen=True):
 
     @property
     def per_second(self) -> float:
-        """How fast tokens come."""
+        """Tokens per second."""
         return self.count / self.per_s
 
     @property
     def burst(self) -> int:
-        """How many may begin at once after a pause."""
+        """How many may start at once after a pause."""
         return max(1, math.ceil(self.per_second))
 
 
 def parse_rate(text: str) -> Rate:
-    """`10/s`, `100/m`, `5/10s`: a number, and the time in which at most so many begin."""
+    """`10/s`, `100/m`, `5/10s`: at most this many starts per period."""
     found = _SHAPE.fullmatch(text.strip())
     if found is None or int(found[1]) == 0 or found[2] == "0":
         raise Misconfigured(
@@ -46,7 +46,7 @@ def parse_rate(text: str) -> Rate:
 
 
 class Bucket:
-    """The tokens of one rate. Times are those of any one clock that does not go back."""
+    """The tokens of one rate. Times are from any clock that does not go back."""
 
     def __init__(self, rate: Rate) -> None:
         """Begin full."""
@@ -61,7 +61,7 @@ class Bucket:
         gained = max(now_s - self._at_s, 0.0) * self.rate.per_second
         self._tokens = min(self._tokens + gained, float(self.rate.burst))
         self._at_s = max(now_s, self._at_s)
-        # A token that is due must be there: sums of small steps fall short of it by a little.
+        # A token that is due must count: sums of small steps fall short of it by rounding.
         return math.floor(self._tokens + 1e-9)
 
     def take(self, now_s: float) -> bool:
@@ -72,6 +72,6 @@ class Bucket:
         return True
 
     def next_s(self, now_s: float) -> float:
-        """When there is a whole token."""
+        """When there will be a whole token."""
         missing = 1 - self._tokens if self.available(now_s) < 1 else 0.0
         return now_s + max(missing, 0.0) / self.rate.per_second

@@ -1,22 +1,23 @@
-"""Whose turn it is under rendezvous: the calls of one kind, as one worker keeps them (spec §8).
+"""Whose turn it is under rendezvous selection, for the announcements of one kind (spec §8).
 
-`RendezvousTurns` is told what happens (a call, a lane that was read, a word of another worker, the
-end of a delivery) and says which call to hand out now, which ones to look up on the log, and when
-to look again. It knows no network and no clock: time, chance and ranks are given to it.
+Each worker keeps its own `RendezvousTurns`. It is told what happens (an announcement, a lane that
+was read, a message of another worker, the end of a delivery) and decides which call to deliver now,
+which ones to look up on the log, and when to look again. It has no network and no clock: time,
+random numbers and ranks are arguments. A *call* here is an announced job.
 
 Where calls are kept:
 
-    waiting   could be claimed now; handed out when their time has come and there is a credit
-    out       in the worker's hands
-    aside     not to be looked at before a certain time: taken by others, or given back for later
+    waiting   can be claimed now; delivered when it is their time and there is a credit
+    out       delivered to the worker
+    aside     not looked at before a certain time: taken by others, or given back for later
 
-A call is in one of the three at most, and all three are bounded: while `waiting` is full nothing
-more is read, since the log is the backlog. What falls out of `aside` is found again by the full
-nodes' next call.
+A call is in at most one of the three, and all three are bounded: while `waiting` is full nothing
+more is read, since the log is the backlog. What is dropped from `aside` is found again when a full
+node offers it again.
 
-Word of mouth is believed about a job's first call only. Once a job has been called again, what
-others say delays it by one window at most; then the log itself is read. So a liar can put a job
-off by the time a call is repeated in, and not for good.
+Messages of other workers are trusted for a job's first announcement only. Once a job has been
+announced again, a message delays it by at most one window; then the log itself is read. So a lying
+worker can delay a job until it is offered again, but not forever.
 """
 
 from __future__ import annotations
@@ -36,24 +37,24 @@ from antiphon.core.policy.selection import Candidate, Need
 from antiphon.core.record.op import Op
 
 LOAN_S: Final = 30.0
-"""How long others believe that a job is in good hands after they last heard so."""
+"""How long other workers assume that a job is taken after the last message about it."""
 MAX_WAITING: Final = 1_024
 MAX_WAITING_BYTES: Final = 16 * 1024 * 1024
 MAX_ASIDE: Final = 8_192
 MAX_HEEDED: Final = 64
-"""Pointers that a worker without labels has in hand; more are not heeded. Anybody may point."""
+"""How many pointers a worker without labels keeps; more are ignored. Any worker can send them."""
 SOON_S: Final = 1.0
-"""A job given back for less than this stays at hand."""
+"""A job given back for no longer than this goes back to `waiting`, not to `aside`."""
 PATIENCE: Final = 8
-"""Claim windows after which a call comes before all that this worker stands better for."""
+"""Claim windows after which an old call goes before calls for which this worker ranks better."""
 
 
 class Announcement(Protocol):
-    """A call as it stands on the log."""
+    """An announcement as it is on the log."""
 
     @property
     def seq(self) -> int:
-        """Its place."""
+        """Its sequence."""
 
     @property
     def subject(self) -> str:
@@ -68,22 +69,22 @@ R = TypeVar("R", bound=Announcement)
 
 
 class Call(Struct, Generic[R], kw_only=True, eq=False):
-    """One call that this worker may come to answer."""
+    """One announced job that this worker may claim."""
 
     record: R
     need: Need
     priority: Priority
     since_s: float
-    """From when on the ranks count."""
+    """When the claim windows start."""
     is_repeated: bool = False
-    """Whether the log was read before it: it is not the job's first call."""
+    """Whether the job's lane was read: this is not the job's first announcement."""
     deliveries: int = 0
-    """How often it was handed out here, and once more where the log was read before."""
+    """How often it was delivered here, plus one if the lane was read before."""
     was_put_off: bool = False
     rank: int = 0
-    """How many others with a free slot stand before this worker."""
+    """How many other workers with a free slot rank before this one."""
     place: int = 0
-    """The same of all others, busy or not."""
+    """The same for all other workers, busy or not."""
     chance: float = 0.0
 
     def due_s(self, window_ms: int) -> float:
@@ -98,14 +99,14 @@ class Aside(Struct):
     seq: int
     look_s: float
     holder: str = ""
-    """Who is said to have it; empty if nobody is."""
+    """The worker that is said to have it; empty if none is."""
     at_ms: int = 0
     is_over: bool = False
-    """Said to have ended: kept only so that a late record of its call does not revive it."""
+    """Said to have ended: kept only so that a late announcement does not revive it."""
 
 
 class Instant(NamedTuple):
-    """When something happens, with what a decision about it takes."""
+    """When something happens, with what a decision about it needs."""
 
     now_s: float
     window_ms: int
@@ -120,14 +121,14 @@ class Instant(NamedTuple):
 
 
 class Said(NamedTuple):
-    """Whose word it is, and of when."""
+    """The sender and time of a message."""
 
     at_ms: int
     node: str
 
 
 class Changed(Flag):
-    """What became different, and so who has to look again."""
+    """What has changed, and so what has to be looked at again."""
 
     NOTHING = 0
     WAITING = auto()
@@ -135,7 +136,7 @@ class Changed(Flag):
     ROOM = auto()
     """There may be room for more."""
     ASIDE = auto()
-    """Something may have to be looked up sooner than before."""
+    """A lookup may be due sooner than before."""
 
 
 class Step(Enum):
@@ -143,11 +144,11 @@ class Step(Enum):
 
     NOTHING = "nothing"
     READ = "read"
-    """Read the job's lane, and tell `found` what it says."""
+    """Read the job's lane, and pass the result to `found`."""
 
 
 class RendezvousTurns(Generic[R]):
-    """The calls of one kind, in the order of draws."""
+    """The announced jobs of one kind, in the order of draws."""
 
     def __init__(
         self,
@@ -157,7 +158,7 @@ class RendezvousTurns(Generic[R]):
         loan_s: float = LOAN_S,
         is_silent: bool = False,
     ) -> None:
-        """`places` tells a call's rank and place; whoever is silent takes part in no ranks."""
+        """`places` returns a call's rank and place; a silent worker takes no part in ranks."""
         self._me = me
         self._places = places
         self._loan_s = loan_s
@@ -170,7 +171,7 @@ class RendezvousTurns(Generic[R]):
         self._changed = Changed.NOTHING
 
     def changes(self) -> Changed:
-        """What became different since this was last asked."""
+        """What has changed since this was last read."""
         changed, self._changed = self._changed, Changed.NOTHING
         return changed
 
@@ -184,10 +185,10 @@ class RendezvousTurns(Generic[R]):
     def pick(
         self, priority: Priority, at: Instant, *, revision: int, is_barred: bool = False
     ) -> tuple[Call[R] | None, float | None]:
-        """The call of this priority to hand out now, or how long until the next one's time comes.
+        """The call of this priority to deliver now, or the time until the next one is due.
 
-        Ranks are worked out anew when `revision` moved. Who `is_barred` would be refused by the
-        log, and holds nobody up who would not be.
+        Ranks are computed again when `revision` changes. `is_barred`: the log would reject this
+        worker's claims, so it picks nothing and does not hold up other workers.
         """
         is_new_order = self._ranked_at[priority] != revision
         self._ranked_at[priority] = revision
@@ -212,13 +213,13 @@ class RendezvousTurns(Generic[R]):
         return (None, LONGEST_S) if is_barred else (best[1], None)
 
     def hand_out(self, call: Call[R]) -> None:
-        """It is in the worker's hands until it is settled."""
+        """It is delivered to the worker until it is settled."""
         self._take_out(call.need.job_id)
         self._out[call.need.job_id] = call
         call.deliveries += 1
 
     def settle(self, call: Call[R], delay_s: float | None, at: Instant) -> None:
-        """It was done with (None), or given back for so long."""
+        """It is finished (`delay_s` is None), or given back for `delay_s` seconds."""
         job_id = call.need.job_id
         if self._out.get(job_id) is call:
             del self._out[job_id]
@@ -234,9 +235,9 @@ class RendezvousTurns(Generic[R]):
     # --- what is found on the log -------------------------------------------------------------
 
     def met(self, record: R, op: Op | None, at: Instant, *, is_known: bool = False) -> Step:
-        """A record was met where calls are; one that is not its job's first call is read about.
+        """A record was found among the announcements; if it is not its job's first, read the lane.
 
-        `is_known`: more happened to the job than this record shows.
+        `is_known`: more has happened to the job than this record shows.
         """
         if not isinstance(op, JobSchedule | JobOffer):
             return Step.NOTHING
@@ -261,7 +262,7 @@ class RendezvousTurns(Generic[R]):
     def found(
         self, record: R, job: Job | None, need: Need | None, at: Instant, *, now_ms: int
     ) -> None:
-        """The lane of a call's job was read: what it says replaces what was known before."""
+        """The lane of a call's job was read: it replaces what was known before."""
         job_id = record.subject[-64:]
         if job_id in self._out:
             return
@@ -274,7 +275,7 @@ class RendezvousTurns(Generic[R]):
         after_s = (job.claimable_ms(now_ms, self._me.did) - now_ms) / 1000
         if job.state in HELD or after_s > SOON_S:
             if self._is_silent:
-                return  # in good hands, or the engine's queue has it; else somebody points again
+                return  # taken, or the engine's queue has it; else there will be another pointer
             look_s = at.now_s + after_s + at.chance * SOON_S
             self._lay_aside(job_id, Aside(record.seq, look_s))
             return
@@ -283,32 +284,32 @@ class RendezvousTurns(Generic[R]):
         self._wait(call, at)
 
     def look_at(self, seq: int, job_id: str, look_s: float) -> None:
-        """Look up what stands at this sequence, at this time."""
+        """Look up the record at this sequence at this time."""
         if job_id not in self._out and job_id not in self._waiting:
             self._lay_aside(job_id, Aside(seq, look_s))
 
     def due(self, now_s: float) -> list[str]:
-        """The jobs that lie aside, and whose time has come."""
+        """The jobs in `aside` that are due."""
         return [job_id for job_id, aside in self._aside.items() if aside.look_s <= now_s]
 
     def take_up(self, job_id: str) -> int | None:
-        """Where to read about a job that lay aside; None if there is nothing to read any more."""
+        """The sequence to read for a job in `aside`; None if it is no longer there."""
         aside = self._aside.pop(job_id, None)
         return None if aside is None or aside.is_over else aside.seq
 
     def next_look_s(self) -> float | None:
-        """When the next job's time comes; None if nothing lies aside."""
+        """When the next job in `aside` is due; None if there is none."""
         return min((aside.look_s for aside in self._aside.values()), default=None)
 
-    # --- what others say ----------------------------------------------------------------------
+    # --- messages of other workers ------------------------------------------------------------
 
     def hear_taken(self, job_id: str, seq: int, said: Said, at: Instant) -> None:
-        """Somebody has decided for a job, or still holds it."""
+        """Another worker has taken a job, or still holds it."""
         if job_id in self._out:
             return
         waiting = self._waiting.get(job_id)
         if waiting is not None and waiting.is_repeated:
-            if not waiting.was_put_off:  # once: a liar would say it again and again
+            if not waiting.was_put_off:  # once: a lying worker would send it again and again
                 waiting.was_put_off = True
                 waiting.since_s = max(waiting.since_s, at.now_s + at.window_s)
             return
@@ -323,7 +324,7 @@ class RendezvousTurns(Generic[R]):
             aside.holder, aside.at_ms = said.node, said.at_ms
 
     def hear_ended(self, job_id: str, seq: int, said: Said, at: Instant) -> None:
-        """Somebody has read a job's end."""
+        """Another worker has read that a job ended."""
         waiting = self._waiting.get(job_id)
         if job_id in self._out or (waiting is not None and waiting.is_repeated):
             return
@@ -335,7 +336,7 @@ class RendezvousTurns(Generic[R]):
         self._lay_aside(job_id, Aside(seq, until_s, said.node, said.at_ms, is_over=True))
 
     def hear_returned(self, job_id: str, after_s: float, said: Said, at: Instant) -> None:
-        """Somebody lets go of a job, which nobody should look at for so long."""
+        """Another worker gave a job back, and it should not be looked at for `after_s` seconds."""
         aside = self._aside.get(job_id)
         if aside is not None and aside.holder == said.node and not aside.is_over:
             aside.holder = ""
@@ -343,7 +344,7 @@ class RendezvousTurns(Generic[R]):
             self._changed |= Changed.ASIDE
 
     def hear_pointer(self, job_id: str, seq: int, at: Instant) -> None:
-        """Somebody points to a call; the silent know of nobody, so each looks when chance says."""
+        """A pointer to a call; silent workers know of no others, so each looks at a random time."""
         if not self._is_silent:
             self.look_at(seq, job_id, at.now_s)
         elif len(self._aside) < MAX_HEEDED:

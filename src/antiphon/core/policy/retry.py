@@ -1,9 +1,9 @@
-"""A retry by a person: a new job, linked to the one that ended without a result (spec §7.2).
+"""Retry by a person: a new job, linked to the one that ended without a result (spec §7.2).
 
-A finished job is never reopened. The nonce that makes the retry another job is derived from the
-first job's id, so the link can be followed both ways without an index: the retry names the job
-that it repeats, and from that job everybody can work out what its retry is called. It also means
-that two people who retry a job at the same time get one retry, not two.
+A finished job is never reopened. The nonce that makes the retry a new job is derived from the first
+job's id. So the link can be followed both ways without an index: the retry names the job that it
+repeats, and everyone can compute the retry's id from that job. And two people who retry a job at
+the same time get one retry, not two.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ RETRYABLE: Final = frozenset({State.FAILED, State.ABORTED})
 
 
 def retried(body: ScheduleBody, job_id: str) -> ScheduleBody:
-    """What calls the retry of a job that was called like this.
+    """The schedule of the retry of a job that was submitted with `body`.
 
-    Everything is as it was, but for the times of day in it, which are over.
+    Everything is the same, except its points in time, which are over.
     """
     return replace(
         body,
@@ -38,12 +38,12 @@ def retried(body: ScheduleBody, job_id: str) -> ScheduleBody:
 
 
 def retry_id(body: ScheduleBody, job_id: str) -> str:
-    """The id that the retry of a job has, whether or not it was called yet."""
+    """The id of a job's retry, whether or not it has been submitted."""
     return manifest.job_id(_anew(body.manifest, job_id))
 
 
 def is_dead_letter(job: Job) -> bool:
-    """Whether it ended without a result, and not because somebody wanted that."""
+    """Whether it ended without a result, and was not cancelled."""
     return job.state in RETRYABLE and job.outcome != "cancelled"
 
 
@@ -51,5 +51,5 @@ def _anew(content: manifest.Manifest, job_id: str) -> manifest.Manifest:
     given = () if isinstance(content.inputs, UnsetType) else content.inputs
     kept = tuple(one for one in given if not isinstance(one, manifest.NonceInput))
     nonce = blake3(_CONTEXT + job_id.encode()).hexdigest()[:_NONCE_DIGITS]
-    # An alias stays behind, with the job that it names.
+    # The alias stays with the job that it names.
     return manifest.with_nonce(replace(content, inputs=kept, ulid=UNSET), nonce)

@@ -1,19 +1,19 @@
-"""Who should claim a job first: draws, ranks, and who counts at all (spec §8).
+"""Who should claim a job first: draws, ranks and candidates (spec §8).
 
 Nothing here decides who *has* a job: the claim's compare-and-set does. Selection avoids races,
-spreads work, and leaves workers no choice of their jobs. Under `rendezvous` each worker computes
-for itself where it stands:
+spreads work, and leaves workers no choice of jobs. Under `rendezvous` each worker computes its own
+rank:
 
     draw  = SHA-256(job id ‖ seed ‖ worker id)      ids as UTF-8, 32 bytes of seed; lowest first
     u     = 1 - draw / 2^256
     score = -ln(u) / weight                         lowest first; the same order at equal weights
 
-The seed is the first half of the signature under the accepted schedule, so nobody can know a draw
-before the job is called. Scores are decimals, correctly rounded at a fixed precision, so that they
-are the same digits on every machine.
+The seed is the first half of the signature of the accepted schedule, so nobody can know a draw
+before the job is submitted. Scores are decimals, correctly rounded at a fixed precision, so that
+they have the same digits on every machine.
 
-Labels are words of a worker about itself (`gpu=a100`). What a job `requires` is met by the same
-label, and a bare name (`gpu`) by any value of it.
+Labels are what a worker declares about itself (`gpu=a100`). A job's requirement is met by the same
+label; a bare name (`gpu`) is met by any value.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MAX_WEIGHT: Final = 1_000
 MAX_LABELS: Final = 64
 MAX_REQUIRED: Final = 32
 JITTER: Final = 0.25
-"""Of a claim window: what is added at most to the wait of every rank but the first."""
+"""The most jitter, as a part of a claim window, for every rank but the first."""
 
 Weight = Annotated[int, Meta(ge=1, le=MAX_WEIGHT)]
 Labels = Annotated[tuple[Label, ...], Meta(max_length=MAX_LABELS)]
@@ -60,7 +60,7 @@ _NO_END: Final = 2**53
 
 
 class Unfit(StrEnum):
-    """Why a worker is no candidate for a job, where its authority is not the reason."""
+    """Why a worker is not a candidate for a job, apart from permissions."""
 
     SILENT = "silent"
     OTHER_KINDS = "other_kinds"
@@ -69,13 +69,13 @@ class Unfit(StrEnum):
 
     @property
     def in_words(self) -> str:
-        """The end of a sentence that begins with the worker."""
+        """The reason as the end of a sentence that begins with the worker."""
         return _WORDS[self]
 
 
 _WORDS: Final = {
-    Unfit.SILENT: "was not heard of lately",
-    Unfit.OTHER_KINDS: "does not answer this kind",
+    Unfit.SILENT: "has not been heard from lately",
+    Unfit.OTHER_KINDS: "does not run this kind",
     Unfit.LABELS: "lacks a label that the job requires",
     Unfit.BUSY: "has no free slot",
 }
@@ -91,11 +91,11 @@ class Candidate(Struct, frozen=True, kw_only=True):
     free: int = 1
     """Free slots."""
     is_alive: bool = True
-    """Heard of lately."""
+    """Whether it has been heard from lately."""
 
 
 class Need(Struct, frozen=True, kw_only=True):
-    """What about a job decides who should claim it."""
+    """The facts about a job that decide who should claim it."""
 
     kind: str
     job_id: str
@@ -106,27 +106,27 @@ class Need(Struct, frozen=True, kw_only=True):
 
 
 class Drawn(Struct, frozen=True, kw_only=True):
-    """A candidate's lot for one job."""
+    """A candidate's draw for one job."""
 
     candidate: Candidate
     draw: bytes
 
 
 def method(control: Control, kind: str, requires: Sequence[str] = ()) -> Method:
-    """How a job finds its worker: by the mesh's rule, and by draw where it is particular."""
+    """The selection of a job: by the mesh's rules, or `rendezvous` if it requires labels."""
     if requires:
         return "rendezvous"
     return "rendezvous" if control.selection_for(kind) == "rendezvous" else "queue"
 
 
-# --- lots -------------------------------------------------------------------------------------
+# --- draws ------------------------------------------------------------------------------------
 
 
 def seed_of(payload: bytes) -> bytes:
-    """The seed of the job that this schedule record calls; `Malformed` if it is no record.
+    """The seed of the job in this schedule record; `Malformed` if it is not a record.
 
-    A batch signature is shared by many ops: there the op's id is hashed in, or all of them would
-    go to the same worker.
+    A batch signature is shared by many ops: there the op's id is hashed in, otherwise all of
+    them would go to the same worker.
     """
     op_bytes, block = signing.unframe(payload)
     head = bytes.fromhex(block.sig)[:SEED_BYTES]
@@ -136,15 +136,15 @@ def seed_of(payload: bytes) -> bytes:
 
 
 def draw(job_id: str, seed: bytes, worker: str) -> bytes:
-    """A worker's lot for a job: 32 bytes, the lowest wins."""
+    """A worker's draw for a job: 32 bytes, the lowest wins."""
     return sha256(job_id.encode() + seed + worker.encode()).digest()
 
 
 def score(lot: bytes, weight: int) -> Decimal:
-    """A lot weighed: twice the weight wins twice as often. The lowest wins here too."""
+    """A weighted draw: twice the weight wins twice as often. The lowest wins here too."""
     left = _WHOLE - int.from_bytes(lot)
     u = _EXACTLY.divide(Decimal(left), Decimal(_WHOLE))
-    # `-x` would round to whatever precision the caller's thread happens to have.
+    # `-x` would round to the decimal precision of the caller's thread.
     return _EXACTLY.divide(_EXACTLY.minus(_EXACTLY.ln(u)), Decimal(weight))
 
 
@@ -195,14 +195,14 @@ def places(
 
 
 def wait_s(rank: int, *, window_ms: int, chance: float) -> float:
-    """How long after the call a rank claims: the first at once, each next a window later."""
+    """How long after the announcement a rank claims: 0 at once, each next a window later."""
     if rank == 0:
         return 0.0
     return (rank + JITTER * chance) * window_ms / 1000
 
 
 def turn(job_id: str, fence: str, did: str, others: Iterable[str]) -> int:
-    """Which of several nodes writes what all of them could write: 0 = this one, now."""
+    """This node's place among several that could write the same op: 0 = write it now."""
 
     def lot(node: str) -> tuple[bytes, str]:
         return sha256(f"{job_id}{fence}{node}".encode()).digest(), node
@@ -212,36 +212,36 @@ def turn(job_id: str, fence: str, did: str, others: Iterable[str]) -> int:
 
 
 def is_earlier(claim: tuple[int, str], other: tuple[int, str]) -> bool:
-    """Of two claims by word of mouth, (time, worker) each: the earlier one, then the lower id."""
+    """Whether a claim in a message (time, worker) is before another: earlier, then lower id."""
     return claim < other
 
 
-# --- who counts -------------------------------------------------------------------------------
+# --- candidates -------------------------------------------------------------------------------
 
 
 def missing(requires: Iterable[str], labels: Iterable[str]) -> tuple[str, ...]:
-    """What of the requirements these labels do not meet."""
+    """The requirements that these labels do not meet."""
     have = set(labels)
     have |= {label.partition("=")[0] for label in have}
     return tuple(sorted(set(requires) - have))
 
 
 def split_labels(text: str) -> tuple[str, ...]:
-    """Labels out of a text with commas between them."""
+    """Labels from a text, separated by commas."""
     return tuple(part for part in (piece.strip() for piece in text.split(",")) if part)
 
 
 def check_labels(labels: Iterable[str], *, most: int = MAX_LABELS) -> tuple[str, ...]:
-    """The labels, each once, in order; `ValueError` names one that cannot be one."""
+    """The labels, each once, in order; `ValueError` names one that is not valid."""
     distinct = tuple(sorted(set(labels)))
     for label in distinct:
         if not _is_label(label):
             raise ValueError(
-                f"{label!r} is no label: those look like 'eu' or 'gpu=a100'"
+                f"{label!r} is not a label: labels look like 'eu' or 'gpu=a100'"
                 " (lower case, digits, '_', '.', '=', '/' and '-')"
             )
     if len(distinct) > most:
-        raise ValueError(f"at most {most} labels, and these are {len(distinct)}")
+        raise ValueError(f"{len(distinct)} labels are too many; the limit is {most}")
     return distinct
 
 
@@ -254,7 +254,7 @@ def _is_label(text: str) -> bool:
 
 
 def unfitness(need: Need, candidate: Candidate, *, now_ms: int) -> Unfit | Verdict | None:
-    """Why a worker is no candidate for a job, its authority aside; None if it is one."""
+    """Why a worker is not a candidate for a job, apart from permissions; None if it is one."""
     if not candidate.is_alive:
         return Unfit.SILENT
     if need.kind not in candidate.kinds:
@@ -269,9 +269,9 @@ def unfitness(need: Need, candidate: Candidate, *, now_ms: int) -> Unfit | Verdi
 def claim_fault(
     control: Control, chain_choice: ChainChoice, *, did: str, kind: str, job_id: str, now_ms: int
 ) -> Verdict | None:
-    """Why the log would refuse this worker's claim of such a job: authority and route.
+    """Why the log would reject this worker's claim of such a job: permissions and route.
 
-    `chain_choice` is the worker's own, or one that was made to think in its place.
+    `chain_choice` is the worker's own, or one made to predict its choice.
     """
     route = control.route_for(kind)
     body = ClaimBody(kind=kind, job=job_id, lease_ms=control.rules.lease_ms, begin=True)

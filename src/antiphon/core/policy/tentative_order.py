@@ -1,9 +1,9 @@
-"""Ops that nobody has committed yet (spec §5).
+"""The order of ops that are not committed yet (spec §5).
 
-Among tentative ops for one job the smaller timestamp wins, ties going to the lower node id. Two
-different ops by one author with one timestamp are an integrity failure: both are dropped, since
-picking either would reward a broken or lying clock. Committed always beats tentative; that
-follows from committed order and needs no code here.
+Among tentative ops for one job the smaller timestamp wins, then the lower node id. Two different
+ops by one author with one timestamp are an integrity failure: both are dropped, since choosing
+either would reward a broken or lying clock. Committed ops always win over tentative ones; that
+follows from the log's order and needs no code here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Tentative(Struct, frozen=True, gc=False):
-    """What order needs to know of an uncommitted op."""
+    """What the order depends on, of an uncommitted op."""
 
     op_id: str
     author: str
@@ -26,14 +26,14 @@ class Tentative(Struct, frozen=True, gc=False):
 
 
 class Ranking(Struct, frozen=True):
-    """Tentative ops in the order in which they go to the log, and those that never will."""
+    """Tentative ops in the order in which they are written to the log, and those that never are."""
 
     ordered: tuple[Tentative, ...]
     equivocal: tuple[Tentative, ...]
 
 
 def rank(tentative: Iterable[Tentative]) -> Ranking:
-    """Order ops by timestamp, then node; set aside every op whose author reused a timestamp."""
+    """Order ops by timestamp, then node; drop every op whose author reused a timestamp."""
     distinct = {op.op_id: op for op in tentative}.values()
     signed = Counter((op.author, op.hlc) for op in distinct)
     in_order = sorted(distinct, key=lambda op: (op.hlc, op.author, op.op_id))

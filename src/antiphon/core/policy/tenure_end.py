@@ -1,4 +1,4 @@
-"""How a tenure ends: the body of the op that says so."""
+"""How a tenure ends: the body of the completion or yield."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ Ending = CompleteBody | YieldBody
 
 
 class Fault(Struct, frozen=True, kw_only=True):
-    """A failure, and what is known about whether another attempt helps."""
+    """A failure, and whether another attempt may help."""
 
     failure: Failure
     lineage: tuple[str, ...] = ()
-    """The failure's kind and everything that it is a kind of, by name. The log keeps the first
-    of them only: `failure.name`."""
+    """Names of the error's class and its base classes. The log keeps only the first:
+    `failure.name`."""
     is_final: bool = False
-    """Another attempt would end the same way."""
+    """Whether another attempt would end the same way."""
     asked_ms: int | None = None
-    """The wait that the job itself asked for: it stands in place of the backoff. The mesh's
-    rules cut it down where it is too long."""
+    """The wait that the job itself asked for, instead of the backoff. The mesh's rules shorten
+    it if it is too long."""
 
     def is_over_for(self, job: Job, retry: Retry) -> bool:
-        """Whether it ends the job: no attempt is left, or none is worth it."""
+        """Whether it ends the job: no attempt is left, or another would not help."""
         names = {self.failure.name, *self.lineage}
         is_hopeless = self.is_final or not names.isdisjoint(retry.give_up_on)
         return is_hopeless or job.attempts + 1 >= job.attempts_max
@@ -70,12 +70,12 @@ def after(
 
 
 def giving_back(job: Job) -> Ending:
-    """This process ends before the work does."""
+    """A yield because this process ends before the job does."""
     return YieldBody(kind=job.kind, job=job.id, fence=job.fence, reason="drain")
 
 
 def lost(job: Job) -> YieldBody:
-    """The process that held it is gone, and its key is back: as an expiry, but at once."""
-    words = "its worker ended in the middle of it, or was cut off"
+    """A yield for a job whose process is gone, by its restarted worker: an expiry, but at once."""
+    words = "its worker stopped or was disconnected while running it"
     gone = Failure(name="WorkerLost", message=words)
     return YieldBody(kind=job.kind, job=job.id, fence=job.fence, reason="error", error=gone)

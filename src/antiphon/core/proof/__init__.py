@@ -1,4 +1,4 @@
-"""Proofs: the signed statement of a run, its outputs, and Merkle trees.
+"""Proofs: the signed statement about a run, its outputs, and Merkle trees.
 
-Checking a whole bundle is `antiphon.core.bundle`.
+`antiphon.core.bundle` checks a whole bundle.
 """

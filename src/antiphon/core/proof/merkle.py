@@ -1,9 +1,9 @@
-"""Merkle trees over the log, hashed as RFC 6962 does: SHA-256, leaves and nodes told apart.
+"""Merkle trees over the log, as in RFC 6962: SHA-256, with prefixes for leaves and inner nodes.
 
 A tree of n leaves splits at the largest power of two below n, so every subtree of 2**k leaves that
-begins at a multiple of 2**k is final once it is full. `Frontier` keeps the full ones that make up
-the present tree: enough to append and to know the root, in a few hundred bytes whatever n is.
-Proofs need older subtrees; whoever makes them looks them up by (level, index).
+begins at a multiple of 2**k is final once it is full. `Frontier` keeps the full subtrees of the
+current tree: enough to append and to compute the root, in a few hundred bytes whatever n is. Proofs
+need older subtrees; the code that makes them looks them up by (level, index).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ EMPTY_ROOT: Final = sha256(b"").digest()
 MAX_PROOF: Final = 64
 
 FullSubtree = Callable[[int, int], bytes]
-"""The hash of the full subtree of 2**level leaves that is the index-th of its size."""
+"""Returns the hash of the index-th full subtree with 2**level leaves."""
 Noted = Callable[[int, int, bytes], None]
 
 
@@ -32,12 +32,12 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 
 
 class Frontier:
-    """A growing tree: its size and the full subtrees that it consists of, largest first."""
+    """A growing tree: its size and its full subtrees, largest first."""
 
     __slots__ = ("_full", "size")
 
     def __init__(self, size: int = 0, full: Sequence[bytes] = ()) -> None:
-        """Empty, or as `parts` of an earlier one described it."""
+        """Empty, or restored from the `parts` of an earlier one."""
         if size < 0 or len(full) != size.bit_count() or any(len(h) != HASH_BYTES for h in full):
             raise ValueError(f"{len(full)} hashes do not make a tree of {size} leaves")
         self.size = size
@@ -49,7 +49,7 @@ class Frontier:
         return tuple(self._full)
 
     def append(self, leaf: bytes, note: Noted | None = None) -> None:
-        """Add a leaf; `note` hears of each subtree that became full by it, the leaf first."""
+        """Add a leaf; `note` is called for each subtree that it fills, the leaf first."""
         self.append_hash(leaf_hash(leaf), note)
 
     def append_hash(self, hashed: bytes, note: Noted | None = None) -> None:
@@ -91,7 +91,7 @@ def _range_hash(start: int, end: int, full: FullSubtree) -> bytes:
 
 
 def root_of(size: int, full: FullSubtree) -> bytes:
-    """The root over the first `size` leaves, as it was when there were no more."""
+    """The root over the first `size` leaves."""
     return _range_hash(0, size, full) if size else EMPTY_ROOT
 
 
@@ -113,7 +113,7 @@ def inclusion(index: int, size: int, full: FullSubtree) -> list[bytes]:
 
 
 def root_from_inclusion(index: int, size: int, leaf: bytes, path: Sequence[bytes]) -> bytes | None:
-    """The root that a path leads to from a leaf's hash; None if it cannot be such a path."""
+    """The root that a path leads to from a leaf's hash; None if the path does not fit."""
     if not 0 <= index < size or len(path) > MAX_PROOF:
         return None
     at, last, hashed = index, size - 1, leaf

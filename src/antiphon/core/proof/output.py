@@ -1,4 +1,4 @@
-"""What a run leaves behind, by content, and the envelope that its proof travels in."""
+"""Outputs of a run, by content, and the DSSE envelope of its proof."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from antiphon.core.record.op import Body, Count, Digest
 
 
 class Output(Body, frozen=True):
-    """One output by content; small UTF-8 ones travel as text."""
+    """One output by content; small UTF-8 ones are included as text."""
 
     name: Annotated[str, Meta(min_length=1, max_length=255)]
     hash: Digest
@@ -29,7 +29,7 @@ class DsseSignature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class DsseEnvelope(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A DSSE envelope as its specification spells it."""
+    """A DSSE envelope, as in its specification."""
 
     payload: Annotated[str, Meta(max_length=192 * 1024)]
     payload_type: Annotated[str, Meta(max_length=255)] = msgspec.field(name="payloadType")

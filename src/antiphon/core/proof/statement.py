@@ -1,10 +1,10 @@
-"""Proof of execution: what a worker vouches for, in a form that others can check without us.
+"""Proof of execution: a worker's signed statement about a run, in a standard format.
 
-An in-toto Statement in a DSSE envelope, signed by the worker's key. Its subjects are the outputs;
-its predicate says which job under which fence, by whom, with what, from when to when, and how well
-it was shut in. The manifest stands in it by its digests, which is what a job's id is.
+An in-toto Statement in a DSSE envelope, signed by the worker's key. Its subjects are the outputs.
+Its predicate says which job ran under which fence, by whom, with what, from when to when, and how
+it was isolated. It names the manifest by its digests; the job's id is one of them.
 
-A completion must carry the proof of exactly what it says (`holds`). That shows who vouches for a
+A completion must have the proof of exactly what it says (`holds`). That shows who vouches for a
 result; it does not show that the machine told the truth.
 """
 
@@ -34,10 +34,10 @@ SCHEMA_ID: Final = "urn:antiphon:proof:1"
 MAX_PAYLOAD_BYTES: Final = 128 * 1024
 OPENED_KEPT: Final = 1024
 OPENED_KEPT_BYTES: Final = 8 * 1024 * 1024
-"""Opened proofs that are remembered for their second meeting, and what they may weigh together:
-a worker chooses how large its own are, and everybody who reads its jobs opens them."""
+"""Limits of the cache of opened proofs, which are read twice: number, and bytes. A worker chooses
+how large its proofs are, and every reader of its jobs opens them."""
 _WEIGHT: Final = 3
-"""Times its text, which is kept with it: what an opened proof takes, as measured."""
+"""Memory of an opened proof as a multiple of its text, as measured."""
 
 Hex64 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 Word = Annotated[str, Meta(max_length=255)]
@@ -45,11 +45,11 @@ Count = Annotated[int, Meta(ge=0, le=codec.MAX_INTEGER)]
 
 
 class _Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A part of the statement; what is at its default is not written."""
+    """A part of the statement; defaults are not written."""
 
 
 class Digests(_Part, frozen=True, kw_only=True):
-    """One content under both hashes: ours, and the one that everybody else reads."""
+    """The digests of one content: BLAKE3, and SHA-256 for other tools."""
 
     blake3: Hex64
     sha256: Hex64 | None = None
@@ -71,33 +71,33 @@ class Runner(_Part, frozen=True, kw_only=True):
     digest: (
         Annotated[
             Digests,
-            Meta(description="Of the program that was executed, where there is one file to name."),
+            Meta(description="Of the executed program, if it is a single file."),
         ]
         | None
     ) = None
 
 
 class Isolation(_Part, frozen=True, kw_only=True):
-    """What really kept the job from the rest of the machine."""
+    """How the job was really isolated from the rest of the machine."""
 
     level: Annotated[
         Literal["none", "process", "sandbox"],
         Meta(
-            description="none: in the worker's own process. process: another process, nothing more."
-            " sandbox: its own namespaces, system calls filtered, only declared files in sight."
+            description="none: in the worker's own process. process: in another process only."
+            " sandbox: own namespaces, filtered system calls, only declared files visible."
         ),
     ]
     held: Annotated[
         tuple[Word, ...],
         Meta(
             max_length=64,
-            description="The measures one by one, such as network:none, seccomp, uid:61000.",
+            description="The individual measures, such as network:none, seccomp, uid:61000.",
         ),
     ] = ()
 
 
 class Usage(_Part, frozen=True, kw_only=True):
-    """What the run took, as measured."""
+    """Resources that the run used, as measured."""
 
     wall_ms: Count
     cpu_ms: Count | None = None
@@ -105,15 +105,15 @@ class Usage(_Part, frozen=True, kw_only=True):
 
 
 class Predicate(_Part, frozen=True, kw_only=True):
-    """What the worker says about one run."""
+    """The worker's statement about one run."""
 
     mesh: Word
     kind: Word
     job: Annotated[Hex64, Meta(description="The job's content id: BLAKE3 of its manifest.")]
     manifest: Digests
     inputs: Annotated[tuple[Subject, ...], Meta(max_length=manifest.MAX_INPUTS)] = ()
-    worker: Annotated[Word, Meta(description="The did:key of whoever signed.")]
-    fence: Annotated[Word, Meta(description="Of the tenure: the HLC of its claim.")]
+    worker: Annotated[Word, Meta(description="The did:key of the signer.")]
+    fence: Annotated[Word, Meta(description="The fence of the tenure: the HLC of its claim.")]
     started: Annotated[Word, Meta(description="HLC, as 16 hexadecimal digits.")]
     ended: Annotated[Word, Meta(description="HLC, as 16 hexadecimal digits.")]
     status: Literal["succeeded", "failed"]
@@ -123,7 +123,7 @@ class Predicate(_Part, frozen=True, kw_only=True):
     environment: (
         Annotated[
             Hex64,
-            Meta(description="SHA-256 of the environment that the job saw, as canonical JSON."),
+            Meta(description="SHA-256 of the job's environment, as canonical JSON."),
         ]
         | None
     ) = None
@@ -146,12 +146,12 @@ _decoder = msgspec.json.Decoder(Statement)
 
 
 def manifest_digests(job_id: str, content: manifest.Manifest) -> Digests:
-    """A manifest under both hashes."""
+    """Both digests of a manifest."""
     return Digests(blake3=job_id, sha256=sha256(manifest.core_bytes(content)).hexdigest())
 
 
 def subjects_of(job_id: str, outputs: Sequence[Output]) -> tuple[Subject, ...]:
-    """The outputs as subjects; a job without any vouches for having been run."""
+    """The outputs as subjects; without outputs, the job itself is the subject."""
     if not outputs:
         return (Subject(name=f"job:{job_id}", digest=Digests(blake3=job_id)),)
     return tuple(
@@ -176,7 +176,7 @@ def statement(predicate: Predicate, outputs: Sequence[Output]) -> bytes:
 
 
 def seal_in(payload: bytes, keyid: str, sign: Callable[[str, bytes], bytes]) -> DsseEnvelope:
-    """The envelope around a statement; `sign` is the worker's."""
+    """The envelope around a statement; `sign` uses the worker's key."""
     signature = base64.b64encode(sign(PAYLOAD_TYPE, payload)).decode()
     return DsseEnvelope(
         payload=base64.b64encode(payload).decode(),
@@ -189,7 +189,7 @@ _opened: BoundedCache[str, Statement] = BoundedCache(most=OPENED_KEPT, most_byte
 
 
 def open_proof(envelope: DsseEnvelope) -> Statement:
-    """The statement in an envelope, whoever signed it; `Malformed` if it is not in its one form."""
+    """The statement in an envelope, whoever signed it; `Malformed` if it is not canonical."""
     if envelope.payload_type != PAYLOAD_TYPE:
         raise Malformed("the proof is of another type", reason="proof")
     known = _opened.get(envelope.payload)
@@ -207,7 +207,7 @@ def open_proof(envelope: DsseEnvelope) -> Statement:
 
 
 def is_signed_by(envelope: DsseEnvelope, did: str) -> bool:
-    """Whether the envelope carries one signature, and it is this key's."""
+    """Whether the envelope has exactly one signature, by this key."""
     if len(envelope.signatures) != 1:
         return False
     (signature,) = envelope.signatures
@@ -224,12 +224,12 @@ def _unpacked(text: str) -> bytes:
     except (binascii.Error, ValueError) as problem:
         raise Malformed("the proof is not base64", reason="proof") from problem
     if len(raw) > MAX_PAYLOAD_BYTES or base64.b64encode(raw).decode() != text:
-        raise Malformed("the proof is not base64 in its one spelling", reason="proof")
+        raise Malformed("the proof is not canonical base64", reason="proof")
     return raw
 
 
 def trailers(envelope: DsseEnvelope) -> list[tuple[str, str]]:
-    """The result's trailer lines (P9): which job, which proof, whose, and of which program."""
+    """The result's trailer lines (P9): job, proof, worker and program."""
     said = open_proof(envelope).predicate
     lines = [
         ("Job-Id", f"blake3:{said.job}"),
@@ -243,7 +243,7 @@ def trailers(envelope: DsseEnvelope) -> list[tuple[str, str]]:
 
 
 def to_json(envelope: DsseEnvelope) -> dict[str, Any]:
-    """The envelope as any DSSE tool reads it."""
+    """The envelope as DSSE tools read it."""
     built: dict[str, Any] = msgspec.to_builtins(envelope)
     return built
 
@@ -256,8 +256,8 @@ _BASE64: Final = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)
 def json_schema() -> dict[str, Any]:
     """The envelope and the statement inside it, as JSON Schema 2020-12, for other programs.
 
-    It follows from the closed types. A schema cannot say everything: that the payload is in
-    canonical form, or that the signature holds.
+    It is generated from the closed types. A schema cannot express that the payload is canonical
+    or that the signature is valid.
     """
     _, parts = msgspec.json.schema_components([DsseEnvelope, Statement])
     top, signature = parts.pop("DsseEnvelope"), parts["DsseSignature"]["properties"]
@@ -280,7 +280,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _written(field: dict[str, Any]) -> dict[str, Any]:
-    """A field as it stands in a statement: what is at its default is not written at all."""
+    """A field as it is written in a statement: defaults are left out."""
     match field:
         case {"anyOf": [kept, {"type": "null"}]}:
             return dict(kept)

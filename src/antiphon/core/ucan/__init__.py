@@ -1,12 +1,12 @@
 """UCAN 1.0 delegations: reading, checking, judging and issuing them. Pure, and self-contained.
 
-Nothing here is Antiphon's but the errors: root, commands, arguments, times and revocations all
-come from the caller, so that another project can take the folder as it is.
+Apart from the errors nothing here depends on Antiphon: root, commands, arguments, times and
+revocations come from the caller, so another project can use the folder as it is.
 
     payload = Payload(iss=owner, aud=node, sub=owner, cmd="/job/claim",
                       pol=Policy([["like", ".kind", "render.*"]]), nonce=nonce, exp=friday)
     delegation = issue(payload, sign)                 # sign: bytes -> 64 bytes
-    same = open_envelope(delegation.raw)              # strict; the signature is not looked at
+    same = open_envelope(delegation.raw)              # strict; does not check the signature
     chain = Chain.of(owner, [same], is_signed=SignatureCache())
     chain.judge(node, "/job/claim", {"kind": "render.frame"}, [wall_s, commit_s], revoked)
 

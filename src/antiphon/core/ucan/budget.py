@@ -1,8 +1,8 @@
-"""The cost of judging policies, counted in steps and bounded.
+"""A budget of steps that bounds the cost of evaluating policies.
 
 Quantifiers nest, so a short policy over a long list can cost anything. Every evaluation spends
-from one budget, shared by all links of a chain; when it is gone the policies are not satisfied,
-whatever they would have said. Steps are counted, not time: every peer stops at the same place.
+from one budget, shared by all links of a chain; when it is used up, the policies count as not
+satisfied. Steps are counted, not time, so that every node stops at the same place.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ MAX_STEPS: Final = 1000  # about 0.65 µs each: well below a millisecond togethe
 
 
 class Exhausted(Rejected):
-    """A policy asked for more steps than it is given; it counts as not satisfied."""
+    """A policy needs more steps than its budget; it counts as not satisfied."""
 
     def __init__(self) -> None:
-        super().__init__("the policy costs too much to judge", reason="delegation")
+        super().__init__("the policy takes too many steps to evaluate", reason="delegation")
 
 
 class Budget:
@@ -30,7 +30,7 @@ class Budget:
         self.left = MAX_STEPS
 
     def spend(self, steps: int) -> None:
-        """Take steps away, or raise `Exhausted`."""
+        """Use up steps, or raise `Exhausted`."""
         self.left -= steps
         if self.left < 0:
             raise Exhausted

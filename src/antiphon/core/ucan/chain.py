@@ -1,20 +1,20 @@
-"""Chains: whether delegations, one after the other, lead from a root to an invoker.
+"""Chains: whether a list of delegations leads from a root to an invoker.
 
-A chain is a list from root to leaf, as the `prf` of UCAN invocations. What depends on the
-delegations alone is found out once, in `Chain.of`; `judge` then answers for one invocation, and
-costs a few microseconds.
+A chain is a list from root to leaf, like the `prf` of UCAN invocations. `Chain.of` computes once
+what depends on the delegations alone; `judge` then answers for one invocation in a few
+microseconds.
 
 A chain admits an invocation if
 
 - the first link is issued by the root about the root: no powerline may begin a chain;
 - each link is issued by the audience of the one before, and the invoker is the last audience;
-- each link is about the root, or a powerline, which takes over the subject before it;
-- each link's command covers the invocation's, and no link widens: its command lies within what
-  the links above grant. A powerline is a standing grant that knows nothing of what it will carry:
-  its command narrows where it is narrower, and otherwise leaves things as they are;
-- each link's time bounds hold at every given time, both ends inclusive;
+- each link is about the root, or is a powerline, which takes over the subject before it;
+- each link's command covers the invocation's, and no link widens: its command is within what the
+  links above grant. A powerline delegates whatever its issuer has: a narrower command narrows,
+  a wider one changes nothing;
+- each link is valid at every given time, both ends inclusive;
 - no link has been revoked by its issuer or by an issuer above it;
-- each link's policy holds for the arguments, all of them within one budget;
+- each link's policy is true for the arguments, all of them within one budget;
 - each link is signed by its issuer.
 
 An empty chain admits the root itself, and nobody else.
@@ -41,7 +41,7 @@ NOTHING_REVOKED: Final[Revocations] = {}
 
 
 class ChainVerdict(StrEnum):
-    """What became of an invocation."""
+    """The verdict of a chain on an invocation."""
 
     OK = "ok"
     NO_CHAIN = "no_chain"
@@ -57,7 +57,7 @@ class ChainVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A verdict, and the link (from 0, the root's) that decided it, where there is one."""
+    """A verdict, and the index of the link that decided it (0 is the root's), if one did."""
 
     verdict: ChainVerdict
     link: int | None = None
@@ -73,10 +73,10 @@ ADMITTED: Final = Outcome(ChainVerdict.OK)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """Delegations from root to leaf, and what they amount to together.
+    """Delegations from root to leaf, and what they grant together.
 
-    `fault` is what is wrong with the chain itself, whatever it is asked; the other findings mean
-    something only if that is None.
+    `fault` is what is wrong with the chain itself, for every invocation; the other fields are
+    meaningful only if it is None.
     """
 
     links: tuple[Delegation, ...]
@@ -95,7 +95,7 @@ class Chain:
         *,
         is_signed: Callable[[Delegation], bool] = verify,
     ) -> Chain:
-        """Find out what a list of delegations amounts to. `is_signed` may be a `SignatureCache`."""
+        """Build a chain from a list of delegations. `is_signed` may be a `SignatureCache`."""
         links = tuple(links)
         command, fault = _follow(root, links, is_signed)
         payloads = [link.payload for link in links]
@@ -119,9 +119,9 @@ class Chain:
         times: Sequence[int],
         revoked: Revocations = NOTHING_REVOKED,
     ) -> Outcome:
-        """Whether the chain lets `invoker` do `command` with `arguments` at all of `times`.
+        """Whether the chain allows `invoker` to do `command` with `arguments` at all of `times`.
 
-        Times are unix seconds; at least one is needed, or nothing could have expired.
+        Times are Unix seconds; at least one is needed to check expiry.
         """
         if self.fault is not None:
             return self.fault
@@ -187,7 +187,7 @@ class Chain:
 def _follow(
     root: str, links: tuple[Delegation, ...], is_signed: Callable[[Delegation], bool]
 ) -> tuple[str, Outcome | None]:
-    """The command that is left at the end of a chain, and the first fault on the way."""
+    """The command that a chain grants at its end, and its first fault."""
     if len(links) > MAX_LINKS:
         return TOP, Outcome(ChainVerdict.MALFORMED, MAX_LINKS)
     holder, granted = root, TOP
@@ -201,7 +201,7 @@ def _follow(
             granted = claim.cmd
         elif subject is not None or not covers(claim.cmd, granted):
             return granted, Outcome(ChainVerdict.COMMAND, at)
-    # Signatures last: what is refused for another reason needs none of them.
+    # Signatures last: a chain with another fault does not need them.
     for at, link in enumerate(links):
         if not is_signed(link):
             return granted, Outcome(ChainVerdict.BAD_SIGNATURE, at)

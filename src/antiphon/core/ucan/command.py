@@ -1,7 +1,7 @@
-"""Commands: paths like `/job/claim`, where the shorter proves the longer.
+"""Commands: paths like `/job/claim`, where a shorter path covers longer ones.
 
-A command is a string that `parse_command` let through: it begins with a slash, has no empty
-segment, no slash at the end (but `/` itself, the command above all) and no capital letter.
+A command is a string that `parse_command` accepts: it begins with a slash, has no empty segment,
+no slash at the end (except `/` itself, the top command) and no capital letter.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from antiphon.core.ucan.dag_cbor import malformed
 
 TOP: Final = "/"
 MAX_LETTERS: Final = 256
-# What is a capital letter must not depend on the interpreter's Unicode tables, which grow with
-# each release: peers would disagree. The tables of Unicode 3.2 are in all of them, and frozen.
+# What counts as a capital letter must not depend on the interpreter's Unicode tables, which change
+# with each release: nodes would disagree. Every Python has the frozen tables of Unicode 3.2.
 _category: Final = unicodedata.ucd_3_2_0.category
 _CAPITALS: Final = frozenset({"Lu", "Lt"})
 
@@ -24,7 +24,9 @@ def parse_command(text: str) -> str:
     if text == TOP:
         return text
     if len(text) > MAX_LETTERS:
-        raise malformed(f"a command of {len(text)} letters; up to {MAX_LETTERS}")
+        raise malformed(
+            f"a command of {len(text)} characters is too long; the limit is {MAX_LETTERS}"
+        )
     if not text.startswith("/"):
         raise malformed(f"command {text!r} does not begin with a slash")
     if text.endswith("/") or "//" in text:
@@ -35,5 +37,5 @@ def parse_command(text: str) -> str:
 
 
 def covers(command: str, other: str) -> bool:
-    """Whether `command` proves `other`: itself, and everything below it."""
+    """Whether `command` covers `other`: itself, and everything below it."""
     return command in {TOP, other} or other.startswith(command + "/")

@@ -1,17 +1,16 @@
-"""DAG-CBOR, strictly: one value, one way to write it.
+"""Strict DAG-CBOR: each value has exactly one encoding.
 
-libipld turns bytes into values and back; the walk in this file decides first whether the bytes
-are canonical, because libipld is lenient in two places and ambiguous in one:
+libipld turns bytes into values and back. The code here first checks that the bytes are canonical,
+because libipld is lenient in two places and ambiguous in one:
 
 - it reads longer heads than needed (`18 01` for 1) and half-size floats: refused here;
-- it knows no limits of its own: size, depth and number of items are bounded here;
-- it gives links (tag 42) back as plain bytes, and writes plain bytes that happen to parse as a CID
+- it has no limits: size, depth and number of items are bounded here;
+- it decodes links (tag 42) as plain bytes, and encodes plain bytes that happen to parse as a CID
   as a link. So links are refused in both directions. A delegation needs none: only free-form
-  metadata or a policy's literal could hold one.
+  metadata or a policy's literal could have one.
 
-What remains (sorted and unique keys, text keys, UTF-8, finite floats, nothing after the end) is
-libipld's own check, and whoever needs certainty compares with `write`: DAG-CBOR has exactly one
-encoding for each value.
+libipld checks the rest (sorted and unique keys, text keys, UTF-8, finite floats, nothing after the
+end). To be certain, compare with `write`: DAG-CBOR has exactly one encoding for each value.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def encode(value: object) -> bytes:
 
 
 def write(value: object) -> bytes:
-    """As `encode`, but with links where bytes look like them, and no limits."""
+    """Like `encode`, but writes bytes that look like links as links, and has no limits."""
     try:
         return libipld.encode_dag_cbor(value)
     except (ValueError, TypeError, RecursionError) as problem:
@@ -59,7 +58,7 @@ def write(value: object) -> bytes:
 
 
 def head(major: int, argument: int) -> bytes:
-    """The shortest head of an item, for those who put a map together by hand."""
+    """The shortest head of an item, for code that builds a map by hand."""
     if argument < _LEAST[0]:
         return bytes((major << 5 | argument,))
     if argument < _LEAST[1]:
@@ -68,7 +67,7 @@ def head(major: int, argument: int) -> bytes:
 
 
 def encode_bytes(data: bytes) -> bytes:
-    """A byte string, also where libipld would take it for a link."""
+    """A byte string, even if libipld would write it as a link."""
     return head(_BYTES, len(data)) + data
 
 
@@ -95,7 +94,7 @@ def check_canonical(data: bytes) -> None:
 def _walk(data: bytes) -> int:
     """Where the item that begins at 0 ends; a stack of counts instead of recursion."""
     at = items = 0
-    open_counts: list[int] = []  # how many items each open list or map still awaits
+    open_counts: list[int] = []  # how many items each open list or map still needs
     waiting = 1
     while True:
         while waiting == 0:
@@ -123,7 +122,7 @@ def _walk(data: bytes) -> int:
                 raise malformed(f"nested deeper than {MAX_DEPTH}")
             waiting = argument if major == _LIST else 2 * argument
         elif major == _TAG:
-            raise malformed("a link, or bytes that libipld cannot tell from one")
+            raise malformed("links, and bytes that look like a link, are not allowed")
 
 
 def _long_argument(data: bytes, at: int, size: int) -> tuple[int, int]:
@@ -146,5 +145,5 @@ def _after_simple(at: int, first: int) -> int:
 
 
 def malformed(message: str) -> Malformed:
-    """The error of this package for bytes and values that are not what they should be."""
+    """The error of this package for bytes and values that are not valid."""
     return Malformed(message, reason="delegation")

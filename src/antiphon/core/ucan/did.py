@@ -1,9 +1,9 @@
-"""did:key for Ed25519: the only principals that this package knows.
+"""did:key for Ed25519: the only principals that this package supports.
 
-A DID has one spelling here: other key types, other multibases and second spellings of the same
-key are refused, so that comparing two DIDs is comparing two strings. So are the weak keys: points
-of small order, under which some libraries verify messages that nobody signed, points with a part
-of small order, encodings that are not reduced, and what is no point of the curve at all.
+A DID has one encoding here: other key types, other multibases and other encodings of the same key
+are refused, so that two DIDs can be compared as strings. Weak keys are refused too: points of small
+order, under which some libraries verify messages that nobody signed, points with a component of
+small order, encodings that are not reduced, and points that are not on the curve.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Delegations on the wire: `[signature, {"h": header, "ucan/dlg@1.0.0-rc.1": payload}]`.
 
-With one algorithm (Ed25519 over DAG-CBOR) and one version, everything in the envelope but the
-signature and the payload is a constant. So reading is comparing the constants and taking the rest,
-and what was signed is a slice of the received bytes, never an encoding made anew.
+With one algorithm (Ed25519 over DAG-CBOR) and one version, everything in the envelope except the
+signature and the payload is constant. So reading compares the constants and takes the rest, and
+what was signed is a slice of the received bytes, never encoded again.
 
 The varsig header reads: varsig, version 1, EdDSA, on edwards25519, with SHA-512, over DAG-CBOR.
 
-A delegation is named by the CID of its bytes: CIDv1, DAG-CBOR, SHA-256. The one spelling is base32
-(`bafyrei…`), as the working group's fixtures and libipld write it, so that comparing ids is
-comparing strings. The specification's text asks for base58btc (`zdpu…`).
+A delegation's id is the CID of its bytes: CIDv1, DAG-CBOR, SHA-256. It is always written in base32
+(`bafyrei…`), like the working group's fixtures and libipld do, so that ids can be compared as
+strings. The specification's text asks for base58btc (`zdpu…`).
 
 Opening an envelope does not verify its signature: see `signatures`.
 """
@@ -28,7 +28,7 @@ from antiphon.core.ucan.payload import Payload, decode_payload, encode_payload
 TAG: Final = "ucan/dlg@1.0.0-rc.1"
 VARSIG_HEADER: Final = bytes.fromhex("3401ed01ed011371")
 SIGNATURE_BYTES: Final = 64
-MIN_NONCE_BYTES: Final = 12  # of our own; shorter ones of others are read
+MIN_NONCE_BYTES: Final = 12  # for issuing; shorter ones are accepted
 
 _PAIR: Final = b"\x82"  # a list of two
 _SIGNATURE: Final = _PAIR + encode_bytes(bytes(SIGNATURE_BYTES))[:-SIGNATURE_BYTES]
@@ -54,7 +54,7 @@ class Delegation:
 
     @property
     def signed(self) -> bytes:
-        """What the signature is over."""
+        """The bytes that were signed."""
         return self.raw[_SIGNED_AT:]
 
 
@@ -64,9 +64,9 @@ def cid_of(raw: bytes) -> str:
 
 
 def open_envelope(raw: bytes) -> Delegation:
-    """The delegation in an envelope's bytes, or `Malformed`. The signature is not looked at."""
+    """The delegation in an envelope's bytes, or `Malformed`. Does not check the signature."""
     if len(raw) > MAX_BYTES:
-        raise malformed(f"a delegation of {len(raw)} bytes; up to {MAX_BYTES}")
+        raise malformed(f"a delegation of {len(raw)} bytes is too large; the limit is {MAX_BYTES}")
     if not raw.startswith(_SIGNATURE):
         raise malformed("not an envelope: a pair that begins with a 64-byte signature")
     if not raw.startswith(_SIGNED_HEAD, _SIGNED_AT):
@@ -75,7 +75,7 @@ def open_envelope(raw: bytes) -> Delegation:
 
 
 def seal_envelope(payload: Payload, signature: bytes) -> Delegation:
-    """The envelope of a payload and its signature, whoever made it."""
+    """The envelope of a payload and its signature."""
     if len(signature) != SIGNATURE_BYTES:
         raise malformed(f"an Ed25519 signature has {SIGNATURE_BYTES} bytes")
     return open_envelope(_SIGNATURE + signature + to_be_signed(payload))
@@ -87,7 +87,9 @@ def to_be_signed(payload: Payload) -> bytes:
 
 
 def issue(payload: Payload, sign: Callable[[bytes], bytes]) -> Delegation:
-    """Sign a payload; `sign` is the issuer's, and no key is seen here."""
+    """Sign a payload; `sign` uses the issuer's key, which this code never sees."""
     if len(payload.nonce) < MIN_NONCE_BYTES:
-        raise malformed(f"a nonce of {len(payload.nonce)} bytes; at least {MIN_NONCE_BYTES}")
+        raise malformed(
+            f"a nonce of {len(payload.nonce)} bytes; it must have at least {MIN_NONCE_BYTES}"
+        )
     return seal_envelope(payload, sign(to_be_signed(payload)))

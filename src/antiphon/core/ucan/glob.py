@@ -1,8 +1,8 @@
-r"""Glob patterns of `like`: `*` is any run of characters, `\*` is a star, all else is itself.
+r"""Glob patterns of `like`: `*` matches any characters, `\*` a star, all else itself.
 
-A pattern is cut at its wildcards once. Matching looks for the pieces from left to right, each
-where it first occurs, which is enough because nothing but `*` is special: no backtracking. The
-search for one piece may still cost its length times the text's: `weight` lets the caller count it.
+A pattern is split at its wildcards once. Matching searches for the pieces from left to right, each
+at its first occurrence. That is enough because only `*` is special: no backtracking. The search
+for one piece may still cost its length times the text's; callers count that with `weight`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Glob:
         self._last = pieces[-1] if len(pieces) > 1 else None
         self._middle = tuple(piece for piece in pieces[1:-1] if piece)
         self._shortest = sum(map(len, pieces))
-        # The longest piece to be searched for, and one; 0 if nothing is searched for.
+        # The length of the longest piece to search for, plus one; 0 if nothing is searched for.
         self.weight = 1 + max(map(len, self._middle)) if self._middle else 0
 
     def matches(self, text: str) -> bool:

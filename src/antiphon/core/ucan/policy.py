@@ -1,19 +1,19 @@
-"""Policies: what must be true of the arguments, as statements over selectors.
+"""Policies: conditions on the arguments, as statements over selectors.
 
     ["==", ".kind", "render"]  !=  <  <=  >  >=      comparisons
     ["like", ".kind", "render.*"]                    globs
     ["not", s]  ["and", [s, …]]  ["or", [s, …]]      connectives
     ["all", ".inputs", s]  ["any", ".inputs", s]     quantifiers over a list or a map's values
 
-A policy is a list of statements that must all hold. Numbers compare by value, whatever their
-type; a comparison, glob or quantifier on the wrong kind of value is false.
+A policy is a list of statements that must all be true. Numbers are compared by value, whatever
+their type; a comparison, glob or quantifier on the wrong type of value is false.
 
-Judgement knows three answers: true, false and undecided. A selector that cannot be resolved leaves
-its statement undecided, and undecided passes through `not`, so that an absent value can never
-satisfy a policy by being negated; `and`, `or` and the quantifiers follow Kleene (false and
-undecided is false, true or undecided is true). At the top only true counts. `any` over nothing is
-undecided as well: the specification's text makes it true, the Go implementation false. So this
-evaluator never accepts what the specification's two-valued reading would refuse.
+Evaluation has three results: true, false and undecided. A selector that cannot be resolved makes
+its statement undecided, and `not` keeps undecided, so that an absent value can never satisfy a
+policy by being negated. `and`, `or` and the quantifiers use Kleene logic (false and undecided is
+false, true or undecided is true). At the top only true counts. `any` over nothing is undecided too:
+the specification's text makes it true, the Go implementation false. So this evaluator never accepts
+what the specification's two-valued reading would refuse.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Statement:
     __slots__ = ()
 
     def judge(self, value: Any, budget: Budget) -> bool | None:
-        """Whether the statement holds for `value`."""
+        """Whether the statement is true for `value`."""
         raise NotImplementedError
 
 
@@ -78,7 +78,7 @@ class Order(Statement):
         self.bound = bound
 
     def judge(self, value: Any, budget: Budget) -> bool | None:
-        """Whether the selected number lies on the right side of the bound."""
+        """Whether the selected number is on the right side of the bound."""
         budget.spend(1)
         found = self.selector.select(value, budget)
         if found is UNRESOLVED:
@@ -96,7 +96,7 @@ class Like(Statement):
         self.glob = glob
 
     def judge(self, value: Any, budget: Budget) -> bool | None:
-        """Whether the selected text fits the pattern."""
+        """Whether the selected text matches the pattern."""
         budget.spend(2)
         found = self.selector.select(value, budget)
         if found is UNRESOLVED:
@@ -138,7 +138,7 @@ class And(Statement):
 
 
 class Or(Statement):
-    """`or`; true if empty, as the specification has it."""
+    """`or`; true if empty, as in the specification."""
 
     __slots__ = ("inner",)
 
@@ -164,7 +164,7 @@ class Quantifier(Statement):
         self.every = every
 
     def judge(self, value: Any, budget: Budget) -> bool | None:
-        """The inner statement, joined over what the collection holds."""
+        """The inner statement, combined over the items of the collection."""
         budget.spend(1)
         found = self.selector.select(value, budget)
         if found is UNRESOLVED:
@@ -180,7 +180,7 @@ class Quantifier(Statement):
 
 
 class Policy:
-    """A parsed policy, and the plain list it was written as."""
+    """A parsed policy, and the plain list it was parsed from."""
 
     __slots__ = ("source", "statements")
 
@@ -192,7 +192,7 @@ class Policy:
         return f"Policy({self.source!r})"
 
     def judge(self, arguments: Any, budget: Budget) -> bool:
-        """Whether every statement holds; raises `Exhausted` if that costs too much to say."""
+        """Whether every statement is true; raises `Exhausted` if that takes too many steps."""
         return all(statement.judge(arguments, budget) is True for statement in self.statements)
 
 
@@ -219,7 +219,7 @@ def disjunction(answers: Iterable[bool | None]) -> bool | None:
 
 
 def is_number(value: Any) -> bool:
-    """Whether `value` is an integer or a float; Python counts booleans among the former."""
+    """Whether `value` is an integer or a float, but not a boolean."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
@@ -247,7 +247,7 @@ def is_same(found: Any, wanted: Any, budget: Budget) -> bool:
 
 
 class _Parser:
-    """Reads statements out of plain data, counting them."""
+    """Parses statements from plain data and counts them."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -261,7 +261,7 @@ class _Parser:
         self.count += 1
         if self.count > MAX_STATEMENTS or depth >= MAX_DEPTH:
             raise malformed(
-                f"a policy of more than {MAX_STATEMENTS} statements, or nested {MAX_DEPTH} deep"
+                f"the policy has more than {MAX_STATEMENTS} statements, or {MAX_DEPTH} levels"
             )
         match source:
             case ["not", inner]:
@@ -273,7 +273,7 @@ class _Parser:
             case [str() as name, str() as selector, argument]:
                 return self.about(name, Selector(selector), argument, depth=depth)
             case _:
-                raise malformed(f"no statement: {str(source)[:80]}")
+                raise malformed(f"not a statement: {str(source)[:80]}")
 
     def about(self, name: str, selector: Selector, argument: Any, *, depth: int) -> Statement:
         """A statement about what a selector finds."""
@@ -286,4 +286,4 @@ class _Parser:
         if name in {"all", "any"}:
             inner = self.statement(argument, depth=depth + 1)
             return Quantifier(selector, inner, every=name == "all")
-        raise malformed(f"no operator {name[:20]!r} with an argument like {str(argument)[:40]}")
+        raise malformed(f"unknown operator {name[:20]!r}, or wrong argument {str(argument)[:40]}")

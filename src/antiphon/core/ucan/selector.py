@@ -1,18 +1,18 @@
-"""Selectors: where in the arguments a policy statement looks.
+"""Selectors: which part of the arguments a policy statement is about.
 
     .                     everything
     .kind   .["a.b"]      a field of a map; a missing field is null
     .inputs[0]   [-1]     an element of a list, or a byte of bytes
     .inputs[1:3] [:2]     a part of a list, of bytes or of text
     .limits[]             the values of a map, as a list; a list stays as it is
-    .inputs[9]?           null, where the step before it would fail
+    .inputs[9]?           null if the step before it fails
 
-Steps are taken from left to right. One that cannot be taken makes the whole selector unresolved,
-unless it is optional, in which case it gives null and the next step starts from null.
+Steps are taken from left to right. A step that fails makes the whole selector unresolved, unless it
+is optional: then it gives null and the next step starts from null.
 
-The text has one reading, independent of the interpreter's Unicode tables: a dotted name begins
-with an ASCII letter, `_` or anything beyond ASCII, and goes on with those, digits, `$` and `-`. A
-quoted name is a JSON string. The values of a map come in DAG-CBOR's order of its keys.
+Parsing does not depend on the interpreter's Unicode tables: a dotted name begins with an ASCII
+letter, `_` or any non-ASCII character, and continues with those, digits, `$` and `-`. A quoted name
+is a JSON string. The values of a map are in DAG-CBOR's order of its keys.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _STEP: Final = re.compile(
 
 
 class Unresolved:
-    """The type of `UNRESOLVED`: no value there, which is not the same as null."""
+    """The type of `UNRESOLVED`: there is no value, which is not the same as null."""
 
     def __repr__(self) -> str:
         return "UNRESOLVED"
@@ -60,7 +60,7 @@ class Step:
         self.optional = optional
 
     def take(self, value: Any, budget: Budget) -> Any:
-        """The value this step leads to, or `UNRESOLVED`."""
+        """The value after this step, or `UNRESOLVED`."""
         raise NotImplementedError
 
 
@@ -80,7 +80,7 @@ class Field(Step):
 
 
 class Index(Step):
-    """An element by its place, from the end if negative."""
+    """An element by its index, from the end if negative."""
 
     __slots__ = ("at",)
 
@@ -99,7 +99,7 @@ class Index(Step):
 
 
 class Slice(Step):
-    """A part, clamped to what is there."""
+    """A slice, clamped to the value's length."""
 
     __slots__ = ("part",)
 
@@ -108,7 +108,7 @@ class Slice(Step):
         self.part = part
 
     def take(self, value: Any, budget: Budget) -> Any:
-        """The part, of the same kind as the whole."""
+        """The slice, of the same type as the value."""
         if not isinstance(value, (list, tuple, bytes, str)):
             return UNRESOLVED
         budget.spend(len(value) >> 6)
@@ -143,12 +143,12 @@ class Selector:
 
     @property
     def first_field(self) -> str | None:
-        """The field of the arguments that it looks into; None if it looks at all of them."""
+        """The field of the arguments that it selects from; None if it selects all of them."""
         first = self.steps[0] if self.steps else None
         return first.name if isinstance(first, Field) else None
 
     def select(self, value: Any, budget: Budget) -> Any:
-        """What lies there in `value`, or `UNRESOLVED`."""
+        """The selected part of `value`, or `UNRESOLVED`."""
         if self._only_field is not None:
             return value.get(self._only_field) if isinstance(value, dict) else UNRESOLVED
         if not self.steps:
@@ -165,7 +165,9 @@ class Selector:
 
 def _parse(text: str) -> tuple[Step, ...]:
     if len(text) > MAX_LETTERS:
-        raise malformed(f"a selector of {len(text)} letters; up to {MAX_LETTERS}")
+        raise malformed(
+            f"a selector of {len(text)} characters is too long; the limit is {MAX_LETTERS}"
+        )
     rest = text.rstrip("?")
     if rest == ".":
         return ()
@@ -191,13 +193,13 @@ def _step(text: str, parts: Mapping[str, str | None]) -> Step:
         try:
             return Field(msgspec.json.decode(parts["name"], type=str), optional=optional)
         except (msgspec.MsgspecError, UnicodeError) as problem:
-            raise malformed(f"selector {text!r} quotes no JSON string") from problem
+            raise malformed(f"selector {text!r} has a name that is not a JSON string") from problem
     if parts["index"] is not None:
         return Index(_number(text, parts["index"]), optional=optional)
     if parts["slice"] is not None:
         low, high = parts["low"], parts["high"]
         if low is None and high is None:
-            raise malformed(f"selector {text!r} has a slice without an end")
+            raise malformed(f"selector {text!r} has a slice without bounds")
         part = slice(
             None if low is None else _number(text, low),
             None if high is None else _number(text, high),
@@ -208,7 +210,7 @@ def _step(text: str, parts: Mapping[str, str | None]) -> Step:
 
 def _number(text: str, digits: str) -> int:
     if len(digits) > _MAX_DIGITS:
-        raise malformed(f"selector {text!r} counts too far")
+        raise malformed(f"selector {text!r} has a number that is too large")
     return int(digits)
 
 

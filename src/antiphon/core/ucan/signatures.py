@@ -1,7 +1,7 @@
-"""Whether the issuer signed: libsodium's answer, remembered by CID.
+"""Whether the issuer signed a delegation: verified by libsodium, cached by CID.
 
-The CID covers the whole envelope, signature included, so one answer holds for good. Verification
-is by libsodium, which refuses keys of small order and signatures that are not reduced.
+The CID covers the whole envelope, signature included, so an answer never changes. libsodium refuses
+keys of small order and signatures that are not reduced.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def is_signed(delegation: Delegation) -> bool:
 
 
 class SignatureCache:
-    """`is_signed`, once per delegation; forgets the oldest answers when full."""
+    """`is_signed`, once per delegation; drops the oldest answers when full."""
 
     __slots__ = ("_answers", "_size")
 
