@@ -44,7 +44,7 @@ def a_call(word="1", seq=7, prev=0, **fields) -> Shown:
 
 
 def an_offer(job_id: str) -> Shown:
-    return shown(OfferBody(kind=KIND, job=job_id), kind=JobOffer)
+    return shown(OfferBody(kind=KIND, job=job_id), op_type=JobOffer)
 
 
 def at(now_s: float, chance: float = 0.0) -> Instant:

@@ -72,7 +72,7 @@ class MeshUnderTest:
         """A server of its own, where a test ends it; else one that all share."""
         self.stack = AsyncExitStack()
 
-    async def mesh_connection(
+    async def connection(
         self, keyring: SeedKeyring | None = None, mark: Mark | None = None
     ) -> assembly.MeshConnection:
         if self.engine == "memory":
@@ -107,14 +107,14 @@ class MeshUnderTest:
         *,
         caretaking: bool = True,
         path: Any = ":memory:",
-        mesh_connection: assembly.MeshConnection | None = None,
+        connection: assembly.MeshConnection | None = None,
         bar_s: float = 32.0,
     ) -> FullNode:
-        mesh_connection = mesh_connection or await self.mesh_connection()
+        connection = connection or await self.connection()
         replica = Replica(path, mesh=self.mesh, protocol=self.protocol)
         self.stack.callback(replica.close)
         return await self.stack.enter_async_context(
-            assembly.replicating(mesh_connection, replica, caretaking=caretaking, bar_s=bar_s)
+            assembly.replicating(connection, replica, caretaking=caretaking, bar_s=bar_s)
         )
 
     async def worker(
@@ -124,16 +124,16 @@ class MeshUnderTest:
         kind: str = KIND,
         slots: int = 4,
         drain_s: float = 5.0,
-        mesh_connection: assembly.MeshConnection | None = None,
+        connection: assembly.MeshConnection | None = None,
         how: Handling | None = None,
     ) -> Worker:
-        mesh_connection = mesh_connection or await self.mesh_connection()
+        connection = connection or await self.connection()
         handlers = Handlers()
         self.stack.push_async_callback(handlers.close)
         handlers.register(kind, function, how)
         settings = WorkerSettings(slots=slots, drain_s=drain_s)
         return await self.stack.enter_async_context(
-            assembly.working(mesh_connection, handlers, settings)
+            assembly.working(connection, handlers, settings)
         )
 
 

@@ -119,7 +119,7 @@ def test_what_becomes_of_a_delivery_that_was_settled(delay_s, is_silent, pick, l
 
 
 OTHER = "f" * 64
-A_CANCEL = shown(CancelBody(kind=KIND, job=OTHER), kind=JobCancel)
+A_CANCEL = shown(CancelBody(kind=KIND, job=OTHER), op_type=JobCancel)
 FOUND = [
     ("a first call", a_call(), Step.NOTHING, True),
     ("another kind", a_call(kind="other"), Step.NOTHING, False),
