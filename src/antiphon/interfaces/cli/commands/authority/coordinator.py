@@ -1,4 +1,4 @@
-"""`antiphon coordinator [NODE]`: who offers waiting jobs, by the owner's word."""
+"""`antiphon coordinator [NODE]`: shows or names the node that offers waiting jobs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def coordinator(
         str,
         typer.Argument(
             metavar="[NODE]",
-            help="A did:key, an alias, the end of an id, or 'owner'. Without: show who it is.",
+            help="A did:key, an alias, the end of an id, or 'owner'. Default: show the current.",
             show_default=False,
         ),
     ] = "",
@@ -30,9 +30,9 @@ def coordinator(
     *,
     as_json: JsonOption = False,
 ) -> int:
-    """Show the coordinator, or designate another one.
+    """Show the coordinator, or name another one.
 
-    There is exactly one at any time, and nobody takes over by itself.
+    There is exactly one at any time. No node takes over by itself.
     """
     work = _designate(node, home, as_json=as_json) if node else _show(home, as_json=as_json)
     return command_loop.run(work)
@@ -49,7 +49,7 @@ async def _show(home: Path | None, *, as_json: bool) -> int:
         print_json({"coordinator": held.coordinator, "alias": alias, "is_owner": is_owner})
         return Exit.OK
     out.say(f"{held.called(held.coordinator)} coordinates")
-    err.pieces(("  whether it is there, says antiphon doctor", "quiet"))
+    err.pieces(("  antiphon doctor shows whether it is online", "quiet"))
     return Exit.OK
 
 
@@ -66,22 +66,22 @@ async def _designate(node: str, home: Path | None, *, as_json: bool) -> int:
         return Exit.OK
     name = held.called(held.coordinator)
     if not changed.seq:
-        out.say(f"nothing to do: {name} coordinates already")
+        out.say(f"nothing to do: {name} already coordinates")
         return Exit.OK
     was = held.called(changed.before) if changed.before else "nobody"
-    words = f"{name} coordinates from record {changed.seq:,} on; before, {was} did"
+    words = f"{name} coordinates from record {changed.seq:,} on, instead of {was}"
     out.pieces(("✓ ", "succeeded"), (words, ""))
     _warn_of_processes(held, held.coordinator)
     return Exit.OK
 
 
 def _warn_of_processes(held: Holdings, node: str) -> None:
-    """A machine's key signs nothing but delegations: what was meant is one of its processes."""
+    """A machine's key only signs delegations: the user meant one of its processes."""
     from antiphon.sdk.authority.delegation import acts_through
 
     processes = acts_through(held, node)
     if not processes:
         return
     names = ", ".join(held.called(did) for did in processes)
-    err.say(f"  but {held.called(node)} is a machine: what it does is signed by {names}")
+    err.say(f"  but {held.called(node)} is a machine; its processes sign: {names}")
     err.say("  try: ", f"antiphon coordinator {held.tree.names.get(processes[0], processes[0])}")

@@ -1,4 +1,4 @@
-"""`antiphon delegate NODE`: hand out a right."""
+"""`antiphon delegate NODE`: grants permissions to a node."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NodeArgument = Annotated[
     str,
     typer.Argument(
         metavar="NODE",
-        help="A did:key, or an alias or the end of an id that 'antiphon who' shows.",
+        help="A did:key, or an alias or the end of an id as 'antiphon who' shows it.",
         show_default=False,
     ),
 ]
@@ -36,30 +36,34 @@ NodeArgument = Annotated[
 def delegate(
     node: NodeArgument,
     *,
-    can: Annotated[list[RightName], typer.Option("--can", help="What it may do; may be repeated.")],
+    can: Annotated[list[RightName], typer.Option("--can", help="A permission; may be repeated.")],
     kind: Annotated[
         list[str] | None,
         typer.Option(
             "--kind",
-            help="'render.video', 'render.*' or '*', the default; may be repeated.",
+            help="For 'render.video', 'render.*' or '*' (the default); may be repeated.",
             autocompletion=complete_kind,
         ),
     ] = None,
     until: Annotated[
         str,
-        typer.Option("--until", metavar="TIME", help="2d, 12h, friday, 2026-11-20T18:00Z, never."),
+        typer.Option(
+            "--until",
+            metavar="TIME",
+            help="When it ends: 2d, 12h, friday, 2026-11-20T18:00Z, never.",
+        ),
     ] = "30d",
-    alias: Annotated[str, typer.Option("--alias", help="What to call that node.")] = "",
+    alias: Annotated[str, typer.Option("--alias", help="A name for the node.")] = "",
     network: Annotated[
-        bool, typer.Option("--network", help="Let commands that it runs have the network.")
+        bool, typer.Option("--network", help="Allow its commands to use the network.")
     ] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Grant a node a right, for some kinds, for a while.
+    """Grant permissions to a node, for some kinds, until some time.
 
-    As the owner if this directory has the owner's key; else as this machine, which can hand on
-    what it holds itself.
+    Acts as the owner if this directory has the owner's key. Otherwise it acts as this machine,
+    which can delegate the permissions that it has itself.
     """
     end_s = until_s(until, time.time())
     from antiphon.sdk.authority.delegation import Terms
@@ -75,7 +79,7 @@ def delegate(
 
 
 def acting(home: Path | None) -> AbstractAsyncContextManager[Mesh]:
-    """The mesh of this directory in the hands of the owner, or else of this machine."""
+    """The mesh of this directory, with the owner's key if it is here, else this machine's."""
     from antiphon.sdk.authority.delegation import with_authority
     from antiphon.sdk.mesh import StateDirectory
 
@@ -115,21 +119,24 @@ def _tell(granted: Granted, held: Holdings) -> None:
     what = rights_in_words(terms.can, terms.kinds)
     if "all" in terms.can:
         what = f"do {what}"
-    what += ", with the network," * terms.network
+    what += ", with network access," * terms.network
     name = f"{terms.alias} {short_node(granted.node)}".strip()
     out.pieces(
         ("✓ ", "succeeded"), (name, "strong"), (f" may {what} {in_words(terms.until_s, now_s)}", "")
     )
     if granted.ends_s != terms.until_s:
         err.say(
-            f"  it ends earlier, with what this machine holds: {in_words(granted.ends_s, now_s)}"
+            "  it ends earlier, with this machine's own permission:"
+            f" {in_words(granted.ends_s, now_s)}"
         )
     if granted.revived:
         names = ", ".join(dict.fromkeys(held.called(one.audience) for one in granted.revived))
-        err.say(f"  what it had handed on before counts again, too: {names}")
+        err.say(f"  grants that it made before are valid again: {names}")
     if granted.node in held.quarantined:
-        err.say("  it is quarantined, and nothing of it counts until the owner readmits it")
+        err.say("  it is quarantined: everything from it is rejected until the owner readmits it")
     if held.authority == "open":
-        err.say("  this mesh is open: grants count once 'antiphon rules authority=chain' closes it")
+        err.say(
+            "  this mesh is open: grants have no effect before 'antiphon rules authority=chain'"
+        )
     ids = " ".join(short_cid(cid) for cid in granted.cids)
-    err.pieces((f"  take it back: antiphon revoke {ids}", "quiet"))
+    err.pieces((f"  to revoke it: antiphon revoke {ids}", "quiet"))

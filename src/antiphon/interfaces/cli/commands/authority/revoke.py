@@ -1,4 +1,4 @@
-"""`antiphon revoke GRANT|NODE`: take a right back, from this moment on."""
+"""`antiphon revoke GRANT|NODE`: revokes permissions at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def revoke(
         list[str],
         typer.Argument(
             metavar="GRANT|NODE...",
-            help="Grants by the end of their id, or nodes by name: 'antiphon who' shows both.",
+            help="Grants by the end of their id, or nodes by name; 'antiphon who' shows both.",
             show_default=False,
         ),
     ],
@@ -33,10 +33,10 @@ def revoke(
     *,
     as_json: JsonOption = False,
 ) -> int:
-    """Take rights back.
+    """Revoke permissions.
 
-    A grant by its id; of a node everything that it holds from here (the owner: from anybody).
-    Whatever hangs from it ends with it, and so do the leases held under it.
+    With a grant's id: that grant. With a node: all that you granted to it (as the owner: all that
+    anyone granted to it). Everything delegated from it ends too, and so do leases under it.
     """
     return command_loop.run(_revoke(targets, home, as_json=as_json))
 
@@ -73,8 +73,9 @@ def _tell(ended: Revoked, held: Holdings) -> None:
         out.hanging(
             [("✓ ", "succeeded")],
             [
+                ("revoked from ", ""),
                 (held.called(node), "strong"),
-                (f" no longer holds: {what}", ""),
+                (f": {what}", ""),
                 (f"  {ids}", "quiet"),
             ],
         )
@@ -83,10 +84,10 @@ def _tell(ended: Revoked, held: Holdings) -> None:
         more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
         what = counted(len(ended.below), "grant")
         listed = f"{', '.join(names[:LISTED])}{more}"
-        out.hanging([(f"  {what} below ended with it: ", "")], [(listed, "")])
+        out.hanging([(f"  {what} delegated from it also ended: ", "")], [(listed, "")])
     for job in ended.jobs[:LISTED]:
-        out.say(f"  {job.kind} {short(job.id)} loses its lease here, and others may claim it")
+        out.say(f"  the lease on {job.kind} {short(job.id)} ended; others may claim the job")
     if len(ended.jobs) > LISTED:
-        out.say(f"  and so do {counted(len(ended.jobs) - LISTED, 'more job')}")
+        out.say(f"  and the leases on {counted(len(ended.jobs) - LISTED, 'more job')}")
     if held.authority == "open":
-        err.say("  this mesh is open: whoever the engine lets in may go on without any grant")
+        err.say("  this mesh is open: everyone who can connect needs no grant")

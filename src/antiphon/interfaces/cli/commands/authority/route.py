@@ -1,4 +1,4 @@
-"""`antiphon route KIND NODE`: let one node alone claim a kind."""
+"""`antiphon route KIND NODE`: lets only one node claim a kind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def route(
         str,
         typer.Argument(
             metavar="[KIND]",
-            help="A kind; what lies below it is meant too. Without: list all routes.",
+            help="A kind, with all kinds below it. Default: list all routes.",
             show_default=False,
             autocompletion=complete_kind,
         ),
@@ -38,25 +38,25 @@ def route(
         str,
         typer.Argument(
             metavar="[NODE]",
-            help="Who alone may claim it: a did:key, an alias, the end of an id.",
+            help="The only node that may claim it: a did:key, an alias, or the end of an id.",
             show_default=False,
         ),
     ] = "",
     *,
-    clear: Annotated[bool, typer.Option("--clear", help="Let everybody claim it again.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove the route.")] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Show routes, or set one.
 
-    From then on only that node may claim the kind; the longest route that fits decides. Jobs that
-    others hold already stay theirs.
+    From then on only that node may claim the kind; the longest route that matches decides. Other
+    nodes keep the jobs that they already hold.
     """
     if clear and (node or not kind):
-        raise WrongUsage("--clear goes with a kind alone", hint="antiphon route KIND --clear")
+        raise WrongUsage("--clear needs a kind and no node", hint="antiphon route KIND --clear")
     if kind.endswith(".*"):
         raise WrongUsage(
-            "a route is about a kind and everything below it",
+            "a route takes a kind without .*: it includes all kinds below it",
             hint=f"antiphon route {kind[:-2]} {node or '…'}",
         )
     if node or clear:
@@ -78,10 +78,10 @@ async def _list(kind: str, home: Path | None, *, as_json: bool) -> int:
         ]
         print_json({"routes": routes, **({"node": decides} if kind else {})})
     elif kind:
-        who_may = f"only {held.called(decides)}" if decides else "whoever holds the right"
+        who_may = f"only {held.called(decides)}" if decides else "every node with the permission"
         out.say(f"{kind}: {who_may} may claim it")
     elif not shown:
-        out.say("no routes: whoever holds the right may claim a kind")
+        out.say("no routes: every node with the permission may claim a kind")
         err.say("  try: ", "antiphon route KIND NODE")
     else:
         rows = [
@@ -105,10 +105,10 @@ async def _set(kind: str, node: str | None, home: Path | None, *, as_json: bool)
         return Exit.OK
     now = _now(kind, changed.after, held)
     if not changed.seq:
-        out.say(f"nothing to do: {now} already")
+        out.say(f"nothing to do: {now}")
     else:
-        was = f"; before, it was for {held.called(changed.before)}" if changed.before else ""
-        out.pieces(("✓ ", "succeeded"), (f"{now} from record {changed.seq:,} on{was}", ""))
+        was = f", instead of {held.called(changed.before)}" if changed.before else ""
+        out.pieces(("✓ ", "succeeded"), (f"from record {changed.seq:,} on {now}{was}", ""))
     if changed.after is not None:
         _warn(held, kind, changed.after)
     return Exit.OK
@@ -116,15 +116,15 @@ async def _set(kind: str, node: str | None, home: Path | None, *, as_json: bool)
 
 def _now(kind: str, node: str | None, held: Holdings) -> str:
     if node is None:
-        return f"{kind} is for all who hold the right"
-    return f"{kind}, with all below it, is for {held.called(node)} alone"
+        return f"every node with the permission may claim {kind}"
+    return f"only {held.called(node)} may claim {kind} and kinds below it"
 
 
 def _warn(held: Holdings, kind: str, node: str) -> None:
-    """A route to somebody who cannot claim would leave its jobs lying."""
+    """Warn about a route to a node that may not claim: its jobs would never run."""
     from antiphon.sdk.authority.delegation import may_claim
 
     if not may_claim(held, node, kind):
-        err.say(f"  but {held.called(node)} may not claim {kind} now, so nobody will")
+        err.say(f"  but {held.called(node)} has no permission to claim {kind}: its jobs will wait")
         name = held.tree.names.get(node, node)
         err.say("  try: ", f"antiphon delegate {name} --can claim --kind '{kind}.*' --kind {kind}")

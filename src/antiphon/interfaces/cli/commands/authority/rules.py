@@ -1,4 +1,4 @@
-"""`antiphon rules`: what holds for the whole mesh, and changing it."""
+"""`antiphon rules`: shows and changes the rules of the mesh."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 NONE: Final = "none"
 WARNINGS: Final = {
-    "chain": "closed: without a grant nobody but the owner has any effect; antiphon who lists them",
-    "open": "open: whoever the engine lets in may call, claim and cancel; for development only",
+    "chain": "closed: only the owner and nodes with a grant may act; antiphon who lists grants",
+    "open": "open: everyone who can connect may submit, claim and cancel; for development only",
 }
 
 
@@ -30,7 +30,7 @@ def rules(
         list[str] | None,
         typer.Argument(
             metavar="[NAME=VALUE]...",
-            help="Rules to change: lease_ms=30s. Without: list them all.",
+            help="Rules to change, such as lease_ms=30s. Default: list all rules.",
             show_default=False,
         ),
     ] = None,
@@ -40,13 +40,13 @@ def rules(
 ) -> int:
     """Show the mesh's rules, or change some.
 
-    Changes hold for everybody from their place on the log; only the owner can make them.
+    Only the owner can change rules. A change applies to all nodes from its record on.
     """
     if not changes:
         return command_loop.run(_list(home, as_json=as_json))
     wanted = dict(_parse(change) for change in changes)
     if len(wanted) < len(changes):
-        raise WrongUsage("one rule was given twice", hint="antiphon rules NAME=VALUE")
+        raise WrongUsage("a rule is given twice", hint="antiphon rules NAME=VALUE")
     return command_loop.run(_change(wanted, home, as_json=as_json))
 
 
@@ -56,7 +56,7 @@ def _parse(change: str) -> tuple[str, Any]:
     name, is_set, text = change.partition("=")
     name = name.strip()
     if not is_set:
-        raise WrongUsage(f"{change!r} sets nothing", hint="antiphon rules lease_ms=30s")
+        raise WrongUsage(f"{change!r} is not NAME=VALUE", hint="antiphon rules lease_ms=30s")
     if name not in MEANINGS:
         near = get_close_matches(name, MEANINGS, n=1)
         hint = f"did you mean {near[0]}?" if near else "antiphon rules lists them"
@@ -65,12 +65,12 @@ def _parse(change: str) -> tuple[str, Any]:
 
 
 def parse_value(name: str, text: str) -> Any:
-    """A rule's value out of what was typed; whether it is within bounds shows later."""
+    """A rule's value as it was typed; bounds are checked later."""
     is_number = text.isascii() and text.isdecimal()
     if _is_duration(name):
         length_ms = int(text) if is_number else span_ms(text)
         if length_ms is None:
-            raise WrongUsage(f"{name} is a length of time, not {text!r}", hint=f"{name}=30s")
+            raise WrongUsage(f"{name} is a duration, not {text!r}", hint=f"{name}=30s")
         return length_ms
     if name == "selection":
         return _parse_selection(text)
@@ -91,7 +91,7 @@ def _parse_selection(text: str) -> list[tuple[str, str]]:
         prefix, _, how = entry.strip().partition(":")
         if how not in SELECTIONS:
             raise WrongUsage(
-                f"{entry!r} does not say how workers for a kind are chosen",
+                f"{entry!r} is not KIND:queue or KIND:rendezvous",
                 hint="selection=render:rendezvous,build:queue, or selection=none",
             )
         chosen.append((prefix.removesuffix(".*"), how))
@@ -123,7 +123,7 @@ async def _list(home: Path | None, *, as_json: bool) -> int:
     rows = [_row(name, value, defaults[name], MEANINGS[name]) for name, value in values.items()]
     out.table(("RULE", "VALUE", "DEFAULT", "MEANING"), rows, flexible=3, wraps=True)
     if rise is not None:
-        out.say(f"protocol {rise.protocol} is announced and holds from {moment(rise.from_ms)} on")
+        out.say(f"protocol {rise.protocol} is announced; it starts at {moment(rise.from_ms)}")
     return Exit.OK
 
 
@@ -160,13 +160,13 @@ def _tell(changed: RulesChanged, wanted: dict[str, Any], differs: list[str]) -> 
             was = in_words(name, changed.before[name])
             out.pieces(("✓ ", "succeeded"), (name, "strong"), (f"  {was} → {now}", ""))
         else:
-            out.say(f"  {name} is {now} already")
+            out.say(f"  {name} is already {now}")
     if "protocol" in differs:
         from antiphon.sdk.authority.delegation import NOTICE_MS
 
         err.say(
-            f"  announced: it holds for what is committed from {span_words(NOTICE_MS)} on, and with"
-            " it whatever else was changed here; upgrade all nodes by then"
+            f"  announced: it takes effect in {span_words(NOTICE_MS)}, together with the other"
+            " changes made here; upgrade all nodes by then"
         )
     elif changed.seq:
         err.pieces((f"  in force from record {changed.seq:,} on", "quiet"))

@@ -1,4 +1,4 @@
-"""`antiphon who`: who holds what from whom, until when."""
+"""`antiphon who`: who has which permissions, delegated by whom, until when."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 
 VOID_SHOWN: Final = 20
 SHORT_CID: Final = 8
-STATE_WORDS: Final = {"not_yet": "not yet", "void": "leads nowhere"}
+STATE_WORDS: Final = {"not_yet": "not yet", "void": "no effect"}
 
 
 def who(
     *,
     show_all: Annotated[
-        bool, typer.Option("--all", help="Also what has ended, or not begun.")
+        bool, typer.Option("--all", help="Include grants that have ended or not started.")
     ] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Show who holds which rights, from whom, until when.
+    """Show who has which permissions, and from whom.
 
-    A tree that begins at the mesh's owner. The letters at the end of a line are the grant's id:
-    'antiphon revoke' takes it back by them.
+    Prints a tree that starts at the mesh's owner. Each line ends with the ids of its grants; use
+    them with 'antiphon revoke'.
     """
     return command_loop.run(_who(home, show_all=show_all, as_json=as_json))
 
@@ -83,8 +83,8 @@ def _say_mesh(held: Holdings, name: str) -> None:
         rows.append(
             (
                 "open",
-                "whoever the engine lets in may call and claim; grants count once"
-                " 'antiphon rules authority=chain' closes it",
+                "everyone who can connect may submit and claim jobs; grants have no effect before"
+                " 'antiphon rules authority=chain'",
             )
         )
     for head, words in rows:
@@ -92,13 +92,13 @@ def _say_mesh(held: Holdings, name: str) -> None:
 
 
 def _say_rest(held: Holdings, *, show_all: bool) -> None:
-    """What the tree does not show, and what to type for it."""
+    """Print what the tree does not show, and how to see it."""
     from antiphon.sdk.authority.delegation import in_words as rights
 
     ended = sum(grant.state.value != "live" for grant in held.tree.grants())
     lost = held.tree.void
     if not held.tree.holders:
-        err.say("  nobody holds anything from the owner yet")
+        err.say("  the owner has granted nothing yet")
         err.say("  try: ", "antiphon delegate NODE --can claim --kind 'render.*' --until 2d")
     if not show_all:
         if ended or lost:
@@ -107,16 +107,16 @@ def _say_rest(held: Holdings, *, show_all: bool) -> None:
         return
     for grant in lost[:VOID_SHOWN]:
         route = f"{held.called(grant.issuer)} → {held.called(grant.audience)}"
-        out.pieces((f"leads nowhere: {route}  {rights([grant])}  {short_cid(grant.cid)}", "quiet"))
+        out.pieces((f"no effect: {route}  {rights([grant])}  {short_cid(grant.cid)}", "quiet"))
     if len(lost) > VOID_SHOWN:
-        err.pieces((f"… and {len(lost) - VOID_SHOWN:,} more that lead nowhere", "quiet"))
+        err.pieces((f"… and {len(lost) - VOID_SHOWN:,} more without effect", "quiet"))
 
 
 # --- the tree ---------------------------------------------------------------------------------
 
 
 class _Line(NamedTuple):
-    """Some grants with the same terms: what they allow and until when, and their ids."""
+    """Grants with the same terms: what they permit and until when, and their ids."""
 
     words: list[Piece]
     ids: Piece
@@ -129,7 +129,7 @@ class _Branch(NamedTuple):
 
 
 def _branch(holder: Holder, held: Holdings, *, show_all: bool) -> _Branch | None:
-    """A holder with what is to be shown of it; None if that is nothing."""
+    """A holder with its grants that are shown; None if there are none."""
     shown = [one for one in holder.grants if show_all or one.state.value == "live"]
     if not shown:
         return None
@@ -137,9 +137,9 @@ def _branch(holder: Holder, held: Holdings, *, show_all: bool) -> _Branch | None
     if holder.did == held.me:
         head.append((" (this process)", "quiet"))
     if holder.is_quarantined:
-        head.append(("  ✗ quarantined: nothing of it counts", "failed"))
+        head.append(("  ✗ quarantined: everything from it is rejected", "failed"))
     if holder.is_elsewhere:
-        head.append(("  what it handed on stands elsewhere", "quiet"))
+        head.append(("  what it delegated is shown elsewhere", "quiet"))
     lines = [_line(list(alike), held.now_s) for alike in _alike(shown)]
     below = [_branch(one, held, show_all=show_all) for one in holder.children]
     return _Branch(head, lines, below)
@@ -158,7 +158,7 @@ def _pruned(branch: _Branch) -> _Branch:
 
 
 def _alike(grants: Sequence[Grant]) -> Iterable[Iterable[Grant]]:
-    """Grants that differ in nothing but the command: `--can claim` makes two."""
+    """Groups of grants that differ only in the command: `--can claim` makes two."""
 
     def terms(grant: Grant) -> tuple[str, ...]:
         ends = (f"{grant.from_s}", f"{grant.ends_s}", f"{grant.is_powerline}")
@@ -184,7 +184,7 @@ def _line(alike: list[Grant], now_s: int) -> _Line:
 
 
 def short_cid(cid: str) -> str:
-    """What people see of a grant's id: its end, where ids differ."""
+    """A grant's id as it is shown to people: its end, where ids differ."""
     return cid[-SHORT_CID:]
 
 
@@ -259,7 +259,7 @@ def _holder_object(holder: Holder, *, show_all: bool) -> dict[str, Any] | None:
 
 
 def grant_object(grant: Grant) -> dict[str, Any]:
-    """A grant for programs."""
+    """A grant as JSON."""
     return {
         "grant": grant.cid,
         "from": grant.issuer,
