@@ -73,5 +73,5 @@ def test_it_is_found_told_and_proved(found):
 def test_the_bundle_is_verified_on_the_command_line(found, place):
     assert found["bundle"]
     told = registered("antiphon", "verify", str(place / "poll.json"))
-    assert "this bundle holds: team.lunch pizza, of polls" in told
+    assert "this bundle is valid: team.lunch pizza, of polls" in told
     assert "closed the poll" in told

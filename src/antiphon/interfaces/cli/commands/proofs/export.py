@@ -1,4 +1,4 @@
-"""`antiphon export JOB`: everything that somebody else needs to check a job, in one file."""
+"""`antiphon export JOB`: writes everything that others need to check a job to one file."""
 
 from __future__ import annotations
 
@@ -30,19 +30,24 @@ def export(
     *,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to write; JOB.json if not set."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="The file to write. Default: JOB.json."
+        ),
     ] = None,
     artifacts: Annotated[
         Path | None,
-        typer.Option("--artifacts", metavar="DIR", help="Write the job's outputs there, too."),
+        typer.Option(
+            "--artifacts", metavar="DIR", help="Also write the job's outputs to this directory."
+        ),
     ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Write a bundle that shows offline what became of a job.
+    """Write a bundle that proves offline what happened to a job.
 
-    It holds the job's records, those that its verdicts rest on, and a seal over them; 'antiphon
-    verify FILE' checks it anywhere, without a server. Waits for a seal if there is none yet.
+    It contains the job's records, the records that their verdicts depend on, and a seal over
+    them. 'antiphon verify FILE' checks it anywhere, without a server. If the job is not sealed
+    yet, the command waits for the next seal.
     """
     return command_loop.run(_export(job, output, artifacts, home, as_json=as_json))
 
@@ -77,12 +82,12 @@ async def _export(
         facts = {"job": name, "kind": kind, "file": str(target), "bytes": len(data)}
         print_json(facts if artifacts is None else {**facts, "artifacts": list(map(str, written))})
         return Exit.OK
-    out.say(f"{target} holds {kind} {short(name)}, {len(data):,} bytes")
+    out.say(f"{kind} {short(name)} is in {target}, {len(data):,} bytes")
     with_files = ""
     if artifacts is not None:
-        out.say(f"{artifacts} holds {counted(len(written), 'output')} of it")
+        out.say(f"{counted(len(written), 'output')} of it in {artifacts}")
         with_files = f" --artifacts {artifacts}"
-    out.say(f"  check it anywhere: antiphon verify {target}{with_files} --owner OWNER")
+    out.say(f"  to check it anywhere: antiphon verify {target}{with_files} --owner OWNER")
     return Exit.OK
 
 

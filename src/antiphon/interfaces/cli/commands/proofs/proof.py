@@ -1,4 +1,4 @@
-"""`antiphon proof JOB`: what the worker vouches for, and in which form others can check it."""
+"""`antiphon proof JOB`: the worker's signed statement of what it ran, for other tools to check."""
 
 from __future__ import annotations
 
@@ -29,18 +29,21 @@ def proof(
     job: JobArgument,
     *,
     trailers: Annotated[
-        bool, typer.Option("--trailers", help="As trailer lines, for a commit message.")
+        bool, typer.Option("--trailers", help="Print trailer lines for a commit message.")
     ] = False,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write the DSSE envelope to a file."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write the DSSE envelope to this file."
+        ),
     ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Show the proof of execution that a job's completion carries.
+    """Show a job's proof of execution.
 
-    An in-toto statement in a DSSE envelope, signed by the worker: any DSSE tool can check it.
+    The proof is an in-toto statement in a DSSE envelope, signed by the worker. Any DSSE tool can
+    check it.
     """
     from antiphon.sdk.proofs import proof as proofs
 
@@ -71,7 +74,7 @@ async def _fetch(prefix: str, home: Path | None, found: list[DsseEnvelope]) -> i
 
 def _tell(statement: Statement) -> None:
     said = statement.predicate
-    out.say(f"{short_node(said.worker)} vouches that it ran {said.kind} {short(said.job)}")
+    out.say(f"{short_node(said.worker)} states that it ran {said.kind} {short(said.job)}")
     code = "" if said.exit is None else f", exit code {said.exit}"
     out.say(f"  ended      {said.status}{code}, after {said.usage.wall_ms / 1000:g} s")
     out.say(f"  fence      {said.fence}")
@@ -84,11 +87,11 @@ def _tell(statement: Statement) -> None:
         digest = f"blake3:{subject.digest.blake3}"
         out.hanging([("  output     ", "")], [(f"{subject.name}  {digest}", "")])
     out.say("")
-    out.say("That shows who vouches for the result, not that the machine told the truth.")
+    out.say("This proves who signed the statement, not that the statement is true.")
 
 
 _ISOLATION = {
     "none": "none: in the worker's own process",
-    "process": "another process, nothing more",
+    "process": "none: a separate process without a sandbox",
     "sandbox": "a sandbox",
 }

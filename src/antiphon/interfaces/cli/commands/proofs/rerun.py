@@ -1,4 +1,4 @@
-"""`antiphon verify --rerun`: a checked command once more, and what agreed."""
+"""`antiphon verify --rerun`: runs the bundle's command again and compares the outputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 async def tell_rerun(
     report: Report, inputs: Path | None, home: Path | None, *, network: bool, as_json: bool
 ) -> int:
-    """Run it, and say what agreed; exit code 1 unless everything did."""
+    """Run it again and print what matches; exit code 1 unless everything does."""
     from antiphon.sdk.proofs.rerun import rerun
 
     async with AsyncExitStack() as stack:
@@ -32,16 +32,16 @@ async def tell_rerun(
         print_json({**facts(report, found), "sentences": sentences})
         return code
     mark = ("✓ ", "succeeded") if found.is_same else ("✗ ", "failed")
-    verdict = "gives the same here" if found.is_same else "does not give the same here"
+    verdict = "gives the same result" if found.is_same else "does not give the same result"
     name = f"{report.job.kind} {short(report.job.id)}"
-    out.pieces(mark, (f"the bundle holds, and {name}, run again, {verdict}", ""))
+    out.pieces(mark, (f"the bundle is valid, and {name} {verdict} on this machine", ""))
     for sentence in sentences:
         out.hanging([("  - ", "")], [(sentence, "")])
     return code
 
 
 async def _reachable(stack: AsyncExitStack, home: Path | None) -> Mesh | None:
-    """The mesh of this directory, if there is one and it answers: it may hold the inputs."""
+    """The mesh of this directory, if there is one and it answers: it may have the inputs."""
     try:
         return await stack.enter_async_context(open_mesh(home))
     except AntiphonError:
@@ -49,7 +49,7 @@ async def _reachable(stack: AsyncExitStack, home: Path | None) -> Mesh | None:
 
 
 def facts(report: Report, found: Rerun) -> dict[str, Any]:
-    """The same for programs."""
+    """The comparison as JSON."""
     return {
         "ok": found.is_same,
         "mesh": report.mesh,
@@ -70,26 +70,26 @@ def facts(report: Report, found: Rerun) -> dict[str, Any]:
 
 
 def in_words(found: Rerun) -> list[str]:
-    """What agreed and what did not, one sentence each."""
+    """What matches and what does not, one sentence each."""
     sentences = []
     if found.agreed:
-        sentences.append(f"the same bytes as the worker's: {', '.join(found.agreed)}")
+        sentences.append(f"same bytes as the worker's: {', '.join(found.agreed)}")
     if found.differed:
-        sentences.append(f"other bytes than the worker's: {', '.join(found.differed)}")
+        sentences.append(f"different bytes from the worker's: {', '.join(found.differed)}")
     if found.missing:
-        sentences.append(f"not there this time: {', '.join(found.missing)}")
+        sentences.append(f"missing this time: {', '.join(found.missing)}")
     if found.further:
-        sentences.append(f"there this time only: {', '.join(found.further)}")
+        sentences.append(f"only this time: {', '.join(found.further)}")
     if found.exit_then == found.exit_now:
-        sentences.append(f"the same exit code: {found.exit_now}")
+        sentences.append(f"same exit code: {found.exit_now}")
     else:
-        sentences.append(f"exit code {found.exit_now}, and {found.exit_then} then")
+        sentences.append(f"exit code {found.exit_now}; the worker's was {found.exit_then}")
     if found.same_program is not None:
-        same = "the same file" if found.same_program else "another file"
+        same = "the same file" if found.same_program else "not the same file"
         sentences.append(f"the program is {same} here as on the worker's machine")
     if not found.is_same:
         sentences.append(
-            "that alone shows no lie: a command may depend on the clock, on chance, or on a"
-            " program that is another version here"
+            "a difference alone does not mean that the worker lied: a command may depend on the"
+            " clock, on random numbers, or on a program of another version"
         )
     return sentences

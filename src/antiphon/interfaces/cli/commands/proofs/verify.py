@@ -1,4 +1,4 @@
-"""`antiphon verify FILE`: what a bundle shows, by whom, and what it does not show."""
+"""`antiphon verify FILE`: checks a bundle and prints what it proves and what it does not."""
 
 from __future__ import annotations
 
@@ -27,16 +27,14 @@ if TYPE_CHECKING:
 
 OwnerOption = Annotated[
     str | None,
-    typer.Option(
-        "--owner", metavar="DID", help="The key that founded the mesh, as you know it to be."
-    ),
+    typer.Option("--owner", metavar="DID", help="The key of the mesh's owner, as you know it."),
 ]
 ArtifactsOption = Annotated[
     Path | None,
     typer.Option(
         "--artifacts",
         metavar="DIR",
-        help="Compare the files below with the job's outputs; with --rerun, take inputs there.",
+        help="Compare files in DIR with the job's outputs; with --rerun, read inputs from DIR.",
     ),
 ]
 
@@ -51,30 +49,32 @@ def verify(
     rerun: Annotated[
         bool,
         typer.Option(
-            "--rerun", help="Run the command again, shut in, on this machine, and compare."
+            "--rerun", help="Run the command again in a sandbox on this machine, and compare."
         ),
     ] = False,
     network: Annotated[
-        bool, typer.Option("--network", help="Let the rerun have the network, if it asks for it.")
+        bool,
+        typer.Option("--network", help="With --rerun: allow network access, if the command asks."),
     ] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Check a bundle offline: no server, no state directory, no network.
+    """Check a bundle offline.
 
-    Everything rests on the key that founded the mesh: give the one that you trust. Only a rerun
-    whose inputs are not in DIR asks the mesh of this directory for them.
+    Needs no server, no state directory and no network. Everything depends on the owner's key:
+    give the one that you trust. Only --rerun uses the mesh of this directory, for inputs that are
+    not in DIR.
     """
     from antiphon.sdk.proofs.bundles import open_bundle
 
     if network and not rerun:
-        raise WrongUsage("--network is about running it again", hint="--rerun --network")
+        raise WrongUsage("--network needs --rerun", hint="--rerun --network")
 
     try:
         data = bundle.read_bytes()
     except OSError as problem:
         raise Misconfigured(
-            f"{bundle} cannot be read: {problem.strerror}", hint="antiphon export JOB makes one"
+            f"{bundle} cannot be read: {problem.strerror}", hint="antiphon export JOB writes one"
         ) from problem
     report = open_bundle(data, owner=owner)
     shown, open_ends = proved(report, is_owner_given=owner is not None), not_proved(report)
@@ -87,7 +87,7 @@ def verify(
     if as_json:
         print_json(_facts(report, shown, open_ends))
         return Exit.OK
-    out.say(f"this bundle holds: {report.key.kind} {short(report.key.name)}{_outcome(report)}")
+    out.say(f"this bundle is valid: {report.key.kind} {short(report.key.name)}{_outcome(report)}")
     for title, sentences in (("shown", shown), ("not shown", open_ends)):
         out.say("")
         out.say(title)
@@ -101,9 +101,9 @@ def _compared(report: Report, directory: Path) -> str:
 
     same = compare(report, directory)
     if not same:
-        return f"no output has a file of its own, so none was compared below {directory}"
+        return f"all outputs are in the record itself, so no file in {directory} was compared"
     names = ", ".join(output.name for output in same)
-    return f"below {directory} lies exactly what the job wrote, by size and digests: {names}"
+    return f"the files in {directory} are exactly what the job wrote, by size and digests: {names}"
 
 
 def _facts(report: Report, shown: list[str], open_ends: list[str]) -> dict[str, object]:
@@ -131,21 +131,21 @@ def _outcome(report: Report) -> str:
 
 
 def proved(report: Report, *, is_owner_given: bool) -> list[str]:
-    """What the bundle shows, one sentence each."""
+    """What the bundle proves, one sentence each."""
     trust = (
-        "which is the owner that you named"
+        "the owner that you named"
         if is_owner_given
-        else "which you did not name: that it is the right one is an assumption (--owner DID)"
+        else "whom you did not name, so it may be the wrong owner (--owner DID)"
     )
     about = "the job until its end" if report.is_job else "it until then"
     sentences = [
-        f"the mesh {report.name!r} ({report.mesh}) was founded by {report.owner}, {trust}",
+        f"the mesh {report.name!r} ({report.mesh}) was created by {report.owner}, {trust}",
         f"{counted(report.records, 'record')}, each with its place, its time and its verdict, are"
-        f" under one seal over the first {report.seal.size:,} records of the log",
-        f"the seal is signed by {report.coordinator}, the coordinator by what the owner says in"
-        " this bundle",
-        "every signature holds, and judging the records again gives exactly the sealed verdicts;"
-        f" of what happened to {about} nothing was left out",
+        f" covered by one seal over the first {report.seal.size:,} records of the log",
+        f"the seal is signed by {report.coordinator}, whom the owner named as coordinator in this"
+        " bundle",
+        "every signature is valid, and checking the records again gives exactly the sealed"
+        f" verdicts; nothing that happened to {about} is left out",
     ]
     if not report.is_job:
         return [*sentences, *(f"record {line.seq}: {line.words}" for line in report.story())]
@@ -162,52 +162,52 @@ def proved(report: Report, *, is_owner_given: bool) -> list[str]:
         if body.proof is not None:
             sentences.append(
                 "its proof of execution is signed by the same worker"
-                f" ({short_node(completion.author)}) and says the same"
+                f" ({short_node(completion.author)}) and agrees with the completion"
             )
-            sentences.append(f"in its words: {in_its_words(body.proof)}")
+            sentences.append(f"the worker states: {in_its_words(body.proof)}")
     return sentences
 
 
 def in_its_words(envelope: DsseEnvelope) -> str:
-    """What the worker says about how the job was run."""
+    """What the worker states about how the job was run."""
     from antiphon.sdk.proofs.proof import open_proof
 
     said = open_proof(envelope).predicate
     program = said.runner.name
     if said.runner.digest is not None and said.runner.digest.sha256 is not None:
         program += f" (sha256 {said.runner.digest.sha256[:16]}…)"
-    shut_in = {
+    where = {
         "none": "in the worker's own process",
-        "process": "as a plain process, NOT shut in",
-        "sandbox": "shut in",
+        "process": "as a plain process, WITHOUT a sandbox",
+        "sandbox": "in a sandbox",
     }[said.isolation.level]
     held = next((one for one in said.isolation.held if one.startswith("network:")), "")
     network = {"network:none": ", without the network", "network:host": ", with the network"}
     ended = f", exit code {said.exit}" if said.exit is not None else ""
-    return f"{program} ran {shut_in}{network.get(held, '')}, {said.usage.wall_ms} ms{ended}"
+    return f"{program} ran {where}{network.get(held, '')}, {said.usage.wall_ms} ms{ended}"
 
 
 def not_proved(report: Report) -> list[str]:
-    """What no bundle can show, and what this one does not."""
+    """What no bundle can prove, and what this one does not."""
     sentences = [
-        "whether the owner's key was replaced, or another coordinator named, in records that this"
-        f" bundle leaves out or that came after record {report.seal.upto:,}",
+        "whether the owner's key was replaced or another coordinator named, in records that are"
+        f" not in this bundle or came after record {report.seal.upto:,}",
     ]
     if not report.is_job:
         sentences.append("what was written about it later")
     else:
         sentences += _not_proved_of_a_job(report)
     if report.control.rules.authority == "open":
-        sentences.append("that anybody was entitled to anything: the mesh is open to all")
+        sentences.append("that anyone had permission: the mesh is open, and checks none")
     return sentences
 
 
 def _not_proved_of_a_job(report: Report) -> list[str]:
     sentences = [
-        "repeated calls, and what was written about the job after its end: neither changes it",
+        "repeated submissions, and records about the job after its end: neither changes it",
     ]
     if report.completion is not None:
-        sentences.append("that the worker's machine told the truth about what it ran")
+        sentences.append("that the worker told the truth about what it ran")
     if report.completion is None or report.completion.body.proof is None:
         sentences.append("a proof of execution: there is none")
     return sentences
