@@ -27,8 +27,8 @@ def test_a_recovery_shows_the_new_key_first_and_what_the_old_one_left_behind(tmp
         (done,) = (line for line in lines if "owns the mesh now" in line)
         assert lines.index(key) < lines.index(done)
         assert f"coordinator  {THIEF[-8:]} until now (set by" in answer.out
-        assert f"render.video is for {THIEF[-8:]} alone (set by" in answer.out
-        assert "attempts is 7, and was 3 at first (set by" in answer.out
+        assert f"only {THIEF[-8:]} may claim render.video (set by" in answer.out
+        assert "attempts is 7, was 3 at first (set by" in answer.out
         again = shell.run("recover", "--json", typed=f"{written}\n")
         assert "not the recovery key" in again.out
         first, last = map(

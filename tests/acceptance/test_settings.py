@@ -65,4 +65,4 @@ def test_the_doctor_says_who_coordinates_and_that_it_answers(shell):
     (found,) = [check for check in told["checks"] if check["check"] == "coordinator"]
     assert told["ok"]
     assert (found["level"], found["hint"]) == ("ok", "")
-    assert "coordinates and answers" in found["sentence"]
+    assert "coordinates and is online" in found["sentence"]

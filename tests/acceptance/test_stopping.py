@@ -29,10 +29,10 @@ def test_a_signal_ends_the_worker_the_node_and_the_server(shell, number):
 
 def test_what_it_prints_can_be_typed_and_its_directory_stays_out_of_git(shell):
     with shell.start("dev", "--name", "demo") as dev:
-        dev.line("Jobs show up below")
+        dev.line("Jobs appear below")
         said = "".join(dev.seen)
         assert "mesh 'demo'" in said
-        assert "good for trying things out, and for nothing else" in said
+        assert "use it for development only" in said
         for line in said.splitlines():
             if line.strip().startswith("antiphon submit"):
                 assert shell.run(*line.split()[1:]).out == "5\n"

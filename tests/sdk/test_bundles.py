@@ -190,7 +190,7 @@ async def _seal_soon(node) -> None:
 @pytest.mark.parametrize(
     "standing, level, word",
     [
-        ({}, "ok", "not sealed yet"),
+        ({}, "ok", "no seal yet"),
         ({"seq": 9, "upto": 8, "commit_ms": 1}, "ok", "up to record 8"),
         ({"seq": 9, "upto": 8, "commit_ms": 1, "refused_seq": 12}, "wrong", "seal 12"),
         ({"seq": 9, "upto": 8, "commit_ms": 1, "refused_seq": 5}, "warning", "seal 5"),

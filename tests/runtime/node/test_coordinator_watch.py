@@ -227,16 +227,16 @@ SILENT = HERE | {"alias": "", "answers": False}
 @pytest.mark.parametrize(
     "told, level, said, hint",
     [
-        (HERE, "ok", "hub (ubHUBhub) coordinates and answers", ""),
+        (HERE, "ok", "hub (ubHUBhub) coordinates and is online", ""),
         (SILENT | {"last_op_ms": 0}, "ok", "but its last op was", ""),
-        (SILENT | {"is_owner": True}, "ok", "none is needed yet", ""),
-        (SILENT | {"is_owner": True, "waiting": 3}, "warning", "3 jobs cannot begin", "NODE"),
-        (SILENT | {"is_quiet": True}, "warning", "is quiet: it does not answer", "NODE"),
+        (SILENT | {"is_owner": True}, "ok", "no job needs one now", ""),
+        (SILENT | {"is_owner": True, "waiting": 3}, "warning", "3 jobs cannot start", "NODE"),
+        (SILENT | {"is_quiet": True}, "warning", "coordinates but does not answer", "NODE"),
         (
             SILENT | {"is_quiet": True, "last_op_ms": 0},
             "warning",
             "and its last op was",
-            "start it again, or name one that is there: antiphon coordinator NODE",
+            "start it again, or name one that is online: antiphon coordinator NODE",
         ),
     ],
 )

@@ -1,7 +1,7 @@
 """`antiphon dev`: a whole mesh in one process, for trying things out.
 
-Starts a server of its own, founds a mesh (or comes back to the one that this directory has),
-runs a full node and a worker, shows what happens, and takes everything down again.
+Starts its own server, creates a mesh (or continues the one in this directory), runs a full node
+and a worker, prints what happens, and stops everything at the end.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 def dev(
     *,
     name: Annotated[
-        str, typer.Option("--name", help="A new mesh's name. Default: the directory's.")
+        str, typer.Option("--name", help="A name for a new mesh. Default: the directory's name.")
     ] = "",
     slots: SlotsOption = None,
     tasks: Annotated[
         str,
-        typer.Option("--tasks", metavar="MODULE", help="Answer the tasks of this module instead."),
+        typer.Option("--tasks", metavar="MODULE", help="Run the tasks of this module instead."),
     ] = "",
     commands: CommandsOption = None,
     network: NetworkOption = False,
@@ -54,9 +54,9 @@ def dev(
 ) -> int:
     """Run a whole mesh here, to try things out.
 
-    Starts its own server, founds a mesh or comes back to the one of this directory, and runs a
-    full node and a worker with a few example tasks. Commands of the kind 'command' are run, too,
-    where they can be shut in.
+    Starts its own server, creates a mesh or continues the one in this directory, and runs a full
+    node and a worker with a few example tasks. The worker also runs commands of the kind
+    'command', if this machine can sandbox them.
     """
     where = chosen_home(home)
     kinds = commands if commands or not (network or unsafe_no_sandbox) else [COMMAND_KIND]
@@ -110,7 +110,7 @@ async def _develop(
     if as_json:
         print_json({"event": "stopped", "done": worker.done})
     else:
-        out.say(f"stopped. 'antiphon dev' comes back to this mesh; it stays in {where}")
+        out.say(f"stopped. 'antiphon dev' starts this mesh again; it stays in {where}")
     return Exit.OK
 
 
@@ -130,7 +130,7 @@ def _mesh_with_tasks(where: Path, tasks: str) -> Mesh:
 
 
 async def _usual_offer(home: StateDirectory) -> tuple[Offered, str]:
-    """Commands, if they can be shut in here; and why not, if they cannot."""
+    """The kind `command`, if this machine can sandbox commands; otherwise nothing, and why."""
     from antiphon.sdk.command_job import sandbox_standing
 
     able, why, remedy = await asyncio.to_thread(sandbox_standing, home)
@@ -156,23 +156,23 @@ def _print_ready(running: Development, kinds: list[str]) -> None:
 
 
 def _greet(running: Development, mesh: Mesh, slots: int, before: int) -> None:
-    """What is running, and what to type next."""
+    """Print what is running."""
     described = running.mesh
-    news = "new" if running.is_new else f"back again, {counted(before, 'job')} on it"
+    news = "new" if running.is_new else f"continued, {counted(before, 'job')} on it"
     out.pieces(
         ("antiphon dev", "strong"), (f"  mesh {described.name!r} ({described.mesh}), {news}", "")
     )
     out.say(f"  state    {running.home.path}")
     out.say(f"  engine   {described.engine}, every write synced to disk")
-    out.say(f"  answers  {', '.join(mesh.kinds)} ({counted(slots, 'slot')})")
-    out.say("  open     whoever can read that state directory may call and claim:")
-    out.say("           good for trying things out, and for nothing else")
+    out.say(f"  runs     {', '.join(mesh.kinds)} ({counted(slots, 'slot')})")
+    out.say("  open     everyone who can read that state directory may submit and claim jobs:")
+    out.say("           use it for development only")
 
 
 def _say_commands(offer: Offered, missing: str) -> None:
     if offer.kinds:
-        shut_in = offer.in_words or ", shut in, without the network"
-        out.say(f"  commands {', '.join(offer.kinds)}{shut_in}")
+        terms = offer.in_words or ", in a sandbox, without the network"
+        out.say(f"  commands {', '.join(offer.kinds)}{terms}")
     else:
         out.hanging([("  commands ", "")], [(f"none: {missing}", "")])
 
@@ -195,4 +195,4 @@ def _say_next(running: Development, mesh: Mesh, offer: Offered) -> None:
     out.say("  antiphon show JOB        with the first digits of a job's id")
     out.say("  antiphon watch")
     out.say("")
-    out.pieces(("Ctrl-C stops it; what happened stays. Jobs show up below.", "quiet"))
+    out.pieces(("Ctrl-C stops it; the log is kept. Jobs appear below.", "quiet"))

@@ -1,4 +1,4 @@
-"""`antiphon doctor`: is everything as it should be, and if not, what to do about it."""
+"""`antiphon doctor`: checks this machine, the engine and the mesh, and says how to fix problems."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.write_volume import Written
 
 CLOCK_LIMIT_MS: Final = 2_000
-"""Between two clocks; less may be the time that an answer was on its way."""
+"""Between two clocks; a smaller difference may be network latency."""
 Level = Literal["ok", "warning", "wrong"]
 MARKS: Final[dict[Level, tuple[str, str]]] = {
     "ok": ("✓", "succeeded"),
@@ -31,7 +31,7 @@ MARKS: Final[dict[Level, tuple[str, str]]] = {
 
 
 class Finding(NamedTuple):
-    """One check's outcome in a sentence."""
+    """The result of one check, as a sentence."""
 
     level: Level
     check: str
@@ -40,10 +40,9 @@ class Finding(NamedTuple):
 
 
 def doctor(home: HomeOption = None, *, as_json: JsonOption = False) -> int:
-    """Check whether all is well here.
+    """Check this machine, the engine and the mesh.
 
-    Looks at this machine's state directory, the engine and the mesh; exit code 1 if anything is
-    wrong.
+    The exit code is 1 if anything is wrong. Warnings do not change it.
     """
     return command_loop.run(_doctor(home, as_json=as_json))
 
@@ -69,7 +68,7 @@ async def _doctor(home: Path | None, *, as_json: bool) -> int:
 
 
 async def examine(home: Path | None) -> list[Finding]:
-    """Every check, in the order in which one depends on the other; stops where none can go on."""
+    """Run every check, in order of dependency; stop where the next ones cannot run."""
     from antiphon.sdk.mesh import Mesh, StateDirectory
 
     try:
@@ -107,7 +106,7 @@ def _wrong(check: str, problem: AntiphonError) -> Finding:
 
 
 def _privacy(home: StateDirectory) -> list[Finding]:
-    """Whether anybody else on this machine may read what is secret."""
+    """Whether other users of this machine can read secrets."""
     findings: list[Finding] = []
     mode = home.path.stat().st_mode & 0o777
     if mode & 0o077:
@@ -115,26 +114,26 @@ def _privacy(home: StateDirectory) -> list[Finding]:
             Finding(
                 "warning",
                 "private",
-                f"others may look into {home.path} (mode {mode:o})",
+                f"other users can list {home.path} (mode {mode:o})",
                 f"chmod 700 {home.path}",
             )
         )
     secrets = [*home.path.glob("keys/*.key"), home.path / "access.json"]
     loose = [path for path in secrets if path.exists() and path.stat().st_mode & 0o077]
     findings += [
-        Finding("wrong", "private", f"others may read {path}", f"chmod 600 {path}")
+        Finding("wrong", "private", f"other users can read {path}", f"chmod 600 {path}")
         for path in loose
     ]
     if not findings:
         kept = sum(path.suffix == ".key" for path in secrets)
         findings.append(
-            Finding("ok", "private", f"{counted(kept, 'key')}, readable by their owner only")
+            Finding("ok", "private", f"{counted(kept, 'key')}, readable by this user only")
         )
     return findings
 
 
 async def _sandbox(home: StateDirectory) -> Finding:
-    """Whether this machine could run commands for others."""
+    """Whether this machine can run commands in a sandbox."""
     import asyncio
 
     from antiphon.sdk.command_job import sandbox_standing
@@ -142,7 +141,7 @@ async def _sandbox(home: StateDirectory) -> Finding:
     able, sentence, remedy = await asyncio.to_thread(sandbox_standing, home)
     if able:
         return Finding("ok", "sandbox", sentence)
-    return Finding("warning", "sandbox", f"no commands can be run here: {sentence}", remedy)
+    return Finding("warning", "sandbox", f"commands cannot run here: {sentence}", remedy)
 
 
 async def _engine(mesh: Mesh) -> list[Finding]:
@@ -163,7 +162,7 @@ async def _rules(mesh: Mesh) -> list[Finding]:
         Finding(
             "ok",
             "rules",
-            f"genesis read; protocol {rules.protocol}, leases {rules.lease_ms / 1000:g} s,"
+            f"protocol {rules.protocol}, leases of {rules.lease_ms / 1000:g} s,"
             f" clocks within {rules.max_drift_ms / 1000:g} s",
         )
     ]
@@ -173,9 +172,9 @@ async def _rules(mesh: Mesh) -> list[Finding]:
             Finding(
                 "warning",
                 "protocol",
-                f"{rise.protocol} is announced and holds from {moment(rise.from_ms)} on: upgrade"
-                " what does not read it; if the owner did not announce it, its key is stolen, and"
-                " 'antiphon recover' takes it back",
+                f"{rise.protocol} is announced and takes effect at {moment(rise.from_ms)}: upgrade"
+                " every node that does not support it; if the owner did not announce it, the"
+                " owner's key is stolen: run 'antiphon recover'",
             )
         )
     if rules.authority == "open":
@@ -183,17 +182,17 @@ async def _rules(mesh: Mesh) -> list[Finding]:
             Finding(
                 "warning",
                 "authority",
-                "open: whoever the engine lets in may call and claim; for development only",
+                "open: everyone who can connect may submit and claim jobs; for development only",
             )
         )
     return findings
 
 
 async def _clock(mesh: Mesh) -> list[Finding]:
-    """Records bear the engine's time: one from the future means that a clock is wrong."""
+    """Records carry the engine's time: one from the future means that a clock is wrong."""
     newest = await mesh.newest()
     if newest is None:
-        raise Misconfigured("the log is empty: not even a genesis is on it")
+        raise Misconfigured("the log is empty: it has no genesis record")
     ahead_ms = newest.commit_ms - time.time() * 1000
     if ahead_ms > CLOCK_LIMIT_MS:
         return [
@@ -204,9 +203,7 @@ async def _clock(mesh: Mesh) -> list[Finding]:
                 "set this machine's clock, or the engine's",
             )
         ]
-    return [
-        Finding("ok", "clock", f"the newest record is {span(-min(ahead_ms, 0) / 1000)} old here")
-    ]
+    return [Finding("ok", "clock", f"the newest record is {span(-min(ahead_ms, 0) / 1000)} old")]
 
 
 async def _replica(mesh: Mesh) -> list[Finding]:
@@ -227,20 +224,20 @@ async def _writes(mesh: Mesh) -> list[Finding]:
 
 
 def writes_findings(told: Written) -> list[Finding]:
-    """Who writes more than is usual: no server limits that, and a disk does."""
+    """Who writes more than usual: no server limit stops that, and it fills the disk."""
     total = f"{size_words(told.bytes)} in {counted(told.records, 'record')} in the last hour"
     if not told.much:
         return [Finding("ok", "writes", total)]
     findings = []
     for one in told.much:
-        refused = f", {size_words(one.refused_bytes)} of it refused" if one.refused_bytes else ""
+        refused = f", {size_words(one.refused_bytes)} of it rejected" if one.refused_bytes else ""
         if one.kind:
             where = "about the mesh itself" if one.is_control else f"on kinds of {one.kind!r}"
-            words = f"{size_words(one.bytes)} {where} in the last hour{refused}; may write there: "
+            words = f"{size_words(one.bytes)} {where} in the last hour{refused}; can write there: "
             words += one.by
         else:
             words = f"{size_words(one.bytes)} by {one.by} in the last hour{refused}"
-        hint = "if that is not meant: antiphon revoke NODE, which ends its connection at once"
+        hint = "if that is too much: antiphon revoke NODE, which ends its connection at once"
         findings.append(Finding("warning", "writes", words, hint))
     return findings
 
@@ -257,13 +254,13 @@ def seals_finding(told: SealStanding) -> Finding:
         return Finding(
             "wrong",
             "seals",
-            f"seal {told.refused_seq:,} does not match the log as this machine holds it: either"
-            " this replica is damaged, or the coordinator signs what is not so",
-            "move the replica's file away and look again: it is rebuilt from the log; if the"
+            f"seal {told.refused_seq:,} does not match this machine's copy of the log: either"
+            " this replica is damaged, or the coordinator signed something false",
+            "move the replica's file away and check again: it is rebuilt from the log; if the"
             " seal still does not match, ask the mesh's owner to name another coordinator",
         )
     if not told.seq:
-        return Finding("ok", "seals", "the log was not sealed yet; the coordinator's node does it")
+        return Finding("ok", "seals", "no seal yet; the coordinator's node writes them")
     words = f"sealed up to record {told.upto:,}, {ago(told.commit_ms)}"
     if told.refused_seq:
         sentence = f"{words}; before that, seal {told.refused_seq:,} did not match"
@@ -282,7 +279,7 @@ async def _roll_call(mesh: Mesh) -> list[Finding]:
         findings.append(Finding("ok", "workers", words))
     else:
         findings.append(
-            Finding("warning", "workers", "nobody answers calls", "antiphon worker MODULE")
+            Finding("warning", "workers", "no worker is online", "antiphon worker MODULE")
         )
     if full:
         findings.append(Finding("ok", "nodes", counted(len(full), "full node")))
@@ -291,7 +288,7 @@ async def _roll_call(mesh: Mesh) -> list[Finding]:
             Finding(
                 "warning",
                 "nodes",
-                "no full node: nobody ends what outlasted its lease",
+                "no full node is online: nobody ends expired leases",
                 "antiphon node",
             )
         )
@@ -299,19 +296,19 @@ async def _roll_call(mesh: Mesh) -> list[Finding]:
 
 
 def clock_findings(cards: Sequence[Card], *, now_ms: float) -> list[Finding]:
-    """Whose clock shows another time than this machine's; where most do, it is this one's."""
+    """Which clocks differ from this machine's; if most do, this machine's is the wrong one."""
     off = [(card, now_ms - card.at_ms) for card in cards]
     off = [(card, ahead_ms) for card, ahead_ms in off if abs(ahead_ms) > CLOCK_LIMIT_MS]
     if not off:
         return []
     if 2 * len(off) <= len(cards):
         names = ", ".join(f"{card.alias} ({_away(-ahead_ms)})" for card, ahead_ms in off)
-        sentence = f"{counted(len(off), 'clock')} of other nodes show another time: {names}"
+        sentence = f"{counted(len(off), 'node')} with a different clock: {names}"
         return [Finding("warning", "clocks", sentence, "set the clocks of those machines")]
     middle = sorted(ahead_ms for _, ahead_ms in off)[len(off) // 2]
     sentence = (
-        f"this machine's clock is {_away(middle)}, by the clocks of {len(off)} of the {len(cards)}"
-        " nodes that answer: what it signs may be refused"
+        f"this machine's clock is {_away(middle)}, compared with {len(off)} of the {len(cards)}"
+        " nodes that are online: what it signs may be rejected"
     )
     return [Finding("wrong", "clocks", sentence, "timedatectl set-ntp true")]
 
@@ -325,27 +322,27 @@ async def _coordinator(mesh: Mesh) -> list[Finding]:
 
 
 def coordinator_finding(told: Standing) -> Finding:
-    """Whether the one node that may offer waiting jobs is there; naming another is for a person."""
+    """Whether the one node that may offer waiting jobs is online; only a person names another."""
     node = short_node(told.coordinator)
     name = f"{told.alias} ({node})" if told.alias else f"node {node}"
     wrote = f"its last op was {ago(told.last_op_ms)}" if told.last_op_ms is not None else ""
-    another = "name one that is there: antiphon coordinator NODE"
+    another = "name one that is online: antiphon coordinator NODE"
     level: Level = "ok"
     hint = ""
     if told.answers:
-        words = f"{name} coordinates and answers; {wrote or 'it has written nothing of late'}"
+        words = f"{name} coordinates and is online; {wrote or 'it has written nothing recently'}"
     elif told.is_owner and not told.waiting:
-        words = "the owner's own key coordinates, and no process runs under it: none is needed yet"
+        words = "the owner's key coordinates, and no process uses it; no job needs one now"
     elif told.is_owner:
         level, hint = "warning", another
         words = (
-            f"{counted(told.waiting, 'job')} cannot begin: the owner's own key coordinates,"
-            " and no process runs under it"
+            f"{counted(told.waiting, 'job')} cannot start: the owner's key coordinates,"
+            " and no process uses it"
         )
     elif told.is_quiet:
         level, hint = "warning", f"start it again, or {another}"
-        words = f"{name} coordinates and is quiet: it does not answer, and "
-        words += wrote or "none of the newest records is its own"
+        words = f"{name} coordinates but does not answer, and "
+        words += wrote or "none of the newest records is from it"
     else:
         words = f"{name} coordinates; it does not answer, but {wrote}"
     return Finding(level, "coordinator", words, hint)

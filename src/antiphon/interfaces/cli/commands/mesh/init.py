@@ -1,4 +1,4 @@
-"""`antiphon init`: a mesh for several machines, founded and hosted here."""
+"""`antiphon init`: creates a mesh for several machines, and hosts it here."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 def init(
     *,
     name: Annotated[
-        str, typer.Option("--name", help="The mesh's name. Default: the directory's.")
+        str, typer.Option("--name", help="A name for the mesh. Default: the directory's name.")
     ] = "",
     listen: Annotated[
         str,
         typer.Option(
             "--listen",
             metavar="HOST:PORT",
-            help="Where its server listens. 0.0.0.0:4222 lets other machines reach it.",
+            help="Where its server listens. With 0.0.0.0:4222 other machines can connect.",
         ),
     ] = "127.0.0.1:0",
     reach: Annotated[
@@ -37,19 +37,19 @@ def init(
         typer.Option(
             "--reach",
             metavar="NAME",
-            help="A name or address under which others reach it; may be given several times.",
+            help="A name or address at which other machines reach it; may be repeated.",
         ),
     ] = None,
     stay: Annotated[
-        bool, typer.Option("--up/--no-up", help="Go on hosting it, as 'antiphon up' does.")
+        bool, typer.Option("--up/--no-up", help="Keep hosting it, as 'antiphon up' does.")
     ] = True,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Found a mesh here, and host it.
+    """Create a mesh here, and host it.
 
-    Makes the owner's key, a recovery key that is shown once, a certificate authority, and an
-    account on its own server; nobody but the owner may do anything yet.
+    Creates the owner's key, a recovery key that is shown once, a certificate authority, and an
+    account on its own server. At first only the owner has permissions.
     """
     where, place = parse_listen(listen, reach or []), place_of(home)
 
@@ -65,13 +65,13 @@ def init(
 
 
 def parse_listen(text: str, reach: list[str]) -> Listen:
-    """Where to listen and under which names, or a complaint about the command line."""
+    """Where to listen, and the names under which it is reached."""
     from antiphon.sdk.hosting.hosted_mesh import Listen
 
     host, colon, port = text.rpartition(":")
     host = host.strip("[]")
     if not colon or not port.isdecimal() or int(port) > 65535:  # noqa: PLR2004 - ports end there
-        raise WrongUsage(f"{text!r} is no HOST:PORT", hint="for example: --listen 0.0.0.0:4222")
+        raise WrongUsage(f"{text!r} is not HOST:PORT", hint="for example: --listen 0.0.0.0:4222")
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -82,7 +82,7 @@ def parse_listen(text: str, reach: list[str]) -> Listen:
 
 
 def _tell(hosting: Hosting, *, stays: bool, as_json: bool) -> None:
-    """What was made, and what must be kept."""
+    """Print what was created, and what you must keep."""
     recovery = recovery_text(hosting.hosted.recovery_seed)
     owner = hosting.home.signer("owner").did
     if as_json:
@@ -99,22 +99,22 @@ def _tell(hosting: Hosting, *, stays: bool, as_json: bool) -> None:
         return
     out.pieces(
         ("antiphon init", "strong"),
-        (f"  mesh {hosting.mesh.name!r} ({hosting.mesh.mesh}) founded", ""),
+        (f"  mesh {hosting.mesh.name!r} ({hosting.mesh.mesh}) created", ""),
     )
     out.say(f"  state    {hosting.home.path}")
     say_engine(hosting)
     whose = f"{short_node(owner)}, whose key is in {_shown(hosting.home.path)}"
     out.hanging([("  owner    ", "")], [(whose, "")])
     out.say("")
-    out.say("Recovery key: write it down now. It is shown this once and stored nowhere;")
-    out.say("with it 'antiphon recover' replaces a lost or stolen owner key.")
+    out.say("Recovery key: write it down now. It is shown only once and stored nowhere.")
+    out.say("'antiphon recover' needs it to replace a lost or stolen owner key.")
     out.say(f"  {recovery}")
     out.say("")
     if not stays:
-        out.say("It is not hosted now. Host it, from this directory:")
+        out.say("It is not hosted now. To host it, in this directory:")
         out.say("  antiphon up")
         out.say("")
-    out.say("Let a machine in, from another terminal in this directory:")
+    out.say("To invite a machine, in another terminal in this directory:")
     out.say("  antiphon invite --can claim --kind 'example.*' --until 2d --alias gpu-box")
     out.say("")
 
@@ -124,7 +124,7 @@ def _shown(home: Path) -> str:
 
 
 def recovery_text(seed: bytes) -> str:
-    """A recovery key as people write it down: groups of four, no letter that looks like a digit."""
+    """A recovery key as people write it down: base32, in groups of four."""
     import base64
 
     text = base64.b32encode(seed).decode().rstrip("=")
@@ -132,7 +132,7 @@ def recovery_text(seed: bytes) -> str:
 
 
 def recovery_seed(text: str) -> bytes:
-    """The key that somebody wrote down, however they grouped it."""
+    """The key that a person wrote down, in any grouping."""
     import base64
     import binascii
 

@@ -1,4 +1,4 @@
-"""`antiphon invite`: a ticket that lets one machine in."""
+"""`antiphon invite`: prints a ticket with which one machine can join."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ from antiphon.sdk.defaults import RightName
 
 def invite(
     *,
-    can: Annotated[list[RightName], typer.Option("--can", help="What it may do; may be repeated.")],
+    can: Annotated[list[RightName], typer.Option("--can", help="A permission; may be repeated.")],
     kind: Annotated[
         list[str] | None,
-        typer.Option("--kind", help="'render.video', 'render.*' or '*'; several times."),
+        typer.Option("--kind", help="For 'render.video', 'render.*' or '*'; may be repeated."),
     ] = None,
     until: Annotated[
-        str, typer.Option("--until", help="When the grant ends: 2d, friday, 2026-12-24, never.")
+        str,
+        typer.Option("--until", help="When the permissions end: 2d, friday, 2026-12-24, never."),
     ] = "30d",
-    alias: Annotated[str, typer.Option("--alias", help="What to call that machine.")] = "",
+    alias: Annotated[str, typer.Option("--alias", help="A name for the machine.")] = "",
     network: Annotated[
-        bool, typer.Option("--network", help="Let commands that it runs have the network.")
+        bool, typer.Option("--network", help="Allow its commands to use the network.")
     ] = False,
     within: Annotated[
-        str, typer.Option("--within", help="How long the ticket waits to be used.")
+        str, typer.Option("--within", help="How long the ticket can be used.")
     ] = "15m",
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Print a ticket that lets one machine join, once.
 
-    Whoever has the ticket can use it: hand it over as you would a password.
+    Anyone who has the ticket can use it: treat it like a password.
     """
     from antiphon.sdk.hosting.hosted_mesh import Terms, write_ticket
     from antiphon.sdk.hosting.hosted_mesh import invite as make_ticket
@@ -65,9 +66,9 @@ def invite(
         )
         return Exit.OK
     what = f"{', '.join(rights)} {', '.join(map(shlex.quote, kinds))}"
-    what += ", with the network" * network
+    what += ", with network access" * network
     err.say(f"A ticket for {alias or 'one machine'}: {what}, {in_words(end_s, now_s)}.")
-    err.say(f"Good once, within {within}. On the other machine:")
+    err.say(f"It works once, within {within}. On the other machine:")
     err.say("  antiphon join TICKET")
     err.say("")
     out.verbatim(text)

@@ -1,4 +1,4 @@
-"""`antiphon join`: become a member of a mesh with a ticket."""
+"""`antiphon join`: joins a mesh with a ticket."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from antiphon.sdk.hosting.hosted_mesh import Access, Ticket
 
 NEXT: Final = (
-    ("claim", "Answer calls", "antiphon worker MODULE, or antiphon worker --commands KIND"),
-    ("schedule", "Call jobs", "antiphon submit KIND ARGS"),
+    ("claim", "Run jobs", "antiphon worker MODULE, or antiphon worker --commands KIND"),
+    ("schedule", "Submit jobs", "antiphon submit KIND ARGS"),
 )
-"""What a machine with some right can do, and what to type."""
+"""For each permission: what the machine can do with it, and what to type."""
 READERS: Final = ("Look at jobs", "antiphon jobs")
-"""The same for one that has neither of these."""
+"""The same for a machine that has neither."""
 
 
 def join(
@@ -46,18 +46,20 @@ def join(
         str,
         typer.Argument(
             metavar="[TICKET]",
-            help="What 'antiphon invite' printed, or a file with it. Default: asked for.",
+            help="What 'antiphon invite' printed, or a file that contains it. Default: ask for it.",
             show_default=False,
         ),
     ] = "-",
     *,
     alias: Annotated[
-        str, typer.Option("--alias", help="What to call this machine. Default: its host name.")
+        str, typer.Option("--alias", help="A name for this machine. Default: its host name.")
     ] = "",
     work: Annotated[
         str,
         typer.Option(
-            "--work", metavar="MODULE", help="Then answer the tasks of MODULE ('example': ours)."
+            "--work",
+            metavar="MODULE",
+            help="Then run the tasks of MODULE, or 'example' for the example tasks.",
         ),
     ] = "",
     commands: CommandsOption = None,
@@ -68,8 +70,8 @@ def join(
 ) -> int:
     """Join a mesh with a ticket.
 
-    Makes this machine's key here (it never travels), proves to the mesh's gate that it is here,
-    and keeps what the gate gives in the state directory.
+    Creates this machine's key (it never leaves the machine), proves to the mesh's gate that it
+    has the key, and stores the login from the gate in the state directory.
     """
     from antiphon.sdk.hosting.hosted_mesh import read_ticket, redeem
     from antiphon.sdk.mesh import StateDirectory
@@ -104,14 +106,14 @@ def join(
 
 
 def _text(ticket: str) -> str:
-    """The ticket itself, from wherever it was given."""
+    """The ticket's text: the argument itself, or read from a file or standard input."""
     if ticket == "-":
         if sys.stdin.isatty():
             err.say("Paste the ticket, then press Enter:")
             return sys.stdin.readline()
         return sys.stdin.read(64 * 1024)
     path = Path(ticket)
-    if len(ticket) < 255 and path.is_file():  # noqa: PLR2004 - longer is no file's name
+    if len(ticket) < 255 and path.is_file():  # noqa: PLR2004 - the longest file name
         return path.read_text()
     return ticket
 
@@ -123,7 +125,7 @@ async def _granted(place: Path) -> tuple[Grant, ...]:
     try:
         return await own_grants(place)
     except AntiphonError:
-        return ()  # the ticket is spent and this machine a member: joining did not fail
+        return ()  # the ticket is used and this machine is a member: joining did not fail
 
 
 def _tell_program(ticket: Ticket, access: Access, place: Path, grants: Sequence[Grant]) -> None:
@@ -154,7 +156,7 @@ def _tell(ticket: Ticket, place: Path, grants: Sequence[Grant], *, is_working: b
     out.say(f"  state    {place}")
     out.say(f"  engine   {ticket.engine}")
     if not grants:
-        out.say("  may      antiphon who shows what")
+        out.say("  may      not known now: antiphon who shows it")
         return
     ends = [one.ends_s for one in grants if one.ends_s is not None]
     until = in_words(min(ends, default=None), int(time.time()))

@@ -1,4 +1,4 @@
-"""`antiphon recover`: a new owner key, by the recovery key."""
+"""`antiphon recover`: replaces the owner's key, with the recovery key."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def recover(home: HomeOption = None, *, as_json: JsonOption = False) -> int:
     """Replace a lost or stolen owner key.
 
-    Asks for the recovery key (or reads it from standard input), makes a new owner key and a new
-    recovery key here, shows the new recovery key, and puts both in force. Everything that the old
-    owner granted ends. If it is interrupted, run it again: it goes on.
+    Asks for the recovery key (or reads it from standard input), creates a new owner key and a new
+    recovery key here, shows the new recovery key, and activates both. All permissions that the
+    old owner granted end. If the command is interrupted, run it again: it continues.
     """
     seed = recovery_seed(_asked())
 
@@ -47,12 +47,12 @@ def _asked() -> str:
     return sys.stdin.read(1024)
 
 
-# --- words ------------------------------------------------------------------------------------
+# --- for people -------------------------------------------------------------------------------
 
 
 def _show(seed: bytes) -> None:
-    out.say("The new recovery key: write it down now. It replaces the one that you typed as soon")
-    out.say("as this command says so below, and is stored nowhere after that.")
+    out.say("New recovery key: write it down now. It replaces the one that you typed once this")
+    out.say("command prints ✓ below, and is stored nowhere after that.")
     out.say(f"  {recovery_text(seed)}")
     out.say("")
 
@@ -60,7 +60,7 @@ def _show(seed: bytes) -> None:
 def _tell(done: Recovered) -> None:
     out.pieces(
         ("✓ ", "succeeded"),
-        (f"{short_node(done.owner)} owns the mesh now; {short_node(done.replaced)} does not", ""),
+        (f"{short_node(done.owner)} owns the mesh now, instead of {short_node(done.replaced)}", ""),
     )
     if done.grants_ended:
         out.say(
@@ -68,7 +68,7 @@ def _tell(done: Recovered) -> None:
             " invite those machines again, or use antiphon delegate"
         )
     out.say("")
-    out.say("If the old key was stolen, look at what it may have set:")
+    out.say("If the old key was stolen, check what the thief may have set:")
     _tell_review(done.review, done.owner)
 
 
@@ -78,20 +78,20 @@ def _tell_review(review: Review, owner: str) -> None:
 
     office = review.coordinator
     now = "the new owner" if office.now == owner else named(office.now)
-    words = f"{named(office.before)} until now{_set_by(office)}; from here on {now}"
+    words = f"{named(office.before)} until now{_set_by(office)}; from now on {now}"
     out.hanging([("  coordinator  ", "strong")], [(words, "")])
     for one in review.routes:
-        words = f"{one.name} is for {named(one.now)} alone{_set_by(one)}"
+        words = f"only {named(one.now)} may claim {one.name}{_set_by(one)}"
         out.hanging([("  route        ", "strong")], [(words, "")])
     for one in review.rules:
         was, is_now = in_words(one.name, one.before), in_words(one.name, one.now)
-        words = f"{one.name} is {is_now}, and was {was} at first{_set_by(one)}"
+        words = f"{one.name} is {is_now}, was {was} at first{_set_by(one)}"
         out.hanging([("  rule         ", "strong")], [(words, "")])
     if not review.routes:
         out.say("  no routes")
     if not review.rules:
-        out.say("  every rule is as the mesh began with it")
-    out.say("Change it with antiphon coordinator, antiphon route and antiphon rules.")
+        out.say("  every rule is as it was at first")
+    out.say("To change it: antiphon coordinator, antiphon route and antiphon rules.")
 
 
 def _set_by(one: Setting) -> str:

@@ -1,4 +1,4 @@
-"""`antiphon up`: the server and the gate of a mesh, and a full node beside them."""
+"""`antiphon up`: hosts a mesh: its server, its gate and a full node."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 
 def up(home: HomeOption = None, *, as_json: JsonOption = False) -> int:
-    """Host the mesh that 'antiphon init' made here.
+    """Host the mesh that 'antiphon init' created here.
 
-    Runs its server, the gate that lets machines in, and a full node that verifies everything.
+    Runs its server, the gate through which machines join, and a full node that verifies every
+    record.
     """
 
     async def serve(stop: command_loop.Stop) -> int:
@@ -38,7 +39,7 @@ def up(home: HomeOption = None, *, as_json: JsonOption = False) -> int:
 
 
 async def keep_up(hosting: Hosting, stop: command_loop.Stop, *, as_json: bool) -> int:
-    """Gate and full node on a server that is up, until told to stop."""
+    """Run the gate and a full node on a running server, until told to stop."""
     load_settings()
     async with AsyncExitStack() as stack:
         from antiphon.sdk.log_watch import event_of
@@ -53,7 +54,7 @@ async def keep_up(hosting: Hosting, stop: command_loop.Stop, *, as_json: bool) -
             _print_ready(hosting)
         else:
             before = counted(sum(node.replica.counts().values()), "job")
-            out.pieces((f"up, {before} on it. Ctrl-C stops it; what happened stays.", "quiet"))
+            out.pieces((f"up, {before} on it. Ctrl-C stops it; the log is kept.", "quiet"))
             show = Ticker()
             node.watchers.append(lambda applied: show.event(event_of(applied)))
         async with asyncio.TaskGroup() as group:
@@ -76,7 +77,7 @@ def _greet(hosting: Hosting) -> None:
 
 
 def say_engine(hosting: Hosting) -> None:
-    """Where members reach it."""
+    """Print where members connect."""
     out.say(f"  engine   {hosting.mesh.engine}, TLS, every write synced to disk")
 
 
@@ -95,5 +96,5 @@ def _print_ready(hosting: Hosting) -> None:
 
 
 def place_of(home: Path | None) -> Path:
-    """Where a new mesh would live: as asked, or right here."""
+    """The state directory of a new mesh: as given, or here."""
     return (home or Path.cwd() / ".antiphon").resolve()
