@@ -39,11 +39,11 @@ def deserted(tmp_path_factory):
         ("jobs", 3, "antiphon dev"),
         ("frobnicate", 2, "antiphon --help"),
         ("submit", 2, "antiphon submit --help"),
-        ("submit example.add {1", 2, "looks like JSON and is not"),
+        ("submit example.add {1", 2, "looks like JSON but is not"),
         ("submit example.add --kw oops", 2, "NAME=JSON"),
         ("submit example.add -5", 2, "put -- before negative numbers"),
         ("submit example.add --timeout soon", 2, "write 90s, 15m, 12h or 2d"),
-        ("submit example.add --lease 0", 2, "is no time at all"),
+        ("submit example.add --lease 0", 2, "is too short"),
         ("submit example.add --priority urgent", 2, "not one of 'high', 'normal', 'low'"),
         ("submit example.add --timeout 15m", 3, "antiphon dev"),
         ("jobs --state finished", 2, "not one of"),
@@ -107,7 +107,7 @@ MODULES = {
         "from antiphon import Mesh\na, b = Mesh.open(), Mesh.open()\n",
         "several meshes: a, b",
     ),
-    "memory": ("from antiphon import Mesh\nmesh = Mesh.open(engine='memory')\n", "lives in memory"),
+    "memory": ("from antiphon import Mesh\nmesh = Mesh.open(engine='memory')\n", "in memory only"),
 }
 
 

@@ -49,7 +49,7 @@ def test_three_commands_to_a_second_machines_first_job(host, machine):
     with box.start("join", ticket, "--work", "example") as worker:
         worker.line("joined mesh 'farm'")
         worker.line("may      claim example.*; until ")
-        worker.line("answers example.add")
+        worker.line("runs example.add")
         answer = host.run("submit", "example.add", "2", "3")
         assert answer.out == "5\n"
         job = re.search("example.add ([0-9a-f]{8})", answer.err)[1]
@@ -88,7 +88,7 @@ def test_a_worker_that_may_not_claim_says_so_and_begins_when_it_may(host, machin
     told = join(host, box, "--can", "schedule", "--kind", "example.*", alias="caller")
     assert {one["right"] for one in told["may"]} == {"schedule", "read"}
     with box.start("worker", "example") as worker:
-        worker.line("answers nothing yet")
+        worker.line("runs nothing yet")
         job = box.run("submit", "--no-wait", "example.add", "2", "3").out.strip()
         granted = host.run("delegate", "caller", "--can", "claim", "--kind", "example.*")
         assert granted.code == 0, granted.err

@@ -1,4 +1,4 @@
-"""What a worker offers beside its tasks: commands, and on which terms."""
+"""The options for the commands that a worker runs: kinds, network, sandbox."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ CommandsOption = Annotated[
     typer.Option(
         "--commands",
         metavar="KIND",
-        help="Also run commands of this kind, shut in; may be repeated.",
+        help="Also run commands of this kind, in a sandbox; may be repeated.",
         autocompletion=complete_kind,
         show_default=False,
     ),
 ]
 NetworkOption = Annotated[
     bool,
-    typer.Option("--network", help="Let commands have the network, where the mesh grants it."),
+    typer.Option("--network", help="Allow commands to use the network, if the mesh grants it."),
 ]
 UnsafeOption = Annotated[
     bool,
     typer.Option(
         "--unsafe-no-sandbox",
-        help="Run commands as plain processes: each can do whatever this user can.",
+        help="Run commands without a sandbox: each can do what this user can.",
     ),
 ]
 
 
 class Offered(NamedTuple):
-    """What the command line says about commands."""
+    """Which commands a worker runs, and on which terms."""
 
     kinds: tuple[str, ...] = ()
     network: bool = False
@@ -53,19 +53,21 @@ class Offered(NamedTuple):
 
     @property
     def in_words(self) -> str:
-        """The terms, where they are not the safe ones."""
-        words = ", with the network" if self.network else ""
-        return words + (", NOT SHUT IN: each can do what this user can" if self.unsafe else "")
+        """The terms that are not the safe defaults."""
+        words = ", with network access" if self.network else ""
+        return words + (
+            ", WITHOUT A SANDBOX: each can do what this user can" if self.unsafe else ""
+        )
 
 
 def offered(commands: list[str] | None, *, network: bool, unsafe: bool) -> Offered:
-    """What was asked for; the terms mean nothing without commands."""
+    """The given options, checked: the terms need at least one kind of commands."""
     from antiphon.interfaces.cli.screen.exits import WrongUsage
 
     if not commands and (network or unsafe):
         option = "--network" if network else "--unsafe-no-sandbox"
         raise WrongUsage(
-            f"{option} is about commands, and none are offered",
+            f"{option} needs --commands",
             hint=f"--commands {COMMAND_KIND}",
         )
     return Offered(tuple(dict.fromkeys(commands or ())), network, unsafe)

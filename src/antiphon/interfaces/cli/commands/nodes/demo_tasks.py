@@ -1,4 +1,4 @@
-"""The tasks that `antiphon dev` answers when it is given none of a person's own."""
+"""The example tasks that `antiphon dev` runs if you give it no module."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ async def add(a: float, b: float) -> float:
 
 
 async def echo(*values: Any, **named: Any) -> Any:
-    """What it was given."""
+    """Its own arguments."""
     if named:
         return {"args": list(values), "kwargs": named}
     return values[0] if len(values) == 1 else list(values)

@@ -1,4 +1,4 @@
-"""`antiphon node`: follow and verify everything, keep the replica, look after the jobs."""
+"""`antiphon node`: a full node: verifies every record, keeps the replica, ends expired leases."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from antiphon.interfaces.cli.screen.terminal import counted, out
 
 
 def node(home: HomeOption = None, *, as_json: JsonOption = False) -> int:
-    """Be a full node.
+    """Run a full node.
 
-    Verifies everything, keeps the replica that 'jobs' and 'show' read, ends what outlasted its
-    lease and calls again what nobody answered.
+    Verifies every record, keeps the replica that 'jobs' and 'show' read, ends expired leases, and
+    offers jobs again that no worker claimed.
     """
 
     async def serve(stop: command_loop.Stop) -> int:
@@ -42,7 +42,7 @@ async def _serve(home: Path | None, stop: command_loop.Stop, *, as_json: bool) -
             running = await stack.enter_async_context(mesh.node())
         except Held as held:
             raise Held(
-                f"another process keeps the replica in {mesh.home.path}",
+                f"another process uses the replica in {mesh.home.path}",
                 hint="one full node per state directory is enough; 'antiphon nodes' shows it",
             ) from held
         did = running.did
@@ -52,7 +52,7 @@ async def _serve(home: Path | None, stop: command_loop.Stop, *, as_json: bool) -
         else:
             out.say(
                 f"node {short_node(did)} on mesh {mesh.id} has verified"
-                f" {counted(running.applied, 'record')} and follows; Ctrl-C stops it"
+                f" {counted(running.applied, 'record')} and follows the log; Ctrl-C stops it"
             )
         await stop.wait()
     if as_json:

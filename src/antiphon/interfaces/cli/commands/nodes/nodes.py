@@ -1,4 +1,4 @@
-"""`antiphon nodes`: who answers a roll call right now."""
+"""`antiphon nodes`: which nodes are online."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ def nodes(
     *,
     wait: Annotated[
         float,
-        typer.Option("--wait", parser=some_seconds, metavar="TIME", help="How long to listen."),
+        typer.Option(
+            "--wait", parser=some_seconds, metavar="TIME", help="How long to wait for answers."
+        ),
     ] = ROLL_CALL_S,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Call the roll: who is there now."""
+    """List the nodes that are online."""
     return command_loop.run(_nodes(home, wait, as_json=as_json))
 
 
@@ -45,7 +47,7 @@ async def _nodes(home: Path | None, wait_s: float, *, as_json: bool) -> int:
         print_json({"nodes": [_card_object(card) for card in cards]})
         return Exit.OK
     if not cards:
-        out.say("nobody answers the roll call")
+        out.say("no node is online")
         err.say("  try: ", "antiphon worker MODULE, or antiphon node")
         return Exit.OK
     heads = ("ALIAS", "ROLE", "BUSY", "DONE", "VERSION", "ID", "KINDS")
@@ -62,7 +64,7 @@ def _row(card: Card) -> list[Piece]:
         (f"{card.done:,}" if is_worker else "", ""),
         (card.version, "quiet"),
         (short_node(card.node), "quiet"),
-        (", ".join(card.kinds) or f"(follows everything, at {card.applied:,})", ""),
+        (", ".join(card.kinds) or f"(follows everything, at record {card.applied:,})", ""),
     ]
 
 

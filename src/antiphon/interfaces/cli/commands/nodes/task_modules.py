@@ -1,4 +1,4 @@
-"""Finding the tasks that a person wrote: import a module, take the one `Mesh` in it."""
+"""Finding your tasks: imports a module and takes the one `Mesh` in it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ EXAMPLE: Final = "example"
 
 
 def find_mesh(target: str) -> Mesh:
-    """The mesh in `package.module`, `path/to/module.py`, or either with `:name` behind it.
+    """The mesh in `package.module`, `path/to/module.py`, or either with `:name` after it.
 
-    `example` means our own example tasks.
+    `example` means the example tasks.
     """
     from antiphon.sdk.mesh import Mesh
 
@@ -40,7 +40,7 @@ def find_mesh(target: str) -> Mesh:
         if not isinstance(mesh, Mesh):
             raise Misconfigured(
                 f"{name!r} in {where} is not a Mesh",
-                hint=f"leave it out: {where} alone finds the one mesh that is there",
+                hint=f"leave out the name: {where} alone finds the one mesh in it",
             )
         return _usable(mesh, where)
     found = {id(value): key for key, value in vars(module).items() if isinstance(value, Mesh)}
@@ -61,7 +61,7 @@ def find_mesh(target: str) -> Mesh:
 def _usable(mesh: Mesh, where: str) -> Mesh:
     if mesh.engine == "memory":
         raise Misconfigured(
-            f"the mesh in {where} lives in memory: no other process could call it",
+            f"the mesh in {where} is in memory only: no other process can submit jobs to it",
             hint="write Mesh.open() without engine='memory', and unset ANTIPHON_ENGINE",
         )
     if not mesh.kinds:
@@ -92,7 +92,7 @@ def _import(where: str) -> ModuleType:
     except SystemExit as ended:
         raise Misconfigured(
             f"importing {where} ended the program (exit code {ended.code})",
-            hint="put what a script does under: if __name__ == '__main__':",
+            hint="move what the script does under: if __name__ == '__main__':",
         ) from ended
     except Exception as error:
         raise _failed(where, error) from error
@@ -117,7 +117,7 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _failed(where: str, error: Exception) -> Misconfigured:
-    """What went wrong inside the person's own module, and in which line."""
+    """What went wrong inside the user's module, and on which line."""
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, SyntaxError):
         what, place = error.msg, f", at {error.filename}:{error.lineno}"

@@ -1,4 +1,4 @@
-"""`antiphon worker`: answer calls for a module's tasks, and for commands, until told to stop."""
+"""`antiphon worker`: runs jobs for a module's tasks, and commands, until told to stop."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ModuleArgument = Annotated[
     str,
     typer.Argument(
         metavar="[MODULE]",
-        help="A dotted name or a path to a .py file; with :NAME to pick one of its meshes.",
+        help="A dotted name or a path to a .py file; add :NAME to pick one of its meshes.",
         show_default=False,
     ),
 ]
@@ -56,14 +56,16 @@ LabelsOption = Annotated[
 ]
 WeightOption = Annotated[
     int | None,
-    typer.Option("--weight", min=1, help="Its share where jobs are drawn for. Default: 1, as all."),
+    typer.Option(
+        "--weight", min=1, help="Its share of jobs under rendezvous selection. Default: 1."
+    ),
 ]
 RatesOption = Annotated[
     list[str] | None,
     typer.Option(
         "--rate",
         metavar="KIND=RATE",
-        help="Begin at most so many of a kind here: example.add=10/s; may be repeated.",
+        help="Start at most this many jobs of a kind: example.add=10/s; may be repeated.",
         show_default=False,
     ),
 ]
@@ -82,16 +84,16 @@ def worker(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Answer calls for a module's tasks, and for commands of the kinds that you name.
+    """Run jobs: the tasks of a module, and commands.
 
-    Commands run shut in: no network, no files but their own, bounded in everything.
+    Commands run in a sandbox: no network, no files but their own, and limits on everything.
 
-    The first Ctrl-C or SIGTERM finishes or gives back what is in hand; the second ends at once.
+    The first Ctrl-C or SIGTERM finishes running jobs or gives them back; the second ends at once.
     """
     offer = offered(commands, network=network, unsafe=unsafe_no_sandbox)
     if not module and not offer.kinds:
         raise WrongUsage(
-            "a worker needs something to answer: a module with tasks, or commands",
+            "a worker needs something to run: a module with tasks, or commands",
             hint=f"antiphon worker MODULE, or antiphon worker --commands {COMMAND_KIND}",
         )
     rates = dict(_parse_rate(text) for text in rate or ())
@@ -139,7 +141,7 @@ async def _work(
             print_json({**told, "pid": os.getpid()})
         else:
             out.say(
-                f"worker {short_node(did)} on mesh {mesh.id} answers"
+                f"worker {short_node(did)} on mesh {mesh.id} runs"
                 f" {', '.join(allowed) or 'nothing yet'}"
                 f" ({counted(slots or settings.slots, 'slot')}{offer.in_words}); Ctrl-C stops it"
             )
@@ -153,41 +155,41 @@ async def _work(
         print_json({"event": "stopped", "done": working.done})
     else:
         left = due - working.done
-        rest = f"; {counted(left, 'job')} not finished, for others to take over" if left else ""
+        rest = f"; {counted(left, 'job')} not finished, left for other workers" if left else ""
         out.say(f"stopped after {counted(working.done, 'job')}{rest}")
     return Exit.OK
 
 
 def _say_forbidden(kinds: list[str]) -> None:
-    """What it has tasks for, and may not claim."""
+    """Warn about kinds that it has tasks for but may not claim."""
     if kinds:
-        err.say(f"! this machine may not claim {', '.join(kinds)}, until the owner allows it")
+        err.say(f"! this machine may not claim {', '.join(kinds)} until the owner permits it")
         err.say("  try: ", "antiphon who, which shows what it may do")
 
 
 def _check_rated(kinds: set[str], rates: dict[str, str]) -> None:
-    """A rate for something that is not answered here limits nothing: it is a slip of the pen."""
+    """Reject a rate for a kind that this worker does not run: it is a typing mistake."""
     for kind in sorted(rates.keys() - kinds):
         raise WrongUsage(
-            f"--rate {kind}={rates[kind]} limits nothing: this worker does not answer {kind}",
-            hint=f"it answers {', '.join(sorted(kinds))}",
+            f"--rate {kind}={rates[kind]} has no effect: this worker does not run {kind}",
+            hint=f"it runs {', '.join(sorted(kinds))}",
         )
 
 
 class Countdown:
-    """While a worker winds down: how many jobs it still waits for, and for how long."""
+    """While a worker stops: shows how many jobs it still waits for, and for how long."""
 
     def __init__(self) -> None:
         self._counting: asyncio.Task[None] | None = None
 
     def begin(self, busy: Callable[[], int], drain_s: float) -> None:
-        """Count until the block ends."""
+        """Show the countdown until the block ends."""
         self._counting = asyncio.ensure_future(self._count(busy, time.monotonic() + drain_s))
 
     async def _count(self, busy: Callable[[], int], until_s: float) -> None:
         while busy():
             left_s = max(until_s - time.monotonic(), 0.0)
-            err.fading((f"{counted(busy(), 'job')} in hand, {left_s:.0f} s left", "quiet"))
+            err.fading((f"{counted(busy(), 'job')} running, {left_s:.0f} s left", "quiet"))
             await asyncio.sleep(COUNT_EVERY_S)
 
     def __enter__(self) -> Self:
@@ -200,20 +202,20 @@ class Countdown:
 
 
 def say_draining(busy: int, drain_s: float, *, as_json: bool) -> None:
-    """Tell the person what the stop waits for."""
+    """Print what the stop waits for."""
     if as_json:
         return
     if busy:
         err.say(
-            f"stopping: {counted(busy, 'job')} in hand may finish within {drain_s:g} s;"
-            " again to end at once"
+            f"stopping: {counted(busy, 'job')} may finish within {drain_s:g} s;"
+            " Ctrl-C again ends at once"
         )
     else:
         err.say("stopping")
 
 
 def chosen_home(home: Path | None) -> Path:
-    """Where a new mesh would live: as asked, where one already is, or right here."""
+    """The state directory: as given, where one already exists, or here."""
     from antiphon.errors import Misconfigured
     from antiphon.sdk.mesh import StateDirectory
 
