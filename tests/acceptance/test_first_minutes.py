@@ -147,7 +147,7 @@ def test_jobs_lists_the_newest_first_and_filters(shell):
     told = shell.run("jobs", "--kind", "example.echo", "--limit", "2", "--json").json
     assert [job["job"] for job in told["jobs"]] == [second, first]
     assert [job["priority"] for job in told["jobs"]] == ["high", "normal"]
-    assert "no jobs like that" in shell.run("jobs", "--kind", "nothing").out
+    assert "no job matches" in shell.run("jobs", "--kind", "nothing").out
 
 
 def test_nodes_answers_with_one_worker_and_one_full_node(shell):
@@ -218,9 +218,9 @@ def test_a_job_that_nobody_answers_says_what_could_be_wrong(shell):
         assert answer.code == 4
         if "did you mean" in answer.err:
             break
-    assert "nobody who answers the roll call runs example.ad" in answer.err
+    assert "no worker that is online runs example.ad" in answer.err
     assert "did you mean example.add?" in answer.err
-    assert "it goes on" in answer.err
+    assert "it keeps running" in answer.err
     assert "antiphon why " in answer.err
 
 

@@ -99,15 +99,15 @@ def test_what_failed_says_so_and_offers_to_run_it_again(shell):
     first = shell.run(*words, "--json")
     assert first.code == 1
     assert first.json["is_new"]
-    assert "run before" not in first.json["error"]["message"]
+    assert "already ran" not in first.json["error"]["message"]
 
     second = shell.run(*words)
     assert second.code == 1
     assert second.out == ""
     told = " ".join(second.err.split())
-    assert "this was run before, and is not run again" in told
+    assert "this job already ran and is not run again" in told
     assert "RuntimeError: no luck" in told
-    assert "try: antiphon submit fail.yaml --again runs it as a new job" in told
+    assert "try: antiphon submit fail.yaml --again, which runs it as a new job" in told
 
     third = shell.run(*words, "--json")
     assert third.code == 1
@@ -126,7 +126,7 @@ def test_a_command_needs_its_kind_and_one_kind_does_not_answer_for_another(shell
 
     known = shell.run(*words, "build.docs", "--alias")
     assert known.out.strip() == job
-    assert "already called, and pending" in known.err
+    assert "already submitted, and pending" in known.err
     assert "alias" not in known.err, "the first call stands, and it had another"
 
     junk = shell.run(*words, "junk", "--json").json
@@ -162,10 +162,10 @@ def test_a_beginners_mistake_is_explained_before_a_mesh_is_needed(typed, text, s
     [
         ("command.yaml", 2, "antiphon submit command.yaml --kind build"),
         ("add.yaml --kind build", 2, "leave out --kind"),
-        ("add.yaml 2 3", 2, "ARGS has no place beside a manifest"),
-        ("add.yaml --kw a=2", 2, "--kw has no place beside a manifest"),
-        ("add.yaml --timeout 5", 2, "--timeout has no place beside a manifest"),
-        ("add.yaml --once", 2, "--once has no place beside a manifest"),
+        ("add.yaml 2 3", 2, "ARGS cannot be combined with a manifest"),
+        ("add.yaml --kw a=2", 2, "--kw cannot be combined with a manifest"),
+        ("add.yaml --timeout 5", 2, "--timeout cannot be combined with a manifest"),
+        ("add.yaml --once", 2, "--once cannot be combined with a manifest"),
         ("example.add --again", 2, "--again is for manifests"),
         ("example.add --kind build", 2, "--kind is for manifests"),
         ("example.add --alias", 2, "--alias is for manifests"),

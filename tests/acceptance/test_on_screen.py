@@ -59,9 +59,9 @@ def test_a_job_is_followed_a_cancelled_one_is_no_trouble_and_a_drained_one_is_to
         assert shell.run("cancel", cancelled).code == 0
         until(lambda: shell.run("nodes", "--json").json["nodes"][-1]["busy"] == 1)
         assert worker.stop(signal.SIGINT) == 0
-        assert "1 job not finished, for others to take over" in worker.line("stopped after")
+        assert "1 job not finished, left for other workers" in worker.line("stopped after")
         assert "tenure_lost" not in worker.err
-        assert "nobody holds it now" in shell.run("show", left).out
+        assert "no worker holds it now" in shell.run("show", left).out
 
 
 def test_a_worker_tells_that_its_server_is_away_and_back(shell):

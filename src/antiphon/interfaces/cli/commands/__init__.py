@@ -1,1 +1,1 @@
-"""One module per command, in folders by what the command is about."""
+"""One module per command, in folders by subject."""

@@ -1,1 +1,1 @@
-"""Commands about jobs: submit and run them, look at them, wait, cancel, retry."""
+"""Commands about jobs: submit, run, list, show, wait for, cancel and retry them."""

@@ -1,4 +1,4 @@
-"""`antiphon artifacts [JOB]`: what jobs wrote, how large it is, where, and until when."""
+"""`antiphon artifacts [JOB]`: lists the outputs of jobs: size, digest, where, until when."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.results.artifacts import Artifact
 
 DIGITS = 12
-"""What people see of a digest."""
+"""Digits of a digest that are shown."""
 
 
 def artifacts(
@@ -35,32 +35,37 @@ def artifacts(
         str | None,
         typer.Argument(
             metavar="[JOB]",
-            help="A job's id, or its beginning. Without: the newest jobs that ended.",
+            help="A job's id, or its first digits. Default: the newest jobs that ended.",
             show_default=False,
             autocompletion=complete_job,
         ),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="With --evict: one output.", show_default=False),
+        typer.Argument(
+            metavar="[NAME]", help="With --evict: only this output.", show_default=False
+        ),
     ] = None,
     *,
     evict: Annotated[
-        bool, typer.Option("--evict", help="Let the bytes go; that they were made stays on record.")
+        bool, typer.Option("--evict", help="Delete the bytes; the log keeps their digest.")
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Of at most so many jobs.")] = 20,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="Look at this many jobs at most.")
+    ] = 20,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """List what jobs wrote: names, sizes, digests, where the bytes are, and until when.
+    """List the outputs of jobs.
 
-    The mesh keeps them for as long as the rule artifact_ttl_ms says.
+    Prints name, size, digest, where the bytes are, and until when. The mesh keeps them for the
+    time set by the rule artifact_ttl_ms.
     """
     if evict and job is not None:
         return command_loop.run(_evict(job, name, home, as_json=as_json))
     if evict or name is not None:
         raise WrongUsage(
-            "one output of a job is named to evict it, or to fetch it",
+            "--evict needs a job, and NAME needs --evict",
             hint="antiphon artifacts --evict JOB [NAME], or antiphon get JOB [NAME]",
         )
     return command_loop.run(_artifacts(job, limit, home, as_json=as_json))
@@ -93,12 +98,12 @@ async def _evict(prefix: str, name: str | None, home: Path | None, *, as_json: b
         print_json({"job": job.id, "kind": job.kind, "evicted": told})
     elif gone:
         for output in gone:
-            out.pieces(("✓ ", "succeeded"), (output.name, "strong"), ("  is kept no longer", ""))
+            out.pieces(("✓ ", "succeeded"), (output.name, "strong"), ("  is evicted", ""))
         err.say(
-            "  the coordinator's node removes the bytes within minutes, unless a job needs them"
+            "  the coordinator's node deletes the bytes within minutes, unless a job needs them"
         )
     else:
-        out.say(f"job {short(job.id)} keeps nothing beside the log")
+        out.say(f"job {short(job.id)} has nothing to evict")
     return Exit.OK
 
 

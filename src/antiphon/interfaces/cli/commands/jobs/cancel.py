@@ -1,4 +1,4 @@
-"""`antiphon cancel JOB`: end a job that has not ended."""
+"""`antiphon cancel JOB`: cancels a job that has not ended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from antiphon.interfaces.cli.screen.terminal import err, out, state_piece
 def cancel(
     job: JobArgument,
     *,
-    reason: Annotated[str, typer.Option("--reason", help="Why, for whoever reads its story.")] = "",
+    reason: Annotated[str, typer.Option("--reason", help="Why; 'antiphon show' prints it.")] = "",
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -43,5 +43,5 @@ async def _cancel(prefix: str, reason: str, home: Path | None, *, as_json: bool)
     elif is_cancelled:
         out.pieces(state_piece("aborted"), (f"  {ended.kind} {short(ended.id)} is cancelled", ""))
     else:
-        err.say(f"{ended.kind} {short(ended.id)} had already ended: {ended.outcome}")
+        err.say(f"{ended.kind} {short(ended.id)} has already ended: {ended.outcome}")
     return Exit.OK if is_cancelled else Exit.CONFLICT

@@ -1,7 +1,7 @@
-"""A command's job on somebody's screen: its words as they come, then its end, as its exit code.
+"""Following a command's job: prints its output as it comes, then exits with its exit code.
 
-Standard output and standard error are the command's own. What is said about the job goes to
-standard error, and only where a person is looking at it or something is wrong.
+Standard output and standard error are the command's. Messages about the job go to standard
+error, and only if that is a terminal or something is wrong.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SIGNAL_BASE: Final = 128
 
 
 class Screen:
-    """Where one job's words go."""
+    """Prints the output of one job."""
 
     def __init__(self) -> None:
         from antiphon.sdk.results.transcript import Transcript
@@ -48,11 +48,11 @@ class Screen:
         self.progress = ""
 
     async def show(self, words: AsyncIterator[Words]) -> None:
-        """Show what is heard, until cancelled."""
+        """Print live output until cancelled."""
         async for one in words:
             if self.transcript.begins_anew(one):
                 err.erase()
-                err.say("it was given back, and runs anew")
+                err.say("the worker gave it back; it runs again")
             self.progress = progress_words(one) or self.progress
             data = self.transcript.hear(one)
             if data:
@@ -60,7 +60,7 @@ class Screen:
                 self._papers[one.stream].write(data)
 
     async def show_rest(self, mesh: Mesh, handle: JobHandle[Any], ended: Ended) -> None:
-        """Show what was not heard."""
+        """Print what the live output missed."""
         try:
             for output in ended.outputs:
                 if output.name not in self._papers:
@@ -69,7 +69,8 @@ class Screen:
                     async for chunk in self.transcript.rest(mesh, handle, output):
                         self._papers[output.name].write(chunk)
                 except Corrupt as problem:
-                    err.say("✗ ", f"{problem.message}; all of it: {problem.hint}", style="failed")
+                    words = f"{problem.message}; for the whole output: {problem.hint}"
+                    err.say("✗ ", words, style="failed")
         finally:
             for paper in self._papers.values():
                 paper.end()
@@ -83,16 +84,16 @@ async def follow(
     *,
     is_live: bool,
 ) -> int:
-    """Call a command's job, kind and id being known already, and stay until its end.
+    """Submit a command's job, whose kind and id are known already, and wait for its end.
 
-    A job that may be tried several times is not shown live: each try prints anew.
+    The output of a job with several attempts is not shown live: each attempt prints it again.
     """
     began = time.monotonic()
     screen = Screen()
     async with AsyncExitStack() as stack:
         words: AsyncIterator[Words] | None = None
         if wish.wait and is_live and not wish.as_json:
-            # Before the call, so that nothing is missed.
+            # Before the job is submitted, so that nothing is missed.
             with suppress(Unavailable):
                 words = await stack.enter_async_context(mesh.job(*name).listen())
         handle = await call()
@@ -118,7 +119,7 @@ async def _await_end(
     screen: Screen,
     words: AsyncIterator[Words] | None,
 ) -> Ended:
-    """The end. Errors are raised outside the task group, which would wrap them."""
+    """Wait for the end. Errors are raised outside the task group, which would wrap them."""
     problem: AntiphonError | None = None
     ended: Ended | None = None
     try:
@@ -160,7 +161,7 @@ async def _narrate(mesh: Mesh, handle: JobHandle[Any], screen: Screen) -> None:
 
 
 def exit_code_of(ended: Ended) -> int:
-    """The job's exit code as a shell would have it; 1 where there is none to pass on."""
+    """The job's exit code as a shell reports it; 1 if the job failed without one."""
     if ended.job.outcome == "succeeded":
         return ended.exit or Exit.OK
     if ended.exit is None or ended.exit == 0:
@@ -178,7 +179,7 @@ async def _tell_end(
     if job.outcome != "succeeded":
         failed = failure(ended)
         if was_known:
-            failed.message = f"this was run before, and is not run again: {failed.message}"
+            failed.message = f"this job already ran and is not run again: {failed.message}"
             failed.hint = wish.anew
     if wish.as_json:
         _print_end(handle, ended, wish, failed, code)
@@ -198,7 +199,7 @@ async def _tell_end(
 
 
 def _without_last_words(failed: JobFailed, ended: Ended) -> str:
-    """A command's own last words were shown as they came; only what they led to is news."""
+    """The message without the command's last lines, which were printed already."""
     error = ended.error
     if error is None or ended.exit is None:
         return failed.message

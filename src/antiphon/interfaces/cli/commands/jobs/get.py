@@ -1,4 +1,4 @@
-"""`antiphon get JOB [NAME]`: what a job wrote, brought here and checked."""
+"""`antiphon get JOB [NAME]`: downloads the outputs of a job, and checks their digests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def get(
     job: JobArgument,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="One output; all of them if not given."),
+        typer.Argument(metavar="[NAME]", help="One output. Default: all outputs."),
     ] = None,
     *,
     output: Annotated[
@@ -45,18 +45,18 @@ def get(
             "-o",
             metavar="PATH",
             help="A directory for all outputs, a file for one, - for standard output."
-            " Default: a directory called after the job; one output goes into this directory.",
+            " Default: a directory named after the job; for one output, this directory.",
         ),
     ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Fetch what a job wrote.
+    """Download the outputs of a job.
 
-    Every byte is checked against the digests in the job's completion before a file gets its name.
+    Each file is checked against the digests in the job's completion before it gets its name.
     """
     if output == STDOUT and as_json:
-        raise WrongUsage("standard output cannot be both", hint="leave out --json, or -o -")
+        raise WrongUsage("-o - and --json cannot be combined", hint="leave out one of them")
     if output is None:
         output = Path(short(job)) if name is None else Path()
     return command_loop.run(_get(job, name, output, home, as_json=as_json))
@@ -86,7 +86,7 @@ async def _get(
 
 
 def output_object(made: Output) -> dict[str, Any]:
-    """An output, for programs."""
+    """An output as JSON."""
     return {
         "name": made.name,
         "size": made.size,
@@ -147,7 +147,7 @@ async def _write_out(mesh: Mesh, handle: JobHandle[Any], name: str | None) -> No
     async for chunk in mesh.artifacts.stream(made, job=(handle.kind, handle.id)):
         sys.stdout.buffer.write(chunk)
     sys.stdout.buffer.flush()
-    err.pieces((f"{made.name}: {size_words(made.size)}, digests hold", "quiet"))
+    err.pieces((f"{made.name}: {size_words(made.size)}, digests match", "quiet"))
 
 
 def _nothing(handle: JobHandle[Any]) -> Rejected:

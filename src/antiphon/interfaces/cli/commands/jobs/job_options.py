@@ -1,6 +1,6 @@
-"""The options of the commands that call a job, `submit` and `run`: one type for each.
+"""The options of the commands that submit a job, `submit` and `run`: one type for each.
 
-A command's signature names them; what belongs together is gathered by the functions below.
+A command's signature names them; the functions below parse and combine them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_WORDS: Final = span_words(TIMEOUT_S * 1000)
 
-# --- what is called ---------------------------------------------------------------------------
+# --- what is submitted ------------------------------------------------------------------------
 
 NamedOption = Annotated[
     list[str] | None,
@@ -36,15 +36,15 @@ PriorityName = Literal["high", "normal", "low"]
 """The priorities, so that the help can list them before anything is loaded."""
 PriorityOption = Annotated[
     PriorityName,
-    typer.Option("--priority", help="Which waiting job is handed out first."),
+    typer.Option("--priority", help="Which waiting jobs start first."),
 ]
 ManifestKindOption = Annotated[
     str | None,
     typer.Option(
         "--kind",
         metavar="KIND",
-        help="The kind of a manifest's job: who may run it, and where. Needed, unless its"
-        " command is a handler (@example.add), whose kind it then is.",
+        help="The kind of a manifest's job: decides who may run it. Required, unless the command"
+        " is a handler such as @example.add, whose kind is example.add.",
         autocompletion=complete_kind,
     ),
 ]
@@ -53,19 +53,19 @@ CommandKindOption = Annotated[
     typer.Option(
         "--kind",
         metavar="KIND",
-        help="What kind of job that is: who may run it, and where.",
+        help="The kind of the job: decides who may run it.",
         autocompletion=complete_kind,
     ),
 ]
 ManifestAgainOption = Annotated[
-    bool, typer.Option("--again", help="Run a manifest anew: a nonce makes it another job.")
+    bool, typer.Option("--again", help="Run a manifest again: a nonce makes it a new job.")
 ]
 CommandAgainOption = Annotated[
-    bool, typer.Option("--again", help="Run it anew, even if the same was run before.")
+    bool, typer.Option("--again", help="Run it again, even if the same command already ran.")
 ]
 AliasOption = Annotated[
     bool,
-    typer.Option("--alias", help="Give a manifest's job a ULID: a name, not part of its id."),
+    typer.Option("--alias", help="Give a manifest's job a ULID; its id does not change."),
 ]
 InputsOption = Annotated[
     list[str] | None,
@@ -73,7 +73,7 @@ InputsOption = Annotated[
         "--input",
         "-i",
         metavar="PATH[=NAME]",
-        help="A file that the command reads, under its own name or NAME; may be repeated.",
+        help="A file for the command, under its own name or as NAME; may be repeated.",
         show_default=False,
     ),
 ]
@@ -83,7 +83,7 @@ OutputsOption = Annotated[
         "--output",
         "-o",
         metavar="GLOB",
-        help="Files to keep of those that it leaves behind; may be repeated.",
+        help="Keep the files that match when the command ends; may be repeated.",
         show_default=False,
     ),
 ]
@@ -92,24 +92,26 @@ SecretsOption = Annotated[
     typer.Option(
         "--secret",
         metavar="NAME",
-        help="A secret of the worker's, as a file in /run/secrets; may be repeated.",
+        help="A secret on the worker, as a file in /run/secrets; may be repeated.",
         show_default=False,
     ),
 ]
-NetworkWishOption = Annotated[bool, typer.Option("--network", help="Ask for the network.")]
+NetworkWishOption = Annotated[bool, typer.Option("--network", help="Ask for network access.")]
 VariablesOption = Annotated[
     list[str] | None,
     typer.Option(
         "--env",
         "-e",
         metavar="NAME=VALUE",
-        help="An environment variable, on the log for all to read; may be repeated.",
+        help="An environment variable; its value is on the log; may be repeated.",
         show_default=False,
     ),
 ]
 DirectoryOption = Annotated[
     str | None,
-    typer.Option("--cwd", metavar="DIR", help="Where it starts, in its work directory."),
+    typer.Option(
+        "--cwd", metavar="DIR", help="The directory to start in, below its work directory."
+    ),
 ]
 
 
@@ -137,18 +139,19 @@ def parse_variable(text: str) -> tuple[str, str]:
     return name, value
 
 
-# --- how it is scheduled ----------------------------------------------------------------------
+# --- how it is run ----------------------------------------------------------------------------
 
 OnceOption = Annotated[
-    bool, typer.Option("--once", help="The same call is the same job: run it once, ever.")
+    bool,
+    typer.Option("--once", help="Run the same kind with the same arguments only once, ever."),
 ]
 TimeoutOption = Annotated[
     int | None,
     typer.Option(
         parser=whole_seconds,
         metavar="TIME",
-        help=f"How long one attempt may run: 90s, 15m, 2h. Default: {TIMEOUT_WORDS}; a manifest has"
-        " its own.",
+        help=f"How long one attempt may run: 90s, 15m, 2h. Default: {TIMEOUT_WORDS}. A manifest"
+        " sets its own.",
     ),
 ]
 CommandTimeoutOption = Annotated[
@@ -159,7 +162,7 @@ LeaseOption = Annotated[
     typer.Option(
         parser=some_seconds,
         metavar="TIME",
-        help="How long a silent worker keeps the job. Default: the mesh's rule.",
+        help="How long a worker that stopped answering keeps the job. Default: the mesh's rule.",
     ),
 ]
 RequiresOption = Annotated[
@@ -171,11 +174,11 @@ RequiresOption = Annotated[
     ),
 ]
 
-# --- how it meets failure ---------------------------------------------------------------------
+# --- retries ----------------------------------------------------------------------------------
 
 AttemptsOption = Annotated[
     int | None,
-    typer.Option(min=1, help="Tries before it counts as failed. Default: the mesh's rule."),
+    typer.Option(min=1, help="Attempts before the job fails. Default: the mesh's rule."),
 ]
 RetryBaseOption = Annotated[
     float,
@@ -183,7 +186,7 @@ RetryBaseOption = Annotated[
         parser=seconds,
         metavar="TIME",
         show_default=span_words(round(RETRY_BASE_S * 1000)),
-        help="Pause before the second try; doubled before each further one.",
+        help="Delay before the second attempt; doubled for each further one.",
     ),
 ]
 RetryCapOption = Annotated[
@@ -192,14 +195,14 @@ RetryCapOption = Annotated[
         parser=seconds,
         metavar="TIME",
         show_default=span_words(round(RETRY_CAP_S * 1000)),
-        help="The longest such pause.",
+        help="The longest delay between attempts.",
     ),
 ]
 GiveUpOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="ERROR",
-        help="An error that is not worth another try, such as ValueError; may be repeated.",
+        help="Do not retry after this error, such as ValueError; may be repeated.",
     ),
 ]
 
@@ -207,13 +210,13 @@ GiveUpOption = Annotated[
 def retry_of(
     attempts: int | None, base_s: float, cap_s: float, give_up_on: list[str] | None
 ) -> Retry:
-    """How the job meets failure."""
+    """The retry policy of the job."""
     from antiphon.sdk.task import Retry
 
     return Retry(attempts=attempts, base_s=base_s, cap_s=cap_s, give_up_on=tuple(give_up_on or ()))
 
 
-# --- how the person is answered ---------------------------------------------------------------
+# --- waiting for the result -------------------------------------------------------------------
 
 WaitOption = Annotated[
     bool, typer.Option("--wait/--no-wait", help="Wait for the result, or print the job's id.")
@@ -221,7 +224,7 @@ WaitOption = Annotated[
 WaitTimeoutOption = Annotated[
     float | None,
     typer.Option(
-        parser=seconds, metavar="TIME", help="Stop waiting after this long; the job goes on."
+        parser=seconds, metavar="TIME", help="Stop waiting after this time; the job keeps running."
     ),
 ]
 DetachOption = Annotated[

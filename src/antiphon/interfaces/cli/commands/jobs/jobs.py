@@ -1,4 +1,4 @@
-"""`antiphon jobs`: what is on the mesh, newest first."""
+"""`antiphon jobs`: lists the jobs of the mesh, newest first."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ if TYPE_CHECKING:
 def jobs(
     *,
     state: Annotated[
-        list[StateName] | None, typer.Option("--state", help="Only these; may be repeated.")
+        list[StateName] | None, typer.Option("--state", help="Only this state; may be repeated.")
     ] = None,
     kind: Annotated[
         str,
         typer.Option(
-            "--kind", help="Only this kind and those below it.", autocompletion=complete_kind
+            "--kind", help="Only this kind and kinds below it.", autocompletion=complete_kind
         ),
     ] = "",
     failed: Annotated[
-        bool, typer.Option("--failed", help="Only those that ended without a result, and why.")
+        bool, typer.Option("--failed", help="Only jobs that ended without a result, and why.")
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="List at most this many.")] = 20,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """List jobs, newest first."""
     if failed and state:
-        raise WrongUsage("--failed and --state say two things", hint="leave out one of them")
+        raise WrongUsage("--failed and --state cannot be combined", hint="leave out one of them")
     if failed:
         return command_loop.run(_failed(home, kind, limit, as_json=as_json))
     return command_loop.run(_jobs(home, list(state or ()), kind, limit, as_json=as_json))
@@ -68,12 +68,14 @@ async def _jobs(
         return Exit.OK
     if not found:
         is_filtered = bool(states or kind)
-        out.say("no jobs like that" if is_filtered else "no jobs yet")
+        out.say("no job matches" if is_filtered else "no jobs yet")
         if not is_filtered:
             err.say("  try: ", "antiphon submit example.add 2 3")
     else:
         out.table(
-            ("JOB", "STATE", "KIND", "CALLED", "TOOK", "TRIES", "BY"), map(_row, found), flexible=2
+            ("JOB", "STATE", "KIND", "SUBMITTED", "TOOK", "TRIES", "BY"),
+            map(_row, found),
+            flexible=2,
         )
     if counts:
         order = [name.value for name in StateName]
@@ -92,12 +94,12 @@ async def _failed(home: Path | None, kind: str, limit: int, *, as_json: bool) ->
     if as_json:
         print_json({"jobs": [_letter_object(letter) for letter in letters], "counts": counts})
     elif not letters:
-        out.say("no jobs ended without a result" + (f" below {kind}" if kind else ""))
+        out.say("no jobs ended without a result" + (f" in {kind}" if kind else ""))
     else:
         heads = ("JOB", "STATE", "KIND", "ENDED", "TRIES", "WHY")
         out.table(heads, map(_letter_row, letters), flexible=5)
         if any(letter.retried_as is None for letter in letters):
-            err.say("  try: ", "antiphon retry JOB, or antiphon show JOB for the whole story")
+            err.say("  try: ", "antiphon retry JOB, or antiphon show JOB for the history")
     return Exit.OK
 
 
@@ -146,7 +148,7 @@ def _row(job: Job) -> list[Piece]:
 
 
 def job_object(job: Job) -> dict[str, Any]:
-    """A job for programs."""
+    """A job as JSON."""
     return {
         "job": job.id,
         "kind": job.kind,

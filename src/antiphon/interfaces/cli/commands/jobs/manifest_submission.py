@@ -1,4 +1,4 @@
-"""Jobs by manifest: what somebody wrote, how it is to be called, and calling it."""
+"""Submitting a job by manifest: reads the file, chooses the kind, and submits it."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ Call = Callable[["Mesh"], Awaitable["JobHandle[Any]"]]
 
 
 class Authored(NamedTuple):
-    """A manifest that somebody wrote, and how it is to be called."""
+    """A manifest that a person wrote, and how to submit it."""
 
     kind: str
     job: Manifest
     again: bool
     """As a new job."""
     alias: bool
-    """Under a fresh name."""
+    """With a new ULID as its name."""
 
     def final(self, mesh: Mesh) -> Manifest:
-        """The manifest as it is called."""
+        """The manifest as it is submitted."""
         from antiphon.sdk.manifests import authored_manifest
 
         chosen = self.job
@@ -44,7 +44,7 @@ class Authored(NamedTuple):
         return authored_manifest.with_alias(chosen) if self.alias else chosen
 
     def note(self, handle: JobHandle[Any], called: Manifest, notes: dict[str, str]) -> None:
-        """Note the alias, where the job bears it."""
+        """Note the alias, if the job has it."""
         from antiphon.sdk.manifests import authored_manifest
 
         if self.alias and handle.is_new:
@@ -65,7 +65,7 @@ def read(what: str) -> Manifest:
 
 
 def by_manifest(authored: Authored, options: CallOptions, notes: dict[str, str]) -> Call:
-    """Call a handler as a file says."""
+    """Submit a handler's job from a manifest."""
     from antiphon.sdk.manifests import authored_manifest
 
     authored_manifest.require_handler_call(authored.job)
@@ -86,7 +86,7 @@ async def run_authored(
     options: CallOptions,
     wish: Wish,
 ) -> int:
-    """Call a command as a file says, with further inputs, and show what it prints."""
+    """Submit a command from a manifest, with further inputs, and print its output."""
     from antiphon.interfaces.cli.commands.jobs.follow import follow
     from antiphon.sdk.command_job import with_inputs
     from antiphon.sdk.manifests import authored_manifest
@@ -110,16 +110,16 @@ async def run_authored(
 
 
 def kind_of(job: Manifest, what: str, asked: str | None) -> str:
-    """The kind is the mesh's business, so it is asked for; a handler's name is one already."""
+    """The kind to submit under: `--kind`, which a manifest does not contain, or the handler's."""
     named = job.handler
     if named is None and asked is None:
         raise WrongUsage(
-            "a manifest says what to run; --kind says what kind of job that is",
+            "a manifest needs --kind: the kind decides who may run the job",
             hint=f"antiphon submit {what} --kind build",
         )
     if named is not None and asked is not None and named != asked:
         raise WrongUsage(
-            f"the manifest names the handler @{named}, and --kind says {asked}",
+            f"the manifest's handler is @{named}, but --kind is {asked}",
             hint="leave out --kind",
         )
     return asked or named or ""

@@ -1,7 +1,7 @@
-"""How far the running jobs are, in one line below the log that the next one replaces.
+"""The progress of running jobs, in one line below the log that is rewritten.
 
-What jobs say of themselves is on the bus and stored nowhere: it is heard only by whoever listens
-for that very job. So a watcher listens for some of those that it sees running, and no more.
+Jobs publish their progress on the bus, where it is not stored: only subscribers to that job
+receive it. So a watcher subscribes to a bounded number of the jobs that it sees running.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from antiphon.sdk.mesh import Event, Mesh
 
 LISTENED: Final = 8
-"""Jobs that are listened for at once; others run unheard."""
+"""Jobs that are subscribed to at once; the progress of others is not shown."""
 SHOWN_EVERY_S: Final = 0.1
 Key = tuple[str, str]
 
 
 class Progressing:
-    """What running jobs say of themselves, newest first."""
+    """The progress that running jobs report, newest first."""
 
     def __init__(self, mesh: Mesh) -> None:
         self._mesh = mesh
@@ -44,7 +44,7 @@ class Progressing:
         await asyncio.gather(*self._listeners.values(), return_exceptions=True)
 
     def note(self, event: Event) -> None:
-        """Listen for a job that runs now, and no more for one that does not."""
+        """Subscribe to a job that runs now; unsubscribe from one that does not."""
         key = (event.kind, event.job_id)
         if event.is_held and err.can_rewrite:
             if key not in self._listeners and len(self._listeners) < LISTENED:
@@ -65,7 +65,7 @@ class Progressing:
                             self.show()
 
     def show(self) -> None:
-        """The newest words, and how many other jobs said something."""
+        """Show the newest progress, and how many other jobs reported some."""
         self._shown_s = time.monotonic()
         if not self._said:
             return

@@ -1,4 +1,4 @@
-"""`antiphon retry JOB`: call a job anew that ended without a result."""
+"""`antiphon retry JOB`: submits a job again that ended without a result."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def retry(
         str | None,
         typer.Argument(
             metavar="JOB",
-            help="A job's id, or as much of its beginning as is unique.",
+            help="A job's id, or enough of its first digits to be unique.",
             show_default=False,
             autocompletion=complete_job,
         ),
@@ -45,30 +45,30 @@ def retry(
         str,
         typer.Option(
             "--kind",
-            help="With --all-failed: only this kind and those below it.",
+            help="With --all-failed: only this kind and kinds below it.",
             autocompletion=complete_kind,
         ),
     ] = "",
     limit: Annotated[
         int,
         typer.Option(
-            "--limit", min=1, max=DEAD_LETTERS_MAX, help="With --all-failed: at most so many."
+            "--limit", min=1, max=DEAD_LETTERS_MAX, help="With --all-failed: at most this many."
         ),
     ] = 100,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Call jobs anew that ended without a result.
+    """Retry jobs that ended without a result.
 
-    Each becomes a new job, linked to the first; an ended job is never reopened. What was retried
-    before is not retried twice.
+    Each becomes a new job that is linked to the old one; an ended job is never reopened. A job
+    that was already retried is not retried again.
     """
     if (job is None) == (not all_failed):
         raise WrongUsage(
-            "retry one JOB, or --all-failed", hint="antiphon jobs --failed lists what there is"
+            "give either JOB or --all-failed", hint="antiphon jobs --failed lists such jobs"
         )
     if kind and not all_failed:
-        raise WrongUsage("--kind is for --all-failed", hint="leave it out: an id says it all")
+        raise WrongUsage("--kind needs --all-failed", hint="leave out --kind")
     return command_loop.run(_retry(job, kind, limit, home, as_json=as_json))
 
 
@@ -85,11 +85,11 @@ async def _retry(
     for found, handle in called:
         if handle.is_new:
             out.say(handle.id)
-            err.say(f"  {found.kind} {short(found.id)} is called anew as {short(handle.id)}")
+            err.say(f"  {found.kind} {short(found.id)} is retried as {short(handle.id)}")
         else:
-            err.say(f"{found.kind} {short(found.id)} was retried before, as {short(handle.id)}")
+            err.say(f"{found.kind} {short(found.id)} was already retried as {short(handle.id)}")
     if not called:
-        err.say("nothing to retry" + (f" below {kind}" if kind else ""))
+        err.say("nothing to retry" + (f" in {kind}" if kind else ""))
     return Exit.OK
 
 

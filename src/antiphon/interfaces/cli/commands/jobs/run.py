@@ -1,4 +1,4 @@
-"""`antiphon run -- CMD ARGS…`: run a command somewhere on the mesh as if it ran here."""
+"""`antiphon run -- CMD ARGS…`: runs a command on the mesh as if it ran here."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def run(
 ) -> int:
     """Run a command on the mesh, and print what it prints.
 
-    It runs shut in, on a worker that offers its kind: in an empty directory with its inputs,
-    without the network. The exit code is the command's own. The same command again is the same
-    job: its result is there at once.
+    It runs in a sandbox, on a worker that runs commands of its kind: without network access, in a
+    directory that contains only its inputs. The exit code is the command's own. If the same
+    command already ran, you get its stored result; --again runs it again.
 
     \b
     Examples:
@@ -79,7 +79,7 @@ def run(
         timeout=timeout if timeout.startswith("P") else whole_seconds(timeout),
     )
     files = [parse_input(text) for text in inputs or ()]
-    anew = "antiphon run --again, with the rest as it was, runs it as a new job"
+    anew = "antiphon run --again with the same arguments, which runs it as a new job"
     wish = Wish(not detach, None, as_json, anew, {})
     return command_loop.run(_run(open_mesh(home), kind, content, files, wish, again=again))
 
@@ -113,13 +113,13 @@ async def _run(
 
 
 class Uploads:
-    """How far each input is, one after the other."""
+    """The progress of uploading each input, one after the other."""
 
     def __init__(self) -> None:
         self._shown: list[Progress] = []
 
     def telling(self, name: str) -> Progress:
-        """Somebody who hears how far one file has come."""
+        """The progress line for one file."""
         self._end()
         self._shown.append(Progress(name))
         return self._shown[-1]

@@ -1,4 +1,4 @@
-"""`antiphon show JOB`: its story in words, with the verdicts, and how it stands."""
+"""`antiphon show JOB`: the history of a job, with the verdicts, and its state."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.mesh import Job, Line, Mesh
 
 ROLL_CALL_S = 0.25
-"""Only to put names to node ids: whoever is slower stays a number."""
+"""Only to find names for node ids: a node that answers later is shown by its id."""
 
 
 def show(
@@ -48,14 +48,14 @@ def show(
     *,
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", help="Stay until it ends, and show how far it is."),
+        typer.Option("--follow", "-f", help="Wait until it ends, and show its progress."),
     ] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Tell a job's story.
+    """Show the history of a job.
 
-    Who did what, when, and what the rules said to it.
+    Who did what, when, and whether it was accepted.
     """
     return command_loop.run(_show(job, home, follow=follow, as_json=as_json))
 
@@ -95,7 +95,7 @@ async def _show(prefix: str, home: Path | None, *, follow: bool, as_json: bool) 
 
 
 async def _show_other(mesh: Mesh, key: LaneKey, *, as_json: bool) -> int:
-    """What is no job: what a replica keeps of it, and its story."""
+    """Show something that is not a job: its state in the replica, and its history."""
     from antiphon.sdk.lanes import story_of
 
     found = await story_of(mesh, key)
@@ -113,7 +113,7 @@ async def _show_other(mesh: Mesh, key: LaneKey, *, as_json: bool) -> int:
 
 
 async def _stay(mesh: Mesh, prefix: str, *, as_json: bool) -> None:
-    """Until the job has ended."""
+    """Wait until the job has ended."""
     found = await find_job(mesh, prefix)
     handle = mesh.job(found.kind, found.id)
     try:
@@ -155,7 +155,7 @@ def _tell(job: Job, story: list[Line], end: dict[str, Any], names: dict[str, str
         out.hanging([("result  ", "quiet")], [(text, "")])
     elif "error" in end:
         out.say("")
-        # The sentence names the job once more, as it must where it stands alone.
+        # The message names the job, which is printed above already.
         why = end["error"].partition("): ")[2] or end["error"]
         out.hanging([("ended   ", "quiet")], [(why, "failed")])
     who = ", ".join(
@@ -177,17 +177,17 @@ def _tell_links(links: Links) -> None:
 
 
 def _standing(job: Job, story: list[Line]) -> list[str]:
-    """The present state in a sentence or two."""
-    words = [f"called {ago(job.scheduled_ms)}, on {moment(job.scheduled_ms)}"]
+    """The current state in a sentence or two."""
+    words = [f"submitted {ago(job.scheduled_ms)}, on {moment(job.scheduled_ms)}"]
     if job.is_terminal:
         words[0] += f"; ended {span((job.ended_ms - job.scheduled_ms) / 1000)} later"
     used = f"{job.tries} of {counted(job.attempts_max, 'attempt')} used"
     match job.state.value:
         case "pending" if job.attempts:
-            words.append(f"{used}; anyone may claim it again from {clock(job.retry_after_ms)}")
+            words.append(f"{used}; workers may claim it again from {clock(job.retry_after_ms)}")
         case "pending":
             was_held = any(line.op == "job.claim" and line.verdict.is_accepted for line in story)
-            now = "nobody holds it now" if was_held else "nobody has claimed it yet"
+            now = "no worker holds it now" if was_held else "no worker has claimed it yet"
             words.append(f"{now}; it must start by {moment(job.start_by_ms)}")
         case "waiting":
             words.append("it waits for the coordinator's offer")

@@ -1,8 +1,8 @@
-"""`antiphon submit`: call a job and, unless told otherwise, wait for its answer.
+"""`antiphon submit`: submits a job and, unless told otherwise, waits for its result.
 
-A job is called by its kind with arguments, or by a manifest in a file. The result goes to standard
-output and nothing else does, so that it can be piped; the job's id, its progress and what may be
-wrong go to standard error.
+A job is submitted as a kind with arguments, or as a manifest in a file. Only the result goes to
+standard output, so that it can be piped; the job's id, its progress and warnings go to standard
+error.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 
 def complete_what(context: typer.Context, incomplete: str) -> list[str]:
-    """Kinds that were called before, and manifests lying here."""
+    """Kinds of recent jobs, and manifests in this directory."""
     try:
         here = sorted(p.name for p in Path.cwd().iterdir() if p.suffix in MANIFEST_SUFFIXES)
     except OSError:
@@ -74,8 +74,8 @@ WhatArgument = Annotated[
     str,
     typer.Argument(
         metavar="KIND|FILE",
-        help="What to call, such as example.add; or a manifest (.yaml, .yml, .json, or - for"
-        " standard input).",
+        help="A kind, such as example.add; or a manifest (.yaml, .yml, .json, or - for standard"
+        " input).",
         show_default=False,
         autocompletion=complete_what,
     ),
@@ -84,14 +84,14 @@ ArgsArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="ARGS",
-        help="Arguments as JSON; a plain word is text. Put -- before negative numbers.",
+        help="Arguments as JSON; anything else is text. Put -- before negative numbers.",
         show_default=False,
     ),
 ]
 
 
 class Asked(NamedTuple):
-    """What is to be called, as it was typed."""
+    """What to submit, as it was typed."""
 
     what: str
     args: list[str]
@@ -104,7 +104,7 @@ class Asked(NamedTuple):
 
     @property
     def is_manifest(self) -> bool:
-        """Whether it is a file; a kind whose name ends so cannot be called from here."""
+        """Whether it is a file; a kind with such an ending cannot be submitted from here."""
         return self.what == STANDARD_INPUT or self.what.lower().endswith(MANIFEST_SUFFIXES)
 
 
@@ -133,9 +133,9 @@ def submit(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Call a job and print its result.
+    """Submit a job and print its result.
 
-    The same manifest is the same job: submitted again, its result is there at once.
+    The same manifest is the same job: if it already ran, you get its stored result.
 
     \b
     Examples:
@@ -157,7 +157,7 @@ def submit(
         lease_ms=None if lease is None else round(lease * 1000),
         requires=tuple(requires or ()),
     )
-    wish = Wish(wait and not detach, wait_timeout, as_json, "leave out --once to call it anew", {})
+    wish = Wish(wait and not detach, wait_timeout, as_json, "leave out --once to run it again", {})
     if asked.is_manifest:
         return _submit_manifest(asked, options, wish, home)
     call = _by_kind(asked, options)
@@ -165,7 +165,7 @@ def submit(
 
 
 def _refuse_mixture(asked: Asked, *, timeout: int | None, once: bool) -> None:
-    """A manifest says what to run, whole; a kind is called with arguments."""
+    """Reject options of a kind with a manifest, and the other way round."""
     for_kinds: dict[str, object] = {
         "ARGS": asked.args,
         "--kw": asked.named,
@@ -185,11 +185,11 @@ def _refuse_mixture(asked: Asked, *, timeout: int | None, once: bool) -> None:
         return
     if asked.is_manifest:
         raise WrongUsage(
-            f"{name} has no place beside a manifest, which says all of what is run",
-            hint="write it into the manifest; --again runs the same one anew",
+            f"{name} cannot be combined with a manifest",
+            hint="write it into the manifest; --again runs the same one again",
         )
     raise WrongUsage(
-        f"{name} is for manifests, and this is a kind",
+        f"{name} is for manifests, and {asked.what!r} is a kind",
         hint=f"a manifest's file ends in {', '.join(MANIFEST_SUFFIXES)}",
     )
 
@@ -203,7 +203,7 @@ def _submit_manifest(asked: Asked, options: CallOptions, wish: Wish, home: Path 
     job = read(asked.what)
     kind = kind_of(job, asked.what, asked.kind)
     words = ["antiphon", "submit", asked.what, *(("--kind", kind) if job.handler is None else ())]
-    wish = wish._replace(anew=f"{shlex.join([*words, '--again'])} runs it as a new job")
+    wish = wish._replace(anew=f"{shlex.join([*words, '--again'])}, which runs it as a new job")
     authored = Authored(
         kind, with_outputs(job, asked.outputs), again=asked.again, alias=asked.alias
     )
@@ -236,20 +236,20 @@ def _by_kind(asked: Asked, options: CallOptions) -> Call:
 
 
 def parse_value(text: str) -> Any:
-    """A JSON value, or the text itself where it is plainly a word."""
+    """A JSON value, or the text itself if it does not look like JSON."""
     try:
         return json.loads(text, parse_constant=_no_constant)
     except ValueError as problem:
         if text[:1] in {"{", "[", '"'}:
             raise WrongUsage(
-                f"{text!r} looks like JSON and is not: {problem}",
+                f"{text!r} looks like JSON but is not: {problem}",
                 hint="put single quotes around JSON in a shell: '{\"a\": 1}'",
             ) from problem
         return text
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(name)  # NaN and Infinity are not JSON, whatever Python thinks: words
+    raise ValueError(name)  # Python accepts NaN and Infinity, which are not JSON: text
 
 
 def _parse_named(text: str) -> tuple[str, Any]:
@@ -259,7 +259,7 @@ def _parse_named(text: str) -> tuple[str, Any]:
     return name, parse_value(value)
 
 
-# --- calling ----------------------------------------------------------------------------------
+# --- submitting -------------------------------------------------------------------------------
 
 
 async def _submit(mesh: Mesh, call: Call, wish: Wish) -> int:

@@ -1,4 +1,4 @@
-"""What happens on a mesh, as lines that pass by."""
+"""Live events of a mesh as lines, with a limit per second."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LINES_PER_S: Final = 30
 
 
 class Ticker:
-    """Events as lines; a flood of them as numbers."""
+    """Prints one line per event; above the limit it counts them."""
 
     def __init__(self) -> None:
         self._second = 0

@@ -1,4 +1,4 @@
-"""Waiting for a job on somebody's behalf: what is said meanwhile, and how its end is told."""
+"""Waiting for a job: the progress that is shown meanwhile, and how its end is printed."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
     from antiphon.sdk.mesh import Card, Job, Mesh
 
 PATIENCE_S: Final = 3.0
-"""How long a job may lie unanswered before we say what could be wrong."""
+"""How long a job may stay unclaimed before we print what may be wrong."""
 CLOSE: Final = 0.8
-"""How alike two kinds must be for one to be a misspelling of the other."""
+"""How similar two kinds must be for one to be a misspelling of the other."""
 PROGRESS_AFTER_S: Final = 0.3
 PROGRESS_EVERY_S: Final = 0.25
 SILENCE_S: Final = 2.0
-"""How long the engine may leave a question open before the person is told."""
+"""How long the engine may leave a question unanswered before we print that."""
 
 
 class Wish(NamedTuple):
-    """How the person wants to be answered."""
+    """How the user wants to wait, and what to print."""
 
     wait: bool
     timeout_s: float | None
     as_json: bool
     anew: str
-    """What to type to have an ended job run as a new one."""
+    """What to type to run an ended job as a new one."""
     notes: dict[str, str]
-    """What else there is to tell, by name."""
+    """What else to print, by name."""
 
 
 async def answer(mesh: Mesh, handle: JobHandle[Any], wish: Wish) -> int:
-    """Wait for a job that was called, tell its end, and give the exit code."""
+    """Wait for a submitted job, print its end, and return the exit code."""
     began = time.monotonic()
     before = None if handle.is_new else await handle.state()
     if not wish.as_json:
@@ -60,7 +60,7 @@ async def answer(mesh: Mesh, handle: JobHandle[Any], wish: Wish) -> int:
         raise
     except JobFailed as failed:
         if before is not None and before.is_terminal:
-            failed.message = f"this was run before, and is not run again: {failed.message}"
+            failed.message = f"this job already ran and is not run again: {failed.message}"
             failed.hint = wish.anew
         if not wish.as_json:
             raise
@@ -80,13 +80,13 @@ async def answer(mesh: Mesh, handle: JobHandle[Any], wish: Wish) -> int:
 
 
 def called(handle: JobHandle[Any], before: Job | None, wish: Wish) -> int:
-    """Answer somebody who does not wait."""
+    """Print the job's id for a user who does not wait."""
     if wish.as_json:
         told = {"job": handle.id, "kind": handle.kind, "is_new": handle.is_new}
         print_json({**told, **wish.notes})
         return Exit.OK
     if before is not None:
-        err.say(f"already called, and {before.state.value}; nothing new was scheduled")
+        err.say(f"already submitted, and {before.state.value}; no new job was created")
         if before.is_terminal:
             err.say("  try: ", wish.anew)
     print(handle.id)
@@ -94,13 +94,13 @@ def called(handle: JobHandle[Any], before: Job | None, wish: Wish) -> int:
 
 
 def say_known(job: Job, wish: Wish) -> None:
-    """Say that a job was called before."""
+    """Print that the job was submitted before."""
     if wish.as_json:
         return
     if job.state == "succeeded":
         err.say("✓ already done", f"  {job.kind} {short(job.id)}", style="succeeded")
     elif not job.is_terminal:
-        err.say(f"already called: waiting for {short(job.id)}, which is {job.state.value}")
+        err.say(f"already submitted: waiting for {short(job.id)}, which is {job.state.value}")
 
 
 def _print_end(
@@ -127,7 +127,7 @@ def _print_end(
 
 
 def print_result(result: Any) -> None:
-    """A result for people and pipes: text as it is, line by line; anything else as JSON."""
+    """Print a result: text as it is, line by line; anything else as JSON."""
     if isinstance(result, str):
         for line in result.split("\n"):
             out.verbatim(line)
@@ -145,7 +145,7 @@ async def _wait(mesh: Mesh, handle: JobHandle[Any], wish: Wish) -> Any:
 
 @asynccontextmanager
 async def narrated(mesh: Mesh, handle: JobHandle[Any], *, silent: bool) -> AsyncIterator[None]:
-    """Say what a job is doing, and how far it is, while the block waits for it."""
+    """Show a job's state and progress while the block waits for it."""
     said: list[str] = [""]
     beside: list[asyncio.Task[None]] = []
     if not silent:
@@ -161,23 +161,23 @@ async def narrated(mesh: Mesh, handle: JobHandle[Any], *, silent: bool) -> Async
 
 
 def say_it_goes_on(handle: JobHandle[Any]) -> None:
-    """What somebody who stops waiting should know."""
+    """Tell a user who stops waiting what happens to the job."""
     err.erase()
     err.say("")
-    err.say("the job goes on: ", f"antiphon show {short(handle.id)}")
-    err.say("  to end it: ", f"antiphon cancel {short(handle.id)}")
+    err.say("the job keeps running: ", f"antiphon show {short(handle.id)}")
+    err.say("  to cancel it: ", f"antiphon cancel {short(handle.id)}")
 
 
 def still_going(handle: JobHandle[Any], wish: Wish) -> Unavailable:
-    """What to say when the person's patience ended before the job did."""
+    """The error for a wait that timed out before the job ended."""
     return Unavailable(
-        f"job {short(handle.id)} did not end within {wish.timeout_s:g} s; it goes on",
-        hint=f"antiphon why {short(handle.id)}, which says who has it or what it waits for",
+        f"job {short(handle.id)} did not end within {wish.timeout_s:g} s; it keeps running",
+        hint=f"antiphon why {short(handle.id)}, which shows who has it or what it waits for",
     )
 
 
 async def _hear_progress(handle: JobHandle[Any], said: list[str]) -> None:
-    """Keep the newest of what the job says about how far it is."""
+    """Keep the newest progress that the job reports."""
     with suppress(AntiphonError):
         async with handle.listen() as words:
             async for one in words:
@@ -185,7 +185,7 @@ async def _hear_progress(handle: JobHandle[Any], said: list[str]) -> None:
 
 
 def progress_words(words: Words) -> str:
-    """How far a job is, as it says itself; nothing if these words are about something else."""
+    """A progress report as text; empty if the message is about something else."""
     return f"{words.done:.0%} {words.note}".strip() if words.done is not None else ""
 
 
@@ -197,9 +197,10 @@ async def narrate(
     progress: Callable[[], str] = lambda: "",
     is_command: bool = False,
 ) -> None:
-    """Say what the job is doing while somebody waits for it.
+    """Show what the job is doing while a person waits for it.
 
-    While `is_quiet` the screen is somebody else's; `progress` is what the job says of itself.
+    While `is_quiet`, nothing is shown: the screen has the job's own output. `progress` is what
+    the job reports.
     """
     began = heard = time.monotonic()
     has_asked = False
@@ -230,8 +231,8 @@ async def narrate(
 
 
 def _silence(handle: JobHandle[Any], since_s: float) -> list[Piece]:
-    """While the engine is away nothing is known, and the person should know that much."""
-    words = f"  {handle.kind} {short(handle.id)}; it stays on the log, and is waited for"
+    """The progress line while the engine does not answer."""
+    words = f"  {handle.kind} {short(handle.id)}; the job stays on the log; still waiting"
     return [(f"no answer from the engine for {span(since_s)}", "failed"), (words, "quiet")]
 
 
@@ -245,29 +246,30 @@ def _progress(job: Job, waited_s: float, said: str) -> list[Piece]:
 
 
 def _say_diagnosis(job: Job, cards: list[Card], *, is_command: bool) -> None:
-    """Why nobody may have answered, and what to type."""
+    """Print why no worker may have claimed the job, and what to type."""
     from difflib import get_close_matches
 
     err.erase()
     if job.attempts:
-        return  # it was answered; it failed and waits for its next attempt
+        return  # a worker ran it; it failed and waits for its next attempt
     able = [card for card in cards if job.kind in card.kinds]
     if able:
         free = sum(card.slots - card.busy for card in able)
         if free <= 0:
             err.say(
-                f"waiting: {counted(len(able), 'worker')} for {job.kind}, and every slot is busy"
+                f"waiting: {counted(len(able), 'worker')} for {job.kind}, and all slots are busy"
             )
         return
-    err.say("waiting: ", f"nobody who answers the roll call runs {job.kind}")
+    err.say("waiting: ", f"no worker that is online runs {job.kind}")
     answered = sorted({kind for card in cards for kind in card.kinds})
     close = get_close_matches(job.kind, answered, n=1, cutoff=CLOSE)
     if close:
         err.say("  did you mean ", f"{close[0]}?", f"  antiphon cancel {short(job.id)}")
     elif answered:
-        err.say("  answered here: ", ", ".join(answered))
+        err.say("  workers run: ", ", ".join(answered))
     if is_command:
-        err.say("  try: ", f"antiphon worker --commands {job.kind}, on a machine that shall run it")
+        hint = f"antiphon worker --commands {job.kind}, on the machine that should run it"
+        err.say("  try: ", hint)
     else:
         err.say("  try: ", "antiphon worker MODULE, with a module that has this task")
-    err.say("  the job stays on the log; Ctrl-C stops the waiting only")
+    err.say("  the job stays on the log; Ctrl-C only stops waiting")

@@ -1,4 +1,4 @@
-"""`antiphon watch`: one line per record as it is written and judged."""
+"""`antiphon watch`: one line per record as it is written, with its verdict."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 def watch(home: HomeOption = None, *, as_json: JsonOption = False) -> int:
     """Follow the mesh live.
 
-    One line for each record: what happened, to which job, and what the rules say to it. On a
-    terminal the last line says how far running jobs are, where they say so themselves.
+    One line for each record: what happened, to which job, and whether it was accepted. On a
+    terminal the last line shows the progress that running jobs report.
     """
 
     async def serve(stop: command_loop.Stop) -> int:
@@ -55,7 +55,7 @@ async def _follow(mesh: Mesh, *, as_json: bool) -> None:
 
     async with mesh.watching() as batches, Progressing(mesh) as progress:
         if not as_json:
-            err.pieces((f"watching mesh {mesh.id}; Ctrl-C ends it", "quiet"))
+            err.pieces((f"watching mesh {mesh.id}; Ctrl-C stops it", "quiet"))
         async for batch in batches:
             if as_json:
                 for event in batch:
@@ -69,7 +69,7 @@ async def _follow(mesh: Mesh, *, as_json: bool) -> None:
 
 
 def say_event(event: Event) -> None:
-    """One event as a line."""
+    """Print one event as a line."""
     if not event.verdict.is_accepted:
         mark: Piece = ("✗ ", "failed")
     elif event.state in STYLES and event.state:
@@ -83,7 +83,7 @@ def say_event(event: Event) -> None:
 
 
 def event_object(event: Event) -> dict[str, object]:
-    """One event for programs."""
+    """One event as JSON."""
     return {
         "seq": event.seq,
         "at_ms": event.at_ms,

@@ -1,4 +1,4 @@
-"""`antiphon why JOB`: who was chosen and why, who was not, and what a pending job waits for."""
+"""`antiphon why JOB`: which worker got a job and why, and what a pending job waits for."""
 
 from __future__ import annotations
 
@@ -35,14 +35,16 @@ def why(
     *,
     wait: Annotated[
         float,
-        typer.Option("--wait", parser=some_seconds, metavar="TIME", help="How long to listen."),
+        typer.Option(
+            "--wait", parser=some_seconds, metavar="TIME", help="How long to wait for answers."
+        ),
     ] = ROLL_CALL_S,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Explain who got a job, who did not, and what it waits for.
+    """Explain which worker got a job, or what it waits for.
 
-    Workers are those that answer a roll call now; what happened is told from the log.
+    The workers listed are those online now; what happened is read from the log.
     """
     return command_loop.run(_why(job, home, wait, as_json=as_json))
 
@@ -77,7 +79,7 @@ def _tell(told: Explanation, names: dict[str, str]) -> None:
     if told.requires:
         out.pieces((f"  requires {', '.join(told.requires)}", "quiet"))
     if told.route:
-        out.pieces((f"  routed to {_name(told.route, names)}: nobody else may claim it", "quiet"))
+        out.pieces((f"  routed to {_name(told.route, names)}: only it may claim the job", "quiet"))
     if told.selection == "rendezvous":
         out.pieces((f"  seed {told.seed}", "quiet"))
     for wait in told.waits_for:
@@ -98,7 +100,7 @@ def _tell(told: Explanation, names: dict[str, str]) -> None:
 
 
 def _filled(heads: Sequence[str], rows: list[list[Piece]]) -> tuple[list[str], list[list[Piece]]]:
-    """A table without the columns in which nothing stands: a queue draws no lots."""
+    """The table without its empty columns: with queue selection there are no draws."""
     kept = [at for at in range(len(heads)) if any(row[at][0] for row in rows)]
     return [heads[at] for at in kept], [[row[at] for at in kept] for row in rows]
 
@@ -110,32 +112,33 @@ def _name(node: str, names: dict[str, str]) -> str:
 def _selection_words(told: Explanation) -> str:
     match told.because.value:
         case "requires":
-            how = "drawn for, since it requires labels"
+            how = "rendezvous selection, since it requires labels"
         case "rule" if told.selection == "rendezvous":
-            how = f"drawn for, by the mesh's rule for {told.prefix}"
+            how = f"rendezvous selection, by the mesh's rule for {told.prefix}"
         case "rule":
-            how = f"handed out by the engine's queue, by the mesh's rule for {told.prefix}"
+            how = f"queue selection, by the mesh's rule for {told.prefix}"
         case _:
-            how = "handed out by the engine's queue, as jobs are by default"
+            how = "queue selection, the default"
     if told.selection == "rendezvous":
         how += f"; each rank waits {told.claim_window_ms / 1000:g} s for the one before"
     return how
 
 
 def _wait_words(wait: Wait, names: dict[str, str]) -> str:
-    node = _name(wait.node, names) if wait.node else "nobody"
+    node = _name(wait.node, names) if wait.node else "none"
     return {
         "offer": f"it waits for the coordinator's offer ({node})",
         "retry": f"it failed and may be claimed again from {clock(wait.until_ms)}",
-        "worker": "no worker that answers this kind is known: start one with antiphon worker",
-        "labels": f"no worker known has {', '.join(wait.labels)}: antiphon worker … --label",
-        "route": f"only {node} may claim it, and that one does not answer for this kind",
-        "authority": "workers that answer this kind are there, and none may claim it"
-        " (antiphon who shows who may)",
-        "cooldown": "only workers that lost their lease on it are there; the first may claim"
+        "worker": "no worker that is online runs this kind: start one with antiphon worker",
+        "labels": f"no worker that is online has {', '.join(wait.labels)}:"
+        " antiphon worker … --label",
+        "route": f"only {node} may claim it, and it is not online with this kind",
+        "authority": "workers for this kind are online, but none has permission to claim it"
+        " (antiphon who shows who has)",
+        "cooldown": "all workers for it that are online lost their lease on it; the first may claim"
         f" it again at {clock(wait.until_ms)}",
-        "slot": "all workers that could do it are busy",
-        "claim": "somebody could claim it now, and should",
+        "slot": "all workers that could run it are busy",
+        "claim": "a worker can claim it now, and should soon",
     }[wait.what.value]
 
 
