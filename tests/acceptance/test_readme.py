@@ -75,7 +75,7 @@ def test_a_command_is_run_and_run_again_as_typed(sealed_soon):
         assert answer.code == 0, (given, answer)
         if given[0] == "get":
             assert answer.out == "hello\n"
-    assert "the same bytes as the worker's: stdout, stderr, out.txt" in answer.out
+    assert "same bytes as the worker's: stdout, stderr, out.txt" in answer.out
 
 
 def test_a_bundle_is_checked_elsewhere_as_typed(sealed_soon, tmp_path):
@@ -105,7 +105,7 @@ def test_two_machines_work_as_typed(tmp_path):
         with there.start(*given) as worker:
             worker.line("joined mesh 'farm'")
             worker.line("may      claim example.*; until")
-            worker.line("answers example.add")
+            worker.line("runs example.add")
             assert here.run("submit", "example.add", "2", "3").out == "5\n"
             assert worker.stop() == 0
         assert host.stop() == 0

@@ -1,1 +1,1 @@
-"""Ways in and out for people and programs; each is thin and speaks to the SDK only."""
+"""Interfaces for people and programs, such as the command line; thin, on top of the SDK."""

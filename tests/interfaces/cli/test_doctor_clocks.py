@@ -32,11 +32,11 @@ def test_clocks_that_agree_are_nothing_to_speak_of(off_ms):
     [
         (
             (-3 * HOUR_MS,),
-            "this machine's clock is 3 h 0 min ahead, by the clocks of 1 of the 1 nodes",
+            "this machine's clock is 3 h 0 min ahead, compared with 1 of the 1 nodes",
         ),
         (
             (HOUR_MS, HOUR_MS, 0),
-            "this machine's clock is 1 h 0 min behind, by the clocks of 2 of the 3",
+            "this machine's clock is 1 h 0 min behind, compared with 2 of the 3",
         ),
     ],
 )

@@ -110,7 +110,7 @@ def test_a_length_alone_is_told_in_whole_seconds():
 
 @pytest.mark.parametrize("text", ["", "0s", "500ms", "friday", "never", "-1h", "999999999999999w"])
 def test_what_is_no_length_of_time_is_refused(text):
-    with pytest.raises(WrongUsage, match="no length of time"):
+    with pytest.raises(WrongUsage, match="is not a duration"):
         duration_s(text)
 
 
@@ -178,12 +178,12 @@ def test_a_length_may_have_its_unit_and_is_in_seconds_without(text, length_s):
 
 @pytest.mark.parametrize("text", ["", "soon", "-1", "nan", "inf", "1e9", "15 x", "999999999999"])
 def test_what_is_no_length_is_refused_with_examples(text):
-    with pytest.raises(WrongUsage, match="no length of time") as refused:
+    with pytest.raises(WrongUsage, match="is not a duration") as refused:
         seconds(text)
     assert "15m" in refused.value.hint
 
 
 def test_where_whole_seconds_count_a_part_is_one():
     assert [whole_seconds(text) for text in ("15m", "1", "500ms", "1.2")] == [900, 1, 1, 2]
-    with pytest.raises(WrongUsage, match="no time at all"):
+    with pytest.raises(WrongUsage, match="too short"):
         whole_seconds("0s")

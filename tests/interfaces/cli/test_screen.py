@@ -88,7 +88,8 @@ def test_the_end_of_a_command_is_a_sentence(message, code, told):
 
 
 @pytest.mark.parametrize(
-    "verdict, told", [(Verdict.OK, "nobody holds it now"), (Verdict.HELD, "nobody has claimed it")]
+    "verdict, told",
+    [(Verdict.OK, "no worker holds it now"), (Verdict.HELD, "no worker has claimed it")],
 )
 def test_a_job_that_was_given_back_is_not_called_unclaimed(verdict, told):
     job = SimpleNamespace(

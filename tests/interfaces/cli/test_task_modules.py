@@ -49,5 +49,5 @@ def test_a_missing_file_and_a_wrong_name_say_what_to_type(module):
 
 def test_a_rate_for_a_kind_that_is_not_answered_is_a_slip():
     _check_rated({"example.add"}, {"example.add": "1/s"})
-    with pytest.raises(WrongUsage, match="limits nothing"):
+    with pytest.raises(WrongUsage, match="has no effect"):
         _check_rated({"example.add"}, {"example.ad": "1/s"})

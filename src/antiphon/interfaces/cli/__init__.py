@@ -1,27 +1,26 @@
 """The command line: `antiphon dev`, `submit`, `show` and the rest.
 
-Each command is one module of this package, thin, and speaks to the SDK only. Nothing heavy is
-imported before the command that needs it runs: a person who types `--help` waits for Typer and
-for nothing else.
+Each command is one thin module that uses the SDK only. Nothing heavy is imported before the
+command that needs it runs, so `--help` loads Typer and nothing else.
 
-Standard output is the answer and nothing but the answer (with `--json`: one object, or one per
-line from what goes on and on); everything else is said on standard error. Text that comes from
-the log or from other people is written with its control characters escaped.
+Standard output is the result and nothing else (with `--json`: one object, or one per line from
+commands that keep running); everything else goes to standard error. Text from the log or from
+other nodes is printed with its control characters escaped.
 
 Exit codes, the same for every command:
 
-      0  it worked                      5  rejected by the mesh's rules
+      0  success                        5  rejected by the mesh's rules
       1  the job, or a check, failed    6  someone else holds it, or was first
-      2  the command line is wrong      7  what was read cannot be true: stop
+      2  the command line is wrong      7  the data is corrupt
       3  something must be set up     130  interrupted
-      4  the engine is away, or the wait was too short
+      4  the engine is unreachable, or the wait timed out
 """
 
 from __future__ import annotations
 
 
 def main() -> int:
-    """Run the command line; the process's exit code."""
+    """Run the command line and return the process's exit code."""
     from antiphon.interfaces.cli.application import run
 
     return run()

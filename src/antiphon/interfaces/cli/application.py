@@ -1,4 +1,4 @@
-"""The command line put together: every command under its name, and one way to end."""
+"""The Typer application: registers every command, and turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def antiphon(
         ),
     ] = False,
 ) -> None:
-    """A job mesh: call work on one machine, have it answered on another.
+    """A job mesh: submit work on one machine, run it on another.
 
     \b
     Begin with two terminals:
@@ -105,13 +105,13 @@ for _name, _command in (
     ("doctor", doctor.doctor),
     ("version", version.version),
 ):
-    # Behind the first word of a command everything is the command's own.
+    # After the first word of the command to run, every option is that command's.
     _settings = {"allow_interspersed_args": False} if _name == "run" else None
     app.command(_name, context_settings=_settings)(_command)
 
 
 def run() -> int:
-    """Run the command that was typed; whatever goes wrong ends in a sentence and a code."""
+    """Run the command that was typed; every error becomes a message and an exit code."""
     as_json = _wants_json(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         make_readable(stream)
@@ -121,14 +121,14 @@ def run() -> int:
     except KeyboardInterrupt:
         return _interrupted()
     except BrokenPipeError:
-        # Whoever read our output has seen enough.
+        # The reader of our output closed the pipe, as `head` does.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
     except BaseExceptionGroup as group:
         return complain(group, as_json=as_json)
     except AntiphonError as error:
         return complain(error, as_json=as_json)
-    except Exception as error:  # noqa: BLE001 - the last place where a sentence can be made of it
+    except Exception as error:  # noqa: BLE001 - the last place that can print a message
         return _complain_of_others(error, as_json=as_json)
     if code == Exit.INTERRUPTED:
         return _interrupted()
@@ -141,7 +141,7 @@ def _interrupted() -> int:
 
 
 def _complain_of_others(error: Exception, *, as_json: bool) -> Exit:
-    """Typer's own complaints are about the command line; anything else is a bug."""
+    """Report an error that is not ours: Typer's are about the command line, others are bugs."""
     words = getattr(error, "format_message", None)
     if words is None:
         return complain(error, as_json=as_json)
@@ -157,7 +157,7 @@ def _complain_of_others(error: Exception, *, as_json: bool) -> Exit:
 
 
 def _typed_command() -> str:
-    """The command that was typed, for complaints that do not say where they come from."""
+    """The command that was typed, for errors of Typer's that do not name it."""
     named = {command.name for command in app.registered_commands}
     return " ".join(["antiphon", *(word for word in sys.argv[1:2] if word in named)])
 

@@ -1,4 +1,4 @@
-"""What commands share: output, exit codes, progress, options, and finding what a person means.
+"""What commands share: output, exit codes, progress, options, and looking up jobs.
 
 Nothing here is a command.
 """

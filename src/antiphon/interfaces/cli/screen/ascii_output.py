@@ -1,8 +1,8 @@
-"""Output for those who read ASCII: a stand-in for every sign of ours, an escape for anything else.
+"""ASCII output: a substitute for each of our symbols, an escape for any other character.
 
-A stream whose encoding lacks a sign gets the stand-in. A terminal in a locale that is set to `C`
-gets ASCII alone, although Python would write UTF-8 to it; a pipe keeps its bytes as they are, for
-they may be somebody's data.
+A stream whose encoding lacks a symbol gets the substitute. A terminal whose locale is `C` gets
+only ASCII, although Python would write UTF-8 to it. A pipe keeps its bytes as they are: they may
+be data.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ STAND_INS: Final = {
     "—": "-",
 }
 ERRORS: Final = "antiphon-plain"
-"""The name of our error handler, as streams know it."""
+"""The name under which our codec error handler is registered."""
 _PLAIN: Final = frozenset({"C", "POSIX"})
 _COERCED: Final = frozenset({"C.UTF-8", "C.utf8", "UTF-8"})
-"""What Python itself sets as LC_CTYPE where the locale is C: nobody's wish."""
+"""What Python itself sets as LC_CTYPE where the locale is C: no user chose it."""
 
 
 def _stand_in(error: UnicodeError) -> tuple[str | bytes, int]:
@@ -49,7 +49,7 @@ codecs.register_error(ERRORS, _stand_in)
 
 
 def make_readable(stream: object) -> None:
-    """See to it that whatever is written to a stream can be read there."""
+    """Make sure that everything written to a stream can be displayed there."""
     if not isinstance(stream, io.TextIOWrapper):
         return
     if stream.isatty() and _locale() in _PLAIN:
@@ -59,7 +59,7 @@ def make_readable(stream: object) -> None:
 
 
 def _locale() -> str:
-    """The locale that somebody set for characters; empty if nobody did."""
+    """The locale that the user set for characters; empty if none is set."""
     for name in ("LC_ALL", "LC_CTYPE", "LANG"):
         value = os.environ.get(name, "")
         if value and not (name == "LC_CTYPE" and value in _COERCED):

@@ -1,8 +1,8 @@
-"""How a command runs: its event loop, and how it is asked to stop.
+"""How a command runs: its event loop, and how signals stop it.
 
-The first SIGINT or SIGTERM asks for an orderly end, the second ends the process at once. A
-handler that blocks a thread must not keep a worker alive after its drain: whoever still holds a
-thread when everything else is over is left behind.
+The first SIGINT or SIGTERM asks for a graceful stop, the second ends the process at once. A
+handler that blocks a thread must not keep a worker alive after its drain: threads that are still
+busy when everything else has ended are abandoned.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ THREADS: Final = 64
 """Plain functions that can run at the same time."""
 LAST_CHANCE_S: Final = 0.5
 REPEATED_S: Final = 5.0
-"""The same sentence within this is the same news."""
+"""The same message is printed once within this time."""
 
 
 def run(work: Coroutine[Any, Any, int]) -> int:
@@ -41,9 +41,9 @@ def run(work: Coroutine[Any, Any, int]) -> int:
 
 
 class Notices(logging.Handler):
-    """What the engine has to say meanwhile: sentences for people, such as that it is away.
+    """Prints warnings while a command runs, such as that the engine is unreachable.
 
-    Each connection of a process says it; the person reads it once.
+    Every connection of a process logs such a warning; it is printed once.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Notices(logging.Handler):
         self._last = ("", -REPEATED_S)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say it above the line that is being rewritten, if there is one."""
+        """Print it above the progress line, if there is one."""
         text, now = record.getMessage(), time.monotonic()
         if text == self._last[0] and now - self._last[1] < REPEATED_S:
             return
@@ -62,7 +62,7 @@ class Notices(logging.Handler):
 
 
 def run_service(serve: Callable[[Stop], Coroutine[Any, Any, int]]) -> int:
-    """Run something that goes on until it is told to stop."""
+    """Run a command that keeps running until it is told to stop."""
     threads: list[threading.Thread] = []
     pool = ThreadPoolExecutor(
         THREADS,
@@ -81,7 +81,7 @@ def run_service(serve: Callable[[Stop], Coroutine[Any, Any, int]]) -> int:
 
 
 def _leave_threads(pool: ThreadPoolExecutor, threads: list[threading.Thread], code: int) -> None:
-    """End now if a handler's thread would make the interpreter wait for it."""
+    """End the process now if the interpreter would wait for a handler's thread."""
     pool.shutdown(wait=False, cancel_futures=True)
     deadline = time.monotonic() + LAST_CHANCE_S
     for thread in threads:
@@ -91,7 +91,7 @@ def _leave_threads(pool: ThreadPoolExecutor, threads: list[threading.Thread], co
 
 
 def end_now(code: int) -> None:
-    """Leave without waiting for anything."""
+    """Exit without waiting for anything."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -106,12 +106,12 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 class Stop:
-    """Waits for the signal to stop. The second one does not wait."""
+    """Waits for the signal to stop. A second signal ends the process at once."""
 
     def __init__(self) -> None:
         self._asked = asyncio.Event()
         self.last_acts: list[Callable[[], None]] = []
-        """What a quick exit still does, such as ending a child process."""
+        """What an immediate exit still does, such as ending a child process."""
         self.on_asked: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Self:
@@ -135,5 +135,5 @@ class Stop:
         end_now(Exit.INTERRUPTED)
 
     async def wait(self) -> None:
-        """Return when the process is asked to stop."""
+        """Return once the process is asked to stop."""
         await self._asked.wait()

@@ -1,4 +1,4 @@
-"""What the shell may complete: job ids and kinds, from the local replica, without connecting."""
+"""Shell completion of job ids and kinds, from the local replica, without connecting."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ LOOKED_AT: Final = 200
 
 
 def complete_job(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Job ids that begin like this, the newest first, each with what it is."""
+    """Job ids that begin with this, newest first, each with its kind and state."""
     jobs = [job for job in _recent(context) if job.id.startswith(incomplete)]
     return [(job.id[:12], f"{job.kind} {job.state.value}") for job in jobs[:OFFERED]]
 
 
 def complete_kind(context: typer.Context, incomplete: str) -> list[str]:
-    """Kinds that were called before."""
+    """Kinds of recent jobs."""
     kinds = {job.kind for job in _recent(context)}
     return sorted(kind for kind in kinds if kind.startswith(incomplete))
 
@@ -32,5 +32,5 @@ def _recent(context: typer.Context) -> list[Job]:
         from antiphon.sdk.mesh import recent_jobs
 
         return recent_jobs(Path(home) if home else None, limit=LOOKED_AT)
-    except Exception:  # noqa: BLE001 - a shell that completes must never show an error
+    except Exception:  # noqa: BLE001 - completion must never print an error
         return []

@@ -1,7 +1,7 @@
-"""Times as people type them (`2d`, `friday`, `2026-11-20T18:00Z`), and as they are told back.
+"""Times as people type them (`2d`, `friday`, `2026-11-20T18:00Z`), and as they are printed.
 
-A day, by name or by date, means its end on this machine's clock: whoever may work until Friday
-works on Friday too. A weekday is never today's: on a Friday, `friday` is a week away.
+A day, by name or by date, means its end on this machine's clock: a permission until Friday
+includes Friday. A weekday is never today: on a Friday, `friday` is a week away.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from antiphon.interfaces.cli.screen.exits import WrongUsage
 NEVER: Final = "never"
 WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 MAX_S: Final = 100 * 366 * 86_400
-"""Further away than anybody plans: a slip of the finger, or `never`."""
+"""A time further away than this is a typing mistake, or means `never`."""
 _UNITS_MS: Final = {
     "ms": 1,
     "s": 1_000,
@@ -40,13 +40,13 @@ _HOW: Final = "write 2d, 12h, 90m, friday, 2026-11-20, 2026-11-20T18:00Z or neve
 
 
 def until_s(text: str, now_s: float) -> int | None:
-    """The last second of a time that a person named; None for no end. The past is refused."""
+    """The last second of a time that a person typed; None for `never`. The past is an error."""
     word = text.strip().lower()
     if word == NEVER:
         return None
     end_s = _until(word, now_s)
     if end_s is None:
-        raise WrongUsage(f"{text!r} is no time that can be understood", hint=_HOW)
+        raise WrongUsage(f"{text!r} is not a time", hint=_HOW)
     if end_s <= now_s:
         raise WrongUsage(
             f"{text!r} is in the past: that was {_day_and_clock(end_s, now_s)}", hint=_HOW
@@ -57,15 +57,15 @@ def until_s(text: str, now_s: float) -> int | None:
 
 
 def duration_s(text: str) -> int:
-    """A length of time that a person named, in whole seconds."""
+    """A duration that a person typed, in whole seconds."""
     length_ms = span_ms(text)
     if length_ms is None or not 1 <= length_ms // 1000 <= MAX_S:
-        raise WrongUsage(f"{text!r} is no length of time", hint=_LENGTHS)
+        raise WrongUsage(f"{text!r} is not a duration", hint=_LENGTHS)
     return length_ms // 1000
 
 
 def seconds(given: str | float) -> float:
-    """A length of time that a person named, in seconds; a number without a unit is seconds."""
+    """A duration that a person typed, in seconds; a number without a unit is seconds."""
     text = str(given)
     length_ms = span_ms(text)
     if length_ms is not None:
@@ -73,20 +73,20 @@ def seconds(given: str | float) -> float:
     else:
         length_s = float(text) if _NUMBER.fullmatch(text.strip()) else -1.0
     if not 0 <= length_s <= MAX_S:
-        raise WrongUsage(f"{text!r} is no length of time", hint=_LENGTHS)
+        raise WrongUsage(f"{text!r} is not a duration", hint=_LENGTHS)
     return length_s
 
 
 def some_seconds(given: str | float) -> float:
-    """The same where none at all means nothing: at least a millisecond."""
+    """The same for an option that zero makes no sense for: at least a millisecond."""
     length_s = seconds(given)
     if length_s < _LEAST_S:
-        raise WrongUsage(f"{str(given)!r} is no time at all", hint=_LENGTHS)
+        raise WrongUsage(f"{str(given)!r} is too short", hint=_LENGTHS)
     return length_s
 
 
 def whole_seconds(given: str | float) -> int:
-    """The same in whole seconds, rounded up."""
+    """A duration in whole seconds, rounded up."""
     return math.ceil(some_seconds(given))
 
 
@@ -111,36 +111,36 @@ def _until(word: str, now_s: float) -> int | None:
 
 
 def _end_of(day: date) -> int:
-    """The last second of a day here, whether or not clocks change until then."""
+    """The last second of a day here, even if daylight saving time changes before it."""
     return int(time.mktime((day.year, day.month, day.day, 23, 59, 59, 0, 0, -1)))
 
 
 def span_ms(text: str) -> int | None:
-    """A length of time with its unit, in milliseconds; None if it is none."""
+    """A duration with its unit, in milliseconds; None if the text is not one."""
     found = _SPAN.fullmatch(text.strip().lower())
     return int(found[1]) * _UNITS_MS[found[2]] if found else None
 
 
 def span_words(length_ms: int) -> str:
-    """A length of time as it could be typed: in the largest unit that leaves nothing over."""
+    """A duration as it could be typed: in the largest unit that divides it."""
     for unit in ("d", "h", "m", "s"):
         if length_ms and length_ms % _UNITS_MS[unit] == 0:
             return f"{length_ms // _UNITS_MS[unit]}{unit}"
     return f"{length_ms}ms"
 
 
-# --- as they are told -------------------------------------------------------------------------
+# --- as they are printed ----------------------------------------------------------------------
 
 
 def in_words(end_s: int | None, now_s: float) -> str:
-    """Until when something holds: the moment, and how far it is from now."""
+    """Until when something is valid: the moment, and how far it is from now."""
     if end_s is None:
         return "without end"
     return f"until {_day_and_clock(end_s, now_s)}, {_distance(end_s - now_s)}"
 
 
 def beginning_in_words(begin_s: int, now_s: float) -> str:
-    """From when on something holds, likewise."""
+    """From when something is valid, likewise."""
     return f"from {_day_and_clock(begin_s, now_s)}, {_distance(begin_s - now_s)}"
 
 
@@ -160,7 +160,7 @@ def _distance(seconds: float) -> str:
     length = abs(seconds)
     words = "a moment"
     for unit, unit_s in (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1)):
-        # About two of a unit before it is used: "in 36 hours" says more than "in 1 day".
+        # A unit is used from about two of it on: "in 36 hours" says more than "in 1 day".
         if length >= 1.99 * unit_s:
             words = f"{length / unit_s:.0f} {unit}s"
             break

@@ -1,4 +1,4 @@
-"""How a command ends: exit codes that mean something, and errors a person can act on."""
+"""How a command ends: its exit code, and error messages that say what to type next."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Exit(IntEnum):
-    """Every exit code there is."""
+    """Every exit code."""
 
     OK = 0
     FAILED = 1
@@ -41,13 +41,13 @@ class Exit(IntEnum):
 EPILOG = """\
 \b
 Exit codes:
-  0  it worked                        5  rejected by the mesh's rules
+  0  success                          5  rejected by the mesh's rules
   1  the job, or a check, failed      6  someone else holds it, or was first
-  2  the command line is wrong        7  what was read cannot be true
+  2  the command line is wrong        7  the data is corrupt
   3  something must be set up       130  interrupted
-  4  the engine is away, or the wait was too short"""
+  4  the engine is unreachable, or the wait timed out"""
 
-# The first that fits decides: a failed job is a kind of rejection.
+# The first match decides: JobFailed is a subclass of Rejected.
 _CODES: tuple[tuple[type[AntiphonError], Exit], ...] = (
     (JobFailed, Exit.FAILED),
     (Rejected, Exit.REJECTED),
@@ -59,7 +59,7 @@ _CODES: tuple[tuple[type[AntiphonError], Exit], ...] = (
 
 
 class WrongUsage(AntiphonError):
-    """The command line itself does not make sense."""
+    """The command line itself is wrong."""
 
 
 def code_of(error: BaseException) -> Exit:
@@ -73,7 +73,7 @@ def code_of(error: BaseException) -> Exit:
 
 
 def complain(error: BaseException, *, as_json: bool) -> Exit:
-    """Tell the person what happened and what to type next; the exit code."""
+    """Print what happened and what to type next; return the exit code."""
     if os.environ.get("ANTIPHON_LOG_LEVEL", "").lower() == "debug":
         traceback.print_exception(error, file=sys.stderr)
     cause = next(_ours(error), error)
@@ -81,7 +81,7 @@ def complain(error: BaseException, *, as_json: bool) -> Exit:
     if isinstance(cause, AntiphonError):
         message, hint = cause.message, cause.hint
     else:
-        message = f"this should not have happened: {type(cause).__name__}: {cause}"
+        message = f"this is a bug in antiphon: {type(cause).__name__}: {cause}"
         hint = "set ANTIPHON_LOG_LEVEL=debug to see where, and report it"
     reason = getattr(cause, "reason", "")
     if as_json:
@@ -100,14 +100,14 @@ def complain(error: BaseException, *, as_json: bool) -> Exit:
 
 
 def _is_verdict(reason: str) -> bool:
-    """Whether it is a word of the mesh's rules; any other only says the sentence once more."""
+    """Whether it is a reason code of the mesh's rules; others only repeat the message."""
     from antiphon.sdk.mesh import Verdict
 
     return reason in {verdict.value for verdict in Verdict}
 
 
 def _ours(error: BaseException) -> Iterator[AntiphonError]:
-    """Our own errors inside whatever was raised: task groups wrap what ends them."""
+    """Our own errors inside what was raised: task groups wrap the errors that end them."""
     if isinstance(error, AntiphonError):
         yield error
     elif isinstance(error, BaseExceptionGroup):

@@ -1,4 +1,4 @@
-"""Finding the job that a person means by the beginning of its id."""
+"""Looking up a job by the beginning of its id."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JobArgument = Annotated[
     str,
     typer.Argument(
         metavar="JOB",
-        help="A job's id, or as much of its beginning as is unique.",
+        help="A job's id, or enough of its first digits to be unique.",
         show_default=False,
         autocompletion=complete_job,
     ),
@@ -31,7 +31,7 @@ JobArgument = Annotated[
 
 
 async def find_any(mesh: Mesh, text: str) -> Job | LaneKey:
-    """The job whose id begins like this, or else what has this name and is no job."""
+    """The job whose id begins with this, or else the other thing on the log with this name."""
     if _HEX.fullmatch(text.strip().lower().removeprefix("blake3:")):
         try:
             return await find_job(mesh, text)
@@ -44,7 +44,7 @@ async def find_any(mesh: Mesh, text: str) -> Job | LaneKey:
 
 
 async def _find_other(mesh: Mesh, name: str) -> LaneKey | None:
-    """The one thing of this name that is no job, if there is one."""
+    """The one thing with this name that is not a job, if there is one."""
     from antiphon.sdk.lanes import find_lanes
 
     named = [key for key in await find_lanes(mesh, name.strip()) if key.family != "jobs"]
@@ -53,17 +53,19 @@ async def _find_other(mesh: Mesh, name: str) -> LaneKey | None:
     if len(found) > 1:
         some = ", ".join(f"{key.name} ({key.family} {key.kind})" for key in found[:SHOWN])
         raise Rejected(
-            f"several begin with {name}: {some}", reason="ambiguous", hint="type more of the name"
+            f"several names begin with {name}: {some}",
+            reason="ambiguous",
+            hint="type more of the name",
         )
     return found[0] if found else None
 
 
 async def find_job(mesh: Mesh, prefix: str) -> Job:
-    """The one job whose id begins like this, or an error that helps."""
+    """The one job whose id begins with this; otherwise an error that says what to type."""
     wanted = prefix.strip().lower().removeprefix("blake3:")
     if not _HEX.fullmatch(wanted):
         raise WrongUsage(
-            f"{prefix!r} is no job id: those are hexadecimal digits",
+            f"{prefix!r} is not a job id: ids are hexadecimal digits",
             hint="antiphon jobs lists them",
         )
     async with mesh.replica() as replica:

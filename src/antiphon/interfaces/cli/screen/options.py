@@ -1,4 +1,4 @@
-"""What commands share: `--home`, `--json`, and opening the mesh."""
+"""Options that all commands share (`--home`, `--json`), opening the mesh, and short ids."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ HomeOption = Annotated[
         help="State directory. Default: ANTIPHON_HOME, or the nearest .antiphon.",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def open_mesh(home: Path | None, *, role: str = "client") -> Mesh:
-    """The mesh of this directory; complains before anything connects if there is none."""
+    """The mesh of this directory; an error before anything connects if there is none."""
     from antiphon.sdk.mesh import Mesh, StateDirectory
 
     found = StateDirectory.find(home)
@@ -35,7 +35,7 @@ def open_mesh(home: Path | None, *, role: str = "client") -> Mesh:
 
 
 def load_settings() -> Settings:
-    """The settings, and log events going where they say."""
+    """Load the settings and configure logging by them."""
     from antiphon.settings import load
     from antiphon.telemetry import configure
 
@@ -50,10 +50,10 @@ def print_json(value: Any) -> None:
 
 
 def short(identifier: str) -> str:
-    """What people see of a job id."""
+    """A job id as it is shown to people: its beginning."""
     return identifier[:8]
 
 
 def short_node(did: str) -> str:
-    """What people see of a node id: its end, where keys differ."""
+    """A node id as it is shown to people: its end, where keys differ."""
     return did[-8:]

@@ -1,4 +1,4 @@
-"""How far a long transfer has come: one line that the next one replaces, on a terminal only."""
+"""Progress of a long transfer: one line that is rewritten, on a terminal only."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final
 from antiphon.interfaces.cli.screen.terminal import err
 
 SHOWN_FROM: Final = 8 * 1024 * 1024
-"""Less than this is there before anybody could read about it."""
+"""Smaller transfers end before a progress line could be read."""
 EVERY_S: Final = 0.2
 
 _UNITS: Final = ("bytes", "kB", "MB", "GB", "TB")
 
 
 class Progress:
-    """Says how far something has come; `name` is what is moving."""
+    """Shows the progress of one transfer; `name` is what is transferred."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -24,7 +24,7 @@ class Progress:
         self._is_shown = False
 
     def __call__(self, done: int, total: int) -> None:
-        """Told by whoever moves the bytes."""
+        """Report that `done` of `total` bytes are transferred."""
         now = time.monotonic()
         if max(done, total) < SHOWN_FROM or now - self._told < EVERY_S:
             return
@@ -35,13 +35,13 @@ class Progress:
         err.fading((f"{self._name}  {size_words(done)}{share}{pace}", "quiet"))
 
     def end(self) -> None:
-        """Take the line away."""
+        """Erase the line."""
         if self._is_shown:
             err.erase()
 
 
 def size_words(size: int) -> str:
-    """A number of bytes as a person reads it, in decimal units."""
+    """A number of bytes in decimal units: 1.5 MB."""
     value = float(size)
     for unit in _UNITS:
         if value < 1000 or unit == _UNITS[-1]:  # noqa: PLR2004 - a thousand of each is the next

@@ -1,8 +1,8 @@
-"""What a person sees: colour by state and by nothing else, and never colour alone.
+"""Terminal output: text, tables and progress lines; colour stands for a state, never alone.
 
-Everything said here passes through `printable`, and Rich gets it as `Text`, never as markup: no
-error message or alias out of the log can move a cursor, reverse a line or open a link. Where the
-output is not a terminal there is neither colour nor a width to fit into.
+Everything printed here passes through `printable`, and Rich gets it as `Text`, never as markup:
+no error message or alias from the log can move a cursor, reverse a line or open a link. Output
+that is not a terminal gets no colour and no line width.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ GLYPHS: Final = {
     "aborted": "⊘",
 }
 PIPE_WIDTH: Final = 4096
-"""Columns where nothing has to fit: no line of ours is cut or wrapped in a pipe."""
+"""Width of output that is not a terminal: no line is cut or wrapped in a pipe."""
 GUTTER: Final = 2
 """Columns between the columns of a table."""
 MIN_BENT: Final = 12
-"""A flexible column gives way down to this."""
+"""A flexible column shrinks to this width at most."""
 ERASE_LINE: Final = "\r\x1b[2K"
 
 Piece = tuple[str, str]
@@ -58,7 +58,7 @@ class Voice:
     """One output stream."""
 
     def __init__(self, name: str) -> None:
-        """`name` is stdout or stderr; the stream is looked up when something is said."""
+        """`name` is stdout or stderr; the stream is looked up when something is printed."""
         self._name = name
         self._console: Console | None = None
 
@@ -70,12 +70,12 @@ class Voice:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether a person is looking."""
+        """Whether it is a terminal, so that a person is reading."""
         return self.stream.isatty()
 
     @property
     def can_rewrite(self) -> bool:
-        """Whether a line can be taken back."""
+        """Whether a line can be erased and rewritten."""
         return self.is_terminal and os.environ.get("TERM", "dumb") != "dumb"
 
     @property
@@ -96,19 +96,19 @@ class Voice:
         return self._console
 
     def say(self, *parts: str, style: str = "") -> None:
-        """One line; the style is the first part's, as a mark is what is coloured."""
+        """Print one line; the style applies to the first part, usually a mark."""
         styles = (style, *("" for _ in parts[1:]))
         self.pieces(*zip(parts, styles, strict=True))
 
     def pieces(self, *pieces: Piece) -> None:
-        """One line of differently styled pieces, wrapped by words on a terminal."""
+        """Print one line of differently styled pieces, wrapped by words on a terminal."""
         if not self.is_terminal:
             print("".join(printable(text) for text, _ in pieces), file=self.stream, flush=True)
             return
         self.console.print(joined(pieces))
 
     def hanging(self, head: Sequence[Piece], body: Sequence[Piece]) -> None:
-        """One line; a body that is too long goes on below itself, not below the head."""
+        """Print one line with a hanging indent: a long body is wrapped below itself."""
         if not self.is_terminal:
             self.pieces(*head, *body)
             return
@@ -121,14 +121,11 @@ class Voice:
         self._print_unpadded(grid)
 
     def verbatim(self, text: str) -> None:
-        """Text that people copy: wrapped by the terminal alone, which gives it back in one piece.
-
-        A line break of ours inside it would be copied along.
-        """
+        """Print text that people copy: without our own line breaks, which would be copied too."""
         print(printable(text), file=self.stream, flush=True)
 
     def fading(self, *pieces: Piece) -> None:
-        """A line that the next one replaces; only where lines can be replaced."""
+        """Print a progress line that the next one replaces; only where lines can be rewritten."""
         if not self.can_rewrite:
             return
         line = joined(pieces)
@@ -138,7 +135,7 @@ class Voice:
         self.console.print(line, end="", no_wrap=True)
 
     def erase(self) -> None:
-        """Take a fading line away."""
+        """Erase the progress line."""
         if not self.can_rewrite:
             return
         self.stream.write(ERASE_LINE)
@@ -152,7 +149,7 @@ class Voice:
         flexible: int = -1,
         wraps: bool = False,
     ) -> None:
-        """Columns without rules; the flexible one gives way first where the screen is narrow."""
+        """Print columns without borders; the flexible one shrinks first on a narrow screen."""
         from rich.table import Table
 
         grid = Table(
@@ -180,7 +177,7 @@ class Voice:
         self._print_unpadded(grid)
 
     def _print_unpadded(self, grid: Table) -> None:
-        """Rich fills the last column with blanks; whoever copies a line should not get them."""
+        """Print without the blanks that Rich fills the last column with: people copy lines."""
         with self.console.capture() as captured:
             self.console.print(grid)
         lines = (line.rstrip() for line in captured.get().splitlines())
@@ -195,7 +192,7 @@ def _widest(heads: Sequence[str], rows: list[Sequence[Piece]], at: int) -> int:
 
 
 def joined(pieces: Iterable[Piece]) -> Text:
-    """Pieces as one Rich text."""
+    """The pieces as one Rich text."""
     from rich.text import Text
 
     line = Text()
@@ -219,7 +216,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
 
 def span(seconds: float) -> str:
-    """A length of time with its unit, as precise as a person needs it."""
+    """A duration with its unit, as precise as a person needs it."""
     if seconds < 1:
         return f"{seconds:.3f} s"
     if seconds < 10:  # noqa: PLR2004 - below ten seconds the tenths still matter

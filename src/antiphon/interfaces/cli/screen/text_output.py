@@ -1,7 +1,7 @@
-"""Writing down what a job printed, byte for byte; on a terminal, without what would steer it.
+"""Printing a job's output: byte for byte in a pipe, with control sequences escaped on a terminal.
 
-A job's worker is somebody else's machine. In a pipe every byte is passed on as it came. On a
-terminal colours stay, and any other control sequence is written out instead of being obeyed.
+The output comes from another machine, which may not be trusted. In a pipe every byte is passed on
+unchanged. On a terminal colours stay, and every other control sequence is printed as text.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Paper:
         self._at_line_start = True
 
     def write(self, data: bytes) -> None:
-        """Pass on some bytes."""
+        """Print some bytes."""
         if not data:
             return
         self._is_blank = False
@@ -52,7 +52,7 @@ class Paper:
         self._stream.flush()
 
     def end(self) -> None:
-        """Nothing more comes: on a terminal, leave it at the start of a line, uncoloured."""
+        """End the output: a terminal is left at the start of a line, without colour."""
         if not self._is_terminal or self._is_blank:
             return
         rest = self._kept + self._decoder.decode(b"", final=True)
@@ -65,7 +65,7 @@ class Paper:
 
 
 def harmless(text: str) -> str:
-    """Text of which a terminal obeys nothing but colours and line ends."""
+    """The text with every control sequence escaped, except colours and line ends."""
     pieces: list[str] = []
     at = 0
     for colour in _COLOUR.finditer(text):
