@@ -220,7 +220,7 @@ def test_a_job_that_nobody_answers_says_what_could_be_wrong(shell):
             break
     assert "no worker that is online runs example.ad" in answer.err
     assert "did you mean example.add?" in answer.err
-    assert "it keeps running" in answer.err
+    assert "it is not cancelled" in answer.err
     assert "antiphon why " in answer.err
 
 

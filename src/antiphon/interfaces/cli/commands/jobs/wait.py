@@ -171,7 +171,7 @@ def say_it_goes_on(handle: JobHandle[Any]) -> None:
 def still_going(handle: JobHandle[Any], wish: Wish) -> Unavailable:
     """The error for a wait that timed out before the job ended."""
     return Unavailable(
-        f"job {short(handle.id)} did not end within {wish.timeout_s:g} s; it keeps running",
+        f"job {short(handle.id)} did not end within {wish.timeout_s:g} s; it is not cancelled",
         hint=f"antiphon why {short(handle.id)}, which shows who has it or what it waits for",
     )
 
@@ -264,7 +264,7 @@ def _say_diagnosis(job: Job, cards: list[Card], *, is_command: bool) -> None:
     answered = sorted({kind for card in cards for kind in card.kinds})
     close = get_close_matches(job.kind, answered, n=1, cutoff=CLOSE)
     if close:
-        err.say("  did you mean ", f"{close[0]}?", f"  antiphon cancel {short(job.id)}")
+        err.say("  did you mean ", f"{close[0]}?", f"  to cancel: antiphon cancel {short(job.id)}")
     elif answered:
         err.say("  workers run: ", ", ".join(answered))
     if is_command:
