@@ -1,11 +1,16 @@
 """The composition root: the only place where an engine meets the runtime.
 
-    stations    a process's place on a mesh        logins    how it gets past the engine's wall
-    running     workers, full nodes, replicas      memory    a mesh inside one process
-    hosting     the server and the gate of a mesh  joining   tickets, and what they become
+    mesh_connection   a process's connection, key and session
+    logins            how it logs in to the engine, and renews that
+    node_services     workers, full nodes and replicas
+    command_executor  commands in the sandbox, with their inputs and outputs
+    hosted_mesh       the server and the gate of a mesh
+    membership        tickets: inviting and joining
+    recovery          a new owner by the recovery key
+    memory_mesh       a mesh inside one process
 
 What only some processes need is imported where it is used: a command line that submits one job
-should not first load an engine in memory and the worker.
+should not have to load the memory engine and the worker.
 """
 
 from antiphon.assembly.memory_mesh import MemoryMesh

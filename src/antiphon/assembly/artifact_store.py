@@ -1,4 +1,4 @@
-"""Artifacts put together: where a mesh's blobs are, and this machine's cache of them."""
+"""Assembles the artifact store: where a mesh's blobs are, and this machine's cache of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MEGABYTE: Final = 1024 * 1024
 
 
 def artifacts_of(connection: MeshConnection, home: StateDirectory | None) -> Artifacts:
-    """A station's way to bytes by digest; without a state directory there is no cache."""
+    """A connection's artifacts; without a state directory there is no cache."""
     blobs = blobs_of(connection)
     if home is None:
         return Artifacts(blobs)
@@ -29,7 +29,7 @@ def artifacts_of(connection: MeshConnection, home: StateDirectory | None) -> Art
 
 
 def blobs_of(connection: MeshConnection) -> Blobs:
-    """The engine's own blobs, behind a bucket where somebody set one.
+    """The engine's own blobs, behind a bucket if one is configured.
 
     A mesh inside one process keeps its own: it ends with the process, and a bucket would not.
     """

@@ -1,11 +1,11 @@
-"""Commands as a worker's repertoire: where jobs, artifacts and the sandbox meet.
+"""Runs a job's command: fetches its inputs, runs it in the sandbox, stores its outputs.
 
     manifest ─▶ may it? ─▶ inputs fetched, secrets found ─▶ sandbox ─▶ outputs kept ─▶ `Ran`
 
-Every run has a directory of its own, which is gone afterwards whatever happened. What a command
-prints is always an output, `stdout` and `stderr`; either every file that its manifest names is
-kept, or the job fails and says which was not. What is refused before anything ran is a failure,
-too, by a name of its own.
+Every run has its own directory, which is removed afterwards in every case. What a command prints
+is always an output, `stdout` and `stderr`. Either every file that its manifest names is kept, or
+the job fails and says which one was not. What is refused before anything ran is a failure, too,
+with its own name.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ if TYPE_CHECKING:
 TRANSFER_S: Final = 900.0
 """For all inputs of a run to arrive, and for its outputs to be stored."""
 TRIES: Final = 4
-"""How often a transfer is begun while the engine is away for a moment."""
+"""How often a transfer is begun while the engine does not answer for a moment."""
 PAUSE_S: Final = 0.5
 MAX_INPUT_BYTES: Final = 64 << 30
-"""Of all inputs of one run together."""
+"""The size of all inputs of one run together."""
 TAIL_BYTES: Final = 4096
 INPUT_MODE: Final = 0o555
-"""The job is another user where the worker is root; the directory around stays closed."""
+"""The job is another user where the worker is root; its parent directory stays closed to others."""
 _NEVER_INLINE: Final = -1
 _TYPES: Final = mimetypes.MimeTypes()
-"""Without what a machine's own files add: the same names have the same types everywhere."""
+"""Without the machine's own files: the same names have the same types everywhere."""
 
 T = TypeVar("T")
 
@@ -68,17 +68,17 @@ log = structlog.get_logger(__name__)
 
 
 class Offer(Struct, frozen=True, kw_only=True):
-    """On which terms a worker runs commands."""
+    """The terms on which a worker runs commands."""
 
     kinds: tuple[str, ...]
     network: bool = False
-    """Whether commands may have this machine's network, where the mesh grants it, too."""
+    """Whether commands may use this machine's network, where the mesh grants it, too."""
     unsafe: bool = False
-    """Run them as plain processes, with everything that the worker itself may do."""
+    """Run them as plain processes, with all permissions of the worker's user."""
     secrets: Path | None = None
     """The directory of secrets that commands may ask for."""
     hidden: tuple[Path, ...] = ()
-    """Directories of this machine's own that no command may see: the state, with its keys."""
+    """Directories of this machine that no command may see: the state, with its keys."""
     limits: Limits = Limits()
 
 
@@ -97,8 +97,8 @@ async def offering(
 ) -> AsyncIterator[Commands]:
     """Commands that a worker can run while the block runs; `Misconfigured` where it must not.
 
-    `control` gives the mesh's control state as it is; `place` is where runs have their
-    directories: of this process alone.
+    `control` returns the mesh's present control state; `place` is the directory for runs, which
+    belongs to this process alone.
     """
     secrets = SecretFiles(offer.secrets)
     secrets.check()
@@ -114,19 +114,19 @@ async def offering(
 
 
 def require_sandbox(abilities: SandboxSupport) -> None:
-    """`Misconfigured` where commands cannot be shut in, with both ways out."""
+    """`Misconfigured` where there is no sandbox, with both ways out."""
     try:
         abilities.required()
     except Misconfigured as problem:
         raise Misconfigured(
             problem.message,
-            hint=f"{problem.hint}; or --unsafe-no-sandbox, which lets every command do whatever"
-            " this user can do",
+            hint=f"{problem.hint}; or --unsafe-no-sandbox, which lets every command do everything"
+            " that this user can do",
         ) from problem
 
 
 class Commands:
-    """The repertoire: any command, under some kinds."""
+    """A repertoire: any command, under some kinds."""
 
     def __init__(self, kinds: tuple[str, ...], executor: Executor) -> None:
         self._kinds = kinds
@@ -144,7 +144,7 @@ class Commands:
 
 
 class CommandExecutor:
-    """Runs commands, one by one or side by side."""
+    """Runs commands, several at once if asked to."""
 
     def __init__(
         self,
@@ -164,12 +164,12 @@ class CommandExecutor:
 
     @property
     def grace_s(self) -> float:
-        """The sandbox keeps the time; transfers before and after are not the command's."""
+        """The sandbox enforces the timeout; transfers before and after do not count."""
         return 2 * TRANSFER_S + 60
 
     @property
     def goes_on(self) -> bool:
-        """Nobody said that a command may run twice at once."""
+        """No: a command is not known to be safe to run twice at once."""
         return False
 
     async def run(self, assignment: Assignment) -> Ran:
@@ -219,7 +219,7 @@ class CommandExecutor:
         )
 
     async def _fetch(self, assignment: Assignment, folder: Path) -> tuple[tuple[str, Path], ...]:
-        """Bring every input here, by digest; files that the command can read and nobody change."""
+        """Fetch every input, by digest, into files that the command can read and not change."""
         await asyncio.to_thread(folder.mkdir, mode=0o700)
         found: list[tuple[str, Path]] = []
         job = (assignment.kind, assignment.job_id)
@@ -227,7 +227,7 @@ class CommandExecutor:
 
         def tell(done: int, _: int) -> None:
             if so_far + done > MAX_INPUT_BYTES:
-                raise _Refused("input", "its inputs are larger than a run may have")
+                raise _Refused("input", "its inputs are larger than a run may have in total")
 
         for number, one in enumerate(command_outcome.inputs_of(assignment.manifest)):
             path = folder / str(number)
@@ -301,7 +301,7 @@ class CommandExecutor:
     async def _keep(
         self, assignment: Assignment, command: Command, ended: Ended, folder: Path
     ) -> tuple[tuple[Output, ...], Failure | None]:
-        """Everything that the job wrote, and what is wrong with that, if anything is."""
+        """Everything that the job wrote, and what is wrong with it, if anything is."""
         problem = _objection(command, ended)
         files = [(name, folder / name) for name in command_outcome.STREAMS]
         files += [
@@ -349,7 +349,7 @@ class CommandExecutor:
 
 
 def _objection(command: Command, ended: Ended) -> Failure | None:
-    """Why the outputs are not all that the manifest asks for."""
+    """Why the outputs do not satisfy the manifest; None if they do."""
     missing = command_outcome.missing_outputs(command.outputs, [one.name for one in ended.outputs])
     taken = [one.name for one in ended.outputs if one.name in command_outcome.STREAMS]
     message = ""
@@ -358,14 +358,14 @@ def _objection(command: Command, ended: Ended) -> Failure | None:
         more = len(ended.left_out) - 1
         message = f"{first.name!r} was not kept: {first.why}" + (f", and {more} more" * bool(more))
     elif taken:
-        message = f"no file can be called {taken[0]!r}: that is the name of what it prints"
+        message = f"an output file cannot be called {taken[0]!r}: that name is for what it prints"
     elif missing:
-        message = f"it left no file {missing[0]!r}"
+        message = f"it did not write the file {missing[0]!r}"
     return Failure(name="outputs", message=message) if message else None
 
 
 async def _patiently(transfer: Callable[[], Awaitable[T]]) -> T:
-    """A transfer, begun again if the engine was away for a moment."""
+    """A transfer, begun again if the engine did not answer for a moment."""
     for attempt in range(TRIES):
         try:
             return await transfer()

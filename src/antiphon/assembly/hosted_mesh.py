@@ -1,7 +1,7 @@
-"""Hosting a mesh: its server, its founding, and its gate.
+"""Hosts a mesh: starts its server, creates it, runs its gate.
 
-Two sorts. A *development* mesh is open, on loopback, with a password in the state directory. A
-*secured* one has an account of its own, TLS with its own authority, and a gate.
+There are two sorts. A *development* mesh is open, on loopback, with a password in the state
+directory. A *secured* one has its own account, TLS with its own authority, and a gate.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
     from antiphon.runtime.log.session import Session
 
 OWNER_KEY_WITHIN_S: Final = 5.0
-"""Commands take the owner's key for moments only; the gate waits for it that long."""
+"""Commands hold the owner's key for moments only; the gate waits for it this long."""
 
 
 class Listen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a secured mesh's server is to be found."""
+    """The addresses of a secured mesh's server."""
 
     host: str
     port: int
     names: tuple[str, ...]
-    """Under which names and addresses members reach it: they stand in its certificate."""
+    """The names and addresses by which members reach it: they are in its certificate."""
 
 
 # --- development ------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ class Listen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @asynccontextmanager
 async def development_server(home: StateDirectory, *, port: int = 0) -> AsyncIterator[LocalServer]:
-    """A server of our own on a loopback port (0: a free one), its files in the state directory."""
+    """Our own server on a loopback port (0: a free one), its files in the state directory."""
     from antiphon.engines.nats import LocalServer
 
     async with LocalServer(home.server, port=port) as server:
@@ -67,7 +67,7 @@ async def development_server(home: StateDirectory, *, port: int = 0) -> AsyncIte
 async def found_on(
     home: StateDirectory, server: LocalServer, *, name: str, rules: Rules
 ) -> MeshFile:
-    """Found a mesh on a server, or come back to the one that this directory already has."""
+    """Create a mesh on a server, or continue the one that this directory already has."""
     access = Access(
         user=server.user,
         password=server.password,
@@ -118,12 +118,12 @@ async def _found(
 
 
 class Hosted(Struct, frozen=True):
-    """A secured mesh whose server is up."""
+    """A secured mesh whose server is running."""
 
     mesh: MeshFile
     server: LocalServer
     recovery_seed: bytes
-    """Of a mesh that was founded just now: to be shown once, and kept nowhere. Else empty."""
+    """Of a mesh that was just created: to be shown once, and kept nowhere. Else empty."""
 
     def __repr__(self) -> str:
         return f"Hosted({self.mesh.mesh})"
@@ -133,9 +133,9 @@ class Hosted(Struct, frozen=True):
 async def secured_server(
     home: StateDirectory, *, name: str, listen: Listen | None, rules: Rules
 ) -> AsyncIterator[Hosted]:
-    """The directory's own server, and the mesh on it: founded with `listen`, come back to without.
+    """The directory's server, and its mesh: created if `listen` is given, else continued.
 
-    A new mesh's owner key is made here; its recovery key is made, handed out and forgotten.
+    A new mesh's owner key is made here; its recovery key is made, returned and not kept.
     """
     from antiphon.engines.nats import Accounts, LocalServer, UserKey, server_files
 
@@ -152,7 +152,7 @@ async def secured_server(
         )
         engine = f"nats://{where.names[0]}:{server.port}"
         user = UserKey.new() if known is None else UserKey.from_seed(home.access().user_seed)
-        # Given anew at every start: no login lives for ever.
+        # Issued again at every start: no login is valid forever.
         jwt = accounts.user_jwt(
             user.public, None, expires_s=None, name=OWNER, issued_s=int(time.time())
         )
@@ -174,8 +174,8 @@ def _listening(home: StateDirectory) -> Listen:
         return msgspec.json.decode(path.read_bytes(), type=Listen)
     except FileNotFoundError as problem:
         raise Misconfigured(
-            f"{home.path} does not host a mesh of its own",
-            hint="antiphon init makes one; on a machine that joined, run antiphon worker or node",
+            f"{home.path} does not host a mesh",
+            hint="create one with 'antiphon init'; a machine that joined runs 'antiphon worker'",
         ) from problem
 
 
@@ -200,7 +200,7 @@ async def gatekeeping(home: StateDirectory, session: Session) -> AsyncIterator[G
 
     described, engine, branches = home.mesh(), session.engine, session.protocol.branches
     if not isinstance(engine, NatsEngine):
-        raise Misconfigured("a gate needs a NATS server behind it")
+        raise Misconfigured("a gate needs a NATS server")
     accounts = Accounts.open(home.server, described.name)
     tls = client_context(described.ca)
     system = system_connector(accounts, described.engine, tls=tls)
@@ -240,9 +240,9 @@ def _node_of(members: MemberRegistry, user: str) -> str:
 
 
 async def coordinate(home: StateDirectory, session: Session) -> None:
-    """Designate a node as coordinator if nobody but the owner's key ever was.
+    """Designate a node as coordinator if only the owner's key has ever been.
 
-    The owner's key is taken for moments only, and somebody has to be there to offer and to seal.
+    The owner's key is in use for moments only, and a node has to be online to offer and to seal.
     """
     control = await session.sync_control()
     if control.coordinator != control.owner:

@@ -1,4 +1,4 @@
-"""Logging in to the engine: with what this machine has, or with what the gate gives it anew."""
+"""Logs in to the engine: with this machine's login, or with a new one from the gate."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 AHEAD_S: Final = 60
 """A login is renewed this long before its end."""
 AGAIN_S: Final = 15.0
-"""After a renewal that failed."""
+"""The wait after a renewal that failed."""
 LOOK_S: Final = 60.0
-"""How often the wall clock is looked at meanwhile: it may be set, and machines sleep."""
+"""How often the wall clock is read meanwhile: it may be set, and machines sleep."""
 
 
 class Purpose(Struct, frozen=True, kw_only=True):
@@ -51,10 +51,10 @@ async def connect(
     token: str | None = None,
     protocol: Protocol = PROTOCOL,
 ) -> Engine:
-    """A connection with this machine's login; `home` lets it pick up a renewed one later.
+    """A connection with this machine's login; `home` lets it use a renewed one later.
 
-    What the login shows is what its scope admits on the protocol's branches. A `token` takes the
-    login's place; it comes from the environment and is kept nowhere.
+    The log shows what the login's scope permits on the protocol's branches. A `token` replaces the
+    login; it comes from the environment and is not stored.
     """
     if access.jwt and token is None:
         return await _connect_by_login(described, access, purpose, home, protocol)
@@ -113,13 +113,13 @@ async def _connect_by_login(
     except EngineDenied:
         if not kept.is_renewable:
             raise
-    # Shown out while nobody was here: perhaps something is left.
+    # The login was revoked while no process was running: perhaps a smaller scope is left.
     await kept.renew()
     return await enter()
 
 
 class _KeptLogin:
-    """The login that a connection presents: the newest in the state directory, if there is one."""
+    """The login that a connection uses: the newest in the state directory, if there is one."""
 
     def __init__(self, home: StateDirectory | None, access: Access) -> None:
         self._home = home
@@ -130,18 +130,18 @@ class _KeptLogin:
         return self._access if self._home is None else self._home.access()
 
     def present(self) -> str:
-        """What to show the server now."""
+        """What to send to the server now."""
         self._access = self._newest()
         return self._access.jwt
 
     def scope(self) -> Scope:
-        """What the newest login admits."""
+        """What the newest login permits."""
         return self._newest().scope or NOTHING
 
     async def renew(self) -> None:
-        """Ask the gate for another one, unless another process of this machine just did.
+        """Ask the gate for a new one, unless another process of this machine just did.
 
-        For no kinds in particular: the gate gives what is left of those that were asked for.
+        It names no kinds: the gate grants what is left of those that were asked for before.
         """
         newest = self._newest()
         if self._home is None or newest.jwt != self._access.jwt:
@@ -155,7 +155,7 @@ class _KeptLogin:
 
 
 async def fresh_access(home: StateDirectory, kinds: Sequence[str]) -> Access:
-    """This machine's login, asked for anew if it ends soon or does not admit these kinds."""
+    """This machine's login, renewed if it ends soon or does not permit these kinds."""
     access = home.access()
     if not access.door_jwt or access.scope is None:
         return access
@@ -167,7 +167,7 @@ async def fresh_access(home: StateDirectory, kinds: Sequence[str]) -> Access:
 
 
 async def log_in(home: StateDirectory, access: Access, kinds: Sequence[str]) -> Access:
-    """Ask the gate for a login and keep it."""
+    """Ask the gate for a login and store it."""
     from antiphon.engines.nats import NatsEngine, UserKey, client_context
 
     described = home.mesh()

@@ -1,4 +1,4 @@
-"""Inviting and joining: a ticket on one machine, a member on another."""
+"""Invites and joins: a ticket on one machine, a member on another."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from antiphon.ports import Engine
 
 TICKET_S: Final = 15 * 60
-"""How long a ticket waits to be used."""
+"""How long a ticket can be used."""
 
 
 def invite(
     home: StateDirectory, granted: Terms, *, within_s: int = TICKET_S, protocol: Protocol = PROTOCOL
 ) -> Ticket:
-    """A ticket for one machine, which the gate of this directory will honour."""
+    """A ticket for one machine, to be redeemed at the gate of this directory."""
     from antiphon.engines.nats import Accounts, UserKey
     from antiphon.engines.nats.server import permissions
     from antiphon.engines.nats.server.login_issuer import check_size
@@ -39,7 +39,7 @@ def invite(
     described = home.mesh()
     if not (home.server / "accounts.json").is_file() or not home.has_key(OWNER):
         raise Misconfigured(
-            f"{home.path} does not host a mesh with a gate, so nobody can be invited to it",
+            f"{home.path} does not host a mesh with a gate, so you cannot invite to it",
             hint="invite on the machine where 'antiphon init' ran"
             if not home.server.is_dir()
             else "a development mesh is open to this machine only: antiphon init makes a real one",
@@ -52,7 +52,7 @@ def invite(
     accounts = Accounts.open(home.server, described.name)
     scope, branches = _widest(granted), protocol.branches
     widest = permissions.of_member(described.mesh, user.public, scope, (), branches)
-    # Better now than when the ticket is spent.
+    # Better now than when the ticket is used.
     check_size(
         accounts.user_jwt(user.public, widest, expires_s=None, name="", issued_s=now_s),
     )
@@ -93,7 +93,7 @@ def _widest(granted: Terms) -> Scope:
 
 
 async def redeem(home: StateDirectory, ticket: Ticket, *, alias: str) -> Access:
-    """Join: make this machine's keys, ask the gate, and keep what it gives."""
+    """Join: make this machine's keys, ask the gate, and store the login that it issues."""
     from antiphon.engines.nats import UserKey
 
     _require_place(home, ticket)
@@ -101,7 +101,7 @@ async def redeem(home: StateDirectory, ticket: Ticket, *, alias: str) -> Access:
         raise Rejected(
             "this ticket has expired",
             reason="ticket",
-            hint="ask whoever invited you for a new one",
+            hint="ask for a new invitation",
         )
     home.make()
     machine = home.key(MACHINE, SystemEntropy())
@@ -141,12 +141,12 @@ async def redeem(home: StateDirectory, ticket: Ticket, *, alias: str) -> Access:
 
 
 def _engine_keys(home: StateDirectory) -> tuple[UserKey, UserKey]:
-    """Those that this machine has: its running processes go on with the new login."""
+    """The existing ones of this machine: its running processes continue with the new login."""
     from antiphon.engines.nats import UserKey
 
     try:
         access = home.access()
-    except AntiphonError:  # there are none, or they cannot be read any more
+    except AntiphonError:  # there are none, or they can no longer be read
         return UserKey.new(), UserKey.new()
     if not access.door_seed:
         return UserKey.new(), UserKey.new()
@@ -166,9 +166,9 @@ async def _knock(ticket: Ticket) -> Engine:
         )
     except EngineDenied as denied:
         raise Rejected(
-            "the mesh does not let this ticket in: it was used already, or withdrawn",
+            "the mesh does not accept this ticket: it was already used, or revoked",
             reason="ticket",
-            hint="ask whoever invited you for a new one",
+            hint="ask for a new invitation",
         ) from denied
 
 
@@ -180,11 +180,11 @@ def _require_place(home: StateDirectory, ticket: Ticket) -> None:
         return
     if known.mesh != ticket.mesh:
         raise Held(
-            f"{home.path} belongs to the mesh {known.name!r} already",
+            f"{home.path} already belongs to the mesh {known.name!r}",
             hint="join in another directory, or with --home PATH",
         )
     if home.has_key(OWNER):
         raise Held(
-            f"{home.path} is the owner's own place on this mesh",
+            f"{home.path} is the state directory of the mesh's owner",
             hint="join on the other machine, or in another directory",
         )

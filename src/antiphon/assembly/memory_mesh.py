@@ -22,7 +22,7 @@ class MemoryMesh:
     """A mesh inside this process: nothing to install, nothing to clean up."""
 
     def __init__(self) -> None:
-        """Found it with a fresh owner key."""
+        """Create it with a new owner key."""
         from antiphon.engines.memory import MemoryServer
 
         entropy = SystemEntropy()
@@ -42,7 +42,7 @@ class MemoryMesh:
     async def connection(
         self, alias: str, keyring: Keyring | None = None
     ) -> AsyncIterator[MeshConnection]:
-        """A place on this mesh with a key of its own (or the one given)."""
+        """A connection to this mesh with a new key (or the one given)."""
         from antiphon.engines.memory import MemoryEngine
 
         engine = MemoryEngine(self._server, self.foundation.mesh)

@@ -1,4 +1,4 @@
-"""A place on a mesh: an engine connection, a key in use, and a peer over both."""
+"""A process's connection to a mesh: an engine connection, a key in use and a session."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from antiphon.runtime.identity.state_directory import StateDirectory
 
 MACHINE = "machine"
-"""The key of a joined machine: others delegate to it, its processes' keys hold from it."""
+"""The key of a joined machine: others delegate to it, and it delegates to its processes' keys."""
 OWNER = "owner"
 _ANY_TIME = 2**63
 
 
 class MeshConnection(Struct, frozen=True):
-    """One process's place on a mesh."""
+    """One process's connection to a mesh."""
 
     session: Session
     keyring: Keyring
@@ -53,7 +53,7 @@ def place(
     mark: Mark,
     protocol: Protocol = PROTOCOL,
 ) -> MeshConnection:
-    """Put a station together."""
+    """Assemble a connection."""
     wall, drift_ms = SystemClock(), Rules().max_drift_ms
     author = Author(mesh, keyring, wall, max_drift_ms=drift_ms, mark=mark, protocol=protocol)
     return MeshConnection(Session(engine, author, wall, SystemEntropy()), keyring, alias)
@@ -69,9 +69,9 @@ async def join(
     token: str | None = None,
     protocol: Protocol = PROTOCOL,
 ) -> AsyncIterator[MeshConnection]:
-    """A place on the mesh that a state directory describes.
+    """Connect to the mesh that a state directory describes.
 
-    Takes the named key, or the first free one of the role: one process per key. `kinds` are those
+    Uses the named key, or the first free one of the role: one process per key. `kinds` are those
     that the process will work on.
     """
     described = home.mesh()
@@ -97,7 +97,7 @@ async def join(
 
 
 async def _pass_on(home: StateDirectory, connection: MeshConnection) -> None:
-    """Let a process's own key hold what its machine holds; on the log once, for good."""
+    """Delegate the machine's permissions to a process's own key; written to the log once."""
     session, did = connection.session, connection.keyring.did
     control = await session.sync_control()
     if control.rules.authority == "open" or did == control.owner:
@@ -125,7 +125,7 @@ async def _pass_on(home: StateDirectory, connection: MeshConnection) -> None:
         )
     else:
         raise Misconfigured(
-            f"{home.path} holds neither a machine's key nor the owner's",
+            f"{home.path} has neither a machine key nor the owner's key",
             hint="join the mesh first: antiphon join TICKET",
         )
     body = DelegateBody(token=token_of(giver.delegate(payload).raw))
@@ -133,7 +133,7 @@ async def _pass_on(home: StateDirectory, connection: MeshConnection) -> None:
 
 
 async def engine_info(home: StateDirectory, *, token: str | None = None) -> EngineInfo:
-    """What the engine says of itself, its durability included: that takes a moment to ask."""
+    """What the engine reports about itself; asking for its durability takes a moment."""
     described, access = home.mesh(), await fresh_access(home, ())
     purpose = Purpose(name="doctor", inspect=True)
     engine = await connect(described, access, purpose, home=home, token=token)

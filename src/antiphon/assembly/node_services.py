@@ -1,4 +1,4 @@
-"""What runs on a station: workers, full nodes, and the replica that commands read."""
+"""What runs on a connection: workers, full nodes, and the replica that commands read."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def working(
 
     if not repertoire.kinds:
         raise Misconfigured(
-            "no task is registered and no command offered, so there is nothing to work on",
+            "no task is registered and no command is offered, so there is nothing to run",
             hint='decorate a function with @mesh.task("example.add")',
         )
     worker = Worker(connection.session, repertoire, settings)
@@ -80,8 +80,8 @@ async def replicating(
 ) -> AsyncIterator[FullNode]:
     """A full node beside a block, ready once it has caught up.
 
-    With `caretaking` it does what full nodes do for all, sealing included where it coordinates:
-    at most one seal in `bar_s`.
+    With `caretaking` it also runs the services that full nodes run for the mesh, sealing included
+    where it is the coordinator: at most one seal per `bar_s`.
     """
     node = FullNode(connection.session, replica)
 
@@ -112,7 +112,7 @@ async def replicating(
 
 @asynccontextmanager
 async def local_replica(home: StateDirectory, connection: MeshConnection) -> AsyncIterator[Replica]:
-    """The machine's replica, up to date: kept by whoever keeps it, or caught up right here."""
+    """The machine's replica, up to date: kept by another process, or caught up right here."""
     mesh, protocol = connection.session.mesh, connection.session.protocol
     try:
         lock = home.lock_replica()
@@ -140,9 +140,9 @@ async def _wait_for_writer(connection: MeshConnection, replica: Replica) -> None
     reads = connection.session.log.reads
     if exceeds(reads, replica.reads or ()):
         raise Unavailable(
-            "another antiphon process keeps the replica, and keeps less than this machine may"
-            " read by now",
-            hint="restart it: it goes on with the newest login",
+            "another antiphon process is keeping the replica with fewer kinds than this machine may"
+            " read now",
+            hint="restart that process: it then uses the newest login",
         )
     newest = await connection.session.log.last()
     goal = newest.seq if newest else 0
@@ -152,8 +152,8 @@ async def _wait_for_writer(connection: MeshConnection, replica: Replica) -> None
                 await asyncio.sleep(0.02)
     except TimeoutError:
         raise Unavailable(
-            f"the replica stands at {replica.cursor.seq}, the log at {goal}",
-            hint="another antiphon process keeps the replica and is behind; try again",
+            f"the replica is at record {replica.cursor.seq}, the log at {goal}",
+            hint="the antiphon process that keeps the replica is behind; try again",
         ) from None
 
 
@@ -161,7 +161,7 @@ async def _wait_for_writer(connection: MeshConnection, replica: Replica) -> None
 async def owned_replica(
     path: Path | str, home: StateDirectory | None, connection: MeshConnection
 ) -> AsyncIterator[Replica]:
-    """A replica that this process alone writes."""
+    """A replica that only this process writes."""
     lock = home.lock_replica() if home is not None else -1
     try:
         session = connection.session

@@ -1,4 +1,4 @@
-"""Which program a command starts: its file as the command will find it, and that file's digests."""
+"""Which program a command starts: the file that the command will find, and that file's digests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from antiphon.runtime.identity.host_clock import installed_version
 from antiphon.sandbox import Command, environment_of
 
 MAX_BYTES: Final = 1 << 30
-"""A program larger than this goes without a digest."""
+"""A program larger than this gets no digest."""
 _BLOCK: Final = 1 << 20
 _WORK: Final = "/job/"
 _IN_SIGHT: Final = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/")
@@ -26,7 +26,7 @@ _NAME: Final = 255
 
 
 def runner_of(command: Command, *, shut_in: bool) -> Runner:
-    """What the proof says of the program: its name, and its digest where it is one file."""
+    """The proof's description of the program: its name, and its digest where it is one file."""
     path = _find(command, shut_in=shut_in)
     digests = None if path is None else _digests(path)
     name = command.argv[0] if path is None or path in _inputs(command) else str(path)
@@ -66,7 +66,7 @@ def _digests(path: Path) -> Digests | None:
 
 @lru_cache(maxsize=256)
 def _hashed(path: str, _inode: int, _size: int, _changed_ns: int) -> Digests:
-    """Both digests; once for each content that a path has had, as far as the file system tells."""
+    """Both digests; computed once for each content of a path, as the file's metadata shows it."""
     ours, theirs = blake3(), hashlib.sha256()
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

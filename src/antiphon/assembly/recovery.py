@@ -1,9 +1,9 @@
-"""Recovery: a new owner, by the key that was shown once and kept elsewhere.
+"""Recovery: a new owner key, by the recovery key that was shown once and kept elsewhere.
 
-The new recovery key must not be lost between its making and its showing: from the commit on, the
-old one counts no more. So both new keys lie in the state directory before anything is written, the
-new recovery key is shown before it is in force, and its file goes when it is. A recovery that
-ended anywhere in between goes on when it is run again.
+The new recovery key must not be lost between its creation and its display: from the commit on, the
+old one is no longer valid. So both new keys are in the state directory before anything is written,
+the new recovery key is shown before it is in force, and its file is deleted when it is. A recovery
+that stopped anywhere in between continues when it is run again.
 """
 
 from __future__ import annotations
@@ -33,42 +33,42 @@ if TYPE_CHECKING:
 RECOVERY: Final = "recovery"
 
 Show = Callable[[bytes], None]
-"""Given the seed of the new recovery key; returns when a person, or a program, has it."""
+"""Receives the seed of the new recovery key; returns when a person, or a program, has it."""
 
 
 class Setting(Struct, frozen=True, kw_only=True):
-    """Something that an owner's key set, and that is in force."""
+    """A value that an owner's key set, and that is in force."""
 
     name: str
     """The kind of a route, or the name of a rule."""
     before: Any
     now: Any
     seq: int
-    """Where it was set; 0 if it was there from the beginning."""
+    """Where it was set; 0 if it was so from the beginning."""
     by: str
     """The owner's key that set it."""
     commit_ms: int = 0
 
 
 class Review(Struct, frozen=True, kw_only=True):
-    """What the keys before left behind: whoever stole one may have set any of it."""
+    """What the earlier keys set: a thief of one may have set any of it."""
 
     coordinator: Setting
-    """`before`: who coordinated until the recovery, `now`: who does since."""
+    """`before`: the coordinator until the recovery, `now`: the one since."""
     routes: tuple[Setting, ...]
     rules: tuple[Setting, ...]
-    """Those that are not as the mesh began with them."""
+    """Those that differ from the mesh's first values."""
     names: dict[str, str]
-    """What nodes were called until the recovery."""
+    """The aliases of nodes until the recovery."""
 
 
 class Recovered(Struct, frozen=True, kw_only=True):
-    """What holds now."""
+    """What is in force now."""
 
     owner: str
     replaced: str
     recovery_seed: bytes
-    """Of the new recovery key, which was shown before it was put in force."""
+    """The seed of the new recovery key, which was shown before it was in force."""
     grants_ended: int
     review: Review
 
@@ -79,7 +79,7 @@ class Recovered(Struct, frozen=True, kw_only=True):
 async def recover(home: StateDirectory, seed: bytes, *, show: Show) -> Recovered:
     """Replace the owner's key and the recovery key, from here on the log.
 
-    What the old owner had granted ends there: whoever stole its key may have granted anything.
+    What the old owner had granted ends there: a thief of its key may have granted anything.
     """
     keyring = key_files.SeedKeyring(seed)
     described = home.mesh()
@@ -93,7 +93,7 @@ async def recover(home: StateDirectory, seed: bytes, *, show: Show) -> Recovered
                 raise Rejected(
                     f"this is not the recovery key of the mesh {described.name!r}",
                     reason="not_owner",
-                    hint="each recovery makes a new one: look for the newest that was written down",
+                    hint="each recovery makes a new one: use the newest one that you wrote down",
                 )
             await _put_in_force(home, session, show)
         else:
@@ -104,7 +104,7 @@ async def recover(home: StateDirectory, seed: bytes, *, show: Show) -> Recovered
 
 
 def _is_in_force(home: StateDirectory, control: Control) -> bool:
-    """Whether the keys that lie ready here are the mesh's already: the answer was lost."""
+    """Whether the new keys in this directory are in force already: the answer was lost."""
     path = home.next_path(RECOVERY)
     return path.exists() and key_files.load(path).did == control.recovery
 
@@ -116,21 +116,21 @@ async def _put_in_force(home: StateDirectory, session: Session, show: Show) -> N
     body = RecoverBody(owner=owner.did, recovery=key_files.SeedKeyring(seed).did)
 
     def again(now: Written) -> Intent | None:
-        """An earlier attempt of our own may have arrived late."""
+        """An earlier attempt of ours may have arrived late."""
         return None if _is_in_force(home, session.control) else now.intent
 
     try:
         await write_one(session, Intent(MeshRecover, body), Policy(again=again))
     except OutcomeUnknown as unknown:
         raise OutcomeUnknown(
-            f"whether the new keys are in force is not known: {unknown.message}",
-            hint="run 'antiphon recover' again with the same recovery key: it goes on from here."
+            f"it is not known whether the new keys are in force: {unknown.message}",
+            hint="run 'antiphon recover' again with the same recovery key: it continues from here."
             f" Until then the new one is kept in {home.next_path(RECOVERY)}",
         ) from unknown
 
 
 async def _finish(home: StateDirectory, session: Session) -> Recovered:
-    """Take the new owner's key into use, and forget the recovery key: it was shown."""
+    """Start to use the new owner's key, and delete the recovery key, which was shown."""
     control, path = session.control, home.next_path(RECOVERY)
     seed = key_files.load_seed(path)
     if home.next_path(OWNER).exists():
@@ -155,7 +155,7 @@ def _states(history: ControlHistory) -> Iterator[Control]:
     state = history.current
     while state is not None:
         yield state
-        state = history.at(state.since, 0)  # as it was said, whatever came into force later
+        state = history.at(state.since, 0)  # as it was written, whatever came into force later
 
 
 def _before_recovery(history: ControlHistory) -> Control:
@@ -202,7 +202,7 @@ def _last_set(
     *,
     upto: Control | None = None,
 ) -> Setting:
-    """Where a value came to be what it is in the last of these states."""
+    """Where a value became what it is in the last of these states."""
     first = states[0]
     found = Setting(name=name, before=None, now=value(first, name), seq=0, by=first.owner)
     for state in states[1:]:

@@ -1,4 +1,4 @@
-"""A command once more, away from its mesh: inputs from files, outputs only to be compared."""
+"""Runs a command again, off its mesh: inputs from files, outputs only compared."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from antiphon.ports import Blobs
 
 MAX_FILES: Final = 10_000
-"""Of a directory that is searched for inputs."""
+"""The size of a directory that is searched for inputs."""
 _BLOCK: Final = 1 << 20
 
 
 class FolderBlobs:
     """`ports.Blobs` over files of any name below a directory, and other blobs behind them.
 
-    What is put is dropped: it is hashed on its way, and that is all that is wanted of it.
+    What is put is dropped: only its hash is wanted.
     """
 
     def __init__(self, folder: Path | None, behind: Blobs | None) -> None:
@@ -37,7 +37,7 @@ class FolderBlobs:
         self._known: dict[str, Path] | None = None
 
     async def put(self, chunks: AsyncIterator[bytes], *, digest: str) -> None:  # noqa: ARG002
-        """Look at every byte, and keep none."""
+        """Read every byte, and keep none."""
         async for _ in chunks:
             pass
 
@@ -45,7 +45,7 @@ class FolderBlobs:
     async def get(
         self, digest: str, *, job: tuple[str, str] | None = None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The file with this content, or whatever lies behind."""
+        """The file with this content, or the blob behind."""
         path = (await self._files()).get(digest)
         if path is not None:
             yield _read(path)
@@ -56,13 +56,13 @@ class FolderBlobs:
             yield chunks
 
     async def has(self, digest: str, *, job: tuple[str, str] | None = None) -> bool:
-        """Whether it could be had."""
+        """Whether it is available."""
         if digest in await self._files():
             return True
         return self._behind is not None and await self._behind.has(digest, job=job)
 
     async def remove(self, digest: str) -> None:
-        """Nothing is ever removed here."""
+        """Does nothing: nothing is ever removed here."""
 
     async def _files(self) -> dict[str, Path]:
         if self._known is None:
@@ -73,13 +73,13 @@ class FolderBlobs:
 async def run_again(
     assignment: Assignment, control: Control, artifacts: FolderBlobs, offer: Offer
 ) -> Ran:
-    """Run a command here, as a worker would that has these artifacts."""
+    """Run a command here, as a worker with these artifacts would."""
     places = offering(lambda: control, Artifacts(artifacts), offer, place=None)
     async with places as commands:
         executor = commands.find(assignment.kind, assignment.manifest)
         if executor is None:
             raise Rejected(
-                "a handler's code is its worker's own: only commands can be run again",
+                "only commands can be run again: a handler's code is on its worker",
                 reason="rerun",
             )
         return await executor.run(assignment)
