@@ -78,7 +78,7 @@ def test_a_bundle_travels_with_its_files_and_notices_another_one(shell, job):
     assert (answer.code, "exactly what the job wrote" in answer.out) == (0, True)
     (shell.directory / "files" / "notes.txt").write_text("two swords\n")
     answer = shell.run("verify", "bundle.json", "--artifacts", "files")
-    assert (answer.code, "is not what the job wrote" in answer.err) == (5, True)
+    assert (answer.code, "is not the output of the job" in answer.err) == (5, True)
 
 
 def test_an_evicted_output_is_listed_as_such_and_stays_on_record(shell, job):

@@ -40,7 +40,7 @@ def test_the_replica_lies_where_it_was_put(shell):
 def test_where_the_mesh_is_switched_off_commands_say_so(shell):
     answer = shell.run("submit", "example.add", "1", "2", ANTIPHON_MESH="off")
     assert answer.code == 3
-    assert "✗ the mesh is switched off here" in answer.err
+    assert "✗ ANTIPHON_MESH=off: this process does not open a mesh" in answer.err
     assert "unset ANTIPHON_MESH" in answer.err
 
 

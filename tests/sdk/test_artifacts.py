@@ -88,7 +88,7 @@ async def test_files_are_compared_with_what_the_completion_names(tmp_path):
     (tmp_path / "all" / "notes.txt").unlink()  # the record itself holds it
     assert [output.name for output in artifacts.compare(report, tmp_path / "all")] == ["data.bin"]
     (tmp_path / "all" / "data.bin").write_bytes(BIG[:-1] + b"x")
-    with pytest.raises(Rejected, match="not what the job wrote") as caught:
+    with pytest.raises(Rejected, match="not the output of the job") as caught:
         artifacts.compare(report, tmp_path / "all")
     assert caught.value.reason == "artifact"
     (tmp_path / "all" / "data.bin").unlink()

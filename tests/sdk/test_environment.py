@@ -43,7 +43,9 @@ async def enter(mesh: Mesh) -> None:
 @pytest.mark.parametrize("engine", ["nats", "memory"])
 async def test_a_mesh_that_is_switched_off_is_not_opened(monkeypatch, home, engine):
     monkeypatch.setenv("ANTIPHON_MESH", "off")
-    with pytest.raises(Misconfigured, match="the mesh is switched off here") as refused:
+    with pytest.raises(
+        Misconfigured, match="ANTIPHON_MESH=off: this process does not open a mesh"
+    ) as refused:
         await enter(Mesh.open(engine=engine, home=home.path))
     assert "ANTIPHON_MESH" in refused.value.hint
     assert not (home.path / "keys").exists(), "not even a key was made"
@@ -75,7 +77,7 @@ async def test_a_program_runs_in_memory_where_the_environment_says_so(monkeypatc
     async with mesh, mesh.worker():
         assert await (await add.submit(2, 3)).result(timeout_s=PATIENCE_S) == 5
     assert mesh.engine == "memory"
-    with pytest.raises(Misconfigured, match="lives inside one program") as refused:
+    with pytest.raises(Misconfigured, match="exists inside one program") as refused:
         await enter(Mesh.open(home=home.path))
     assert refused.value.hint == "unset ANTIPHON_ENGINE"
 
@@ -141,7 +143,7 @@ def test_calls_pause_while_the_engine_is_away_and_no_longer():
                 await submission.call(session, body(number), breaker=breaker)
         opened_ms = mesh.wall.now_ms()
         await asyncio.sleep(10)
-        with pytest.raises(Unavailable, match=r"2 calls in a row .* again in 20 s"):
+        with pytest.raises(Unavailable, match=r"2 submissions in a row .* again in 20 s"):
             await submission.call(session, body(3), breaker=breaker)
         assert mesh.wall.now_ms() == opened_ms + 10_000, "nobody waited for anything"
         mesh.server.start()

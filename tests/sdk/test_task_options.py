@@ -40,7 +40,7 @@ async def test_a_task_without_a_kind_goes_by_its_functions_name():
 
 def test_a_function_whose_name_is_no_kind_says_what_to_write():
     mesh = Mesh.open(engine="memory")
-    with pytest.raises(Misconfigured, match="'<lambda>' is no kind") as refused:
+    with pytest.raises(Misconfigured, match="'<lambda>' is not a valid kind") as refused:
         mesh.task(lambda: None)
     assert '@mesh.task("' in refused.value.hint
 
@@ -76,7 +76,7 @@ async def test_a_tasks_rate_holds_and_the_workers_word_wins_over_it(rates, begin
     "options, words",
     [
         ({"rate": "often"}, "not a rate"),
-        ({"colour": "red"}, "no such option"),
+        ({"colour": "red"}, "unknown task option"),
         ({"priority": "urgent"}, "'urgent' is not a priority"),
         ({"run_in": "space"}, "cannot run in a space"),
         ({"on_disconnect": "panic"}, "cannot panic"),

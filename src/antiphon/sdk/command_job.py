@@ -1,10 +1,10 @@
-"""Commands from the caller's side: what to run as a manifest, with its files on the mesh.
+"""Commands on the submitter's side: what to run as a manifest, with its files on the mesh.
 
     content = await with_inputs(mesh, command(["wc", "-l", "data.csv"]), [Path("data.csv")])
     handle = await mesh.submit_manifest("command", content)
     ended = await handle.end()
 
-The end has the exit code, the outputs and what went wrong.
+The end has the exit code, the outputs and the error.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from antiphon.sdk.mesh import Mesh
 
 _AS_A_BLOB: Final = -1
-"""An input is named by its digest, so that even the smallest is stored."""
+"""An input is named by its digest, so even the smallest one is stored."""
 
 Given = Path | tuple[Path, str]
 """A file, or a file and the name under which the command finds it."""
 Telling = Callable[[str], "OnProgress"]
-"""Gives somebody who hears how far one file has come."""
+"""Returns the progress callback for one file."""
 
 
 def command(  # noqa: PLR0913 - one argument per field of a manifest
@@ -50,7 +50,7 @@ def command(  # noqa: PLR0913 - one argument per field of a manifest
         raise Malformed(
             f"{words[0]} names a registered handler, not a program",
             reason="manifest",
-            hint=f"antiphon submit {words[0][1:]} calls it",
+            hint=f"submit it with 'antiphon submit {words[0][1:]}'",
         )
     fields: dict[str, Any] = {
         "command": list(words),
@@ -67,7 +67,7 @@ def command(  # noqa: PLR0913 - one argument per field of a manifest
 async def with_inputs(
     mesh: Mesh, content: Manifest, inputs: Sequence[Given], *, telling: Telling | None = None
 ) -> Manifest:
-    """The same command with further inputs, which are on the mesh when this returns."""
+    """The same command with more inputs, which are on the mesh when this returns."""
     kept: list[BlobInput] = []
     for one in inputs:
         path, name = one if isinstance(one, tuple) else (one, one.name)
@@ -80,7 +80,7 @@ async def with_inputs(
 
 
 def with_outputs(content: Manifest, globs: Sequence[str]) -> Manifest:
-    """The same command with further outputs."""
+    """The same command with more outputs."""
     if not globs:
         return content
     before = () if content.outputs is UNSET else tuple(content.outputs)
@@ -97,14 +97,14 @@ async def _stored(mesh: Mesh, path: Path, name: str, telling: Telling | None) ->
 
 
 def sandbox_standing(home: StateDirectory | None) -> tuple[bool, str, str]:
-    """Whether this machine can shut commands in; that in words, and what to do. Blocks."""
+    """Whether this machine can run commands in a sandbox; a sentence, and what to do. Blocks."""
     from antiphon.assembly.command_executor import probe
     from antiphon.sdk.worker import hidden_from_commands
 
     found = probe(hidden=hidden_from_commands(home))
     if not found.can_sandbox or found.tools is None:
         return False, "; ".join(found.problems), "; ".join(found.remedies)
-    words = f"commands can be shut in with bubblewrap {found.tools.version}"
+    words = f"commands run in a sandbox with bubblewrap {found.tools.version}"
     return True, "; ".join([words, *found.notes]), ""
 
 

@@ -1,4 +1,4 @@
-"""Dead letters: jobs that ended without a result, why, and what became of them."""
+"""Dead letters: jobs that ended without a result, why, and whether they were retried."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class DeadLetter(Struct, frozen=True, kw_only=True):
 
     job: Job
     error: Failure | None
-    """What its last attempt failed with, where anybody said so."""
+    """The error of its last attempt, if one was reported."""
     note: str
     """Why, in words."""
     retried_as: str | None
-    """The id of the job that was called in its place."""
+    """The id of the job that retried it."""
 
 
 def dead_letters(
@@ -48,8 +48,8 @@ def dead_letters(
 def retryable(mesh: Mesh, replica: Replica, *, kind: str, limit: int) -> list[Job]:
     """Jobs that failed or expired and were not retried yet, newest first.
 
-    Of those that were, the retry is looked at in their place; of cancelled ones, nobody wanted a
-    result.
+    For those that were, their retry is checked instead. Cancelled jobs are left out: their result
+    is not wanted.
     """
     letters = dead_letters(mesh, replica, kind=kind, limit=DEAD_LETTERS_MAX)
     wanted = [
@@ -73,9 +73,9 @@ def _note(job: Job, end: Op | None, error: Failure | None) -> str:
         return error.message
     match job.outcome:
         case "exhausted":
-            return "the last worker fell silent"
+            return "the last worker stopped answering"
         case "expired":
-            return "nobody claimed it in time"
+            return "no worker claimed it in time"
         case "cancelled" if isinstance(end, JobCancel) and end.body.reason:
             return end.body.reason
         case _:

@@ -1,8 +1,7 @@
-"""What a door shows in its help before anything is loaded: choices and defaults.
+"""Choices and defaults that an interface shows in its help before anything is loaded.
 
-Imports nothing, so that `antiphon --help` comes up at once. Defaults of the SDK are defined here.
-The words of the core and the settings stand here a second time; a test holds them together
-(tests/sdk/test_defaults.py).
+Imports nothing, so that `antiphon --help` is fast. Defaults of the SDK are defined here. Values of
+the core and the settings are repeated here; a test compares them (tests/sdk/test_defaults.py).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Final
 
 
 class StateName(StrEnum):
-    """Where a job can stand, in the order of its life."""
+    """The states of a job, in the order in which it can reach them."""
 
     WAITING = "waiting"
     PENDING = "pending"
@@ -36,7 +35,7 @@ class RightName(StrEnum):
 
 
 MANIFEST_SUFFIXES: Final = (".yaml", ".yml", ".json")
-"""How the name of a manifest's file ends."""
+"""The suffixes of a manifest's file."""
 
 # --- defaults ---------------------------------------------------------------------------------
 
@@ -47,10 +46,10 @@ RETRY_BASE_S: Final = 1.0
 RETRY_CAP_S: Final = 60.0
 """The longest such pause."""
 COMMAND_KIND: Final = "command"
-"""The kind of commands that nobody gave another."""
+"""The default kind of commands."""
 SLOTS: Final = 8
 """Jobs that a worker runs at the same time."""
 ROLL_CALL_S: Final = 0.4
 """How long to listen for the answers to a roll call."""
 DEAD_LETTERS_MAX: Final = 1_000
-"""Jobs that ended without a result and are looked at to find what to retry."""
+"""How many jobs that ended without a result are checked to find what to retry."""

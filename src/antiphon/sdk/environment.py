@@ -1,7 +1,8 @@
-"""What the environment says about this process's place on a mesh.
+"""The environment variables that say how this process connects to a mesh.
 
-The same variables as `antiphon.settings`, without loading it while none of them is set: pydantic
-takes longer to load than a job takes to submit. Defaults are those of `Settings`; a test says so.
+The same variables as in `antiphon.settings`, which is not loaded while none of them is set:
+pydantic takes longer to load than a job takes to submit. The defaults are those of `Settings`; a
+test compares them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from antiphon.runtime.identity.state_directory import MeshFile, StateDirectory
 
 
 class Environment(Struct, frozen=True, kw_only=True):
-    """What somebody set for this process, or the defaults."""
+    """What is set for this process, or the defaults."""
 
     mesh: bool = True
     node: str | None = None
@@ -36,16 +37,16 @@ class Environment(Struct, frozen=True, kw_only=True):
         return f"Environment(node={self.node!r}, scope={self.scope!r}, engine={self.engine!r})"
 
     def make_breaker(self) -> CircuitBreaker | None:
-        """What calls go through; None where it is switched off."""
+        """The circuit breaker for submissions; None where it is switched off."""
         if not self.breaker:
             return None
         return CircuitBreaker(failures=self.breaker_failures, reset_s=self.breaker_reset_s)
 
     def require_mesh(self) -> None:
-        """`Misconfigured` where the mesh is switched off."""
+        """`Misconfigured` where ANTIPHON_MESH is off."""
         if not self.mesh:
             raise Misconfigured(
-                "the mesh is switched off here",
+                "ANTIPHON_MESH=off: this process does not open a mesh",
                 hint="unset ANTIPHON_MESH, or set it to on",
             )
 
@@ -55,14 +56,14 @@ class Environment(Struct, frozen=True, kw_only=True):
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether a mesh that nothing else is said about lives in the process that opens it."""
+        """Whether a mesh is inside this process unless something else is asked for."""
         return self.engine == "memory"
 
     def home(self, explicit: Path | None) -> StateDirectory:
-        """The state directory that applies here, with its engine and replica as set."""
+        """The state directory to use, with its engine and replica as set."""
         if self.is_in_memory:
             raise Misconfigured(
-                "ANTIPHON_ENGINE is memory: such a mesh lives inside one program, and this one"
+                "ANTIPHON_ENGINE=memory: such a mesh exists inside one program only, and this one"
                 " needs a server",
                 hint="unset ANTIPHON_ENGINE",
             )
@@ -72,13 +73,13 @@ class Environment(Struct, frozen=True, kw_only=True):
         return _OverriddenHome(found.path, engine=self.engine, replica=self.replica)
 
     def require_scope(self, home: StateDirectory) -> None:
-        """`Misconfigured` if a state directory belongs to another mesh than is expected."""
+        """`Misconfigured` if a state directory belongs to another mesh than ANTIPHON_SCOPE."""
         if self.scope is None:
             return
         described = home.mesh()
         if described.mesh != self.scope:
             raise Misconfigured(
-                f"{home.path} belongs to mesh {described.mesh}, and this machine is only for"
+                f"{home.path} belongs to mesh {described.mesh}, but ANTIPHON_SCOPE only allows mesh"
                 f" {self.scope}",
                 hint="use that mesh's state directory, or change ANTIPHON_SCOPE",
             )
@@ -109,7 +110,7 @@ def read_environment() -> Environment:
 
 
 class _OverriddenHome(StateDirectory):
-    """A state directory of which the environment says something else."""
+    """A state directory with values overridden by the environment."""
 
     def __init__(self, path: Path, *, engine: str | None, replica: Path | None) -> None:
         super().__init__(path)
@@ -129,7 +130,7 @@ class _OverriddenHome(StateDirectory):
         return super().replica if self._replica is None else self._replica
 
     def lock_replica(self) -> int:
-        """The lock lies beside the file: other state directories may name the same one."""
+        """The lock is beside the file: other state directories may name the same file."""
         if self._replica is None:
             return super().lock_replica()
         self._replica.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIRECTORY)

@@ -1,6 +1,6 @@
-"""What happened to a job, and why it went where it went.
+"""What happened to a job, and why this worker got it and others did not.
 
-The first is told from the log. For the second, whoever answers a roll call right now is asked too.
+The first comes from the log. For the second, the workers that answer a roll call now count, too.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def history_of(session: Session, view: JobView) -> list[tuple[OpenedRecord
 async def explain_job(
     session: Session, kind: str, job_id: str, *, wait_s: float
 ) -> tuple[Explanation, list[Card]]:
-    """The explanation, and the cards of those who answered within `wait_s`."""
+    """The explanation, and the cards of the nodes that answered within `wait_s`."""
     async with asyncio.TaskGroup() as tasks:
         asking = tasks.create_task(roll_call(session, wait_s=wait_s))
         view = await session.read_lane(kind, job_id)

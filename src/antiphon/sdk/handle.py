@@ -1,4 +1,4 @@
-"""A handle on a job: wait for it, listen to it, ask about it, cancel it, retry it."""
+"""The handle of a job: wait for it, listen to it, inspect it, cancel it, retry it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ R = TypeVar("R")
 
 
 class JobHandle(Generic[R]):
-    """One job on the log. Handles are cheap and hold no resource."""
+    """One job on the log. Handles are cheap and own no resource."""
 
     def __init__(self, session: Session, kind: str, job_id: str, *, is_new: bool) -> None:
         """Made by `Task.submit`, `Mesh.submit` and `Mesh.job`."""
@@ -45,7 +45,7 @@ class JobHandle(Generic[R]):
 
     @classmethod
     def of(cls, session: Session, called: submission.Called) -> Self:
-        """The job that a call put on the log, or found there."""
+        """The job that a submission put on the log, or found there."""
         return cls(session, called.kind, called.id, is_new=called.is_new)
 
     def __repr__(self) -> str:
@@ -58,7 +58,7 @@ class JobHandle(Generic[R]):
         if ended.job.outcome != "succeeded":
             raise failure(ended)
         for output in ended.outputs:
-            # A command's file may be called so, too; it is no JSON of ours.
+            # A command's file may have this name, too; that is not a result in JSON.
             if output.name == RESULT and output.type == JSON and output.text is not None:
                 return cast("R", codec.parse_json(output.text))
         return cast("R", None)
@@ -72,20 +72,20 @@ class JobHandle(Generic[R]):
             return await submission.wait_for_end(self._session, self.kind, self.id)
 
     def listen(self) -> AbstractAsyncContextManager[AsyncIterator[Words]]:
-        """What the job prints and how far it is, from now on, while it runs.
+        """The job's output and progress from now on, while it runs.
 
             async with handle.listen() as words:
                 async for one in words: ...
 
-        Nothing of it is stored: whoever listens late has missed the beginning, and `end` has the
+        Nothing of it is stored: if you listen late, you miss the beginning, and `end` has the
         whole output. The job need not be on the log yet.
         """
         return listening(self._session, self.kind, self.id)
 
     async def explain(self, *, wait_s: float = ROLL_CALL_S) -> tuple[Explanation, list[Card]]:
-        """Who got the job, who did not and why, and what it waits for.
+        """Which worker got the job, which did not and why, and what it waits for.
 
-        Beside it the cards of those who answered a roll call within `wait_s`.
+        With it come the cards of the nodes that answered a roll call within `wait_s`.
         """
         from antiphon.sdk.explanation import explain_job
 
@@ -96,7 +96,7 @@ class JobHandle(Generic[R]):
         return await self._session.read_lane(self.kind, self.id)
 
     async def state(self) -> Job:
-        """The job as the log has it now."""
+        """The job as it is on the log now."""
         found = (await self.lane()).lane
         # A tenure may have ended with its authority since the lane's last record.
         control = await self._session.sync_control()
@@ -116,7 +116,7 @@ class JobHandle(Generic[R]):
     async def outputs(self) -> tuple[Output, ...]:
         """What the job wrote, by content; nothing if no run of it was completed.
 
-        `Rejected` while the job has not ended. `Mesh.fetch` brings the content here.
+        `Rejected` while the job has not ended. `Mesh.fetch` gets the content.
         """
         ended = submission.ended_of(await self.lane())
         if ended is None:
@@ -128,14 +128,15 @@ class JobHandle(Generic[R]):
         return ended.outputs
 
     async def retry(self) -> JobHandle[R]:
-        """Call a job anew that ended without a result: another job, linked to this one.
+        """Submit a job again that ended without a result: another job, linked to this one.
 
-        Retried twice it is retried once: `is_new` tells. A retry that failed is retried in turn.
+        A second retry finds the first: `is_new` is then false. A retry that failed is retried in
+        turn.
         """
         return JobHandle.of(self._session, await retrying.retry(self._session, self.kind, self.id))
 
     async def links(self) -> Links:
-        """Which job this one repeats, and which one repeats it."""
+        """Which job this one retries, and which one retries it."""
         return await links_of(self._session, await self.lane())
 
     async def cancel(self, reason: str = "") -> Job:

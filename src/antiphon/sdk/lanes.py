@@ -1,4 +1,4 @@
-"""Whatever the log is about, of any family: found by name, and told in words."""
+"""Anything on the log, of any family: found by name, and told in words."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 
 class LaneStory(Struct, frozen=True, kw_only=True):
-    """One thing as the log has it now, and everything that was said about it."""
+    """One lane as it is on the log now, and every record on it in words."""
 
     key: LaneKey
     facts: dict[str, Any]
-    """What a replica keeps of its state; empty where it never began."""
+    """Its state as a replica stores it; empty where it never began."""
     story: list[Line]
 
 
 async def find_lanes(mesh: Mesh, prefix: str) -> list[LaneKey]:
-    """What there is whose name begins like this, jobs among it."""
+    """Lanes whose name begins with this prefix, jobs included."""
     async with mesh.replica() as replica:
         return [key for key, lane in replica.find_lanes(prefix) if lane.state is not None]
 
 
 async def story_of(mesh: Mesh, key: LaneKey) -> LaneStory:
-    """Read a lane and tell it."""
+    """Read a lane and put its records in words."""
     session = mesh.session
     view = await session.read(key)
     control = await session.sync_control()

@@ -1,4 +1,4 @@
-"""The log as it grows, judged and told in words.
+"""The log as it grows, judged and in words.
 
 A watcher needs no replica: it follows the log from now on and reads a lane once, when something
 first happens on it. What it keeps is bounded, so it can run for weeks.
@@ -30,7 +30,7 @@ LANES_KEPT: Final = 10_000
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """One record of the log, with what the rules said to it and what became of its job."""
+    """One record of the log, with its verdict and the new state of its job."""
 
     seq: int
     at_ms: int
@@ -42,19 +42,19 @@ class Event(Struct, frozen=True, kw_only=True):
     family: str = ""
     kind: str = ""
     job_id: str = ""
-    """What it is about: of which family, and the job's id or its name there; empty where the
-    record is about the mesh."""
+    """What it is about: a family, and the job's id or its name there; empty where the record is
+    about the mesh."""
     state: str = ""
     """The job's state afterwards."""
 
     @property
     def is_held(self) -> bool:
-        """Whether somebody has the job in hand now."""
+        """Whether a worker holds the job now."""
         return self.state in HELD
 
 
 def event_of(applied: Applied) -> Event:
-    """What a full node's watcher is told, in words."""
+    """A full node's applied record as an event, in words."""
     return _event(applied.opened, applied.verdict, applied.after)
 
 
@@ -86,7 +86,7 @@ async def watching(session: Session) -> AsyncIterator[AsyncIterator[list[Event]]
 
 
 async def _events(session: Session, after: int) -> AsyncGenerator[list[Event]]:
-    while True:  # a follower ends when other kinds can be read: lanes may have gone on unseen
+    while True:  # a follower ends when other kinds can be read: lanes may have changed unseen
         kept: dict[LaneKey, Lane] = {}
         async with session.log.follow(after) as batches:
             async for batch in batches:

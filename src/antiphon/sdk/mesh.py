@@ -1,4 +1,4 @@
-"""`Mesh`: the way in.
+"""`Mesh`: the entry point of the SDK.
 
     mesh = Mesh.open()                      # the mesh of this directory, or of ANTIPHON_HOME
     mesh = Mesh.open(engine="memory")       # a mesh inside this process
@@ -97,9 +97,9 @@ class Mesh:
     ) -> Self:
         """Describe which mesh; `async with` connects to it.
 
-        `engine` is `nats`, unless `ANTIPHON_ENGINE` says `memory` and no `home` is given. `home`
-        is the state directory (default: `ANTIPHON_HOME`, or the nearest `.antiphon`). `role` names
-        the keys that this process may use; `key` names exactly one, and so does `ANTIPHON_NODE`.
+        `engine` is `nats`, unless `ANTIPHON_ENGINE` is `memory` and no `home` is given. `home` is
+        the state directory (default: `ANTIPHON_HOME`, or the nearest `.antiphon`). `role` names the
+        keys that this process may use; `key` names exactly one, and so does `ANTIPHON_NODE`.
         """
         if engine is None:
             engine = "memory" if home is None and read_environment().is_in_memory else "nats"
@@ -114,7 +114,7 @@ class Mesh:
 
     async def __aenter__(self) -> Self:
         if self._connection is not None:
-            raise Misconfigured("this mesh is already open; 'async with' it once")
+            raise Misconfigured("this mesh is already open; use 'async with' once")
         chosen = read_environment()
         chosen.require_mesh()
         self._breaker = chosen.make_breaker()
@@ -150,7 +150,7 @@ class Mesh:
                 raise
             raise Held(
                 held.message,
-                hint="give each process a name of its own in ANTIPHON_NODE, or unset it",
+                hint="give each process its own name in ANTIPHON_NODE, or unset it",
             ) from held
 
     async def _enter_memory(self) -> None:
@@ -158,7 +158,7 @@ class Mesh:
         self._connection = await self._stack.enter_async_context(
             self._memory.connection("owner", self._memory.owner)
         )
-        # In one process nobody else would expire leases or repeat calls.
+        # In one process there is no other node to expire leases or offer jobs again.
         lease_timer = await self._stack.enter_async_context(self._memory.connection("node"))
         replica = await self._stack.enter_async_context(
             owned_replica(":memory:", None, lease_timer)
@@ -173,7 +173,7 @@ class Mesh:
 
     @property
     def engine(self) -> EngineName:
-        """Which engine it is on."""
+        """The engine it uses."""
         return self._engine
 
     @property
@@ -183,14 +183,14 @@ class Mesh:
 
     @property
     def connection(self) -> MeshConnection:
-        """This process's place on the mesh."""
+        """This process's connection to the mesh."""
         if self._connection is None:
             raise Misconfigured("the mesh is not open", hint="use it inside 'async with mesh:'")
         return self._connection
 
     @property
     def session(self) -> Session:
-        """The hands that read and write the log."""
+        """The session that reads and writes the log."""
         return self.connection.session
 
     @property
@@ -205,7 +205,7 @@ class Mesh:
 
     @property
     def alias(self) -> str:
-        """What this process is called on the mesh."""
+        """This process's alias on the mesh."""
         return self.connection.alias
 
     @property
@@ -251,7 +251,7 @@ class Mesh:
         options: CallOptions | None = None,
         **kwargs: object,
     ) -> JobHandle[Any]:
-        """Call a task by its kind, without having its function here."""
+        """Submit a task by its kind, without having its function here."""
         body = (options or CallOptions()).call(kind, args, kwargs, self.session.entropy)
         return JobHandle.of(
             self.session, await submission.call(self.session, body, breaker=self._breaker)
@@ -265,7 +265,7 @@ class Mesh:
         *,
         options: CallOptions | None = None,
     ) -> JobHandle[Any]:
-        """The same with the arguments as values, so that no name among them is taken."""
+        """The same with the arguments as values, so that they cannot clash with options."""
         body = (options or CallOptions()).call(kind, args, kwargs, self.session.entropy)
         return JobHandle.of(
             self.session, await submission.call(self.session, body, breaker=self._breaker)
@@ -278,7 +278,7 @@ class Mesh:
         *,
         options: CallOptions | None = None,
     ) -> JobHandle[Any]:
-        """Call a job by its manifest. The same manifest again is the same job."""
+        """Submit a job by its manifest. The same manifest again is the same job."""
         content = job if isinstance(job, manifests.Manifest) else manifests.author(job)
         body = (options or CallOptions()).schedule(kind, content)
         return JobHandle.of(
@@ -309,12 +309,12 @@ class Mesh:
         network: bool = False,
         unsafe_no_sandbox: bool = False,
     ) -> AsyncIterator[Worker]:
-        """Answer calls for the registered tasks while the block runs; drain at its end.
+        """Run the registered tasks while the block runs; drain at its end.
 
-        Of the kinds in `commands` it runs any command, shut in (docs/commands.md). `labels`
-        (`"gpu=a100"`) say which particular jobs it can do, `weight` how large its share is where
-        jobs are drawn for (docs/selection.md); both come from the settings if not given. `rates`
-        (`{"example.add": "10/s"}`) win over those of the tasks themselves (docs/tasks.md).
+        For the kinds in `commands` it runs any command, in a sandbox (docs/commands.md). `labels`
+        (`"gpu=a100"`) say which jobs with requirements it can run, `weight` how large its share is
+        where jobs are drawn for (docs/selection.md); both come from the settings if not given.
+        `rates` (`{"example.add": "10/s"}`) override those of the tasks (docs/tasks.md).
         """
         from antiphon.sdk.worker import answering, offer_of, worker_settings
 
@@ -334,7 +334,7 @@ class Mesh:
 
     @asynccontextmanager
     async def node(self) -> AsyncIterator[FullNode]:
-        """Be a full node while the block runs: verify everything, expire, call again."""
+        """Be a full node while the block runs: verify everything, expire jobs, offer them again."""
         async with AsyncExitStack() as stack:
             connection = await self._join(stack, "node", read_environment().key_for("node"))
             home = self.home
@@ -345,7 +345,7 @@ class Mesh:
 
     @asynccontextmanager
     async def replica(self) -> AsyncIterator[Replica]:
-        """The local replica, up to date: every read after this stays on this machine."""
+        """The local replica, up to date: all reads from it stay on this machine."""
         if self._memory is not None:
             yield self._memory_replica
             return
@@ -354,31 +354,31 @@ class Mesh:
 
     @property
     def artifacts(self) -> Artifacts:
-        """The way to what jobs read and write, by content."""
+        """The artifacts that jobs read and write, by content."""
         from antiphon.assembly.artifact_store import artifacts_of
 
         return artifacts_of(self.connection, None if self._memory is not None else self.home)
 
     async def keep(self, path: Path | str, name: str | None = None) -> Output:
-        """Store a file's content, so that jobs can read it; what it is called by content."""
+        """Store a file's content, so that jobs can read it; its name, digests and size."""
         file = Path(path)
         return await self.artifacts.keep(file, name or file.name)
 
     async def fetch(
         self, output: Output | str, to: Path | str, *, of: JobHandle[Any] | None = None
     ) -> None:
-        """Write an output's content to a file; members say of which job it is."""
+        """Write an output's content to a file; members must name its job."""
         job = (of.kind, of.id) if of is not None else None
         await self.artifacts.fetch(output, Path(to), job=job)
 
     @property
     def rules(self) -> Rules:
-        """What holds for the whole mesh, as this process read it last."""
+        """The mesh's rules, as this process read them last."""
         return self.session.control.rules
 
     @property
     def announced(self) -> Rise | None:
-        """The next protocol, and from when it holds; None where none is announced."""
+        """The next protocol, and when it takes effect; None where none is announced."""
         return self.session.control.rise
 
     async def newest(self) -> Record | None:
@@ -386,16 +386,16 @@ class Mesh:
         return await self.session.log.last()
 
     async def nodes(self, *, wait_s: float = ROLL_CALL_S) -> list[Card]:
-        """Who answers a roll call right now."""
+        """The nodes that answer a roll call right now."""
         return await roll_call(self.session, wait_s=wait_s)
 
     async def coordinator(self, *, wait_s: float = ROLL_CALL_S) -> Standing:
-        """Who coordinates, and whether it is there right now."""
+        """The coordinator, and whether it is online right now."""
         async with self.replica() as replica:
             return await ask_once(self.session, replica, wait_s=wait_s)
 
     async def engine_info(self) -> EngineInfo:
-        """What the engine says of itself."""
+        """What the engine reports about itself."""
         if self._memory is not None:
             return await self.connection.engine.info()
         return await engine_info(self.home, token=read_environment().engine_token)
@@ -406,7 +406,7 @@ class Mesh:
 
 
 def recent_jobs(home: Path | None, *, limit: int) -> list[Job]:
-    """The newest jobs as far as this machine's replica knows them; nothing connects."""
+    """The newest jobs, as far as this machine's replica has them; makes no connection."""
     chosen = read_environment()
     found = chosen.home(home)
     chosen.require_scope(found)

@@ -1,4 +1,4 @@
-"""Tasks: functions that can be called from one machine and answered on another."""
+"""Tasks: functions that one machine submits as jobs and another runs."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ R = TypeVar("R")
 
 
 class Retry(Struct, frozen=True, kw_only=True):
-    """How a task's jobs meet failure: docs/tasks.md says more."""
+    """How a task's jobs are retried (docs/tasks.md)."""
 
     attempts: int | None = None
-    """Tries before a job counts as failed. None: the mesh's rule."""
+    """Attempts before a job counts as failed. None: the mesh's rule."""
     base_s: float = RETRY_BASE_S
     """Seconds before the second attempt; doubled before each further one, and jittered."""
     cap_s: float = RETRY_CAP_S
@@ -46,7 +46,7 @@ class Retry(Struct, frozen=True, kw_only=True):
         self.body()
 
     def body(self) -> ops.Retry:
-        """As it stands in the op that calls a job; `Misconfigured` if no op can say it."""
+        """As it is in the op that submits a job; `Misconfigured` if it is out of bounds."""
         names = [given if isinstance(given, str) else given.__name__ for given in self.give_up_on]
         said = {
             "attempts": self.attempts,
@@ -58,21 +58,21 @@ class Retry(Struct, frozen=True, kw_only=True):
             return msgspec.convert(said, ops.Retry)
         except msgspec.ValidationError as problem:
             raise Misconfigured(
-                f"jobs cannot be retried like this: {problem}",
-                hint="1 to 1000 attempts, pauses of up to an hour, at most 64 names",
+                f"these retry options are not valid: {problem}",
+                hint="use 1 to 1000 attempts, pauses of up to an hour, at most 64 names",
             ) from problem
 
 
 class CallOptions(Struct, frozen=True, kw_only=True):
-    """How a task's jobs are scheduled; none of it is part of the job's id but `timeout_s`."""
+    """How a task's jobs are scheduled; only `timeout_s` is part of the job's id."""
 
     once: bool = False
-    """The same arguments are the same job: run once, remembered ever after."""
+    """The same arguments are the same job: it runs once, and its result is kept."""
     timeout_s: int = TIMEOUT_S
     priority: Priority = "normal"
     """Which waiting job is handed out first."""
     attempts: int | None = None
-    """Short for `retry=Retry(attempts=…)`, and wins over it."""
+    """Short for `retry=Retry(attempts=…)`; overrides it."""
     lease_ms: int | None = None
     lease_ms_max: int | None = None
     start_by_ms: int | None = None
@@ -89,7 +89,7 @@ class CallOptions(Struct, frozen=True, kw_only=True):
     def call(
         self, kind: str, args: Sequence[object], kwargs: Mapping[str, object], entropy: Entropy
     ) -> ops.ScheduleBody:
-        """The body of the op that calls a handler: another job each time, unless it is `once`."""
+        """The body of the op that submits a handler call: a new job each time, unless `once`."""
         job = manifests.author(
             {
                 "command": [f"@{check_kind(kind)}"],
@@ -102,7 +102,7 @@ class CallOptions(Struct, frozen=True, kw_only=True):
         return self.schedule(kind, job)
 
     def schedule(self, kind: str, job: Manifest) -> ops.ScheduleBody:
-        """The body of the op that calls this job."""
+        """The body of the op that submits this job."""
         retry = self.retry
         if self.attempts is not None:
             retry = replace(retry, attempts=self.attempts)
@@ -125,12 +125,12 @@ class CallOptions(Struct, frozen=True, kw_only=True):
 
 
 def fresh_nonce(entropy: Entropy) -> str:
-    """What makes a manifest another job than the same one before."""
+    """Makes a manifest a new job, although its content is the same."""
     return entropy.token(16).hex()
 
 
 def split_options(options: dict[str, Any]) -> tuple[CallOptions, Handling]:
-    """What `Mesh.task` is given: how its jobs are called, and how they are run."""
+    """The options of `Mesh.task`: how its jobs are submitted, and how they are run."""
     ours = {name: options[name] for name in Handling.__struct_fields__ if name in options}
     calls = {name: given for name, given in options.items() if name not in ours}
     if isinstance(ours.get("rate"), str):
@@ -140,23 +140,23 @@ def split_options(options: dict[str, Any]) -> tuple[CallOptions, Handling]:
     except TypeError as wrong:
         known = sorted({*CallOptions.__struct_fields__, *Handling.__struct_fields__})
         raise Misconfigured(
-            f"a task has no such option: {wrong}", hint=f"options are {', '.join(known)}"
+            f"unknown task option: {wrong}", hint=f"options are {', '.join(known)}"
         ) from wrong
 
 
 def kind_of(function: Callable[..., Any]) -> str:
-    """The kind of a task that was given none: its function's name."""
+    """The kind of a task that names none: its function's name."""
     name = getattr(function, "__name__", type(function).__name__)
     if not is_kind(name):
         raise Misconfigured(
-            f"{name!r} is no kind, and the task was given none",
-            hint='name it: @mesh.task("report.render")',
+            f"{name!r} is not a valid kind, and the task names no other",
+            hint='give it a kind: @mesh.task("report.render")',
         )
     return name
 
 
 class Registration(Protocol):
-    """What `Mesh.task` returns: a decorator that knows what the function gives in the end."""
+    """What `Mesh.task` returns: a decorator that keeps the function's types."""
 
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
@@ -166,7 +166,7 @@ class Registration(Protocol):
 
 
 class Task(Generic[P, R]):
-    """A registered function. Called directly it is just the function; `submit` sends it out."""
+    """A registered function. Called directly it is just the function; `submit` makes it a job."""
 
     def __init__(
         self,
@@ -183,9 +183,9 @@ class Task(Generic[P, R]):
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Run it here and now, in this process, with no mesh involved."""
+        """Run it in this process, without the mesh."""
         return self.function(*args, **kwargs)
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Call the task on the mesh; returns once the call is committed."""
+        """Submit the task to the mesh; returns once the job is committed."""
         return await self._call(self.kind, args, kwargs, options=self.options)

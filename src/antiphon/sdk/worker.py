@@ -1,4 +1,4 @@
-"""Answering calls: a worker over a mesh's tasks, and over commands where it offers them."""
+"""Runs a worker over a mesh's tasks, and over commands where it offers them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def offer_of(
 
 
 def hidden_from_commands(home: StateDirectory | None) -> tuple[Path, ...]:
-    """What this machine keeps to itself: its state, keys included, and secrets kept elsewhere."""
+    """What commands must not see: this machine's state, keys included, and secrets elsewhere."""
     places = (home.path if home is not None else None, load().secrets)
     return tuple(place for place in places if place is not None)
 
@@ -88,7 +88,7 @@ def worker_settings(
 
 def _traits(labels: Sequence[str], weight: int) -> Traits:
     if not 1 <= weight <= MAX_WEIGHT:
-        raise Misconfigured(f"a worker's weight lies between 1 and {MAX_WEIGHT}")
+        raise Misconfigured(f"a worker's weight is between 1 and {MAX_WEIGHT}")
     try:
         return Traits(labels=check_labels(labels), weight=weight)
     except ValueError as wrong:
@@ -111,7 +111,7 @@ async def answering(
         if offer is not None:
             from antiphon.assembly.command_executor import offering
 
-            # One process per key, so the key's name is a place of its own.
+            # One process per key, so the key's name is a directory of its own.
             place = home.path / RUNS / connection.keyring.did[-16:] if home is not None else None
             artifacts = artifacts_of(connection, home)
             commands = offering(lambda: connection.session.control, artifacts, offer, place=place)
@@ -121,7 +121,7 @@ async def answering(
 
 
 def claimable(worker: Worker) -> list[str]:
-    """Of the kinds that a worker answers, those that it may claim by what is on the log now."""
+    """Of a worker's kinds, those that it may claim by what is on the log now."""
     session = worker.session
     did, chain_choice = session.author.did, ChainChoice(session.author.did)
 

@@ -1,4 +1,4 @@
-"""How much was written to a mesh's log lately, and by whom."""
+"""How much was written to a mesh's log in the last hour, and by whom."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
 
 class Much(Struct, frozen=True, kw_only=True):
-    """More than is usual."""
+    """A volume that is more than usual."""
 
     kind: str
-    """The first word of the kinds; empty where it is about one author."""
+    """The first part of the kinds; empty where it is about one author."""
     by: str
-    """Who it was, or who it can have been."""
+    """Its author, or the members that can have written it."""
     bytes: int
     refused_bytes: int
 
     @property
     def is_control(self) -> bool:
-        """Whether it is about the mesh itself, and no kind."""
+        """Whether it is about the mesh itself, not about a kind."""
         return self.kind == CONTROL
 
 
 class Written(Struct, frozen=True, kw_only=True):
-    """The last hour, as this machine's replica has it."""
+    """The last hour, as far as this machine's replica has it."""
 
     records: int
     bytes: int
@@ -38,7 +38,7 @@ class Written(Struct, frozen=True, kw_only=True):
 
 
 async def written_lately(mesh: Mesh) -> Written:
-    """What the last hour brought, and whose part of it is more than usual."""
+    """What was written in the last hour, and which part of it is more than usual."""
     session = mesh.session
     control, now_ms = await session.sync_control(), session.wall.now_ms()
     async with mesh.replica() as replica:

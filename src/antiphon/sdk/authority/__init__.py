@@ -1,1 +1,1 @@
-"""Rights in a program: delegate, revoke, list who holds what, and change the mesh's rules."""
+"""Permissions in a program: delegate, revoke, list who may do what, change the mesh's rules."""

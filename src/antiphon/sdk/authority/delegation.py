@@ -1,11 +1,11 @@
-"""Handing out rights and taking them back: what an owner does, in a program.
+"""Delegates and revokes permissions, in a program.
 
     async with with_authority() as mesh:              # the owner's key, or this machine's
         await grant(mesh, "did:key:z6Mk…", Terms(can=("claim",), kinds=("render.*",)))
         print(await who(mesh))
 
-Routes, coordinator and rules are here too (`antiphon.sdk.authority.governance`). Whatever can be
-known to be refused is refused with a sentence before anything is signed.
+Routes, coordinator and rules are in `antiphon.sdk.authority.governance`. What is known to be
+rejected raises an error with a reason before anything is signed.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 JOBS_LOOKED_AT: Final = 1_000
 CID_FRAGMENT: Final = 4
-"""Fewer letters of a grant's id mean none."""
+"""With fewer characters, a text is not taken for a grant's id."""
 _ANY_TIME: Final = 2**63
 
 
@@ -69,20 +69,20 @@ _ANY_TIME: Final = 2**63
 
 
 class Granted(Struct, frozen=True, kw_only=True):
-    """What was handed out just now."""
+    """A grant that was just made."""
 
     node: str
     issuer: str
     terms: Terms
     cids: tuple[str, ...]
     ends_s: int | None
-    """When it really ends: no later than what the issuer itself holds."""
+    """When it really ends: no later than what the issuer itself has."""
     revived: tuple[Grant, ...]
-    """What the node had handed on while it held something before, and what counts again now."""
+    """What the node had delegated under an earlier grant, and what is valid again now."""
 
 
 async def grant(mesh: Mesh, to: str, wanted: Terms) -> Granted:
-    """Hand out a right: as the owner, or as one who holds it and hands it on."""
+    """Grant a permission: as the owner, or as a node that has it and may delegate it."""
     held, control, keyring = await who(mesh), mesh.session.control, mesh.connection.keyring
     node = find_node(held, to)
     require_standing(held)
@@ -129,32 +129,32 @@ def _live_now(held: Holdings, *, but: set[str]) -> tuple[Grant, ...]:
 
 def _check_audience(held: Holdings, node: str) -> None:
     if node == held.owner:
-        raise Rejected("the owner may do everything already", reason="owner")
+        raise Rejected("the owner already has all permissions", reason="owner")
     if node == held.me:
-        raise Rejected("nobody can grant themselves anything", reason="audience")
+        raise Rejected("a node cannot grant itself anything", reason="audience")
 
 
 def _known_as(held: Holdings, node: str) -> str:
-    """The name that the owner or this key gave it last; what others call it is their affair."""
+    """The alias that the owner or this key gave it last; aliases by others do not count."""
     givers = {held.owner, held.me}
     names = [one.alias for one in held.tree.said if one.audience == node and one.issuer in givers]
     return names[-1] if names else ""
 
 
 def _check_alias(held: Holdings, control: Control, node: str, alias: str) -> None:
-    """A name by which somebody else is known already would make commands mean the wrong one."""
+    """Two nodes with one alias would make commands mean the wrong one."""
     others = bearers(control, alias, held.now_s, namers={held.owner, held.me}) - {node}
     if others or is_reserved(alias):
         taken = f": that is {held.called(others.pop())}" if others else ""
         raise Rejected(
-            f"{alias!r} cannot be a name for {short_node(node)}{taken}",
+            f"{alias!r} cannot be an alias for {short_node(node)}{taken}",
             reason="alias",
             hint="choose another --alias",
         )
 
 
 def _covered_until(held: Holdings, control: Control, wanted: Terms) -> int | None:
-    """When a right that is handed on ends; refused if the one who hands it on has it not."""
+    """When a delegated permission ends; `Rejected` if the issuer does not have it."""
     ends = [] if wanted.until_s is None else [wanted.until_s]
     chains = chains_to(control.grants, control.owner, held.me, before=_ANY_TIME)
     for word, glob in ((word, glob) for word in wanted.can for glob in wanted.kinds):
@@ -179,9 +179,9 @@ def _not_covered(held: Holdings, word: str, glob: str) -> Rejected:
     holds = in_words(held.tree.live_to(held.me)) or "nothing"
     wanted = rights_in_words([word], (glob,))
     return Rejected(
-        f"this machine ({short_node(held.me)}) cannot grant {wanted!r}: it holds {holds}",
+        f"this machine ({short_node(held.me)}) cannot grant {wanted!r}: it has {holds}",
         reason="no_chain",
-        hint=f"ask the owner, {short_node(held.owner)}; antiphon who shows what everybody holds",
+        hint=f"ask the owner, {short_node(held.owner)}; 'antiphon who' shows all permissions",
     )
 
 
@@ -189,20 +189,22 @@ def _not_covered(held: Holdings, word: str, glob: str) -> Rejected:
 
 
 class Revoked(Struct, frozen=True, kw_only=True):
-    """What ended just now."""
+    """What was just revoked."""
 
     grants: tuple[Grant, ...]
-    """Those that were named."""
+    """The grants that were named."""
     below: tuple[Grant, ...]
-    """Those that hung from them and ended too."""
+    """The grants below them, which ended too."""
     jobs: tuple[Job, ...]
-    """Held under any of them, as far as this machine's replica knows; others take them over."""
+    """Jobs held under any of them, as far as this machine's replica knows; other workers take them
+    over."""
 
 
 async def revoke(mesh: Mesh, *targets: str) -> Revoked:
-    """Take rights back: grants by id, or everything that a node holds (from this key).
+    """Revoke grants by id, or everything that this key granted to a node.
 
-    One that others hold up does not save the rest: `Conflict` comes at the end, and names it.
+    A grant that cannot be revoked does not stop the rest: `Conflict` is raised at the end and names
+    it.
     """
     held, control = await who(mesh), mesh.session.control
     require_standing(held)
@@ -221,8 +223,8 @@ async def revoke(mesh: Mesh, *targets: str) -> Revoked:
             written.check()
     if held_up:
         raise Conflict(
-            f"{len(held_up)} of {len(named)} grants are not taken back, since others keep writing"
-            f" there: {', '.join(held_up)}; the rest is",
+            f"{len(held_up)} of {len(named)} grants are not revoked, since other records came"
+            f" first: {', '.join(held_up)}; the others are revoked",
             hint=f"antiphon revoke {' '.join(held_up)}",
         )
     below = _live_now(held, but=_live_cids(await who(mesh)) | set(named))
@@ -241,18 +243,18 @@ def _find_grants(held: Holdings, text: str) -> list[Grant]:
         if by_id or problem.reason != "no_node":
             raise
         raise Rejected(
-            f"{text!r} is neither a grant nor a node that holds anything",
+            f"{text!r} is neither a grant nor a node with a grant",
             reason="no_grant",
-            hint="antiphon who shows both",
+            hint="'antiphon who' lists both",
         ) from problem
     if by_id:
         raise Rejected(
-            f"{text!r} ends both a grant's id and a node's", reason="ambiguous", hint="type more"
+            f"{text!r} matches both a grant's id and a node's", reason="ambiguous", hint="type more"
         )
     live = held.tree.live_to(node)
     mine = [one for one in live if held.me in {held.owner, one.issuer}]
     if not mine:
-        holds = "holds nothing now" if not live else "holds nothing from this key"
+        holds = "has no grants now" if not live else "has no grants from this key"
         raise Rejected(f"{held.called(node)} {holds}", reason="no_grant", hint="antiphon who --all")
     return mine
 
@@ -261,19 +263,19 @@ def _check_revocable(held: Holdings, control: Control, one: Grant) -> None:
     grants, name = control.grants, one.cid[-8:]
     revokers = grants.revoked((one.cid,), before=_ANY_TIME).get(one.cid, ())
     if {held.owner, one.issuer} & set(revokers):
-        raise Rejected(f"{name} is revoked already", reason="already")
+        raise Rejected(f"{name} is already revoked", reason="already")
     if one.until_s is not None and one.until_s < held.now_s:
-        raise Rejected(f"{name} has ended by itself", reason="already")
+        raise Rejected(f"{name} has already expired", reason="already")
     if held.me != held.owner and not grants.is_above(held.me, one.cid, before=_ANY_TIME):
         raise Rejected(
-            f"{name} can be taken back by {held.called(one.issuer)}, who gave it, and by those"
+            f"{name} can be revoked by {held.called(one.issuer)}, who issued it, and by those"
             f" above: not by {short_node(held.me)}",
             reason="no_chain",
         )
 
 
 async def _jobs_under(mesh: Mesh, cids: set[str]) -> list[Job]:
-    """Held jobs whose claim named one of these, if the replica is here to be asked at once."""
+    """Held jobs whose claim named one of these, if a replica is at hand."""
     if mesh.engine == "memory":
         async with mesh.replica() as replica:
             return _held_under(replica, cids)
@@ -291,7 +293,7 @@ async def _jobs_under(mesh: Mesh, cids: set[str]) -> list[Job]:
 
 
 def _held_under(replica: Replica, cids: set[str]) -> list[Job]:
-    # Every job that has not ended is due at some time, and those in hand soonest.
+    # Every job that has not ended has a due time, and held jobs are due first.
     live = replica.overdue(_ANY_TIME - 1, limit=JOBS_LOOKED_AT)
     return [job for job in live if job.state in HELD and not cids.isdisjoint(job.auth)]
 

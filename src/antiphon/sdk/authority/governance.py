@@ -1,4 +1,4 @@
-"""Steering a mesh: routes, the coordinator, the rules. All of it is the owner's alone."""
+"""Governs a mesh: routes, the coordinator, the rules. Only the owner can change them."""
 
 from __future__ import annotations
 
@@ -34,39 +34,39 @@ if TYPE_CHECKING:
 SELECTIONS: Final[tuple[str, ...]] = get_args(Selection)
 """How workers for a kind can be chosen."""
 MEANINGS: Final = {
-    "protocol": "Which reading of the log is in force; never lowered, raised with a week's notice.",
+    "protocol": "The version of the log's rules; never lowered, raised with a week's notice.",
     "authority": "chain: everything needs a grant from the owner. open: for development.",
-    "max_drift_ms": "How far ahead of the engine's clock an author's may be; at least 100 ms.",
-    "horizon_ms": "Older ops are refused; ids are remembered for as long; at least an hour.",
-    "lease_min_ms": "No lease is shorter.",
-    "lease_max_ms": "No lease is longer, whatever a job asks for.",
-    "lease_ms": "What a claim begins with, unless the job says otherwise.",
+    "max_drift_ms": "How far an author's clock may be ahead of the engine's; at least 100 ms.",
+    "horizon_ms": "Older ops are rejected, and ids are remembered this long; at least an hour.",
+    "lease_min_ms": "The shortest lease.",
+    "lease_max_ms": "The longest lease, whatever a job asks for.",
+    "lease_ms": "The first lease of a claim, unless the job says otherwise.",
     "lease_ms_max": "How long a lease may grow, unless the job says otherwise.",
-    "attempts": "Failures before a job is given up, unless the job says otherwise.",
-    "attempts_max": "No job may ask for more attempts.",
+    "attempts": "Failures after which a job has failed, unless it says otherwise.",
+    "attempts_max": "The most attempts that a job may ask for.",
     "yields_max": "How often a job may be given back for other reasons.",
     "retry_after_max_ms": "The longest pause that a worker may ask for when it gives a job back.",
     "start_by_ms": "How long a job may wait to be claimed, unless it says otherwise.",
-    "claim_window_ms": "What each rank waits for the one before it under rendezvous.",
-    "offer_after_ms": "How long a job may lie before it is announced again.",
+    "claim_window_ms": "How long each rank waits for the one before it under rendezvous.",
+    "offer_after_ms": "How long a job may be unclaimed before it is announced again.",
     "retention_ms": "How long finished jobs stay on the log.",
-    "artifact_ttl_ms": "How long what a finished job wrote is kept beside the log.",
+    "artifact_ttl_ms": "How long a finished job's artifacts are kept.",
     "selection": "How workers are chosen, by kind: render:rendezvous,build:queue. Else queue.",
 }
-"""Every rule in a sentence."""
+"""A sentence for every rule."""
 
 
 class Changed(Struct, frozen=True, kw_only=True):
-    """An owner's op: what was, and what is."""
+    """A change by the owner: the value before and after."""
 
     before: str | None
     after: str | None
     seq: int
-    """Its place on the log; 0 if it would have said what already holds."""
+    """Its place on the log; 0 if the value was already the same."""
 
 
 async def route(mesh: Mesh, kind: str, to: str | None) -> Changed:
-    """Let one node alone claim a kind and everything below it; None lifts that."""
+    """Let only one node claim a kind and everything below it; None removes the route."""
     held = await who(mesh)
     require_owner(held, "set routes")
     node = None if to is None else find_node(held, to)
@@ -78,12 +78,12 @@ async def route(mesh: Mesh, kind: str, to: str | None) -> Changed:
 
 
 def route_for(mesh: Mesh, kind: str) -> str | None:
-    """The node that alone may claim a kind, by the longest route; None where anybody may."""
+    """The only node that may claim a kind, by the longest route; None where any worker may."""
     return mesh.session.control.route_for(kind)
 
 
 def may_claim(held: Holdings, node: str, kind: str) -> bool:
-    """Whether a node may claim any of the jobs that a route on `kind` is about."""
+    """Whether a node may claim any of the jobs under a route on `kind`."""
     if held.authority == "open" or node == held.owner:
         return True
     filters = [
@@ -96,9 +96,9 @@ def may_claim(held: Holdings, node: str, kind: str) -> bool:
 
 
 def acts_through(held: Holdings, node: str) -> list[str]:
-    """The keys that a machine passes everything on to: its processes sign with those, not with its.
+    """The keys to which a machine delegates everything: its processes sign with those.
 
-    A route and the coordinator's office go to one key, and nobody else's ops count for it.
+    A route or the coordinator's role belongs to one key, and ops of other keys do not count.
     """
     live = (one for one in held.tree.grants() if one.state is State.LIVE)
     passed_on = (one.audience for one in live if one.is_powerline and one.issuer == node)
@@ -106,7 +106,7 @@ def acts_through(held: Holdings, node: str) -> list[str]:
 
 
 async def coordinator(mesh: Mesh, node: str) -> Changed:
-    """Designate the one node that offers waiting jobs and derives others."""
+    """Designate the one node that offers waiting jobs and writes derivations."""
     held = await who(mesh)
     require_owner(held, "designate a coordinator")
     did, seq = find_node(held, node), 0
@@ -116,7 +116,7 @@ async def coordinator(mesh: Mesh, node: str) -> Changed:
 
 
 class RulesChanged(Struct, frozen=True, kw_only=True):
-    """The rules before and after; the same, and no place on the log, if nothing was different."""
+    """The rules before and after; if nothing changed both are the same, without a sequence."""
 
     before: dict[str, Any]
     after: dict[str, Any]
@@ -140,9 +140,9 @@ def rule_values(of: Rules | None = None) -> dict[str, Any]:
 
 
 def changed_rules(before: Rules, changes: Mapping[str, object], *, newest: int) -> Rules:
-    """The rules with some changed, or `Rejected` with what is wrong about it.
+    """The rules with some changed, or `Rejected` with what is wrong.
 
-    `newest` is the newest protocol that this code has.
+    `newest` is the newest protocol that this version knows.
     """
     values = rule_values(before)
     for name, value in changes.items():
@@ -165,7 +165,7 @@ def changed_rules(before: Rules, changes: Mapping[str, object], *, newest: int) 
     why_not = contradiction(after)
     if why_not is not None:
         raise Rejected(
-            f"these rules contradict one another: {why_not}",
+            f"these rules contradict each other: {why_not}",
             reason="rules",
             hint="give both values at once; nothing was changed",
         )

@@ -1,6 +1,6 @@
-"""Who holds what on a mesh, whom a person means by a name, and the key to act with.
+"""Who has which permissions on a mesh, which node a name means, and the key to act with.
 
-What `antiphon.sdk.authority.delegation` and `antiphon.sdk.authority.governance` stand on.
+Used by `antiphon.sdk.authority.delegation` and `antiphon.sdk.authority.governance`.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ OWNER_KEY: Final = "owner"
 MACHINE_KEY: Final = "machine"
 COORDINATOR: Final = "coordinator"
 KEY_WITHIN_S: Final = 5.0
-"""Others use such a key for moments only: worth that long a wait."""
+"""How long to wait for such a key: other processes use it for moments only."""
 KEY_AGAIN_S: Final = 0.1
 
 
 @asynccontextmanager
 async def with_authority(home: Path | None = None) -> AsyncIterator[Mesh]:
-    """The mesh, opened with the key that counts most here: the owner's, or else the machine's.
+    """The mesh, opened with the most powerful key here: the owner's, or else the machine's.
 
-    A directory that has neither opens it as any client does, and can read.
+    A directory that has neither opens it as a client, and can read.
     """
     place = Mesh.open(home=home).home
     place.mesh()
@@ -56,13 +56,13 @@ async def _open_in_time(stack: AsyncExitStack, path: Path, key: str | None) -> M
 
 
 class Holdings(Struct, frozen=True, kw_only=True):
-    """Who holds what on a mesh at one moment."""
+    """All permissions on a mesh at one moment."""
 
     mesh: str
     owner: str
     coordinator: str
     authority: str
-    """`chain` or `open`: whether any of it is needed."""
+    """`chain` or `open`: whether any of them is needed."""
     routes: dict[str, str]
     quarantined: tuple[str, ...]
     me: str
@@ -71,13 +71,13 @@ class Holdings(Struct, frozen=True, kw_only=True):
     now_s: int
 
     def called(self, did: str) -> str:
-        """What people see of a node: its name, if it has one, and the end of its id."""
+        """A node as people see it: its alias, if it has one, and the end of its id."""
         alias = OWNER_KEY if did == self.owner else self.tree.names.get(did, "")
         return f"{alias} {short_node(did)}".strip()
 
 
 async def who(mesh: Mesh) -> Holdings:
-    """Who holds what from whom, by everything that is on the log now."""
+    """Who has which permissions from whom, by everything that is on the log now."""
     control = await mesh.session.sync_control()
     now_s = mesh.session.wall.now_ms() // 1000
     return Holdings(
@@ -94,19 +94,19 @@ async def who(mesh: Mesh) -> Holdings:
 
 
 async def own_grants(home: Path) -> tuple[Grant, ...]:
-    """What the machine of a state directory holds now, by everything that is on the log."""
+    """The permissions of a state directory's machine, by everything that is on the log now."""
     async with with_authority(home) as mesh:
         held = await who(mesh)
     live = (one for one in held.tree.grants() if one.state is State.LIVE)
     return tuple(one for one in live if one.audience == held.me)
 
 
-# Rights that another one carries with it, and so go without saying.
+# Permissions that another one includes, and that are not listed beside it.
 _INCLUDED: Final = {"complete": {"claim"}, "read": {"claim", "schedule"}}
 
 
 def in_words(grants: Iterable[Grant]) -> str:
-    """What grants allow, as a person would say it: `claim render.*; schedule every kind`."""
+    """What grants allow, in words: `claim render.*; schedule every kind`."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for one in grants:
         about = ("passes on",) if one.is_powerline else one.kinds
@@ -115,7 +115,7 @@ def in_words(grants: Iterable[Grant]) -> str:
 
 
 def rights_in_words(rights: Iterable[str], kinds: tuple[str, ...]) -> str:
-    """Rights over kinds in a few words."""
+    """Permissions over kinds in a few words."""
     said = set(rights)
     words = ", ".join(one for one in dict.fromkeys(rights) if not _INCLUDED.get(one, set()) & said)
     if kinds == ("passes on",):
@@ -126,7 +126,7 @@ def rights_in_words(rights: Iterable[str], kinds: tuple[str, ...]) -> str:
 
 
 def find_node(held: Holdings, text: str) -> str:
-    """The node that a person means: a did:key, an alias, or the end of an id that is known."""
+    """The node that a person means: a did:key, an alias, or the end of a known id."""
     word = text.strip()
     if word == OWNER_KEY:
         return held.owner
@@ -139,10 +139,10 @@ def find_node(held: Holdings, text: str) -> str:
     found = held.tree.nodes_called(word, trusted=frozenset({held.me}), known=known)
     if not found:
         raise Rejected(
-            f"nobody that holds anything here is called {word!r}",
+            f"no node with a grant is called {word!r}",
             reason="no_node",
-            hint="antiphon who --all lists names; a new node goes by its whole did:key,"
-            " as antiphon nodes --json shows it",
+            hint="antiphon who --all lists aliases; name a new node by its whole did:key,"
+            " as antiphon nodes --json prints it",
         )
     if len(found) > 1:
         listed = ", ".join(sorted(held.called(did) for did in found))
@@ -153,20 +153,20 @@ def find_node(held: Holdings, text: str) -> str:
 
 
 def require_owner(held: Holdings, what: str) -> None:
-    """Refuse what anybody's key but the owner's could only have refused on the log."""
+    """`Rejected` unless the key is the owner's: the log would only reject the op."""
     if held.me != held.owner:
         raise Rejected(
-            f"only the owner of this mesh may {what}, and that is {short_node(held.owner)}",
+            f"only the owner of this mesh may {what}, {short_node(held.owner)}",
             reason="not_owner",
-            hint="type it on the machine where the owner's key is",
+            hint="run it on the machine that has the owner's key",
         )
 
 
 def require_standing(held: Holdings) -> None:
-    """Refuse what comes from a key of which nothing counts."""
+    """`Rejected` if the key is quarantined."""
     if held.me in held.quarantined and held.me != held.owner:
         raise Rejected(
-            f"this key, {short_node(held.me)}, is quarantined: nothing that it writes counts",
+            f"this key, {short_node(held.me)}, is quarantined: all that it writes is rejected",
             reason="quarantined",
             hint=f"ask the owner, {short_node(held.owner)}, to readmit it",
         )

@@ -1,4 +1,4 @@
-"""A mesh of one's own: a server in the state directory, founded once and kept (`antiphon dev`)."""
+"""A development mesh: a server in the state directory, created once and kept (`antiphon dev`)."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ class Development(Struct, frozen=True):
     is_new: bool
     server_pid: int
     kill_server: Callable[[], None]
-    """For an exit that cannot wait: ends the server at once."""
+    """For an exit that cannot wait: stops the server at once."""
 
     async def coordinate(self, node: FullNode) -> None:
-        """Designate this node as coordinator if nobody but the owner's key ever was."""
+        """Designate this node as coordinator if only the owner's key has ever been."""
         await coordinate(self.home, node.session)
 
     async def supervise(self) -> None:
-        """Raise `Unavailable` if the server ends by itself; until then, wait."""
+        """Raise `Unavailable` if the server stops; until then, wait."""
         await supervise(self.server_pid, self.home.server, COMMAND)
 
 
 @asynccontextmanager
 async def development(directory: Path, *, name: str) -> AsyncIterator[Development]:
-    """Start the directory's server and found a mesh on it, or come back to the one it has."""
+    """Start the directory's server and create a mesh on it, or continue the one it has."""
     home = StateDirectory(directory)
     lock = take_directory(directory, COMMAND)
     try:
@@ -62,14 +62,14 @@ async def development(directory: Path, *, name: str) -> AsyncIterator[Developmen
 
 
 def _known(home: StateDirectory) -> MeshFile | None:
-    """The mesh that this directory has on a server of its own, if any."""
+    """The mesh that this directory has on its own server, if any."""
     if not (home.path / "mesh.json").exists():
         return None
     known = home.mesh()
     if known.ca:
         raise Misconfigured(
-            f"{home.path} holds the mesh {known.name!r}, which is no development mesh",
-            hint="antiphon up starts it; antiphon dev needs another directory",
+            f"{home.path} has the mesh {known.name!r}, which is not a development mesh",
+            hint="start it with 'antiphon up', or run 'antiphon dev' in another directory",
         )
     if not home.server.exists():
         raise Misconfigured(
@@ -80,7 +80,7 @@ def _known(home: StateDirectory) -> MeshFile | None:
 
 
 def _same_port(known: MeshFile | None) -> int:
-    """The port of last time if it is free, so that waiting workers find their way back."""
+    """The previous port if it is free, so that waiting workers can reconnect."""
     port = urlsplit(known.engine).port if known is not None else None
     if port is None:
         return 0

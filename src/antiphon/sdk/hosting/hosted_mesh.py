@@ -1,4 +1,4 @@
-"""A mesh for several machines: its server and its gate, out of one directory (`antiphon up`)."""
+"""A mesh for several machines: its server and its gate, from one directory (`antiphon up`)."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ COMMAND: Final = "antiphon up"
 
 
 class Hosting(Struct, frozen=True):
-    """A hosted mesh whose server is up."""
+    """A hosted mesh whose server is running."""
 
     home: StateDirectory
     hosted: Hosted
     server_pid: int
     kill_server: Callable[[], None]
-    """For an exit that cannot wait: ends the server at once."""
+    """For an exit that cannot wait: stops the server at once."""
 
     @property
     def mesh(self) -> MeshFile:
@@ -45,17 +45,17 @@ class Hosting(Struct, frozen=True):
         return self.hosted.mesh
 
     async def supervise(self) -> None:
-        """Raise `Unavailable` if the server ends by itself; until then, wait."""
+        """Raise `Unavailable` if the server stops; until then, wait."""
         await supervise(self.server_pid, self.home.server, COMMAND)
 
     @asynccontextmanager
     async def gate(self, over: FullNode | Mesh) -> AsyncIterator[Gate]:
-        """Let machines in while the block runs, over the connection of a node or of a mesh."""
+        """Run the gate while the block runs, over the connection of a node or of a mesh."""
         async with gatekeeping(self.home, over.session) as gate:
             yield gate
 
     async def coordinate(self, node: FullNode) -> None:
-        """Designate this node as coordinator if nobody but the owner's key ever was."""
+        """Designate this node as coordinator if only the owner's key has ever been."""
         await coordinate(self.home, node.session)
 
 
@@ -63,12 +63,12 @@ class Hosting(Struct, frozen=True):
 async def found_and_host(
     directory: Path, *, name: str, listen: Listen, rules: Rules | None = None
 ) -> AsyncIterator[Hosting]:
-    """Make a new mesh in a directory that has none, and host it while the block runs."""
+    """Create a mesh in a directory that has none, and host it while the block runs."""
     home = StateDirectory(directory)
     if (directory / "mesh.json").exists():
         raise Held(
-            f"{directory} holds the mesh {home.mesh().name!r} already",
-            hint="antiphon up starts it again; antiphon init needs another directory",
+            f"{directory} already has the mesh {home.mesh().name!r}",
+            hint="start it with 'antiphon up', or run 'antiphon init' in another directory",
         )
     async with _host(home, name=name, listen=listen, rules=rules or Rules()) as hosting:
         yield hosting
@@ -81,8 +81,8 @@ async def host(directory: Path) -> AsyncIterator[Hosting]:
     known = home.mesh()
     if not known.ca:
         raise Misconfigured(
-            f"{directory} holds the development mesh {known.name!r}",
-            hint="antiphon dev starts it; antiphon init makes a mesh for several machines",
+            f"{directory} has the development mesh {known.name!r}",
+            hint="start it with 'antiphon dev'; 'antiphon init' makes a mesh for several machines",
         )
     async with _host(home, name=known.name, listen=None, rules=Rules()) as hosting:
         yield hosting
@@ -100,7 +100,7 @@ async def _host(
             yield Hosting(home, hosted, server.pid or 0, server.kill)
     except PortTaken as taken:
         if listen is not None:
-            taken.hint = f"take a free port: antiphon init --listen {listen.host}:0"
+            taken.hint = f"use a free port: antiphon init --listen {listen.host}:0"
         raise
     finally:
         os.close(lock)

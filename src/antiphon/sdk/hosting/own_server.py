@@ -1,7 +1,7 @@
-"""A state directory that runs its own server: one process at a time, and no server left behind.
+"""A state directory that runs its own server: one process at a time, and no server left running.
 
-Ends exactly the server that belongs to the directory, even one that a killed process left: two
-servers on one store would destroy it.
+Stops exactly the server that belongs to the directory, even one that a killed process left
+running: two servers on one store would destroy it.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from antiphon.runtime.identity.state_directory import StateDirectory
 
 ORPHAN_GRACE_S: Final = 10.0
 SUPERVISION_S: Final = 1.0
-"""How often to look whether the server still runs."""
+"""How often to check whether the server still runs."""
 
 
 def take_directory(directory: Path, command: str) -> int:
-    """Make the directory, keep it out of version control, and be the one that hosts in it."""
+    """Create the directory, keep it out of version control, and lock it for hosting."""
     StateDirectory(directory).make()
     try:
         lock = key_files.lock_file(
-            directory / "dev.lock", f"'{command}' already runs in {directory}"
+            directory / "dev.lock", f"'{command}' is already running in {directory}"
         )
     except Held as held:
         raise Held(held.message, hint="use that one: antiphon submit …, antiphon jobs") from held
@@ -36,20 +36,20 @@ def take_directory(directory: Path, command: str) -> int:
 
 
 async def supervise(pid: int, server: Path, command: str) -> None:
-    """Raise `Unavailable` if the server ends by itself; until then, wait."""
+    """Raise `Unavailable` if the server stops; until then, wait."""
     while is_running(pid, server / "server.conf"):  # noqa: ASYNC110 - a process has no event
         await asyncio.sleep(SUPERVISION_S)
     raise Unavailable(
-        f"the nats-server of this mesh (process {pid}) ended by itself",
+        f"the nats-server of this mesh (process {pid}) has stopped",
         hint=f"see {server / 'server.log'}, then start '{command}' again",
     )
 
 
 async def end_orphan(directory: Path) -> None:
-    """End the server that a killed process left on this store.
+    """Stop the server that a killed process left running on this store.
 
-    A server writes down its process id when it is ready and removes it when it ends in order.
-    Whatever has that id now is ours only if it was started with this directory's config.
+    A server writes its process id when it is ready and removes it when it ends in order. The
+    process with that id is ours only if it was started with this directory's config.
     """
     for ports in (directory / "ports").glob("*.ports"):
         text = ports.stem.rpartition("_")[2]
@@ -60,7 +60,7 @@ async def end_orphan(directory: Path) -> None:
         while is_running(int(text), directory / "server.conf"):
             if time.monotonic() > deadline:
                 raise Unavailable(
-                    f"a nats-server of an earlier run (process {text}) does not end",
+                    f"a nats-server of an earlier run (process {text}) does not stop",
                     hint=f"kill {text}",
                 )
             await asyncio.sleep(0.05)

@@ -1,8 +1,8 @@
 """Manifests that people write: YAML or JSON in, the closed manifest out (spec §7.1).
 
-However it is spelt, the same content is the same job: order, quotes, comments and line ends leave
-no trace. What could be read in two ways is refused instead, with its place and what to write.
-The core decides what a manifest is; here it is only read, and refusals are explained.
+The same content is the same job, however it is written: order, quotes, comments and line ends do
+not matter. What could be read in two ways is refused instead, with its place and what to write.
+The core decides what a manifest is; this module only reads it and explains the refusals.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.manifests.strict_yaml import Path as FieldPath
 
 MAX_CORE_BYTES: Final = codec.MAX_OP_BYTES - 32 * 1024
-"""A manifest travels inside an op, which needs room for everything else."""
+"""A manifest travels inside an op, which needs room for other fields."""
 
 
 def read_manifest(source: str | bytes | Path) -> Manifest:
@@ -51,13 +51,13 @@ def read_manifest(source: str | bytes | Path) -> Manifest:
 def again(manifest: Manifest, nonce: str) -> Manifest:
     """The same content as a new job: the nonce (16 to 64 hex digits) is hashed with it.
 
-    An alias stays behind, with the job that it names.
+    The new job does not get the alias, which names the first one.
     """
     return with_nonce(msgspec.structs.replace(manifest, ulid=msgspec.UNSET), nonce)
 
 
 def with_alias(manifest: Manifest) -> Manifest:
-    """The same job under a fresh ULID, unless it has one: a name for people, never hashed."""
+    """The same job with a new ULID, unless it has one: an alias for people, never hashed."""
     if not isinstance(manifest.ulid, msgspec.UnsetType):
         return manifest
     from ulid import ULID
@@ -66,12 +66,12 @@ def with_alias(manifest: Manifest) -> Manifest:
 
 
 def alias_of(manifest: Manifest) -> str | None:
-    """The ULID that a manifest carries."""
+    """The ULID in a manifest."""
     return None if isinstance(manifest.ulid, msgspec.UnsetType) else manifest.ulid
 
 
 def require_handler_call(manifest: Manifest) -> None:
-    """`Malformed` for a manifest that names a handler and calls it in a way that none can answer.
+    """`Malformed` for a manifest that names a handler with arguments that no handler takes.
 
     A handler's arguments are one canonical JSON text (spec §7.1); another spelling of the same
     arguments would be another job.
@@ -82,14 +82,14 @@ def require_handler_call(manifest: Manifest) -> None:
         return
     if len(manifest.command) > 1:
         raise Malformed(
-            f"after {manifest.command[0]} the command has further words, which a handler ignores",
+            f"after {manifest.command[0]} the command has more words, which a handler ignores",
             reason="manifest",
             hint="a handler's arguments go into 'args'",
         )
     try:
         args, kwargs = call_of(manifest)
         right = call_text(tuple(args), kwargs)
-        sentence = "a handler's argument is canonical JSON, and this is spelt differently"
+        sentence = "a handler's argument is canonical JSON, and this is not"
     except Malformed:
         right = call_text(tuple(map(_json_or_text, manifest.args)), {})
         sentence = "a handler takes its arguments as one JSON text"
@@ -116,7 +116,7 @@ def _text_of(source: str | bytes | Path) -> str:
         raise objection(
             None,
             f"this is more than {MAX_BYTES // 1024} KiB",
-            hint="large data belongs into an input, by its digest",
+            hint="put large data into an input, by its digest",
             reason="size",
         )
     try:
@@ -125,7 +125,7 @@ def _text_of(source: str | bytes | Path) -> str:
         line = raw.count(b"\n", 0, problem.start) + 1
         raise objection(
             None,
-            f"this is not UTF-8 text; the first byte that cannot be is on line {line}",
+            f"this is not UTF-8 text; the first invalid byte is on line {line}",
             hint="save it as UTF-8",
             reason="text",
         ) from problem
@@ -142,7 +142,7 @@ def _load(path: Path) -> bytes:
         ) from None
     except OSError as problem:
         raise Misconfigured(
-            f"{path} cannot be read: {problem.strerror}", hint="name a file that you may read"
+            f"{path} cannot be read: {problem.strerror}", hint="give a file that you can read"
         ) from problem
 
 
@@ -163,16 +163,16 @@ class _NotJson(Malformed):
 
 
 def _read_json(text: str) -> Document:
-    """By the project's own parser; then the standard one looks for what that does not tell.
+    """By the project's own parser; then the standard one checks for what that does not report.
 
-    Neither alone would do: the first keeps the last of two equal keys without a word and turns
-    large numbers into fractions, the second takes what is not JSON.
+    Neither is enough alone: the first keeps the last of two equal keys silently and turns large
+    numbers into fractions, the second accepts what is not JSON.
     """
     try:
         value = codec.parse_json(text)
     except Malformed as problem:
         _inspect(text)  # knows the line
-        problem.hint = "half of a surrogate pair is no character: write both, or the character"
+        problem.hint = "half of a surrogate pair is not a character: write both, or the character"
         raise
     _bound(value)
     _inspect(text)
@@ -192,7 +192,7 @@ def _inspect(text: str) -> None:
         raise _NotJson(
             f"{place}: this is not JSON: {problem.msg}",
             reason="json",
-            hint="JSON wants double quotes, no comments, and no comma at the end of a list",
+            hint="JSON needs double quotes, no comments, and no comma at the end of a list",
         ) from problem
     except RecursionError as problem:
         raise _NotJson(
@@ -233,7 +233,7 @@ def _no_constant(name: str) -> Any:
 
 
 def _bound(value: Any) -> None:
-    """The bounds of YAML hold for JSON too: one manifest, one set of limits."""
+    """The bounds of YAML apply to JSON too: one manifest, one set of limits."""
     level, count = [value], 1
     for _ in range(MAX_DEPTH + 1):
         level = [
@@ -247,7 +247,7 @@ def _bound(value: Any) -> None:
             raise Malformed(
                 f"more than {MAX_VALUES:,} values",
                 reason="json",
-                hint="large data belongs into an input, by its digest",
+                hint="put large data into an input, by its digest",
             )
     if level:
         raise Malformed(
@@ -280,15 +280,15 @@ def _manifest_of(written: Document) -> Manifest:
     if size > MAX_CORE_BYTES:
         raise objection(
             None,
-            f"the manifest has {size:,} bytes as JSON; up to {MAX_CORE_BYTES:,} can be called",
-            hint="large data belongs into an input, by its digest",
+            f"the manifest has {size:,} bytes as JSON; the limit is {MAX_CORE_BYTES:,}",
+            hint="put large data into an input, by its digest",
             reason="size",
         )
     return manifest
 
 
 def _place(written: Document, path: FieldPath, *, at_name: bool) -> Place | None:
-    """Where a field stands, or the nearest thing around it; None for JSON, which has no places."""
+    """Where a field is, or the nearest thing around it; None for JSON, which has no places."""
     if at_name and path in written.keys:
         return written.keys[path]
     while path and path not in written.values:

@@ -1,8 +1,8 @@
 """Why a manifest was refused, in words for the person who wrote it.
 
-The core alone decides what a manifest is (`core.manifest.author`). This module is asked after it
-has said no, looks for the mistakes that people make, and says what to write instead. It refuses
-nothing by itself, so it cannot disagree with the core.
+The core alone decides what a manifest is (`core.manifest.author`). This module runs after the core
+has refused one. It looks for the mistakes that people make, and says what to write instead. It
+refuses nothing itself, so it cannot disagree with the core.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Path = tuple[str | int, ...]
 
 
 class Mistake(NamedTuple):
-    """What is wrong, where, and what would be right."""
+    """What is wrong, where, and what to write instead."""
 
     path: Path
     sentence: str
@@ -33,15 +33,15 @@ class Mistake(NamedTuple):
 
 FIELDS: Final = Manifest.__struct_fields__
 CLOSE: Final = 0.7
-"""How alike two names must be for one to be a misspelling of the other."""
+"""How similar two names must be for one to be a misspelling of the other."""
 
-# What people look for in a manifest, and where it is said instead.
+# What people look for in a manifest, and where it is given instead.
 _ELSEWHERE: Final = {
-    "kind": "the kind is said when it is submitted: --kind render.video",
-    "priority": "the priority is given when it is submitted: --priority high",
-    "attempts": "how often it is tried is said when it is submitted: --attempts 3",
-    "retry": "how often it is tried is said when it is submitted: --attempts 3",
-    "lease": "the lease is said when it is submitted: --lease 60",
+    "kind": "give the kind when you submit it: --kind render.video",
+    "priority": "give the priority when you submit it: --priority high",
+    "attempts": "give the attempts when you submit it: --attempts 3",
+    "retry": "give the attempts when you submit it: --attempts 3",
+    "lease": "give the lease when you submit it: --lease 60",
     "nonce": "--again makes the same manifest a new job",
     "alias": "a name for people is a 'ulid'; --alias makes one",
     "id": "a job's id follows from its manifest and is not written into it",
@@ -65,7 +65,7 @@ _FORMS: Final = {
     "policy_root": ("'sha256:' and 64 hex digits in lower case", "policy_root: 'sha256:9f86…'"),
     "ulid": (
         "a ULID: 26 digits and capital letters",
-        "ulid: 01ARZ3NDEKTSV4RRFFQ69G5FAV, or leave it out and say --alias",
+        "ulid: 01ARZ3NDEKTSV4RRFFQ69G5FAV, or leave it out and use --alias",
     ),
     "kind": ("'blobptr' or 'nonce'", "kind: blobptr"),
     "algo": ("'blake3'", "algo: blake3"),
@@ -81,7 +81,7 @@ _INPUT_FIELDS: Final = {
 
 
 def explain(fields: dict[str, Any], problem: Malformed) -> Mistake:
-    """The first mistake in what was written, for which the core refused it."""
+    """The first mistake in what was written, because of which the core refused it."""
     for mistake in _mistakes(fields):
         return mistake
     return _in_the_cores_words(problem)
@@ -148,8 +148,8 @@ def _in_words(path: Path, value: Any) -> Iterator[Mistake]:
     elif len(value) > MAX_WORDS:
         yield Mistake(
             path,
-            f"'{name}' has {len(value):,} words; up to {MAX_WORDS:,}",
-            "many arguments belong into an input file",
+            f"'{name}' has {len(value):,} words; the limit is {MAX_WORDS:,}",
+            "put many arguments into an input file",
         )
     else:
         for at, item in enumerate(value):
@@ -173,12 +173,12 @@ def _in_timeout(path: Path, value: Any) -> Iterator[Mistake]:
     if not isinstance(given, int) or isinstance(given, bool):
         yield Mistake(path, f"'timeout' is {described(value)}; it takes whole seconds", usual)
     elif given < 0:
-        yield Mistake(path, "'timeout' is negative", "timeout: 0 is no limit of its own")
+        yield Mistake(path, "'timeout' is negative", "timeout: 0 means no limit")
     elif given > MAX_TIMEOUT_S:
         yield Mistake(
             path,
             f"a timeout of {_short(str(value))} is longer than a year",
-            f"up to {MAX_TIMEOUT_S} seconds; 0 is no limit of its own",
+            f"up to {MAX_TIMEOUT_S} seconds; 0 means no limit",
         )
 
 
@@ -202,8 +202,8 @@ def _in_env(path: Path, value: Any) -> Iterator[Mistake]:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,255}", name, re.ASCII):
             yield Mistake(
                 (*path, name),
-                f"'{_short(name)}' is no name for an environment variable",
-                "letters, digits and _ only, and no digit first",
+                f"'{_short(name)}' is not a valid name for an environment variable",
+                "use letters, digits and _ only, not beginning with a digit",
                 at_name=True,
             )
         if not isinstance(item, str):
@@ -216,7 +216,7 @@ def _in_inputs(path: Path, value: Any) -> Iterator[Mistake]:
         yield Mistake(path, f"'inputs' is {described(value)}; it takes a list", example)
         return
     if len(value) > MAX_INPUTS:
-        yield Mistake(path, f"{len(value):,} inputs; up to {MAX_INPUTS:,}", "pack them into one")
+        yield Mistake(path, f"{len(value):,} inputs; at most {MAX_INPUTS:,}", "pack them into one")
     for at, item in enumerate(value):
         where = (*path, at)
         if not isinstance(item, dict):
@@ -302,16 +302,16 @@ _STEP: Final = re.compile(r"\.(?P<name>\w+)|\[(?P<index>\d+)\]")
 
 
 def _in_the_cores_words(problem: Malformed) -> Mistake:
-    """A refusal that names a path gets its form in words; any other stands as it is."""
+    """A refusal that names a path gets its form in words; any other stays as it is."""
     found = _AT.search(problem.message)
     path: Path = ()
     if found is not None:
         path = tuple(step["name"] or int(step["index"]) for step in _STEP.finditer(found["path"]))
     if path and path[-1] in _FORMS:
         return _unfit(path)
-    return Mistake(path, problem.message, problem.hint or "docs/manifest.md says what fits")
+    return Mistake(path, problem.message, problem.hint or "see docs/manifest.md")
 
 
 def _unfit(path: Path) -> Mistake:
     what, example = _FORMS[str(path[-1])]
-    return Mistake(path, f"'{said(path)}' does not fit: it is {what}", example)
+    return Mistake(path, f"'{said(path)}' is not valid: it must be {what}", example)

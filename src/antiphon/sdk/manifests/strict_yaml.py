@@ -1,12 +1,12 @@
-"""YAML without its surprises: mappings, lists and plain values, and where each of them stands.
+"""A strict subset of YAML: mappings, lists and plain values, and the place of each.
 
-What is read is what JSON could have said. Anchors, aliases, tags, directives, second documents
-and duplicate keys are refused, and so is whatever two YAML readers may read differently. Words
+It accepts what JSON could express. Anchors, aliases, tags, directives, second documents and
+duplicate keys are refused, and so is everything that two YAML readers may read differently. Words
 mean what YAML 1.2 says: `yes` and `2026-01-01` are text. Size, depth and number of values are
-bounded, and the parser is stopped at the first event past a bound, so nothing can be blown up.
+bounded, and the parser is stopped at the first event past a bound, so no input can exhaust memory.
 
-The parser is libyaml, by way of PyYAML, and no other: a file must not mean one job here and
-another there. PyYAML is imported when YAML is read, not before.
+The parser is libyaml, through PyYAML, and no other: a file must not mean one job here and another
+there. PyYAML is imported when YAML is read, not before.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Path = tuple[str | int, ...]
 
 
 class Document(NamedTuple):
-    """What was read, and where its parts stand, by path."""
+    """What was read, and the places of its parts, by path."""
 
     value: Any
     values: dict[Path, Place]
@@ -43,7 +43,7 @@ def read_yaml(text: str) -> Document:
         raise objection(
             None,
             f"this is more than {MAX_BYTES // 1024} KiB of YAML",
-            hint="large data belongs into an input, by its digest",
+            hint="put large data into an input, by its digest",
         )
     _refuse_characters(text)
     yaml = _libyaml()
@@ -73,11 +73,11 @@ def _libyaml() -> Any:
 
 # --- before parsing ---------------------------------------------------------------------------
 
-# What YAML forbids, and what YAML 1.1 takes for a line break while JSON and YAML 1.2 do not.
+# What YAML forbids, and what YAML 1.1 reads as a line break while JSON and YAML 1.2 do not.
 _FORBIDDEN: Final = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]"
 )
-# The parser's work on directives grows with their square, so it does not get to see any.
+# The parser's time for directives grows with their square, so it never sees any.
 _DIRECTIVE: Final = re.compile(r"^%", re.MULTILINE)
 
 
@@ -88,15 +88,15 @@ def _refuse_characters(text: str) -> None:
         escape = f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}"  # noqa: PLR2004 - a byte
         raise objection(
             _place_of(text, found.start()),
-            f"the character U+{code:04X} may not stand in YAML as it is",
-            hint=f'inside double quotes it is written "{escape}"',
+            f"the character U+{code:04X} must be escaped in YAML",
+            hint=f'write it in double quotes as "{escape}"',
         )
     found = _DIRECTIVE.search(text)
     if found is not None:
         raise objection(
             _place_of(text, found.start()),
-            "directives (%) are not used here",
-            hint="leave the line out, or indent it if it is text",
+            "directives (%) are not supported",
+            hint="remove the line, or indent it if it is text",
         )
 
 
@@ -109,7 +109,7 @@ def _place_of(text: str, at: int) -> Place:
 
 
 class _Reader:
-    """Builds a document from the parser's events, refusing as it goes."""
+    """Builds a document from the parser's events, and refuses what is not allowed."""
 
     def __init__(self, events: Iterator[Any], yaml: Any) -> None:
         self._events = events
@@ -122,7 +122,7 @@ class _Reader:
         next(self._events)  # the stream begins
         event = next(self._events)
         if isinstance(event, self._yaml.StreamEndEvent):
-            raise objection(None, "there is nothing in it", hint="command: [echo, hello]")
+            raise objection(None, "it is empty", hint="command: [echo, hello]")
         value = self._node(next(self._events), ())
         next(self._events)  # the document ends
         event = next(self._events)
@@ -130,7 +130,7 @@ class _Reader:
             raise objection(
                 _start(event),
                 "a second document begins here",
-                hint="one file is one manifest: leave out the '---' between them",
+                hint="one file is one manifest: remove the '---' between them",
             )
         return Document(value, self._values, self._keys)
 
@@ -153,25 +153,25 @@ class _Reader:
             raise objection(
                 place,
                 f"more than {MAX_VALUES:,} values",
-                hint="large data belongs into an input, by its digest",
+                hint="put large data into an input, by its digest",
             )
         if isinstance(event, self._yaml.AliasEvent):
             raise objection(
                 place,
-                f"*{event.anchor} refers to another part of the file: aliases are not used here",
+                f"*{event.anchor} refers to another part of the file: aliases are not supported",
                 hint=f"write it out, or put it in quotes if it is text: '*{event.anchor}'",
             )
         if event.anchor is not None:
             raise objection(
                 place,
-                f"&{event.anchor} names a part of the file: anchors are not used here",
-                hint=f"leave it out, or put it in quotes if it is text: '&{event.anchor}'",
+                f"&{event.anchor} names a part of the file: anchors are not supported",
+                hint=f"remove it, or put it in quotes if it is text: '&{event.anchor}'",
             )
         if event.tag is not None:
             raise objection(
                 place,
-                "a word that begins with ! is a tag, and tags are not used here",
-                hint="leave it out, or put the text in quotes",
+                "a word that begins with ! is a tag, and tags are not supported",
+                hint="remove it, or put the text in quotes",
             )
 
     def _sequence(self, path: Path) -> list[Any]:
@@ -206,19 +206,19 @@ class _Reader:
         if not isinstance(event, self._yaml.ScalarEvent):
             raise objection(
                 place,
-                "a name is text, and here a list or a mapping stands in its place",
+                "a name is text, and this is a list or a mapping",
                 hint="if it is text with braces or brackets, put it in quotes",
             )
         if len(event.value) > MAX_KEY:
             raise objection(
                 place,
-                f"a name of {len(event.value):,} characters; up to {MAX_KEY}",
-                hint="is a ': ' missing before?",
+                f"a name has {len(event.value):,} characters; the limit is {MAX_KEY}",
+                hint="is a ': ' missing before it?",
             )
         key = _value(event, place)
         if key == "<<" and not event.style:
             raise objection(
-                place, "merging with << is not used here", hint="write the fields themselves"
+                place, "merging with << is not supported", hint="write the fields themselves"
             )
         if not isinstance(key, str):
             shown = event.value or "nothing"
@@ -237,7 +237,7 @@ def _start(event: Any) -> Place:
 # --- words to values --------------------------------------------------------------------------
 
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)")
-# What YAML 1.2 reads as a number though JSON could not have written it, and fractions.
+# What YAML 1.2 reads as a number although JSON cannot write it, and fractions.
 _OTHER_NUMBER: Final = re.compile(
     r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+"
     r"|[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
@@ -259,7 +259,7 @@ def _value(event: Any, place: Place) -> Any:
     if event.start_mark.line != event.end_mark.line:
         raise objection(
             place,
-            "this text goes on over several lines without quotes",
+            "this text continues over several lines without quotes",
             hint="put it in quotes, or begin a new '- ' or 'name: ' if it is not one text",
         )
     if text in _WORDS:
@@ -279,9 +279,9 @@ def _value(event: Any, place: Place) -> Any:
         has_fraction = re.fullmatch(r"[-+]?[0-9]+|0[xo][0-9a-fA-F]+", text) is None
         raise objection(
             place,
-            f"{text} is no whole number"
+            f"{text} is not a whole number"
             if has_fraction
-            else f"{text} is a number in a form that not every reader takes for the same",
+            else f"{text} is a number in a form that YAML readers do not agree on",
             hint=f"write a whole number such as 30, or put it in quotes if it is text: '{text}'",
         )
     return text

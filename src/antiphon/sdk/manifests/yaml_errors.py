@@ -1,4 +1,4 @@
-"""What a YAML parser could not read, in words that help: the place, and what to write there."""
+"""Explains what the YAML parser could not read: the place, and what to write there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from antiphon.errors import Malformed
 
 
 class Place(NamedTuple):
-    """Where something stands in a text; both numbers begin at 1, as editors count."""
+    """A place in a text; both numbers begin at 1, as in editors."""
 
     line: int
     column: int
@@ -22,12 +22,12 @@ def objection(place: Place | None, sentence: str, *, hint: str, reason: str = "y
     return Malformed(f"{place}: {sentence}" if place else sentence, reason=reason, hint=hint)
 
 
-# libyaml's words, whether the beginning of the context is the better place, and ours.
+# libyaml's words, whether the beginning of the context is the better place, and our words.
 _SAYINGS: Final = (
     (
         "mapping values are not allowed",
         False,
-        "a ': ' has no place here",
+        "a ': ' is not allowed here",
         "put text with ': ' in it in quotes, and indent fields alike that belong together",
     ),
     (
@@ -39,8 +39,8 @@ _SAYINGS: Final = (
     (
         "did not find expected key",
         False,
-        "this does not go on with what stands before it",
-        "indent lines alike that belong together, and put the whole of a text in quotes",
+        "this does not continue what is before it",
+        "indent lines that belong together alike, and put quotes around the whole text",
     ),
     (
         "did not find expected '-' indicator",
@@ -51,7 +51,7 @@ _SAYINGS: Final = (
     (
         "block sequence entries are not allowed",
         False,
-        "a list of '- ' items begins on a line of its own",
+        "a list of '- ' items begins on a new line",
         "write [a, b] after the name, or each '- item' on the next lines",
     ),
     (
@@ -76,19 +76,19 @@ _SAYINGS: Final = (
         "found unknown escape character",
         False,
         "there is no such escape",
-        "in double quotes a backslash is written \\\\; in single quotes it stands for itself",
+        "in double quotes a backslash is written \\\\; in single quotes it is a plain character",
     ),
     (
         "escape code",
         False,
-        "this escape is no character",
+        "this escape is not a character",
         "write the character itself, or \\U and eight digits",
     ),
 )
 
 
 def not_yaml(problem: Any, text: str) -> Malformed:
-    """What libyaml complains of, as a sentence about what was written."""
+    """A complaint of libyaml as a sentence about what was written."""
     mark, opening = problem.problem_mark, problem.context_mark or problem.problem_mark
     said = str(problem.problem)
     context = str(problem.context)
@@ -97,15 +97,15 @@ def not_yaml(problem: Any, text: str) -> Malformed:
     if "tab character" in said or here == "\t":
         return objection(
             place,
-            "this line is indented with a tab, and YAML wants spaces",
-            hint="two spaces in place of each tab",
+            "this line is indented with a tab, and YAML needs spaces",
+            hint="replace each tab by two spaces",
         )
     begun = Place(opening.line + 1, opening.column + 1)
     for kind, sign in (("alias", "*"), ("anchor", "&")):
         if kind in context:
             return objection(
                 begun,
-                f"a word that begins with {sign} has a meaning of its own in YAML",
+                f"a word that begins with {sign} has a special meaning in YAML",
                 hint=f"put it in quotes if it is text: '{sign}…'",
             )
     if "cannot start any token" in said:

@@ -1,4 +1,4 @@
-"""Bundles: a job's records, sealed, in one file that anybody can check offline (spec §9)."""
+"""Bundles: a job's records, sealed, in one file that anyone can check offline (spec §9)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.mesh import Mesh
 
 WAIT_S: Final = 40.0
-"""A bar, and what a seal may wait for a calm."""
+"""A bar, plus the time a seal may wait for a pause in the writes."""
 ROUND_S: Final = 1.0
 
 
@@ -33,7 +33,7 @@ class SealStanding(Struct, frozen=True, kw_only=True):
     """The newest seals as this machine judged them."""
 
     seq: int = 0
-    """The newest that stands; 0 if none does."""
+    """The newest valid one; 0 if there is none."""
     upto: int = 0
     commit_ms: int = 0
     refused_seq: int = 0
@@ -65,7 +65,7 @@ async def export(
     wait_s: float = WAIT_S,
     waiting: Callable[[float], None] = lambda _: None,
 ) -> bytes:
-    """A job's bundle; waits for a seal that covers it and says so through `waiting`."""
+    """A job's bundle; waits for a seal that covers it and reports that through `waiting`."""
     return await export_lane(mesh, job_key(kind, job_id), wait_s=wait_s, waiting=waiting)
 
 
@@ -76,7 +76,7 @@ async def export_lane(
     wait_s: float = WAIT_S,
     waiting: Callable[[float], None] = lambda _: None,
 ) -> bytes:
-    """The bundle of anything that the log is about."""
+    """The bundle of any lane."""
     clock = asyncio.get_running_loop()
     until = clock.time() + wait_s
     while True:
@@ -97,7 +97,7 @@ async def export_lane(
 
 
 def open_bundle(data: bytes, *, owner: str | None = None, protocol: Protocol = PROTOCOL) -> Report:
-    """Check a bundle offline: `Rejected` or `Malformed` with a sentence if it does not hold."""
+    """Check a bundle offline: `Rejected` or `Malformed` with the reason if it is not valid."""
     try:
         return verify.check(protocol, verify.read(data), owner=owner)
     except Outdated as problem:
@@ -111,7 +111,7 @@ def _require_finished(replica: Replica, key: LaneKey) -> None:
     )
     if why:
         raise Rejected(
-            f"{key.kind} {key.name[:8]}: {why}, so there is nothing to vouch for yet",
+            f"{key.kind} {key.name[:8]}: {why}, so there is nothing to prove yet",
             reason="not_ended",
             hint=f"antiphon show {key.name[:8]}",
         )
@@ -149,7 +149,7 @@ def assembled(replica: Replica, key: LaneKey) -> Bundle | None:
         except (Rejected, Malformed):
             if control is everything:
                 raise
-            continue  # a verdict rests on more than the usual: show all of control
+            continue  # a verdict depends on more than usual: include all of control
         return bundle
     return None
 

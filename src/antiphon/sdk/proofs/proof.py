@@ -21,7 +21,7 @@ async def proof_of(handle: JobHandle[Any]) -> DsseEnvelope:
     opened = view.opened_at(job.ended_seq) if job is not None and job.is_terminal else None
     if opened is None:
         raise Rejected(
-            f"job {handle.id[:8]} has not ended, so nobody vouches for a result yet",
+            f"job {handle.id[:8]} has not ended, so there is no proof yet",
             reason="no_proof",
             hint=f"antiphon show {handle.id[:8]}",
         )

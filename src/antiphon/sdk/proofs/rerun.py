@@ -1,8 +1,8 @@
-"""Running a checked job again, here, and comparing what comes out (spec §9).
+"""Runs a verified job again, here, and compares the outputs (spec §9).
 
-That the bytes are the same shows that the worker's result is what the command gives on this
-machine, too. That they differ shows no lie: a command may look at the clock, at chance, or at a
-program that is another version here.
+Equal bytes show that the command gives the same result on this machine, too. Different bytes do
+not prove a lie: a command may depend on the clock, on random numbers, or on a program that is
+another version here.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _NOT_RUN = frozenset({"input", "secret", "network", "sandbox", "command"})
 
 
 class Rerun(Struct, frozen=True, kw_only=True):
-    """What came of it."""
+    """The comparison."""
 
     agreed: tuple[str, ...]
     """Outputs with the same bytes."""
     differed: tuple[str, ...]
     missing: tuple[str, ...]
-    """Outputs that it did not have this time."""
+    """Outputs that were not written this time."""
     further: tuple[str, ...]
     exit_then: int | None
     exit_now: int | None
     same_program: bool | None
-    """Whether the program is the same file; None where one of the two is not known."""
+    """Whether the program is the same file; None where one of the two is unknown."""
     isolation: statement.Isolation
 
     @property
     def is_same(self) -> bool:
-        """Whether everything came out as the worker said."""
+        """Whether everything is as the worker reported it."""
         others = self.differed or self.missing or self.further
         return not others and self.exit_then == self.exit_now
 
@@ -91,7 +91,7 @@ def _manifest_of(report: Report) -> Manifest:
     for opened, _ in report.lane:
         if opened.seq == report.job.scheduled_seq and isinstance(opened.op, JobSchedule):
             return opened.op.body.manifest
-    raise Rejected("the bundle does not hold the call of its job", reason="bundle")
+    raise Rejected("the bundle does not contain the schedule of its job", reason="bundle")
 
 
 def _is_same_program(body: CompleteBody, runner: statement.Runner) -> bool | None:

@@ -1,1 +1,1 @@
-"""What a job leaves behind: its artifacts, and what it printed."""
+"""A job's results: its artifacts, and what it printed."""

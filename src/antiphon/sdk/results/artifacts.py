@@ -1,4 +1,4 @@
-"""What jobs wrote: listing it, bringing it here, and comparing files with what a proof names."""
+"""A job's outputs: lists them, fetches them, and compares files with what a proof names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.mesh import Mesh
 
 LOOKS_AT_ONCE: Final = 8
-"""Questions to the engine that are under way while a list is made."""
+"""Requests to the engine that are running at once while a list is made."""
 
 Where = Literal["record", "mesh", "evicted", "gone"]
 
@@ -35,9 +35,9 @@ class Artifact(Struct, frozen=True, kw_only=True):
     job_id: str
     output: Output
     where: Where
-    """In the log's own record, in the mesh's store, let go by its record, or just not there."""
+    """In the log's own record, in the mesh's store, evicted, or missing."""
     until_ms: int | None = None
-    """When the mesh's rules let it go; None where that is over, or never comes."""
+    """When the mesh's rules evict it; None where that has happened, or never will."""
 
 
 async def artifacts_of(mesh: Mesh, handles: Sequence[JobHandle[Any]]) -> list[Artifact]:
@@ -69,9 +69,10 @@ async def _where(mesh: Mesh, job: Job, output: Output) -> Where:
 
 
 async def evict(mesh: Mesh, handle: JobHandle[Any], name: str | None = None) -> list[Output]:
-    """Let the bytes of one output go, or of all that are kept beside the log; which those are.
+    """Evict one output, or all that are stored outside the log; which those are.
 
-    That they were made stays on record. The coordinator's node removes the bytes a while later,
+    Their records stay on the log. The coordinator's node removes the bytes a while later, unless
+    another job needs them.
     unless another job needs them.
     """
     outputs = await handle.outputs() if name is None else [await output_named(handle, name)]
@@ -82,7 +83,7 @@ async def evict(mesh: Mesh, handle: JobHandle[Any], name: str | None = None) -> 
 
 
 async def output_named(handle: JobHandle[Any], name: str) -> Output:
-    """A job's output by its name; `Rejected` with the names that there are."""
+    """A job's output by its name; `Rejected` with the names that exist."""
     outputs = await handle.outputs()
     for output in outputs:
         if output.name == name:
@@ -102,9 +103,9 @@ async def fetch_all(
     *,
     on_progress: OnProgress | None = None,
 ) -> list[tuple[Output, Path]]:
-    """Write every output of a job below a directory; `Rejected` if one has a name that leads out.
+    """Write every output of a job below a directory; `Rejected` if a name leads out of it.
 
-    All names are looked at before anything is written.
+    All names are checked before anything is written.
     """
     outputs = await handle.outputs()
     for output in outputs:
@@ -120,7 +121,7 @@ async def fetch_all(
 
 
 def compare(report: Report, directory: Path) -> list[Output]:
-    """Which outputs of a checked bundle are files below a directory, all of them as named.
+    """The outputs of a checked bundle that are files below a directory, all with the right bytes.
 
     `Rejected` where a file is missing or is not what the completion names. An output that
     travels in the record needs no file.
@@ -141,7 +142,7 @@ def compare(report: Report, directory: Path) -> list[Output]:
             ) from problem
         except Corrupt as problem:
             raise Rejected(
-                f"{path} is not what the job wrote: {problem.message}", reason="artifact"
+                f"{path} is not the output of the job: {problem.message}", reason="artifact"
             ) from problem
         same.append(output)
     return same

@@ -1,7 +1,7 @@
 """What a job prints, each byte once and in order: live as far as it arrives, then the rest.
 
-The live words are a courtesy. What counts is the output that the completion names; it is compared
-with what was shown, and whatever was not shown comes from there.
+The live output may be incomplete. What counts is the output that the completion names: it is
+compared with what was shown, and what was not shown comes from there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Shown:
         self.sum = blake3()
 
     def take(self, at: int, data: bytes) -> bytes:
-        """What of this follows what was shown. Beyond a gap nothing does: the rest comes later."""
+        """The part of this to show next. Nothing is shown after a gap: the rest comes later."""
         if at > self.size:
             return b""
         fresh = data[self.size - at :]
@@ -53,7 +53,7 @@ class Transcript:
         return not any(shown.size for shown in self._shown.values())
 
     def begins_anew(self, words: Words) -> bool:
-        """Whether these are of another tenure than those shown so far; then all begins again."""
+        """Whether this is from another tenure than what was shown; then all begins again."""
         if words.fence == self.fence:
             return False
         had_words = not self.is_empty
@@ -88,7 +88,7 @@ class Transcript:
                     yield chunk[len(known) :]
         if seen.digest() != shown.sum.digest():
             raise Corrupt(
-                f"what was shown live of {output.name} is not what the job kept",
+                f"the live {output.name} differs from the one that the job stored",
                 hint=f"antiphon get {handle.id[:8]} {output.name} -o -",
             )
 
