@@ -1,8 +1,8 @@
-"""Services beside a block of code: started together, stopped together, never left behind.
+"""Background services for the length of a block: started together and stopped together.
 
-A TaskGroup would wrap the block's own errors into an exception group; whoever writes
-`async with mesh:` expects a `JobFailed` to come out as a `JobFailed`. Here the block's errors
-pass as they are, and a service that fails cancels the block and is raised in its place.
+A TaskGroup would wrap the block's own errors into an exception group, and code inside
+`async with mesh:` expects a `JobFailed` to arrive as a `JobFailed`. Here the block's errors pass
+unchanged. A service that fails cancels the block, and its error is raised instead.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ async def beside(
 ) -> AsyncIterator[None]:
     """Run services while the block runs.
 
-    The block begins once `ready` is set. With `drain`, the first service is asked to end by
-    itself when the block is over and is waited for; the others are cancelled after it.
+    The block begins once `ready` is set. With `drain`, the first service is asked to finish when
+    the block ends, and is awaited; the others are cancelled after it.
     """
     block = asyncio.current_task()
     if block is None:
@@ -62,9 +62,9 @@ async def beside(
 
 
 def _told(failure: BaseException) -> BaseException:
-    """What a service failed of: its own task group may have wrapped it.
+    """The error to raise for a failed service, without the exception groups around it.
 
-    A group with anything in it that is not ours stays whole: nothing may hide a bug.
+    A group that contains anything but our own errors stays whole, so that no bug is hidden.
     """
     causes = list(_leaves(failure))
     if not all(isinstance(cause, AntiphonError) for cause in causes):

@@ -256,13 +256,13 @@ async def test_a_secret_that_others_can_read_is_not_used(secrets):
     async with a_mesh_with_commands() as mesh:
         ended = await shell(mesh, "true", secrets=["token"])
     assert ended.error.name == "secret"
-    assert "others on the worker's machine" in ended.error.message
+    assert "other users of the worker's machine" in ended.error.message
     assert str(secrets) not in ended.error.message
 
 
 async def test_a_directory_of_secrets_that_others_can_enter_stops_the_worker(secrets):
     secrets.chmod(0o755)
-    with pytest.raises(Misconfigured, match="others on this machine"):
+    with pytest.raises(Misconfigured, match="other users of this machine"):
         async with a_mesh_with_commands():
             pass
 

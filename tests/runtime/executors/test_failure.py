@@ -31,4 +31,4 @@ def test_a_lease_that_ran_out_is_named_as_the_cause():
     assert story.schedule(retry=Retry(attempts=1)) is Verdict.OK
     assert story.claim(ALICE) is Verdict.OK
     assert story.expire(at=60_000) is Verdict.OK
-    assert "let its lease run out" in failure(Ended(story.job, (), None)).message
+    assert "lease ran out" in failure(Ended(story.job, (), None)).message

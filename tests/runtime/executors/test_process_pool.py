@@ -130,7 +130,7 @@ async def test_a_process_sees_nothing_of_the_workers_secrets(monkeypatch, tmp_pa
 @pytest.mark.parametrize(
     "function, how, words",
     [
-        (lambda: None, OWN, "could not find it"),
+        (lambda: None, OWN, "cannot be imported by name"),
         (spawned.add, Handling(run_in="process", env=("ANTIPHON_HOME",)), "for the worker alone"),
         (spawned.add, Handling(run_in="loop"), "cannot run in a loop"),
         (spawned.slowly, Handling(run_in="thread"), "cannot run in a thread"),

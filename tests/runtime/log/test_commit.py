@@ -141,7 +141,7 @@ async def test_a_replica_that_the_log_contradicts_stops_the_node(engine, tmp_pat
 
 def test_a_replica_of_another_mesh_is_refused(tmp_path):
     Replica(tmp_path / "replica.db", mesh="a" * 16).close()
-    with pytest.raises(Corrupt, match="holds mesh"):
+    with pytest.raises(Corrupt, match="is of mesh"):
         Replica(tmp_path / "replica.db", mesh="b" * 16)
 
 

@@ -170,7 +170,7 @@ async def test_on_a_hosted_mesh_full_scoped_and_light_readers_accept_what_a_memb
         for more in (-LIMIT + 2_000, -1, 0, 1, 10_000):
             body = of_size(caller.session, LIMIT + more, "render.video")
             if more > 0:
-                with pytest.raises(Rejected, match="a record holds"):
+                with pytest.raises(Rejected, match="a record can have"):
                     await submission.call(caller.session, body)
                 continue
             assert await told(

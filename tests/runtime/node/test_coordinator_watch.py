@@ -159,7 +159,7 @@ def test_who_is_cut_off_from_the_engine_says_nothing_about_others():
             await asyncio.sleep(3_600)
             mesh.server.start()
             await asyncio.sleep(600)
-            assert {event["event"] for event in events} == {"attendance_waits"}
+            assert {event["event"] for event in events} == {"coordinator_watch_waits"}
 
     in_no_time(story)
 

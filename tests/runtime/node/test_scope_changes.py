@@ -196,7 +196,7 @@ async def test_a_command_beside_a_node_that_shows_less_says_so(tmp_path):
         async with place.replicating():
             await place.admit("build.*")
             async with Mesh.open(home=place.home.path) as mesh:
-                with pytest.raises(Unavailable, match="keeps less than") as told:
+                with pytest.raises(Unavailable, match="with fewer kinds than") as told:
                     async with mesh.replica():
                         pass
         assert "restart" in told.value.hint

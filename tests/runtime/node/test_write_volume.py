@@ -39,8 +39,8 @@ async def test_a_member_that_writes_junk_on_its_own_kind_is_named(tmp_path, monk
                     header = b"NATS/1.0\r\n\r\n"
                     junk = b"j" * 300_000
                     await mesh.session.log.requester.write(subject, junk, header, timeout_s=10)
-            await eventually(lambda: any(one["event"] == "much_is_written" for one in logs))
-        (said,) = (one for one in logs if one["event"] == "much_is_written")
+            await eventually(lambda: any(one["event"] == "write_volume_high" for one in logs))
+        (said,) = (one for one in logs if one["event"] == "write_volume_high")
         assert (said["kind"], said["refused_mib"]) == ("junk", 1)
         assert f"contractor {member}" in said["by"]
         assert "antiphon revoke" in said["hint"]

@@ -32,4 +32,4 @@ async def test_a_lost_lease_is_put_down_to_the_blocked_loop_only_where_it_was_bl
             await handle.cancel("enough")
     (lost,) = [event for event in events if event["event"] == "tenure_lost"]
     assert ("asyncio.to_thread" in lost.get("hint", "")) == is_blocking
-    assert ("stood still for" in lost.get("why", "")) == is_blocking
+    assert ("was blocked for" in lost.get("why", "")) == is_blocking

@@ -26,7 +26,7 @@ async def until_it_is_open(breaker: CircuitBreaker, session) -> None:
         with pytest.raises(Unavailable) as told:
             await submission.call(session, body(number), breaker=breaker)
         assert not isinstance(told.value, CircuitOpen)
-    with pytest.raises(CircuitOpen, match="calls in a row") as told:
+    with pytest.raises(CircuitOpen, match="submissions in a row") as told:
         await submission.call(session, body(0), breaker=breaker)
     assert told.value.retry_s > 0
 

@@ -1,11 +1,11 @@
-"""Blobs that this machine has fetched before: bounded, shared by its processes, never trusted.
+"""The cache of fetched blobs: bounded, shared by this machine's processes, never trusted.
 
     cache/<first two digits>/<64 hex digits>
 
-An entry appears in one step and is never changed, so several processes may use one cache. Its
-modification time is when it was last used; whoever adds one removes the least recently used ones
-beyond the bound. An entry is checked against its name whenever it is read: a damaged one is
-removed and fetched again.
+A cached blob appears in one step and is never changed, so several processes may use one cache. Its
+modification time is when it was last used; adding one removes the least recently used ones beyond
+the bound. A blob is checked against its name whenever it is read: a damaged one is removed and
+fetched again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from antiphon.runtime.artifacts.safe_file import DRAFT_SUFFIX, SafeFile
 
 MAX_ENTRIES: Final = 100_000
 ABANDONED_S: Final = 24 * 3600
-"""Half-written entries older than this belong to processes that are gone."""
+"""Half-written blobs older than this belong to processes that have ended."""
 _NAME: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
@@ -36,10 +36,10 @@ class _Entry(Struct, frozen=True):
 
 
 class BlobCache:
-    """A directory of blobs. With a bound of 0 it holds nothing."""
+    """A directory of blobs. With a bound of 0 it stores nothing."""
 
     def __init__(self, path: Path, *, max_bytes: int) -> None:
-        """The directory is made when the first entry is."""
+        """The directory is created with the first blob."""
         self._path = path
         self.max_bytes = max_bytes
 
@@ -59,18 +59,18 @@ class BlobCache:
         return file
 
     def landing(self, digest: str) -> SafeFile:
-        """Where a new entry goes."""
+        """Where a new blob is written."""
         path = self._place(digest)
         path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIRECTORY)
         return SafeFile.at(path)
 
     def drop(self, digest: str) -> None:
-        """Forget an entry; no error if there is none."""
+        """Remove a blob; no error if there is none."""
         with suppress(OSError):
             self._place(digest).unlink()
 
     def trim(self) -> None:
-        """Remove the least recently used entries beyond the bound; one process at a time does."""
+        """Remove the least recently used blobs beyond the bound; one process at a time."""
         try:
             lock = os.open(self._path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_MODE)
         except OSError:
@@ -78,7 +78,7 @@ class BlobCache:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            return  # whoever holds it is trimming
+            return  # another process is trimming
         else:
             self._trim()
         finally:

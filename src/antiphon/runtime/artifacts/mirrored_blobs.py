@@ -1,7 +1,7 @@
 """Blobs in two places: written to the first, read from both, removed from both.
 
-A mesh that moves its artifacts to a bucket still has those of before, and a machine that was not
-told of the bucket goes on storing on the mesh.
+A mesh that moves its artifacts to a bucket still has the earlier ones, and a machine that does not
+know the bucket keeps storing on the mesh.
 """
 
 from __future__ import annotations
@@ -48,6 +48,6 @@ class MirroredBlobs:
         return await self._second.has(digest, job=job)
 
     async def remove(self, digest: str) -> None:
-        """Forget it in both."""
+        """Remove it from both."""
         await self._first.remove(digest)
         await self._second.remove(digest)

@@ -1,9 +1,9 @@
-"""Where an artifact lands on disk: whole or not at all, and never anywhere else.
+"""Writes an artifact to disk: completely or not at all, and never outside its directory.
 
-A name out of the log was chosen by somebody who may mean harm. It is walked part by part through
-open directories; no symbolic link is followed below the directory that a person named. What is
-written lies under a name of its own until it is complete and checked; then it takes its place in
-one step, which replaces a file or a link and never writes through one.
+A name from the log was chosen by somebody who may be hostile. It is walked part by part through
+open directories; below the directory that a person named, no symbolic link is followed. The data
+is written under a temporary name until it is complete and checked. Then it is renamed in one step,
+which replaces a file or a link and never writes through one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MAX_PARTS: Final = 32
 MAX_PART: Final = 255
-"""Bytes of one part of a name, as file systems have it."""
+"""Bytes of one part of a name, the limit of file systems."""
 DRAFT_SUFFIX: Final = ".part"
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -32,7 +32,7 @@ _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLO
 
 
 def parts_of(name: str) -> tuple[str, ...]:
-    """An output's name as the path that it means below a directory, or `Rejected`."""
+    """An output's name as a path below a directory, or `Rejected`."""
     parts = tuple(name.split("/"))
     is_plain = (
         name.isprintable()
@@ -45,7 +45,7 @@ def parts_of(name: str) -> tuple[str, ...]:
         fits = False
     if not is_plain or not fits:
         raise Rejected(
-            f"an output is called {name[:80]!r}, and no file below a directory can be",
+            f"the output name {name[:80]!r} is not a valid file name below a directory",
             reason="name",
             hint="fetch it alone, to a file that you name: antiphon get JOB NAME -o FILE",
         )
@@ -53,17 +53,17 @@ def parts_of(name: str) -> tuple[str, ...]:
 
 
 class SafeFile:
-    """A place for one file: an open directory and a plain name in it. Close it after use."""
+    """The target of one file: an open directory and a plain name in it. Close it after use."""
 
     def __init__(self, folder: int, name: str, path: Path) -> None:
-        """Takes the open directory over."""
+        """Takes ownership of the open directory."""
         self.folder = folder
         self.name = name
         self.path = path
 
     @classmethod
     def at(cls, path: Path) -> SafeFile:
-        """A file that a person named: its directory is where the path leads."""
+        """A file that a person named, links in its path included."""
         if not path.name:
             raise Misconfigured(f"{path} is a directory, not a file")
         try:
@@ -87,8 +87,8 @@ class SafeFile:
         except OSError as problem:
             os.close(folder)
             raise Rejected(
-                f"the output {name!r} cannot be put below {directory}:"
-                " something that is no directory of its own stands in the way",
+                f"the output {name!r} cannot be written below {directory}:"
+                " a part of its path exists and is not a directory",
                 reason="name",
                 hint="choose an empty directory",
             ) from problem
@@ -110,7 +110,7 @@ def _step_into(folder: int, part: str) -> int:
 
 
 class Draft:
-    """A file that is being written; `settle` gives it its name, leaving the block removes it."""
+    """A file being written; `settle` gives it its name, else leaving the block removes it."""
 
     def __init__(self, landing: SafeFile) -> None:
         self._landing = landing
@@ -122,7 +122,7 @@ class Draft:
             raise _unusable(landing.path, problem) from problem
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Append; `Misconfigured` where the disk does not take it."""
+        """Append; `Misconfigured` where the disk does not accept it."""
         left = memoryview(data)
         try:
             while left:
@@ -131,7 +131,7 @@ class Draft:
             raise _unusable(self._landing.path, problem) from problem
 
     def settle(self, *, is_durable: bool = True) -> None:
-        """Take the file's place, replacing what is there."""
+        """Rename it to its final name, replacing what is there."""
         landing = self._landing
         try:
             if is_durable:

@@ -1,9 +1,9 @@
 """Artifacts: files that jobs read and write, by content (spec §9).
 
-Content is named by its BLAKE3, with SHA-256 beside it for tools outside. It streams both ways and
-is never whole in memory. Small text travels inside the record that names it and is stored nowhere
-else. Whatever arrives is checked against every digest and the size that its record gives, before
-it gets its name on disk.
+Content is named by its BLAKE3, with SHA-256 beside it for other tools. It streams both ways and is
+never in memory as a whole. Small text travels inside the record that names it and is stored
+nowhere else. Everything that arrives is checked against the digests and the size in its record
+before it gets its name on disk.
 
 Nothing here decides who may read or write: the engine does, and the log.
 """
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from antiphon.runtime.artifacts.blob_cache import BlobCache
 
 INLINE_BYTES: Final = 16 * 1024
-"""Text up to this size travels in the record itself. A record has room for some sixteen."""
+"""Text up to this size travels in the record itself. A record has room for about sixteen."""
 BLOCK_BYTES: Final = 1024 * 1024
 """What is read, hashed or written at once."""
 
 _DIGEST: Final = re.compile(r"blake3:[0-9a-f]{64}", re.ASCII)
 
 OnProgress = Callable[[int, int], None]
-"""Told bytes done and bytes in all; the latter is 0 where nobody knows."""
+"""Receives the bytes done and the total; the total is 0 where it is unknown."""
 JobName = tuple[str, str]
 """A job's kind and id."""
 
 
 class Artifacts:
-    """A node's way to bytes by digest."""
+    """A node's access to content by digest."""
 
     def __init__(self, blobs: Blobs, cache: BlobCache | None = None) -> None:
         """Without a cache everything comes from the engine."""
@@ -63,9 +63,9 @@ class Artifacts:
         on_progress: OnProgress | None = None,
         inline_bytes: int = INLINE_BYTES,
     ) -> Output:
-        """Store a file's content; what a completion says about it.
+        """Store a file's content; the output that a completion names.
 
-        UTF-8 text of at most `inline_bytes` goes into the answer and not to the engine. A file
+        UTF-8 text of at most `inline_bytes` goes into the result and not to the engine. A file
         that changes while it is stored is `Corrupt`.
         """
         file = await asyncio.to_thread(open_plain, path)
@@ -130,7 +130,7 @@ class Artifacts:
         sums.check(expected)
 
     async def is_stored(self, digest: str, *, job: JobName | None = None) -> bool:
-        """Whether the engine holds the bytes."""
+        """Whether the engine has the bytes."""
         return await self._blobs.has(digest, job=job)
 
     async def _source(
@@ -176,7 +176,7 @@ class Artifacts:
     def _drafts(
         self, landing: SafeFile, cache: BlobCache | None, digest: str
     ) -> Iterator[list[Draft]]:
-        """The file itself, and the cache's copy of it where there is one."""
+        """The file itself, and the cache's copy if there is one."""
         with ExitStack() as stack:
             drafts = [stack.enter_context(Draft(landing))]
             if cache is not None:
@@ -184,13 +184,13 @@ class Artifacts:
                     place = stack.enter_context(cache.landing(digest))
                     drafts.append(stack.enter_context(Draft(place)))
                 except (OSError, Misconfigured):
-                    pass  # a cache that cannot be written is only slow
+                    pass  # without a working cache, everything is only slower
             yield drafts
 
     async def _from_cache(
         self, expected: _Expected, landing: SafeFile, on_progress: OnProgress | None
     ) -> bool:
-        """Whether the cache had it; an entry that is not what its name says is removed."""
+        """Whether the cache had it; a blob that does not match its name is removed."""
         cache = self._cache
         file = None if cache is None else await asyncio.to_thread(cache.find, expected.digest)
         if cache is None or file is None:
@@ -212,7 +212,7 @@ class Artifacts:
 
 
 def check_file(output: Output, path: Path) -> None:
-    """`Corrupt` unless a file holds exactly what an output names; blocks while it reads."""
+    """`Corrupt` unless a file is exactly what an output names; blocks while it reads."""
     file = open_plain(path)
     try:
         _sums_of(file).check(_Expected.of(output))
@@ -262,15 +262,15 @@ class _Sums:
         return self._sha256.hexdigest()
 
     def check(self, expected: _Expected) -> None:
-        """`Corrupt` unless all that is known of the content holds."""
+        """`Corrupt` unless the content matches all that is known of it."""
         if self.digest != expected.digest:
-            raise Corrupt(f"what came as {expected.digest} hashes to {self.digest}")
+            raise Corrupt(f"the content for {expected.digest} hashes to {self.digest}")
         if expected.size is not None and self.size != expected.size:
             raise Corrupt(
                 f"{expected.digest} has {self.size} bytes; its record says {expected.size}"
             )
         if expected.sha256 is not None and self.sha256 != expected.sha256:
-            raise Corrupt(f"{expected.digest} has another SHA-256 than its record says")
+            raise Corrupt(f"{expected.digest} does not have the SHA-256 in its record")
 
 
 def _sums_of(file: int) -> _Sums:
@@ -281,7 +281,7 @@ def _sums_of(file: int) -> _Sums:
 
 
 def _text_of(file: int, sums: _Sums) -> str | None:
-    """A small file's text; None if it is none, or no longer what was hashed."""
+    """A small file's text; None if it is not UTF-8. `Corrupt` if it changed since it was hashed."""
     raw = os.pread(file, sums.size + 1, 0)
     again = _Sums()
     again.update(raw)
@@ -304,7 +304,7 @@ async def _blocks(file: int, size: int, on_progress: OnProgress | None) -> Async
 
 
 async def _gathered(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same bytes in blocks that are worth a thread's time."""
+    """The same bytes in blocks that are large enough for a thread."""
     held = bytearray()
     async for chunk in chunks:
         held += chunk
@@ -323,7 +323,7 @@ def _take_in(block: bytes, sums: _Sums, drafts: list[Draft]) -> None:
 
 def _settle(drafts: list[Draft]) -> None:
     for at, draft in enumerate(drafts):
-        draft.settle(is_durable=at == 0)  # a cache entry is checked at every use anyway
+        draft.settle(is_durable=at == 0)  # a cached blob is checked at every use anyway
 
 
 def _tell(on_progress: OnProgress | None, done: int, size: int | None) -> None:
@@ -335,7 +335,7 @@ def _gone(expected: _Expected, problem: Rejected) -> Rejected:
     if problem.reason != "no_blob":
         return problem
     return Rejected(
-        f"{expected.digest} is not stored on this mesh: it was evicted, or never arrived",
+        f"{expected.digest} is not stored on this mesh: it was evicted, or was never stored",
         reason="no_blob",
-        hint="antiphon artifacts JOB shows what is still there",
+        hint="antiphon artifacts JOB shows what is still stored",
     )

@@ -1,1 +1,1 @@
-"""The side that submits: put a job on the mesh, wait for its end, cancel it, retry it."""
+"""The submitter's side: submit a job, wait for its end, cancel it, retry it."""

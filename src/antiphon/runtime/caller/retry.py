@@ -1,4 +1,4 @@
-"""Retrying what ended without a result: a new job on the log, linked to the first."""
+"""Retries a job that ended without a result: a new job on the log, linked to the first."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ LONGEST_CHAIN: Final = 256
 
 
 class Links(Struct, frozen=True, kw_only=True):
-    """Where a job stands in a chain of retries, by id."""
+    """A job's neighbours in a chain of retries, by id."""
 
     retry_of: str | None
     retried_as: str | None
 
 
 async def retry(session: Session, kind: str, job_id: str) -> Called:
-    """Call a job anew that failed, expired or was cancelled.
+    """Submit a job again that failed, expired or was cancelled.
 
-    One that was retried before is not retried twice: its retry is what is called, or what is
-    retried in turn where that ended without a result as well.
+    A job is not retried twice. If it was retried before, that retry is returned, or retried in
+    turn if it ended without a result as well.
     """
     for _ in range(LONGEST_CHAIN):
         body = _retryable(await session.read_lane(kind, job_id), kind, job_id)
@@ -46,7 +46,7 @@ async def retry(session: Session, kind: str, job_id: str) -> Called:
 
 
 async def links_of(session: Session, view: JobView) -> Links:
-    """Both links of a job whose lane was read; the one ahead is looked up on the log."""
+    """Both links of a job whose lane was read; the later job is looked up on the log."""
     body, job = view.called_with, view.lane.job
     if body is None or job is None:
         return Links(retry_of=None, retried_as=None)
@@ -69,6 +69,6 @@ def _retryable(view: JobView, kind: str, job_id: str) -> ScheduleBody:
         raise Rejected(
             f"job {job_id[:8]} succeeded, so there is nothing to retry",
             reason="succeeded",
-            hint="submit it again to have it run anew",
+            hint="submit it again to run it again",
         )
     return body

@@ -1,4 +1,4 @@
-"""Calling: submit a job, wait for its end, cancel it. A client reads one lane and no more."""
+"""Submits a job, waits for its end, cancels it. A client reads one lane and no more."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Called(Struct, frozen=True):
-    """A job that is on the log, and whether this call put it there."""
+    """A job that is on the log, and whether this submission put it there."""
 
     kind: str
     id: str
@@ -52,13 +52,13 @@ class Called(Struct, frozen=True):
 
 
 class Ended(Struct, frozen=True):
-    """A job's end as the log has it."""
+    """A job's end as it is on the log."""
 
     job: Job
     outputs: tuple[Output, ...]
     error: Failure | None
     exit: int | None = None
-    """What a command returned; negative: the signal that ended it."""
+    """A command's exit code; negative: the signal that ended it."""
 
 
 async def call(
@@ -66,10 +66,10 @@ async def call(
 ) -> Called:
     """Schedule a job. The same (kind, manifest) again finds the first: nothing runs twice.
 
-    `CircuitOpen` at once while the breaker is open; without one, every call is tried.
+    `CircuitOpen` at once while the breaker is open; without one, every submission is tried.
 
-    Records that were refused may lie where the call belongs, an earlier try of our own with a
-    wrong clock among them: it goes behind them.
+    There may be rejected records on the job's subject, such as an earlier try of ours with a
+    wrong clock: the schedule is written after them.
     """
 
     def again(now: Written) -> Intent | None:
@@ -78,7 +78,7 @@ async def call(
     with _guarded(breaker, session):
         if session.confirmed == 0:
             await session.sync_control()
-        policy = Policy(again=again, foresees=True, what="the call")
+        policy = Policy(again=again, foresees=True, what="the job")
         written = await write_one(session, Intent(JobSchedule, body, EMPTY), policy)
     job, is_new = written.lane.job, written.verdict is Verdict.OK
     seq = written.seq if is_new or job is None else job.scheduled_seq
@@ -87,10 +87,10 @@ async def call(
 
 @contextmanager
 def _guarded(breaker: CircuitBreaker | None, session: Session) -> Iterator[None]:
-    """Ask the breaker first, and tell it how the call ended.
+    """Ask the breaker first, and tell it how the submission ended.
 
-    Only silence counts against the engine. A call that it refused, or that the mesh's rules
-    refused, was answered.
+    Only a missing answer counts against the engine. A submission that the engine or the mesh's
+    rules refused was answered.
     """
     if breaker is None:
         yield
@@ -120,14 +120,14 @@ def _paused(breaker: CircuitBreaker, now_s: float) -> CircuitOpen:
     wait_s = breaker.wait_s(now_s)
     when = f"it will be tried again in {wait_s:.0f} s" if wait_s >= 1 else "it is being tried again"
     return CircuitOpen(
-        f"the engine left {breaker.failures} calls in a row unanswered; {when}",
+        f"the engine did not answer {breaker.failures} submissions in a row; {when}",
         retry_s=wait_s,
-        hint="'antiphon doctor' says what is wrong; ANTIPHON_BREAKER=off tries every call",
+        hint="run 'antiphon doctor'; ANTIPHON_BREAKER=off tries every submission",
     )
 
 
 async def wait_for_end(session: Session, kind: str, job_id: str) -> Ended:
-    """Follow one job's own subject until its lane shows an end."""
+    """Follow the job's own subject until its lane shows an end."""
     subject = job_subjects.job(session.mesh, kind, job_id)
     view = await session.read_lane(kind, job_id)
     ended = ended_of(view)
@@ -142,7 +142,7 @@ async def wait_for_end(session: Session, kind: str, job_id: str) -> Ended:
 
 
 def ended_of(view: JobView) -> Ended | None:
-    """The end of a lane, or None while there is none."""
+    """The end of a job, or None while it has none."""
     job = view.lane.job
     if job is None or not job.is_terminal:
         return None
@@ -157,7 +157,7 @@ def ended_of(view: JobView) -> Ended | None:
 
 
 def failure(ended: Ended) -> JobFailed:
-    """The error that a caller who wanted a result gets."""
+    """The error for a submitter that wanted a result."""
     job = ended.job
     match job.outcome:
         case "exhausted" if job.attempts < job.attempts_max:
@@ -165,9 +165,9 @@ def failure(ended: Ended) -> JobFailed:
         case "exhausted":
             why = f"gave up after {job.attempts} attempt{'s' if job.attempts > 1 else ''}"
             if job.expired_fence == job.fence:
-                why += ", the last of which let its lease run out; its worker's log may say why"
+                why += "; the last worker's lease ran out, and its log may say why"
         case "expired":
-            why = "nobody claimed it in time"
+            why = "no worker claimed it in time"
         case "cancelled":
             why = "it was cancelled"
         case _:
@@ -182,7 +182,7 @@ def failure(ended: Ended) -> JobFailed:
 
 
 async def cancel(session: Session, kind: str, job_id: str, *, reason: str) -> Job:
-    """End a job that has not ended; the job as it stands afterwards."""
+    """End a job that has not ended; the job afterwards."""
     body = CancelBody(kind=kind, job=job_id, reason=reason)
 
     def wanted(lane: JobLane) -> Intent | None:
@@ -193,7 +193,7 @@ async def cancel(session: Session, kind: str, job_id: str, *, reason: str) -> Jo
 
 
 async def evict(session: Session, kind: str, job_id: str, digest: str) -> Job:
-    """Say that an output is kept no longer; the job afterwards. Again changes nothing."""
+    """Record that an output is no longer kept; the job afterwards. Safe twice."""
     body = EvictBody(kind=kind, job=job_id, hash=digest)
 
     def wanted(lane: JobLane) -> Intent | None:
@@ -211,7 +211,7 @@ async def _change(
     wanted: Callable[[JobLane], Intent | None],
     policy: Policy,
 ) -> Job:
-    """Write what a job's state calls for, if anything; the job as it stands afterwards."""
+    """Write what a job's state calls for, if anything; the job afterwards."""
     lane = (await session.read_lane(kind, job_id)).lane
     if lane.job is None:
         raise Rejected(f"there is no job {job_id[:8]} of kind {kind}", reason="no_job")

@@ -1,7 +1,7 @@
-"""What a worker can run, whatever runs it: one assignment in, one account of the run out.
+"""The executor interface: one assignment in, one result out, whatever runs it.
 
-Registered functions and commands are two executors behind this. An executor knows nothing of
-leases or the log; it is cancelled when the job is lost, and must leave nothing running then.
+Registered functions and commands are the two executors. An executor knows nothing of leases or the
+log. It is cancelled when the job is lost, and must then leave nothing running.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ Stream = Literal["stdout", "stderr"]
 
 
 class Live(Protocol):
-    """Where a job's words go while it runs. Nothing is stored, anything may be lost."""
+    """Receives a job's live output and progress. Nothing is stored, anything may be lost."""
 
     def output(self, stream: Stream, data: bytes) -> None:
-        """Pass on what the job wrote."""
+        """Send what the job wrote."""
 
     def progress(self, done: float, note: str = "") -> None:
-        """Say how far it is, from 0 to 1."""
+        """Send the progress, from 0 to 1."""
 
 
 class Unheard:
-    """A `Live` that nobody listens to."""
+    """A `Live` that drops everything."""
 
     def output(self, stream: Stream, data: bytes) -> None:
         """Drop it."""
@@ -58,7 +58,7 @@ class Assignment(Struct, frozen=True, kw_only=True):
 
 
 class Ran(Struct, frozen=True, kw_only=True):
-    """What came of a run, and what is known about it."""
+    """The result of a run, and what is known about it."""
 
     runner: statement.Runner
     outputs: tuple[Output, ...] = ()
@@ -67,13 +67,13 @@ class Ran(Struct, frozen=True, kw_only=True):
     is_final: bool = False
     """Whether another attempt would fail the same way, so that none is made."""
     lineage: tuple[str, ...] = ()
-    """The failure's kind and everything that it is a kind of, by name: what retry rules match."""
+    """The failure's class and its base classes, by name: what retry rules match."""
     retry_after_ms: int | None = None
-    """The wait before another attempt that the job asked for; None: as its retry rules say."""
+    """The wait before the next attempt that the job asked for; None: as its retry rules say."""
     exit: int | None = None
     isolation: statement.Isolation = IN_PROCESS
     environment: str | None = None
-    """SHA-256 of what the job saw as its environment."""
+    """SHA-256 of the environment that the job saw."""
     cpu_ms: int | None = None
     max_rss_kb: int | None = None
 
@@ -95,29 +95,29 @@ class Executor(Protocol):
 
     @property
     def grace_s(self) -> float:
-        """Seconds beyond the job's timeout before the run is cut off: 0 if it keeps no time."""
+        """Seconds after the job's timeout until the run is cut off; 0 if it has no timer itself."""
 
     @property
     def goes_on(self) -> bool:
-        """Whether a run goes on while the engine is away, though another worker may begin it."""
+        """Whether a run continues without the engine, though another worker may begin it, too."""
 
     async def run(self, assignment: Assignment) -> Ran:
         """Run it to its end. An exception is the job's failure; a cancellation ends the run."""
 
 
 class Repertoire(Protocol):
-    """What one worker runs."""
+    """What one worker can run."""
 
     @property
     def kinds(self) -> list[str]:
         """The kinds whose announcements it wants."""
 
     def find(self, kind: str, manifest: Manifest) -> Executor | None:
-        """What runs this manifest as a job of this kind; None: this worker cannot."""
+        """The executor for this manifest as a job of this kind; None: this worker has none."""
 
 
 class Together:
-    """Several repertoires as one: the first that can run something does."""
+    """Several repertoires as one: the first that can run a job does."""
 
     def __init__(self, *repertoires: Repertoire) -> None:
         """In the order in which they are asked."""
@@ -129,6 +129,6 @@ class Together:
         return sorted({kind for one in self._repertoires for kind in one.kinds})
 
     def find(self, kind: str, manifest: Manifest) -> Executor | None:
-        """What runs this manifest as a job of this kind; None: this worker cannot."""
+        """The executor for this manifest as a job of this kind; None: this worker has none."""
         found = (one.find(kind, manifest) for one in self._repertoires)
         return next((executor for executor in found if executor is not None), None)

@@ -1,4 +1,4 @@
-"""What becomes of an exception: the few words that the log keeps, and what the handler wished."""
+"""Turns an exception into a failure: the name and message for the log, and the wanted retry."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_NAME: Final = 255
 def failure_of(error: BaseException) -> Failure:
     """What the log keeps of an exception: its name and its message, no traceback.
 
-    A handler's wish that was raised because of another error bears that one's name.
+    A `Retry` or `GiveUp` that was raised from another error gets that error's name.
     """
     told = _subject_of(error)
     message = str(error)
@@ -25,12 +25,12 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def lineage_of(error: BaseException) -> tuple[str, ...]:
-    """Its class and every class above that, by name: what `give_up_on` is compared with."""
+    """Its class and its base classes, by name: what `give_up_on` is compared with."""
     return tuple(kind.__name__ for kind in type(_subject_of(error)).__mro__ if kind is not object)
 
 
 def failed_with(error: BaseException) -> Ran:
-    """The account of a run that ended in an exception."""
+    """The result of a run that ended in an exception."""
     asked_ms = round(error.after_s * 1000) if isinstance(error, RetryLater) else None
     return Ran(
         runner=python_runner(),

@@ -1,4 +1,4 @@
-"""One call of a handler: what it is given, what it may know, and what its result becomes."""
+"""One call of a handler: its arguments, its `JobContext`, and the output made of its result."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ class JobContext(Struct, frozen=True, kw_only=True):
     kind: str
     job_id: str
     fence: str
-    """Give this to any resource the handler writes to: it refuses whoever comes with a lower."""
+    """Give this to every resource that the handler writes to, which then refuses lower ones."""
     attempt: int
     """1 for the first tenure of this job."""
     live: Live = Unheard()
     stop: threading.Event = msgspec.field(default_factory=threading.Event)
-    """Set when the job is no longer this worker's; `stop.wait(seconds)` is a sleep that ends."""
+    """Set when the job is no longer this worker's; `stop.wait(seconds)` is a sleep that it ends."""
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody wants the result any more: cancelled, out of time, or lost.
+        """Whether the result is no longer wanted: cancelled, timed out, or lost.
 
-        Coroutines and processes are stopped; a thread cannot be, and should look here.
+        Coroutines and processes are stopped. A thread cannot be, and should check this.
         """
         return self.stop.is_set()
 
     def progress(self, done: float, note: str = "") -> None:
-        """Tell whoever waits how far the job is, from 0 to 1; from any thread, at any pace.
+        """Report the job's progress, from 0 to 1; from any thread, as often as you like.
 
-        Nothing of it is stored, and only the newest is sent on.
+        It is not stored, and only the newest is sent.
         """
         self.live.progress(done, note)
 
 
 def call_text(args: tuple[object, ...], kwargs: dict[str, object]) -> str:
-    """The one canonical-JSON argument that a call of a handler travels as."""
+    """The arguments of a handler call as the one canonical-JSON argument of a manifest."""
     return codec.canonical_json({"args": list(args), "kwargs": kwargs})
 
 
 def call_of(manifest: Manifest) -> tuple[list[Any], dict[str, Any]]:
-    """Positional and keyword arguments out of a manifest."""
+    """Positional and keyword arguments from a manifest."""
     if len(manifest.args) != 1:
         raise Malformed("a handler takes exactly one JSON argument", reason="manifest")
     match codec.parse_json(manifest.args[0]):
@@ -69,12 +69,12 @@ def call_of(manifest: Manifest) -> tuple[list[Any], dict[str, Any]]:
 
 
 def result_text(value: object) -> str:
-    """What a handler returned, as the JSON that travels."""
+    """A handler's return value as JSON."""
     text = codec.canonical_json(value)
     size = len(text.encode())
     if size > MAX_RESULT_BYTES:
         raise Malformed(
-            f"the result has {size:,} bytes as JSON; a record holds {MAX_RESULT_BYTES:,}",
+            f"the result has {size:,} bytes as JSON; a record can have {MAX_RESULT_BYTES:,}",
             reason="result_size",
             hint="keep large data as an artifact (mesh.keep) and return its hash",
         )
@@ -82,7 +82,7 @@ def result_text(value: object) -> str:
 
 
 def inline_output(name: str, text: str, media_type: str) -> Output:
-    """A small output that travels inside the completion, under both digests."""
+    """A small output that travels inside the completion, with both digests."""
     raw = text.encode()
     return Output(
         name=name,

@@ -1,8 +1,8 @@
-"""What a worker can run: registered Python functions, by kind.
+"""Handlers: registered Python functions that a worker runs, by kind.
 
 A handler takes the job's arguments and, if it asks for one, a `JobContext`. Coroutine functions
-run in the worker's loop; plain functions run in a thread, so that a slow one does not stop
-renewals; either may ask for a process of its own.
+run in the worker's event loop. Plain functions run in a thread, so that a slow one does not stop
+renewals. Both can run in a separate process instead.
 """
 
 from __future__ import annotations
@@ -38,33 +38,33 @@ RunIn = Literal["loop", "thread", "process"]
 
 
 class Handling(Struct, frozen=True, kw_only=True):
-    """How a worker runs a handler; nothing of it is part of the job."""
+    """How a worker runs a handler; not part of the job."""
 
     run_in: RunIn | None = None
-    """None: coroutine functions in the loop, others in a thread."""
+    """None: coroutine functions in the event loop, others in a thread."""
     rate: Rate | None = None
-    """How many may begin on this worker in a stretch of time."""
+    """How many may begin on this worker in a period of time."""
     on_disconnect: Literal["stop", "continue"] = "stop"
     """What to do when no renewal is acknowledged for two thirds of a lease. `continue` is for
-    handlers that may run twice at once: the job goes on, and its end is tried later."""
+    handlers that may run twice at once: the job keeps running, and its end is written later."""
     env: tuple[str, ...] = ()
-    """What a process sees of the worker's environment, beside the usual few."""
+    """Environment variables that its process gets, besides the usual few."""
 
 
 class Registered(Struct, frozen=True):
-    """A handler and how it is called: the executor of its kind."""
+    """A handler and how to call it: the executor of its kind."""
 
     function: Handler
     wants_context: bool
     is_async: bool
     pool: Pool | None = None
-    """Where its processes are, if it runs in such."""
+    """Its processes, if it runs in processes."""
     goes_on: bool = False
-    """Whether it goes on while the engine is away."""
+    """Whether it keeps running while the engine does not answer."""
 
     @property
     def grace_s(self) -> float:
-        """A function keeps no time of its own; whoever watches over its process does."""
+        """A function has no timer itself; its process pool does."""
         return 0 if self.pool is None else GRACE_S
 
     async def run(self, assignment: Assignment) -> Ran:
@@ -107,14 +107,14 @@ class Registered(Struct, frozen=True):
 
 
 class Handlers:
-    """A worker's repertoire."""
+    """The handlers of one worker, by kind."""
 
     def __init__(self) -> None:
         """Begin empty."""
         self._by_kind: dict[str, Registered] = {}
         self._rates: dict[str, Rate] = {}
         self.hooks: list[Hook] = []
-        """What is wrapped around every run, the first outermost."""
+        """Wrapped around every run, the first outermost."""
 
     @property
     def kinds(self) -> list[str]:
@@ -149,7 +149,7 @@ class Handlers:
         return None if manifest.handler is None else self._by_kind.get(kind)
 
     async def close(self) -> None:
-        """End the processes that wait for work."""
+        """End the idle processes."""
         for registered in self._by_kind.values():
             if registered.pool is not None:
                 await registered.pool.close()
@@ -160,7 +160,7 @@ def _check_place(kind: str, how: Handling, *, is_async: bool) -> None:
     if how.run_in not in places:
         raise Misconfigured(
             f"the handler of {kind} cannot run in a {how.run_in}",
-            hint="coroutine functions run in the loop, others in a thread, both in a process",
+            hint="coroutine functions run in the event loop, others in a thread, both in a process",
         )
     if how.on_disconnect not in {"stop", "continue"}:
         raise Misconfigured(

@@ -1,4 +1,4 @@
-"""Hooks: code of one's own around every run, for timing, tracing, set-up and the like.
+"""Hooks: your own code around every run, for timing, tracing, setup and the like.
 
     class Traced:
         async def __call__(self, assignment, call_next):
@@ -7,10 +7,10 @@
 
     mesh.use(Traced())
 
-The first hook is the outermost. Whatever a hook raises is the job's failure, as if the handler had
-raised it. A hook runs in the worker's loop, also around threads, processes and commands: a
-coroutine's or thread's exception passes through it; a process's or a command's failure is in the
-account that `call_next` returns.
+The first hook is the outermost. An exception in a hook is the job's failure, as if the handler had
+raised it. A hook runs in the worker's event loop, also around threads, processes and commands: the
+exception of a coroutine or thread passes through it; the failure of a process or command is in the
+result that `call_next` returns.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ log = structlog.get_logger(__name__)
 
 
 class Hook(Protocol):
-    """What is wrapped around a run."""
+    """Code that is wrapped around a run."""
 
     async def __call__(self, assignment: Assignment, call_next: Next, /) -> Ran:
-        """Do something, `await call_next(assignment)`, do something more, and pass on the account.
+        """Do something, `await call_next(assignment)`, do something more, and return the result.
 
-        A hook that is cancelled was cancelled with the job: it must end, as must what it awaits.
+        A hook is cancelled together with its job: it must end, and so must what it awaits.
         """
 
 
@@ -45,7 +45,7 @@ class Timed:
     """A hook that logs each run with its kind, attempt, outcome and seconds (`job_ran`)."""
 
     async def __call__(self, assignment: Assignment, call_next: Next, /) -> Ran:
-        """Take the time."""
+        """Measure the time."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         outcome = "stopped"

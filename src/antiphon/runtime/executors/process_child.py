@@ -1,8 +1,8 @@
 """The child process of `process_pool`: runs one handler call after the other.
 
-Started as `python -m antiphon.runtime.executors.process_child FD` in a session of its own. Over
-that socket come calls, a JSON line each, and back go progress and one account per call. It ends
-when the socket does, so that it never outlives its worker.
+Started as `python -m antiphon.runtime.executors.process_child FD` in its own session. The socket
+FD delivers calls, one JSON line each, and takes progress and one result per call. The process ends
+when the socket is closed, so that it never outlives its worker.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from antiphon.runtime.executors.failure import failed_with
 from antiphon.runtime.executors.handler_call import JobContext, result_text
 
 MAIN: Final = "__antiphon_main__"
-"""What a worker's own script is called here, so that it does not begin to work once more."""
+"""The module name of the worker's script here, so that it does not start a worker again."""
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """What a `JobContext` is made of."""
+    """The fields of a `JobContext`."""
 
     kind: str
     job_id: str
@@ -48,10 +48,10 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One call of a handler."""
 
     path: list[str]
-    """Where modules are looked for."""
+    """The module search path."""
     module: str
     file: str | None
-    """Of the worker's own script, which has no name to import it by."""
+    """The worker's own script, which has no module name to import."""
     qualname: str
     args: list[Any]
     kwargs: dict[str, Any]
@@ -59,7 +59,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is said back: progress, any number of times, and then a result or a failure."""
+    """What is sent back: progress, any number of times, and then a result or a failure."""
 
     progress: tuple[float, str] | None = None
     result: str | None = None
@@ -72,7 +72,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _Line:
-    """The socket, as a place to say things from any thread. It is also a `Live`."""
+    """The socket, writable from any thread. It is also a `Live`."""
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line
@@ -83,7 +83,7 @@ class _Line:
             self._line.sendall(msgspec.json.encode(account) + b"\n")
 
     def output(self, stream: Stream, data: bytes) -> None:
-        """A handler's output is its process's own."""
+        """Not sent: a handler's output goes to its process's own streams."""
 
     def progress(self, done: float, note: str = "") -> None:
         self.say(Account(progress=(done, note)))
@@ -98,7 +98,7 @@ def find(call: Call) -> Any:
         found = importlib.import_module(call.module)
     for name in call.qualname.split("."):
         found = getattr(found, name)
-    # What a decorator of ours left there is a task, which knows its function.
+    # Our decorator leaves a task there, which knows its function.
     return getattr(found, "function", found)
 
 
@@ -152,7 +152,7 @@ def _cpu_s() -> float:
 
 
 def _stay_within_reach() -> None:
-    """End with the worker, and keep every process below this one where it can be found."""
+    """End with the worker, and keep every process below this one in its tree."""
     if sys.platform != "linux":
         return
     libc = ctypes.CDLL(None, use_errno=True)
@@ -161,7 +161,7 @@ def _stay_within_reach() -> None:
 
 
 def main() -> None:
-    """Answer calls until the worker hangs up."""
+    """Answer calls until the worker closes the socket."""
     _stay_within_reach()
     line = socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(line.fileno(), False)

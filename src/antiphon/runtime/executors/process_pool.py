@@ -1,12 +1,12 @@
-"""Handlers in processes of their own: what they do to themselves, they do to nobody else.
+"""Handlers in separate processes: a crash or a leak affects only their own process.
 
-A child is spawned, never forked, with a bare environment and none of the worker's files or keys.
-It runs one job at a time and is used again, for its own kind only. A job that is lost, cancelled
-or out of time takes its child, and everything that the child started, with it: a thread cannot
-be stopped, a process can.
+A child is spawned, never forked, with a minimal environment and none of the worker's files or
+keys. It runs one job at a time and is reused, for its own kind only. When a job is lost, cancelled
+or timed out, its child is killed with everything that the child started: a thread cannot be
+stopped, a process can.
 
-It is no wall against a hostile handler, which runs as the worker's own user: that is what the
-sandbox is for.
+This is not a security boundary against a hostile handler, which runs as the worker's own user:
+that is what the sandbox is for.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 ISOLATION: Final = statement.Isolation(level="process")
 MAX_IDLE: Final = 4
-"""Children of one kind that wait for the next job; more are ended with the job they had."""
+"""Idle children of one kind; more are ended after their job."""
 JOBS_EACH: Final = 200
-"""After so many jobs a child makes room for a fresh one: what handlers leak goes with it."""
+"""After this many jobs a child is replaced by a new one, so that leaks do not accumulate."""
 MAX_LINE: Final = 1 << 20
 ENDING_S: Final = 5.0
 GRACE_S: Final = 10.0
-"""More than it takes to notice that a job's time is over, and to end its process."""
+"""More than it takes to notice that a job has timed out, and to end its process."""
 PASSED_ON: Final = frozenset(
     {
         "HOME",
@@ -61,7 +61,7 @@ PASSED_ON: Final = frozenset(
         "VIRTUAL_ENV",
     }
 )
-"""What every child sees of the worker's environment, beside `LC_*` and `PYTHON*`."""
+"""What every child gets of the worker's environment, besides `LC_*` and `PYTHON*`."""
 _OURS: Final = "ANTIPHON_"
 
 _decode = msgspec.json.Decoder(Account).decode
@@ -75,7 +75,7 @@ class Pool:
     """The children of one kind."""
 
     def __init__(self, function: Callable[..., Any], env: Iterable[str] = ()) -> None:
-        """`env` names what else of the environment the handler is to see."""
+        """`env` names the other environment variables that the handler gets."""
         self._where = _where(function)
         self._env = tuple(env)
         for name in self._env:
@@ -97,7 +97,7 @@ class Pool:
     ) -> Ran:
         """Run the handler once; a cancellation ends its process, and what that started.
 
-        So does the end of its time: `limit_s`, 0 for none.
+        So does its timeout: `limit_s`, 0 for none.
         """
         try:
             async with asyncio.timeout(limit_s or None):
@@ -135,7 +135,7 @@ class Pool:
         return account
 
     async def close(self) -> None:
-        """End the children that wait; it can be used again afterwards."""
+        """End the idle children; the pool can be used again afterwards."""
         idle, self._idle = self._idle, []
         for child in idle:
             await child.end()
@@ -150,7 +150,7 @@ class Pool:
 
 
 class _Child:
-    """One process and the line to it."""
+    """One process and the socket to it."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class _Child:
                 )
             reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE)
         except BaseException:
-            ours.close()  # a child without a line ends by itself
+            ours.close()  # a child without its socket ends by itself
             raise
         return cls(process, reader, writer)
 
@@ -206,14 +206,14 @@ class _Child:
             async with asyncio.timeout(ENDING_S):
                 code = await self._process.wait()
         except TimeoutError:
-            return "the handler's process hung up"
+            return "the handler's process closed its socket"
         if code < 0:
             with suppress(ValueError):
-                return f"the handler's process was ended by {signal.Signals(-code).name}"
-        return f"the handler's process ended by itself, with code {code}"
+                return f"the handler's process was killed by {signal.Signals(-code).name}"
+        return f"the handler's process exited with code {code}"
 
     async def end(self) -> None:
-        """End it, and everything below it. Whoever is cancelled meanwhile is cancelled after."""
+        """End it, and everything below it. A cancellation meanwhile takes effect afterwards."""
         self._writer.close()
         if self._process.returncode is None:
             end_tree(self._process.pid)
@@ -223,11 +223,11 @@ class _Child:
 
 
 def _where(function: Callable[..., Any]) -> tuple[str, str | None, str]:
-    """How another process finds a function: module, or file of the script, and name in it."""
+    """How another process imports a function: module, or file of the script, and name in it."""
     module, qualname = function.__module__, function.__qualname__
     if "<" in qualname:
         raise Misconfigured(
-            f"{qualname} cannot run in a process of its own: another process could not find it",
+            f"{qualname} cannot run in a separate process: it cannot be imported by name",
             hint="define it at the top level of a module",
         )
     if module != "__main__":
@@ -235,17 +235,17 @@ def _where(function: Callable[..., Any]) -> tuple[str, str | None, str]:
     file = getattr(sys.modules["__main__"], "__file__", None)
     if file is None:
         raise Misconfigured(
-            f"{qualname} was typed in, so no other process has it",
+            f"{qualname} cannot run in a separate process: it was defined interactively",
             hint="put handlers that run in processes into a file",
         )
-    return module, os.path.abspath(file), qualname  # noqa: PTH100 - no file is looked at here
+    return module, os.path.abspath(file), qualname  # noqa: PTH100 - no file is read here
 
 
 def _ran(account: Account) -> Ran:
     outputs = () if account.result is None else (inline_output(RESULT, account.result, JSON),)
     failure = account.failure
     if failure is None and account.result is None:
-        failure = Failure(name="ProcessDied", message="the handler's process said nothing")
+        failure = Failure(name="ProcessDied", message="the handler's process sent no result")
     return Ran(
         runner=python_runner(),
         outputs=outputs,

@@ -1,8 +1,8 @@
-"""Ending a process with everything that it started.
+"""Kills a process together with everything that it started.
 
-A process group is not enough: whoever begins a session of its own leaves it. So the tree is read
-from `/proc`, held still from the top so that it cannot grow meanwhile, and ended. A root that is a
-subreaper (`process_child` is one) keeps even what lost its parent within reach.
+A process group is not enough: a process that starts its own session leaves it. So the tree is read
+from `/proc`, stopped from the top so that it cannot grow meanwhile, and killed. A root that is a
+subreaper (`process_child` is one) also keeps orphans in its tree.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 ROUNDS: Final = 16
-"""How often the tree is read again, since somebody may have started a process meanwhile."""
+"""How often the tree is read again, since a process may have been started meanwhile."""
 
 
 def end_tree(root: int) -> None:
@@ -39,7 +39,7 @@ def descendants(root: int) -> list[int]:
             text = entry.read_text(errors="replace")
         except OSError:
             continue
-        # The name in parentheses may hold anything; what follows the last one is numbers.
+        # The name in parentheses may contain anything; after the last one there are only numbers.
         state, parent = text.rpartition(")")[2].split()[:2]
         if state not in "ZX":
             children.setdefault(int(parent), []).append(int(entry.parent.name))

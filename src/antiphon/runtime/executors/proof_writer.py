@@ -1,4 +1,4 @@
-"""Proving: what a worker signs about a run that it has just finished."""
+"""Writes the proof of a run: what the worker that finished it signs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Run(Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=1)
 def python_runner() -> statement.Runner:
-    """This process, as what runs registered functions."""
+    """This process, as the runner of registered functions."""
     here = f"{platform.system().lower()}-{platform.machine()}"
     name = f"antiphon on {platform.python_implementation()} {platform.python_version()}"
     return statement.Runner(name=name, version=installed_version(), platform=here)

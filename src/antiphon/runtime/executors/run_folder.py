@@ -1,7 +1,7 @@
-"""A directory for each run of a command, and nothing left of it afterwards.
+"""A temporary directory for each run of a command, removed afterwards.
 
-They lie in one place that belongs to this process alone. Whoever held it before and was killed
-may have left something there: it goes first.
+They are in one directory that belongs to this process alone. A process that used it before and was
+killed may have left something there, which is removed first.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from antiphon.files import PRIVATE_DIRECTORY
 
 
 class RunFolders:
-    """Makes directories for runs."""
+    """Creates directories for runs."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -31,13 +31,13 @@ class RunFolders:
         try:
             yield folder
         finally:
-            # The thread goes on even if this wait is cancelled, too.
+            # The thread continues even if this wait is cancelled, too.
             await asyncio.shield(asyncio.to_thread(clear_away, folder))
 
 
 @asynccontextmanager
 async def run_folders(place: Path | None) -> AsyncIterator[RunFolders]:
-    """A place for runs: the one given, which must be this process's own, or a temporary one."""
+    """A directory for runs: the given one, which must be this process's own, or a temporary one."""
     if place is None:
         place = Path(tempfile.mkdtemp(prefix="antiphon-runs-"))
     else:
@@ -50,7 +50,7 @@ async def run_folders(place: Path | None) -> AsyncIterator[RunFolders]:
 
 
 def clear_away(folder: Path) -> None:
-    """Remove a directory with everything in it, directories that were locked included."""
+    """Remove a directory with everything in it, unreadable directories included."""
     shutil.rmtree(folder, ignore_errors=True)
     if not folder.exists():
         return

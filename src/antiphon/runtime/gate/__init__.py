@@ -1,1 +1,1 @@
-"""The gate: lets machines in, issues and revokes logins, and relays members' control records."""
+"""The gate: admits machines, issues and revokes logins, and relays members' control records."""

@@ -1,11 +1,11 @@
-"""The gate: lets machines in, gives them logins, and shows them out (docs/decisions/0010).
+"""The gate: admits machines, issues their logins and revokes them (docs/decisions/0010).
 
 It turns what the log says about a node into what the engine lets that node do, and decides nothing
-of its own: scopes come from `core.authority.scope`, grants from tickets that the owner's machine
-wrote, and every delegation is signed by the owner's key, which is taken for that moment only.
+itself: scopes come from `core.authority.scope`, grants from tickets that the owner's machine wrote,
+and every delegation is signed by the owner's key, which is held for that moment only.
 
-Invariant: no login admits more than the node's scope did when it was given, and a scope that
-shrinks ends the logins that were given before.
+Invariant: no login permits more than the node's scope did when it was issued, and a scope that
+shrinks revokes the logins that were issued before.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ if TYPE_CHECKING:
 MAX_AT_ONCE: Final = 16
 """Requests that are being answered; more wait in the bus's own bounded queue, or are lost."""
 WAITING: Final = 8
-"""One caller's requests are answered one by one; so many wait meanwhile, and the rest are lost."""
+"""Requests of one node that wait while it is being answered; the rest are dropped."""
 RETRY_S: Final = 1.0
 REST: Final = 3
-"""Times as long as it took to look at everybody, until that is done again: anybody may write
-delegations, and the gate has other things to do."""
+"""The pause between two checks of all members, as a multiple of the time that a check took:
+anyone may write delegations, and the gate has other things to do."""
 MAX_REST_S: Final = 0.5
 LOOK_EVERY_S: Final = 5.0
-"""How long after its end a grant that others outlived may still be good for a connection."""
+"""How long an expired grant may still count for an open connection, if other grants remain."""
 HEARD_WITHIN_S: Final = 2.0
-"""How long a spent ticket's login lives on, so that its holder hears the answer."""
+"""How long a used ticket's login stays valid, so that its holder receives the answer."""
 
 log = structlog.get_logger(__name__)
 
@@ -75,7 +75,7 @@ class Gate:
         owner: Owner,
         bus: Bus | None = None,
     ) -> None:
-        """`bus` is where machines ask to be let in; None: that of the peer."""
+        """`bus` is where machines ask to join; None: the session's."""
         self._bus = bus or session.engine.bus
         self._session = session
         self._branches = session.protocol.branches
@@ -87,7 +87,7 @@ class Gate:
         self._room = asyncio.Semaphore(MAX_AT_ONCE)
         self._waiting: dict[str, deque[BusMessage]] = {}
         self._heard: dict[str, asyncio.Event] = {}
-        """The door keys of members, each of which is listened to by itself."""
+        """By door key: set once the gate listens to that member."""
         self._group: asyncio.TaskGroup
         self._looking = asyncio.Lock()
         self._looked_at: tuple[int, int] = (0, 0)
@@ -102,7 +102,7 @@ class Gate:
         return NOTHING if member is None else self._scope(member)
 
     def _scope(self, member: Member) -> Scope:
-        """Asked for with every read of every member, so found out once per change."""
+        """Needed for every read of every member, so computed once per change."""
         control, now_s = self._session.control, self._now_s()
         state = (control.since, control.grants.revision)
         known = self._scopes.get(member.user)
@@ -120,7 +120,7 @@ class Gate:
     # --- life ---------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Answer requests, and follow what the log takes back, until cancelled."""
+        """Answer requests, and revoke logins as the log revokes grants, until cancelled."""
         await self._session.sync_control()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch())
@@ -132,7 +132,7 @@ class Gate:
                 self._hear(member.door)
 
     def _hear(self, door: str) -> asyncio.Event:
-        """Listen to one member from now on; set as soon as it is heard."""
+        """Listen to one member from now on; set once the gate listens."""
         known = self._heard.get(door)
         if known is None:
             known = self._heard[door] = asyncio.Event()
@@ -140,7 +140,7 @@ class Gate:
         return known
 
     async def _hear_member(self, door: str, heard: asyncio.Event) -> None:
-        """Answer one member, in turn: whoever asks much keeps nobody else waiting."""
+        """Answer one member's requests in turn, so that a busy member delays nobody else."""
         where = LOGIN.at(user=door)
         async with self._bus.subscribe(where, max_pending=WAITING) as requests:
             heard.set()
@@ -149,7 +149,7 @@ class Gate:
                     await self._answer(request)
 
     async def _hear_strangers(self) -> None:
-        """Answer door keys that the gate does not know, so that they know."""
+        """Answer door keys that the gate does not know, so that they get an error."""
         where = LOGIN.at(user="*")
         async with self._bus.subscribe(where, max_pending=WAITING) as requests:
             async for request in requests:
@@ -169,7 +169,7 @@ class Gate:
                     waiting.append(request)
 
     async def _attend(self, caller: str, group: asyncio.TaskGroup) -> None:
-        """Answer what the holder of a ticket asks, in turn."""
+        """Answer the requests of a ticket's holder, in turn."""
         waiting = self._waiting[caller]
         try:
             while waiting:
@@ -181,7 +181,7 @@ class Gate:
             del self._waiting[caller]
 
     async def _watch(self) -> None:
-        """Look at every member's scope whenever control changes."""
+        """Check every member's scope whenever control changes."""
         subject = f"ap.{self._session.mesh}.ctl.>"
         await self.look_after()
         while True:
@@ -198,7 +198,7 @@ class Gate:
                 await asyncio.sleep(RETRY_S)
 
     async def _watch_ends(self) -> None:
-        """Look again when a scope ends by itself: the login may have been given for longer."""
+        """Check again when a scope expires: the login may have been issued for longer."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             now_s = self._now_s()
@@ -212,8 +212,8 @@ class Gate:
                 log.warning("gate_waits_for_engine", problem=away.message)
 
     async def look_after(self) -> None:
-        """Show out whoever may do less now than its login admits."""
-        async with self._looking:  # or a login that was given meanwhile would end with the old
+        """Revoke the logins that permit more than their node's scope does now."""
+        async with self._looking:  # or a login issued meanwhile would be revoked with the old
             control = self._session.control
             state = (control.since, control.grants.revision)
             if state != self._looked_at:
@@ -237,12 +237,12 @@ class Gate:
             await self._wall.expel(expelled, self._now_s())
         for member in shrunk:
             self._members.keep(member)
-            log.info("member_expelled", node=member.node, alias=member.alias)
+            log.info("member_login_revoked", node=member.node, alias=member.alias)
 
     # --- requests -----------------------------------------------------------------------------
 
     async def _answer(self, request: BusMessage) -> bool:
-        """Decide and tell; whether somebody joined by it."""
+        """Decide and answer; whether a machine joined."""
         user, what = request.subject.split(".")[1:]
         if not request.reply:
             return False
@@ -253,7 +253,7 @@ class Gate:
             answer = gate_requests.refusal_of(error)
         except Exception:
             log.exception("gate_failed")
-            refusal = gate_requests.Refusal(message="the gate failed; its log says how")
+            refusal = gate_requests.Refusal(message="the gate failed; see its log")
             answer = gate_requests.Answer(refusal=refusal)
         try:
             await self._bus.publish(request.reply, msgspec.json.encode(answer))
@@ -266,7 +266,7 @@ class Gate:
         try:
             await self._wall.expel([user], self._now_s())
         except Unavailable as away:
-            log.warning("ticket_not_ended", problem=away.message)
+            log.warning("ticket_login_not_revoked", problem=away.message)
 
     async def _decide(self, user: str, what: str, payload: bytes) -> gate_requests.Login:
         mesh, engine = self._session.mesh, self._wall.is_signed_by
@@ -277,10 +277,10 @@ class Gate:
     async def _join(
         self, ticket_user: str, asked: Message[gate_requests.JoinRequest]
     ) -> gate_requests.Login:
-        """Use up a ticket, have the owner delegate, and give the first login."""
+        """Use up a ticket, have the owner delegate, and issue the first login."""
         request, (node, user, door) = asked.body, asked.signers
         if node == self._session.control.owner:
-            raise Rejected("the owner needs no ticket", reason="ticket")
+            raise Rejected("the owner does not need a ticket", reason="ticket")
         known = self._members.by_user(user) or self._members.by_door(door)
         if known is not None and known.node != node:
             raise Rejected("these engine keys belong to another machine", reason="member")
@@ -288,7 +288,7 @@ class Gate:
             raise Rejected(f"the mesh has {MAX_MEMBERS} members already", reason="members")
         now_s = self._now_s()
         async with self._joining:
-            await self._session.sync_control()  # a name may have become free a moment ago
+            await self._session.sync_control()  # an alias may have become free just now
             invitation = self._tickets.find(request.ticket, request.secret, now_s=now_s)
             if invitation.user != ticket_user:
                 raise Rejected("this ticket belongs to another login", reason="ticket")
@@ -311,7 +311,7 @@ class Gate:
         return self._give(member, (), (), with_door=True)
 
     def _check_alias(self, alias: str, node: str, *, by_owner: bool) -> None:
-        """A name by which another machine is known would make commands mean the wrong one."""
+        """Two machines with one alias would make commands mean the wrong one."""
         control = self._session.control
         others = bearers(control, alias, self._now_s(), namers={control.owner}) - {node}
         if not others and not is_reserved(alias):
@@ -319,7 +319,7 @@ class Gate:
         taken = f": that is node {short_node(min(others))}" if others else ""
         hint = "antiphon join TICKET --alias ANOTHER-NAME"
         if by_owner:
-            hint = f"ask the owner: 'antiphon revoke {alias}' frees the name, and this ticket stays"
+            hint = f"ask the owner to run 'antiphon revoke {alias}'; this ticket stays valid"
         raise Rejected(f"this machine cannot be called {alias!r}{taken}", reason="alias", hint=hint)
 
     async def _delegate(self, granted: grant_terms.Terms, node: str) -> None:
@@ -382,15 +382,15 @@ class Gate:
 
 
 def _asked(member: Member, request: gate_requests.LoginRequest) -> tuple[str, ...]:
-    """All kinds that a machine ever asked for: each has queues, and those are never unmade."""
+    """All kinds that a machine ever asked for: each has queues, which are never deleted."""
     for kind in request.kinds:
         if not is_kind(kind):
             raise _may_not_claim(kind)
     asked = tuple(sorted({*member.kinds, *request.kinds}))
     if len(asked) > gate_requests.MAX_KINDS:
         raise Rejected(
-            f"this machine would have asked for {len(asked)} kinds so far; a gate makes queues"
-            f" for up to {gate_requests.MAX_KINDS}",
+            f"this machine has asked for {len(asked)} kinds in total; a gate makes queues"
+            f" for {gate_requests.MAX_KINDS} at most",
             reason="kinds",
             hint="work on fewer kinds, or join again with a new ticket",
         )
@@ -405,5 +405,5 @@ def _may_not_claim(kind: str) -> Rejected:
     return Rejected(
         f"this machine may not claim {kind!r}",
         reason="policy",
-        hint="'antiphon who' on the owner's machine shows what it may",
+        hint="'antiphon who' on the owner's machine shows its permissions",
     )

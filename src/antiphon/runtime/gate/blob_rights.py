@@ -1,9 +1,10 @@
-"""Who may have a blob: whoever may read a job whose accepted records name it.
+"""Who may read a blob: every member that may read a job whose accepted records name it.
 
-A member must not get a blob by its own word, or it could have any by calling or completing a job
-of its own with that digest in it. So it matters who wrote the record. A record under a right that
-the member passed on counts as its own: it may have passed it on to a key of its own making. By such
-records it gets what was stored by itself, or by a machine that the right was passed on to.
+A member must not get a blob through its own records, or it could get any blob by submitting or
+completing a job that names its digest. So it matters who wrote the record. A record written under
+a permission that the member delegated counts as its own: the delegate may be another key of the
+same member. Such records give it only what it stored itself, or what a machine stored that the
+permission was delegated to.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
     from antiphon.runtime.log.session import Session
 
 Vouching = Literal["others"] | frozenset[str]
-"""`others`: somebody else's records name the blob. Otherwise the users whose own it must be."""
+"""`others`: others' records name the blob. Otherwise: the users who must have stored it."""
 
 
 class BlobRights:
-    """Looks at lanes for whoever keeps the gate."""
+    """Checks lanes on the machine that runs the gate."""
 
     def __init__(
         self,
@@ -39,11 +40,11 @@ class BlobRights:
         node_of: Callable[[str], str],
         users_of: Callable[[Iterable[str]], Iterable[str]],
     ) -> None:
-        """`scope_of` gives what an engine user holds now.
+        """`scope_of` returns an engine user's present scope.
 
-        `node_of` gives the machine behind it, empty if there is none.
+        `node_of` returns the machine behind a user, empty if there is none.
 
-        `users_of` gives the engine users of those among some nodes that are machines.
+        `users_of` returns the engine users of those nodes that are machines.
         """
         self._session = session
         self._scope_of = scope_of
@@ -51,11 +52,11 @@ class BlobRights:
         self._users_of = users_of
 
     def may_read(self, user: str, kind: str) -> bool:
-        """Whether it may read jobs of this kind."""
+        """Whether a user may read jobs of this kind."""
         return self._scope_of(user).admits(kind, *READ_BY)
 
     def may_store(self, user: str) -> bool:
-        """Whether it may call or work on anything."""
+        """Whether a user may submit or work on anything."""
         return bool(self._scope_of(user).of(*CALLED_BY, *WORKED_BY))
 
     async def vouches(self, user: str, kind: str, job_id: str, digest: str) -> Vouching:
@@ -80,7 +81,7 @@ class BlobRights:
 
 
 def names(op: Op | None, digest: str) -> bool:
-    """Whether an op says that its job reads, or wrote, this content."""
+    """Whether an op names this content as its job's input or output."""
     if isinstance(op, JobSchedule):
         given = op.body.manifest.inputs
         inputs = () if given is UNSET else given

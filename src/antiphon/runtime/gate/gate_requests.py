@@ -1,9 +1,9 @@
-"""What is said at the gate: asking to join, and asking for a new login.
+"""Requests to the gate and its answers: to join, and to get a new login.
 
 Requests travel on the bus, on a subject on which only the asking engine user may publish. But a
-member can have the server send something there as an answer to itself, so a request is also signed:
-one for a login by the door key whose subject it is, one to join by the machine's own key and both
-its engine keys, which proves that the key to which the owner is about to delegate is really there.
+member can make the server publish there, as an answer to itself, so a request is also signed: a
+login request by the door key whose subject it is, a join request by the machine's own key and both
+its engine keys. That proves that the machine has the key to which the owner is about to delegate.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class JoinRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A machine asks to become a member; signed by its own key, and its user's and door's."""
+    """A machine asks to become a member; signed by its own key, its user key and its door key."""
 
     ticket: str
     secret: str
@@ -44,13 +44,13 @@ class JoinRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class LoginRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A member asks for a login that admits the queues of these kinds."""
+    """A member asks for a login that permits the queues of these kinds."""
 
     kinds: tuple[str, ...] = ()
 
 
 class Login(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the gate gives."""
+    """A login, as the gate issues it."""
 
     jwt: str
     scope: Scope
@@ -63,7 +63,7 @@ class Login(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Refusal(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Why the gate gives nothing."""
+    """Why the gate does not issue a login."""
 
     message: str
     reason: str = ""
@@ -81,7 +81,7 @@ JOINS: Final = MessageType("join", JoinRequest, max_bytes=MAX_REQUEST_BYTES)
 LOGINS: Final = MessageType("login", LoginRequest, max_bytes=MAX_REQUEST_BYTES)
 _REFUSED: Final = {
     Refused.MESH: "this request is for another mesh",
-    Refused.SUBJECT: "this request was made for another login",
+    Refused.SUBJECT: "this request is for another login",
     Refused.SIGNATURE: "the request is not signed by the keys that it names",
 }
 
@@ -92,7 +92,7 @@ def engine_signer(name: str, sign: Callable[[bytes], bytes]) -> Signer:
 
 
 def open_join(payload: bytes, mesh: str, ticket: str, engine: IsSigned) -> Message[JoinRequest]:
-    """A request that a machine's key, its user and its door signed; or `Malformed`."""
+    """A join request, signed by the machine, its user key and its door key; or `Malformed`."""
     checks, where = (signing.is_signed, engine, engine), JOIN.at(user=ticket)
     request = _opened(JOINS.open(payload, mesh=mesh, subject=where, checks=checks))
     grant_terms.check_alias(request.body.alias)
@@ -100,20 +100,20 @@ def open_join(payload: bytes, mesh: str, ticket: str, engine: IsSigned) -> Messa
 
 
 def open_login(payload: bytes, mesh: str, door: str, engine: IsSigned) -> LoginRequest:
-    """A request for a login, within bounds and signed by this door key; or `Malformed`."""
+    """A login request, within bounds and signed by this door key; or `Malformed`."""
     where = LOGIN.at(user=door)
     request = _opened(LOGINS.open(payload, mesh=mesh, subject=where, checks=(engine,)))
     if request.author != door:
         raise Malformed("the request is not signed by the door key", reason=Refused.SIGNATURE)
     kinds = request.body.kinds
     if len(kinds) > MAX_KINDS:
-        raise Malformed(f"a login for {len(kinds)} kinds; up to {MAX_KINDS}")
+        raise Malformed(f"{len(kinds)} kinds in one login request; at most {MAX_KINDS} are allowed")
     return request.body
 
 
 def _opened(found: Message[T] | Refused) -> Message[T]:
     if isinstance(found, Refused):
-        told = _REFUSED.get(found, "this is no request that the gate understands")
+        told = _REFUSED.get(found, "the gate does not understand this request")
         raise Malformed(told, reason=found)
     return found
 
@@ -121,7 +121,7 @@ def _opened(found: Message[T] | Refused) -> Message[T]:
 async def ask(
     bus: Bus, subject: str, payload: bytes, *, within_s: float = ANSWER_WITHIN_S
 ) -> Login:
-    """Ask the gate and wait for its answer; `Rejected` with its words if it refuses."""
+    """Ask the gate and wait for its answer; `Rejected` with its message if it refuses."""
     inbox = bus.new_inbox()
     async with bus.subscribe(inbox, max_pending=4) as answers:
         await bus.publish(subject, payload, reply=inbox)
@@ -133,7 +133,7 @@ async def ask(
             pass
     raise Unavailable(
         f"the mesh's gate did not answer within {within_s:g} s",
-        hint="is 'antiphon up' running on the machine where the mesh lives?",
+        hint="is 'antiphon up' running on the machine that hosts the mesh?",
     )
 
 
@@ -141,14 +141,14 @@ def _login_in(payload: bytes) -> Login:
     try:
         answer = msgspec.json.decode(payload, type=Answer)
     except msgspec.MsgspecError as problem:
-        raise Malformed("the gate's answer cannot be read; is it of another version?") from problem
+        raise Malformed("the gate's answer cannot be read; is it another version?") from problem
     if answer.login is not None:
         return answer.login
-    told = answer.refusal or Refusal(message="the gate refused without a reason")
+    told = answer.refusal or Refusal(message="the gate refused without giving a reason")
     raise Rejected(told.message, reason=told.reason, hint=told.hint)
 
 
 def refusal_of(error: AntiphonError) -> Answer:
-    """An error as the asker shall hear it."""
+    """An error as the answer that the asking machine gets."""
     reason = getattr(error, "reason", "")
     return Answer(refusal=Refusal(message=error.message, reason=reason, hint=error.hint))

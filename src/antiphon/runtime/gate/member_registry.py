@@ -1,4 +1,4 @@
-"""Who was let in: which engine users belong to which machine, as the gate remembers it."""
+"""The members of a mesh: which engine users belong to which machine, as the gate records it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Member(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kinds: tuple[str, ...] = ()
     """The kinds that it asked queues for."""
     scope: Scope = NOTHING
-    """What its present login admits."""
+    """What its present login permits."""
 
 
 class MemberRegistry:
@@ -50,7 +50,7 @@ class MemberRegistry:
         self._by_node.setdefault(member.node, set()).add(member.user)
 
     def keep(self, member: Member) -> None:
-        """Remember a member, on disk first."""
+        """Store a member, on disk first."""
         name = hashlib.sha256(member.user.encode()).hexdigest()[:32]
         replace_file(self._directory / f"{name}.json", msgspec.json.encode(member))
         self._index(member)
@@ -64,11 +64,11 @@ class MemberRegistry:
         return self._by_door.get(door)
 
     def users_of(self, nodes: Iterable[str]) -> set[str]:
-        """The engine users of those among some nodes that are members."""
+        """The engine users of those nodes that are members."""
         return {user for node in nodes for user in self._by_node.get(node, ())}
 
     def everyone(self) -> list[Member]:
-        """All of them."""
+        """All members."""
         return list(self._by_user.values())
 
 

@@ -1,9 +1,9 @@
-"""Which records of members the gate puts on the log: those that the rules accept.
+"""Which records of members the gate writes to the log: those that the rules accept.
 
-Which types those are, their branches say. Every node reads all of control, for good. So the gate
-stores what has an effect and nothing else, and of one member no more than a number of records and
-bytes in an hour. It decides nothing by that: what is refused for its content would be rejected, or
-without effect, on the log.
+The branches declare their types. Every node reads all of control, for good. So the gate stores
+only records that take effect, and of one member no more than a number of records and bytes per
+hour. It decides nothing by that: a record refused for its content would be rejected, or have no
+effect, on the log.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 RECORDS_AN_HOUR: Final = 240
 BYTES_AN_HOUR: Final = 512 * 1024
-"""Of one member and one type of op: whoever gave all that it may can still take back."""
+"""For one member and one type of op: a member that used up its delegations can still revoke."""
 _HOUR_S: Final = 3600.0
 _ANY_TIME: Final = 2**63
 
 
 class _Hour(Struct):
-    """What a member wrote since some time."""
+    """What a member wrote in an hour."""
 
     began_s: float
     records: int = 0
@@ -47,12 +47,12 @@ class _Hour(Struct):
 
 
 class RelayRules:
-    """Looks through what members bring."""
+    """Checks the records that members send to the gate."""
 
     def __init__(
         self, session: Session, members: MemberRegistry, scope_of: Callable[[str], Scope]
     ) -> None:
-        """`scope_of` gives what an engine user holds now."""
+        """`scope_of` returns an engine user's present scope."""
         self._session = session
         self._members = members
         self._scope_of = scope_of
@@ -68,7 +68,7 @@ class RelayRules:
         shown = open_anywhere(session.protocol, session.mesh, payload)
         op, place = shown.op, shown.place
         if op is None or place is None or not op.BRANCH.via_gate:
-            raise Rejected(f"the gate takes {self._taken()}, and nothing else", reason="op")
+            raise Rejected(f"the gate only takes {self._taken()}", reason="op")
         self._check_scope(user, op, place.key.kind)
         verdict = await self._foresee(shown, place.key)
         if verdict is Verdict.PREV:
@@ -89,16 +89,16 @@ class RelayRules:
         return ", ".join(sorted(types))
 
     def _check_scope(self, user: str, op: Op, kind: str) -> None:
-        """`Rejected` for a member that could not write there itself, or read where none can.
+        """`Rejected` if the member may not write there itself, or read where no member may write.
 
-        So nobody makes the gate read lanes that it has nothing to do with.
+        So nobody can make the gate read lanes that they have no permission for.
         """
         commands = op.BRANCH.written_by or op.BRANCH.read_by
         if commands and not self._scope_of(user).admits(kind, *commands):
             raise Rejected(
-                f"this machine holds none of {', '.join(commands)} for {kind!r}",
+                f"this machine has none of {', '.join(commands)} for {kind!r}",
                 reason=Verdict.POLICY.value,
-                hint="'antiphon who' on the owner's machine shows what it may",
+                hint="'antiphon who' on the owner's machine shows its permissions",
             )
 
     async def _foresee(self, shown: OpenedRecord, key: LaneKey) -> Verdict:
@@ -112,7 +112,7 @@ class RelayRules:
         return (await session.judge(replace(shown, seq=seq, commit_ms=now_ms), lane)).verdict
 
     def _count(self, node: str, what: str, size: int) -> None:
-        """`Rejected` where a member has used up its hour. There are no more hours than members."""
+        """`Rejected` if a member has used up its hour. There are no more hours than members."""
         now_s = self._session.wall.boot_s()
         hour = self._hours.get((node, what))
         if hour is None or now_s - hour.began_s >= _HOUR_S:
@@ -120,8 +120,8 @@ class RelayRules:
         if hour.records >= RECORDS_AN_HOUR or hour.size + size > BYTES_AN_HOUR:
             minutes = int((hour.began_s + _HOUR_S - now_s) / 60) + 1
             raise Rejected(
-                f"this machine has had {hour.records} records of type {what}, {hour.size} bytes,"
-                f" put on the log within the hour; the gate takes {RECORDS_AN_HOUR} and"
+                f"the gate has written {hour.records} records of type {what}, {hour.size} bytes,"
+                f" for this machine within the hour; the limit is {RECORDS_AN_HOUR} records and"
                 f" {BYTES_AN_HOUR} bytes",
                 reason="quota",
                 hint=f"try again in {minutes} min, or ask the owner to write it",
@@ -131,35 +131,35 @@ class RelayRules:
 
 
 def _check_giver(control: Control, issuer: str) -> None:
-    """`Rejected` unless something leads from the owner to whoever delegates.
+    """`Rejected` unless a chain leads from the owner to the issuer.
 
-    What a stranger gives is worth nothing, and weighs on everybody.
+    A delegation by a stranger permits nothing, and every node would have to keep it.
     """
     if not control.grants.is_held_by(issuer, root=control.owner, before=_ANY_TIME):
         raise Rejected(
-            "nothing that its issuer could pass on leads from the owner to it",
+            "its issuer has no permission from the owner to delegate",
             reason=Verdict.NO_CHAIN.value,
             hint="'antiphon who' shows who may do what",
         )
 
 
 def _check_effect(control: Control, cid: str, author: str) -> None:
-    """`Rejected` unless the revocation ends something, now or when a chain comes to use it.
+    """`Rejected` unless the revocation ends something, now or when a chain uses it.
 
-    Anybody can write delegations to the owner, and so come to stand above everything in the
-    book: that is no harm in a chain, but a way to fill a subject.
+    Anyone can write delegations to the owner, and so be above every delegation: harmless in a
+    chain, but a way to fill a subject.
     """
     grants, before = control.grants, _ANY_TIME
     link = grants.find(cid, before=before)
     if link is None:
         raise Rejected(f"there is no delegation {cid[-8:]}", reason=Verdict.NO_CHAIN.value)
     if author in grants.revoked((cid,), before=before).get(cid, ()):
-        raise Rejected(f"{cid[-8:]} is revoked already", reason=Verdict.ALREADY.value)
+        raise Rejected(f"{cid[-8:]} is already revoked", reason=Verdict.ALREADY.value)
     if author in {control.owner, link.issuer}:
         return
     chains = chains_to(grants, control.owner, link.audience, before=before)
     if not any(chain.may_revoke(author, cid) for chain in chains):
         raise Rejected(
-            f"{cid[-8:]} can be taken back by its issuer, and by those above it",
+            f"{cid[-8:]} can only be revoked by its issuer and by those above it",
             reason=Verdict.NO_CHAIN.value,
         )

@@ -1,9 +1,9 @@
-"""Tickets: how a machine that nobody knows yet gets in, once.
+"""Tickets: how a new machine joins, once.
 
-A ticket is a text that one person hands to another. It holds a secret, how to reach and recognise
-the mesh, and an engine login that can do nothing but ask to join. The gate keeps the other half:
-what the ticket grants, and the secret's digest. Redeeming moves that half aside in one step that
-only one of two rivals can make, so a ticket works once, and is worthless afterwards.
+A ticket is a text that one person gives to another. It contains a secret, how to reach and
+recognise the mesh, and an engine login that can only ask to join. The gate keeps the other half:
+what the ticket grants, and the secret's digest. Redeeming renames that half, which only one of two
+concurrent attempts can do, so a ticket works once and is worthless afterwards.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ MAX_TICKET_BYTES: Final = 64 * 1024
 SECRET_BYTES: Final = 32
 ID_BYTES: Final = 8
 KEPT_MS: Final = 30 * 86_400_000
-"""How long a used or expired ticket is remembered, so that it can be told from an unknown one."""
+"""How long a used or expired ticket is remembered, so that the error can say which it is."""
 
 
 class Ticket(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What travels from person to person. Whoever holds it may join in its place, once."""
+    """The text that one person sends to another. Its holder may join, once."""
 
     mesh: str
     name: str
     engine: str
     ca: str
     owner: str
-    """The owner's id: with it the joining machine knows which mesh it agreed to."""
+    """The owner's id, by which the joining machine recognises the mesh."""
     id: str
     secret: str
     user_seed: str
@@ -55,7 +55,7 @@ class Ticket(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Invitation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the gate remembers of a ticket."""
+    """The gate's half of a ticket."""
 
     id: str
     secret_digest: str
@@ -71,10 +71,10 @@ def write_ticket(ticket: Ticket) -> str:
 
 
 def read_ticket(text: str) -> Ticket:
-    """The ticket in a text, which may have been wrapped on its way; `Malformed` if it is none."""
+    """The ticket in a text, which may contain line breaks; `Malformed` if it is not a ticket."""
     word = "".join(text.split())
     if not word.startswith(PREFIX) or len(word) > MAX_TICKET_CHARS:
-        raise _no_ticket("it does not begin as one does")
+        raise _no_ticket("it does not begin with 'antiphon-ticket-'")
     body = word[len(PREFIX) :]
     try:
         packed = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))
@@ -91,7 +91,7 @@ def _no_ticket(why: str) -> Malformed:
     return Malformed(
         f"this is not a ticket: {why}",
         reason="ticket",
-        hint="paste the whole of what 'antiphon invite' printed",
+        hint="paste everything that 'antiphon invite' printed",
     )
 
 
@@ -103,11 +103,11 @@ class TicketRegistry:
         self._used = directory / "used"
 
     def add(self, invitation: Invitation) -> None:
-        """Remember a ticket that is about to be handed out."""
+        """Store a ticket that is about to be issued."""
         replace_file(self._open / invitation.id, msgspec.json.encode(invitation))
 
     def find(self, ticket: str, secret: str, *, now_s: int) -> Invitation:
-        """What a ticket grants; `Rejected` if it is not good (any more)."""
+        """What a ticket grants; `Rejected` if it is not, or no longer, valid."""
         self._prune(now_s)
         if not _is_id(ticket):
             raise _refused("there is no such ticket")
@@ -115,7 +115,7 @@ class TicketRegistry:
         if known is None:
             used = _read(self._used / ticket)
             if used is not None:
-                raise _refused("this ticket was used already")
+                raise _refused("this ticket was already used")
             raise _refused("there is no such ticket")
         if not hmac.compare_digest(known.secret_digest, digest(secret.encode())):
             raise _refused("there is no such ticket")
@@ -124,13 +124,13 @@ class TicketRegistry:
         return known
 
     def redeem(self, ticket: str, secret: str, *, now_s: int) -> Invitation:
-        """Use a ticket up and say what it grants; `Rejected` if it is not good (any more)."""
+        """Use up a ticket, return what it grants; `Rejected` if it is not, or no longer, valid."""
         known = self.find(ticket, secret, now_s=now_s)
         self._used.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIRECTORY)
         try:
             (self._open / ticket).rename(self._used / ticket)
         except FileNotFoundError:
-            raise _refused("this ticket was used already") from None
+            raise _refused("this ticket was already used") from None
         return known
 
     def _prune(self, now_s: int) -> None:
@@ -138,7 +138,7 @@ class TicketRegistry:
             if not folder.is_dir():
                 continue
             for path in folder.iterdir():
-                with suppress(FileNotFoundError):  # another caller's ticket, just used up
+                with suppress(FileNotFoundError):  # just used up by another request
                     if path.stat().st_mtime * 1000 < now_s * 1000 - KEPT_MS:
                         path.unlink()
 
@@ -157,4 +157,4 @@ def _read(path: Path) -> Invitation | None:
 
 
 def _refused(why: str) -> Rejected:
-    return Rejected(why, reason="ticket", hint="ask whoever invited you for a new one")
+    return Rejected(why, reason="ticket", hint="ask for a new invitation")

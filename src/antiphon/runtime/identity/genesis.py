@@ -1,4 +1,4 @@
-"""Founding a mesh: its genesis, which is also its name."""
+"""Creating a mesh: the signed genesis op, whose digest is the mesh's id."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Foundation(Struct, frozen=True):
-    """A signed genesis and the mesh that it founds."""
+    """A signed genesis and the id of the mesh that it creates."""
 
     mesh: str
     payload: bytes
@@ -30,7 +30,7 @@ def found(
     """Sign a genesis; nothing is written anywhere."""
     problem = contradiction(rules)
     if problem is not None:
-        raise Misconfigured(f"these rules cannot hold: {problem}")
+        raise Misconfigured(f"these rules contradict each other: {problem}")
     op = MeshGenesis(
         v=1,
         mesh="",
@@ -47,7 +47,7 @@ def found(
 
 
 async def lay(log: OpLog, foundation: Foundation) -> None:
-    """Write the genesis; safe when many nodes of one mesh do it at once (S3)."""
+    """Write the genesis; safe when several nodes of the mesh do it at once (S3)."""
     subject = subjects.control(foundation.mesh, "genesis")
     try:
         name = message_id(foundation.payload)

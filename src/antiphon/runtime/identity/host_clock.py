@@ -1,4 +1,4 @@
-"""This machine, as the ports want it: its clocks and its chance."""
+"""This machine's clocks and random numbers, behind the ports that the runtime uses."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def installed_version() -> str:
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The machine's clocks."""
 
     def now_ms(self) -> int:
         """Wall time in whole milliseconds."""
         return time.time_ns() // NANOSECONDS_PER_MS
 
     def boot_s(self) -> float:
-        """Seconds that go on counting while the machine is suspended, where the OS has them."""
+        """Seconds that keep counting while the machine is suspended, where the OS has them."""
         return time.clock_gettime(_SINCE_BOOT)
 
 
@@ -36,7 +36,7 @@ _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class SystemEntropy:
-    """The machine's own chance."""
+    """The machine's random numbers."""
 
     def __init__(self) -> None:
         """Jitter needs spread, not secrecy; tokens need both."""

@@ -1,7 +1,7 @@
 """Private keys on disk: one file each, readable by its owner only, used by one process at a time.
 
-A key file holds 32 bytes of seed in hex. Beside it lie its lock and its high-water mark. Taking
-the lock is what makes "one process per key" true: a second process gets another key (spec §4.2).
+A key file contains 32 bytes of seed in hex. Its lock file and its high-water mark are beside it.
+The lock is what ensures "one process per key": a second process gets another key (spec §4.2).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SEED_BYTES: Final = 32
 
 
 class SeedKeyring:
-    """A key that lives in this process only. Its seed shows in no repr, log or error."""
+    """A key that exists in this process only. Its seed appears in no repr, log or error."""
 
     __slots__ = ("_secret", "did")
 
@@ -60,11 +60,11 @@ class FileMark:
         return found[0][0] if found else 0
 
     def load_spent(self) -> tuple[Stretch, ...]:
-        """The stretches below the first line; a file of one line has none."""
+        """The stretches after the first line; a file of one line has none."""
         return tuple(Stretch(*pair) for pair in self._read()[1:])
 
     def _read(self) -> list[tuple[int, int]]:
-        """One number, then pairs; the first one is given as a pair, too."""
+        """One number, then pairs; the first number is returned as a pair, too."""
         try:
             lines = self._path.read_text().splitlines()
         except FileNotFoundError:
@@ -101,7 +101,7 @@ class HeldKey:
         self._lock = lock
 
     def release(self) -> None:
-        """Let another process have it; safe twice."""
+        """Release the lock, so that another process can use the key; safe twice."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -119,7 +119,7 @@ def lock_file(path: Path, in_use: str) -> int:
 
 
 def create(path: Path, seed: bytes) -> None:
-    """Write a new key file; never over an existing one, and never half of one."""
+    """Write a new key file; never over an existing one, and never partially."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIRECTORY)
     fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
     fresh.unlink(missing_ok=True)
@@ -137,7 +137,7 @@ def create(path: Path, seed: bytes) -> None:
 
 
 def take(path: Path) -> HeldKey:
-    """Lock and load a key; `Held` if another process uses it."""
+    """Lock and load a key; `Held` if another process is using it."""
     _check_mode(path)
     lock = lock_file(path.with_suffix(".lock"), f"another process is using the key {path.stem!r}")
     try:
@@ -159,12 +159,12 @@ def _check_mode(path: Path) -> None:
 
 
 def load(path: Path) -> SeedKeyring:
-    """The key in a file, without taking it into use."""
+    """The key in a file, without locking it."""
     return SeedKeyring(load_seed(path))
 
 
 def load_seed(path: Path) -> bytes:
-    """The seed in a key file: for one that is to be shown to a person."""
+    """The seed in a key file, for a key that is shown to a person."""
     _check_mode(path)
     try:
         seed = bytes.fromhex(path.read_text().strip())

@@ -1,7 +1,7 @@
-"""A worker's secrets: one file each, in a directory that nobody else can look into.
+"""A worker's secrets: one file each, in a directory that only this user can read.
 
-Commands ask for them by name. What leaves this module is a path, for whoever shows the file to
-the command; the content is never read here, and no message holds it.
+Commands ask for them by name. This module returns a path, for the code that mounts the file for
+the command. It never reads the content, and no message contains it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class SecretFiles:
     """The secrets of one machine."""
 
     def __init__(self, folder: Path | None) -> None:
-        """Without a directory there are none; one that is not there yet is fine, too."""
+        """None means that there are no secrets. The directory need not exist yet."""
         self._folder = folder
 
     def check(self) -> None:
-        """`Misconfigured` if there is a directory and others can look into it."""
+        """`Misconfigured` if the directory exists and others can read it."""
         if self._folder is None:
             return
         try:
@@ -33,24 +33,24 @@ class SecretFiles:
         except FileNotFoundError:
             return
         except OSError as problem:
-            raise Misconfigured(f"{self._folder} cannot be looked at: {problem.strerror}") from None
+            raise Misconfigured(f"{self._folder} cannot be read: {problem.strerror}") from None
         if not stat.S_ISDIR(found.st_mode):
             raise Misconfigured(
-                f"{self._folder} is not a directory", hint="put each secret into a file in one"
+                f"{self._folder} is not a directory", hint="make it one, with one file per secret"
             )
         if not _is_private(found):
             raise Misconfigured(
-                f"{self._folder} holds secrets, and others on this machine could reach them",
+                f"{self._folder} contains secrets, and other users of this machine could read them",
                 hint=f"chmod 700 {self._folder}",
             )
 
     def find(self, name: str) -> Path:
-        """The file of a secret; `Misconfigured` if it is not there, or not only this user's.
+        """The file of a secret; `Misconfigured` if it does not exist, or others can read it.
 
-        The message may go to whoever called the job; where the file lies is in the hint alone.
+        The submitter may see the message, so only the hint says where the file is.
         """
         if self._folder is None:
-            raise _missing(name, "a directory, and that into ANTIPHON_SECRETS")
+            raise _missing(name, "a directory, and set ANTIPHON_SECRETS to it")
         path = self._folder / name
         try:
             found = path.lstat()
@@ -60,7 +60,7 @@ class SecretFiles:
             raise Misconfigured(f"the secret {name!r} is not a plain file")
         if not _is_private(found) or not _is_private(self._folder.stat()):
             raise Misconfigured(
-                f"others on the worker's machine could reach the secret {name!r}",
+                f"other users of the worker's machine could read the secret {name!r}",
                 hint=f"chmod 700 {self._folder}; chmod 600 {path}",
             )
         if found.st_size > MAX_BYTES:

@@ -5,11 +5,11 @@
       access.json         engine credentials, mode 0600
       keys/<name>.key     private keys, mode 0600; one process at a time uses one
       replica.db          the embedded replica
-      cache/              artifacts that were fetched before
-      server/             the server's own files, where this machine runs it
-      gate/               tickets and members, where this machine keeps the gate
+      cache/              fetched artifacts
+      server/             the server's files, if this machine runs it
+      gate/               tickets and members, if this machine runs the gate
 
-Found through `ANTIPHON_HOME`, or as the nearest `.antiphon` at or above the current directory.
+Found through `ANTIPHON_HOME`, or as the nearest `.antiphon` in the current directory or above it.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ T = TypeVar("T")
 
 
 class MeshFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What everybody on this machine may know about the mesh."""
+    """What every user of this machine may know about the mesh."""
 
     mesh: str
     name: str
     engine: str
     """`nats://host:port`."""
     replicas: int = 1
-    """How many copies of the log the engine keeps: reads that must be fresh ask its leader."""
+    """Copies of the log that the engine keeps. With more than one, fresh reads ask its leader."""
     ca: str = ""
-    """The certificate that the server's own must lead to; empty where there is no TLS."""
+    """The CA certificate of the server; empty where there is no TLS."""
 
 
 class Access(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How this machine logs in to the engine. Never shown."""
+    """How this machine logs in to the engine. Never printed."""
 
     user: str
     """A name, or the public half of an engine key."""
@@ -63,11 +63,11 @@ class Access(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     door_jwt: str = ""
     door_seed: str = ""
     scope: Scope | None = None
-    """What the login admits; None where it admits everything."""
+    """What the login permits; None: everything."""
     kinds: tuple[str, ...] = ()
-    """The kinds whose queues the login admits."""
+    """The kinds whose queues the login permits."""
     alias: str = ""
-    """What the mesh calls this machine."""
+    """This machine's alias on the mesh."""
 
     def __repr__(self) -> str:
         return f"Access(user={self.user!r})"
@@ -82,7 +82,7 @@ class StateDirectory:
 
     @classmethod
     def find(cls, explicit: Path | None) -> StateDirectory:
-        """The state directory that applies here, or `Misconfigured` with what to do."""
+        """The state directory to use, or `Misconfigured` with what to do."""
         if explicit is not None:
             return cls(explicit)
         here = Path.cwd()
@@ -90,8 +90,8 @@ class StateDirectory:
             if (place / DIRECTORY / "mesh.json").is_file():
                 return cls(place / DIRECTORY)
         raise Misconfigured(
-            "there is no mesh here: no .antiphon directory at or above this one",
-            hint="start one with 'antiphon dev', or point ANTIPHON_HOME at a state directory",
+            "no mesh found: no .antiphon directory in this directory or above it",
+            hint="start one with 'antiphon dev', or set ANTIPHON_HOME to a state directory",
         )
 
     @property
@@ -101,33 +101,33 @@ class StateDirectory:
 
     @property
     def cache(self) -> Path:
-        """The directory of artifacts that were fetched before."""
+        """The cache of fetched artifacts."""
         return self.path / "cache"
 
     @property
     def server(self) -> Path:
-        """The server's directory, where this machine runs it."""
+        """The server's directory, if this machine runs it."""
         return self.path / "server"
 
     @property
     def gate(self) -> Path:
-        """The gate's directory, where this machine keeps it."""
+        """The gate's directory, if this machine runs it."""
         return self.path / "gate"
 
     def lock_replica(self) -> int:
-        """Become the replica's one writer; `Held` if another process is. Close it to let go."""
+        """Lock the replica for writing; `Held` if another process has. Close the handle to end."""
         self.path.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIRECTORY)
         return key_files.lock_file(self.path / "replica.lock", "the replica has a writer already")
 
     def make(self) -> None:
-        """Make the directory, for its owner only, and keep it out of version control."""
+        """Create the directory, readable by its owner only and ignored by git."""
         self.path.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIRECTORY)
         (self.path / ".gitignore").write_text("# keys and state of one machine\n*\n")
 
     # --- mesh and access ----------------------------------------------------------------------
 
     def write(self, mesh: MeshFile, access: Access) -> None:
-        """Describe the mesh; replaces what was there."""
+        """Write both files; replaces what was there."""
         self.make()
         text = msgspec.json.format(msgspec.json.encode(mesh))
         replace_file(self.path / "mesh.json", text, mode=0o644)
@@ -151,7 +151,7 @@ class StateDirectory:
             return msgspec.json.decode(path.read_bytes(), type=type_)
         except FileNotFoundError as problem:
             raise Misconfigured(
-                f"{self.path} holds no {name}",
+                f"{self.path} has no {name}",
                 hint="start a mesh with 'antiphon dev', or set ANTIPHON_HOME",
             ) from problem
         except msgspec.MsgspecError as problem:
@@ -160,20 +160,20 @@ class StateDirectory:
     # --- keys ---------------------------------------------------------------------------------
 
     def key(self, name: str, entropy: Entropy) -> key_files.HeldKey:
-        """The named key, made if it does not exist; `Held` if another process uses it."""
+        """The named key, created if it does not exist; `Held` if another process is using it."""
         path = self.path / "keys" / f"{name}.key"
         if not path.exists():
-            # Another process may make it first: the lock below decides who uses it.
+            # Another process may create it first: the lock below decides which one uses it.
             with suppress(Held):
                 key_files.create(path, entropy.token(key_files.SEED_BYTES))
         return key_files.take(path)
 
     def has_key(self, name: str) -> bool:
-        """Whether this machine holds the named key."""
+        """Whether this machine has the named key."""
         return (self.path / "keys" / f"{name}.key").is_file()
 
     def signer(self, name: str) -> key_files.SeedKeyring:
-        """The named key for signing delegations, whoever else uses it.
+        """The named key for signing delegations, even while another process uses it.
 
         A key belongs to one process at a time because of the timestamps that it signs, and a
         delegation has none.
@@ -181,23 +181,23 @@ class StateDirectory:
         return key_files.load(self.path / "keys" / f"{name}.key")
 
     def next_key(self, name: str, entropy: Entropy) -> key_files.SeedKeyring:
-        """A new key that will take the place of the named one; the same again if asked again."""
+        """A new key that will replace the named one; the same key if asked again."""
         path = self.next_path(name)
         if not path.exists():
             key_files.create(path, entropy.token(key_files.SEED_BYTES))
         return key_files.load(path)
 
     def next_seed(self, name: str, entropy: Entropy) -> bytes:
-        """The same for a key that is shown to a person and then forgotten here."""
+        """The same for a key that is shown to a person and not kept here."""
         self.next_key(name, entropy)
         return key_files.load_seed(self.next_path(name))
 
     def next_path(self, name: str) -> Path:
-        """Where the key lies that will take the place of the named one."""
+        """The file of the key that will replace the named one."""
         return self.path / "keys" / f"{name}-next.key"
 
     def put_in_place(self, name: str) -> None:
-        """Let the next key be the named one; the one before is kept beside it."""
+        """Replace the named key by the next one; the old one is kept beside it."""
         folder = self.path / "keys"
         (folder / f"{name}.mark").unlink(missing_ok=True)
         if self.has_key(name):
@@ -205,7 +205,7 @@ class StateDirectory:
         self.next_path(name).replace(folder / f"{name}.key")
 
     def free_key(self, role: str, entropy: Entropy) -> key_files.HeldKey:
-        """The first key of a role that no other process uses, made if all are in use."""
+        """The first key of a role that no other process uses; a new one if all are in use."""
         for number in range(1, MAX_KEYS_PER_ROLE + 1):
             try:
                 return self.key(f"{role}-{number}", entropy)
@@ -213,5 +213,5 @@ class StateDirectory:
                 continue
         raise Held(
             f"all {MAX_KEYS_PER_ROLE} {role} keys are in use",
-            hint="end some of the antiphon processes on this machine",
+            hint="stop some of the antiphon processes on this machine",
         )

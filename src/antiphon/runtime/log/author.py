@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 PROOFS_KEPT: Final = 1024
 PROOFS_KEPT_BYTES: Final = 8 * 1024 * 1024
-"""Proofs of our own that are not verified again when they come back, and what they may weigh."""
+"""Our own proofs that are not verified again when they come back, and their total size."""
 
 
 class Mark(typing.Protocol):
@@ -44,7 +44,7 @@ class Mark(typing.Protocol):
         """The persisted wall time, 0 if there is none."""
 
     def load_spent(self) -> tuple[Stretch, ...]:
-        """The stretches that were stored with it; none is: everything up to it."""
+        """The stretches stored with the mark; none means: everything up to it is used."""
 
     def store(self, wall_ms: int, spent: tuple[Stretch, ...] = ()) -> None:
         """Persist before returning."""
@@ -54,15 +54,15 @@ class NoMark:
     """For keys that do not outlive their process."""
 
     def load(self) -> int:
-        """Nothing was ever promised."""
+        """No mark was ever stored."""
         return 0
 
     def load_spent(self) -> tuple[Stretch, ...]:
-        """Nothing was ever used."""
+        """No time was ever used."""
         return ()
 
     def store(self, wall_ms: int, spent: tuple[Stretch, ...] = ()) -> None:
-        """Nothing to keep."""
+        """Nothing to store."""
 
 
 class Draft(Struct, frozen=True, gc=False):
@@ -72,7 +72,7 @@ class Draft(Struct, frozen=True, gc=False):
     payload: bytes
     op: Op
     opened: OpenedRecord
-    """As any reader will open it; its place is not known yet."""
+    """As any reader will open it; its sequence is not known yet."""
 
     @property
     def op_id(self) -> str:
@@ -93,7 +93,7 @@ class Author:
         mark: Mark,
         protocol: Protocol = PROTOCOL,
     ) -> None:
-        """Continue after the persisted mark, whatever the wall clock says."""
+        """Continue after the persisted mark, whatever the wall clock shows."""
         self.protocol = protocol
         self.mesh = mesh
         self.did = keyring.did
@@ -126,7 +126,7 @@ class Author:
         return given
 
     def settle(self) -> None:
-        """Take back the part of the mark that was not used; nothing may be stamped afterwards."""
+        """Give back the part of the mark that was not used; nothing may be stamped afterwards."""
         unused = self.clock.unused()
         if unused is not None:
             self._mark.store(unused.wall_ms, unused.spent)
@@ -146,7 +146,7 @@ class Author:
         return envelope
 
     def _has_proved(self, body: Struct) -> bool:
-        """Whether this is a completion, and its proof one that this author has just signed."""
+        """Whether this is a completion whose proof this author has just signed."""
         envelope = body.proof if isinstance(body, CompleteBody) else None
         return envelope is not None and self._proofs.get(envelope.signatures[0].sig) == envelope
 
@@ -160,7 +160,7 @@ class Author:
         auth: tuple[str, ...],
         deps: tuple[tuple[int, str], ...] = (),
     ) -> Op:
-        """An op of this author, not signed yet; `auth` names delegations, from root to leaf."""
+        """An unsigned op of this author; `auth` names delegations, from root to leaf."""
         return op_type(
             v=1,
             mesh=self.mesh,
@@ -181,7 +181,7 @@ class Author:
         auth: tuple[str, ...],
         deps: tuple[tuple[int, str], ...] = (),
     ) -> Draft:
-        """Stamp, encode and sign one op; `Rejected` if every reader would refuse its bytes."""
+        """Stamp, encode and sign one op; `Rejected` if every reader would reject its bytes."""
         op = self.compose(op_type, body, prev=prev, hlc=self.tick(), auth=auth, deps=deps)
         op_bytes = codec.encode(op)
         block = signing.Block(sig=self._keyring.sign(signing.OP_TYPE, op_bytes).hex())
@@ -196,22 +196,22 @@ class Author:
 
 
 def _unavailable(why: TooEarly) -> Unavailable:
-    """Why nothing can be stamped, and what to do about it."""
+    """Why nothing can be stamped now, and what to do about it."""
     if not why.is_spent:
         return Unavailable(ahead_words(why.by_ms), hint=HINT)
     return Unavailable(
-        f"all time up to {in_words(why.by_ms)} from now was used up by a wrong clock",
-        hint="wait for it, or use another key",
+        f"a wrong clock used up all timestamps for the next {in_words(why.by_ms)}",
+        hint="wait that long, or use another key",
     )
 
 
 def _unreadable(op: Op, size: int, fault: Verdict) -> Rejected:
-    """Why nobody would accept these bytes, and what to do about it."""
+    """Why every reader would reject these bytes, and what to do about it."""
     if fault is not Verdict.SIZE:
         return Rejected(f"{op.type_name()} would be rejected: {fault.in_words}", reason=fault.value)
-    what = "the call" if isinstance(op, JobSchedule) else op.type_name()
+    what = "the job" if isinstance(op, JobSchedule) else op.type_name()
     return Rejected(
-        f"{what} has {size:,} bytes with its arguments; a record holds {codec.MAX_OP_BYTES:,}",
+        f"{what} has {size:,} bytes with its arguments; a record can have {codec.MAX_OP_BYTES:,}",
         reason=fault.value,
         hint="keep large data as an artifact (mesh.keep) and pass its hash: docs/artifacts.md",
     )

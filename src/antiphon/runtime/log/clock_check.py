@@ -1,6 +1,7 @@
-"""Whether this machine's clock is wrong: `core.clock.mesh_time` with its clocks, and in words.
+"""Checks this machine's clock against the mesh's, and reports in words when it is wrong.
 
-Events are loaded where they are told: most nodes never have one to tell.
+The rule is in `core.clock.mesh_time`. structlog is imported only when there is something to log:
+most nodes never have anything.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
     from antiphon.ports import WallClock
 
 SAID_EVERY_S: Final = 60.0
-HINT: Final = "set this machine's clock (timedatectl set-ntp true); it goes on by itself then"
+HINT: Final = "set this machine's clock (timedatectl set-ntp true); it then continues by itself"
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def in_words(span_ms: float) -> str:
-    """A length of time in its largest unit and the next one."""
+    """A length of time in its two largest units."""
     seconds = span_ms / 1000
     for (unit_s, unit), (next_s, next_unit) in pairwise(_UNITS):
         if seconds >= unit_s:
@@ -29,7 +30,7 @@ def in_words(span_ms: float) -> str:
 
 
 class MeshTime:
-    """Bounds of the mesh's time, as one node has seen them."""
+    """Bounds of the mesh's time, as one node knows them."""
 
     def __init__(self, wall: WallClock) -> None:
         """Nothing is known before the first record."""
@@ -41,14 +42,14 @@ class MeshTime:
         return self._wall.boot_s() * 1000
 
     def saw(self, commit_ms: int, *, max_drift_ms: int) -> None:
-        """A record was read: it is not earlier than its stamp."""
+        """A record was read: the time is at least its stamp."""
         self._bounds.saw(commit_ms, boot_ms=self._boot_ms())
         behind_ms = commit_ms - self._wall.now_ms()
         if behind_ms > max_drift_ms:
             self._say(f"this machine's clock is {in_words(behind_ms)} behind the mesh's")
 
     def told(self, commit_ms: int, stamp_ms: int, *, sent_boot_s: float, max_drift_ms: int) -> None:
-        """A record of our own, stamped `stamp_ms` by us, was stored as of `commit_ms`."""
+        """A record of ours, stamped `stamp_ms` by us, was stored with the stamp `commit_ms`."""
         was_refused = stamp_ms > commit_ms + max_drift_ms
         self._bounds.told(
             commit_ms,
@@ -61,23 +62,23 @@ class MeshTime:
             self._say(ahead_words(ahead_ms))
         elif not was_refused and self._said_s > -math.inf:
             self._said_s = -math.inf
-            _log().warning("clock_right")  # at the same level: who saw the one sees the other
+            _log().warning("clock_right")  # the same level as the warning that it ends
 
     def now(self) -> Now:
-        """This machine's time, and what is known of the mesh's."""
+        """This machine's time, and what is known of the mesh's time."""
         boot_ms, bounds = self._boot_ms(), self._bounds
         return Now(self._wall.now_ms(), bounds.least_ms(boot_ms), bounds.most_ms(boot_ms))
 
     def most_ms(self) -> float:
-        """How late it is at most; infinite where that is not known, or was known too long ago."""
+        """The latest that it can be; infinite where that is unknown, or was known too long ago."""
         return self._bounds.most_ms(self._boot_ms())
 
     def is_ahead(self, max_drift_ms: int) -> bool:
-        """Whether this machine's clock is known to be so far ahead that nothing can be signed."""
+        """Whether this machine's clock is known to be too far ahead to sign anything."""
         return self.now().ahead_ms > max_drift_ms
 
     def fault(self, max_drift_ms: int) -> str:
-        """What is wrong with this machine's clock, in words; empty if nothing is known to be."""
+        """What is wrong with this machine's clock; empty if nothing is known to be wrong."""
         now = self.now()
         if now.ahead_ms > max_drift_ms:
             return ahead_words(now.ahead_ms)
@@ -86,7 +87,7 @@ class MeshTime:
         return ""
 
     def complain(self, max_drift_ms: int) -> str:
-        """The same, said once in a while to whoever reads the log."""
+        """The same, and logged now and then."""
         words = self.fault(max_drift_ms)
         if words:
             self._say(words)
@@ -99,7 +100,7 @@ class MeshTime:
 
 
 def ahead_words(ahead_ms: float) -> str:
-    """How a clock that is ahead is told."""
+    """The sentence for a clock that is ahead."""
     return f"this machine's clock is {in_words(ahead_ms)} ahead of the mesh's"
 
 

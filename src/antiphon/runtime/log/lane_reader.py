@@ -1,10 +1,10 @@
-"""A lane, read page by page and judged as the pages come.
+"""Reads a lane page by page, and judges the records as the pages arrive.
 
-Anybody who may work on a kind may write on its lanes, and nothing limits how much. So a reader
-holds a page at a time, keeps what took effect and the newest of the rest, and remembers of long
-lanes how far it judged them: hostile records cost each reader their reading once.
+Every node with permission to work on a kind may write on its lanes, as much as it likes. So a
+reader holds one page at a time, keeps the records that took effect and the newest of the rest,
+and remembers how far it has judged long lanes: hostile records cost each reader one read.
 
-Invariant: what was judged stays judged. The log only loses what an archiver took, which had ended.
+Invariant: what was judged stays judged. The log loses only archived lanes, which had ended.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from antiphon.errors import Unavailable
 from antiphon.ports import OpLog, Record
 
 TRIES: Final = 6
-"""How often a lane is read while the copy that answers lacks a record known to be there."""
+"""How often a lane is read while the copy that answers lacks a record known to be on it."""
 REFUSED_KEPT: Final = 64
-"""Of the records of a lane that took no effect, the newest; those before are forgotten."""
+"""Of a lane's records that took no effect, how many of the newest are kept."""
 LONG: Final = 64
-"""Records beyond which a lane is continued where it was left, and not read anew."""
+"""Lanes longer than this are continued from where reading stopped, not read from the start."""
 PLACES_KEPT: Final = 64
 
 
@@ -42,21 +42,21 @@ class Judged(Struct, frozen=True, gc=False):
 
 
 class LaneView(Struct, frozen=True):
-    """A lane as it was read: what its records came to, and the state they lead to."""
+    """A lane as it was read: its records with their verdicts, and the state they lead to."""
 
     history: list[Judged]
     """Every record that took effect, and the newest of the others, oldest first."""
     lane: Lane
     first: Record | None = None
-    """The first record that took effect: of a job, the one by which it was called."""
+    """The first record that took effect: for a job, its schedule."""
     own_refused: dict[str, Verdict] = {}
-    """What became of the reader's own ops that were refused, the newest of them."""
+    """The verdicts on the reader's own rejected ops, the newest of them."""
 
     def verdict_of(self, op_id: str) -> Verdict | None:
-        """The verdict on an op of this lane, or None if it is not there.
+        """The verdict on an op of this lane, or None if it is not on it.
 
-        Anybody can write a copy of somebody's record, which is refused: that says nothing
-        about the first.
+        Anyone can write a copy of a record. The copy is rejected, which says nothing about the
+        original.
         """
         found = self.own_refused.get(op_id)
         for judged in self.history:
@@ -81,7 +81,7 @@ class JobView(LaneView, frozen=True):
 
     @property
     def called_with(self) -> ScheduleBody | None:
-        """What the job was called with; None where no call was accepted."""
+        """What the job was submitted with; None where no schedule was accepted."""
         opened = self.opened_at(self.first.seq) if self.first is not None else None
         op = opened.op if opened is not None else None
         return op.body if isinstance(op, JobSchedule) else None
@@ -101,7 +101,7 @@ class _Place(Struct):
     first: Record | None = None
 
     def continued(self) -> _Place:
-        """A copy to go on with: several readers may do so at the same time."""
+        """A copy to continue from: several readers may do so at the same time."""
         return _Place(
             reach=self.reach,
             length=self.length,
@@ -113,7 +113,7 @@ class _Place(Struct):
         )
 
     def take(self, record: Record, opened: OpenedRecord, outcome: Outcome, reader: str) -> None:
-        """Go on by one record."""
+        """Add one judged record."""
         self.reach = record.seq
         self.length += 1
         self.lane = outcome.lane
@@ -131,7 +131,7 @@ class _Place(Struct):
                 del self.own_refused[next(iter(self.own_refused))]
 
     def view(self) -> LaneView:
-        """What a reader gets."""
+        """What the reader returns."""
         history = self.effective
         if self.refused:
             kept = self.refused[-REFUSED_KEPT:]
@@ -142,7 +142,7 @@ class _Place(Struct):
 
 
 class Judge(typing.Protocol):
-    """Whoever knows the control state: a `Session`."""
+    """What knows the control state: a `Session`."""
 
     mesh: str
     protocol: Protocol
@@ -152,7 +152,7 @@ class Judge(typing.Protocol):
         """A record of the log, opened."""
 
     async def confirm(self, upto: int) -> None:
-        """Make sure that every control op up to `upto` was seen."""
+        """Make sure that every control op up to `upto` was read."""
 
     async def judge(self, opened: OpenedRecord, lane: Lane) -> Outcome:
         """The verdict on one record."""
@@ -162,7 +162,7 @@ class Judge(typing.Protocol):
 
 
 class LaneReader:
-    """Reads lanes for one peer, whose own ops are by `reader`."""
+    """Reads lanes for one session, whose own ops are by `reader`."""
 
     def __init__(self, judge: Judge, reader: str) -> None:
         """Nothing is read yet."""
@@ -178,7 +178,7 @@ class LaneReader:
             place = await self._judged(key)
             if place.reach >= at_least:
                 return place.view()
-        raise Unavailable(f"this copy of the log does not hold {at_least} yet")
+        raise Unavailable(f"this copy of the log does not have record {at_least} yet")
 
     async def before(self, key: LaneKey, seq: int) -> Lane:
         """The lane as it was before the record with that sequence."""
@@ -208,7 +208,7 @@ class LaneReader:
             place.take(record, opened, await self._by.judge(opened, place.lane), self._reader)
 
     def _remember(self, key: LaneKey, place: _Place) -> None:
-        """Without what was refused, which weighs as much as somebody hostile likes."""
+        """Without the rejected records: a hostile writer decides how large they are."""
         kept = place.continued()
         kept.refused.clear()
         self._places.pop(key, None)

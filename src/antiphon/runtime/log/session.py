@@ -1,8 +1,8 @@
-"""One node's hands on a mesh: read and judge a lane, confirm control, commit an op.
+"""The session: one node's reads, verdicts and writes on one mesh's log.
 
-Everything above (worker, full node, client) goes through a `Session`, so that there is one place
-where a read-set is loaded, one where an unknown outcome is resolved, and one where a clock is
-merged. It decides nothing: verdicts come from `antiphon.core`.
+Everything above it (worker, full node, client) uses a `Session`, so there is one place where a
+read-set is loaded, one where an unknown outcome is resolved, and one where a clock is merged. It
+decides nothing: verdicts come from `antiphon.core`.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ RETRY_BASE_MS: Final = 50
 RETRY_CAP_MS: Final = 2_000
 OPENED_KEPT: Final = 4096
 OPENED_KEPT_BYTES: Final = 8 * 1024 * 1024
-"""Verified records that are remembered for their second meeting, and what they may weigh."""
+"""Verified records that are cached for their second use, and their total size."""
 DEPS_KEPT: Final = 4096
 DEPS_KEPT_BYTES: Final = 1024 * 1024
-"""Records that ops named, and what their subjects may weigh: naming one again costs no read."""
+"""Records named by ops, and the total size of their subjects: naming one again costs no read."""
 SENT_KEPT: Final = 64
-"""Records of our own whose stamps tell the time when they come back."""
+"""Records of ours whose stamps show the time when they come back."""
 
 
 def open_stored(protocol: Protocol, mesh: str, record: Record) -> OpenedRecord:
@@ -59,12 +59,12 @@ def open_stored(protocol: Protocol, mesh: str, record: Record) -> OpenedRecord:
 
 
 def dep_of(protocol: Protocol, record: Record) -> Dep:
-    """What a record is to an op that names it."""
+    """A record as a dependency of the op that names it."""
     return opened_record.dep_of(protocol, record.subject, record.payload)
 
 
 def _let_it_fail(begun: asyncio.Task[None]) -> None:
-    """What was begun ahead may fail unheard: whoever needs it begins it again and hears."""
+    """A read begun ahead may fail silently: the code that needs it starts it again and sees why."""
     if not begun.cancelled():
         begun.exception()
 
@@ -88,7 +88,7 @@ class Session:
         self._wanted = 0
         self._feeding = asyncio.Lock()
         self.control_verdicts: dict[int, Verdict] = {}
-        """Verdicts on all control records: a replica that is made anew asks for each."""
+        """Verdicts on all control records: a replica that is rebuilt needs every one."""
         self._opened = BoundedCache[int, tuple[bytes, OpenedRecord]](
             most=OPENED_KEPT, most_bytes=OPENED_KEPT_BYTES
         )
@@ -100,7 +100,7 @@ class Session:
     # --- ops of our own -----------------------------------------------------------------------
 
     def compose(self, op_type: type[Op], body: Struct, *, prev: int) -> Op:
-        """An op as it would be drafted right now; nothing is signed for it."""
+        """An op as it would be drafted right now, unsigned."""
         auth, hlc = self._choose_auth(op_type, body), self.author.now()
         return self.author.compose(op_type, body, prev=prev, hlc=hlc, auth=auth)
 
@@ -112,7 +112,7 @@ class Session:
         prev: int,
         deps: tuple[tuple[int, str], ...] = (),
     ) -> Draft:
-        """A signed op of ours, with the delegations that speak for it."""
+        """A signed op of ours, with the delegations that permit it."""
         auth = self._choose_auth(op_type, body)
         return self.author.draft(op_type, body, prev=prev, auth=auth, deps=deps)
 
@@ -127,7 +127,7 @@ class Session:
         """A record of the log, opened by the core.
 
         Bytes that this process signed, or opened a moment ago, are not verified again: a light
-        worker meets each schedule twice and each record of its own once.
+        worker reads each schedule twice and each record of its own once.
         """
         self._tell_time(record)
         known = self._opened.get(record.seq)
@@ -139,7 +139,7 @@ class Session:
         return opened
 
     def _tell_time(self, record: Record) -> None:
-        """Every stamp is the engine's time; that of a record just sent is so on both sides."""
+        """Every stamp is the engine's time. For a record just sent it is an upper bound, too."""
         time, drift_ms = self.author.mesh_time, self._drift_ms
         time.saw(record.commit_ms, max_drift_ms=drift_ms)
         sent = self._sent.pop(record.payload, None) if self._sent else None
@@ -151,18 +151,18 @@ class Session:
 
     @property
     def control(self) -> Control:
-        """The newest control state; `Unavailable` before genesis was read."""
+        """The newest control state; `Unavailable` before the genesis was read."""
         current = self.history.newest(self.wall.now_ms())
         if current is None:
             raise Unavailable(
                 f"mesh {self.mesh} has no genesis yet",
-                hint="is this the right mesh? 'antiphon doctor' shows what the engine holds",
+                hint="is this the right mesh? 'antiphon doctor' shows what is on the engine",
             )
         return current
 
     @property
     def confirmed(self) -> int:
-        """Every control op up to this sequence is known."""
+        """The sequence up to which every control op is known."""
         return self._confirmed
 
     async def sync_control(self) -> Control:
@@ -174,7 +174,7 @@ class Session:
         return self.control
 
     def confirm_soon(self, upto: int) -> asyncio.Task[None] | None:
-        """Begin to confirm up to `upto` unless a read is already under way."""
+        """Start to confirm up to `upto` unless a read is already running."""
         if self._confirmed >= upto:
             return None
         self._wanted = max(self._wanted, upto)
@@ -185,9 +185,9 @@ class Session:
         return task
 
     async def confirm(self, upto: int) -> None:
-        """Make sure that every control op up to `upto` was seen.
+        """Make sure that every control op up to `upto` was read.
 
-        Concurrent calls share reads: while one is under way the others gather behind the next.
+        Concurrent calls share reads: while one is running, the others wait for the next.
         """
         while (task := self.confirm_soon(upto)) is not None:
             await asyncio.shield(task)
@@ -200,7 +200,7 @@ class Session:
         await self.feed_control(found, upto)
 
     async def feed_control(self, found: Iterable[Record], upto: int) -> None:
-        """Apply control records that nobody has applied yet, and remember how far they reach."""
+        """Apply control records that were not applied yet, and remember how far they reach."""
         async with self._feeding:
             for record in found:
                 if record.seq <= self.history.applied:
@@ -217,18 +217,18 @@ class Session:
     # --- lanes --------------------------------------------------------------------------------
 
     def merge(self, opened: OpenedRecord) -> None:
-        """Let the clock see a verified op, unless it lies too far ahead of its own commit.
+        """Let the clock see a verified op, unless it is too far ahead of its own commit time.
 
-        Such an op is refused as `drift`. Where our clock is a little fast it could still seem
-        bearable, and whoever wrote it would have our next ops refused as well. Ops of our own
-        count too: another process may have signed them, or we before our clock went back.
+        Such an op is rejected as `drift`. If our clock is a little fast it could still look
+        acceptable, and its author would cause our next ops to be rejected as well. Our own ops
+        count too: another process may have signed them, or we did before our clock was set back.
         """
         op = opened.op
         if op is not None and op.hlc[0] <= opened.commit_ms + self._drift_ms:
             self.author.observe(op.hlc)
 
     async def judge(self, opened: OpenedRecord, lane: Lane) -> Outcome:
-        """The verdict on one record beside control, which must be confirmed up to it."""
+        """The verdict on one record outside control, which must be confirmed up to it."""
         control = self.history.at(opened.seq, opened.commit_ms)
         outcome = judge(control, lane, opened)
         if isinstance(outcome, Needs):
@@ -237,7 +237,7 @@ class Session:
         return settled(outcome)
 
     async def _read(self, needs: Needs) -> Reads:
-        """What a verdict takes, by at most one read. Who reads lanes does not see every record."""
+        """What a verdict needs, in one read at most. Lane readers do not see every record."""
         found = {seq: self._deps.get(seq) for seq in needs.records}
         unknown = [seq for seq, dep in found.items() if dep is None]
         for record in await self.log.fetch_many(unknown) if unknown else ():
@@ -249,7 +249,7 @@ class Session:
         """Load a whole lane with the control state it needs, and judge every record.
 
         `at_least` is a sequence that is known to be on the lane: control is confirmed up to it
-        while the lane is being read, and a copy of the log that lacks it is not believed.
+        while the lane is being read, and a copy of the log without it is not used.
         """
         self.confirm_soon(at_least)
         return await self.lanes.read(key, at_least=at_least)
@@ -262,8 +262,8 @@ class Session:
     def foresee(self, op_type: type[Op], body: Struct, lane: Lane, *, prev: int) -> Verdict:
         """The verdict that an op would get if it were drafted and committed right now.
 
-        Nothing is signed for it, and nothing is read. A clock that ran ahead of its own machine's
-        shows as `drift`, and so does a machine's that is known to be ahead of the mesh's.
+        Nothing is signed, and nothing is read. A clock that ran ahead of its own machine shows as
+        `drift`, and so does a machine's clock that is known to be ahead of the mesh's.
         """
         op = self.compose(op_type, body, prev=prev)
         newest = max(*lane.tails, self.history.applied) + 1
@@ -278,10 +278,10 @@ class Session:
     # --- committing ---------------------------------------------------------------------------
 
     async def commit(self, draft: Draft, *, timeout_s: float = 5.0) -> int:
-        """Bring a draft to the log; its sequence, or `LostRace` if another record came first.
+        """Write a draft to the log; its sequence, or `LostRace` if another record came first.
 
-        A write whose outcome is unknown is looked for on the log before it is sent again; the
-        signed compare-and-set and the message id make sending it again safe (spec §3).
+        A write whose outcome is unknown is looked for on the log before it is sent again. The
+        signed compare-and-set and the message id make a second send safe (spec §3).
         """
         self._sent[draft.payload] = (draft.op.hlc[0], self.wall.boot_s())
         if len(self._sent) > SENT_KEPT:
@@ -325,12 +325,12 @@ class Session:
         what = f"{draft.op.type_name()} of job {job_id}" if job_id else draft.op.type_name()
         if not is_unknown:
             if isinstance(last, EngineDenied):
-                raise last  # a login is renewed within that time, so this one does not admit it
-            why = last.message if last is not None else "its ids were taken"
+                raise last  # a login is renewed within that time, so it is not permitted
+            why = last.message if last is not None else "its message ids were taken"
             raise Unavailable(f"{what} was not written in {APPEND_TRIES} tries: {why}")
         raise OutcomeUnknown(
-            f"the engine gave no answer to {what} in {APPEND_TRIES} tries",
-            hint=f"it may still arrive; 'antiphon show {job_id[:8]}' tells"
+            f"the engine did not answer {what} in {APPEND_TRIES} tries",
+            hint=f"it may still arrive; see 'antiphon show {job_id[:8]}'"
             if job_id
             else "read again",
             kind=kind,
@@ -338,26 +338,26 @@ class Session:
         )
 
     async def _find(self, draft: Draft) -> int | None:
-        """The sequence at which this very record is stored, or None.
+        """The sequence at which this exact record is stored, or None.
 
-        Its compare-and-set puts it right behind its predecessor, or nowhere.
+        Its compare-and-set puts it directly behind its predecessor, or nowhere.
         """
         async for page in self.log.read_lane([draft.subject], after=draft.op.prev):
             return page[0].seq if page[0].payload == draft.payload else None
         return None
 
     async def pause(self, attempt: int) -> None:
-        """Wait before trying again: exponential with jitter."""
+        """Wait before trying again: exponential backoff with jitter."""
         delay_ms = backoff_ms(
             attempt, base_ms=RETRY_BASE_MS, cap_ms=RETRY_CAP_MS, chance=self.entropy.random()
         )
         await asyncio.sleep(delay_ms / 1000)
 
     async def record_at(self, seq: int) -> Record | None:
-        """The record at a sequence that was given out; None only if it is gone from the log.
+        """The record at an acknowledged sequence; None only if it is gone from the log.
 
-        A copy that lags holds nothing there either, and a verdict must not depend on which copy
-        answered: nothing is believed only of a copy that is known to reach so far.
+        A copy that lags has nothing there either, and a verdict must not depend on which copy
+        answered. So an empty answer counts only from a copy that is known to reach that far.
         """
         found = await self.log.fetch_many([seq])
         return found[0] if found else None
@@ -367,5 +367,5 @@ class Session:
         record = await self.log.fetch(seq, newest_on=newest_on) if newest_on else None
         record = record or await self.record_at(seq)
         if record is None:
-            raise Corrupt(f"record {seq} was acknowledged and is not on the log")
+            raise Corrupt(f"record {seq} was acknowledged but is not on the log")
         return self.open(record)

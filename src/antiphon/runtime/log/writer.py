@@ -1,12 +1,12 @@
-"""The one way to write: draft, commit, look again after a conflict, read back, judge.
+"""The one way to write to the log: draft, commit, look again after a conflict, read back, judge.
 
-A caller says what it wants on the log, as a list of intents, and what is to happen if somebody else
-writes first, as a policy. It gets back what became of each: its sequence, its verdict, the lane
-behind it. `Session.commit` is the lower half, which resolves unknown outcomes.
+The code that writes passes a list of intents, and a policy that says what to do if another node
+writes first. It gets back the result of each: its sequence, its verdict, the lane after it.
+`Session.commit` is the lower half, which resolves unknown outcomes.
 
-- An op is signed anew for every try: its predecessor is part of what is signed.
+- An op is signed again for every try: its predecessor is part of what is signed.
 - The intents of a list are independent of one another. They may reach the log in any order, and of
-  two on one subject the second finds that somebody wrote first.
+  two on one subject the second finds that another record came first.
 """
 
 from __future__ import annotations
@@ -30,79 +30,79 @@ if TYPE_CHECKING:
     from antiphon.runtime.log.session import Session
 
 TRIES: Final = 8
-"""How often an op is drafted because somebody else wrote where it belongs first."""
+"""How often an op is drafted when other records keep arriving first."""
 AT_ONCE: Final = 4
-"""Intents of one list that are under way at the same time: as many as a gate takes of a member."""
+"""Intents of one list that are written at the same time: as many as a gate accepts per member."""
 
 
 class Intent(Struct, frozen=True):
-    """An op that somebody wants on the log, and where."""
+    """An op to be written, and where."""
 
     op: type[Op]
     body: Struct
     lane: Lane | None = None
-    """The lane that it goes on, as far as it is known; None: it goes among control."""
+    """The lane that it belongs to, as far as it is known; None: a control op."""
     deps: tuple[tuple[int, str], ...] = ()
     prev: int | None = None
-    """What it goes behind; None: what is last on its subject by `lane`, or by the known control."""
+    """The record that it follows; None: the last one on its subject by `lane` or known control."""
     by: Author | None = None
-    """Who signs it; None: the peer's own author."""
+    """The author that signs it; None: the session's own."""
 
 
 class Written(Struct, frozen=True):
-    """What became of an intent."""
+    """The result of an intent."""
 
     intent: Intent
-    """As it was tried last."""
+    """As it was last tried."""
     seq: int = 0
-    """Its place on the log; 0: it is not known to be there."""
+    """Its place on the log; 0: not known to be there."""
     verdict: Verdict | None = None
-    """The log's; where `seq` is 0, what it would be. None, unless there was a problem: somebody
-    wrote first, and with that it was no longer wanted."""
+    """The log's verdict; where `seq` is 0, the one it would get. None without a problem: another
+    record came first, and the intent was no longer wanted."""
     lane: Any = None
-    """The lane as it stands by now, of its family's own type."""
+    """The lane as it is now, of its family's own type."""
     view: Any = None
-    """The same with its records, where it was read as a whole."""
+    """The same with its records, where the whole lane was read."""
     problem: AntiphonError | None = None
 
     def check(self) -> Written:
-        """Itself, or the problem raised."""
+        """This result, or its problem raised."""
         if self.problem is not None:
             raise self.problem
         return self
 
 
 Look = Callable[["Session", Draft, Written], Awaitable[Written]]
-"""Finds out how things stand after an op was sent, and stored or not."""
+"""Reads the state after an op was sent, whether it was stored or not."""
 Again = Callable[[Written], Intent | None]
-"""Given how things stand since somebody else wrote: what is wanted now, or None."""
+"""Given the state after another record came first: what is wanted now, or None."""
 
 
 def give_up(_now: Written) -> None:
-    """Somebody wrote first: leave it at that."""
+    """Another record came first: do not try again."""
 
 
 def go_behind(now: Written) -> Intent:
-    """Somebody wrote first: it is wanted all the same."""
+    """Another record came first: write it after that one."""
     return now.intent if now.intent.lane is None else replace(now.intent, lane=now.lane)
 
 
 async def whole_lane(session: Session, draft: Draft, sent: Written) -> Written:
-    """Read the lane, at least as far as it is known already."""
+    """Read the lane, at least as far as it is already known."""
     place = draft.opened.place
     if place is None:
-        raise TypeError(f"{draft.subject} belongs to no lane")
+        raise TypeError(f"{draft.subject} does not belong to a lane")
     known = max(sent.intent.lane.tails) if sent.intent.lane is not None else 0
     view = await session.read(place.key, at_least=sent.seq or known)
     verdict = None
     if sent.seq:
-        # A reader forgets some of what is refused, and nothing of what is accepted.
+        # A reader forgets some of the rejected records, and none of the accepted ones.
         verdict = view.verdict_of(draft.op_id) or Verdict.MALFORMED
     return replace(sent, verdict=verdict, lane=view.lane, view=view)
 
 
 async def own_record(session: Session, draft: Draft, sent: Written) -> Written:
-    """Read the record alone and judge it behind the intent's lane, which was read before."""
+    """Read only the record, and judge it on the intent's lane, which was read before."""
     if not sent.seq or sent.intent.lane is None:
         return await whole_lane(session, draft, sent)
     session.confirm_soon(sent.seq)
@@ -124,35 +124,35 @@ async def in_place(session: Session, draft: Draft, sent: Written) -> Written:
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """What to do when things do not go as hoped."""
+    """What to do when another record comes first, or the verdict is a rejection."""
 
     again: Again | None = None
-    """Asked when somebody wrote first; None: that is raised, as `LostRace`."""
+    """Asked when another record came first; None: raise `LostRace`."""
     tries: int = TRIES
-    """After so many it is raised in any case."""
+    """After this many, `LostRace` is raised in any case."""
     foresees: bool = False
-    """Whether an op on a lane that would be refused is not written at all."""
+    """Whether an op on a lane is not written at all if it would be rejected."""
     look: Look = in_place
     """How to read back."""
     insists: bool = True
-    """Whether a verdict other than accepted is raised, as `Rejected`."""
+    """Whether a rejection is raised, as `Rejected`."""
     what: str = ""
-    """What errors call it; empty: the op's type."""
+    """How error messages name it; empty: the op's type."""
     timeout_s: float = 5.0
     """How long the engine has to answer one write."""
 
 
 ONCE: Final = Policy()
 BEHIND: Final = Policy(again=go_behind)
-"""Whatever others write there meanwhile."""
+"""Write it after any record that comes first."""
 
 
 async def write(
     session: Session, intents: Sequence[Intent], policy: Policy = ONCE
 ) -> list[Written]:
-    """Bring intents to the log; what became of each, in their order, with its problem if any.
+    """Write intents to the log; the result of each, in order, with its problem if any.
 
-    All are tried, whatever becomes of the others.
+    All are tried, even if some fail.
     """
     if len(intents) == 1:
         return [await _write(session, intents[0], policy)]
@@ -168,7 +168,7 @@ async def write(
 
 
 async def write_one(session: Session, intent: Intent, policy: Policy = ONCE) -> Written:
-    """Bring one intent to the log; its problem is raised."""
+    """Write one intent to the log; its problem is raised."""
     return (await _write(session, intent, policy)).check()
 
 
@@ -208,8 +208,8 @@ async def _try(session: Session, intent: Intent, policy: Policy) -> Written:
         if wanted is None:
             return now
         intent = wanted
-    where = f"where {policy.what or intent.op.type_name()} belongs"
-    raise LostRace(f"others wrote first {policy.tries} times {where}", hint="try again")
+    where = f"on the subject of {policy.what or intent.op.type_name()}"
+    raise LostRace(f"other records came first {policy.tries} times {where}", hint="try again")
 
 
 async def _foresee(
@@ -217,17 +217,17 @@ async def _foresee(
 ) -> Verdict:
     verdict = session.foresee(intent.op, intent.body, lane, prev=prev)
     if verdict is not Verdict.OK and insists:
-        # Perhaps what allows it was only just written.
+        # What permits it may have been written just now.
         await session.sync_control()
         verdict = session.foresee(intent.op, intent.body, lane, prev=prev)
     return verdict
 
 
 def _behind(session: Session, intent: Intent) -> int:
-    """What is last where an intent belongs, as far as is known."""
+    """The last record on an intent's subject, as far as is known."""
     if intent.prev is not None:
         return intent.prev
-    # Where it belongs follows from what it says: neither time nor authority matters for that.
+    # The subject follows from the body alone: neither time nor authority matters for it.
     op = session.author.compose(intent.op, intent.body, prev=0, hlc=ZERO, auth=())
     subject = subject_of(op)
     place = session.protocol.place_of(subject)
@@ -243,7 +243,7 @@ def _drafted(session: Session, intent: Intent, prev: int) -> Draft:
 
 
 def _refusal(session: Session, what: str, verdict: Verdict) -> Rejected:
-    """Why, and what to do about it; where it is about time, whether our own clock is wrong."""
+    """Why, and what to do about it. For verdicts about time, say whether our own clock is wrong."""
     why = hint = ""
     if verdict in ABOUT_TIME:
         why = session.author.mesh_time.fault(session.author.clock.max_drift_ms)

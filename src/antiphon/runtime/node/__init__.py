@@ -1,1 +1,1 @@
-"""The full node: replica, overdue jobs, seals, evictions and what else keeps a mesh going."""
+"""The full node: its replica, overdue jobs, seals, evictions and the other services beside it."""

@@ -1,11 +1,11 @@
-"""Lets artifacts go: what a finished job wrote is kept for as long as a rule says (spec §12).
+"""Evicts artifacts: a finished job's outputs are kept for as long as a rule says (spec §12).
 
 Runs beside every full node and acts only where the node's own key is the coordinator. It writes
-an eviction for each output whose time is over, and removes the bytes of every output that was
-evicted, by whomever, unless another job still needs them. The record of what was made stays.
+an eviction for each output whose time is over. It removes the bytes of every evicted output,
+whoever evicted it, unless another job still needs them. The record of the output stays.
 
-Bytes go a while after their eviction: somebody who was just storing the same ones has named them
-by then. What is left to remove is in the replica, so that a crash forgets nothing.
+Bytes are removed a while after their eviction: a node that was just storing the same bytes has
+named them by then. What is left to remove is in the replica, so a crash loses nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ROUND_S: Final = 30.0
 GRACE_S: Final = 60.0
-"""Between an eviction and the end of the bytes."""
+"""Between an eviction and the removal of the bytes."""
 JOBS_PER_ROUND: Final = 64
 BLOBS_PER_ROUND: Final = 256
 
@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 
 
 class Evictor:
-    """Evicts and removes for one mesh, if that is its full node's office."""
+    """Evicts and removes for one mesh, if its full node is the coordinator."""
 
     def __init__(
         self,
@@ -43,21 +43,21 @@ class Evictor:
         blobs: Blobs | None = None,
         grace_s: float = GRACE_S,
     ) -> None:
-        """`blobs` are where artifacts are kept; None: with the engine."""
+        """`blobs` is where artifacts are stored; None: with the engine."""
         self.node = node
         self.blobs = blobs or node.session.engine.blobs
         self.grace_s = grace_s
 
     async def run(self) -> None:
-        """Look after artifacts until cancelled."""
+        """Evict and remove until cancelled."""
         while True:
             await asyncio.sleep(ROUND_S * (0.5 + self.node.session.entropy.random()))
             await self.node.ready.wait()  # what is not seen yet may need what seems evictable
             try:
                 await self.look()
             except EngineDenied as denied:
-                log.warning("evictor_may_not_remove", problem=denied.message)
-                return  # a coordinator that is a member can evict, and no more
+                log.warning("artifact_removal_denied", problem=denied.message)
+                return  # a coordinator that is a member can only evict
             except AntiphonError as problem:
                 log.warning("evictor_waits", problem=problem.message)
 
@@ -81,7 +81,7 @@ class Evictor:
             lane = node.replica.job_lane(job.kind, job.id)
             body = EvictBody(kind=job.kind, job=job.id, hash=digest)
             if (await node.write(Intent(JobEvict, body, lane))).verdict is None:
-                return  # somebody wrote on the lane: next time
+                return  # another record came first: next time
 
     async def _remove(self, digest: str) -> None:
         replica = self.node.replica

@@ -1,9 +1,9 @@
-"""Is the coordinator there? Full nodes keep an ear open; `ask_once` answers it on the spot.
+"""Watches whether the coordinator is online. Full nodes run the watch; `ask_once` asks right now.
 
-A coordinator that falls silent is surfaced, never replaced (spec §7.4): everything here reads,
+A coordinator that stops answering is reported, never replaced (spec §7.4): everything here reads,
 and nothing writes to the log. The rule is in `antiphon.core.policy.coordinator_silence`.
 
-Events are loaded where they are told: commands that only ask should not have to.
+structlog is imported where events are logged: commands that only ask do not need it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 ROUND_S: Final = 30.0
 LISTEN_S: Final = 1.0
 ROUNDS_MISSED: Final = 3
-"""Rounds without listening after which we were away ourselves."""
+"""Rounds without listening after which this node was itself offline."""
 LOOK_BACK: Final = 10_000
 """Records among which `ask_once` looks for the coordinator's newest op."""
 
 
 class CoordinatorWatch:
-    """Runs beside a full node; tells when the coordinator falls silent and when it comes back."""
+    """Runs beside a full node; logs when the coordinator stops answering and when it is back."""
 
     def __init__(
         self,
@@ -42,13 +42,13 @@ class CoordinatorWatch:
         listen_s: float = LISTEN_S,
         quiet_after_ms: int = coordinator_silence.QUIET_AFTER_MS,
     ) -> None:
-        """`round_s` is how long, on average, it waits between two looks."""
+        """`round_s` is the average wait between two rounds."""
         self.node = node
         self.round_s = round_s
         self.listen_s = listen_s
         self.quiet_after_ms = quiet_after_ms
         self.quiet_since_ms: int | None = None
-        """Since when the present coordinator is quiet; None while it is there."""
+        """Since when the present coordinator has not answered; None while it is online."""
         self._watch: coordinator_silence.Watch | None = None
 
     async def run(self) -> None:
@@ -60,15 +60,15 @@ class CoordinatorWatch:
                 try:
                     await self.look()
                 except AntiphonError as problem:
-                    # With the engine away it is we who are missing: nothing is said of others.
-                    _log().info("attendance_waits", problem=problem.message)
+                    # Without the engine it is this node that is offline. Others may be fine.
+                    _log().info("coordinator_watch_waits", problem=problem.message)
                 chance = self.node.session.entropy.random()
                 await asyncio.sleep(self.round_s * (0.5 + chance))
         finally:
             self.node.watchers.remove(self._applied)
 
     async def look(self) -> None:
-        """One round: call the roll if there was no sign of life lately, and tell what changed."""
+        """One round: roll call if there was no sign of life lately, then log what changed."""
         session = self.node.session
         watch = self._present_watch()
         seen: list[str] = []
@@ -80,7 +80,7 @@ class CoordinatorWatch:
             seen += [card.node for card in await roll_call(session, wait_s=self.listen_s)]
         now_ms = session.wall.now_ms()
         gap_ms = int(ROUNDS_MISSED * (self.round_s + self.listen_s) * 1000)
-        # Not the watch from above: the owner may have named another while we listened.
+        # Not the watch from above: the owner may have named another coordinator meanwhile.
         watch = coordinator_silence.listened(self._present_watch(), now_ms, gap_ms=gap_ms)
         for node in seen:
             watch = coordinator_silence.shown(watch, node, now_ms, is_answer=True)
@@ -118,7 +118,7 @@ class CoordinatorWatch:
         self.quiet_since_ms = since_ms
         if was_quiet == (since_ms is not None):
             return
-        # Both at one level: whoever saw the first should see the second.
+        # Both at one level: a reader who saw the first should see the second.
         if since_ms is not None:
             _log().warning("coordinator_quiet", coordinator=watch.coordinator, since_ms=since_ms)
         else:
@@ -132,24 +132,24 @@ def _log() -> Any:
 
 
 class Standing(Struct, frozen=True, kw_only=True):
-    """What can be said about the coordinator right now."""
+    """What is known about the coordinator right now."""
 
     coordinator: str
     alias: str
-    """What it calls itself, if it answers."""
+    """Its own name for itself, if it answers."""
     is_owner: bool
-    """Whether the owner's own key coordinates, as from genesis on."""
+    """Whether the owner's own key is the coordinator, as it is from genesis on."""
     answers: bool
     last_op_ms: int | None
     """Its newest op among the last `LOOK_BACK` records."""
     is_quiet: bool
-    """Expected to be there, and not heard of for longer than it may be."""
+    """Expected to be online, and silent for longer than it may be."""
     waiting: int
-    """Jobs that only its offer makes claimable."""
+    """Jobs that become claimable only by its offer."""
 
 
 async def ask_once(session: Session, replica: Replica, *, wait_s: float) -> Standing:
-    """Call the roll once and look through the newest records of an up-to-date replica."""
+    """Do one roll call, and look through the newest records of an up-to-date replica."""
     control = session.control
     who = control.coordinator
     cards = {card.node: card for card in await roll_call(session, wait_s=wait_s)}

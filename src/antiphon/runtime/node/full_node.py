@@ -1,10 +1,10 @@
-"""The full node: follows and verifies everything, keeps the replica, answers questions locally.
+"""The full node: follows and verifies the whole log, keeps the replica, answers queries locally.
 
-It applies records in sequence, in batches, and never yields the loop for long. A replica of other
-kinds than the log shows now is built anew: some of the new ones' records lie before its cursor, and
-those that are shown no more would never end. Where the log is
-shorter than its cursor, or holds something else there, it stops as `Corrupt`: a restored engine
-is a decision for a person, not for a loop.
+It applies records in sequence, in batches, and never blocks the event loop for long. When the
+kinds that it may read change, the replica is built again: some records of new kinds are before
+its cursor, and jobs of lost kinds would never end. Where the log is shorter than the cursor, or
+has another record there, it stops with `Corrupt`: what to do about a restored engine is a
+decision for a person, not for a loop.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 APPLY_SLICE: Final = 64
 """Records that are applied before other tasks get a turn."""
 QUEUES_KEPT: Final = 4096
-"""Queues of which it is known how far their jobs were answered; the last that were."""
+"""Queues for which the newest answered job is remembered; the most recent ones."""
 LOOKS_FOR_CURSOR: Final = 6
-"""How often the log is asked for what the replica has last, before it counts as cut off."""
+"""How often the log is asked for the replica's last record before it counts as cut off."""
 LONGEST_PAUSE: Final = 6
-"""Doublings of the pause while the engine does not say what an op depends on."""
+"""Doublings of the pause while the engine does not return what an op depends on."""
 
 
 SEAL_LANE: Final = LaneKey(SEALS.name, "", "")
@@ -51,35 +51,35 @@ TRIES_WITH_NEW_LOGIN: Final = 20
 """About half a minute."""
 LOOKS_FOR_SCOPE: Final = 4
 TELL_EVERY_S: Final = 2.0
-"""How often a node that has much to catch up with says how far it is."""
+"""How often a node that is catching up logs its progress."""
 
 
 class Applied(Struct, frozen=True, gc=False):
-    """A record just applied: what a watcher is told."""
+    """A record that was just applied, as watchers receive it."""
 
     record: Record
     opened: OpenedRecord
     verdict: Verdict
     after: Any
-    """The state of its lane, itself applied; None where there is none, as with control."""
+    """The state of its lane, with it applied; None where there is no lane, as with control."""
 
 
 Watcher = Callable[[Applied], None]
 
 
 class FullNode:
-    """Keeps one replica in step with the log."""
+    """Keeps one replica up to date with the log."""
 
     def __init__(self, session: Session, replica: Replica) -> None:
-        """The replica may hold any prefix of the log, or nothing."""
+        """The replica may contain any prefix of the log, or nothing."""
         self.session = session
         self.replica = replica
         self.watchers: list[Watcher] = []
         self.ready = asyncio.Event()
-        """Set once everything is applied that was on the log when the replica was begun."""
+        """Set once everything is applied that was on the log when `run` began."""
         self.applied = 0
         self.passed: dict[tuple[str, Priority], tuple[int, int]] = {}
-        """By kind and priority: the newest call that was answered, and when (wall ms)."""
+        """By kind and priority: the newest announcement that was answered, and when (wall ms)."""
         self._progress = asyncio.Condition()
         self._adopt_scope()
 
@@ -89,7 +89,7 @@ class FullNode:
         return self.session.author.did
 
     async def run(self) -> None:
-        """Catch up, then follow until cancelled; begin anew with another scope."""
+        """Catch up, then follow until cancelled; start again when the scope changes."""
         log = self.session.log
         goal = await self._begin()
         while True:
@@ -99,7 +99,7 @@ class FullNode:
                     async with following as batches:
                         await self._catch_up(batches, goal)
                 except EngineDenied:
-                    # The server may say so before the new login does.
+                    # The server may refuse before the new login is there.
                     if not await self._has_another_scope():
                         raise
             goal = await self._begin_again()
@@ -112,13 +112,13 @@ class FullNode:
         return False
 
     async def _begin(self) -> int:
-        """Go on from the replica, or begin it anew; the sequence up to which there is to read."""
+        """Continue from the replica, or build it again; the sequence to catch up to."""
         await self.resume()
         newest = await self.session.log.last()
         return newest.seq if newest else 0
 
     async def _begin_again(self) -> int:
-        """The same with another login, whose connection may not be up yet."""
+        """The same with another login, whose connection may not be open yet."""
         for attempt in range(TRIES_WITH_NEW_LOGIN):
             try:
                 return await self._begin()
@@ -129,7 +129,7 @@ class FullNode:
         return await self._begin()
 
     async def _catch_up(self, batches: AsyncIterator[list[Record]], goal: int) -> None:
-        """Apply what comes, and tell how far it is while that takes long."""
+        """Apply what arrives, and log the progress while that takes long."""
         wall = self.session.wall
         told_s = wall.boot_s()
         if self.applied >= goal:
@@ -140,7 +140,7 @@ class FullNode:
                 self.ready.set()
             elif wall.boot_s() - told_s >= TELL_EVERY_S:
                 told_s = wall.boot_s()
-                _log().warning("replica_catches_up", applied=self.applied, upto=goal)
+                _log().warning("replica_catching_up", applied=self.applied, upto=goal)
 
     def _adopt_scope(self) -> None:
         """Make the replica one of the kinds that the log shows now."""
@@ -148,13 +148,13 @@ class FullNode:
         if before == reads:
             return
         if self.replica.cursor.seq:
-            _log().warning("replica_built_anew", read=before, reads=reads)
+            _log().warning("replica_rebuilding", read=before, reads=reads)
         self.ready.clear()
         self.passed.clear()
         self.replica.begin_anew(reads)
 
     async def resume(self) -> None:
-        """Restore control state from the replica and check that the log still agrees with it."""
+        """Restore the control state from the replica, and check that the log agrees with it."""
         self._adopt_scope()
         cursor = self.replica.cursor
         await self.session.feed_control(self.replica.control_records(), cursor.seq)
@@ -163,15 +163,15 @@ class FullNode:
             return
         record = await self._at_cursor(cursor.seq)
         if record is None:
-            return  # moved to the archive since
+            return  # archived since
         if digest(record.payload) != cursor.record_digest:
             raise Corrupt(
-                f"record {cursor.seq} on the log is not the one that this replica holds",
+                f"record {cursor.seq} on the log differs from the one in this replica",
                 hint="the engine's history was replaced; find out which copy is right",
             )
 
     async def _at_cursor(self, seq: int) -> Record | None:
-        """What the log holds where this replica ends; `Corrupt` if it never reaches so far.
+        """The record on the log where this replica ends; `Corrupt` if the log never reaches it.
 
         A copy that lags looks like a log that was cut off, so one look is not enough.
         """
@@ -222,9 +222,9 @@ class FullNode:
             self._tell(Applied(record, opened, outcome.verdict, outcome.lane.state))
 
     async def _control_verdict(self, record: Record) -> Verdict:
-        """The verdict on a control record, however long the engine stays away.
+        """The verdict on a control record, however long the engine does not answer.
 
-        This peer may have confirmed control ops beyond it already.
+        This session may have confirmed control ops beyond it already.
         """
         for attempt in count():
             try:
@@ -235,7 +235,7 @@ class FullNode:
         return self.session.control_verdicts.get(record.seq, Verdict.MALFORMED)
 
     def _read(self, needs: Needs) -> Reads:
-        """What a verdict takes, from the replica alone."""
+        """What a verdict needs, from the replica alone."""
         self.replica.flush()
         stored = {seq: self.replica.record(seq) for seq in needs.records}
         protocol = self.session.protocol
@@ -257,7 +257,7 @@ class FullNode:
         return cast("SealLane", self.replica.lane(SEAL_LANE))
 
     def _tell_mismatch(self, opened: OpenedRecord) -> None:
-        """A seal that does not match is told loudly."""
+        """Log that a seal does not match, as an error."""
         if not isinstance(opened.op, MeshSeal):
             return
         body = opened.op.body
@@ -294,9 +294,9 @@ class FullNode:
             await self._progress.wait_for(lambda: self.applied >= seq)
 
     async def write(self, intent: Intent) -> Written:
-        """Write what the replica calls for, unless somebody else writes first; its verdict.
+        """Write what the replica calls for, unless another record comes first; its verdict.
 
-        Nothing is read for that: the node is told of its own record as of all others.
+        Nothing is read for it: the node sees its own record when it follows the log.
         """
         policy = Policy(again=give_up, foresees=True, insists=False, look=self._look_back)
         return await write_one(self.session, intent, policy)
@@ -308,6 +308,6 @@ class FullNode:
 
 
 def _log() -> Any:
-    import structlog  # commands that catch up a replica have nothing to tell as a rule
+    import structlog  # commands that catch up a replica rarely log
 
     return structlog.get_logger(__name__)

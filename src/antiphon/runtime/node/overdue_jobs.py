@@ -1,11 +1,11 @@
-"""The full node's chores: expire what outlasted its time, call again what nobody answered.
+"""Overdue jobs: expires what outlasted its deadline, offers again what no worker answered.
 
 Announcements can be lost for good (an acknowledgement is not fenced, spec §8), and holders can
-die. Any full node repairs both from its replica. Several of them take turns, by a draw of their
-own for each job, so that not all of them write at once; where they differ about who is there it
-does no harm, since every write is a compare-and-set. Calls are repeated with doubling
-pauses, at most a few per round, and not while the job's queue is moving towards it, so that a
-long backlog stays a backlog and does not become a flood.
+die. Any full node repairs both from its replica. Several of them take turns, by a draw for each
+job, so that not all of them write at once. If they disagree about who is online, no harm is done:
+every write is a compare-and-set. Jobs are offered again with doubling pauses, a few per round at
+most, and not while the job's queue is moving towards it, so that a long backlog does not become a
+flood of announcements.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ log = structlog.get_logger(__name__)
 
 
 class OverdueJobs:
-    """Runs beside a full node and writes what time makes due."""
+    """Runs beside a full node and writes what is due."""
 
     def __init__(self, node: FullNode, *, round_s: float = ROUND_S) -> None:
-        """`round_s` is how long, on average, it waits between two looks."""
+        """`round_s` is the average wait between two rounds."""
         self.node = node
         self.roster = Roster(node)
         self.round_s = round_s
@@ -53,7 +53,7 @@ class OverdueJobs:
         """What is due, and since when we know."""
 
     async def run(self) -> None:
-        """Look after the mesh until cancelled."""
+        """Look for overdue and unanswered jobs until cancelled."""
         await self.node.ready.wait()
         async with self.node_presence.listening():
             while True:
@@ -63,11 +63,11 @@ class OverdueJobs:
                 try:
                     await self.look()
                 except AntiphonError as problem:
-                    # One job's trouble (a lane too long to read, say) must not end the chores.
-                    log.warning("caretaker_waits", problem=problem.message)
+                    # One job's problem (a lane too long to read, say) must not end the loop.
+                    log.warning("overdue_jobs_wait", problem=problem.message)
 
     async def look(self) -> None:
-        """One round: first what is overdue, then what lies unanswered."""
+        """One round: first what is overdue, then what is unanswered."""
         session = self.node.session
         now_ms = session.wall.now_ms()
         noticed, self._noticed = self._noticed, {}
@@ -76,7 +76,7 @@ class OverdueJobs:
         for job in self.roster.overdue(limit=EXPIRIES_PER_ROUND):
             if not self._is_our_turn(job, job.fence, noticed):
                 continue
-            # Of a tenure whose authority was revoked there is nothing left to expire.
+            # A tenure whose authority was revoked has nothing left to expire.
             if (await self._expire(job) and job.state in HELD) or self._is_open(job):
                 await self._call_again(job)
         for job in self.node.replica.unanswered(now_ms, limit=CALLS_PER_ROUND):
@@ -87,7 +87,7 @@ class OverdueJobs:
     def _is_our_turn(
         self, job: Job, fence: str, noticed: dict[tuple[str, str, str], float]
     ) -> bool:
-        """Whether we write what is due now, or leave it to a colleague for a while longer."""
+        """Whether this node writes what is due now, or leaves it to another for a while longer."""
         now_s = self.node.session.wall.boot_s()
         key = (job.kind, job.id, fence)
         since_s = self._noticed[key] = noticed.get(key, now_s)
@@ -95,7 +95,7 @@ class OverdueJobs:
         return now_s - since_s >= turn * TURN_S
 
     def _revoked(self) -> list[Job]:
-        """Held jobs whose holder lost its authority since the last look."""
+        """Held jobs whose holder lost its authority since the last round."""
         session = self.node.session
         state = (session.control.since, session.history.grants.revocations)
         if state == self._looked_at:
@@ -105,21 +105,21 @@ class OverdueJobs:
         return [job for job in held if self._is_open(job)]
 
     def _is_open(self, job: Job) -> bool:
-        """Whether anyone may claim it, revocations considered."""
+        """Whether any worker may claim it, revocations included."""
         node = self.node
         lane = node.replica.job_lane(job.kind, job.id)
         now = standing(node.session.control, lane.job, node.applied + 1)
         return now is not None and now.state is State.PENDING
 
     def _is_still_queued(self, job: Job, now_ms: int) -> bool:
-        """Whether the job's turn has simply not come: its queue moves, and stands before it."""
+        """Whether the job's turn has not come yet: its queue is moving, and has not reached it."""
         lane = self.node.replica.job_lane(job.kind, job.id)
         reached, at_ms = self.node.passed.get((job.kind, job.priority), (0, 0))
         is_moving = now_ms - at_ms < self.node.session.control.rules.offer_after_ms
         return is_moving and lane.call_tail > reached
 
     async def _expire(self, job: Job) -> bool:
-        """Write the expiry; True if the log accepted it from us."""
+        """Write the expiry; True if the log accepted ours."""
         body = ExpireBody(kind=job.kind, job=job.id, fence=job.fence if job.state in HELD else None)
         lane = self.node.replica.job_lane(job.kind, job.id)
         return (await self.node.write(Intent(JobExpire, body, lane))).verdict is Verdict.OK
@@ -132,9 +132,10 @@ class OverdueJobs:
         await self.node.write(Intent(JobOffer, body, lane))
 
     async def _point_to(self, job: Job) -> None:
-        """Tell a kind's workers of a call that the engine's queue may have handed to nobody honest.
+        """Tell a kind's workers about a job that the engine's queue may give to no honest worker.
 
-        Whoever takes announcements without answering them can take any number, repeats included.
+        A worker that takes announcements without answering them can take any number, repeats
+        included.
         """
         session = self.node.session
         if selection.method(session.control, job.kind) == "queue":
@@ -142,7 +143,7 @@ class OverdueJobs:
             await self._voice(job.kind).point_to(job.id, lane.call_tail)
 
     def _voice(self, kind: str) -> WorkerPresence:
-        """One voice for each kind: its words carry times that rise."""
+        """One sender per kind: the timestamps of its messages must increase."""
         if kind not in self._voices:
             if len(self._voices) >= MAX_VOICES:
                 self._voices.clear()

@@ -1,15 +1,15 @@
-"""The embedded replica: the log and what follows from it, in SQLite beside the node (spec §3).
+"""The embedded replica: the log and the state derived from it, in SQLite beside the node (spec §3).
 
-Reads never leave the machine. The replica is a cache of the log and can be thrown away; what may
-never happen is that it disagrees with the log unnoticed, so records, derived lanes and the cursor
-move in one transaction, and the cursor names both the sequence and the digest of the last record.
+Reads never leave the machine. The replica is a cache of the log and can be thrown away. It must
+never disagree with the log unnoticed, so records, derived lanes and the cursor change in one
+transaction, and the cursor names both the sequence and the digest of the last record.
 
-A replica is made of what the log shows within one scope, and knows which: lanes of other kinds
-may have begun before the cursor, so with another scope it begins anew.
+A replica is made of what the log shows within one scope, and records which. Lanes of other kinds
+may have begun before the cursor, so another scope means building it again.
 
 There is one table of records, and one of lanes for each family, with the columns that the family
-declares. Writes are batched. Lanes in work are kept in memory, bounded; a lane that is not there
-is read from its row, so memory depends on what is alive, not on what ever was.
+declares. Writes are batched. Active lanes are kept in memory, bounded; any other lane is read
+from its row, so memory depends on what is active, not on everything that ever was.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ _TABLES: Final = ("records", "named", "evicted", "tallies")
 
 
 class Cursor(Struct, frozen=True):
-    """How far the replica has come, and what stood there."""
+    """How far the replica has come, and the digest of the record there."""
 
     seq: int
     record_digest: str
 
 
 class StoredRecord(Struct, frozen=True):
-    """A record with the verdict this node gave it."""
+    """A record with the verdict that this node gave it."""
 
     record: Record
     verdict: Verdict
@@ -95,12 +95,12 @@ class _Held(Struct):
     """The state under which the tallies in the file count it."""
     dirty: bool = False
     named: tuple[str, ...] = ()
-    """The digests under which the file has it, and of which it evicted some."""
+    """The digests that the file lists for it, and the evicted ones among them."""
     evictions: int = 0
 
 
 class Replica:
-    """One mesh's replica in one file. A single writer; readers open it read-only."""
+    """One mesh's replica in one file. It has one writer; readers open it read-only."""
 
     def __init__(
         self,
@@ -137,18 +137,18 @@ class Replica:
             self.tree.load(self._cursor.seq)
 
     def _load(self) -> None:
-        """Go on from what is in the file."""
+        """Continue from what is in the file."""
         self._lanes: dict[LaneKey, _Held] = {}
         self._dirty: list[tuple[LaneKey, _Held]] = []
         self._pending: list[tuple[int, int, str, str, LaneKey | None, bytes]] = []
         self._next_row = 1 + max(
-            self._scalar(f"select coalesce(max(id), 0) from {table.name}")  # noqa: S608 - a name of our own
+            self._scalar(f"select coalesce(max(id), 0) from {table.name}")  # noqa: S608 - our own name
             for table in self.tables.values()
         )
         self._cursor = self._load_cursor()
 
     def _claim_file(self) -> None:
-        """Families whose columns changed cannot go on with what an older version wrote."""
+        """A family whose columns changed cannot continue with what an older version wrote."""
         known = dict(self._db.execute("select name, value from meta").fetchall())
         schema = {"schema": str(SCHEMA_VERSION)}
         schema |= {table.name: digest(table.schema.encode()) for table in self.tables.values()}
@@ -158,12 +158,12 @@ class Replica:
             known.get(name, value) != value for name, value in schema.items()
         ):
             raise Corrupt(
-                f"the replica holds mesh {known.get('mesh')} in schema {known.get('schema')},"
-                f" not {self.mesh} as this version writes it ({SCHEMA_VERSION})",
+                f"the replica is of mesh {known.get('mesh')} in schema {known.get('schema')},"
+                f" not of {self.mesh} in this version's schema ({SCHEMA_VERSION})",
                 hint="move the file away; the replica is rebuilt from the log",
             )
         elif not schema.keys() <= known.keys():
-            # To the code that wrote it, records of the new families belonged to no lane.
+            # For the code that wrote it, records of the new families belonged to no lane.
             self._db.execute("delete from meta where name = 'reads'")
         self._db.executemany("insert or replace into meta values (?, ?)", schema.items())
 
@@ -178,18 +178,18 @@ class Replica:
         return Cursor(row[0], digest(row[1])) if row else Cursor(0, "")
 
     def close(self) -> None:
-        """Let go of the file; safe twice."""
+        """Close the file; safe twice."""
         self._db.close()
 
     # --- writing ------------------------------------------------------------------------------
 
     def begin_anew(self, reads: tuple[str, ...]) -> None:
-        """Forget everything and be a replica of what these filters show; in one transaction."""
+        """Delete everything and become a replica of what these filters show; one transaction."""
         self._db.execute("begin immediate")
         try:
             lanes = (table.name for table in self.tables.values())
             for table in (*_TABLES, *lanes, *replica_tree.TABLES):
-                self._db.execute(f"delete from {table}")  # noqa: S608 - names of our own
+                self._db.execute(f"delete from {table}")  # noqa: S608 - our own names
             self._db.execute("delete from meta where name = 'leaves'")
             self._db.execute("insert or replace into meta values ('reads', ?)", (" ".join(reads),))
             self._db.execute("commit")
@@ -308,7 +308,7 @@ class Replica:
         )
 
     def _write_needs(self, held: _Held) -> None:
-        """Which bytes a lane needs; most name none."""
+        """The bytes that a lane needs; most need none."""
         needs, gone = held.table.blobs(held.lane)
         if needs != held.named:
             self._db.execute("delete from named where lane = ?", (held.row,))
@@ -322,11 +322,11 @@ class Replica:
         held.named, held.evictions = needs, len(gone)
 
     def settle_eviction(self, digest_: str) -> None:
-        """Forget an eviction whose bytes are gone, or needed after all."""
+        """Delete an eviction whose bytes are removed, or needed after all."""
         self._db.execute("delete from evicted where digest = ?", (digest_,))
 
     def _forget(self) -> None:
-        """Keep memory bounded: ended lanes leave first, then the oldest."""
+        """Keep memory bounded: ended lanes go first, then the oldest."""
         if len(self._lanes) <= LANES_IN_MEMORY:
             return
         for key in [k for k, held in self._lanes.items() if held.table.is_over(held.lane)]:
@@ -344,7 +344,7 @@ class Replica:
 
     @property
     def reads(self) -> tuple[str, ...] | None:
-        """The kinds that it was made of, as filters; None if nobody began it."""
+        """The kinds that it was made of, as filters; None if it was never begun."""
         row = self._db.execute("select value from meta where name = 'reads'").fetchone()
         return None if row is None else tuple(row[0].split())
 
@@ -378,7 +378,7 @@ class Replica:
             yield stamp_ns // 1_000_000, subject, Verdict(verdict), size, head
 
     def newest_of(self, key: LaneKey, *, verdict: Verdict | None = None) -> StoredRecord | None:
-        """The newest record of a lane, of any verdict or of this one."""
+        """The newest record of a lane, with any verdict or with this one."""
         row = self._db.execute(
             "select seq, stamp_ns, subject, payload, verdict from records"
             " where lane = ? and (? is null or verdict = ?) order by seq desc limit 1",
@@ -403,20 +403,20 @@ class Replica:
         return [StoredRecord(Record(*row[:4]), Verdict(row[4])) for row in rows]
 
     def job_records(self, kind: str, job: str) -> list[StoredRecord]:
-        """The same of a job's lane."""
+        """The records of a job's lane."""
         return self.lane_records(job_key(kind, job))
 
     def _row_of(self, key: LaneKey) -> int:
-        """The row of a lane; 0 if there is none, which no lane has."""
+        """The row of a lane; 0, which no lane has, if there is none."""
         row = self._db.execute(self.tables[key.family].find, (key.name, key.kind)).fetchone()
         return int(row[0]) if row else 0
 
     def find_lanes(self, prefix: str) -> list[tuple[LaneKey, Lane]]:
-        """Lanes of any family whose names begin with these letters."""
+        """Lanes of any family whose names begin with this prefix."""
         found: list[tuple[LaneKey, Lane]] = []
         for family, table in self.tables.items():
             rows = self._db.execute(
-                f"select kind, name, body from {table.name}"  # noqa: S608 - a name of our own
+                f"select kind, name, body from {table.name}"  # noqa: S608 - our own name
                 " where name >= ? and name < ? and name != '' limit ?",
                 (prefix, prefix + "\uffff", MOST_FOUND - len(found)),
             )
@@ -424,7 +424,7 @@ class Replica:
         return found
 
     def job(self, kind: str, job: str) -> Job | None:
-        """What is the state of this job (M20)."""
+        """The state of this job (M20)."""
         row = self._db.execute(
             "select body from lanes_jobs where name = ? and kind = ?", (job, kind)
         ).fetchone()
@@ -458,7 +458,7 @@ class Replica:
         return _jobs(rows)
 
     def unanswered(self, now_ms: int, *, limit: int = 100) -> list[Job]:
-        """Pending jobs that should be called again, longest waiting first."""
+        """Pending jobs that should be offered again, longest waiting first."""
         rows = self._db.execute(
             "select body from lanes_jobs where recall_ms is not null and recall_ms < ?"
             " order by recall_ms limit ?",
@@ -476,7 +476,7 @@ class Replica:
         return _jobs(rows)
 
     def is_needed(self, digest: str) -> bool:
-        """Whether a job that has not ended reads it, or one that has still keeps it."""
+        """Whether an unfinished job reads it, or a finished job still keeps it."""
         row = self._db.execute("select 1 from named where digest = ? limit 1", (digest,)).fetchone()
         return row is not None
 

@@ -1,4 +1,4 @@
-"""The tables of a replica that hold lanes: one for each family, from the columns it declares."""
+"""The replica's tables of lanes: one for each family, with the columns that it declares."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class LaneTable:
-    """The table of one family's lanes: what makes it, and the statements that use it.
+    """The table of one family's lanes: its schema, and the statements that use it.
 
-    Every name in them is a family's own, and checked to be one when the table is made.
+    Every name in them is declared by a family, and checked when the table is made.
     """
 
     def __init__(self, family: Family) -> None:
@@ -24,7 +24,7 @@ class LaneTable:
         self.name = f"lanes_{family.name}"
         own = [column.name for column in family.columns]
         if not all(name.isidentifier() for name in (self.name, *own)):
-            raise ValueError(f"the family {family.name} has a column that is no name: {own}")
+            raise ValueError(f"the family {family.name} has a column with an invalid name: {own}")
         names = [*_SHARED, "body", *own]
         self.insert = (
             f"insert into {self.name} (id, {', '.join(names)})"  # noqa: S608 - see above
@@ -42,7 +42,7 @@ class LaneTable:
 
     @property
     def schema(self) -> str:
-        """The statements that make it."""
+        """The statements that create it."""
         columns = "".join(f", {one.name} {one.type}" for one in self.family.columns)
         made = [
             f"create table if not exists {self.name} (id integer primary key, kind text not null,"
@@ -57,7 +57,7 @@ class LaneTable:
         return "".join(f"{statement};\n" for statement in made)
 
     def values(self, lane: Lane) -> list[object]:
-        """What a row holds of a lane: its body, and the family's columns."""
+        """The values of a lane's row: its body, and the family's columns."""
         body, state = _encode(lane), lane.state
         if state is None:
             return [body, *(None for _ in self._values)]
@@ -70,13 +70,13 @@ class LaneTable:
         return str(self._tallied(lane.state))
 
     def blobs(self, lane: Lane) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Digests that a lane still needs, and those that it gave up."""
+        """Digests that a lane still needs, and those that it evicted."""
         if self.family.blobs is None or lane.state is None:
             return (), ()
         return self.family.blobs(lane.state)
 
     def is_over(self, lane: Lane) -> bool:
-        """Whether a lane is unlikely to go on."""
+        """Whether a lane is unlikely to continue."""
         return lane.state is not None and not self.family.unfinished(lane.state)
 
 

@@ -1,10 +1,10 @@
 """The replica's Merkle tree: what a seal is compared with, and where paths come from (spec §7.5).
 
-One leaf per record, in sequence order. Of the tree the file keeps the full subtrees of 16 leaves
-and more, a tenth of a row per record; what lies below is hashed again from the records when it is
-asked for, which is seldom.
+One leaf per record, in sequence order. The file keeps the full subtrees of 16 leaves and more, a
+tenth of a row per record. What is below is hashed again from the records when it is needed, which
+is seldom.
 
-The tree moves in the transaction of its records. It remembers what the records *were*: `mark_at`
+The tree changes in the transaction of its records. It remembers what the records *were*: `mark_at`
 reads those since the last seal again, and some older ones in turn, so that a row that was lost or
 changed in the file shows at the next seal.
 """
@@ -47,10 +47,10 @@ class Tree:
     """The tree over one replica's records."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
-        """Nothing is read before `load`; questions about the past need none."""
+        """Nothing is read before `load`; queries about the past do not need it."""
         self._db = db
         self.is_kept = True
-        """False where the log shows some records only: such a replica cannot know a root."""
+        """False where the log shows only some records: such a replica cannot know a root."""
         self._frontier = Frontier()
         self._last_seq = 0
         self._reread = 0
@@ -58,7 +58,7 @@ class Tree:
     # --- growing ------------------------------------------------------------------------------
 
     def load(self, last_seq: int) -> None:
-        """Take up where the file ends; `Corrupt` if it does not hold what it held."""
+        """Continue where the file ends; `Corrupt` if the tree and the records disagree."""
         self._last_seq = last_seq
         known = self._db.execute("select value from meta where name = 'leaves'").fetchone()
         size = int(known[0]) if known else 0
@@ -67,7 +67,7 @@ class Tree:
             return
         if size != self.size_at(last_seq):
             raise Corrupt(
-                f"the replica ends at record {last_seq}, and its tree has {size} leaves",
+                f"the replica ends at record {last_seq}, but its tree has {size} leaves",
                 hint="move the file away; the replica is rebuilt from the log",
             )
         bits = [level for level in reversed(range(size.bit_length())) if size >> level & 1]
@@ -80,7 +80,7 @@ class Tree:
         self.is_kept = bool(self._db.execute("select 1 from meta where name = 'leaves'").fetchone())
 
     def keep_none(self) -> None:
-        """The log shows only some records: no root can be known, and none is kept."""
+        """The log shows only some records, so no root can be known, and none is kept."""
         self.is_kept = False
         self._db.execute("delete from meta where name = 'leaves'")
 
@@ -137,7 +137,7 @@ class Tree:
             if root == known and self._is_older_part_whole():
                 return Mark(size, root.hex())
         except Corrupt:
-            pass  # the empty root says so
+            pass  # the empty root shows it
         return Mark(size, "")
 
     def _known_root(self, size: int) -> bytes:
@@ -146,7 +146,7 @@ class Tree:
         return merkle.root_of(size, self._full)
 
     def _is_older_part_whole(self) -> bool:
-        """Read one more of the large subtrees again: in time, every record has its turn."""
+        """Read one more of the large subtrees again, so that in time every record is checked."""
         count = self._frontier.size >> REREAD_LEVEL
         if count == 0:
             return True
@@ -157,20 +157,20 @@ class Tree:
     def _require(self) -> None:
         if not self.is_kept:
             raise Unavailable(
-                "this replica holds some kinds only, so it cannot tell what the whole log is",
+                "this replica has only some kinds, so it cannot compute a root of the whole log",
                 hint="ask on a machine that reads everything, such as the one with 'antiphon up'",
             )
 
     # --- hashes -------------------------------------------------------------------------------
 
     def _full(self, level: int, place: int, fresh_from: float = inf) -> bytes:
-        """The hash of a full subtree; what ends behind leaf `fresh_from` is hashed anew."""
+        """The hash of a full subtree; one that ends after leaf `fresh_from` is hashed again."""
         if level >= KEPT_FROM and (place + 1) << level <= fresh_from:
             row = self._db.execute(
                 "select hash from subtrees where level = ? and place = ?", (level, place)
             ).fetchone()
             if row is None:
-                raise Corrupt("a part of the replica's tree is gone", hint=_REBUILD)
+                raise Corrupt("a part of the replica's tree is missing", hint=_REBUILD)
             return bytes(row[0])
         if level > KEPT_FROM:
             left = self._full(level - 1, 2 * place, fresh_from)

@@ -1,7 +1,7 @@
-"""The work roster: the three questions from which a worker loop can be built (M20, M30).
+"""The work roster: the three queries from which a worker loop can be built (M20, M30).
 
-Answered from the replica, so asking costs the mesh nothing. What a worker may claim depends on
-the routes in force, which the replica does not know: this is where the two meet.
+They are answered from the replica, so they cost the mesh nothing. What a worker may claim also
+depends on the routes in force, which the replica does not know; the session does.
 """
 
 from __future__ import annotations

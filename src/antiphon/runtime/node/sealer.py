@@ -1,9 +1,9 @@
-"""The coordinator's seals: at most one in a bar, and none while nothing happens (spec §7.5).
+"""The coordinator's seals: at most one per bar, and none while nothing happens (spec §7.5).
 
 Runs beside every full node and writes only where the node's own key is the coordinator. It waits
-for a short calm, so that a burst is covered as a whole, and for its seal to be applied before it
-thinks of the next: there are never two under way. A seal that was overtaken, or that the engine
-did not take, is made anew; nothing depends on any single one.
+for a short pause in the writes, so that one seal covers a burst, and for its seal to be applied
+before it makes the next: there are never two at once. A seal that lost a race, or that the engine
+did not take, is made again; nothing depends on any single one.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 CALM_S: Final = 0.5
 CALMS: Final = 6
-"""How many calms a seal waits for at most while records keep coming."""
+"""How many pauses a seal waits for at most while records keep arriving."""
 
 
 class Sealer:
-    """Seals what its full node has applied, if that is this node's office."""
+    """Seals what its full node has applied, if that node is the coordinator."""
 
     def __init__(self, node: FullNode, *, bar_s: float, calm_s: float = CALM_S) -> None:
         """Two seals are at least `bar_s` apart."""
@@ -49,7 +49,7 @@ class Sealer:
                 await self.node.reached(seen + 1)
 
     def is_due(self) -> bool:
-        """Whether it is this node's office, and something other than seals is not sealed yet."""
+        """Whether this node is the coordinator, and something besides seals is not sealed yet."""
         node = self.node
         control = node.session.history.newest(node.session.wall.now_ms())
         return (
@@ -60,7 +60,7 @@ class Sealer:
         )
 
     async def seal(self) -> bool:
-        """Seal everything up to here; False if that was overtaken, or not ours to do."""
+        """Seal everything up to here; False if another record came first, or it is not due."""
         node = self.node
         if not self.is_due():
             return False
@@ -73,7 +73,7 @@ class Sealer:
         return (await node.write(intent)).verdict is Verdict.OK
 
     def _whole_mark(self, upto: int) -> Mark | None:
-        """What is to be sealed; None if this machine's own records are damaged."""
+        """What to seal; None if this machine's own records are damaged."""
         node = self.node
         mark = node.replica.tree.mark_at(upto, since=node.seals.upto)
         if mark.root:
@@ -93,7 +93,7 @@ class Sealer:
             await asyncio.sleep(self.bar_s * (0.5 + self.node.session.entropy.random()))
 
     def _pause_s(self) -> float:
-        """What is left of the bar since the last seal, whoever made it."""
+        """What is left of the bar since the last seal, by any coordinator."""
         last = self.node.seals.state
         since_ms = self.node.session.wall.now_ms() - (last.commit_ms if last is not None else 0)
         return min(self.bar_s, max(0.0, self.bar_s - since_ms / 1000))

@@ -1,7 +1,7 @@
-"""Says in this node's log who writes too much to the mesh's (docs/decisions/0023).
+"""Warns in this node's log about members that write too much to the mesh's (docs/decisions/0023).
 
-Counts as a full node applies, and looks at the count now and then while records come. It says each
-thing once an hour, and does nothing else: whom to take rights from is the owner's decision.
+Counts records as a full node applies them, and checks the counts now and then. It logs each
+finding once an hour and does nothing else: whose permissions to revoke is the owner's decision.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from antiphon.runtime.node.replica import Replica
 
 LOOK_EVERY_MS: Final = 10_000
-"""Of the engine's time between two looks."""
+"""The engine's time between two checks."""
 LOOKED_AT: Final = 200_000
 """Records of a replica that are counted at most, the newest first."""
 NAMED: Final = 8
 """Members that are named at most."""
 SAID_KEPT: Final = 1024
 _MIB: Final = 1 << 20
-# Keys are sorted, and nothing but ids of delegations stands before the author's.
+# Keys are sorted, and only ids of delegations come before the author's.
 _AUTHOR: Final = re.compile(rb'\A\{(?:"auth":\[[a-z0-9",]*\],)?"author":"(did:key:z[0-9A-Za-z]+)"')
 
 log = structlog.get_logger(__name__)
 
 
 class VolumeWatch:
-    """Beside one full node."""
+    """Counts for one full node."""
 
     def __init__(self, node: FullNode) -> None:
         self._node = node
@@ -45,7 +45,7 @@ class VolumeWatch:
         self._said: dict[tuple[str, str], int] = {}
 
     def applied(self, applied: Applied) -> None:
-        """Count a record; a watcher of the node's."""
+        """Count a record; registered as a watcher of the node."""
         opened, size = applied.opened, len(applied.record.payload)
         author = opened.op.author if opened.op is not None else ""
         at_ms = opened.commit_ms
@@ -66,24 +66,24 @@ class VolumeWatch:
                 del self._said[next(iter(self._said))]
             self._said[key] = now_ms
             log.warning(
-                "much_is_written",
+                "write_volume_high",
                 **{excess.what: excess.name},
                 mib_in_an_hour=excess.volume.bytes // _MIB,
                 refused_mib=excess.volume.refused_bytes // _MIB,
                 by=suspects(control, excess, now_ms // 1000),
-                hint="antiphon doctor says more; antiphon revoke NODE ends it at once",
+                hint="antiphon doctor shows more; antiphon revoke NODE stops it at once",
             )
 
 
 def suspects(control: Control, excess: Excess, now_s: int) -> str:
-    """Who can have written it, in words."""
+    """The members that can have written it."""
     if excess.what == "author":
         found = {excess.name: _called(control, excess.name, now_s)}
     else:
         found = writers(control, excess.name, now_s)
     named = [f"{alias} {short_node(did)}".strip() for did, alias in found.items()]
     more = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
-    return ", ".join(named[:NAMED]) + more or "nobody who still may"
+    return ", ".join(named[:NAMED]) + more or "nobody with a valid permission"
 
 
 def _called(control: Control, did: str, now_s: int) -> str:
@@ -91,7 +91,7 @@ def _called(control: Control, did: str, now_s: int) -> str:
 
 
 def lately(replica: Replica, now_ms: int) -> Volumes:
-    """The last hour as a replica has it, or as much of that as its newest records are."""
+    """The last hour of a replica, or as much of it as its newest records cover."""
     volumes = Volumes()
     since_ns = (now_ms - WINDOW_MS) * 1_000_000
     for at_ms, subject, verdict, size, head in replica.newest(since_ns, limit=LOOKED_AT):

@@ -1,8 +1,7 @@
-"""The full nodes that look after a mesh: who is there, and whose turn it is.
+"""The full nodes of a mesh that look after overdue jobs: which are online, and whose turn it is.
 
-They talk as the workers of a kind do (`presence`), on a subject of their own. A node that says it
-is there and does nothing can put an expiry off by its turn; and however many say so, by no more
-than `MOST_TURNS` of them.
+They use the messages of `worker_presence`, on their own subject. A node that announces itself and
+does nothing can delay an expiry by its turn, and any number of them by `MOST_TURNS` turns at most.
 """
 
 from __future__ import annotations
@@ -19,26 +18,26 @@ if TYPE_CHECKING:
     from antiphon.runtime.log.session import Session
 
 TURN_S: Final = 2.5
-"""What each turn waits for the one before: longer than it takes to look, write and hear of it."""
+"""How long each turn waits for the one before: longer than it takes to read, write and see it."""
 MOST_TURNS: Final = 4
 _SCOPES_KEPT: Final = 1_024
 _SCOPE_FOR_S: Final = 5.0
 
 
 class NodePresence(WorkerPresence):
-    """The caretakers of one mesh, as one of them sees it."""
+    """The full nodes of one mesh that look after its jobs, as one of them sees it."""
 
     def __init__(self, session: Session) -> None:
-        """Alone, until others are heard of."""
+        """Alone, until others are heard."""
         super().__init__(session, "", Traits(), lambda: 1)
         self._scopes: dict[str, tuple[int, int, float, Scope]] = {}
 
-    def fault_of(self, did: str) -> Verdict | None:  # noqa: ARG002 - what counts is asked by kind
-        """Anyone may say that it is there."""
+    def fault_of(self, did: str) -> Verdict | None:  # noqa: ARG002 - permissions are checked by kind
+        """Any node may announce itself."""
         return None
 
     def turn(self, kind: str, job_id: str, fence: str) -> int:
-        """How many others should write before us what is due about a job."""
+        """How many other nodes should write what is due about a job before us."""
         able = [other.did for other in self.others() if self._may_work(other.did, kind)]
         return min(selection.turn(job_id, fence, self.session.author.did, able), MOST_TURNS)
 

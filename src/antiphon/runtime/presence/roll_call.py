@@ -1,9 +1,9 @@
-"""Who is there: a roll call on the bus (spec §10).
+"""Roll calls: who is online, asked on the bus (spec §10).
 
-Nothing about presence is stored. Whoever asks publishes a call; every node that hears it answers
-once, with a signed card, after a short random pause so that thousands of answers do not arrive
-in one burst. The asker collects for a moment and verifies each card. A card is signed for the one
-inbox that the call named, so an old one answers nothing, whatever anybody's clock shows.
+Nothing about presence is stored. A node that asks publishes a roll call. Every node that receives
+it answers once, with a signed card, after a short random pause so that thousands of answers do not
+arrive at once. The asking node collects and verifies the cards for a moment. A card is signed for
+the inbox of one roll call, so an old card is worthless, whatever any clock shows.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ MAX_CARD_BYTES: Final = 256 * 1024
 
 
 class Card(Struct, frozen=True, kw_only=True):
-    """What a node says about itself."""
+    """A node's description of itself."""
 
     node: str
     alias: str
     role: Literal["worker", "node", "dev"]
     version: str
     at_ms: int
-    """What the node's own clock showed."""
+    """The node's own clock."""
     kinds: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     weight: int = 1
@@ -52,13 +52,13 @@ class Presence:
     """Answers roll calls for one node until cancelled."""
 
     def __init__(self, session: Session, keyring: Keyring, describe: Callable[[], Card]) -> None:
-        """`describe` makes the card at the moment of asking."""
+        """`describe` makes the card when a roll call arrives."""
         self._session = session
         self._keyring = keyring
         self._describe = describe
 
     async def run(self) -> None:
-        """Listen for calls."""
+        """Listen for roll calls."""
         bus, me = self._session.engine.bus, (self._keyring.did, self._keyring.sign)
         async with bus.subscribe(ROLL.at(), max_pending=16) as calls:
             async for call in calls:
@@ -71,11 +71,11 @@ class Presence:
                         where, CARDS.sign(self._describe(), me, mesh=mesh, subject=where)
                     )
                 except (Unavailable, Rejected):
-                    continue  # the engine is away, or the inbox a strange one
+                    continue  # the engine does not answer, or the inbox is not valid
 
 
 async def roll_call(session: Session, *, wait_s: float = 0.4) -> list[Card]:
-    """Ask who is there; the verified cards that arrived in time, one per node."""
+    """Ask who is online; the verified cards that arrived in time, one per node."""
     bus = session.engine.bus
     inbox = f"{bus.new_inbox()}.{session.entropy.token(16).hex()}"
     cards: dict[str, Card] = {}

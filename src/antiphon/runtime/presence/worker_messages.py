@@ -1,6 +1,6 @@
-"""What workers say to each other on the bus: one signed word at a time (spec §8, §10).
+"""The signed messages between workers on the bus (spec §8, §10).
 
-A word speaks of its author and of the kind on whose subject it is published.
+A message is about its author, and about the kind on whose subject it is published.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from antiphon.core.policy.selection import Labels, Weight
 from antiphon.core.record.op import Count
 
 MAX_MENTIONED: Final = 256
-"""Jobs of each sort in one word; what is beyond waits for the next one."""
+"""Jobs of each sort in one message; the rest wait for the next one."""
 MAX_BYTES: Final = 256 * 1024
 AGE_MS: Final = 10_000
-"""How far a word's time may be from the listener's clock."""
+"""How far a message's time may be from the listener's clock."""
 
 Mention = tuple[JobId, Count]
-"""A job, and the sequence of the call that is meant."""
+"""A job, and the sequence of its announcement."""
 _Many = Annotated[tuple[Mention, ...], Meta(max_length=MAX_MENTIONED)]
 
 
 class Returned(Struct, frozen=True, array_like=True):
-    """A job given back, and how long nobody should look at it."""
+    """A job given back, and how long other workers should leave it alone."""
 
     job_id: JobId
     call: Count
@@ -34,7 +34,7 @@ class Returned(Struct, frozen=True, array_like=True):
 
 
 class Word(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a worker says about itself and its jobs."""
+    """A worker's message about itself and its jobs."""
 
     labels: Labels = ()
     weight: Weight = 1
@@ -42,13 +42,13 @@ class Word(Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_new: bool = False
     """Asks the others to answer soon."""
     is_away: bool = False
-    """Not to be counted on, or no longer."""
+    """Not, or no longer, a candidate."""
     took: _Many = ()
     ended: _Many = ()
     returned: Annotated[tuple[Returned, ...], Meta(max_length=MAX_MENTIONED)] = ()
     calls: _Many = ()
-    """Calls that somebody should look at: who has the right labels, or simply anybody."""
+    """Announcements to look at: for workers with the right labels, or for any worker."""
 
 
 WORDS: Final = MessageType("word", Word, max_bytes=MAX_BYTES, max_age_ms=AGE_MS)
-"""Every word of a node is later than the one before."""
+"""The timestamps of a node's messages increase."""

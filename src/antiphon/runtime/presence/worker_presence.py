@@ -1,14 +1,14 @@
-"""Who else works on a kind: signed words on the bus (spec §8, §10).
+"""Which other workers of a kind are online: signed messages on the bus (spec §8, §10).
 
-Each worker of a kind says every few seconds, and soon after something changed, who it is and how
-many slots it has free; the jobs that it took, ended or gave back since ride along. So one message
-is a heartbeat and a claim broadcast at once, and whoever claims becomes known by it (G6).
+Each worker of a kind publishes every few seconds, and soon after a change, who it is and how many
+slots it has free, with the jobs that it took, ended or gave back since. So one message is both a
+heartbeat and a claim broadcast, and every worker that claims becomes known by it (G6).
 
-A word (`worker_messages.py`) is signed and counts once: nobody can invent another worker, or
-repeat what one said. It is still only a word. Nothing on the log follows from it; whoever believes
-a false one waits a little, and reads.
+A message (`worker_messages.py`) is signed and counts once: nobody can invent another worker, or
+replay a message. But it proves nothing, and nothing on the log depends on it. A worker that
+believes a false one waits a little, and reads the log.
 
-Everything is bounded: how many are known, how much one word may mention, how often one speaks.
+Everything is bounded: known workers, jobs in one message, messages per second.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from antiphon.runtime.log.session import Session
 
 BEAT_S: Final = 3.0
-"""Between two words of a node that has nothing to tell, give or take a quarter."""
+"""Between two messages of a node that has nothing new to report, plus or minus a quarter."""
 ALIVE_S: Final = 10.0
-"""How long after its last word a node counts as there: three beats, and a little."""
+"""How long after its last message a node counts as online: three beats, and a little."""
 SOONEST_S: Final = 0.1
-"""Two words of one node are at least so far apart."""
+"""The shortest time between two messages of one node."""
 ANSWER_WITHIN_S: Final = 0.2
-"""How soon a newcomer's greeting is answered, at most."""
+"""How soon a new worker's first message is answered, at most."""
 MAX_KNOWN: Final = 1_024
 MAX_UNSAID: Final = 4_096
 MAX_HEARD: Final = 4_096
@@ -59,7 +59,7 @@ _FAULT_FOR_S: Final = 5.0
 
 
 class Traits(Struct, frozen=True, kw_only=True):
-    """What a worker is, beyond its kinds."""
+    """A worker's labels and weight."""
 
     labels: Labels = ()
     weight: Weight = 1
@@ -72,14 +72,14 @@ class _Known(Struct):
 
 
 class WorkerPresence:
-    """The workers of one kind as one of them sees it, and its own voice among them."""
+    """The workers of one kind as one of them sees it, and its own messages to them."""
 
     def __init__(
         self, session: Session, kind: str, traits: Traits, free: Callable[[], int] = lambda: 0
     ) -> None:
-        """Hears and says nothing before `listening`; `point_to` works without.
+        """Receives and sends nothing before `listening`; `point_to` works without.
 
-        `free` gives this worker's own free slots; it is asked whenever the worker speaks.
+        `free` returns this worker's own free slots, for each message that it sends.
         """
         self.session = session
         self.kind = kind
@@ -87,7 +87,7 @@ class WorkerPresence:
         self.free = free
         self.listeners: list[Callable[[Message[Word]], None]] = []
         self.revision = 0
-        """Moves with everything that changes who is a candidate."""
+        """Changes whenever the candidates may have changed."""
         self._known: dict[str, _Known] = {}
         self._faults: dict[str, tuple[int, int, float, Verdict | None]] = {}
         self._wallets: dict[str, ChainChoice] = {}
@@ -98,15 +98,15 @@ class WorkerPresence:
         self._wake = asyncio.Event()
         self._subject = WORK.at(kind=kind) if kind else CARE.at()
         self.is_silent = False
-        """Whether it keeps to itself, and speaks of jobs that it was pointed to only."""
+        """Whether it only sends messages about jobs that it was pointed to."""
 
     # --- life ---------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def listening(self, *, silently: bool = False) -> AsyncIterator[None]:
-        """Be part of the company while the block runs: greet, listen, speak, take leave.
+        """Take part while the block runs: announce this worker, listen, send, sign off.
 
-        `silently`: only listen, and say what becomes of jobs that others pointed to.
+        `silently`: only listen, and report on jobs that others pointed to.
         """
         heard = asyncio.Event()
         self.is_silent = silently
@@ -119,7 +119,7 @@ class WorkerPresence:
                         self.listeners.clear()
                 return
             await self._say(is_new=True)
-            # Whoever is there answers by then: the first ranks should not be those of a hermit.
+            # The others have answered by then: the first ranks should not assume a lone worker.
             await asyncio.sleep(ANSWER_WITHIN_S + SOONEST_S)
             async with beside(self._keep_speaking()):
                 try:
@@ -168,7 +168,7 @@ class WorkerPresence:
     # --- speaking -----------------------------------------------------------------------------
 
     def took(self, job_id: str, call: int) -> None:
-        """This worker decided for a job, or still holds it."""
+        """This worker is about to claim a job, or still holds it."""
         self._mention("took", job_id, call, 0)
 
     def ended(self, job_id: str, call: int) -> None:
@@ -176,7 +176,7 @@ class WorkerPresence:
         self._mention("ended", job_id, call, 0)
 
     def returned(self, job_id: str, call: int, after_s: float) -> None:
-        """This worker lets go of a job."""
+        """This worker gives a job back."""
         self._mention("back", job_id, call, round(after_s * 1000))
 
     def _mention(self, how: str, job_id: str, call: int, after_ms: int) -> None:
@@ -187,12 +187,12 @@ class WorkerPresence:
         self._speak_within(0.0)
 
     def changed(self) -> None:
-        """This worker's free slots may have changed: tell soon, if they came or went."""
+        """This worker's free slots may have changed: send that soon if it did."""
         if not self.is_silent and (self.free() > 0) != (self._said_free > 0):
             self._speak_within(SOONEST_S)
 
     async def point_to(self, job_id: str, call: int) -> None:
-        """Point the others to a call. Needs no company of one's own."""
+        """Point other workers to an announcement. Works outside `listening`."""
         await self._say(calls=((job_id, call),), is_away=not self._is_a_candidate())
 
     def _is_a_candidate(self) -> bool:
@@ -222,7 +222,7 @@ class WorkerPresence:
             )
             await self.session.engine.bus.publish(where, payload)
         except (Unavailable, Rejected):
-            return  # what was to be mentioned waits for the next word
+            return  # the mentions wait for the next message
         for how, jobs in taken.items():
             for job, what in jobs.items():
                 if self._unsaid[how].get(job) == what:
@@ -240,7 +240,7 @@ class WorkerPresence:
         word, node = message.body, message.author
         known = self._known.get(node)
         if known is not None and message.at_ms <= known.at_ms:
-            return  # said before
+            return  # a replay
         if self.fault_of(node) is not None and not word.calls:
             return
         if known is None and len(self._known) >= MAX_KNOWN and not self._forget_silent():
@@ -272,7 +272,7 @@ class WorkerPresence:
 
     @property
     def me(self) -> Candidate:
-        """This worker, as it would count."""
+        """This worker as a candidate."""
         return Candidate(
             did=self.session.author.did,
             kinds=(self.kind,),
@@ -282,7 +282,7 @@ class WorkerPresence:
         )
 
     def others(self) -> Iterator[Candidate]:
-        """Who else is there and may claim this kind, busy or not."""
+        """The other workers that are online and may claim this kind, busy or not."""
         now_s = self.session.wall.boot_s()
         for did, one in self._known.items():
             is_there = one.candidate.is_alive and now_s - one.heard_s <= ALIVE_S
@@ -290,11 +290,11 @@ class WorkerPresence:
                 yield one.candidate
 
     def places(self, need: Need) -> tuple[int, int]:
-        """How many should claim a job before this worker: of those with room, and of all."""
+        """How many workers should claim a job before this one: of those with room, and of all."""
         return selection.places(need, self.me, self.others(), now_ms=self.session.wall.now_ms())
 
     def fault_of(self, did: str) -> Verdict | None:
-        """Why the log would refuse a claim of this kind by that worker, as of a moment ago."""
+        """Why the log would reject a claim of this kind by that worker, as of a moment ago."""
         control, now_s = self.session.control, self.session.wall.boot_s()
         key = (control.since, control.grants.revision)
         known = self._faults.get(did)

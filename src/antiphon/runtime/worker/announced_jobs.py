@@ -1,4 +1,4 @@
-"""Calls as a rendezvous hands them out, and what a newcomer finds on the log."""
+"""Announcements as a rendezvous hands them out, and what a new worker finds on the log."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _ENDS: Final = frozenset({JobComplete.type_name(), JobCancel.type_name()})
 
 
 class CallDelivery:
-    """`ports.Delivery` of a rendezvous: what becomes of it, the rest of the company hears.
+    """`ports.Delivery` of a rendezvous: the other workers are told what becomes of it.
 
-    It never runs out: it is lent within one process, whose end takes both sides with it.
+    It never expires: it is lent within one process, and ends with it.
     """
 
     __slots__ = ("_hold", "_is_settled", "_settle", "call")
@@ -40,7 +40,7 @@ class CallDelivery:
         settle: Callable[[Call[Record], float | None], None],
         hold: Callable[[Call[Record]], None],
     ) -> None:
-        """`settle` is told None for an acknowledgement, else the delay in seconds."""
+        """`settle` receives None for an acknowledgement, else the delay in seconds."""
         self.call = call
         self._settle = settle
         self._hold = hold
@@ -53,7 +53,7 @@ class CallDelivery:
 
     @property
     def deliveries(self) -> int:
-        """How often it was handed out here, and once more where the log was read before."""
+        """How often it was handed out here, plus one if the log was read before."""
         return self.call.deliveries
 
     def ack(self) -> None:
@@ -69,16 +69,16 @@ class CallDelivery:
             self._settle(self.call, delay_s)
 
     def in_progress(self) -> None:
-        """Say once more that it is in hand."""
+        """Tell the others again that it is taken."""
         if not self._is_settled:
             self._hold(self.call)
 
 
 class Touched(Struct, frozen=True):
-    """What happened lately to a kind's jobs, at a glance: by job, the type of its newest op.
+    """The recent activity on a kind's jobs, unverified: by job, the type of its newest op.
 
-    Nothing was verified. It only says which old calls are worth a look: whoever writes a false
-    end there hides a job until it is called again.
+    It only says which old announcements are worth reading. A node that writes a false end hides
+    a job until it is offered again.
     """
 
     after: int
@@ -86,11 +86,11 @@ class Touched(Struct, frozen=True):
     last: dict[str, str]
 
     def is_known(self, call: Record) -> bool:
-        """Whether more happened to the called job than this record shows."""
+        """Whether more happened to the announced job than this record shows."""
         return call.seq <= self.upto and call.subject[-64:] in self.last
 
     def is_over(self, call: Record) -> bool:
-        """Whether the called job seems to have ended."""
+        """Whether the announced job seems to have ended."""
         return call.seq <= self.upto and self.last.get(call.subject[-64:]) in _ENDS
 
 
@@ -118,7 +118,7 @@ async def touched(session: Session, kind: str) -> Touched:
 
 
 async def particular(session: Session, kind: str, lately: Touched) -> list[Record]:
-    """Calls of the same stretch of the log that require labels, and have not ended, it seems."""
+    """Announcements in the same range that require labels and seem not to have ended."""
     subject = f"{subjects.root(session.mesh)}.call.*.{kind}.*"
     return [
         record
@@ -139,7 +139,7 @@ async def _between(session: Session, subject: str, after: int, upto: int) -> Asy
 
 
 def need_of(view: JobView) -> Need | None:
-    """What a judged lane says about who should claim its job; None if it has none."""
+    """Which workers should claim a judged lane's job; None if the lane has no job."""
     job, called_with, call = view.lane.job, view.called_with, view.first
     if job is None or called_with is None or call is None:
         return None

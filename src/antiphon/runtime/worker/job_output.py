@@ -1,8 +1,8 @@
-"""A job's words while it runs: on the bus, signed by its worker, stored nowhere.
+"""A job's live output and progress: on the bus, signed by its worker, stored nowhere.
 
-Bytes of output carry their position in their stream, so that whoever listens knows what was lost
-on the way and never shows anything twice. What is said faster than it may be sent is dropped,
-oldest first: the whole of it is an output at the end. Only the holder of the present tenure is
+Every chunk carries its position in its stream, so that a listener knows what was lost on the way
+and never shows anything twice. Output that comes faster than it may be sent is dropped, oldest
+first: all of it is stored as an output at the end. Only the holder of the present tenure is
 believed.
 """
 
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
     from antiphon.runtime.log.session import Session
 
 PACE_S: Final = 0.05
-"""Between two sendings of one job."""
+"""Between two sends of one job."""
 CHUNK_BYTES: Final = 32 * 1024
 MAX_BYTES: Final = 64 * 1024
-"""Of one message: a chunk in base64, and a little."""
+"""The size of one message: a chunk in base64, and a little."""
 BURST: Final = 2
-"""Chunks in one sending: with the pace, some 1.3 MB a second."""
+"""Chunks in one send: with the pace, about 1.3 MB per second."""
 HELD_BYTES: Final = 256 * 1024
-"""Of output that waits to be sent; the oldest beyond that is dropped."""
+"""Output that waits to be sent; the oldest beyond that is dropped."""
 MAX_NOTE: Final = 200
 PENDING: Final = 1024
 LOOK_EVERY_S: Final = 0.1
-"""How often a listener reads the lane because somebody names a tenure that it does not know."""
+"""How often a listener reads the lane when a message names a tenure that it does not know."""
 
 
 class Words(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One message: a piece of output, or how far the job is."""
+    """One message: a piece of output, or the job's progress."""
 
     fence: str
     number: int
@@ -78,7 +78,7 @@ class Broadcast:
         self._is_closed = False
 
     def output(self, stream: Stream, data: bytes) -> None:
-        """Pass on what the job wrote; called in the loop."""
+        """Send what the job wrote; called in the event loop."""
         self._held.append((stream, self._at[stream], data))
         self._at[stream] += len(data)
         self._held_bytes += len(data)
@@ -87,7 +87,7 @@ class Broadcast:
         self._wake()
 
     def progress(self, done: float, note: str = "") -> None:
-        """Say how far it is; from any thread. Only the newest is sent."""
+        """Send the progress; from any thread. Only the newest is sent."""
         share = min(max(float(done), 0.0), 1.0) if math.isfinite(done) else 0.0
         with suppress(RuntimeError):  # a thread that outlived the worker's loop
             self._loop.call_soon_threadsafe(self._note_progress, share, note[:MAX_NOTE])
@@ -97,7 +97,7 @@ class Broadcast:
         self._wake()
 
     def close(self) -> None:
-        """Say nothing more."""
+        """Send nothing more."""
         self._is_closed = True
         if self._sending is not None:
             self._sending.cancel()
@@ -107,7 +107,7 @@ class Broadcast:
             self._sending = self._loop.create_task(self._send_all())
 
     async def _send_all(self) -> None:
-        """Send what there is, at its pace, until there is nothing left."""
+        """Send what is held, at the pace, until nothing is left."""
         try:
             while self._held or self._progress is not None:
                 with suppress(AntiphonError):
@@ -157,7 +157,7 @@ class Broadcast:
 async def listening(
     session: Session, kind: str, job_id: str
 ) -> AsyncIterator[AsyncIterator[Words]]:
-    """A job's words from now on, verified; nothing at all where this node may not hear them."""
+    """A job's messages from now on, verified; none where this node may not subscribe to them."""
     bus = session.engine.bus
     where = LIVE.at(kind=kind, job=job_id)
     async with bus.subscribe(where, max_pending=PENDING) as messages:
@@ -165,7 +165,7 @@ async def listening(
 
 
 class _Listener:
-    """Believes the tenure's holder and nobody else."""
+    """Accepts messages of the tenure's holder only."""
 
     def __init__(self, session: Session, kind: str, job_id: str) -> None:
         self._session = session

@@ -1,7 +1,7 @@
 """One timer for all tenures of a worker.
 
-Most jobs end long before their lease needs anything, so a tenure costs no timer of its own: it
-says when it wants to be looked at next, and one timer stands at the earliest of these.
+Most jobs end long before their lease needs attention, so a tenure has no timer for itself: it
+gives the time of its next check, and one timer is set to the earliest of these.
 """
 
 from __future__ import annotations
@@ -12,36 +12,36 @@ from typing import Protocol
 
 
 class Kept(Protocol):
-    """Something that wants to be looked at now and then."""
+    """Something that needs a check now and then."""
 
     due_s: float
-    """Loop time of the next look."""
+    """Loop time of the next check."""
 
     def look(self) -> None:
-        """Do what is due and move `due_s` on. Must not raise."""
+        """Do what is due and move `due_s` forward. Must not raise."""
 
 
 class LeaseTimer:
-    """Looks at what it keeps when the time has come."""
+    """Calls `look` on everything it keeps when that is due."""
 
     def __init__(self) -> None:
-        """Nothing is kept, no timer stands."""
+        """Nothing is kept, and no timer is set."""
         self._kept: dict[Kept, None] = {}  # in order: the same seed must give the same run
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_s = math.inf
 
     def keep(self, kept: Kept) -> None:
-        """Look at it from now on."""
+        """Check it from now on."""
         self._kept[kept] = None
         if kept.due_s < self._wakes_s:
             self._arm(kept.due_s)
 
     def drop(self, kept: Kept) -> None:
-        """Look at it no more; safe twice. A timer that finds nothing due costs one wake-up."""
+        """Stop checking it; safe twice. A timer that finds nothing due costs one wake-up."""
         self._kept.pop(kept, None)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Drop everything."""
         self._kept.clear()
         self._disarm()
 

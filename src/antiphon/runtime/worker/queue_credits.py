@@ -1,8 +1,8 @@
-"""A worker's credits: what `core.policy.queue_credit` decides, carried out on its queues.
+"""A worker's credits: applies what `core.policy.queue_credit` decides to the worker's queues.
 
-It remembers when each queue was asked, looks again whenever one says that it has nothing, and
-keeps to the rates of its kinds: a kind that is at its rate is not asked for, so nothing of it is
-claimed to wait.
+It remembers when each queue was asked, checks again whenever one reports that it is empty, and
+keeps to the rates of its kinds. A kind at its rate limit is not asked for, so that none of its
+jobs is claimed only to wait.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from antiphon.ports import WorkQueue
 
 PATIENCE_S: Final = 5.0
-"""How long a queue that does not answer holds up those of lower priorities, at most."""
+"""How long an unanswered request holds up queues of lower priorities, at most."""
 HINDERED_S: Final = 1.0
-"""How long until a worker that could not use its slots looks again whether it can."""
+"""How long a worker that cannot use its slots waits before it checks again."""
 _HAIR_S: Final = 0.001
 
 
@@ -37,7 +37,7 @@ class _Asked(Struct, eq=False):
     kind: str
     source: Source
     held: int = 0
-    """Deliveries that wait for the answer of a queue of a higher priority."""
+    """Deliveries that wait for a queue of a higher priority to answer."""
 
 
 class Credits:
@@ -46,9 +46,9 @@ class Credits:
     def __init__(
         self, free: Callable[[], int], rates: Mapping[str, Rate], is_hindered: Callable[[], bool]
     ) -> None:
-        """`free` tells how many slots are free, `is_hindered` whether none can be used now."""
+        """`free` returns the number of free slots, `is_hindered` whether none can be used now."""
         self.surplus = 0
-        """Deliveries that came with no slot free for them, or beyond a rate."""
+        """Deliveries that arrived with no free slot for them, or beyond a rate."""
         self._free = free
         self._is_hindered = is_hindered
         self._buckets = {kind: Bucket(rate) for kind, rate in rates.items()}
@@ -57,7 +57,7 @@ class Credits:
         self._timer: asyncio.TimerHandle | None = None
         self._soon: asyncio.Handle | None = None
         self._thought: asyncio.Future[None] | None = None
-        """Ends with the next thought, for those who wait for one."""
+        """Ends with the next check, for tasks that wait for it."""
         self._is_over = False
 
     @property
@@ -66,17 +66,17 @@ class Credits:
         return not self._asked
 
     def add(self, queue: WorkQueue, kind: str, priority: Priority) -> None:
-        """Ask this one, too, once everything of a higher priority is quiet."""
+        """Ask this queue, too, once everything of a higher priority is quiet."""
         queue.watch(self._told)
         self._asked.append(_Asked(queue, kind, Source(priority=priority)))
 
     def remove(self, queue: WorkQueue) -> None:
-        """Ask it no more, and wait for it no more."""
+        """Stop asking it, and stop waiting for it."""
         self._asked = [one for one in self._asked if one.queue is not queue]
         self._told()
 
     async def admit(self, queue: WorkQueue, kind: str) -> bool:
-        """Whether to begin what was delivered: there is a slot for it, and its turn has come.
+        """Whether to begin what was delivered: a slot is free, and its turn has come.
 
         Waits while a queue of a higher priority was asked and has not answered.
         """
@@ -107,7 +107,7 @@ class Credits:
         now_s = asyncio.get_running_loop().time()
         priority = one.source.priority
         others = self._asked
-        if not self._buckets:  # else a rate is shared by all priorities of its kind
+        if not self._buckets:  # otherwise all priorities of a kind share its rate
             own = rank(priority)
             others = [other for other in self._asked if rank(other.source.priority) < own]
         self._look_at(others, now_s)
@@ -122,7 +122,7 @@ class Credits:
         await asyncio.shield(self._thought)
 
     def top_up(self) -> None:
-        """Ask for what there is room for."""
+        """Ask for as much as there is room for."""
         if self._thought is not None:
             self._thought.set_result(None)
             self._thought = None
@@ -145,7 +145,7 @@ class Credits:
         self._think_again(min(made.look_s, self._next_token_s(now_s)))
 
     def stop(self) -> None:
-        """Ask for nothing any more."""
+        """Stop asking."""
         self._is_over = True
         self._think_again(math.inf)
         for one in self._asked:
@@ -161,7 +161,7 @@ class Credits:
             if one.kind in self._buckets:
                 limited.setdefault(one.kind, []).append(source)
         for kind, sources in limited.items():
-            # What was asked for just now may yet come, and would use a token.
+            # What was asked for just now may still arrive, and would use a token.
             fresh = [_fresh(source, now_s) for source in sources]
             left = self._buckets[kind].available(now_s) - sum(fresh)
             for source, own in zip(sources, fresh, strict=True):
@@ -171,7 +171,7 @@ class Credits:
         if not self._buckets or self._free() <= 0:
             return math.inf
         dry = [bucket for bucket in self._buckets.values() if bucket.available(now_s) < 1]
-        # A little late rather than a hair too early, which would be thought about again at once.
+        # A little late: a little early would mean checking again at once.
         return min((bucket.next_s(now_s) for bucket in dry), default=math.inf) + _HAIR_S
 
     def _think_again(self, at_s: float) -> None:
@@ -186,7 +186,7 @@ class Credits:
         self.top_up()
 
     def _told(self) -> None:
-        """A queue has nothing; it may say so while it is being asked."""
+        """A queue is empty; it may report that while it is being asked."""
         if self._soon is None and not self._is_over:
             self._soon = asyncio.get_running_loop().call_soon(self._on_told)
 

@@ -1,12 +1,12 @@
-"""Opens the queues of a worker's kinds by the mesh's rules, and changes over when those change.
+"""Opens the queues of a worker's kinds by the mesh's rules, and switches when the rules change.
 
-To the worker a queue is a queue. Under `queue` it is the engine's own, with the jobs sifted out
-that not everybody can do; under `rendezvous` it is the company's (spec §8).
+Under `queue` it is the engine's own queue, without the jobs that need labels; under `rendezvous`
+the workers of the kind share it among themselves (spec §8). The worker sees no difference.
 
-A job with `requires` is drawn for whatever its kind's rule is. The engine hands its call to
-anybody, so whoever gets it points those with labels to it, on the bus, and hands it back for a
-while: the queue keeps it safe, and repeats the pointer, until somebody ended the job
-(docs/decisions/0015).
+A job with `requires` is always drawn for, whatever its kind's rule is. The engine hands its
+announcement to any worker, which points the workers with labels to it, on the bus, and hands it
+back for a while. The queue keeps it, and its next delivery repeats the pointer, until the job has
+ended (docs/decisions/0015).
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ async def selecting(
 ) -> AsyncIterator[list[tuple[str, Priority, WorkQueue]]]:
     """The queues of these kinds, each with its kind and its priority.
 
-    There are two for each priority: its calls, and its jobs that others point to.
+    There are two for each priority: its announcements, and its jobs that others point to.
 
-    `free` says how many slots the worker has left.
+    `free` returns how many slots the worker has left.
     """
     each = [_Selected(session, kind, traits, free) for kind in kinds]
     async with beside(*(one.run() for one in each), _watch_rules(each)):
@@ -66,7 +66,7 @@ async def selecting(
 async def rendezvous(
     presence: WorkerPresence, priority: Priority, touched_lately: Touched
 ) -> AsyncIterator[Rendezvous]:
-    """The rendezvous of one kind and priority; the company must be listening."""
+    """The rendezvous of one kind and priority; `presence` must be listening."""
     drawn = Rendezvous(presence)
     calls = job_subjects.calls_of(presence.session.mesh, priority, presence.kind, below=False)
     try:
@@ -78,7 +78,7 @@ async def rendezvous(
 
 @asynccontextmanager
 async def pointed(presence: WorkerPresence) -> AsyncIterator[Rendezvous]:
-    """The jobs that others point to, whatever their priority; the company must be listening."""
+    """The jobs that others point to, of any priority; `presence` must be listening."""
     pointers = Rendezvous(presence, heeds_pointers=True)
     try:
         async with beside(pointers.look_again()):
@@ -95,7 +95,7 @@ async def _watch_rules(each: list[_Selected]) -> None:
 
 
 class _Selected:
-    """One kind's queues, and whatever stands behind them at present."""
+    """One kind's queues, and their present sources."""
 
     def __init__(
         self, session: Session, kind: str, traits: Traits, free: Callable[[], int]
@@ -116,7 +116,7 @@ class _Selected:
         return [*self._called.items(), *self._pointed.items()]
 
     def look_at_rules(self) -> None:
-        """Begin to change over if the rules say otherwise by now."""
+        """Begin to switch if the rules have changed."""
         if selection.method(self._session.control, self.kind) != self._method:
             self._has_changed.set()
 
@@ -170,17 +170,17 @@ class _Selected:
 
 
 class SwitchedQueue:
-    """A `ports.WorkQueue` whose source may be exchanged under its user."""
+    """A `ports.WorkQueue` whose source can be replaced while it is in use."""
 
     def __init__(self) -> None:
-        """Begin with no source: credits are kept until there is one."""
+        """Begin without a source: credits are kept until there is one."""
         self._source: WorkQueue | None = None
         self._owed = 0
         self._told: Callable[[], None] = lambda: None
         self._has_source = asyncio.Event()
 
     def use(self, source: WorkQueue) -> None:
-        """Draw from here from now on."""
+        """Take deliveries from this source from now on."""
         self._source = source
         source.watch(self._tell)
         owed, self._owed = self._owed, 0
@@ -189,7 +189,7 @@ class SwitchedQueue:
         self._has_source.set()
 
     def let_go(self) -> None:
-        """Draw from nowhere; the source is about to be closed."""
+        """Take deliveries from nowhere; the source is about to be closed."""
         source, self._source = self._source, None
         self._has_source.clear()
         if source is not None:
@@ -199,7 +199,7 @@ class SwitchedQueue:
 
     @property
     def loan_s(self) -> float:
-        """As the present source has it."""
+        """The present source's."""
         return self._source.loan_s if self._source is not None else POINT_AGAIN_S
 
     @property
@@ -209,7 +209,7 @@ class SwitchedQueue:
 
     @property
     def is_dry(self) -> bool:
-        """As the present source has it; without one there is nothing."""
+        """The present source's; without a source there is nothing."""
         return self._source is None or self._source.is_dry
 
     def watch(self, told: Callable[[], None]) -> None:
@@ -227,7 +227,7 @@ class SwitchedQueue:
             self._source.grant(count)
 
     def ask(self) -> None:
-        """Have the present source say whether there is anything."""
+        """Have the present source report whether there is anything."""
         if self._source is not None:
             self._source.ask()
 
@@ -251,29 +251,29 @@ class SwitchedQueue:
                     raise
 
     async def close(self) -> None:
-        """Whoever opened the sources closes them."""
+        """Does nothing: the code that opened the sources closes them."""
         self.let_go()
 
 
 class SiftedQueue:
-    """An engine's queue without the jobs that only workers with certain labels can do."""
+    """An engine's queue without the jobs that require labels."""
 
     def __init__(
         self, shared: WorkQueue, presence: WorkerPresence, pointers: Rendezvous | None
     ) -> None:
-        """`pointers` is this worker's own way to such jobs, if it has labels."""
+        """`pointers` is this worker's own source of such jobs, if it has labels."""
         self._shared = shared
         self._presence = presence
         self._session = presence.session
         self._pointers = pointers
         self._plain: dict[str, None] = {}
-        """Jobs seen that require nothing: of their further calls nothing needs to be read."""
+        """Jobs that require nothing: their further announcements need no read."""
         self._in_hand = 0
-        """Deliveries that are being looked at."""
+        """Deliveries that are being checked."""
 
     @property
     def loan_s(self) -> float:
-        """Seconds after which an unsettled delivery goes to someone else."""
+        """Seconds after which an unsettled delivery goes to another worker."""
         return self._shared.loan_s
 
     @property
@@ -304,10 +304,10 @@ class SiftedQueue:
         self._shared.revoke_credits()
 
     async def close(self) -> None:
-        """Whoever opened the shared queue closes it."""
+        """Does nothing: the code that opened the shared queue closes it."""
 
     async def next(self) -> Delivery:
-        """Wait for the next delivery that anybody can answer."""
+        """Wait for the next delivery that any worker can run."""
         while True:
             delivery = await self._shared.next()
             op = self._session.open(delivery.record).op
@@ -327,7 +327,7 @@ class SiftedQueue:
             delivery.nak()
             raise
         except AntiphonError:
-            return False  # the worker meets the same trouble, and settles it
+            return False  # the worker runs into the same problem, and settles it
         if is_particular:
             await self._pass_on(delivery)
         return is_particular

@@ -1,9 +1,9 @@
-"""Rendezvous: workers come to a job in the order of their draws (spec §8).
+"""Rendezvous: workers try to claim a job in the order of their draws (spec §8).
 
-A `Rendezvous` follows the calls of one kind on the log, or looks where others point, and listens
-to the other workers. Whose turn it is, and what to look up when, is decided in
-`core/policy/rendezvous_turns.py`; this module reads, waits and tells. A worker takes the calls
-from a queue for each priority (`rendezvous_queue.py`).
+A `Rendezvous` follows the announcements of one kind on the log, or the pointers of others, and
+listens to the other workers. `core/policy/rendezvous_turns.py` decides whose turn it is, and what
+to look up when; this module reads, waits and sends. A worker takes the announcements from one
+queue per priority (`rendezvous_queue.py`).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 
 class Rendezvous:
-    """The calls of one kind, in the order of draws."""
+    """The announcements of one kind, in the order of draws."""
 
     def __init__(self, presence: WorkerPresence, *, heeds_pointers: bool = False) -> None:
-        """Nothing arrives before it is fed: by `follow`, by `look_at`, or by others' pointers."""
+        """Nothing arrives before `follow`, `look_at`, or a pointer of another worker."""
         self.presence = presence
         self.loan_s = LOAN_S
         self.news = asyncio.Event()
-        """Set when some call may be due; whoever looks clears it first."""
+        """Set when an announcement may be due; clear it before you look."""
         self.is_closed = False
         self._heeds_pointers = heeds_pointers
         self._session: Session = presence.session
@@ -53,7 +53,7 @@ class Rendezvous:
         presence.listeners.append(self._heard)
 
     async def close(self) -> None:
-        """Stop; what was not handed out is left to the others."""
+        """Stop; what was not handed out is left to the other workers."""
         self.is_closed = True
         if self._heard in self.presence.listeners:
             self.presence.listeners.remove(self._heard)
@@ -67,7 +67,7 @@ class Rendezvous:
         return asyncio.get_running_loop().time()
 
     def _wake(self) -> None:
-        """Have those look again whom the last change concerns."""
+        """Wake the tasks that the last change concerns."""
         changed = self._turns.changes()
         if Changed.WAITING in changed:
             self.news.set()
@@ -79,13 +79,13 @@ class Rendezvous:
     # --- handing out --------------------------------------------------------------------------
 
     def pick(self, priority: Priority) -> tuple[Call[Record] | None, float | None]:
-        """The call of this priority to hand out now, or how long until the next one is due."""
+        """The announcement of this priority to hand out now, or how long until the next is due."""
         is_barred = self.presence.fault_of(self._session.author.did) is not None
         revision = self.presence.revision
         return self._turns.pick(priority, self._at(), revision=revision, is_barred=is_barred)
 
     def hand_out(self, call: Call[Record]) -> CallDelivery:
-        """It is in the worker's hands until it is settled."""
+        """Give it to the worker until it is settled."""
         self._turns.hand_out(call)
         self._wake()
         self._hold(call)
@@ -96,7 +96,7 @@ class Rendezvous:
         self.presence.took(call.need.job_id, call.record.seq)
 
     def _settle(self, call: Call[Record], delay_s: float | None) -> None:
-        """A delivery was acknowledged (None) or given back; tell the others."""
+        """A delivery was acknowledged (None) or given back; tell the other workers."""
         job_id, seq = call.need.job_id, call.record.seq
         if delay_s is None:
             self.presence.ended(job_id, seq)
@@ -121,17 +121,17 @@ class Rendezvous:
             for job_id, seq in word.calls:
                 self._turns.hear_pointer(job_id, seq, at._replace(chance=chance()))
         self._wake()
-        self.news.set()  # somebody may be free or busy now
+        self.news.set()  # a worker may be free or busy now
 
     # --- where calls come from ----------------------------------------------------------------
 
     def look_at(self, call: int, job_id: str, *, after_s: float = 0.0) -> None:
-        """Read what stands at this sequence, and come back to it if it is still open."""
+        """Read the record at this sequence, and return to it if the job is still open."""
         self._turns.look_at(call, job_id, self._now_s() + after_s)
         self._wake()
 
     async def consider(self, record: Record, *, is_known: bool = False) -> None:
-        """Take up a call; `is_known`: more happened to the job than this record shows."""
+        """Add an announcement; `is_known`: more happened to the job than this record shows."""
         session, turns, chance = self._session, self._turns, self._session.entropy.random
         op = session.open(record).op
         if turns.met(record, op, self._at(chance()), is_known=is_known) is Step.READ:
@@ -141,7 +141,7 @@ class Rendezvous:
         self._wake()
 
     async def follow(self, subject: str, touched: Touched) -> None:
-        """Take up every call on these subjects from here on, and what is pending before."""
+        """Add every announcement on these subjects from now on, and what is pending before."""
         after, attempt = touched.after, 0
         while True:
             try:
@@ -166,7 +166,7 @@ class Rendezvous:
         except Unavailable:
             raise
         except AntiphonError:
-            return  # one lane's trouble (too long to read, say) must not stop the others
+            return  # one lane's problem (too long to read, say) must not stop the others
 
     async def _has_room(self) -> None:
         while self._turns.is_full:
@@ -174,7 +174,7 @@ class Rendezvous:
             await self._room.wait()
 
     async def look_again(self) -> None:
-        """Come back to what was laid aside, each when its time has come."""
+        """Return to what was put aside, each when its time has come."""
         while True:
             for job_id in self._turns.due(self._now_s()):
                 seq = self._turns.take_up(job_id)

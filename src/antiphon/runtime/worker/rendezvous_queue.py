@@ -1,6 +1,6 @@
-"""A worker's end of a rendezvous: the calls of one priority, as a `ports.WorkQueue`.
+"""A worker's side of a rendezvous: the announcements of one priority, as a `ports.WorkQueue`.
 
-To a worker it is a queue like an engine's own. It is dry when no call's time has come.
+The worker uses it like an engine's queue. It is dry when no announcement is due.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class RendezvousQueue:
-    """`ports.WorkQueue` over the calls of one priority that a rendezvous keeps."""
+    """`ports.WorkQueue` over a rendezvous's announcements of one priority."""
 
     def __init__(self, rendezvous: Rendezvous, priority: Priority) -> None:
-        """Hands out nothing before it was granted a credit."""
+        """Hands out nothing before it is granted a credit."""
         self.credits = 0
         self.is_dry = False
         self._rendezvous = rendezvous
@@ -30,7 +30,7 @@ class RendezvousQueue:
 
     @property
     def loan_s(self) -> float:
-        """How long others believe that a job is in good hands."""
+        """How long others assume that a job is being worked on."""
         return self._rendezvous.loan_s
 
     def watch(self, told: Callable[[], None]) -> None:
@@ -57,7 +57,7 @@ class RendezvousQueue:
         self._rendezvous.presence.changed()
 
     async def next(self) -> CallDelivery:
-        """Wait until some call's time has come."""
+        """Wait until an announcement is due."""
         rendezvous = self._rendezvous
         while True:
             if rendezvous.is_closed:
@@ -73,7 +73,7 @@ class RendezvousQueue:
                     self.is_dry = False
                     return rendezvous.hand_out(call)
                 else:
-                    # From when there was room, which another queue's job took meanwhile.
+                    # Granted while there was room, which another queue's job has taken since.
                     self.revoke_credits()
             try:
                 async with asyncio.timeout(pause_s):
@@ -82,7 +82,7 @@ class RendezvousQueue:
                 continue
 
     async def close(self) -> None:
-        """Whoever opened the rendezvous closes it."""
+        """Does nothing: the code that opened the rendezvous closes it."""
         self.revoke_credits()
 
     def _has_nothing(self) -> None:

@@ -1,9 +1,9 @@
-"""One held lease: kept alive while the work runs, given up in time, ended once.
+"""One tenure: its lease renewed while the work runs, given up in time, ended once.
 
-A tenure renews at a third of its lease and stops its own work at two thirds without an
-acknowledged renewal, measured on a clock that keeps running in suspend (spec §7.2). Whatever it
-writes names the last record it saw on the job's subject; when it loses that race it reads the
-lane again and goes on only if the lease is still its own.
+A tenure renews at a third of its lease. Without an acknowledged renewal it stops its own work at
+two thirds, measured on a clock that keeps running in suspend (spec §7.2). Everything it writes
+names the last record it saw on the job's subject. When another record comes first it reads the
+lane again, and continues only if the lease is still its own.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ FOLLOW_AFTER_S: Final = 1.0
 
 
 class TenureLost(AntiphonError):
-    """The lease is not, or may no longer be, this worker's. `verdict` says what the log says."""
+    """The lease is not, or may no longer be, this worker's. `verdict` is the log's."""
 
     def __init__(self, message: str, verdict: Verdict) -> None:
-        """`verdict` is what the next op of this tenure would get."""
+        """`verdict` is the one that the next op of this tenure would get."""
         super().__init__(message)
         self.verdict = verdict
 
@@ -48,14 +48,14 @@ class Claimed(Struct, frozen=True, kw_only=True):
     """A job that an accepted claim gave to this worker."""
 
     delivery: Delivery
-    """What announced it."""
+    """The announcement."""
     loan_s: float
-    """How long the delivery is lent, unless it is kept."""
+    """How long the delivery is lent, unless it is prolonged."""
     lane: JobLane
-    """As it was read back behind the claim."""
+    """As it was read back after the claim."""
     job: Job
     boot_s: float
-    """When the claim was drafted: the lease cannot end before it says."""
+    """When the claim was drafted: the lease is counted from here."""
 
 
 class Tenure:
@@ -69,7 +69,7 @@ class Tenure:
         lease_timer: LeaseTimer,
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
     ) -> None:
-        """The timer and `spawn` are the worker's: its timer, and a way to run things beside it."""
+        """`lease_timer` and `spawn` are the worker's: its timer, and a way to start tasks."""
         job = claimed.job
         self.session = session
         self.delivery = claimed.delivery
@@ -78,7 +78,7 @@ class Tenure:
         self.fence = job.fence
         self.lost: TenureLost | None = None
         self.is_out_of_time = False
-        """Whether the work was stopped because it took longer than it may."""
+        """Whether the work was stopped by its timeout."""
         self._late_s = 0.0
         self._renewed_boot_s = self._claimed_boot_s = claimed.boot_s
         self._lease_ms = job.tenure_lease_ms
@@ -93,31 +93,31 @@ class Tenure:
 
     @property
     def held(self) -> Job:
-        """The job under this tenure's own fence, whatever the lane has made of it since."""
+        """The job under this tenure's own fence, whatever happened on the lane since."""
         return structs.replace(self.job, fence=self.fence)
 
     @property
     def held_ms(self) -> int:
-        """How long the job has been held by now."""
+        """How long the job has been held so far."""
         return max(round((self.session.wall.boot_s() - self._claimed_boot_s) * 1000), 0)
 
     @property
     def stood_still_s(self) -> float:
-        """For how long the loop could not renew; 0 unless that was long enough to lose a lease."""
+        """How long the event loop could not renew; 0 if too short to lose a lease."""
         return self._late_s if self._late_s >= self._period_s else 0.0
 
     # --- keeping ------------------------------------------------------------------------------
 
     @property
     def lease_left_s(self) -> float:
-        """How long the lease lasts by our own account."""
+        """How long the lease lasts by this machine's clock."""
         return self._lease_ms / 1000 - (self.session.wall.boot_s() - self._renewed_boot_s)
 
     def keep(self, work: asyncio.Future[Any], *, limit_s: float = 0, goes_on: bool = False) -> None:
-        """Keep the lease and the loan alive while `work` runs; cancel it if they are lost.
+        """Renew the lease and the loan while `work` runs; cancel it if they are lost.
 
-        With `limit_s` it is cancelled after that long, too. With `goes_on` it is not cancelled
-        because nothing is known: only when the log shows that the job is someone else's.
+        `limit_s` is a timeout for the work. With `goes_on` it keeps running while the engine does
+        not answer, and is cancelled only when the log shows that another worker has the job.
         """
         self._work = work
         self._goes_on = goes_on
@@ -128,7 +128,7 @@ class Tenure:
         self._lease_timer.keep(self)
 
     def release(self) -> None:
-        """Stop keeping."""
+        """Stop renewing."""
         self._notice_lateness()
         self._work = None
         self._lease_timer.drop(self)
@@ -147,7 +147,7 @@ class Tenure:
         return self._lease_ms / 1000 * RENEW_AT / 2
 
     def _notice_lateness(self) -> None:
-        """A look that comes late was kept waiting by something in the loop."""
+        """A check that comes late was delayed by something that blocked the event loop."""
         late_s = asyncio.get_running_loop().time() - self.due_s
         self._late_s = max(self._late_s, late_s)
 
@@ -195,13 +195,13 @@ class Tenure:
         except TenureLost as lost:
             self._lose(lost)
         except AntiphonError:
-            return  # the next renewal finds out as well
+            return  # the next renewal finds it out, too
 
     async def _look_again(self, at_least: int) -> None:
         view = await self.session.read_lane(self.job.kind, self.job.id, at_least=at_least)
         self._move(view.lane)
         if not self._is_ours():
-            raise TenureLost("someone else ended the tenure", Verdict.FENCE)
+            raise TenureLost("another node ended the tenure", Verdict.FENCE)
 
     def _is_ours(self) -> bool:
         return self.job.state in HELD and self.job.fence == self.fence
@@ -218,23 +218,23 @@ class Tenure:
             self._lose(lost)
             return
         except AntiphonError:
-            # Nothing is known, so nothing is renewed: the next tick tries again or gives up. It
+            # Nothing is known, so nothing is renewed: the next check tries again or gives up. It
             # must not end the task, whose group is the whole worker.
             return
         if verdict is Verdict.OK:
             self._renewed_boot_s = sent_boot_s
             self._lease_ms = lease_ms
         elif verdict is Verdict.LEASE_OVER and self._goes_on:
-            return  # but nobody ended the tenure: its completion counts as long as that is so
+            return  # but the tenure has not been ended: until it is, its completion counts
         else:
             self._lose(TenureLost(f"the renewal was rejected: {verdict.in_words}", verdict))
 
     # --- writing ------------------------------------------------------------------------------
 
     async def write(self, op_type: type[JobOp], body: Struct) -> Verdict:
-        """Commit one op of this tenure and read back the verdict that the log gives it.
+        """Commit one op of this tenure and read back its verdict.
 
-        Raises `TenureLost` when the lane shows that the lease has passed to someone else, and
+        Raises `TenureLost` when the lane shows that another worker has the lease, and
         `Unavailable` when the engine does not answer: then nothing is known.
         """
 

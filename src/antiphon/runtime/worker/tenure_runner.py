@@ -1,4 +1,4 @@
-"""Serving one tenure: run what the job says under the lease, and bring its end to the log."""
+"""Runs one tenure: executes the job under its lease, and writes its end to the log."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from antiphon.runtime.log.session import Session
 
 LATER_S: Final = 3600.0
-"""How long the end of a job that went on through a disconnect is tried, at most."""
+"""How long to try to write the end of a job that kept running through a disconnect."""
 STUBBORN_S: Final = 5.0
-"""How long a handler may take to end after it was told to, before its job is given back."""
+"""How long a cancelled handler may take to end before its job is given back."""
 LONGEST_PAUSE: Final = 6
 """Doublings of the pause between two tries."""
 
@@ -37,16 +37,16 @@ log = structlog.get_logger(__name__)
 
 
 class Server:
-    """Serves the tenures of one worker."""
+    """Runs the tenures of one worker."""
 
     def __init__(self, session: Session) -> None:
-        """Nothing is held yet."""
+        """No tenure yet."""
         self.session = session
         self.done = 0
-        """Jobs of which the accepted end was read."""
+        """Jobs whose accepted end was read."""
 
     async def serve(self, tenure: Tenure, body: ScheduleBody, executor: Executor) -> None:
-        """Run the job and write its end; settle its announcement, whatever happens."""
+        """Run the job and write its end; settle its announcement in every case."""
         job = tenure.job
         live = Broadcast(self.session, job.kind, job.id, job.fence)
         assignment = Assignment(
@@ -75,7 +75,7 @@ class Server:
                 await self._write(tenure, JobYield, tenure_end.giving_back(tenure.held))
                 return
             else:
-                # Somebody who cancels a job is no trouble of the worker's.
+                # A cancelled job is not a problem of the worker.
                 tell = log.info if tenure.job.outcome == "cancelled" else log.warning
                 verdict = tenure.lost.verdict.value
                 tell("tenure_lost", job=job.id, verdict=verdict, **_standstill(tenure))
@@ -87,13 +87,13 @@ class Server:
         finally:
             tenure.release()
             live.close()
-        # What was done is worth a few tries: as long as the lease lasts, and longer if the
-        # handler goes on without one.
+        # The result is worth a few tries: as long as the lease lasts, and longer if the handler
+        # keeps running without one.
         patience_s = max(tenure.lease_left_s, LATER_S if executor.goes_on else 0.0)
         await self._end(tenure, body, ran, until_s=self.session.wall.boot_s() + patience_s)
 
     async def _end(self, tenure: Tenure, body: ScheduleBody, ran: Ran, *, until_s: float) -> None:
-        """Write how it ended, with the proof of it where that is the end of the job."""
+        """Write how it ended, with the proof where that is the end of the job."""
         end = tenure_end.after(
             tenure.held,
             body.retry,
@@ -128,7 +128,8 @@ class Server:
     ) -> None:
         """Commit the end; acknowledge only if the log shows the job as ended.
 
-        While the engine is away it is tried again, until then on the clock that runs in suspend.
+        While the engine does not answer it tries again, until `until_s` on the clock that runs in
+        suspend.
         """
         try:
             verdict = await self._written(tenure, op_type, end, until_s)
@@ -160,7 +161,7 @@ class Server:
             attempt = min(attempt + 1, LONGEST_PAUSE)
 
     def stay_away(self, delivery: Delivery, job: Job | None, verdict: Verdict) -> None:
-        """Settle an announcement that cannot be answered now: not before it could be."""
+        """Settle an announcement that cannot be claimed now: not before it can be."""
         if job is None or job.is_terminal:
             delivery.ack()
             return
@@ -182,22 +183,22 @@ def _tell_refusal(tenure: Tenure, op_type: type[JobOp], verdict: Verdict) -> Non
 
 
 def _standstill(tenure: Tenure) -> dict[str, str]:
-    """Why the lease may have been lost, if nothing could renew it for so long."""
+    """Why the lease may have been lost, if nothing could renew it for that long."""
     if not tenure.stood_still_s:
         return {}
     return {
-        "why": f"the worker's event loop stood still for {tenure.stood_still_s:.1f} s, so the"
-        " lease was not renewed: a coroutine blocked it, or the process was stopped",
-        "hint": "make the handler a plain 'def', which runs in a thread, or await"
-        " asyncio.to_thread(...) around what blocks",
+        "why": f"the worker's event loop was blocked for {tenure.stood_still_s:.1f} s, so the"
+        " lease was not renewed: a coroutine blocked it, or the process was suspended",
+        "hint": "make the handler a plain 'def', which runs in a thread, or wrap the blocking"
+        " part in 'await asyncio.to_thread(...)'",
     }
 
 
 async def _end_of(work: asyncio.Future[Ran]) -> Ran:
-    """What came of it. Whoever is cancelled waiting for it stops it, but not for ever.
+    """The result of the work. If this wait is cancelled, the work is too, within a limit.
 
-    A handler that swallows its cancellation must not keep its job from others, nor the worker
-    from ending.
+    A handler that ignores its cancellation must not keep its job from other workers, nor keep
+    the worker from ending.
     """
     try:
         await asyncio.wait({work})
@@ -205,7 +206,7 @@ async def _end_of(work: asyncio.Future[Ran]) -> Ran:
         work.cancel()
         await asyncio.wait({work}, timeout=STUBBORN_S)
         if not work.done():
-            log.warning("handler_goes_on")
+            log.warning("handler_ignores_cancellation")
             work.add_done_callback(_forget)
             raise
     return work.result()

@@ -1,9 +1,9 @@
-"""The light worker: follows control ops, what it is handed and its own lanes; nothing else.
+"""The light worker: follows control ops, the announcements it receives and its own lanes only.
 
 One announcement at a time per free slot: open it, claim the job with compare-and-set, read the
 lane back, confirm every control op up to the claim, run the handler, complete, read the accepted
-end, acknowledge. What is not certain to have ended is handed back, never acknowledged
-(spec §8): an acknowledgement proves nothing and cannot be taken back.
+end, acknowledge. Unless the job has certainly ended, the announcement is handed back and not
+acknowledged (spec §8): an acknowledgement proves nothing and cannot be undone.
 """
 
 from __future__ import annotations
@@ -46,27 +46,27 @@ if TYPE_CHECKING:
 
 UNAVAILABLE_NAK_S: Final = 2.0
 LONGEST_PAUSE: Final = 8
-"""Doublings of the pause while the engine does not say what an op depends on."""
+"""Doublings of the pause while the engine does not return what an op depends on."""
 
 log = structlog.get_logger(__name__)
 
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):
-    """How a worker behaves; every wait and queue of it is bounded here."""
+    """How a worker behaves; all its waits and queues are bounded here."""
 
     slots: int = 8
     """Jobs at the same time."""
     drain_s: float = 20.0
     """Seconds that running jobs get to finish when the worker is asked to stop."""
     rates: dict[str, Rate] = {}
-    """How many jobs of a kind may begin here in a stretch of time; kinds that are not named: any
-    number."""
+    """How many jobs of a kind may begin here in a period of time; kinds that are not named have no
+    limit."""
     traits: Traits = Traits()
-    """Labels and weight: which particular jobs it can do, and its share under rendezvous."""
+    """Labels and weight: which jobs with `requires` it can run, and its share under rendezvous."""
 
 
 class Worker:
-    """Runs what it can of the announced jobs until it is told to stop."""
+    """Runs announced jobs until it is told to stop."""
 
     def __init__(self, session: Session, repertoire: Repertoire, settings: WorkerSettings) -> None:
         """Nothing happens before `run`."""
@@ -86,7 +86,7 @@ class Worker:
 
     @property
     def done(self) -> int:
-        """Jobs of which this worker has read the accepted end."""
+        """Jobs whose accepted end this worker has read."""
         return self._server.done
 
     @property
@@ -96,7 +96,7 @@ class Worker:
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds that it answers."""
+        """The kinds that it runs."""
         return self.repertoire.kinds
 
     @property
@@ -105,7 +105,7 @@ class Worker:
         return len(self._running)
 
     async def run(self) -> None:
-        """Work until `drain` was called and everything in hand is settled."""
+        """Work until `drain` is called and everything in hand is settled."""
         await self.session.sync_control()
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
             self._tasks = tasks
@@ -124,13 +124,13 @@ class Worker:
             follower.cancel()
 
     def _free(self) -> int:
-        """None while its clock is ahead: it could only take what others would do."""
+        """0 while its clock is ahead: its claims would only be rejected."""
         if self._draining.is_set() or self.session.author.is_ahead:
             return 0
         return self.settings.slots - self.busy
 
     def drain(self) -> None:
-        """Take no more work; finish or give back what is in hand; then `run` returns."""
+        """Take no more work; finish or give back what is running; then `run` returns."""
         self._draining.set()
 
     async def _wind_down(self, pullers: list[asyncio.Task[None]]) -> None:
@@ -155,7 +155,7 @@ class Worker:
                     async for batch in batches:
                         await self.session.feed_control(batch, batch[-1].seq)
             except Unavailable:
-                # What an op depends on could not be read. Anyone can write such an op: go on.
+                # What an op depends on could not be read. Anyone can write such an op: continue.
                 await self.session.pause(min(attempt, LONGEST_PAUSE))
 
     # --- slots --------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ class Worker:
                     raise
                 if kind not in self._taken_away:  # a kind has a queue for each priority
                     self._taken_away.add(kind)
-                    log.warning("queue_taken_away", problem=denied.message, kind=kind)
+                    log.warning("queue_access_revoked", problem=denied.message, kind=kind)
                 return
             try:
                 is_welcome = await self._credits.admit(queue, kind)
@@ -178,8 +178,8 @@ class Worker:
                 delivery.nak()
                 raise
             if not is_welcome:
-                # Granted while there was room for it, which another delivery took meanwhile.
-                # At once: whoever has a free slot gets it, and this worker asks no more till then.
+                # Granted while there was room, which another delivery has taken since. Hand it
+                # back at once: a worker with a free slot gets it; this one asks later.
                 delivery.nak()
                 self._credits.top_up()
                 continue
@@ -189,7 +189,7 @@ class Worker:
         task = self._spawn(self._attend(delivery, kind, loan_s))
         self._running.add(task)
         task.add_done_callback(self._freed)
-        self._credits.top_up()  # there may be more where this came from, and room for it
+        self._credits.top_up()  # there may be more in the queue, and room for it
 
     def _freed(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
@@ -201,7 +201,7 @@ class Worker:
     # --- one announcement ---------------------------------------------------------------------
 
     async def _attend(self, delivery: Delivery, kind: str, loan_s: float) -> None:
-        """Answer one announcement; whatever happens, settle it honestly."""
+        """Handle one announcement; settle it in every case."""
         try:
             await self._answer(delivery, kind, loan_s)
         except Unavailable as away:
@@ -218,7 +218,7 @@ class Worker:
     async def _answer(self, delivery: Delivery, kind: str, loan_s: float) -> None:
         opened = self.session.open(delivery.record)
         if not isinstance(opened.op, JobSchedule | JobOffer):
-            # Not an op, or not on its own subject: it announces nothing to anybody.
+            # Not an op, or not on its own subject: it announces nothing.
             delivery.ack()
             return
         job_id = opened.subject[-64:]
@@ -235,7 +235,7 @@ class Worker:
     async def _take(
         self, delivery: Delivery, opened: OpenedRecord, kind: str, job_id: str, loan_s: float
     ) -> None:
-        """Claim the job and serve it, or settle the announcement."""
+        """Claim the job and run it, or settle the announcement."""
         lane = self._assumed_lane(delivery, opened)
         body = opened.op.body if isinstance(opened.op, JobSchedule) else None
         if lane is None:
@@ -243,7 +243,7 @@ class Worker:
             lane, body = view.lane, view.called_with
         executor = self.repertoire.find(kind, body.manifest) if body is not None else None
         if executor is None and body is not None:
-            # Another worker of this kind may know how.
+            # Another worker of this kind may be able to run it.
             delivery.nak(self._jitter_s(LONGEST_S))
             return
         held = await self._claim(delivery, lane)
@@ -258,10 +258,10 @@ class Worker:
         await self._server.serve(tenure, body, executor)
 
     def _assumed_lane(self, delivery: Delivery, opened: OpenedRecord) -> JobLane | None:
-        """The lane of a job that was just called for the first time: its schedule, alone.
+        """The lane of a job that was just submitted for the first time: only its schedule.
 
         It only saves a read. The claim's compare-and-set against nothing shows whether the job's
-        own subject was empty, and the lane is read back in full before anything runs.
+        own subject was empty, and the whole lane is read back before anything runs.
         """
         if delivery.deliveries != 1 or not isinstance(opened.op, JobSchedule):
             return None
@@ -272,9 +272,9 @@ class Worker:
         return cast("JobLane", outcome.lane)
 
     async def _claim(self, delivery: Delivery, lane: JobLane) -> tuple[JobView, float] | None:
-        """Try to take the job: the lane as read back if the claim holds, and when it was drafted.
+        """Try to claim the job: the lane as read back, and when the claim was drafted.
 
-        None means that it does not, and that the delivery is settled.
+        None means that the claim failed, and that the delivery is settled.
         """
         claimed_boot_s = 0.0
 
@@ -285,8 +285,8 @@ class Worker:
             if job is None:
                 return None
             if job.state in HELD and job.claimer == self.session.author.did:
-                # For a tenure that nobody here serves: its process died, or lost its end. A claim
-                # would renew it, and two runs would carry one fence. It counts as an expiry would.
+                # A tenure that is not running here: its process died, or lost its end. A claim
+                # would renew it, and two runs would share one fence. It counts as an expiry.
                 return Intent(JobYield, tenure_end.lost(job), lane)
             body = ClaimBody(kind=job.kind, job=job.id, lease_ms=job.lease_ms, begin=True)
             return Intent(JobClaim, body, lane)
