@@ -76,10 +76,10 @@ class MeshUnderTest:
         self, keyring: SeedKeyring | None = None, mark: Mark | None = None
     ) -> assembly.MeshConnection:
         if self.engine == "memory":
-            connection = MemoryEngine(self.memory, self.mesh, loan_s=2.0)
+            engine = MemoryEngine(self.memory, self.mesh, loan_s=2.0)
         else:
             server = self.server or shared_server()
-            connection = await NatsEngine.connect(
+            engine = await NatsEngine.connect(
                 server.url,
                 self.mesh,
                 user=server.user,
@@ -87,8 +87,8 @@ class MeshUnderTest:
                 create=True,
                 loan_s=2.0,
             )
-        self.stack.push_async_callback(connection.close)
-        await genesis.lay(connection.log, self.foundation)
+        self.stack.push_async_callback(engine.close)
+        await genesis.lay(engine.log, self.foundation)
         key = keyring or SeedKeyring(self.entropy.token(32))
         author = Author(
             self.mesh,
@@ -98,7 +98,7 @@ class MeshUnderTest:
             mark=mark or NoMark(),
             protocol=self.protocol,
         )
-        session = Session(connection, author, self.wall, self.entropy)
+        session = Session(engine, author, self.wall, self.entropy)
         await session.sync_control()
         return assembly.MeshConnection(session, key, "test")
 
