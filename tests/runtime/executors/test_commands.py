@@ -165,9 +165,9 @@ async def test_a_cancelled_command_leaves_no_process():
 @pytest.mark.parametrize(
     "script, outputs, words",
     [
-        ("true", ["out.txt"], "no file 'out.txt'"),
+        ("true", ["out.txt"], "not write the file 'out.txt'"),
         ("ln -s /etc/passwd a", ["*"], "'a' was not kept: a symbolic link"),
-        ("echo x > stdout", ["*"], "no file can be called 'stdout'"),
+        ("echo x > stdout", ["*"], "an output file cannot be called 'stdout'"),
     ],
 )
 async def test_either_every_output_is_kept_or_the_job_says_which_is_not(script, outputs, words):

@@ -130,7 +130,7 @@ async def test_a_replica_that_the_log_contradicts_stops_the_node(engine, tmp_pat
         replica = Replica(tmp_path / "replica.db", mesh=mesh.mesh)
         node = FullNode(session, replica)
         await node.apply([Record(1, 1, f"ap.{mesh.mesh}.ctl.genesis", b"not what the log has")])
-        with pytest.raises(Corrupt, match="is not the one"):
+        with pytest.raises(Corrupt, match="differs from the one"):
             await FullNode((await mesh.connection()).session, replica).resume()
         later = Record(99, 1, f"ap.{mesh.mesh}.ctl.genesis", b"from a longer log")
         await node.apply([later])

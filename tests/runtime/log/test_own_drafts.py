@@ -62,7 +62,7 @@ async def test_a_call_that_no_record_holds_is_refused_before_anything_is_written
             assert await told(author, [reader, author], body) == {Verdict.OK}
             return
         before = await author.log.last()
-        with pytest.raises(Rejected, match="a record holds 262,144") as refusal:
+        with pytest.raises(Rejected, match="a record can have 262,144") as refusal:
             await submission.call(author, body)
         assert refusal.value.reason == "size"
         assert "mesh.keep" in refusal.value.hint
@@ -71,7 +71,7 @@ async def test_a_call_that_no_record_holds_is_refused_before_anything_is_written
 
 def test_a_result_that_no_record_holds_says_what_to_do():
     assert result_text("x" * (MAX_RESULT_BYTES - 2))
-    with pytest.raises(Malformed, match="a record holds 65,536") as refusal:
+    with pytest.raises(Malformed, match="a record can have 65,536") as refusal:
         result_text("x" * (MAX_RESULT_BYTES - 1))
     assert "mesh.keep" in refusal.value.hint
 

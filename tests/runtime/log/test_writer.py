@@ -258,4 +258,4 @@ def test_nothing_else_drafts_or_commits():
     source = Path(antiphon.__file__).parent
     writing = re.compile(r"(?:peer|author|by)\.draft\(|peer\.commit\(")
     places = {path.name for path in source.rglob("*.py") if writing.search(path.read_text())}
-    assert places == {"peer.py", "writer.py"}, "a peer drafts for the writer, by its author"
+    assert places == {"session.py", "writer.py"}, "a session drafts for the writer, by its author"

@@ -45,7 +45,7 @@ async def test_calls_are_made_again_once_the_server_is_back():
             called = [
                 await submission.call(session, body(number), breaker=breaker) for number in range(3)
             ]
-            assert len({one.job for one in called}) == 3
+            assert len({one.id for one in called}) == 3
 
 
 async def test_while_it_stays_away_the_breaker_stays_open():
