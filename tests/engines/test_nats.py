@@ -18,6 +18,7 @@ from antiphon.engines.nats import LocalServer, NatsEngine
 from antiphon.ports import Engine
 from antiphon.testing import engine_suite as suite
 from antiphon.testing.local_server import shared_server
+from tests.engines.nats.harness import until
 
 LOAN_S = 30.0
 
@@ -107,6 +108,12 @@ class SharedHarness:
         raise AssertionError("ask for a server of your own")
 
 
+def has_stopped(pid: int) -> bool:
+    """Whether every thread of a process has stopped."""
+    threads = Path(f"/proc/{pid}/task").glob("*/stat")
+    return all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in threads)
+
+
 class OwnHarness(SharedHarness):
     """A server and lines of its own."""
 
@@ -146,6 +153,7 @@ class OwnHarness(SharedHarness):
         pid = self.server.pid
         os.kill(pid, signal.SIGSTOP)
         try:
+            await until(lambda: has_stopped(pid))  # its threads stop one after another
             yield
         finally:
             os.kill(pid, signal.SIGCONT)

@@ -212,7 +212,7 @@ def test_without_the_extra_one_sentence_says_what_to_install(monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == "obstore"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "obstore", None)
-    for name in ("blobs", "refusals"):
+    for name in ("blobs", "store_errors"):
         monkeypatch.delitem(sys.modules, f"antiphon.engines.objects.{name}")
     with pytest.raises(Misconfigured) as refused:
         open_bucket(Bucket(url="s3://bucket"), MESH)

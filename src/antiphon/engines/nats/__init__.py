@@ -1,29 +1,15 @@
 """The engine that survives a power cut: every port on NATS JetStream (spec §3).
 
-Holds what speaks NATS and nothing that decides anything about jobs. The map:
+Everything that speaks NATS is here, and nothing that decides about jobs:
 
-    server        a nats-server of our own        server_config   what it is told
-    connection    up, down, in, out               client          nats-py, bent a little
-    login         how one gets in                 refusals        why one did not, in a sentence
-    wire          frames, headers, parsing        pipeline        many requests in flight
-    stamps        commit stamps as integers       streams         the streams' exact settings
-    records       reads by direct get             log             append and read
-    lanes         one job's records               follow          the log as it grows
-    work          shared queues by credit         leases          keys with an end
-    bus           messages nobody stores          blobs           bytes by digest
-    inspection    asking the system account       engine          all of it together
-
-The second wall (docs/decisions/0010):
-
-    keypairs      engine keys as text             jwts            signed texts
-    accounts      who signs whose login           permissions     a scope as subjects
-    wall          logins given and taken back     certificates    TLS of our own
-    gatehouse     answers members' reads          readings        what those answers hold
-    scoped        the log as a member reads it    sight           what a scope shows of it
-    letterbox     members' revocations, stored    letters         the words about them
-    readmission   coming back with another login
-    blob_gate     members' blobs, in and out      scoped_blobs    blobs as a member reaches them
-    blob_errands  the words between those two     blob_ledger     what each member stored
+    credentials   keys and signed texts as NATS reads them
+    connection    one connection: protocol, login, requests, the bus
+    log           streams, appending, reading, following, queues, leases
+    member        the engine of a member with limited permissions, through the gate
+    server        our own nats-server, its accounts, permissions and certificates
+    gate          the services that members ask (docs/decisions/0010)
+    blobs         bytes by digest
+    engine        all of it as one `ports.Engine`
 """
 
 from __future__ import annotations
