@@ -17,7 +17,7 @@ from antiphon.interfaces.cli.commands.jobs.progress_line import Progressing
 from antiphon.interfaces.cli.commands.jobs.show import _standing
 from antiphon.interfaces.cli.commands.jobs.why import _filled
 from antiphon.interfaces.cli.screen.command_loop import Notices
-from antiphon.interfaces.cli.screen.terminal import Voice, err
+from antiphon.interfaces.cli.screen.terminal import TextStream, err
 from tests.patience import PATIENCE_S
 
 STYLED = re.compile(r"\x1b\[[0-9;]*m")
@@ -33,7 +33,7 @@ class Terminal(io.StringIO):
 def screen(monkeypatch):
     """Standard error as a terminal of eighty columns."""
     stream = Terminal()
-    monkeypatch.setattr(Voice, "stream", stream)
+    monkeypatch.setattr(TextStream, "stream", stream)
     monkeypatch.setattr(err, "_console", None)
     for name, value in {"COLUMNS": "80", "TERM": "xterm", "NO_COLOR": "1"}.items():
         monkeypatch.setenv(name, value)
@@ -48,17 +48,17 @@ def lines_of(screen):
 
 
 def test_what_people_copy_is_never_broken_into_lines(screen):
-    Voice("stderr").verbatim(TICKET)
+    TextStream("stderr").verbatim(TICKET)
     assert lines_of(screen) == [TICKET]
 
 
 def test_what_people_copy_cannot_steer_the_terminal(screen):
-    Voice("stderr").verbatim("a\x1b[2Jb")
+    TextStream("stderr").verbatim("a\x1b[2Jb")
     assert lines_of(screen) == ["a\\x1b[2Jb"]
 
 
 def test_a_long_sentence_goes_on_below_itself_and_is_not_padded(screen):
-    Voice("stderr").hanging([("try: ", "")], [("one two three " * 12, "failed")])
+    TextStream("stderr").hanging([("try: ", "")], [("one two three " * 12, "failed")])
     first, *more = lines_of(screen)
     assert first.startswith("try: one")
     assert more

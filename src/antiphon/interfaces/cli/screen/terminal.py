@@ -54,7 +54,7 @@ Piece = tuple[str, str]
 """A text and the name of its style."""
 
 
-class Voice:
+class TextStream:
     """One output stream."""
 
     def __init__(self, name: str) -> None:
@@ -206,8 +206,8 @@ def state_piece(state: str) -> Piece:
     return f"{GLYPHS.get(state, '·')} {state}", state if state in STYLES else ""
 
 
-out: Final = Voice("stdout")
-err: Final = Voice("stderr")
+out: Final = TextStream("stdout")
+err: Final = TextStream("stderr")
 
 
 # --- numbers in words -------------------------------------------------------------------------

@@ -20,7 +20,7 @@ _OPEN_ENDED: Final = re.compile(r"\x1b(\[[0-9;]{0,32})?\Z")
 """The beginning of a colour, cut off by the end of a chunk."""
 
 
-class Paper:
+class JobStream:
     """One of this process's streams."""
 
     def __init__(self, name: str) -> None:

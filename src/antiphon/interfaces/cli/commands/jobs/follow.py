@@ -15,17 +15,17 @@ from antiphon.errors import AntiphonError, Corrupt, JobFailed, Unavailable
 from antiphon.interfaces.cli.commands.jobs.get import output_object
 from antiphon.interfaces.cli.commands.jobs.wait import (
     Wish,
-    called,
     narrate,
     progress_words,
-    say_it_goes_on,
+    say_it_keeps_running,
     say_known,
-    still_going,
+    say_submitted,
+    wait_timed_out,
 )
 from antiphon.interfaces.cli.screen.exits import Exit
 from antiphon.interfaces.cli.screen.options import print_json, short
 from antiphon.interfaces.cli.screen.terminal import err, span, state_piece
-from antiphon.interfaces.cli.screen.text_output import Paper
+from antiphon.interfaces.cli.screen.text_output import JobStream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -44,7 +44,7 @@ class Screen:
         from antiphon.sdk.results.transcript import Transcript
 
         self.transcript: Transcript = Transcript()
-        self._papers = {name: Paper(name) for name in ("stdout", "stderr")}
+        self._streams = {name: JobStream(name) for name in ("stdout", "stderr")}
         self.progress = ""
 
     async def show(self, words: AsyncIterator[Words]) -> None:
@@ -57,23 +57,23 @@ class Screen:
             data = self.transcript.hear(one)
             if data:
                 err.erase()
-                self._papers[one.stream].write(data)
+                self._streams[one.stream].write(data)
 
     async def show_rest(self, mesh: Mesh, handle: JobHandle[Any], ended: Ended) -> None:
         """Print what the live output missed."""
         try:
             for output in ended.outputs:
-                if output.name not in self._papers:
+                if output.name not in self._streams:
                     continue
                 try:
                     async for chunk in self.transcript.rest(mesh, handle, output):
-                        self._papers[output.name].write(chunk)
+                        self._streams[output.name].write(chunk)
                 except Corrupt as problem:
                     words = f"{problem.message}; for the whole output: {problem.hint}"
                     err.say("✗ ", words, style="failed")
         finally:
-            for paper in self._papers.values():
-                paper.end()
+            for stream in self._streams.values():
+                stream.end()
 
 
 async def follow(
@@ -102,7 +102,7 @@ async def follow(
             for label, text in wish.notes.items():
                 err.say(f"{label} ", text)
         if not wish.wait:
-            return called(handle, before, wish)
+            return say_submitted(handle, before, wish)
         if before is not None:
             say_known(before, wish)
         ended = await _await_end(mesh, handle, wish, screen, words)
@@ -132,7 +132,7 @@ async def _await_end(
             try:
                 ended = await handle.end(timeout_s=wish.timeout_s)
             except TimeoutError:
-                problem = still_going(handle, wish)
+                problem = wait_timed_out(handle, wish)
             except AntiphonError as error:
                 problem = error
             finally:
@@ -140,7 +140,7 @@ async def _await_end(
                     task.cancel()
     except asyncio.CancelledError:
         if not wish.as_json:
-            say_it_goes_on(handle)
+            say_it_keeps_running(handle)
         raise
     if ended is None:
         raise problem or Unavailable("the log ended before the job did")
@@ -180,7 +180,7 @@ async def _tell_end(
         failed = failure(ended)
         if was_known:
             failed.message = f"this job already ran and is not run again: {failed.message}"
-            failed.hint = wish.anew
+            failed.hint = wish.again_hint
     if wish.as_json:
         _print_end(handle, ended, wish, failed, code)
         return code

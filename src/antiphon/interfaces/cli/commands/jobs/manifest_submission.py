@@ -43,12 +43,12 @@ class Authored(NamedTuple):
             chosen = mesh.again(chosen)
         return authored_manifest.with_alias(chosen) if self.alias else chosen
 
-    def note(self, handle: JobHandle[Any], called: Manifest, notes: dict[str, str]) -> None:
+    def note(self, handle: JobHandle[Any], submitted: Manifest, notes: dict[str, str]) -> None:
         """Note the alias, if the job has it."""
         from antiphon.sdk.manifests import authored_manifest
 
         if self.alias and handle.is_new:
-            notes["alias"] = authored_manifest.alias_of(called) or ""
+            notes["alias"] = authored_manifest.alias_of(submitted) or ""
 
 
 def read(what: str) -> Manifest:

@@ -78,17 +78,17 @@ async def _retry(
     mesh = open_mesh(home)
     async with mesh:
         chosen = await _chosen(mesh, prefix, kind, limit)
-        called = [(found, await mesh.job(found.kind, found.id).retry()) for found in chosen]
+        retried = [(found, await mesh.job(found.kind, found.id).retry()) for found in chosen]
     if as_json:
-        print_json({"retried": [_object(found, handle) for found, handle in called]})
+        print_json({"retried": [_object(found, handle) for found, handle in retried]})
         return Exit.OK
-    for found, handle in called:
+    for found, handle in retried:
         if handle.is_new:
             out.say(handle.id)
             err.say(f"  {found.kind} {short(found.id)} is retried as {short(handle.id)}")
         else:
             err.say(f"{found.kind} {short(found.id)} was already retried as {short(handle.id)}")
-    if not called:
+    if not retried:
         err.say("nothing to retry" + (f" in {kind}" if kind else ""))
     return Exit.OK
 

@@ -79,8 +79,8 @@ def run(
         timeout=timeout if timeout.startswith("P") else whole_seconds(timeout),
     )
     files = [parse_input(text) for text in inputs or ()]
-    anew = "antiphon run --again with the same arguments, which runs it as a new job"
-    wish = Wish(not detach, None, as_json, anew, {})
+    again_hint = "antiphon run --again with the same arguments, which runs it as a new job"
+    wish = Wish(not detach, None, as_json, again_hint, {})
     return command_loop.run(_run(open_mesh(home), kind, content, files, wish, again=again))
 
 

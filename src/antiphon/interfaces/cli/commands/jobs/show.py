@@ -11,7 +11,7 @@ import typer
 
 from antiphon.errors import JobFailed
 from antiphon.interfaces.cli.commands.jobs.jobs import job_object
-from antiphon.interfaces.cli.commands.jobs.wait import narrated, say_it_goes_on
+from antiphon.interfaces.cli.commands.jobs.wait import narrated, say_it_keeps_running
 from antiphon.interfaces.cli.screen import command_loop
 from antiphon.interfaces.cli.screen.exits import Exit
 from antiphon.interfaces.cli.screen.lookup import JobArgument, find_any, find_job
@@ -121,7 +121,7 @@ async def _stay(mesh: Mesh, prefix: str, *, as_json: bool) -> None:
             await handle.end()
     except asyncio.CancelledError:
         if not as_json:
-            say_it_goes_on(handle)
+            say_it_keeps_running(handle)
         raise
 
 

@@ -203,7 +203,9 @@ def _submit_manifest(asked: Asked, options: CallOptions, wish: Wish, home: Path 
     job = read(asked.what)
     kind = kind_of(job, asked.what, asked.kind)
     words = ["antiphon", "submit", asked.what, *(("--kind", kind) if job.handler is None else ())]
-    wish = wish._replace(anew=f"{shlex.join([*words, '--again'])}, which runs it as a new job")
+    wish = wish._replace(
+        again_hint=f"{shlex.join([*words, '--again'])}, which runs it as a new job"
+    )
     authored = Authored(
         kind, with_outputs(job, asked.outputs), again=asked.again, alias=asked.alias
     )

@@ -35,7 +35,7 @@ class Wish(NamedTuple):
     wait: bool
     timeout_s: float | None
     as_json: bool
-    anew: str
+    again_hint: str
     """What to type to run an ended job as a new one."""
     notes: dict[str, str]
     """What else to print, by name."""
@@ -49,19 +49,19 @@ async def answer(mesh: Mesh, handle: JobHandle[Any], wish: Wish) -> int:
         for name, text in wish.notes.items():
             err.say(f"{name} ", text)
     if not wish.wait:
-        return called(handle, before, wish)
+        return say_submitted(handle, before, wish)
     if before is not None:
         say_known(before, wish)
     try:
         result = await _wait(mesh, handle, wish)
     except asyncio.CancelledError:
         if not wish.as_json:
-            say_it_goes_on(handle)
+            say_it_keeps_running(handle)
         raise
     except JobFailed as failed:
         if before is not None and before.is_terminal:
             failed.message = f"this job already ran and is not run again: {failed.message}"
-            failed.hint = wish.anew
+            failed.hint = wish.again_hint
         if not wish.as_json:
             raise
         _print_end(await handle.state(), wish.notes, is_new=handle.is_new, failed=failed)
@@ -79,7 +79,7 @@ async def answer(mesh: Mesh, handle: JobHandle[Any], wish: Wish) -> int:
     return Exit.OK
 
 
-def called(handle: JobHandle[Any], before: Job | None, wish: Wish) -> int:
+def say_submitted(handle: JobHandle[Any], before: Job | None, wish: Wish) -> int:
     """Print the job's id for a user who does not wait."""
     if wish.as_json:
         told = {"job": handle.id, "kind": handle.kind, "is_new": handle.is_new}
@@ -88,7 +88,7 @@ def called(handle: JobHandle[Any], before: Job | None, wish: Wish) -> int:
     if before is not None:
         err.say(f"already submitted, and {before.state.value}; no new job was created")
         if before.is_terminal:
-            err.say("  try: ", wish.anew)
+            err.say("  try: ", wish.again_hint)
     print(handle.id)
     return Exit.OK
 
@@ -140,7 +140,7 @@ async def _wait(mesh: Mesh, handle: JobHandle[Any], wish: Wish) -> Any:
         try:
             return await handle.result(timeout_s=wish.timeout_s)
         except TimeoutError:
-            raise still_going(handle, wish) from None
+            raise wait_timed_out(handle, wish) from None
 
 
 @asynccontextmanager
@@ -160,7 +160,7 @@ async def narrated(mesh: Mesh, handle: JobHandle[Any], *, silent: bool) -> Async
         await asyncio.gather(*beside, return_exceptions=True)
 
 
-def say_it_goes_on(handle: JobHandle[Any]) -> None:
+def say_it_keeps_running(handle: JobHandle[Any]) -> None:
     """Tell a user who stops waiting what happens to the job."""
     err.erase()
     err.say("")
@@ -168,7 +168,7 @@ def say_it_goes_on(handle: JobHandle[Any]) -> None:
     err.say("  to cancel it: ", f"antiphon cancel {short(handle.id)}")
 
 
-def still_going(handle: JobHandle[Any], wish: Wish) -> Unavailable:
+def wait_timed_out(handle: JobHandle[Any], wish: Wish) -> Unavailable:
     """The error for a wait that timed out before the job ended."""
     return Unavailable(
         f"job {short(handle.id)} did not end within {wish.timeout_s:g} s; it is not cancelled",

@@ -56,8 +56,8 @@ def init(
     async def serve(stop: command_loop.Stop) -> int:
         from antiphon.sdk.hosting.hosted_mesh import found_and_host
 
-        called = name or place.parent.name or "antiphon"
-        async with found_and_host(place, name=called, listen=where) as hosting:
+        known_as = name or place.parent.name or "antiphon"
+        async with found_and_host(place, name=known_as, listen=where) as hosting:
             _tell(hosting, stays=stay, as_json=as_json)
             return await keep_up(hosting, stop, as_json=as_json) if stay else Exit.OK
 

@@ -80,7 +80,7 @@ def join(
     is_working = bool(work or offer.kinds)
     opened, place = read_ticket(_text(ticket)), place_of(home)
 
-    async def knock() -> int:
+    async def redeem_ticket() -> int:
         access = await redeem(
             StateDirectory(place), opened, alias=alias or socket.gethostname()[:64]
         )
@@ -91,7 +91,7 @@ def join(
             _tell(opened, place, grants, is_working=is_working)
         return Exit.OK
 
-    code = command_loop.run(knock())
+    code = command_loop.run(redeem_ticket())
     if not is_working:
         return code
     os.environ["ANTIPHON_HOME"] = str(place)
