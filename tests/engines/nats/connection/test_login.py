@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from antiphon.engines.nats import LocalServer, NatsEngine, UserKey
-from antiphon.engines.nats.connection.client import refusals as clients_view
+from antiphon.engines.nats.connection import server_errors as clients_view
 from antiphon.engines.nats.connection.connection import Connection, Login
 from antiphon.engines.nats.connection.server_errors import is_login_refusal, is_loopback
 from antiphon.engines.nats.server.accounts import AccountKeys, Accounts
