@@ -29,7 +29,6 @@ async def test_a_child_does_not_outlive_the_command(able, tmp_path, nap):
     script = f"setsid sh -c 'trap \"\" TERM HUP; sleep {nap}' >/dev/null 2>&1 & echo gone"
     said = await shell(script, able, tmp_path)
     assert (said.ended.exit, said.out) == (0, "gone\n")
-    assert said.ended.wall_ms < float(nap) * 1000, "nobody waited for it"
     assert alive(nap) == []
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from antiphon.errors import Misconfigured, Unavailable
-from antiphon.sandbox import probe
-from antiphon.sandbox import probe as abilities
+from antiphon.sandbox import probe, support
 from antiphon.sandbox.isolation import cgroups, job_uids
 from antiphon.sandbox.isolation.bubblewrap_program import find_bwrap
 from antiphon.sandbox.isolation.cgroups import Group, Parent
@@ -157,7 +156,7 @@ def programs(folder: Path, **scripts: str) -> str:
 
 
 def test_a_machine_without_bubblewrap_is_told_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setattr(abilities, "_PATH", programs(tmp_path))
+    monkeypatch.setattr(support, "_PATH", programs(tmp_path))
     monkeypatch.setenv("PATH", "")
     found = probe()
     assert not found.can_sandbox
@@ -169,20 +168,20 @@ def test_a_machine_without_bubblewrap_is_told_what_to_install(tmp_path, monkeypa
 
 def test_an_old_bubblewrap_is_not_enough(tmp_path, monkeypatch):
     old = "case $1 in --version) echo bubblewrap 0.1.8;; *) echo '--args FD';; esac"
-    monkeypatch.setattr(abilities, "_PATH", programs(tmp_path, bwrap=old))
+    monkeypatch.setattr(support, "_PATH", programs(tmp_path, bwrap=old))
     found = probe()
     assert "too old" in found.problems[0]
     assert "--size" in found.problems[0]
 
 
 def test_a_trial_that_fails_is_quoted(tmp_path, monkeypatch):
-    manual = " x ".join([*abilities._NEEDED, ""])
+    manual = " x ".join([*support._NEEDED, ""])
     denied = (
         "case $1 in --version) echo bubblewrap 0.9.0;; "
         f"--help) echo '{manual}';; *) echo 'bwrap: No permissions' >&2; exit 1;; esac"
     )
     path = programs(tmp_path, bwrap=denied) + ":/usr/bin:/bin"
-    monkeypatch.setattr(abilities, "_PATH", path)
+    monkeypatch.setattr(support, "_PATH", path)
     found = probe()
     assert found.problems == ("a trial failed: bwrap: No permissions",)
     assert found.remedies
@@ -196,7 +195,7 @@ def elsewhere(tmp_path, monkeypatch, able):
     folder.mkdir(mode=0o755)
     shutil.copy(able.tools.bwrap, folder / "bwrap")
     monkeypatch.setenv("PATH", f"{folder}:/nonexistent")
-    monkeypatch.setattr(abilities, "find_bwrap", lambda _: find_bwrap("/nonexistent"))
+    monkeypatch.setattr(support, "find_bwrap", lambda _: find_bwrap("/nonexistent"))
     return folder
 
 
@@ -228,7 +227,7 @@ def test_one_that_others_could_change_is_not_used(elsewhere, what):
     found = probe()
     assert not found.can_sandbox
     assert f"is not used, since others could change {path}" in found.problems[0]
-    assert found.remedies == (abilities.INSTALL,)
+    assert found.remedies == (support.INSTALL,)
 
 
 def test_a_sticky_directory_above_it_is_no_danger(elsewhere):

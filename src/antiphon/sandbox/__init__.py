@@ -6,8 +6,8 @@ is told in so many words to run it as a plain process; `probe` says what this ma
 
 from antiphon.sandbox.command import Command, Ended, Limits, Stream
 from antiphon.sandbox.isolation.bubblewrap import environment_of
-from antiphon.sandbox.probe import SandboxSupport, probe
-from antiphon.sandbox.run import run
+from antiphon.sandbox.sandboxed_run import run
+from antiphon.sandbox.support import SandboxSupport, probe
 
 __all__ = [
     "Command",

@@ -95,7 +95,7 @@ async def test_writes_in_flight_become_unknown_as_soon_as_the_line_breaks():
                 )
                 for n in range(50)
             ]
-            await until(lambda: engine._requester.in_flight == len(waiting))
+            await until(lambda: len(engine._requester._pending) == len(waiting))
             sever(engine)
             outcomes = await asyncio.gather(*waiting, return_exceptions=True)
         assert all(isinstance(outcome, OutcomeUnknown) for outcome in outcomes)

@@ -25,10 +25,10 @@ from antiphon.sandbox.command import WORK, Command, Ended, Limits, StopReason, S
 from antiphon.sandbox.isolation import bubblewrap, cgroups, job_uids, rlimits, seccomp
 from antiphon.sandbox.isolation.isolation_check import Room
 from antiphon.sandbox.open_files import OpenFiles
-from antiphon.sandbox.probe import SandboxSupport, probe
 from antiphon.sandbox.process import plain_process, run_end
 from antiphon.sandbox.process.child_process import Child, OnOutput, readable
 from antiphon.sandbox.process.usage_watch import Watch
+from antiphon.sandbox.support import SandboxSupport, probe
 
 SETUP_S: Final = 20.0
 """For a room to come up: it takes milliseconds, unless the machine is in trouble."""
