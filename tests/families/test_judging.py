@@ -180,7 +180,7 @@ def test_before_its_activation_newer_code_finds_wrong_what_older_code_does(bend)
 def test_a_family_that_never_has_enough_is_told_so_and_not_asked_for_ever():
     greedy = replace(POLLS, step=lambda _poll, _op, _at: Needs(upto=1))
     vote = Vote(PROTOCOL.adding(greedy))
-    with pytest.raises(TypeError, match="needs more than was read"):
+    with pytest.raises(TypeError, match="asked for a second read"):
         vote.open()
 
 

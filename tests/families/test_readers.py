@@ -147,7 +147,7 @@ async def test_it_is_carried_and_verified_in_a_bundle(engine):
         report = open_bundle(data, owner=mesh.owner.did, protocol=WITH_POLLS)
         assert (report.key, report.is_job, report.state.ayes) == (KEY, False, 1)
         assert [line.op for line in report.story()][:2] == ["poll.open", "poll.vote"]
-        with pytest.raises(Rejected, match="no such things"):
+        with pytest.raises(Rejected, match="cannot be in a bundle"):
             open_bundle(data, owner=mesh.owner.did)
         bent = data.replace(b'"verdict":"already"', b'"verdict":"ok"', 1)
         assert bent != data

@@ -184,7 +184,7 @@ def check(protocol: Protocol, bundle: Bundle, *, owner: str | None = None) -> Re
     key = LaneKey(bundle.family, bundle.kind, bundle.name)
     family = next((one for one in protocol.families if one.name == key.family), None)
     if family is None or family.is_control:
-        _refuse(f"it is about the family {key.family!r}, which cannot be in a bundle")
+        _refuse(f"it is about the family {key.family!r}, which cannot be in a bundle here")
     opened_records = _opened(protocol, bundle)
     genesis = _genesis(bundle, opened_records, owner)
     seal = _sealed(protocol, bundle)
