@@ -97,7 +97,7 @@ def stands_for(control: Control, op: Op, seq: int, node: str) -> bool:
     return False
 
 
-def by_the_word_of(control: Control, op: Op, seq: int, node: str) -> tuple[str, ...]:
+def path_to_author(control: Control, op: Op, seq: int, node: str) -> tuple[str, ...]:
     """The keys from `node` down to the author of this op; empty if `node` is not in its chain.
 
     A node that delegates a permission can delegate it to keys it made itself, and nobody can

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import UNSET
 
-from antiphon.core.authority.chain_check import by_the_word_of
+from antiphon.core.authority.chain_check import path_to_author
 from antiphon.core.authority.job_rights import CALLED_BY, READ_BY, WORKED_BY
 from antiphon.core.families.jobs import JOBS
 from antiphon.core.families.jobs.ops import JobComplete, JobSchedule
@@ -73,7 +73,7 @@ class BlobRights:
             control = self._session.history.at(seq, judged.opened.commit_ms)
             own: tuple[str, ...] = ()
             if control is not None and isinstance(op, JOBS.ops):
-                own = by_the_word_of(control, op, seq, node)
+                own = path_to_author(control, op, seq, node)
             if not own:
                 return "others"
             through.update(own)
