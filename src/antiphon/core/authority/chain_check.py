@@ -110,7 +110,7 @@ def path_to_author(control: Control, op: Op, seq: int, node: str) -> tuple[str, 
     return (*issuers[issuers.index(node) :], op.author) if node in issuers else ()
 
 
-def is_taken_back(
+def is_revoked_since(
     control: Control, who: str, auth: tuple[str, ...], *, since: int, seq: int
 ) -> bool:
     """Whether the chain that an op named at `since` has been revoked, or its root replaced."""

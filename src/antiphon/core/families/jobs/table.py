@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from antiphon.core.authority.chain_check import is_taken_back, stands_for
+from antiphon.core.authority.chain_check import is_revoked_since, stands_for
 from antiphon.core.authority.rules import Rules
 from antiphon.core.clock.hlc import pack, unpack
 from antiphon.core.families.jobs import completion, ops
@@ -60,7 +60,7 @@ def entitled(control: Control, job: Job | None, op: Op, at: At) -> Verdict | boo
             if job is None or job.scheduler != op.author:
                 return False
             auth, since = job.call_auth, job.scheduled_seq
-            return not is_taken_back(control, op.author, auth, since=since, seq=at.seq)
+            return not is_revoked_since(control, op.author, auth, since=since, seq=at.seq)
         case _:
             return False
 
@@ -81,7 +81,7 @@ def _has_lost_authority(control: Control, job: Job, seq: int) -> bool:
         return True
     if control.rules.authority == "open":
         return False
-    return is_taken_back(control, job.claimer, job.auth, since=job.auth_seq, seq=seq)
+    return is_revoked_since(control, job.claimer, job.auth, since=job.auth_seq, seq=seq)
 
 
 def last(_: Control, job: Job | None, op: Op) -> tuple[tuple[int, int], str] | None:
