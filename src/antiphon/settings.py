@@ -25,7 +25,7 @@ from antiphon.errors import Misconfigured
 PREFIX: Final = "ANTIPHON_"
 MEMORY: Final = "memory"
 """Used instead of an address: the mesh runs inside the process that opens it."""
-KEYS_OF_PEOPLE: Final = frozenset({"owner", "recovery", "machine"})
+RESERVED_KEYS: Final = frozenset({"owner", "recovery", "machine"})
 """Key names that a service must not use: commands use them for a moment."""
 
 _NODE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
@@ -151,7 +151,7 @@ class Settings(BaseSettings):
     def _check_node(cls, value: str | None) -> str | None:
         if value is not None and _NODE.fullmatch(value) is None:
             raise ValueError("a key's name is letters, digits, '.', '_' and '-', at most 64")
-        if value in KEYS_OF_PEOPLE:
+        if value in RESERVED_KEYS:
             raise ValueError(
                 f"{value!r} is reserved for commands; a service needs another key name"
             )
