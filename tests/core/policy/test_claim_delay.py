@@ -2,14 +2,14 @@
 
 import pytest
 
-from antiphon.core.policy.claim_delay import JITTER_S, LONGEST_S, standoff_s
+from antiphon.core.policy.claim_delay import JITTER_S, LONGEST_S, claim_delay_s
 from antiphon.core.record.verdict import Verdict
 from tests.core.authors import ALICE, BOB
 from tests.core.ledger import T0, Story
 
 
 def wait_s(story: Story, verdict: Verdict, *, by=BOB, at: int, chance: float = 0.0) -> float:
-    return standoff_s(story.job, verdict, by=by.did, now_ms=T0 + at, chance=chance)
+    return claim_delay_s(story.job, verdict, by=by.did, now_ms=T0 + at, chance=chance)
 
 
 def held(lease_ms: int = 10_000) -> Story:

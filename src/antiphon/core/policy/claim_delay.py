@@ -30,7 +30,7 @@ PASSING: Final = frozenset({Verdict.NOT_YET, Verdict.COOLDOWN, Verdict.HELD})
 """Verdicts that end at a time in the job's state."""
 
 
-def standoff_s(job: Job, verdict: Verdict, *, by: str, now_ms: int, chance: float) -> float:
+def claim_delay_s(job: Job, verdict: Verdict, *, by: str, now_ms: int, chance: float) -> float:
     """Seconds before `by`, whose claim got this verdict, should look at the job again."""
     wait_s = (job.claimable_ms(now_ms, by) - now_ms) / 1000
     if verdict in NOT_FOR_US:

@@ -11,7 +11,7 @@ from antiphon.core.clock import hlc
 from antiphon.core.families.jobs.ops import JobComplete, JobOp, JobYield, ScheduleBody, YieldBody
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.policy import tenure_end
-from antiphon.core.policy.claim_delay import standoff_s
+from antiphon.core.policy.claim_delay import claim_delay_s
 from antiphon.core.proof import statement
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import EngineDenied, Unavailable
@@ -165,7 +165,7 @@ class Server:
         if job is None or job.is_terminal:
             delivery.ack()
             return
-        wait_s = standoff_s(
+        wait_s = claim_delay_s(
             job,
             verdict,
             by=self.session.author.did,
