@@ -131,7 +131,7 @@ def _opened(
 
 def _fault(op: Op, op_bytes: bytes, mesh: str, subject: str) -> Verdict | None:
     """Whether an op is for another mesh, or on the wrong subject."""
-    if op.mesh != mesh and not (op.FOUNDS and not op.mesh):
+    if op.mesh != mesh and not (op.CREATES_MESH and not op.mesh):
         return Verdict.MESH
     return None if subject_of(op, op_bytes) == subject else Verdict.SUBJECT
 

@@ -64,7 +64,7 @@ class Op(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_fiel
     """Its branch of the log: the subjects, and who reads and writes them."""
     SINCE: ClassVar[int] = 1
     """The first protocol that has it."""
-    FOUNDS: ClassVar[bool] = False
+    CREATES_MESH: ClassVar[bool] = False
     """Whether it creates a mesh: then its `mesh` is empty, since its digest is the mesh's id."""
 
     if TYPE_CHECKING:

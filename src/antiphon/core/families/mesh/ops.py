@@ -87,7 +87,7 @@ class MeshGenesis(_MeshOp, frozen=True, tag="mesh.genesis"):
 
     body: Genesis
     BRANCH: ClassVar[Branch] = GENESIS
-    FOUNDS: ClassVar[bool] = True
+    CREATES_MESH: ClassVar[bool] = True
 
 
 class MeshRules(_MeshOp, frozen=True, tag="mesh.rules"):
@@ -153,7 +153,7 @@ class NewerProtocol(Op, frozen=True, tag="mesh.rules"):
 
     body: dict[str, Any]
     BRANCH: ClassVar[Branch] = RULES
-    FOUNDS: ClassVar[bool] = True
+    CREATES_MESH: ClassVar[bool] = True
 
     def subject(self, mesh: str) -> str:
         """A genesis names no mesh."""
