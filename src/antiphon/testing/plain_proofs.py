@@ -41,4 +41,6 @@ def plain_proof(
         isolation=statement.Isolation(level="none"),
         usage=statement.Usage(wall_ms=1),
     )
-    return statement.seal_in(statement.statement(replace(said, **says), body.outputs), by, sign)
+    return statement.put_in_envelope(
+        statement.statement(replace(said, **says), body.outputs), by, sign
+    )

@@ -48,7 +48,7 @@ def bent(change):
     statement = json.loads(base64.b64decode(Proved().proved(**EVERYTHING).proof.payload))
     change(statement)
     payload = codec.encode_checked(statement)
-    return proof.seal_in(
+    return proof.put_in_envelope(
         payload, ALICE.did, lambda kind, data: signing.sign(ALICE.secret, kind, data)
     )
 

@@ -56,7 +56,7 @@ def predicate(body: CompleteBody, on: str, by: str, **changes) -> statement.Pred
 
 def envelope(said: statement.Predicate, outputs, by: Author) -> DsseEnvelope:
     payload = statement.statement(said, outputs)
-    return statement.seal_in(
+    return statement.put_in_envelope(
         payload, by.did, lambda kind, data: signing.sign(by.secret, kind, data)
     )
 
@@ -163,7 +163,7 @@ def test_only_the_canonical_spelling_of_a_statement_is_read():
     job = Proved()
     payload = base64.b64decode(job.proved().proof.payload)
     spaced = json.dumps(json.loads(payload)).encode()
-    loose = statement.seal_in(
+    loose = statement.put_in_envelope(
         spaced, ALICE.did, lambda kind, data: signing.sign(ALICE.secret, kind, data)
     )
     with pytest.raises(Malformed, match="canonical"):

@@ -175,7 +175,9 @@ def statement(predicate: Predicate, outputs: Sequence[Output]) -> bytes:
     )
 
 
-def seal_in(payload: bytes, keyid: str, sign: Callable[[str, bytes], bytes]) -> DsseEnvelope:
+def put_in_envelope(
+    payload: bytes, keyid: str, sign: Callable[[str, bytes], bytes]
+) -> DsseEnvelope:
     """The envelope around a statement; `sign` uses the worker's key."""
     signature = base64.b64encode(sign(PAYLOAD_TYPE, payload)).decode()
     return DsseEnvelope(

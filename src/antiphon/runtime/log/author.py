@@ -141,7 +141,7 @@ class Author:
 
     def prove(self, statement: bytes) -> DsseEnvelope:
         """Sign a proof's statement."""
-        envelope = proof.seal_in(statement, self.did, self.vouch)
+        envelope = proof.put_in_envelope(statement, self.did, self.vouch)
         self._proofs.put(envelope.signatures[0].sig, envelope, len(envelope.payload))
         return envelope
 
