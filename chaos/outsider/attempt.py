@@ -10,15 +10,15 @@ from msgspec import Struct
 
 from chaos.outsider.target import Breach, TargetMesh
 
-LoginIssuer = Literal["server", "gate", "rules", "harmless"]
-REFUSALS: Final[tuple[LoginIssuer, ...]] = ("server", "gate")
+StoppedBy = Literal["server", "gate", "rules", "harmless"]
+REFUSALS: Final[tuple[StoppedBy, ...]] = ("server", "gate")
 """Where nothing was stored. What the rules reject is on the log, without effect."""
 
 
 class Outcome(Struct, frozen=True):
     """Which wall stopped an attempt, or why it harms nobody."""
 
-    wall: LoginIssuer
+    wall: StoppedBy
     why: str
 
 
