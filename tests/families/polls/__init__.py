@@ -13,7 +13,7 @@ POLLS = Family(
     branches=(ops.POLL, ops.VOTE, ops.CLOSE),
     lane=state.PollLane,
     step=table.step,
-    words=words.deed,
+    words=words.sentence,
     columns=(
         Column("state", "text", lambda poll: "open" if poll.is_open else "closed"),
         Column("ayes", "integer", lambda poll: poll.ayes),

@@ -3,7 +3,7 @@
 from tests.families.polls.ops import PollClose, PollOpen, PollVote
 
 
-def deed(op) -> str:
+def sentence(op) -> str:
     """What an op did, as the end of a sentence that begins with its author."""
     match op:
         case PollOpen(body=body):

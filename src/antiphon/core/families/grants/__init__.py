@@ -14,5 +14,5 @@ GRANTS: Final = Family(
     entitled=table.entitled,
     last=table.last,
     step=table.step,
-    words=words.deed,
+    words=words.sentence,
 )

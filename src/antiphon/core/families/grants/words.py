@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _SHORT_CID: Final = 8
 
 
-def deed(op: Op) -> str:
+def sentence(op: Op) -> str:
     """What an op did, as the end of a sentence that begins with its author."""
     match op:
         case ops.UcanDelegate(body=body):

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from antiphon.core.record.op import Op
 
 
-def deed(op: Op) -> str:
+def sentence(op: Op) -> str:
     """What an op did, as the end of a sentence that begins with its author."""
     match op:
         case ops.JobSchedule(body=body):

@@ -32,5 +32,5 @@ MESH: Final = Family(
     last=table.last,
     step=table.step,
     read_newer=table.newer_protocol,
-    words=words.deed,
+    words=words.sentence,
 )

@@ -15,5 +15,5 @@ SEALS: Final = Family(
     entitled=table.entitled,
     step=table.step,
     lane_before=state.lane_before,
-    words=words.deed,
+    words=words.sentence,
 )

@@ -8,6 +8,6 @@ if TYPE_CHECKING:
     from antiphon.core.families.seals.ops import MeshSeal
 
 
-def deed(op: MeshSeal) -> str:
+def sentence(op: MeshSeal) -> str:
     """What a seal did, as the end of a sentence that begins with its author."""
     return f"sealed the log up to record {op.body.upto}"
