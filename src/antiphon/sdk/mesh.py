@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from typing import Self
 
-    from antiphon.core.authority.control import Rise
+    from antiphon.core.authority.control import AnnouncedProtocol
     from antiphon.core.authority.rules import Rules
     from antiphon.ports import EngineInfo, Record
     from antiphon.runtime.artifacts.store import Artifacts
@@ -377,7 +377,7 @@ class Mesh:
         return self.session.control.rules
 
     @property
-    def announced(self) -> Rise | None:
+    def announced(self) -> AnnouncedProtocol | None:
         """The next protocol, and when it takes effect; None where none is announced."""
         return self.session.control.rise
 

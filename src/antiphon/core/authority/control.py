@@ -31,7 +31,7 @@ class Standing(Struct, frozen=True):
     is_readmitted: bool = False
 
 
-class Rise(Struct, frozen=True):
+class AnnouncedProtocol(Struct, frozen=True):
     """An announced higher protocol: it judges what is committed from `from_ms` on."""
 
     protocol: int
@@ -51,7 +51,7 @@ class Control(Struct, frozen=True, kw_only=True):
     rules: Rules
     owner_hlc: tuple[int, int]
     """The newest accepted owner op: a later one must be newer still."""
-    rise: Rise | None = None
+    rise: AnnouncedProtocol | None = None
     grants: Grants
     """Delegations and revocations: one table for all intervals, queried by sequence."""
     targets: Register[str]

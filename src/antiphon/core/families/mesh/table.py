@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.authority.control import Change, Control, Rise, Said, Standing
+from antiphon.core.authority.control import AnnouncedProtocol, Change, Control, Said, Standing
 from antiphon.core.authority.delegations import Grants
 from antiphon.core.authority.register import Register
 from antiphon.core.authority.rules import NOTICE_MS, Rules, contradiction
@@ -142,7 +142,9 @@ def _with_rules(after: Control, rules: Rules, at: At) -> Moved | Verdict:
 
 
 def _risen(after: Control, protocol: int, rules: Rules | None, at: At) -> Moved:
-    return _changed(replace(after, rise=Rise(protocol, at.commit_ms + NOTICE_MS, rules)))
+    return _changed(
+        replace(after, rise=AnnouncedProtocol(protocol, at.commit_ms + NOTICE_MS, rules))
+    )
 
 
 def _quarantined(control: Control, body: ops.EvidenceBody, at: At) -> Moved | Verdict | Needs:
