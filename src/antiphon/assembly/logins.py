@@ -32,14 +32,14 @@ LOOK_S: Final = 60.0
 
 
 class Purpose(Struct, frozen=True, kw_only=True):
-    """What somebody connects for."""
+    """What a connection is for."""
 
     name: str
-    """What the server calls the connection."""
+    """The name of the connection on the server."""
     create: bool = False
-    """Makes the log if there is none."""
+    """Create the log if there is none."""
     inspect: bool = False
-    """Asks what the server says of itself, where this machine may."""
+    """Ask the server about itself, where this machine may."""
 
 
 async def connect(

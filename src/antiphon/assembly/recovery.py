@@ -147,7 +147,7 @@ async def _finish(home: StateDirectory, session: Session) -> Recovered:
     )
 
 
-# --- what was left behind ---------------------------------------------------------------------
+# --- what earlier keys set ------------------------------------------------------------------------
 
 
 def _states(history: ControlHistory) -> Iterator[Control]:

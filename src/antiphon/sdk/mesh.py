@@ -213,7 +213,7 @@ class Mesh:
         """The kinds that tasks are registered for."""
         return self._handlers.kinds
 
-    # --- calling ------------------------------------------------------------------------------
+    # --- submitting -------------------------------------------------------------------------------
 
     @overload
     def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
@@ -295,7 +295,7 @@ class Mesh:
         """A handle on a job, by its kind and id."""
         return JobHandle(self.session, kind, job_id, is_new=False)
 
-    # --- answering ----------------------------------------------------------------------------
+    # --- working ----------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def worker(  # noqa: PLR0913 - one argument per thing a person can set
@@ -341,7 +341,7 @@ class Mesh:
             replica = await stack.enter_async_context(owned_replica(home.replica, home, connection))
             yield await stack.enter_async_context(replicating(connection, replica, caretaking=True))
 
-    # --- asking -------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def replica(self) -> AsyncIterator[Replica]:

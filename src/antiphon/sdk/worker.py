@@ -74,7 +74,7 @@ def worker_settings(
     weight: int | None,
     rates: Mapping[str, str] | None,
 ) -> WorkerSettings:
-    """How a worker behaves: as its program says, or else as the settings do."""
+    """A worker's settings: from its program, or else from the environment."""
     chosen = load()
     return WorkerSettings(
         slots=slots or chosen.slots,

@@ -94,7 +94,7 @@ class Gate:
         self._looking_took_s = 0.0
         self._scopes: dict[str, tuple[tuple[int, int], tuple[str, ...], Scope]] = {}
 
-    # --- what others ask ----------------------------------------------------------------------
+    # --- scopes -----------------------------------------------------------------------------------
 
     def scope_of(self, user: str) -> Scope:
         """What an engine user may read and write now."""

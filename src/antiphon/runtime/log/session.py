@@ -97,7 +97,7 @@ class Session:
         self.lanes = LaneReader(self, author.did)
         self._chain_choice = ChainChoice(author.did)
 
-    # --- ops of our own -----------------------------------------------------------------------
+    # --- our own ops ------------------------------------------------------------------------------
 
     def compose(self, op_type: type[Op], body: Struct, *, prev: int) -> Op:
         """An op as it would be drafted right now, unsigned."""

@@ -42,7 +42,7 @@ LANES_IN_MEMORY: Final = 50_000
 CACHE_KIB: Final = 16 * 1024
 _HEAD_BYTES: Final = 2048
 MOST_FOUND: Final = 16
-"""Things that the beginning of a name may stand for; more are too many to choose from."""
+"""How many lanes are listed for an ambiguous prefix."""
 
 _decode = msgspec.msgpack.Decoder(JobLane).decode
 

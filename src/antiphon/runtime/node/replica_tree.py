@@ -104,7 +104,7 @@ class Tree:
         self._db.executemany("insert into subtrees values (?, ?, ?)", full)
         self._db.execute("insert or replace into meta values ('leaves', ?)", (str(frontier.size),))
 
-    # --- asking -------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
     def size_at(self, seq: int) -> int:
         """How many records there are up to a sequence that the replica has reached."""

@@ -165,7 +165,7 @@ class WorkerPresence:
             self._speak_by_s = by_s
             self._wake.set()
 
-    # --- speaking -----------------------------------------------------------------------------
+    # --- sending ----------------------------------------------------------------------------------
 
     def took(self, job_id: str, call: int) -> None:
         """This worker is about to claim a job, or still holds it."""
@@ -230,7 +230,7 @@ class WorkerPresence:
         if any(self._unsaid.values()):
             self._speak_within(SOONEST_S)
 
-    # --- hearing ------------------------------------------------------------------------------
+    # --- receiving --------------------------------------------------------------------------------
 
     def _note(self, payload: bytes) -> None:
         now_ms = self.session.wall.now_ms()
@@ -268,7 +268,7 @@ class WorkerPresence:
             del self._known[did]
         return bool(gone)
 
-    # --- asking -------------------------------------------------------------------------------
+    # --- candidates -------------------------------------------------------------------------------
 
     @property
     def me(self) -> Candidate:

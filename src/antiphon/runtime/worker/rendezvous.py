@@ -106,7 +106,7 @@ class Rendezvous:
         self._turns.settle(call, None if self.is_closed else delay_s, at)
         self._wake()
 
-    # --- what others say ----------------------------------------------------------------------
+    # --- what other workers send ------------------------------------------------------------------
 
     def _heard(self, message: Message[Word]) -> None:
         word, said = message.body, Said(message.at_ms, message.author)
@@ -123,7 +123,7 @@ class Rendezvous:
         self._wake()
         self.news.set()  # a worker may be free or busy now
 
-    # --- where calls come from ----------------------------------------------------------------
+    # --- where announcements come from ------------------------------------------------------------
 
     def look_at(self, call: int, job_id: str, *, after_s: float = 0.0) -> None:
         """Read the record at this sequence, and return to it if the job is still open."""

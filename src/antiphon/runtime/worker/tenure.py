@@ -106,7 +106,7 @@ class Tenure:
         """How long the event loop could not renew; 0 if too short to lose a lease."""
         return self._late_s if self._late_s >= self._period_s else 0.0
 
-    # --- keeping ------------------------------------------------------------------------------
+    # --- renewing ---------------------------------------------------------------------------------
 
     @property
     def lease_left_s(self) -> float:

@@ -295,7 +295,7 @@ def _short(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:60]}…"  # noqa: PLR2004 - a line of a terminal
 
 
-# --- whatever else ----------------------------------------------------------------------------
+# --- other errors ---------------------------------------------------------------------------------
 
 _AT: Final = re.compile(r" - at `(?:key` in `)?\$(?P<path>[^`]*)`")
 _STEP: Final = re.compile(r"\.(?P<name>\w+)|\[(?P<index>\d+)\]")
