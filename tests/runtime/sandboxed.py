@@ -1,4 +1,4 @@
-"""Commands on a mesh in memory, run by a worker that shuts them in."""
+"""Commands on a mesh in memory, run by a worker in a sandbox."""
 
 import os
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ def require_sandbox() -> None:
     found = probe()
     if found.can_sandbox:
         return
-    why = f"commands cannot be shut in here: {'; '.join(found.problems)}"
+    why = f"commands cannot run in a sandbox here: {'; '.join(found.problems)}"
     if os.environ.get("ANTIPHON_TESTS_WITHOUT_SANDBOX") == "1":
         pytest.skip(why)
     pytest.fail(why)

@@ -21,7 +21,7 @@ def able() -> SandboxSupport:
     found = probe()
     if found.can_sandbox:
         return found
-    why = f"commands cannot be shut in here: {'; '.join(found.problems)}"
+    why = f"commands cannot run in a sandbox here: {'; '.join(found.problems)}"
     if os.environ.get("ANTIPHON_TESTS_WITHOUT_SANDBOX") == "1":
         pytest.skip(why)
     pytest.fail(

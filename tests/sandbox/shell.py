@@ -1,4 +1,4 @@
-"""Running short shell scripts shut in, and keeping what they said."""
+"""Running short shell scripts in a sandbox, and keeping their output."""
 
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -86,8 +86,8 @@ async def test_what_is_out_of_sight_anyway_needs_no_mask(able, app, tmp_path):
 @pytest.mark.parametrize(
     "hidden, why",
     [
-        ("app", "{app} lies in it"),
-        (".", "{app} lies in it"),
+        ("app", "{app} is inside it"),
+        (".", "{app} is inside it"),
         ("app/later", "does not exist yet"),
     ],
 )
@@ -102,7 +102,7 @@ async def test_what_cannot_be_hidden_is_refused(able, app, hidden, why):
 def test_a_machine_that_cannot_hide_its_state_shuts_no_command_in(able):
     found = probe(hidden=(Path("/usr"),))
     assert not found.can_sandbox
-    assert found.problems == ("/usr cannot be hidden from commands: /usr lies in it",)
+    assert found.problems == ("/usr cannot be hidden from commands: /usr is inside it",)
     assert "ANTIPHON_HOME" in found.remedies[0]
 
 

@@ -183,7 +183,7 @@ def test_a_trial_that_fails_is_quoted(tmp_path, monkeypatch):
     path = programs(tmp_path, bwrap=denied) + ":/usr/bin:/bin"
     monkeypatch.setattr(support, "_PATH", path)
     found = probe()
-    assert found.problems == ("a trial failed: bwrap: No permissions",)
+    assert found.problems == ("a test sandbox failed: bwrap: No permissions",)
     assert found.remedies
     assert not found.can_sandbox
 

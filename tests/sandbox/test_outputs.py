@@ -88,7 +88,7 @@ def test_links_lead_nowhere(job, tmp_path):
     assert refused(collection) == {
         "file": "a symbolic link",
         "folder": "a symbolic link",
-        "hard": "it has another name, which may be somebody else's",
+        "hard": "it is a hard link to a file that may be another user's",
     }
 
 

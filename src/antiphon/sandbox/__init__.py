@@ -1,7 +1,7 @@
-"""Running a command shut in: bubblewrap, a seccomp filter, limits, and proof that they held.
+"""Running a command in a sandbox: bubblewrap, a seccomp filter, limits, each verified per run.
 
-Knows nothing of jobs, logs or leases. `run` refuses where a command cannot be shut in, unless it
-is told in so many words to run it as a plain process; `probe` says what this machine can do.
+Knows nothing of jobs, logs or leases. `run` refuses where no sandbox is available, unless it is
+explicitly told to run the command as a plain process; `probe` reports what this machine can do.
 """
 
 from antiphon.sandbox.command import Command, Ended, Limits, Stream

@@ -1,7 +1,7 @@
-"""What to run shut in, within which bounds, and how it ended.
+"""A sandboxed command: what to run, within which limits, and how it ended.
 
-Everything a command brings is checked here, before anything is started: names that would climb
-out of their directory, environment names that no shell can hold, arguments with a zero byte.
+A command is checked here before anything is started: names that would leave their directory,
+environment names that no shell accepts, arguments with a zero byte.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from antiphon.errors import Rejected
 
 WORK: Final = "/job"
 """The one directory that a command writes to, as it sees it."""
-SCRATCH: Final = "/tmp"  # noqa: S108 - a private one, of the sandbox's own making
+SCRATCH: Final = "/tmp"  # noqa: S108 - a private one, made by the sandbox
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - as above
 SECRETS: Final = "/run/secrets"
 MAX_SECRET_BYTES: Final = 1 << 20
@@ -34,18 +34,18 @@ Stream = Literal["stdout", "stderr"]
 StopReason = Literal["exited", "timeout", "killed", "output", "memory", "cpu", "disk"]
 """`exited`: by itself, by its exit code or a signal that the sandbox did not send. `timeout`,
 `output`, `memory`, `cpu`: it went past that limit. `disk`: it failed with its directories full, or
-made too many files. `killed`: by somebody outside, room and all."""
+made too many files. `killed`: from outside, together with its sandbox."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """The bounds of one run. The work directory lies in memory, and is counted as such."""
+    """The limits of one run. The work directory is in memory, and counts as memory."""
 
     timeout_s: float | None = 3600.0
-    """Wall-clock time; None = no limit of its own."""
+    """Wall-clock time; None = no limit."""
     grace_s: float = 5.0
     """Between the request to end (TERM) and the end (KILL), when the time is up."""
     memory_bytes: int = 1024 * MIB
-    """Of each process; and with the three directories below, of all together."""
+    """Of each process; and of all processes and the three directories below together."""
     cpu_s: int | None = None
     """Processor time of all processes together."""
     processes: int = 256
@@ -64,7 +64,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     @property
     def all_bytes(self) -> int:
-        """What the processes and the directories may hold together."""
+        """Memory of the processes and the directories together."""
         return self.memory_bytes + self.work_bytes + 2 * self.scratch_bytes
 
 
@@ -74,17 +74,17 @@ class Command(Struct, frozen=True, kw_only=True):
     argv: tuple[str, ...]
     env: dict[str, str] = {}
     inputs: tuple[tuple[str, Path], ...] = ()
-    """Files to be seen, read-only, under these names in the work directory."""
+    """Files that it sees, read-only, under these names in the work directory."""
     secrets: tuple[tuple[str, Path], ...] = ()
-    """Small files to be seen, read-only, under /run/secrets; never in the environment."""
+    """Small files that it sees, read-only, under /run/secrets; never in the environment."""
     outputs: tuple[str, ...] = ()
     """Globs over the work directory: `*` stays in one directory, `**` does not."""
     cwd: str | None = None
     """Where it starts, inside the work directory."""
     visible: tuple[Path, ...] = ()
-    """Directories of this machine that it may read beside /usr, where they are: toolchains."""
+    """Directories of this machine that it may read besides /usr, at the same paths: toolchains."""
     hidden: tuple[Path, ...] = ()
-    """Directories of this machine that it must not see, wherever they lie: the worker's own."""
+    """Directories of this machine that it must not see, wherever they are: the worker's own."""
     network: bool = False
     """The machine's own network, its loopback included, or none at all."""
     limits: Limits = Limits()
@@ -98,44 +98,44 @@ class Output(Struct, frozen=True, kw_only=True):
 
 
 class LeftOut(Struct, frozen=True, kw_only=True):
-    """Something that an output glob named and that was not taken."""
+    """Something that matched an output glob but was not collected."""
 
     name: str
     why: str
 
 
 class Ended(Struct, frozen=True, kw_only=True):
-    """How a run ended, what it took and what held while it ran."""
+    """How a run ended, what it used and which isolation was in force."""
 
     exit: int | None
-    """Negative: the signal. As a shell tells it, so that a program which returns 128 + n itself
-    reads the same. None: it was killed together with the room, by somebody else."""
+    """Negative: the signal. Taken from a shell, so a program which returns 128 + n itself looks
+    the same. None: something outside killed it together with its sandbox."""
     reason: StopReason
     cpu_ms: int
-    """Of all processes, but for the last moments of those that nobody waited for."""
+    """Of all processes, except the last moments of those that no parent waited for."""
     max_rss_kb: int | None
-    """Of the largest process; None where it was too brief to be seen."""
+    """Of the largest process; None if it was too brief to be measured."""
     isolation: Isolation
     outputs: tuple[Output, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
 
 
 def check(command: Command) -> None:
-    """`Rejected` unless the command can be run as it stands."""
+    """`Rejected` unless the command can be run as it is."""
     if not command.argv or not command.argv[0]:
         raise _refusal("there is no command to run")
     if "=" in command.argv[0]:
-        raise _refusal(f"a program's name cannot hold '=': {command.argv[0]!r}")
+        raise _refusal(f"a program's name cannot contain '=': {command.argv[0]!r}")
     for word in (*command.argv, *command.env.values()):
         if "\0" in word or not _is_text(word):
-            raise _refusal("an argument or a value of env is not plain text, or holds a zero byte")
+            raise _refusal("an argument or an env value is not plain text, or has a zero byte")
     for name in command.env:
         if not _ENV_NAME.fullmatch(name):
-            raise _refusal(f"{name!r} cannot name an environment variable")
+            raise _refusal(f"{name!r} is not a valid name for an environment variable")
     for name in Limits.__struct_fields__:
         value = getattr(command.limits, name)
         if value is not None and not value > 0:
-            raise _refusal(f"the limit {name} must be more than nothing")
+            raise _refusal(f"the limit {name} must be greater than zero")
     _check_files(command)
     _check_globs(command.outputs)
 
@@ -143,7 +143,7 @@ def check(command: Command) -> None:
 def _check_files(command: Command) -> None:
     for name, _ in command.secrets:
         if not _SECRET_NAME.fullmatch(name):
-            raise _refusal(f"{name!r} cannot name a secret: letters, digits, '_', '.' and '-'")
+            raise _refusal(f"{name!r} is not a secret name: use letters, digits, '_', '.' and '-'")
     for name in (*(name for name, _ in command.inputs), *([command.cwd] if command.cwd else [])):
         check_name(name)
     _check_apart([tuple(name.split("/")) for name, _ in command.inputs])
@@ -161,7 +161,7 @@ def _check_globs(globs: tuple[str, ...]) -> None:
 
 
 def check_name(name: str) -> None:
-    """`Rejected` unless it is the name of something inside a directory, in its one spelling."""
+    """`Rejected` unless it names something inside a directory, in normal form."""
     parts = name.split("/")
     if (
         any(
@@ -171,14 +171,14 @@ def check_name(name: str) -> None:
         or "\0" in name
         or not _is_text(name)
     ):
-        raise _refusal(f"{name!r} is no name inside the work directory")
+        raise _refusal(f"{name!r} is not a name inside the work directory")
 
 
 def _check_apart(names: list[tuple[str, ...]]) -> None:
     """No two the same, and none inside another."""
     for one, next_one in pairwise(sorted(names)):
         if next_one[: len(one)] == one:
-            raise _refusal(f"two files would lie at {'/'.join(next_one)!r}")
+            raise _refusal(f"two files would be at {'/'.join(next_one)!r}")
 
 
 def _is_text(word: str) -> bool:

@@ -1,4 +1,4 @@
-"""Open files that a child inherits, closed together whatever happens."""
+"""Open files that a child process inherits, all closed together in every case."""
 
 from __future__ import annotations
 

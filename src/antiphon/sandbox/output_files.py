@@ -1,9 +1,9 @@
-"""Taking a run's outputs out of its work directory without being led anywhere else.
+"""Collects a run's outputs from its work directory, and from nowhere else.
 
-The directory was written by somebody who may mean harm. It is walked by open directories, never by
-path; nothing is followed; only plain files are taken, each looked at again once it is open; their
-names, number, depth and sizes are bounded. What is taken is copied: the copies are the worker's own
-plain files, whatever the originals were.
+The command may be hostile. Its directory is walked by open directories, never by path; no link is
+followed; only plain files are collected, each checked again once it is open; their names, number,
+depth and sizes are bounded. They are copied: the copies are the worker's own plain files, whatever
+the originals were.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from antiphon.sandbox.command import LeftOut, Limits, Output, check_name
 
 MAX_OUTPUTS: Final = 1024
 MAX_LEFT_OUT: Final = 64
-"""Of what was refused, so many are told."""
+"""This many refused files are reported."""
 MAX_DEPTH: Final = 32
 MAX_NAME: Final = 255
-"""Of a whole name, as a proof has room for it."""
+"""Of a whole name: a proof allows no more."""
 CHUNK: Final = 1 << 20
 
 _OPEN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -40,7 +40,7 @@ class Stopped(Exception):
 
 
 def matches(pattern: str, parts: Parts) -> bool:
-    """Whether a glob means this file: `*`, `?` and `[…]` in one part of the name, `**` across.
+    """Whether a glob matches this file: `*`, `?` and `[…]` in one part of the name, `**` across.
 
     Follows all places in the pattern at once: no pattern makes it slow.
     """
@@ -56,7 +56,7 @@ def matches(pattern: str, parts: Parts) -> bool:
 
 
 def _with_skips(places: set[int], globs: Sequence[str]) -> set[int]:
-    """`**` may also mean nothing."""
+    """`**` may also match nothing."""
     found = set(places)
     for at, glob in enumerate(globs):
         if at in found and glob == "**":
@@ -77,7 +77,7 @@ class Collection:
         is_apart: bool = True,
         stop: threading.Event | None = None,
     ) -> None:
-        """`is_apart`: it is a file system of its own, so that a hard link cannot lead outside."""
+        """`is_apart`: it is its own file system, so that a hard link cannot lead outside."""
         self._patterns = patterns
         self._into = into
         self._limits = limits
@@ -90,7 +90,7 @@ class Collection:
         self.left_out: list[LeftOut] = []
 
     def collect(self, folder: int) -> None:
-        """Take everything that matches, below this open directory."""
+        """Collect everything that matches, below this open directory."""
         self._device = os.fstat(folder).st_dev
         self._into.mkdir(mode=0o700, parents=True, exist_ok=True)
         for parts, parent in self._walk(folder, ()):
@@ -131,14 +131,14 @@ class Collection:
                 os.close(inner)
 
     def _take(self, parts: Parts, parent: int) -> str:
-        """Copy one file, or say why not."""
+        """Copy one file, or note why not."""
         name = "/".join(parts)
         try:
             check_name(name)
         except Rejected:
             return "its name is not plain text"
         if len(name) > MAX_NAME or not name.isprintable():
-            return "its name is too long, or holds what cannot be shown"
+            return "its name is too long, or has characters that cannot be shown"
         if len(self.taken) >= MAX_OUTPUTS:
             return f"one of more than {MAX_OUTPUTS} outputs"
         try:
@@ -166,12 +166,12 @@ class Collection:
         if found.st_dev != self._device:
             return "on another file system"
         if found.st_nlink > 1 and not self._is_apart:
-            return "it has another name, which may be somebody else's"
+            return "it is a hard link to a file that may be another user's"
         # Sizes as a reader would see them: holes count.
         if found.st_size > self._limits.file_bytes:
             return f"larger than {self._limits.file_bytes} bytes"
         if self._bytes + found.st_size > self._limits.work_bytes:
-            return f"with the others more than {self._limits.work_bytes} bytes"
+            return f"together with the others larger than {self._limits.work_bytes} bytes"
         return ""
 
     def _copied(self, file: int, parts: Parts, size: int) -> tuple[Path, int]:

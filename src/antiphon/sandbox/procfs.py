@@ -1,4 +1,4 @@
-"""What the kernel says of other processes, read the short way: it is asked for every run."""
+"""What /proc says about other processes, read with few system calls: it is read in every run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write(path: str, text: str) -> None:
 
 
 def status(pid: int | str) -> dict[str, str]:
-    """Who a process is and what it may do, by the kernel's names."""
+    """A process's uids and capabilities, by the kernel's names."""
     found = {}
     for line in read(f"/proc/{pid}/status").splitlines():
         name, _, value = line.partition(":")
@@ -103,7 +103,7 @@ def resident_kb(pid: int) -> tuple[int, int]:
 
 
 def share_kb(pid: int) -> int:
-    """Memory with what is shared divided among those that share it: exact, and dear to ask."""
+    """Memory with what is shared divided among those that share it: exact, and expensive."""
     with contextlib.suppress(OSError):
         for line in read(f"/proc/{pid}/smaps_rollup").splitlines():
             if line.startswith("Pss:"):

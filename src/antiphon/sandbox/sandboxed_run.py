@@ -1,6 +1,6 @@
-"""One command, shut in, from its first check to the last of its outputs.
+"""Runs one command in a sandbox, from its first check to its last output.
 
-    check ─▶ room made, gate closed ─▶ limits set, everything verified ─▶ go ─▶ end ─▶ outputs
+    check ─▶ sandbox made, gate closed ─▶ limits set, all verified ─▶ go ─▶ end ─▶ outputs
 
 Nothing of the command runs before `go`. Whatever happens after the start, a cancellation
 included, the whole tree of processes is gone before `run` gives control back.
@@ -31,7 +31,7 @@ from antiphon.sandbox.process.usage_watch import Watch
 from antiphon.sandbox.support import SandboxSupport, probe
 
 SETUP_S: Final = 20.0
-"""For a room to come up: it takes milliseconds, unless the machine is in trouble."""
+"""For a sandbox to start: it takes milliseconds, unless the machine is in trouble."""
 _SETUP_WORDS: Final = 4096
 _CREDENTIALS: Final = struct.Struct("3i")
 
@@ -44,11 +44,11 @@ async def run(
     abilities: SandboxSupport | None = None,
     unsafe: bool = False,
 ) -> Ended:
-    """Run a command shut in; `Misconfigured` where this machine cannot.
+    """Run a command in a sandbox; `Misconfigured` where this machine cannot.
 
-    `work` is a directory of the worker's for this run alone: outputs are found in its `outputs`.
-    `abilities` is what `probe` said, which otherwise is asked again. With `unsafe` the command
-    runs as a plain process instead, and the isolation says so.
+    `work` is a directory for this run alone: outputs are in its `outputs`. `abilities` is what
+    `probe` returned; without it `probe` runs again. With `unsafe` the command runs as a plain
+    process instead, and the recorded isolation says so.
     """
     check(command)
     if unsafe:
@@ -81,7 +81,7 @@ def _group(able: SandboxSupport, limits: Limits, stack: ExitStack) -> cgroups.Gr
 
 
 class ShutIn:
-    """One command in its room."""
+    """One command in its sandbox."""
 
     def __init__(
         self,
@@ -105,16 +105,16 @@ class ShutIn:
         self._gate, self._their_gate = socket.socketpair()
 
     def _hear(self, stream: Stream, data: bytes) -> None:
-        """Before the gate opens only bubblewrap itself can have said something."""
+        """Before the gate opens only bubblewrap itself can have written something."""
         if self._is_going:
             self._on_output(stream, data)
         else:
             self._setup_words = (self._setup_words + data)[:_SETUP_WORDS]
 
     async def comes_up(self) -> None:
-        """Make the room, set its limits, verify it."""
+        """Make the sandbox, set its limits, verify it."""
         filter_ = seccomp.program(memory_is_counted=self._group is not None)
-        # The kernel then says who wrote, in our own terms.
+        # The kernel then reports the writer's pid, as we see it.
         self._gate.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._gate.setblocking(False)
         with OpenFiles() as files:
@@ -157,14 +157,14 @@ class ShutIn:
             await self.child.last_words()
         words = self._setup_words.decode(errors="replace").strip()
         raise Misconfigured(
-            f"the sandbox did not come up: {words or 'it said nothing'}",
-            hint="antiphon doctor says what this machine can do",
+            f"the sandbox did not start: {words or 'no error output'}",
+            hint="run 'antiphon doctor': it reports what this machine can do",
         )
 
     async def runs(self, work: Path) -> Ended:
-        """Let it go, see it to its end, keep its outputs."""
+        """Open the gate, wait for the end, keep the outputs."""
         room = self._room
-        assert room is not None  # noqa: S101 - `comes_up` was there before
+        assert room is not None  # noqa: S101 - `comes_up` ran before
         watch = Watch(self.child, room)
         self._is_going = True
         try:
@@ -196,7 +196,7 @@ class ShutIn:
         )
 
     def _reason(self, code: int, cpu_ms: int, *, was_full: bool) -> StopReason:
-        """What lies behind a failure that looks like the command's own doing."""
+        """The limit behind a failure that looks like the command's own."""
         if code < 0:
             return "killed"
         if self._group is not None and self._group.out_of_memory():
@@ -207,13 +207,13 @@ class ShutIn:
         return "disk" if was_full else "exited"
 
     def _told_cpu_ms(self) -> int:
-        """The gate's last words: what its children took, as a shell writes minutes and seconds."""
+        """The gate's last message: its children's processor time, from a shell's `times`."""
         with contextlib.suppress(BlockingIOError, ConnectionError):
             return run_end.cpu_ms(self._gate.recv(256).decode(errors="replace"))
         return 0
 
     def terminate(self) -> None:
-        """Ask every process of the command's to end; the gate stays until it has."""
+        """Ask every process of the command to end; the gate stays until they have."""
         room = self._room
         if room is None:
             return
@@ -222,7 +222,7 @@ class ShutIn:
             for pid in procfs.descendants(room.first):
                 with contextlib.suppress(OSError):
                     asked[pid] = os.pidfd_open(pid)
-            # Still there: then the handle is of that process, not of a later one of its number.
+            # Still there: then the handle is of that process, not of a later one with its pid.
             for pid in procfs.descendants(room.first):
                 if pid in asked and pid != room.pid:
                     with contextlib.suppress(OSError):
@@ -232,13 +232,13 @@ class ShutIn:
                 os.close(pidfd)
 
     def kill(self) -> None:
-        """End the room's first process: the kernel then ends every other in it."""
+        """Kill the sandbox's process 1: the kernel then ends every other in it."""
         if self._room_pidfd >= 0:
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(self._room_pidfd, signal.SIGKILL)
             return
-        # Not up yet: nothing of the command has run. Whoever is born in this very moment finds
-        # nobody at the gate, and ends.
+        # Not up yet: nothing of the command has run. A process that starts right now finds
+        # the gate's socket closed, and ends.
         self.child.send(signal.SIGSTOP)
         for pid in procfs.descendants(self.child.pid):
             with contextlib.suppress(OSError):
@@ -247,7 +247,7 @@ class ShutIn:
         self.child.send(signal.SIGKILL)
 
     def close(self) -> None:
-        """Give back what is still held; safe twice."""
+        """Release what is still held; safe twice."""
         self._gate.close()
         self._their_gate.close()
         self.child.close()

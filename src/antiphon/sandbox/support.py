@@ -1,7 +1,7 @@
-"""What this machine can do to shut a command in, tried rather than guessed.
+"""Tests whether this machine can run commands in a sandbox.
 
-`probe` starts a small room with everything that a job's would have and looks whether it comes to
-life. What is missing is said in a sentence with its remedy: for `antiphon doctor`, and for the
+`probe` starts a small sandbox with everything that a job's would have and checks that it starts.
+What is missing is reported in a sentence with its remedy: for `antiphon doctor`, and for the
 worker that refuses commands because of it.
 """
 
@@ -45,35 +45,35 @@ _USERNS_SWITCHES: Final = (
 
 
 class SandboxSupport(Struct, frozen=True, kw_only=True):
-    """What holds on this machine for this user."""
+    """What this machine can do for this user."""
 
     tools: bubblewrap.Tools | None = None
     cgroup: cgroups.Parent | None = None
     problems: tuple[str, ...] = ()
-    """Why no command can be shut in; empty where one can."""
+    """Why no command can run in a sandbox; empty where one can."""
     remedies: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """What is weaker than it could be, and why."""
 
     @property
     def can_sandbox(self) -> bool:
-        """Whether a command can be shut in at all."""
+        """Whether a command can run in a sandbox at all."""
         return self.tools is not None and not self.problems
 
     def required(self) -> bubblewrap.Tools:
         """The tools, or `Misconfigured` with what to install."""
         if self.tools is None or self.problems:
             raise Misconfigured(
-                "commands cannot be shut in on this machine: " + "; ".join(self.problems),
+                "this machine cannot run commands in a sandbox: " + "; ".join(self.problems),
                 hint="; ".join(self.remedies) or INSTALL,
             )
         return self.tools
 
 
 def probe(*, hidden: tuple[Path, ...] = ()) -> SandboxSupport:
-    """Look, and try. Takes some ten milliseconds; ask once and hand the answer on.
+    """Inspect the machine and try. Takes some ten milliseconds; call it once and pass it on.
 
-    `hidden` are the folders that commands must not see: where that cannot be, none is run.
+    `hidden` are the folders that commands must not see: if they cannot be hidden, none is run.
     """
     if sys.platform != "linux":
         return SandboxSupport(problems=(f"bubblewrap needs Linux, this is {sys.platform}",))
@@ -95,12 +95,16 @@ def probe(*, hidden: tuple[Path, ...] = ()) -> SandboxSupport:
         tools = replace(tools, ends_userns=False)
         failure = _trial(tools, trial)
     if failure:
-        remedies = tuple(_userns_remedies()) or ("a container needs the right to make namespaces",)
+        remedies = tuple(_userns_remedies()) or ("a container needs permission to make namespaces",)
         return SandboxSupport(tools=tools, problems=(failure,), remedies=remedies)
     parent, why = cgroups.find()
-    notes = [] if parent else [f"no cgroup, memory is watched instead of counted: {why}"]
+    notes = (
+        []
+        if parent
+        else [f"no cgroup, so total memory is sampled, not limited by the kernel: {why}"]
+    )
     if tools.setpriv is None and not tools.ends_userns:
-        notes.append("further user namespaces are ruled out by the seccomp filter alone")
+        notes.append("only the seccomp filter prevents further user namespaces")
     return SandboxSupport(tools=tools, cgroup=parent, notes=tuple(notes))
 
 
@@ -146,7 +150,7 @@ def _said(program: str, option: str) -> str:
 
 
 def _trial(tools: bubblewrap.Tools, trial: Command) -> str:
-    """What went wrong in a room with nothing to do, or nothing."""
+    """What went wrong in an empty sandbox, or nothing."""
     with ExitStack() as stack:
         files = stack.enter_context(OpenFiles())
         try:
@@ -163,11 +167,11 @@ def _trial(tools: bubblewrap.Tools, trial: Command) -> str:
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired, AntiphonError) as problem:
-            return f"a trial did not start: {problem}"
+            return f"a test sandbox did not start: {problem}"
     if done.returncode == 0:
         return ""
     said = done.stderr.decode(errors="replace").strip() or f"exit {done.returncode}"
-    return f"a trial failed: {said.splitlines()[-1]}"
+    return f"a test sandbox failed: {said.splitlines()[-1]}"
 
 
 def _userns_remedies() -> list[str]:

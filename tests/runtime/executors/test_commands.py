@@ -286,7 +286,7 @@ async def test_where_the_secrets_cannot_be_hidden_commands_are_not_offered(monke
 def test_doctor_says_where_state_cannot_be_hidden():
     able, why, remedy = sandbox_standing(StateDirectory(Path("/usr")))
     assert not able
-    assert why == "/usr cannot be hidden from commands: /usr lies in it"
+    assert why == "/usr cannot be hidden from commands: /usr is inside it"
     assert "ANTIPHON_HOME" in remedy
 
 

@@ -1,17 +1,17 @@
-"""The room that a command is put in, as words for bubblewrap.
+"""The bubblewrap command line that makes a command's sandbox.
 
-It has the machine's programs and libraries, read-only; almost nothing of /etc; a /dev with five
-harmless devices; its own /proc, read-only; three sized file systems in memory; and what the
-command declared. The worker's own folders are masked where they would be in sight: what lies
-below /usr is the worker's to read, and so the command's. A worker that is root makes the room as
-root and then becomes a uid that owns nothing; any other makes it in a user namespace, as itself,
-in which no further one can be made.
+The sandbox has the machine's programs and libraries, read-only; almost nothing of /etc; a /dev
+with five harmless devices; its own /proc, read-only; three sized file systems in memory; and what
+the command declared. The worker's own folders are masked where they would be visible: the worker
+can read everything below /usr, and so can the command. A root worker makes the sandbox as root
+and then becomes a uid that owns nothing; any other worker makes it in a user namespace, as
+itself, in which no further user namespace can be made.
 
-The gate is a shell in the room that says it is ready, waits to be let go, and then runs the
-command as its child; limits are set and everything is verified while it waits. Process 1 of the
-room is bubblewrap's own. It ends with the gate or with the worker, and with it, by the kernel's
-hand, everything else in there. (It has to be bubblewrap's: the order to end with the worker comes
-from a parent that has given up its rights, and reaches only a process of the same uid.)
+The gate is a shell in the sandbox that reports ready, waits for `go`, and then runs the command
+as its child; limits are set and everything is verified while it waits. Process 1 of the sandbox
+is bubblewrap's own. It ends with the gate or with the worker, and the kernel then ends everything
+else in the sandbox. (It has to be bubblewrap's: the order to end with the worker comes from a
+parent that has dropped its privileges, and reaches only a process of the same uid.)
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from antiphon.sandbox.isolation import mounts, rlimits
 PATH: Final = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 READY: Final = b"ready\n"
 GO: Final = b"go\n"
-# The way to the gate is its standard input, and no command's. What it says last is the processor
-# time of all that was waited for.
+# The worker talks to the gate over the gate's standard input, which the command does not get. The
+# gate's last message is the processor time of all processes that were waited for.
 GATE: Final = (
     "{limits} || exit 125; "
     'echo ready >&0; read -r go && [ "$go" = go ] || exit 125; '
@@ -56,11 +56,11 @@ DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 _LINKS: Final = (("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2"))
 
 Data = Callable[[bytes], int]
-"""Makes an open file with this content, to be inherited; answers with its number."""
+"""Makes an open file with this content, to be inherited; returns its number."""
 
 
 class Tools(Struct, frozen=True, kw_only=True):
-    """The programs that make the room, and what they can do here."""
+    """The programs that make the sandbox, and what they can do here."""
 
     bwrap: str
     version: str
@@ -69,11 +69,11 @@ class Tools(Struct, frozen=True, kw_only=True):
     setpriv: str | None
     """Only where the worker is root."""
     ends_userns: bool
-    """Whether further user namespaces can be ruled out by the room itself."""
+    """Whether bubblewrap itself can rule out further user namespaces."""
 
 
 def words(tools: Tools, command: Command, uid: int, data: Data, seccomp: bytes) -> list[str]:
-    """The whole command line around the gate and the command; the room itself is not on it."""
+    """The whole command line around the gate and the command, without the sandbox's options."""
     packed = b"".join(
         os.fsencode(word) + b"\0" for word in room(tools, command, uid, data, seccomp)
     )
@@ -88,7 +88,7 @@ def words(tools: Tools, command: Command, uid: int, data: Data, seccomp: bytes) 
 
 
 def room(tools: Tools, command: Command, uid: int, data: Data, seccomp: bytes) -> list[str]:
-    """Every option, in the order in which the room is built."""
+    """Every option, in the order in which the sandbox is built."""
     machine, visible = _machine(network=command.network), tuple(_visible(command))
     return [
         *_apart(tools, network=command.network),
@@ -105,7 +105,7 @@ def room(tools: Tools, command: Command, uid: int, data: Data, seccomp: bytes) -
 
 
 def environment_of(command: Command) -> Mapping[str, str]:
-    """All that a command sees of an environment: a few safe values, then its own."""
+    """The command's whole environment: a few safe values, then its own."""
     return {
         "PATH": PATH,
         "HOME": SCRATCH,
@@ -145,7 +145,7 @@ def _as_job(tools: Tools, uid: int) -> list[str]:
 
 @cache
 def _machine(*, network: bool) -> tuple[str, ...]:
-    """The same for every room: looked up once."""
+    """The same for every sandbox: looked up once."""
     return tuple(_of_the_machine(network=network))
 
 
@@ -172,7 +172,7 @@ def _of_the_machine(*, network: bool) -> Iterator[str]:
 
 
 def _names(uid: int, gid: int, data: Data, *, network: bool) -> Iterator[str]:
-    """Two people and one machine: nobody else that a program might look for exists in there."""
+    """Two users and one host: no others exist in the sandbox."""
     files = {
         "passwd": f"root:x:0:0::/:/bin/false\njob:x:{uid}:{gid}::{SCRATCH}:/bin/sh\n",
         "group": f"root:x:0:\njob:x:{gid}:\n",
@@ -197,13 +197,15 @@ def _writable(command: Command) -> Iterator[str]:
 def _visible(command: Command) -> Iterator[str]:
     for folder in command.visible:
         if not folder.is_absolute() or folder == Path("/") or not folder.is_dir():
-            raise Misconfigured(f"{folder} cannot be shown to jobs: it is no directory of its own")
+            raise Misconfigured(
+                f"{folder} cannot be shown to jobs: not the full path of a directory"
+            )
         yield from _folders([folder], "/", "0755")
         yield from ("--ro-bind", str(folder), str(folder))
 
 
 def _masks(hidden: tuple[Path, ...], in_sight: tuple[str, ...]) -> Iterator[str]:
-    """Something empty and closed in front of every hidden folder that would be in sight."""
+    """An empty, closed mount over every hidden folder that would be visible."""
     masked: list[Path] = []
     for place in sorted(_to_mask(hidden, in_sight)):
         if masked and place.is_relative_to(masked[-1]):
@@ -220,7 +222,7 @@ def check_hidden(hidden: tuple[Path, ...]) -> None:
 
 @lru_cache(maxsize=16)
 def _shown(in_sight: tuple[str, ...]) -> tuple[tuple[Path, Path], ...]:
-    """What of the machine is shown, and where in the room."""
+    """What of the machine is shown, and where in the sandbox."""
     return tuple(
         (Path(in_sight[at + 1]).resolve(), Path(in_sight[at + 2]))
         for at, word in enumerate(in_sight)
@@ -229,7 +231,7 @@ def _shown(in_sight: tuple[str, ...]) -> tuple[tuple[Path, Path], ...]:
 
 
 def _to_mask(hidden: tuple[Path, ...], in_sight: tuple[str, ...]) -> set[Path]:
-    """The places in the room at which these folders would be seen, or a part of one."""
+    """The places in the sandbox at which these folders, or a part of one, would be visible."""
     if not hidden:
         return set()
     shown, own = _shown(in_sight), mounts.own_table()
@@ -241,7 +243,7 @@ def _to_mask(hidden: tuple[Path, ...], in_sight: tuple[str, ...]) -> set[Path]:
         for one in mounts.sightings(folder, where, own) if where is not None else ():
             for source, place in shown:
                 if source.is_relative_to(one.place):
-                    raise _not_to_hide(folder, f"{source} lies in it")
+                    raise _not_to_hide(folder, f"{source} is inside it")
                 if one.place.is_relative_to(source) and one.place.exists():
                     if not one.place.is_dir():
                         raise _not_to_hide(folder, f"a file of it is mounted at {one.place}")
@@ -252,7 +254,7 @@ def _to_mask(hidden: tuple[Path, ...], in_sight: tuple[str, ...]) -> set[Path]:
 def _not_to_hide(folder: Path, why: str, remedy: str = "") -> Misconfigured:
     return Misconfigured(
         f"{folder} cannot be hidden from commands: {why}",
-        hint=remedy or "keep it elsewhere: ANTIPHON_HOME and ANTIPHON_SECRETS say where",
+        hint=remedy or "move it: set ANTIPHON_HOME and ANTIPHON_SECRETS",
     )
 
 
@@ -285,7 +287,7 @@ def _check_input(path: Path, *, is_root: bool) -> None:
     # A root worker's jobs have a uid that owns nothing.
     if is_root and not path.stat().st_mode & 0o004:
         raise Misconfigured(
-            f"the input {path} can be read by its owner only, and the job is somebody else",
+            f"the input {path} can be read by its owner only, and the job runs as another user",
             hint=f"chmod o+r {path} (the directory around it may stay closed)",
         )
 

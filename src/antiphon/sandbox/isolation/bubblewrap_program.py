@@ -1,9 +1,9 @@
-"""Where bubblewrap is: in the usual folders, or on this user's PATH if nobody else can change it.
+"""Finds bubblewrap: in the usual folders, or on this user's PATH if nobody else can change it.
 
-Whoever could replace the program that makes the room would run as the worker. So what PATH names
-counts only if it is an absolute path, and if the file and every directory on the way to it belong
-to root or to this user and can be written to by nobody else. A sticky directory may be writable
-(a Nix store is): what lies in it can be replaced by its owner alone.
+A user who could replace the program that makes the sandbox would run as the worker. So a PATH
+entry counts only if it is an absolute path, and if the file and every directory above it belong
+to root or to this user and nobody else can write to them. A sticky directory may be writable
+(a Nix store is): what is in it can be replaced by its owner only.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ def find_bwrap(usual: str = USUAL) -> tuple[str | None, str]:
         return found, ""
     why = ""
     for folder in os.get_exec_path():
-        # An empty or relative entry means whatever directory somebody happens to be in.
+        # An empty or relative entry means the current directory.
         found = shutil.which(_BWRAP, path=folder) if Path(folder).is_absolute() else None
         if found is None:
             continue
         loose = _changeable(Path(found))
         if loose is None:
             return found, ""
-        why = why or f"{found} is not used, since others could change {loose}"
+        why = why or f"{found} is not used, because other users could change {loose}"
     return None, why
 
 

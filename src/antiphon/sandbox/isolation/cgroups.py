@@ -1,8 +1,8 @@
-"""Memory and processes of one run counted together, where the machine lets us.
+"""Cgroups: memory and processes of one run counted together, where the machine allows it.
 
 Version 1 has a tree for each controller, version 2 one for all; both are directories and files
 with numbers in them. We only ever work below the group that the worker itself is in (or below its
-parent, if systemd says that it was delegated), so that whatever bounds the worker bounds its jobs.
+parent, if systemd says that it was delegated), so that the worker's limits bound its jobs too.
 
 What is written is read back: a limit that the kernel rounded or ignored is not claimed.
 """
@@ -23,7 +23,7 @@ from antiphon.sandbox import procfs
 
 PREFIX: Final = "antiphon-job-"
 ENTERED_WITHIN_S: Final = 60.0
-"""A group that is empty for longer belongs to nobody any more."""
+"""A group that is empty for longer is no longer in use."""
 _CONTROLLERS: Final = ("memory", "pids")
 _number = count()
 
@@ -80,7 +80,7 @@ class Group:
         return [sh, "-c", f'{move}shift {len(files)} && exec "$@"', "sh", *files]
 
     def holds(self, pid: int, *, memory_bytes: int, processes: int) -> bool:
-        """Whether the process is in it and the limits stand."""
+        """Whether the process is in it and the limits are set."""
         name = "memory.limit_in_bytes" if self.version == "v1" else "memory.max"
         try:
             return (
@@ -95,7 +95,7 @@ class Group:
             return False
 
     def out_of_memory(self) -> int:
-        """How many of its processes the kernel ended for want of memory."""
+        """How many of its processes the kernel ended because memory ran out."""
         name = "memory.oom_control" if self.version == "v1" else "memory.events"
         with contextlib.suppress(OSError):
             for line in (self._memory / name).read_text().splitlines():
@@ -107,7 +107,7 @@ class Group:
 
 @contextlib.contextmanager
 def group(parent: Parent) -> Iterator[Group]:
-    """A fresh group, gone again at the end; at the next `sweep`, if something is still in it."""
+    """A fresh group, removed at the end; at the next `sweep`, if something is still in it."""
     name = f"{PREFIX}{os.getpid()}-{next(_number)}"
     made = Group(parent, name)
     try:
@@ -151,7 +151,7 @@ def find(
     for folder in (home, *([home.parent] if _is_delegated(home.parent) else [])):
         if not _hands_down_controllers(folder):
             why = (
-                f"{folder} does not hand memory and pids down; under systemd: "
+                f"{folder} does not delegate memory and pids; under systemd: "
                 "Delegate=memory pids and DelegateSubgroup=worker"
             )
             continue
@@ -166,7 +166,7 @@ def _tried(parent: Parent) -> tuple[Parent | None, str]:
         with group(parent):
             sweep(parent)
     except OSError as problem:
-        return None, f"{parent.memory} is not ours to write to: {problem.strerror}"
+        return None, f"{parent.memory} cannot be written to: {problem.strerror}"
     return parent, ""
 
 

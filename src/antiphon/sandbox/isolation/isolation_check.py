@@ -1,9 +1,9 @@
-"""A room seen from outside, and proof that everything holds which should.
+"""Verifies a sandbox from outside, before its command runs.
 
 Nothing is claimed because it was asked for. While the gate is still closed, the worker reads what
-the kernel says of the waiting process: who it is, what it may do, which namespaces it has, what is
-mounted where and how large, which files it has open. Only what was found there becomes a word in
-`held`, and a room in which something is missing is never let go.
+the kernel reports about the waiting process: its uid, its capabilities, its namespaces, what is
+mounted where and how large, which files it has open. Only what was found there is listed in
+`held`, and a sandbox in which something is missing never gets its `go`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from antiphon.sandbox.isolation.bubblewrap import DEVICES, Tools
 from antiphon.sandbox.isolation.cgroups import Group
 
 FIRST_TO_GO: Final = 1000
-"""The score with which a process is the first to be ended when the machine is out of memory."""
+"""The score with which a process is killed first when the machine is out of memory."""
 
 _FILTERED: Final = "2"
 _CAPABILITIES: Final = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
@@ -33,18 +33,18 @@ _DEVICE_FILES: Final = frozenset(f"/dev/{name}" for name in DEVICES)
 
 
 class Room:
-    """One room, by its waiting gate."""
+    """One sandbox, by its waiting gate."""
 
     def __init__(self, pid: int, command: Command, group: Group | None) -> None:
         self.pid = pid
         self.first = _first(pid)
-        """The room's process 1, bubblewrap's own: what ends when the room is to end."""
+        """The sandbox's process 1, bubblewrap's own: killing it ends the sandbox."""
         self.command = command
         self.group = group
         self.folders: dict[str, int] = {}
 
     def enter(self) -> None:
-        """Open the three directories: they outlive the room for as long as we hold them."""
+        """Open the three directories: they outlive the sandbox while they are open."""
         with contextlib.suppress(OSError):
             procfs.write(f"/proc/{self.pid}/oom_score_adj", str(FIRST_TO_GO))
         for place in _WRITABLE:
@@ -53,19 +53,19 @@ class Room:
             )
 
     def leave(self) -> None:
-        """Give the directories, and the memory behind them, back; safe twice."""
+        """Close the directories and free their memory; safe twice."""
         while self.folders:
             os.close(self.folders.popitem()[1])
 
     def isolation(self, tools: Tools, uid: int, streams: frozenset[str]) -> Isolation:
-        """What holds, or `Misconfigured` with what does not.
+        """What is in force, or `Misconfigured` with what is not.
 
         `streams` are the files that the gate may have open, as the kernel names them.
         """
         try:
             found = list(self._measures(tools, uid, streams))
         except (OSError, ValueError, KeyError, IndexError) as problem:
-            raise _broken(f"it cannot be looked at: {problem!r}") from problem
+            raise _broken(f"it cannot be inspected: {problem!r}") from problem
         missing = [word for word, holds in found if not holds]
         if missing:
             raise _broken(f"without {', '.join(missing)}")
@@ -132,7 +132,7 @@ class Room:
         return True
 
     def _are_hidden(self) -> bool:
-        """Whether no mount of the room shows a hidden folder, or more of one than an input."""
+        """Whether no mount of the sandbox shows a hidden folder, or more of one than an input."""
         own, room = mounts.own_table(), mounts.table(self.pid)
         inputs = {Path(WORK, name) for name, _ in self.command.inputs}
         for folder in (folder.resolve() for folder in self.command.hidden):
@@ -150,7 +150,7 @@ class Room:
         return os.path.samestat(found, one.original.stat())
 
     def _is_sized(self, place: str, size: int) -> bool:
-        """Whether the kernel keeps it to that size, in whole pages."""
+        """Whether the kernel limits it to that size, in whole pages."""
         found = os.fstatvfs(self.folders[place])
         return 0 < found.f_blocks * found.f_frsize < size + found.f_frsize
 
@@ -159,17 +159,17 @@ class Room:
         return {pair.partition("=")[0] for pair in pairs if pair}
 
     def has_room(self) -> bool:
-        """Whether all three directories can still take something."""
+        """Whether all three directories have space left."""
         return all(os.fstatvfs(folder).f_bavail > 0 for folder in self.folders.values())
 
     def has_too_many_files(self) -> bool:
-        """Whether one of the directories holds more files than it may."""
+        """Whether one of the directories has more files than it may."""
         counts = (os.fstatvfs(folder) for folder in self.folders.values())
         return any(found.f_files - found.f_ffree > self.command.limits.files for found in counts)
 
 
 def _is_filtered(gate: Mapping[str, str], worker: Mapping[str, str]) -> bool:
-    """Whether a filter of ours is in force: one more than the worker itself was born with."""
+    """Whether our filter is in force: one more than the worker itself started with."""
     if gate["Seccomp"] != _FILTERED:
         return False
     if "Seccomp_filters" in gate:
@@ -180,12 +180,12 @@ def _is_filtered(gate: Mapping[str, str], worker: Mapping[str, str]) -> bool:
 def _first(gate: int) -> int:
     parent = int(procfs.status(gate)["PPid"])
     if parent in (0, 1, os.getpid()):
-        raise _broken("nothing stands between its gate and the machine")
+        raise _broken("its gate is not isolated from the machine")
     return parent
 
 
 def _broken(what: str) -> Misconfigured:
     return Misconfigured(
-        f"the sandbox did not come up as it must: {what}",
-        hint="antiphon doctor says what this machine can do",
+        f"the sandbox is not isolated as it must be: {what}",
+        hint="run 'antiphon doctor': it reports what this machine can do",
     )

@@ -1,7 +1,7 @@
 """Uids for jobs, on a machine whose worker is root: one for each running job, never root's own.
 
 A uid is held by a lock on a file named after it, so that several workers on one machine do not
-hand out the same one, and a worker that dies gives its own back.
+use the same one, and a worker that dies frees its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from antiphon.errors import Misconfigured, Unavailable
 
 FIRST: Final = 61_000
 COUNT: Final = 180
-"""Between the uids of people and those that systemd hands out (61184 and above)."""
+"""Between the uids of users and those that systemd assigns (61184 and above)."""
 LOCKS: Final = Path("/run/antiphon-job-uids")
 
 _turn = count()
@@ -53,18 +53,18 @@ def borrowed(locks: Path = LOCKS) -> Iterator[int]:
 
 
 def _own(locks: Path) -> None:
-    """The directory of locks, and nobody else's."""
+    """The directory of locks, owned by this user."""
     locks.mkdir(mode=0o700, exist_ok=True)
     found = locks.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
         raise Misconfigured(
-            f"{locks} belongs to somebody else", hint=f"look what it is, then: rm -r {locks}"
+            f"{locks} belongs to another user", hint=f"check what it is, then: rm -r {locks}"
         )
 
 
 @cache
 def _has_an_owner(uid: int) -> bool:
-    """Asked once: a directory service may be behind it."""
+    """Looked up once: a directory service may be behind it."""
     try:
         pwd.getpwuid(uid)
     except KeyError:

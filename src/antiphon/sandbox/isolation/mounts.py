@@ -1,7 +1,7 @@
-"""Where a folder can be seen: by every mount that shows it, or a part of it.
+"""Where a folder is visible: every mount that shows it, or a part of it.
 
 A path is not enough. The same files may be mounted in several places, as containers do with
-their volumes, and a folder that is hidden in one of them is still in sight in the others.
+their volumes, and a folder that is hidden in one of them is still visible in the others.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ def _plain(field: str) -> str:
 
 
 def position(folder: Path, mounts: tuple[Mount, ...]) -> Position | None:
-    """Where a folder really lies; None if there is none. `mounts` are this process's own."""
+    """Where a folder really is; None if there is none. `mounts` are this process's own."""
     try:
         number = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
-        # Of several mounts above one another the kernel says which is meant.
+        # Of several mounts above one another the kernel reports which is meant.
         told = procfs.read(f"/proc/self/fdinfo/{number}")
         path = procfs.file_name(number)
     finally:
@@ -90,13 +90,14 @@ def position(folder: Path, mounts: tuple[Mount, ...]) -> Position | None:
     mount = next((one for one in mounts if one.number in numbers), None)
     if mount is None:
         raise Misconfigured(
-            f"nothing says where {folder} is mounted", hint="start the worker where it is mounted"
+            f"the kernel does not list the mount of {folder}",
+            hint="start the worker where it is mounted",
         )
     return Position(mount.device, _join(mount.root, _below(path, mount.place) or ""))
 
 
 def sightings(folder: Path, where: Position, mounts: tuple[Mount, ...]) -> Iterator[Sighting]:
-    """Every path at which these mounts show the folder; some may lie under later mounts."""
+    """Every path at which these mounts show the folder; later mounts may cover some."""
     for mount in mounts:
         if mount.device != where.device:
             continue

@@ -1,8 +1,8 @@
-"""The limits that each process carries and hands on to those it starts.
+"""Resource limits (rlimits), which each process passes on to those it starts.
 
-Set by the shell that comes before the command: between a fork and an exec in a process with
-threads nothing of ours should run, and a worker that is root in a container may not set them on
-another uid's process. Shells differ in units and letters; what counts is what the kernel then says.
+Set by the shell that comes before the command: no Python should run between a fork and an exec in
+a process with threads, and a worker that is root in a container may not set them on another uid's
+process. Shells differ in units and letters; what counts is what the kernel then reports.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _wanted(limits: Limits) -> Iterator[tuple[str, int, str, int, int]]:
 
 
 def script(limits: Limits, *, without: str = "") -> str:
-    """Shell that sets them, or fails; never above what already holds."""
+    """Shell code that sets them, or fails; never above the present limits."""
     steps = []
     for letter, which, _, unit, wanted in _wanted(limits):
         if letter in without:
@@ -55,7 +55,7 @@ def script(limits: Limits, *, without: str = "") -> str:
 
 
 def are_set(pid: int, limits: Limits) -> bool:
-    """Whether the kernel says that a process has them all."""
+    """Whether the kernel reports that a process has them all."""
     lines = procfs.read(f"/proc/{pid}/limits").splitlines()
     for _, _, name, _, wanted in _wanted(limits):
         hard = next(line for line in lines if line.startswith(name))[len(name) :].split()[1]

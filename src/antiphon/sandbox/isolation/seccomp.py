@@ -1,13 +1,13 @@
-"""The system calls that no job needs, refused before the kernel acts on them.
+"""The seccomp filter: system calls that no job needs are refused.
 
-A list of what is denied, not of what is allowed: jobs are whatever people run, and a list of
-allowances breaks with every new C library. What stands on it: other processes' memory, mounts and
-namespaces, kernel keys, kernel programs, the machine's clock, modules and swap, and the newer
-doors whose checks have a history (io_uring, userfaultfd). Calls newer than this file do not exist
-for a job, and neither do those of another architecture.
+A list of what is denied, not of what is allowed: jobs run any program, and an allow list breaks
+with every new C library. Denied are: other processes' memory, mounts and namespaces, kernel keys,
+kernel programs, the machine's clock, modules and swap, and newer interfaces with a history of
+security bugs (io_uring, userfaultfd). Calls newer than this file do not exist for a job, and
+neither do those of another architecture.
 
 The program is classic BPF, assembled here: it is a straight line with short jumps, and a library
-would be one more thing to install for ninety instructions.
+would be one more dependency for ninety instructions.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ DENIED: Final[dict[str, tuple[int, int | None]]] = {
     "sysfs": (139, None),
     "_sysctl": (156, None),
 }
-# Answered as if the kernel were older: the C library and other callers then take another way.
+# Answered as if the kernel were older: the C library and other callers then fall back.
 ABSENT: Final[dict[str, tuple[int, int]]] = {
-    "clone3": (435, 435),  # its flags lie in memory, where no filter can read them
+    "clone3": (435, 435),  # its flags are in memory, where no filter can read them
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
     "io_uring_register": (427, 427),
@@ -103,7 +103,7 @@ BY_ARGUMENT: Final[dict[str, tuple[int, int]]] = {
     "personality": (135, 92),
 }
 NEWEST: Final = 466
-"""The last call that was read before this list was made; numbers are the same on all machines."""
+"""The last call reviewed for this list; its number is the same on all machines."""
 
 NEW_NAMESPACES: Final = 0x7E02_0000
 """The CLONE_NEW flags: mount, cgroup, uts, ipc, user, pid, net."""
@@ -210,5 +210,5 @@ def _when(number: int, *body: Instruction) -> Iterator[Instruction]:
 
 
 def _low_half(argument: int) -> int:
-    """Where an argument's low 32 bits lie: both architectures are little-endian."""
+    """Where an argument's low 32 bits are: both architectures are little-endian."""
     return _ARGUMENTS + 8 * argument

@@ -1,9 +1,9 @@
-"""A started process: what it says, when it is gone, and the one reason for which it is stopped.
+"""A child process: its output, its end, and the one reason for which it is stopped.
 
 Its output is read as it comes and counted; past the limit it is thrown away rather than left in
-the pipe, so that the process is never blocked on us. Its end is told by the kernel (a pidfd), and
-waiting for it cannot be interrupted: whoever cancels a run gets control back when nothing of it is
-left.
+the pipe, so that the process never blocks on us. The kernel reports its end (a pidfd), and waiting
+for it cannot be interrupted: a caller that cancels a run gets control back when no process of it
+is left.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ OnOutput = Callable[[Stream, bytes], None]
 
 CHUNK: Final = 64 * 1024
 LAST_WORDS_S: Final = 1.0
-"""How long a pipe may stay open after its process is gone: somebody else then holds it."""
+"""How long a pipe may stay open after its process is gone: another process then has it."""
 GONE_S: Final = 30.0
-"""How long a killed process may take to be gone before we say that it does not go."""
+"""How long a killed process may take to end before that is an error."""
 
 
 class Streams:
@@ -103,13 +103,13 @@ class Child:
     @property
     def pid(self) -> int:
         """Of the process that was started."""
-        assert self._process is not None  # noqa: S101 - a fault of this package's alone
+        assert self._process is not None  # noqa: S101 - a bug in this package
         return self._process.pid
 
     def start(self, line: list[str], *, stdin: int, **how: Any) -> frozenset[str]:
         """Start it; the kernel's names for the files that it was given.
 
-        In a session of its own, so that a terminal's signals to us are not for it too.
+        In its own session, so that a terminal's signals to us do not reach it.
         """
         streams = [stdin, self.output.pipe("stdout"), self.output.pipe("stderr")]
         # A child's record starts with the size of the process that it was split from.
@@ -172,8 +172,8 @@ class Child:
     async def lives(self, terminate: Callable[[], None]) -> StopReason:
         """Until it has ended by itself, or is to be ended.
 
-        At its time limit it is asked first, and has its grace. Past any other limit it is doing
-        harm already.
+        At its time limit it gets TERM and a grace period. Past any other limit it already does
+        harm, and is killed.
         """
         either: set[asyncio.Future[Any]] = {self.gone, self.stopped}
         await asyncio.wait(
@@ -189,7 +189,7 @@ class Child:
         return reason
 
     async def is_gone(self, kill: Callable[[], None]) -> None:
-        """End what is left of it, and come back when nothing is, whoever cancels meanwhile."""
+        """End what is left of it; return when nothing is, even if cancelled meanwhile."""
         if self._process is None:
             return
         interruption: asyncio.CancelledError | None = None
@@ -201,18 +201,18 @@ class Child:
             except asyncio.CancelledError as problem:
                 interruption = problem
             if asyncio.get_running_loop().time() > deadline:
-                raise Unavailable(f"process {self.pid} was killed and does not go")
+                raise Unavailable(f"process {self.pid} was killed and has not ended")
         if interruption is not None:
             raise interruption
 
     async def last_words(self) -> None:
-        """What it said before its end, read to the end."""
+        """Its output, read to the end."""
         await asyncio.wait({self.output.closed}, timeout=LAST_WORDS_S)
         if self.output.problem is not None:
             raise self.output.problem
 
     def close(self) -> None:
-        """Let go of pipes and pidfds; safe twice."""
+        """Close pipes and pidfds; safe twice."""
         self.output.close()
         loop = asyncio.get_running_loop()
         while self._pidfds:

@@ -1,7 +1,7 @@
-"""A command as a plain process, for machines where nothing better is to be had.
+"""A command as a plain process, for machines where no sandbox is available.
 
-Resource limits, a cleared environment and a session of its own; the worker's own uid, files and
-network. Whoever asks for this has said that it is unsafe, and the isolation says "process".
+Resource limits, a cleared environment and its own session; but the worker's uid, files and
+network. The caller has passed `unsafe`, and the recorded isolation is "process".
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from antiphon.sandbox.process.child_process import Child, OnOutput
 from antiphon.sandbox.process.run_end import keep_outputs
 
 NOT_HERE: Final = rlimits.PROCESSES + "s"
-"""Limits that would count the worker's own processes too, or that only make sense shut in."""
+"""Limits that would count the worker's own processes too, or need a sandbox."""
 
 
 async def run(command: Command, *, work: Path, on_output: OnOutput) -> Ended:
-    """Run it in `work/job`; outputs are found in `work/outputs`, as of a shut-in one."""
+    """Run it in `work/job`; outputs are in `work/outputs`, as in a sandbox."""
     folder, environment = _prepared(command, work)
     child = Child(command.limits, on_output)
     set_limits = rlimits.script(command.limits, without=NOT_HERE)

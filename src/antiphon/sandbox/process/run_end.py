@@ -1,4 +1,4 @@
-"""What a run's end says, and what it leaves behind: the same for shut-in and plain processes."""
+"""The end of a run: exit code, times and outputs, for sandboxed and plain processes alike."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cpu_ms(times: str) -> int:
 
 
 async def keep_outputs(command: Command, folder: int, into: Path, *, is_apart: bool) -> Collection:
-    """Copy the outputs, off the loop; a cancellation stops the copying before it goes on."""
+    """Copy the outputs, off the loop; a cancellation stops the copying first."""
     stop = threading.Event()
     collection = Collection(
         command.outputs,

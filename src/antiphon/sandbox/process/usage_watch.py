@@ -1,8 +1,8 @@
-"""What no single limit of the kernel's counts: all processes of a run together, over time.
+"""Samples the resource use of all processes of a run together, which no kernel limit counts.
 
-Looks at the run several times a second, less often when looking gets dear. Where there is no
-cgroup this is what bounds the memory of many processes together; everywhere it bounds their
-processor time and the number of their files, and notes the largest of them for the record.
+Samples several times a second, less often when sampling gets expensive. Where there is no cgroup
+this bounds the memory of many processes together; everywhere it bounds their processor time and
+the number of their files, and notes the largest of them for the proof.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from antiphon.sandbox.process.child_process import Child
 FIRST_S: Final = 0.03
 PAUSE_S: Final = 0.1
 SHARE: Final = 20
-"""A look may take one part in so many of the time between two of them."""
+"""A sample may take at most 1/this of the time between two samples."""
 
 
 class Watch:
@@ -35,11 +35,11 @@ class Watch:
         self.was_full = False
 
     def start(self) -> None:
-        """Look for the first time soon, for the sake of short runs."""
+        """Take the first sample soon, for short runs."""
         self._timer = asyncio.get_running_loop().call_later(FIRST_S, self._look)
 
     def stop(self) -> None:
-        """Look no more; safe twice."""
+        """Stop sampling; safe twice."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
