@@ -75,7 +75,7 @@ def test_a_worker_tells_that_its_server_is_away_and_back(shell):
                 until(lambda: len(shell.run("nodes", "--json").json["nodes"]) == 3)
                 assert worker.stop(signal.SIGINT) == 0
             told = worker.err
-    assert told.count("is away; trying to reach it again") == 1, told
+    assert told.count("is unreachable; reconnecting") == 1, told
     assert told.count("answers again") == 1, told
 
 

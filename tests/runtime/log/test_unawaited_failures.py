@@ -15,7 +15,7 @@ async def test_a_confirmation_that_nobody_waited_for_fails_in_silence():
         session = (await mesh.connection()).session
 
         async def away(*_args, **_kwargs):
-            raise Unavailable("the connection broke before the answer came")
+            raise Unavailable("the connection was lost before the answer came")
 
         session.log.confirm = away
         session.confirm_soon(session.confirmed + 1)

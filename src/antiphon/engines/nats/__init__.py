@@ -1,4 +1,4 @@
-"""The engine that survives a power cut: every port on NATS JetStream (spec §3).
+"""The durable engine: every port on NATS JetStream (spec §3).
 
 Everything that speaks NATS is here, and nothing that decides about jobs:
 

@@ -1,12 +1,12 @@
-"""Bytes by digest, in chunks on a stream of their own.
+"""Blobs by digest, in chunks on their own stream.
 
 A blob is its chunks, on a subject that only this upload uses, and one index record on the
 digest's subject, written last: what has no index does not exist. The index lists the chunks'
 sequences, so reading is a pipeline of gets by sequence and never a search. Content is hashed on
 the way in and on the way out.
 
-An aborted upload and a removed blob are taken away by a roll-up marker that itself ends after a
-second; that needs no right but to publish.
+An aborted upload and a removed blob are deleted by a roll-up marker that itself expires after a
+second; that needs no permission but to publish.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from antiphon.errors import Corrupt, Malformed, Rejected, Unavailable
 CHUNK_BYTES = 128 * 1024
 MAX_CHUNKS_IN_FLIGHT = 16
 MAX_INDEX_BYTES = MAX_RECORD_BYTES - 1024
-"""Enough for 3 GiB whose chunks all lie between other uploads' chunks."""
+"""Enough for 3 GiB whose chunks are all interleaved with other uploads' chunks."""
 WRITE_TIMEOUT_S = 10.0
 INDEXES_AT_ONCE = 256
 BLOB_WEIGHT = 64 * 1024
-"""What a blob counts beside its bytes: an index and a subject are not for nothing."""
+"""What a blob counts besides its bytes: an index and a subject cost something too."""
 _DIGEST = re.compile(r"blake3:([0-9a-f]{64})", re.ASCII)
 _ERASE = b"NATS/1.0\r\nNats-Rollup: sub\r\nNats-TTL: 1s\r\nAntiphon-Freed: 1\r\n\r\n"
 _PLAIN = b"NATS/1.0\r\n\r\n"
@@ -94,7 +94,7 @@ class NatsBlobs:
         await self.store(chunks, digest=digest)
 
     async def store(self, chunks: AsyncIterator[bytes], *, digest: str, by: str = "") -> bool:
-        """The same in the name of a member; whether these bytes are the ones that stay."""
+        """The same on behalf of a member; whether these bytes are the copy that stays."""
         name = check_digest(digest)
         await self._open()
         if await self._find(name) is not None:
@@ -104,7 +104,7 @@ class NatsBlobs:
         try:
             index = await self._upload(chunks, part, digest)
             encoded = _encode_index(structs.replace(index, by=by))
-            # Another node may have stored the same bytes meanwhile: then ours are the spare.
+            # Another node may have stored the same bytes meanwhile: then ours are deleted.
             if await self._find(name) is None:
                 await self._publish(f"{self._root}.blob.{name}", encoded)
                 return True
@@ -243,7 +243,9 @@ class NatsBlobs:
             wire.check_subject(subject), payload, header, timeout_s=WRITE_TIMEOUT_S
         )
         if wire.status_of(reply.header):
-            raise Unavailable("nobody answers for the blobs: nothing was stored")
+            raise Unavailable(
+                "the engine does not serve the blobs (no responders): nothing was stored"
+            )
         ack = _decode_ack(reply.payload)
         if ack.error is not None:
             raise Unavailable(f"the engine did not store a chunk: {ack.error.description}")
@@ -253,7 +255,7 @@ class NatsBlobs:
         await self._publish(subject, b"", _ERASE)
 
     def _erase_soon(self, subject: str) -> None:
-        """Without waiting: the caller is being cancelled, and what stays is invisible anyway."""
+        """Without waiting: the caller is being cancelled, and what remains is invisible anyway."""
         if self._connection.up:
             target = wire.check_subject(subject)
             self._connection.send(wire.hpub(target, b"", _ERASE, b"_"))
@@ -267,7 +269,7 @@ def _encode_index(index: Index) -> bytes:
 
 
 async def _check_only(chunks: AsyncIterator[bytes], digest: str) -> None:
-    """The bytes are there already; what is offered must still be what it says."""
+    """The bytes are stored already; what is offered must still match its digest."""
     hasher = blake3()
     async for chunk in chunks:
         hasher.update(chunk)
@@ -276,7 +278,7 @@ async def _check_only(chunks: AsyncIterator[bytes], digest: str) -> None:
 
 
 async def even(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same bytes in pieces that the engine takes well."""
+    """The same bytes in chunks of the engine's size."""
     held = bytearray()
     async for chunk in chunks:
         held += chunk
@@ -302,7 +304,7 @@ async def verified(
 ) -> AsyncGenerator[bytes]:
     """A blob's parts in their order, `ahead` of them asked for before they are needed.
 
-    The last one is held back until all hash to `digest`: a bad blob never looks whole.
+    The last one is held back until all hash to `digest`: a bad blob is never complete.
     """
     hasher = blake3()
     flying: deque[asyncio.Task[bytes]] = deque()
@@ -326,7 +328,7 @@ async def verified(
 
 
 async def cancel_all(tasks: deque[asyncio.Task[int]] | deque[asyncio.Task[bytes]]) -> None:
-    """End what is under way, and see every outcome."""
+    """Cancel what is under way, and await every outcome."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

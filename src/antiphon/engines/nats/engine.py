@@ -58,7 +58,7 @@ class NatsEngine:
         self._leases = NatsLeases(connection, self._requester, mesh, replicas=replicas)
         self._bus = NatsBus(connection, mesh)
         self.own_blobs = NatsBlobs(connection, self._requester, mesh, replicas=replicas)
-        """As a node with all rights reaches them; of no use to a reader."""
+        """As a node with all permissions reaches them; of no use to a reader."""
         self._blobs: Blobs = (
             self.own_blobs
             if reader is None
@@ -89,11 +89,11 @@ class NatsEngine:
     ) -> Self:
         """Open the mesh `mesh` at `url` (several, comma-separated, for a cluster).
 
-        One logs in with user and password, with a token, or with a signed login (`jwt`) and the
-        seed of the key that it names; a login that is a function is asked at every reconnect,
-        and `renew` sees to a newer one when the server has ended the last.
-        `create` makes the log's stream if it is not there; without it the stream API is never
-        called, and a missing log is `Misconfigured`. `system` lets `info` tell the server's
+        Log in with user and password, with a token, or with a signed login (`jwt`) and the
+        seed of the key that it names; a login that is a function is called at every reconnect,
+        and `renew` gets a newer one when the server has ended the last.
+        `create` makes the log's stream if it is missing; without it the stream API is never
+        called, and a missing log is `Misconfigured`. `system` lets `info` report the server's
         durability. A member that may read some kinds only is a `reader`: it reads within its
         scope, through the mesh's gate.
         """
@@ -203,7 +203,7 @@ class NatsEngine:
             )
         denial = self._connection.last_denial
         if denial is not None:
-            found.append(f"The server refused something of late: {denial.message}")
+            found.append(f"The server refused something recently: {denial.message}")
         return found
 
     async def close(self) -> None:
@@ -220,14 +220,14 @@ class NatsEngine:
 
 
 def _telling(url: str) -> Callable[[bool], None]:
-    """Says once that the server is away, and once that it is back: nothing else shows it."""
+    """Logs once that the server is unreachable, and once that it is back: nothing else does."""
     was_up = True
 
     def tell(is_up: bool) -> None:  # noqa: FBT001 - as state watchers are called
         nonlocal was_up
         if is_up != was_up:
             was_up = is_up
-            news = "answers again" if is_up else "is away; trying to reach it again"
+            news = "answers again" if is_up else "is unreachable; reconnecting"
             _log.warning("the NATS server at %s %s", url, news)
 
     return tell

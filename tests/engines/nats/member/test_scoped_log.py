@@ -244,7 +244,7 @@ async def test_a_missing_gate_is_named(monkeypatch):
                 with pytest.raises(Unavailable) as caught:
                     await read()
                 assert "the mesh's gate does not answer" in caught.value.message
-                assert "is 'antiphon up' running where the mesh lives?" in caught.value.message
+                assert "is 'antiphon up' running on the mesh's machine?" in caught.value.message
         await here.open_gate()
         assert seqs(await whole(reader.log)) == IN_RENDER
 

@@ -90,8 +90,8 @@ async def test_a_config_that_the_server_refuses_shows_its_last_words(tmp_path):
 @pytest.mark.parametrize(
     "host, error, said",
     [
-        ("127.0.0.1", PortTaken, "another program listens at 127.0.0.1:{port} already"),
-        ("127.0.0.1.nowhere.invalid", Misconfigured, "is no address of this machine"),
+        ("127.0.0.1", PortTaken, "another program already listens at 127.0.0.1:{port}"),
+        ("127.0.0.1.nowhere.invalid", Misconfigured, "is not an address of this machine"),
     ],
 )
 async def test_an_address_that_cannot_be_had_is_a_sentence(tmp_path, host, error, said):

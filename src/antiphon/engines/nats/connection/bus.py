@@ -1,9 +1,9 @@
-"""Messages nobody stores: core NATS pub/sub under `apb.<mesh>.`.
+"""The bus: messages that are not stored, by core NATS pub/sub under `apb.<mesh>.`.
 
 Subjects are relative to the mesh on the way in and out. Queues are bounded and drop their
-oldest: whoever listens to heartbeats wants the newest ones. Floods are not heard (`metering`).
+oldest: a subscriber to heartbeats wants the newest ones. Floods are dropped (`metering`).
 
-Where an answer is wanted travels in a header of ours. In NATS's own reply field it would be
+The reply subject is in our own header. In NATS's reply field it would be
 rewritten at the border between the accounts of members and mesh (`accounts`), and could name a
 subject outside the bus.
 """
@@ -24,7 +24,7 @@ from antiphon.errors import AntiphonError, Rejected, Unavailable
 from antiphon.ports import BusMessage
 
 HEARD_AT_LEAST = 64
-"""In a quarter of a second, and otherwise as many as may wait: more is a flood."""
+"""In a quarter of a second, and otherwise as many as may queue: more is a flood."""
 _REPLY = b"\r\nAntiphon-Reply: "
 
 
@@ -34,8 +34,8 @@ class NatsBus:
     def __init__(self, connection: Connection, mesh: str) -> None:
         self._connection = connection
         self._prefix = f"{ROOT}.{mesh}."
-        # Not the connection's own: this one is told to everybody who is asked something, and
-        # whoever knew the other could have the server answer there in somebody else's place.
+        # Not the connection's own inbox: every node that is asked something learns this one, and
+        # a node that knew the other could make the server answer there in another's place.
         node = secrets.token_hex(8)
         user = connection.identity.user
         self._node = f"{user}.{node}" if user else node
@@ -58,7 +58,7 @@ class NatsBus:
             )
         else:
             connection.send(wire.pub(target, payload))
-        # At once: whoever subscribes elsewhere after this returned should not hear it.
+        # At once: who subscribes elsewhere after this returned should not receive it.
         connection.write_out()
         await connection.have_room()
 
@@ -102,7 +102,7 @@ class BusSubscription:
         )
         if self._connection.up:
             try:
-                # Whoever publishes after this was entered must be heard.
+                # What is published after this was entered must be received.
                 await self._connection.round_trip()
             except BaseException:
                 await self.__aexit__()
@@ -145,7 +145,7 @@ class BusSubscription:
 
 
 def reply_in(header: bytes) -> str:
-    """Where the sender awaits an answer; nothing if it says nothing usable."""
+    """The sender's reply subject; empty if there is no usable one."""
     at = header.find(_REPLY)
     if at < 0:
         return ""

@@ -24,7 +24,7 @@ _BACKOFF_MAX_S = 5.0
 
 
 class Owner(Protocol):
-    """Whoever must hear at once what happens to the connection."""
+    """Is told at once what happens to the connection."""
 
     def note_denied(self, words: str) -> None:
         """The server refused a publish or a subscription."""
@@ -58,7 +58,7 @@ class ReconnectingClient(Client):
 
     @property
     def _writer(self) -> Any:
-        """The socket's, unless it is closing: a TLS transport that is gone cannot even be asked."""
+        """The socket's, unless it is closing: a closed TLS transport cannot be asked."""
         writer = getattr(self._transport, "_io_writer", None)
         return None if writer is None or writer.transport.is_closing() else writer
 
@@ -100,7 +100,7 @@ class ReconnectingClient(Client):
         self.on_error(error)
 
     async def take_info(self, line: bytes) -> None:
-        """The server told something new about itself or its cluster."""
+        """The server sent new information about itself or its cluster."""
         await self._process_info(json.loads(line))
 
     def hang_up(self) -> None:
@@ -119,7 +119,7 @@ class ReconnectingClient(Client):
         await super()._connect_to_server(s)
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002 - nats-py's signature
-        # nats-py would go on in the clear if whoever answers first says so.
+        # nats-py would continue unencrypted if the server's first answer says so.
         if initial_connection and self.must_encrypt and not info.get("tls_required"):
             raise nats_errors.Error(server_errors.NO_TLS)
         await super()._process_info(info, initial_connection)
@@ -137,7 +137,7 @@ class ReconnectingClient(Client):
         return super()._connect_command()
 
     def _note_encryption(self) -> bool:
-        """Whether TLS is on, and asyncio told so.
+        """Whether TLS is on; tells asyncio so.
 
         nats-py exchanges the stream below asyncio's protocol, which then takes every hang-up for
         one that could be half closed, and complains.

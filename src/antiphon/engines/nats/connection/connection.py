@@ -1,8 +1,8 @@
-"""One connection to a NATS server: kept up for ever, with plain words when it is not.
+"""One connection to a NATS server: reconnects for ever, with clear errors while it is down.
 
 nats-py does the handshake, TLS, authentication and reconnecting. Owned here: when the
-connection counts as up, what goes out (many frames in one write), who hears what comes in, and
-what the server said when it refused something.
+connection counts as up, what is sent (many frames in one write), who gets what is received, and
+the server's error when it refused something.
 
 Invariants: nothing is sent while the connection is down, so nothing is buffered that could go
 out minutes later; a connection is up only after every subscription was replayed; no error of
@@ -39,12 +39,12 @@ __all__ = ["Connection", "Identity", "Login", "Subscription"]
 MAX_NATS_PY_BUFFER_BYTES = 1024 * 1024
 """nats-py keeps only its own commands in it; publishes never pass through."""
 MAX_UNWRITTEN_BYTES = 8 * 1024 * 1024
-"""Beyond this, whoever can wait is made to wait for the socket."""
+"""Beyond this, callers that can wait have to wait for the socket."""
 _PING_INTERVAL_S = 10
 _CLOSE_S = 2.0
-"""How long the server may take to say goodbye."""
+"""How long the server may take to close."""
 _BREAKS_FORGIVEN = 3
-"""A refused login may show as a broken connection: the server's words and nats-py's ping cross."""
+"""A refused login may look like a lost connection: the server's error and nats-py's ping cross."""
 _QUOTED = re.compile(r'"([^"]*)"')
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -67,13 +67,13 @@ class Connection:
         self.last_denial: EngineDenied | None = None
         self.last_error = ""
         self.ended: EngineDenied | None = None
-        """Why the server does not let us in again; we go on trying."""
+        """Why the server refuses our login; we keep trying."""
         self._ending = ""
         self._readmission = Relogin(None, self._readmitted)
         self.login = Login()
         self.identity = Identity()
         self.epoch = 0
-        """Counts connections: what was learned in one need not hold in the next."""
+        """Counts connections: what was learned in one may be wrong in the next."""
 
     @classmethod
     async def open(
@@ -86,9 +86,9 @@ class Connection:
         tls: ssl.SSLContext | None = None,
         timeout_s: float = 5.0,
     ) -> Self:
-        """Connect, or say why not: every server of `url` (comma-separated) is tried once.
+        """Connect, or raise why not: every server of `url` (comma-separated) is tried once.
 
-        A login with permissions has an inbox prefix of its own, whatever `inbox_prefix` says.
+        A login with permissions has its own inbox prefix, whatever `inbox_prefix` says.
         """
         check_route(url, login, tls)
         self = cls()
@@ -124,7 +124,7 @@ class Connection:
     async def _reach(
         self, url: str, login: Login, name: str, tls: ssl.SSLContext | None, timeout_s: float
     ) -> None:
-        """The first connection: nats-py would go on trying for ever and in silence."""
+        """The first connection: nats-py would retry for ever without an error."""
         servers = [part.strip() for part in url.split(",") if part.strip()]
         failures: list[BaseException] = []
         breaks = 0
@@ -133,7 +133,7 @@ class Connection:
         def failed(error: BaseException) -> None:
             nonlocal breaks
             if isinstance(error, ConnectionError) and self.server_version:
-                breaks += 1  # somebody was there
+                breaks += 1  # a server answered
                 if breaks <= _BREAKS_FORGIVEN:
                     return
             failures.append(error)
@@ -196,7 +196,7 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """Whether it was let go for good."""
+        """Whether it was closed for good."""
         return self._closed
 
     @property
@@ -221,7 +221,7 @@ class Connection:
             raise Unavailable(self._why_down())
 
     def require_login(self) -> None:
-        """Raise `EngineDenied` while the server refuses to let us in again."""
+        """Raise `EngineDenied` while the server refuses our login."""
         if self.ended is not None and not self._closed:
             raise EngineDenied(self.ended.message, hint=self.ended.hint)
 
@@ -242,7 +242,7 @@ class Connection:
         return lambda: _discard(self._denial_watchers, watcher)
 
     def went_down(self, why: str) -> None:
-        """Note the end of the connection before anybody can send into it."""
+        """Note the end of the connection before anything can be sent into it."""
         if why:
             self.last_error = why
             self._ending = why if server_errors.is_login_refusal(why) else self._ending
@@ -285,13 +285,13 @@ class Connection:
             self._readmitted(ended)
 
     def _readmitted(self, ended: EngineDenied | None) -> None:
-        """There is another login, or there is none: whoever waits for us must hear of it."""
+        """There is another login, or there is none: tell everyone who waits."""
         if not self._ready and not self._closed:
             self.ended = ended
             self._tell_state()
 
     def note_denied(self, words: str) -> None:
-        """The server refused a publish or a subscription: tell whoever waits for it."""
+        """The server refused a publish or a subscription: tell everyone who waits for it."""
         quoted = _QUOTED.search(words)
         subject = quoted.group(1) if quoted else ""
         denial = EngineDenied(
@@ -350,7 +350,7 @@ class Connection:
         """Call `handler` with every message on `subject`, over reconnects, until `unlisten`.
 
         Listeners of one `queue`, on any connection, share the messages among them. With `limit`
-        the server sends no more than so many in one connection (`metering`).
+        the server sends no more than this many in one connection (`metering`).
         """
         sid = self._client.add_subscription(subject, queue, limit)
         listener = Subscription(sid=sid, subject=subject, denied=denied, queue=queue, limit=limit)
@@ -359,7 +359,7 @@ class Connection:
         if self.up:
             self.send(listener.frame)
         else:
-            # Its subscriptions may be being replayed right now: say it again afterwards.
+            # Its subscriptions may be being replayed right now: unsubscribe again afterwards.
             self._late.append(listener)
         return listener
 
@@ -378,7 +378,7 @@ class Connection:
     # --- end --------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Let go; safe twice."""
+        """Close it; safe twice."""
         if self._closed:
             return
         self.write_out()
@@ -392,7 +392,7 @@ class Connection:
     async def _drop_client(self) -> None:
         self._closed = True
         self._ready = False
-        # In a task of its own: nats-py may cancel what it itself waits for.
+        # In its own task: nats-py may cancel what it itself waits for.
         closing = asyncio.ensure_future(self._client.close())
         try:
             await asyncio.wait((closing,), timeout=_CLOSE_S)

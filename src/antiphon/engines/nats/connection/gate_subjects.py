@@ -1,4 +1,4 @@
-"""Where members ask their mesh's gate."""
+"""The subjects on which members ask their mesh's gate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a client proves to a server who it is, and what it never does unencrypted."""
+"""A client's login to a NATS server, which is never sent unencrypted over a network."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _ENCRYPTED = frozenset({"tls", "wss"})
 class Login(Struct, frozen=True):
     """A name and a password, a token, or a signed login with the key that it names.
 
-    A signed login may be a function, which is asked again at every reconnect: so a member goes
-    on with a newer one. `renew` sees to it that there is one, after the server refused the last.
+    A signed login may be a function, which is called again at every reconnect: so a member
+    continues with a newer one. `renew` gets a new one after the server refused the last.
     """
 
     user: str | None = None
@@ -56,7 +56,7 @@ class Login(Struct, frozen=True):
         if claims.get("sub") != key.public:
             raise Misconfigured(
                 "the login and the key do not belong together",
-                hint="antiphon join TICKET makes both anew",
+                hint="run 'antiphon join TICKET' to make both again",
             )
         nats = claims.get("nats")
         return Identity(user=key.public, is_restricted=isinstance(nats, dict) and ("pub" in nats))
@@ -83,11 +83,11 @@ class Identity(Struct, frozen=True):
     user: str = ""
     """The user's public key; empty without a signed login."""
     is_restricted: bool = False
-    """Whether the login has permissions of its own: no streams, no consumers."""
+    """Whether the login has limited permissions: no streams, no consumers."""
 
 
 def must_encrypt(url: str, tls: ssl.SSLContext | None) -> bool:
-    """Whether nothing may be said to these servers in the clear."""
+    """Whether nothing may be sent to these servers unencrypted."""
     return tls is not None or any(one.scheme in _ENCRYPTED for one in _addresses(url))
 
 
@@ -98,14 +98,14 @@ def has_secret(url: str, login: Login) -> bool:
 
 
 def check_route(url: str, login: Login, tls: ssl.SSLContext | None) -> None:
-    """`Misconfigured` where a secret would cross a network in the clear; nothing was sent yet."""
+    """`Misconfigured` where a secret would cross a network unencrypted; nothing was sent yet."""
     if must_encrypt(url, tls):
         return
     for address in _addresses(url):
         if has_secret(url, login) and not is_loopback(address.hostname):
             raise Misconfigured(
-                f"{without_secrets(url)} is not this machine, and without TLS everybody on the "
-                "way could read the login: nothing was sent",
+                f"{without_secrets(url)} is not this machine, and without TLS everyone on the "
+                "network could read the login: nothing was sent",
                 hint="use tls:// and the mesh's certificate; a ticket carries both",
             )
 

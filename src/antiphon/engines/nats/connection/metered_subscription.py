@@ -1,15 +1,15 @@
-"""Listening to somebody only as fast as one cares to: a flood becomes one that nobody hears.
+"""A subscription with a rate limit: the server itself drops a flood.
 
-The server limits nobody's rate, and whoever listens has to take in what comes, if only to drop it.
-So a subscription here has a limit at the server, and another one takes its place while messages
-are taken in at a bearable rate. Once there were too many in an interval none does: the server
-forgets the subscription and drops the flood itself. It is made anew after a pause, which doubles
-while the flood goes on. What was sent meanwhile is lost; where an answer is awaited the server
-says at once that nobody is there.
+The server does not limit publishers, and a subscriber has to receive every message, if only to
+drop it. So a subscription here has a message limit at the server, and another one replaces it
+while messages come at an acceptable rate. After too many in an interval none does: the server
+forgets the subscription and drops the flood itself. It is made again after a pause, which doubles
+while the flood continues. What was sent meanwhile is lost; where an answer is awaited the server
+reports at once that there are no responders.
 
-The limit counts where the listener is in the sender's own account. Across the border between
-members and mesh (`accounts`) the server has a copy of the subscription that knows no limit: there
-a flood goes on until the listener itself gets to say that it wants no more.
+The limit applies where the listener is in the sender's own account. Across the border between
+members and mesh (`accounts`) the server has a copy of the subscription without a limit: there a
+flood continues until the listener itself gets to unsubscribe.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class MeteredSubscription:
         queue: str = "",
         denied: Callable[[EngineDenied], None] | None = None,
     ) -> None:
-        """Listens at once; `refuse` hears what was too much and had been sent already."""
+        """Listens at once; `refuse` gets what was too much and had been sent already."""
         self._connection = connection
         self._subject, self._handler, self._denied = subject, handler, denied
         self._refuse = refuse or _drop
-        # Of two subscriptions that relieve each other, one must hear each message.
+        # Of two subscriptions that replace each other, one must receive each message.
         self._queue = queue or secrets.token_hex(8)
         self._bound = bound
         self._loop = asyncio.get_running_loop()
@@ -94,7 +94,7 @@ class MeteredSubscription:
             return
         now_s = self._loop.time()
         if now_s - self._since_s > INTERVAL_S:
-            # A whole interval within the bound: whatever was, is over.
+            # A whole interval within the bound: the flood is over.
             self._since_s, self._units, self._pause_s = now_s, 0, PAUSE_FIRST_S
         self._units += 1 + len(payload) // UNIT_BYTES
         if self._units > self._bound:
@@ -117,4 +117,4 @@ class MeteredSubscription:
 
 
 def _drop(_subject: bytes, _reply: bytes, _payload: bytes, _header: bytes) -> None:
-    """Nobody awaits an answer, or nobody shall have one."""
+    """No answer is awaited, or none should be sent."""

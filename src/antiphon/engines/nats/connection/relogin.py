@@ -1,8 +1,8 @@
-"""Coming back after the server has ended a login: asking for another one, a bounded time.
+"""Logs in again after the server has ended a login: asks for another one, for a bounded time.
 
-A member is shown out when it may do less than before, which need not be nothing. Whoever gave it
-the login is asked for another; only where that is refused, or nobody answers for long, is the
-connection over.
+A member's login is revoked when it may do less than before, which need not be nothing. The gate
+that issued the login is asked for another; only if that is refused, or nothing answers for long,
+is the connection over.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from collections.abc import Awaitable, Callable
 from antiphon.errors import AntiphonError, EngineDenied, Unavailable
 
 TRIES = 8
-"""In one outage; a connection that came up begins anew."""
+"""In one outage; a connection that came up starts again."""
 PAUSE_FIRST_S = 0.1
 PAUSE_MAX_S = 5.0
 
 Renew = Callable[[], Awaitable[None]]
-"""Returns when another login can be presented; `Unavailable` if it is worth asking again."""
+"""Returns when there is another login; `Unavailable` if it is worth asking again."""
 
 
 class Relogin:
-    """One connection's way back in."""
+    """Logs one connection in again."""
 
     def __init__(self, renew: Renew | None, done: Callable[[EngineDenied | None], None]) -> None:
-        """`done` hears that there is another login, or why there is none."""
+        """`done` is told that there is another login, or why there is none."""
         self._renew = renew
         self._done = done
         self._tries = 0
@@ -42,11 +42,11 @@ class Relogin:
         return True
 
     def came_up(self) -> None:
-        """The login that we have is good."""
+        """The present login is accepted."""
         self._tries = 0
 
     def cancel(self) -> None:
-        """Nobody wants to come back."""
+        """Stop trying: the connection closes."""
         self._renew = None
         if self._asking is not None:
             self._asking.cancel()
@@ -67,7 +67,7 @@ class Relogin:
             try:
                 await renew()
             except EngineDenied:
-                return ended  # not even the door is open
+                return ended  # not even the login for asking the gate works
             except Unavailable:
                 continue
             except AntiphonError as refused:

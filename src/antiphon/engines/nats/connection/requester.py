@@ -4,8 +4,8 @@ Every request gets a counter token behind one wildcard inbox; replies find their
 dict. nats-py's own request path makes a subscription-sized effort per request and is three to
 five times slower.
 
-Owns the window (how much may be in flight), the deadlines and what a broken connection means
-for those who wait: a write becomes `OutcomeUnknown`, a read `Unavailable`, at once. Invariant:
+Owns the window (how much may be in flight), the deadlines and what a lost connection means
+for waiting requests: a write becomes `OutcomeUnknown`, a read `Unavailable`, at once. Invariant:
 every waiter ends exactly once, by a reply, a deadline, a refusal, a disconnect or its own
 cancellation.
 """
@@ -164,7 +164,7 @@ class Requester:
                 self._forget(token, waiter)
 
     def _send(self, waiter: _Waiter, payload: bytes, header: bytes) -> bytes:
-        """Send for a waiter that has room; from here on it ends exactly once."""
+        """Send for a waiter that is within the window; from here on it ends exactly once."""
         connection = self._connection
         if not connection.up:
             self._give_back(waiter.cost)
@@ -182,7 +182,7 @@ class Requester:
         return token
 
     def _forget(self, token: bytes, waiter: _Waiter) -> None:
-        """The caller has gone: by cancellation if it still stands here, else it was answered."""
+        """The caller left: by cancellation if its waiter is still here, else it was answered."""
         if self._pending.pop(token, None) is not None:
             self._give_back(waiter.cost)
         elif waiter.future.done() and not waiter.future.cancelled():
@@ -226,7 +226,9 @@ class Requester:
         if up:
             return
         for token, waiter in tuple(self._pending.items()):
-            self._end(token, waiter, _broken(waiter, "the connection broke before the answer came"))
+            self._end(
+                token, waiter, _broken(waiter, "the connection was lost before the answer came")
+            )
 
     def _on_denied(self, subject: str, denial: EngineDenied) -> None:
         refused = subject.encode()
@@ -254,7 +256,7 @@ class Requester:
                 await gate
         except BaseException as error:
             if gate.done() and not gate.cancelled():
-                self._give_back(cost)  # it was let in and the caller left in the same moment
+                self._give_back(cost)  # it was admitted and the caller left in the same moment
             elif entry in self._queue:
                 self._queue.remove(entry)
                 self._let_in()
@@ -278,7 +280,7 @@ class Requester:
     # --- end --------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Fail whoever still waits."""
+        """Fail every request that still waits."""
         self._on_state(up=False)
         for undo in self._undo:
             undo()

@@ -1,7 +1,7 @@
 """What a server's refusal means, in a sentence, and what to type next.
 
 Servers answer a refused login with two words and a closed socket, and a failed TLS handshake
-with a library's error. People get told which of the few usual causes it was.
+with a library's error. The errors here name which of the few usual causes it was.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def is_loopback(host: str | None) -> bool:
 
 
 def without_secrets(url: str) -> str:
-    """A URL that can be shown: a password may stand in it."""
+    """The URL without its password, so that it can be shown."""
     return _USER_INFO.sub("//", url)
 
 
@@ -51,7 +51,7 @@ def check_version(version: str) -> None:
 
 
 def is_login_refusal(words: str) -> bool:
-    """Whether the server's words are about who we are; a slow handshake is not."""
+    """Whether the server's error is about the login; a slow handshake is not."""
     lowered = words.lower()
     if "timeout" in lowered:
         return False
@@ -59,7 +59,7 @@ def is_login_refusal(words: str) -> bool:
 
 
 def login_ended(words: str, expires_s: int | None) -> EngineDenied:
-    """Why a login that worked, or should have, is refused from now on."""
+    """Why a login that worked, or should have, is now refused."""
     lowered = words.lower()
     if "expired" in lowered or (expires_s is not None and expires_s <= time.time()):
         why = "it has expired"
@@ -74,20 +74,20 @@ def login_ended(words: str, expires_s: int | None) -> EngineDenied:
 
 
 def not_started(words: str, where: str) -> AntiphonError:
-    """Why a server of ours ended at once, by the last line that it logged."""
+    """Why our own server ended at once, by the last line that it logged."""
     if "address already in use" in words:
         return PortTaken(
-            f"another program listens at {where} already",
+            f"another program already listens at {where}",
             hint=f"end it: 'ss -ltnp' shows what listens at port {where.rpartition(':')[2]}",
         )
     if "bind: permission denied" in words:
         return Misconfigured(
-            f"this user may not listen at {where}", hint="take a port above 1023, such as 4222"
+            f"this user may not listen at {where}", hint="use a port above 1023, such as 4222"
         )
     if "cannot assign requested address" in words or "no such host" in words:
         return Misconfigured(
-            f"{where} is no address of this machine",
-            hint="0.0.0.0 listens at all that it has, 127.0.0.1 for this machine alone",
+            f"{where} is not an address of this machine",
+            hint="use 0.0.0.0 for all its addresses, 127.0.0.1 for this machine only",
         )
     return Unavailable(f"nats-server ended while starting: {_LOG_HEAD.sub('', words)}")
 

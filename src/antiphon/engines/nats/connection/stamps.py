@@ -1,4 +1,4 @@
-"""The engine's commit stamps as integers, from both forms in which it tells them.
+"""The engine's commit stamps as integers, from both forms in which it sends them.
 
 `Nats-Time-Stamp` headers are RFC 3339 with none to nine fraction digits (Go drops trailing
 zeros); `$JS.ACK` reply subjects carry plain nanoseconds. Both must give one integer for one

@@ -107,7 +107,7 @@ def status_of(header: bytes) -> int:
 
 
 def status_text(header: bytes) -> str:
-    """The words behind the status."""
+    """The text after the status."""
     return header[_STATUS_AT : header.find(_CRLF)].decode("utf-8", "replace")
 
 
@@ -150,7 +150,7 @@ def read_record(header: bytes, payload: bytes) -> Record:
 def read_republished(subject: bytes, reply: bytes, header: bytes, payload: bytes) -> Record | None:
     """A record that the server republished as it was stored; None if this is anything else.
 
-    Whoever asks the server for something names where the answer goes, live subjects included. A
+    A client that asks the server for something names the reply subject, live ones included. A
     delivery comes with its publisher's headers alone, but shows the record's own subject and
     where to acknowledge it; a read has its true place behind them, and goes where it was sent.
     """
@@ -163,7 +163,7 @@ def read_republished(subject: bytes, reply: bytes, header: bytes, payload: bytes
 def expected_last(header: bytes) -> int | None:
     """The sequence that a record's compare-and-set named, if the engine must have enforced it.
 
-    None unless the header stands there once, in the one spelling that the engine reads, and
+    None unless the header is there once, in the one spelling that the engine reads, and
     without the variant that checks another subject: anything else proves nothing.
     """
     at = header.find(_EXPECTED_LAST)
@@ -261,7 +261,7 @@ class Parser:
         client = self._client
         match line[:4].upper():
             case b"PING":
-                await client._process_ping()  # noqa: SLF001 - we stand in for its parser
+                await client._process_ping()  # noqa: SLF001 - this replaces its parser
             case b"PONG":
                 await client._process_pong()  # noqa: SLF001
             case b"-ERR":

@@ -1,1 +1,1 @@
-"""Keys and signed texts in the forms that NATS servers read."""
+"""Keys and JWTs in the forms that NATS servers read."""

@@ -1,4 +1,4 @@
-"""Signed texts as NATS servers read them: three parts in base64, Ed25519 over the first two."""
+"""JWTs as NATS servers read them: three parts in base64, Ed25519 over the first two."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _b64(data: bytes) -> str:
 
 
 def claims_of(jwt: str) -> dict[str, Any]:
-    """What a login says, unchecked: for its holder, who has no key to check it with."""
+    """A login's claims, unchecked: for its holder, who has no key to check it with."""
     try:
         body = jwt.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))

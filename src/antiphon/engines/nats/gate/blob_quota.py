@@ -1,4 +1,4 @@
-"""What each member has stored, and how much it may: kept by the gate beside its storeroom.
+"""Storage quotas: what each member has stored, and how much it may; kept by the gate.
 
 The indexes themselves say who stored what, so nothing else is kept on disk. They are counted when
 the first member stores something, and again when one seems to have stored too much: others may
@@ -16,13 +16,13 @@ from antiphon.engines.nats.blobs import BLOB_WEIGHT, NatsBlobs
 
 GIB: Final = 1024**3
 RECOUNT_S: Final = 60.0
-"""Counted anew at most so often."""
+"""Counted again at most this often."""
 
 
 class BlobLimits(Struct, frozen=True, kw_only=True):
-    """What members may ask of the storeroom.
+    """What members may ask of the blob service.
 
-    Each errand holds at most two windows of chunks in memory: 2 MiB.
+    Each transfer holds at most two windows of chunks in memory: 2 MiB.
     """
 
     blob_bytes: int = 2 * GIB

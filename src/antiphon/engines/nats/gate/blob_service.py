@@ -1,14 +1,15 @@
-"""The gate's storeroom: takes in and gives out blobs for members, who reach no stream.
+"""The gate's blob service: stores and reads blobs for members, who cannot access any stream.
 
 Only the gate writes: chunks as they come, and the index last, when the whole has the digest that
 was promised. A member reads a blob by naming a job: one that it may read, and whose records name
-the blob. That must be somebody else's word; by its own, or under its grants, only what they stored.
-Otherwise whoever may call or complete a job could have any blob of the mesh by naming it there.
+the blob. Such a record must be another author's; by the member's own records, or those under its
+grants, it reads only what these stored. Otherwise a member that may submit or complete a job could
+read any blob of the mesh by naming it there.
 
-A member is never told whether a blob that it offers is there already: it sends the bytes anyway.
+A member never learns whether a blob that it offers is stored already: it sends the bytes anyway.
 
-Bounds: errands of one member and in all, chunks under way, the bytes of one blob, and what one
-member has stored, with a fixed part for each blob. An errand that nobody goes on with ends.
+Bounds: transfers of one member and in all, chunks under way, the bytes of one blob, and what one
+member has stored, with a fixed part for each blob. An idle transfer ends.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ MAX_ERRAND_BYTES: Final = 1024
 MAX_REFUSALS: Final = 1024  # that wait to be sent; beyond it the oldest are dropped
 
 Vouching: TypeAlias = Literal["others"] | frozenset[str]
-"""`others`: somebody else's records name the blob. Otherwise the users one of whom stored it."""
+"""`others`: another author's records name the blob. Otherwise the users one of whom stored it."""
 
 _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
@@ -48,7 +49,7 @@ _decode = msgspec.json.Decoder(BlobRequest).decode
 
 
 class Rights(Protocol):
-    """What members may have and store."""
+    """What members may read and store."""
 
     def may_read(self, user: str, kind: str) -> bool:
         """Whether jobs of this kind may be read."""
@@ -72,9 +73,9 @@ class _Put:
         self.early: dict[int, tuple[bytes, bytes]] = {}
         self.ready: asyncio.Queue[tuple[bytes, bytes] | None] = asyncio.Queue(words.WINDOW + 1)
         self.in_hand = b""
-        """Whom to tell that the chunk now being stored was taken on."""
+        """The reply subject for the chunk that is being stored."""
         self.failure = b""
-        """What later steps are told, once it has failed."""
+        """The answer to later steps, once it has failed."""
         self.end_to = b""
         self.is_over = False
         self.storing: asyncio.Task[None] | None = None
@@ -93,7 +94,7 @@ class _Get:
 
 
 class BlobService:
-    """Serves one mesh's members. `engine` must have full rights."""
+    """Serves one mesh's members. `engine` must have all permissions."""
 
     def __init__(
         self,
@@ -115,7 +116,7 @@ class BlobService:
         self._refusals: deque[bytes] = deque(maxlen=MAX_REFUSALS)
         self._refusing = asyncio.Event()
         self.ready = asyncio.Event()
-        """Set while members are heard."""
+        """Set while it listens to members."""
 
     async def run(self) -> None:
         """Serve until cancelled, over reconnects."""
@@ -159,7 +160,7 @@ class BlobService:
         if not self._is_own(user, reply):
             return
         if self._asking.get(user, 0) >= self._limits.errands_per_member:
-            self._send(reply, _status(words.BUSY, "too many questions at once"))
+            self._send(reply, _status(words.BUSY, "too many requests at once"))
             return
         self._asking[user] = self._asking.get(user, 0) + 1
         self._group.create_task(self._begin(user, reply, payload))
@@ -171,8 +172,8 @@ class BlobService:
             self._send(reply, _status(refusal.code, refusal.message))
         except AntiphonError as error:
             self._send(reply, _status(words.FAILED, error.message))
-        except Exception:  # noqa: BLE001 - one question must not end the service
-            _log.exception("a member's errand failed")
+        except Exception:  # noqa: BLE001 - one request must not end the service
+            _log.exception("a member's blob transfer failed")
             self._send(reply, _status(words.FAILED, "the gate failed; its log says how"))
         finally:
             self._asking[user] -= 1
@@ -185,7 +186,7 @@ class BlobService:
         except (msgspec.DecodeError, UnicodeDecodeError):
             blob_request = None
         if blob_request is None:
-            raise _Refused(words.FAILED, "the gate does not understand this")
+            raise _Refused(words.FAILED, "the gate cannot read this request")
         if blob_request.do == "put":
             await self._require_room(user)
             return self._begin_put(user, blob_request.digest)
@@ -214,7 +215,7 @@ class BlobService:
     # --- reading ----------------------------------------------------------------------------
 
     async def _admitted(self, user: str, blob_request: BlobRequest) -> Index:
-        """Where the blob is, if this user may have it. Absent and not admitted look alike."""
+        """Where the blob is, if this user may read it. Missing and not permitted look alike."""
         self._require_reading(user, blob_request.kind)
         vouching = await self._rights.vouches(
             user, blob_request.kind, blob_request.job, blob_request.digest
@@ -256,7 +257,7 @@ class BlobService:
         blob_request = self._errands.get(name)
         if blob_request is None or blob_request.user != user:
             if self._is_own(user, reply):
-                self._send(reply, _status(words.GONE, "the gate knows no such errand any more"))
+                self._send(reply, _status(words.GONE, "the gate no longer knows this transfer"))
             return
         blob_request.used_s = _now_s()
         if step == words.LEAVE:
@@ -301,7 +302,7 @@ class BlobService:
         has_turn = put.next <= (number or 0) < put.next + words.WINDOW and not put.is_over
         has_room = 0 < len(payload) <= CHUNK_BYTES and put.ready.qsize() < words.WINDOW
         if number is None or not has_turn or not has_room:
-            self._send(reply, _status(words.FAILED, "a chunk out of turn"))
+            self._send(reply, _status(words.FAILED, "a chunk out of order"))
             return
         put.early[number] = (payload, reply)
         while put.next in put.early and put.ready.qsize() < words.WINDOW:
@@ -336,7 +337,7 @@ class BlobService:
             self._send(reply, put.failure)
 
     async def _chunks(self, put: _Put) -> AsyncIterator[bytes]:
-        """What comes, in order; each is acknowledged when it was taken on."""
+        """The chunks, in order; each is acknowledged when it was accepted."""
         while (item := await put.ready.get()) is not None:
             chunk, put.in_hand = item
             put.size += len(chunk)
@@ -349,7 +350,7 @@ class BlobService:
 
     async def _require_room(self, user: str) -> None:
         if not self._rights.may_store(user):
-            raise _Refused(words.DENIED, "this key may neither call nor work on anything")
+            raise _Refused(words.DENIED, "this key may neither submit nor run jobs")
         under_way = sum(
             one.size + BLOB_WEIGHT
             for one in self._errands.values()
@@ -365,7 +366,7 @@ class BlobService:
         return reply.startswith(inbox_of(user).encode() + b".")
 
     def _send(self, reply: bytes, header: bytes) -> None:
-        """A status, in its turn: whoever asks faster than it reads is told no more."""
+        """A status, in its turn: a member that asks faster than it reads gets no more."""
         self._refusals.append(_framed(reply, header))
         self._refusing.set()
 
@@ -385,7 +386,7 @@ class BlobService:
 
 
 class _Refused(AntiphonError):
-    """What a member is told instead."""
+    """The status that a member gets for an error."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)

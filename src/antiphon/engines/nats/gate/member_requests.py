@@ -1,8 +1,8 @@
-"""Whose requests the gate hears: every member's, each on subjects and at a rate of its own.
+"""The gate's subscriptions to members' requests, each member with its own subjects and rate.
 
-One subscription per member and service, so that the gate can stop hearing one that floods
-(`metering`) and go on hearing everybody else. The gate listens with a connection of its own in the
-members' account, where the server holds a subscription to its limit.
+One subscription per member and service, so that the gate can drop one that floods (`metering`) and
+keep serving all others. The gate listens with its own connection in the members' account, where
+the server enforces a subscription's limit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Service(Struct, frozen=True):
 
 
 class MemberRequests:
-    """The ears of one gate; without a list of members all are heard as one."""
+    """One gate's subscriptions; without a list of members there is one for all."""
 
     def __init__(self, connection: Connection, mesh: str, users: Iterable[str] = ("*",)) -> None:
         self._connection = connection
@@ -42,7 +42,7 @@ class MemberRequests:
         self._services: dict[str, Service] = {}
 
     def serve(self, service: Service) -> Callable[[], None]:
-        """Hear everybody's requests for it; returns the undo."""
+        """Listen to every member's requests for it; returns the undo."""
         self._services[service.verb] = service
         self._listeners[service.verb] = [self._listen(one, service) for one in self._users]
 
@@ -54,12 +54,12 @@ class MemberRequests:
         return stop
 
     async def round_trip(self) -> None:
-        """Return when everybody who asks from now on is heard, unless the server is away."""
+        """Return when all later requests are received, unless the server is unreachable."""
         with contextlib.suppress(Unavailable):  # subscriptions are replayed later
             await self._connection.round_trip()
 
     def admit(self, user: str) -> None:
-        """Hear one more member; again changes nothing."""
+        """Listen to one more member; again changes nothing."""
         if user in self._users or "*" in self._users:
             return
         self._users[user] = None

@@ -1,4 +1,4 @@
-"""The gate's reading room: answers members' reads as the server would, within their scope.
+"""The gate's read service: answers members' reads as the server would, within their scope.
 
 A member's request comes on `apg.<mesh>.<user>.get` or `….leader`, subjects on which only that
 user may publish. The answer has the wire form of a direct get, or of the leader's message get,
@@ -8,9 +8,9 @@ Every record passes `VisibleSubjects.sees` on its way out, whatever was asked. A
 the user's own inbox, since this connection may publish anywhere and the asker chooses the reply
 subject.
 
-Bounds: requests heard of one user, in service per user, batched reads in service per user and in
-all, and the bytes of one answer. Beyond the first a request is not heard, beyond the second it is
-refused in words; the others make it wait.
+Bounds: one user's requests received, in service per user, batched reads in service per user and in
+all, and the bytes of one answer. Beyond the first a request is dropped, beyond the second it is
+refused with a reason; the others make it wait.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from antiphon.ports import Engine
 QUEUE = "gate"
 """Several gates of one mesh share its requests."""
 READS_HEARD = 512
-"""Messages, and KiB, of one user in a quarter of a second; who asks for more is not heard then."""
+"""Messages, and KiB, of one user in a quarter of a second; more are dropped."""
 BATCHES_PER_USER = 2
 BATCHES_AT_ONCE = 16
-"""Times `readings.ANSWER_BYTES`: what all answers under way may weigh."""
+"""Times `readings.ANSWER_BYTES`: the size of all answers under way."""
 MAX_REFUSALS = 4096
 """Refusals that wait to be sent; beyond it they are dropped."""
 REST = 3
@@ -82,7 +82,7 @@ class _Desk:
 
 
 class ReadService:
-    """Serves the reads of one mesh's members. `engine` must have full rights."""
+    """Serves the reads of one mesh's members. `engine` must have all permissions."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class ReadService:
     ) -> None:
         log = engine.log
         if not isinstance(log, NatsLog) or isinstance(log, ScopedLog):
-            raise Misconfigured("the gate needs a connection of its own to NATS, with all rights")
+            raise Misconfigured("the gate needs its own connection to NATS, with all permissions")
         self._mesh = log.mesh
         self._connection = log.connection
         self._hearing = hearing or MemberRequests(log.connection, log.mesh)
@@ -106,7 +106,7 @@ class ReadService:
         self._refused: deque[bytes] = deque(maxlen=MAX_REFUSALS)
         self._refusing = asyncio.Event()
         self.ready = asyncio.Event()
-        """Set while requests are heard."""
+        """Set while it listens to requests."""
 
     async def run(self) -> None:
         """Serve until cancelled, over reconnects; `EngineDenied` if the server forbids it."""
@@ -212,13 +212,13 @@ class ReadService:
     # --- answers ----------------------------------------------------------------------------
 
     async def _send(self, to: bytes, answers: Iterable[Reply]) -> int:
-        """Hand an answer to the server, no faster than it takes it; what it weighs."""
+        """Send an answer, no faster than the server takes it; returns its size."""
         connection = self._connection
         weight = checked = 0
         try:
             for answer in answers:
                 if not connection.up:
-                    break  # the asker hears of it from its own connection, or in time
+                    break  # the asker notices by its own connection, or by a timeout
                 connection.send(_frame(to, answer))
                 weight += len(answer.payload) + len(answer.header)
                 if weight - checked >= _TURN_BYTES:

@@ -1,10 +1,10 @@
-"""The gate's letterbox: puts members' records on the log (`letters`).
+"""The gate's relay service: appends records that members send it to the log (`relay_protocol`).
 
-A letter comes on `apg.<mesh>.<user>.post`, a subject on which only that user may publish. Whether
-it is worth storing is for the runtime to say; what is not accepted never reaches the log.
+A record comes on `apg.<mesh>.<user>.post`, a subject on which only that user may publish. The
+runtime decides whether to store it; what is not accepted never reaches the log.
 
-Bounds: letters of one user in hand, and letters in all; beyond that the sender is told to come
-again, and beyond `MAX_IN_ALL` it hears nothing.
+Bounds: records of one user under way, and records in all; beyond that the sender is told to try
+again, and beyond `MAX_IN_ALL` it gets no answer.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ PER_USER = 4
 MAX_IN_ALL = 256
 
 Accepts: TypeAlias = Callable[[str, bytes], Awaitable[tuple[str, str, int]]]
-"""Given user and record: its subject, message id and predecessor, or an error that says why not."""
+"""Given user and record: its subject, message id and predecessor, or an error with the reason."""
 
 _log = logging.getLogger(__name__)
 
 
 class RelayService:
-    """Serves one mesh's members. `engine` must have full rights."""
+    """Serves one mesh's members. `engine` must have all permissions."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class RelayService:
     ) -> None:
         log = engine.log
         if not isinstance(log, NatsLog) or isinstance(log, ScopedLog):
-            raise Misconfigured("the gate needs a connection of its own to NATS, with all rights")
+            raise Misconfigured("the gate needs its own connection to NATS, with all permissions")
         self._store = log
         self._connection = log.connection
         self._hearing = hearing or MemberRequests(log.connection, log.mesh)
@@ -80,7 +80,7 @@ class RelayService:
 
     def _refuse(self, subject: bytes, reply: bytes, _payload: bytes, _header: bytes) -> None:
         if reply.startswith(inbox_of(subject.decode().split(".")[2]).encode() + b"."):
-            self._send(reply, relay_protocol.told(Unavailable("too many letters at once")))
+            self._send(reply, relay_protocol.told(Unavailable("too many records at once")))
 
     async def _handle(self, user: str, reply: bytes, payload: bytes) -> None:
         try:
@@ -91,8 +91,8 @@ class RelayService:
             self._send(reply, relay_protocol.stored(seq))
         except AntiphonError as error:
             self._send(reply, relay_protocol.told(error))
-        except Exception as error:  # noqa: BLE001 - one letter must not end the service
-            _log.exception("a member's letter failed")
+        except Exception as error:  # noqa: BLE001 - one record must not end the service
+            _log.exception("a member's write failed")
             self._send(reply, relay_protocol.told(error))
         finally:
             self._in_hand[user] -= 1

@@ -1,8 +1,8 @@
-"""The gate's part in roll calls: passes on what members ask, at a bearable rate.
+"""The gate's roll call service: forwards members' roll calls, at a limited rate.
 
-Every node hears a roll call, and the server limits nobody's rate: a member that could call the roll
-by itself could keep all others busy. So it asks the gate, on `apg.<mesh>.<user>.roll`, and awaits
-the answers in its own inbox as everybody does.
+Every node receives a roll call, and the server does not limit publishers: a member that could
+start roll calls by itself could keep all other nodes busy. So it asks the gate, on
+`apg.<mesh>.<user>.roll`, and awaits the answers in its own inbox like every other node.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_CALL_BYTES: Final = 64
 
 
 class RollCallService:
-    """Serves one mesh's members, over a connection with full rights."""
+    """Serves one mesh's members, over a connection with all permissions."""
 
     def __init__(self, connection: Connection, mesh: str, hearing: MemberRequests) -> None:
         self._bus = NatsBus(connection, mesh)
@@ -40,7 +40,7 @@ class RollCallService:
                 try:
                     await self._bus.publish(ROLL.at(), payload, reply=reply)
                 except Unavailable:
-                    continue  # the asker hears nobody, and asks again
+                    continue  # the asker gets no answer, and asks again
         finally:
             stop()
 

@@ -1,11 +1,11 @@
-"""Full-rights reads, cut down to what somebody may see.
+"""Reads with all permissions, reduced to what one member may see.
 
-Owns what the gate answers: for any question, what the server's own answer would hold, less the
-records out of sight. A filter that lies in sight is asked of the server as it is; of any other
-the visible parts are asked for one by one and merged in the order of the log.
+Owns what the gate answers: for any request, what the server's own answer would contain, without
+the records out of scope. A filter within the scope is passed to the server as it is; of any other
+the visible parts are read one by one and merged in the order of the log.
 
 Parts are read at different moments, and on a replicated log from different copies. Whatever is
-handed out must still be a gapless run of what is visible: `_merge` and `_first` say how.
+returned must still be a gapless run of what is visible: see `_merge` and `_first`.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from antiphon.engines.nats.member.visible_subjects import VisibleSubjects
 from antiphon.errors import Unavailable
 
 ANSWER_BYTES = 4 * 1024 * 1024
-"""What one answer may weigh; a page that ends early says that there is more."""
+"""The size of one answer; a page that ends early says that there is more."""
 NEAR = 256
 NEAR_BYTES = 512 * 1024
-"""Whoever is this close to the end of the log gets it read whole, in one request."""
+"""A reader this close to the end of the log gets the rest in one request."""
 MAX_PARTS = 1024
 _NO_BOUND = 2**63
 SEQS_AT_ONCE = 8
@@ -102,8 +102,8 @@ class ScopedReads:
     async def leader(self, visible: VisibleSubjects, asked: ReadRequest) -> list[Reply]:
         """What the leader's message get would answer.
 
-        Where it would have shown something that is out of sight, `Nats-Last-Sequence` says how
-        far the log reaches: a reader must be able to know that nothing was left to come.
+        Where it would have shown something out of scope, `Nats-Last-Sequence` says how
+        far the log reaches: a reader must be able to know that there is no more.
         """
         if asked.multi_last or asked.batch or asked.seqs:
             raise BadReadRequest("Bad Request")
@@ -192,7 +192,7 @@ class ScopedReads:
         return [Reply(b"", b"NATS/1.0 404 No Results\r\nNats-UpTo-Sequence: %d\r\n\r\n" % upto)]
 
     async def _at_each(self, visible: VisibleSubjects, seqs: Sequence[int]) -> list[Reply]:
-        """What is visible at these sequences, up to a weight; the rest is not looked at."""
+        """What is visible at these sequences, up to a size; the rest is not read."""
         shown: list[Held] = []
         looked = weight = 0
         while looked < len(seqs) and weight < ANSWER_BYTES:
@@ -239,7 +239,7 @@ class ScopedReads:
     ) -> tuple[list[Held], int]:
         """Matching records from `first` on, oldest first, and how many more were counted.
 
-        What is handed out ends where a part was not read further. A part that was read to its
+        What is returned ends where a part was not read further. A part that was read to its
         end is complete up to what was the newest record before the reading began, if there is
         one copy of the log; if there are several, up to what its leader shows next.
         """

@@ -1,4 +1,4 @@
-"""A durable pull consumer: made where it is missing, compared where it is there."""
+"""A durable pull consumer: created if missing, compared if it exists."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Consumer:
         self._subject = subject
 
     async def make(self, loan_s: float) -> float:
-        """See that it is there; how long it lends a record."""
+        """Create it if missing; returns its acknowledgement wait."""
         config = consumer_config(self._name, self._subject, loan_s)
         subject = f"$JS.API.CONSUMER.CREATE.{self._stream}.{self._name}.{self._subject}"
         body = {"stream_name": self._stream, "config": config, "action": "create"}
@@ -51,7 +51,7 @@ class Consumer:
             try:
                 await self._streams.call(subject, body)
             except EngineDenied:
-                break  # a member that may pull but not create: somebody else made it
+                break  # a member that may pull but not create: the gate made it
             except OutcomeUnknown:
                 if attempt + 1 == _CREATE_ATTEMPTS:
                     raise

@@ -28,7 +28,7 @@ from antiphon.ports import Record
 READ_TIMEOUT_S = 10.0
 MAX_BATCH = 4096
 MAX_BATCH_BYTES = 4 * 1024 * 1024
-"""Far above what ordinary records weigh together; a hostile page of large ones is cut here."""
+"""Far above the size of a page of ordinary records; a hostile page of large ones is cut here."""
 NO_RESPONDERS = 503
 NOT_FOUND = 404
 _OK, _TOO_MANY = 204, 413
@@ -119,7 +119,7 @@ class DirectGet:
         return [Held(*pair) for pair in zip(batch.records, batch.headers, strict=True)]
 
     async def newest_seq(self, known_subject: str) -> int:
-        """The newest sequence, whatever it is on; 0 if nothing is on `known_subject` any more."""
+        """The newest sequence on any subject; 0 if nothing is on `known_subject` any more."""
         batch = await self._collect({"multi_last": [known_subject]})
         return batch.last_seq
 
@@ -163,10 +163,10 @@ class DirectGet:
         return Record(found.seq, parse_rfc3339_ns(found.time.encode()), found.subject, found.data)
 
     def _refusal(self, status: int, words: str) -> Unavailable:
-        """What a status means that is neither an answer nor nothing."""
+        """The error behind a status that is neither an answer nor "not found"."""
         if status != NO_RESPONDERS:
             return Unavailable(f"the NATS server could not read: {words}")
         return Unavailable(
-            f"nobody answers for the stream {self.stream}: it is not there, has no leader, "
+            f"the engine does not serve the stream {self.stream}: it is missing, has no leader, "
             "or JetStream is starting",
         )

@@ -2,7 +2,7 @@
 
 The stream republishes every committed record on core pub/sub, which may lose any of them. What
 arrives is used as it is only while it continues the last record by exactly one sequence, and came
-where the server republishes that record: members can have the server send other things there.
+where the server republishes that record: members can make the server send other things there.
 Everything else is a hint to read. For a filter the republished records are hints only, since
 gaps are normal there: order and completeness come from the reads.
 
@@ -33,7 +33,7 @@ POLL_S = 5.0
 """How long a lost notification can go unnoticed."""
 RETRY_S = 0.25
 SILENT_S = 30.0
-"""How long a connected engine may fail every read before the follower says so."""
+"""How long a connected engine may fail every read before the follower raises."""
 _SHORTER_CHECKS = 8
 """Lagging copies of a replicated log look shorter for a while: ask this often."""
 
@@ -85,7 +85,7 @@ class Follower:
         """`hints` are the filters to listen on, where `subject` itself may not be listened on.
 
         They are asked for again when the connection changes: another login may admit others.
-        With none at all, news are found by looking, every `POLL_S`.
+        With none at all, it polls for records every `POLL_S`.
         """
         self._log = log
         self._connection = connection
@@ -96,7 +96,7 @@ class Follower:
         self._max_batch = max(1, max_batch)
         self._cursor = after
         self._floor = after
-        """Up to here every matching record was yielded, whatever else stands there."""
+        """Up to here every matching record was yielded."""
         self._last: Record | None = None
         self._rest: list[Record] = []
         self._buffer: deque[Record] = deque()
@@ -169,7 +169,7 @@ class Follower:
             except EngineDenied:
                 raise
             except Unavailable as error:
-                # Away or restarting: coming up wakes us; a stream without a leader does not.
+                # Unreachable or restarting: coming up wakes us; a stream without a leader does not.
                 now = asyncio.get_running_loop().time()
                 if not self._connection.up:
                     silent_since = None
@@ -177,7 +177,7 @@ class Follower:
                     silent_since = now
                 elif now - silent_since > SILENT_S:
                     raise Unavailable(
-                        f"the engine answers, but not for the log: {error.message}"
+                        f"the engine answers, but the log cannot be read: {error.message}"
                     ) from error
                 self._wake.clear()
                 await self._wait(RETRY_S)
@@ -329,7 +329,7 @@ class Follower:
                 break
             await asyncio.sleep(RETRY_S)
             newest = max(newest, await self._log.newest_seq())
-        # A server that was cut off lags for as long as that lasts: only the leader's word counts.
+        # A server that was cut off lags for as long as that lasts: only the leader is believed.
         is_shorter = newest < known
         if is_shorter and self._log.is_replicated:
             is_shorter = not await self._log.reaches(known)
@@ -337,14 +337,14 @@ class Follower:
             raise Corrupt(
                 f"the log ends at {newest}, but {known} was read from it before: "
                 "it was restored from an older copy",
-                hint="stop this node and ask the mesh's owner which copy is the true one",
+                hint="stop this node and ask the mesh's owner which copy is the right one",
             )
         if self._last is not None:
             now = await self._log.fetch(self._last.seq)
             if now is not None and now != self._last:
                 raise Corrupt(
                     f"the log shows another record at {now.seq} than was read there before",
-                    hint="stop this node and ask the mesh's owner which copy is the true one",
+                    hint="stop this node and ask the mesh's owner which copy is the right one",
                 )
 
     def _on_state(self, up: bool) -> None:  # noqa: FBT001 - a watcher's one argument
@@ -359,7 +359,7 @@ class Follower:
         if self._hints is not None:
             self._listen_to(self._hints())
             if all(listener.subject != where for listener in self._further):
-                return  # a login that was given meanwhile does not admit it any more
+                return  # a login that was issued meanwhile no longer permits it
         self._fail(error)
 
     def _fail(self, error: AntiphonError) -> None:

@@ -4,7 +4,7 @@ The subject index knows the newest record of each subject. From there it goes ba
 record's compare-and-set header, which the engine enforced when it committed the record, names
 the one before it on its subject, and a get by sequence costs the same everywhere. One request
 therefore reads a lane in which each subject has one record, and each further record takes one
-more. The heads are one snapshot and what lies behind them never changes, so the result is one
+more. The heads are one snapshot and what is behind them never changes, so the result is one
 snapshot too.
 
 A publisher chooses its own headers, and may write as much as it likes. A lane that is long, or
@@ -49,7 +49,7 @@ class Readable(Protocol):
         """The newest sequence of all."""
 
     async def next_certain(self, after: int, subject: str) -> Record | None:
-        """The first matching record above `after`, from a copy that lacks nothing."""
+        """The first matching record above `after`, from a copy that does not lag."""
 
 
 async def lane_pages(

@@ -1,4 +1,4 @@
-"""Keys with an owner, a revision and an end, on a stream with a time to live per message.
+"""Leases: keys with an owner, a revision and an expiry, on a stream with a TTL per message.
 
 One message per key; its sequence is the revision, so a revision never repeats, neither after an
 expiry nor after a release. Every change is a compare-and-set on the key's own subject. An
@@ -74,13 +74,13 @@ class NatsLeases:
                 expected = 0 if present is None else present.record.seq
                 continue
             return LeaseEntry(key, value, seq, created_ns)
-        raise Held(f"{key} changes hands faster than it can be taken")
+        raise Held(f"{key} changes owner too fast to be taken")
 
     async def renew(self, entry: LeaseEntry, value: bytes, *, ttl_ms: int) -> LeaseEntry:
         """See `ports.Leases.renew`."""
         created_ns = await self._open()
         if created_ns != entry.bucket_created_ns:
-            raise Held(f"{entry.key} was taken in a bucket that is no more")
+            raise Held(f"{entry.key} was taken in a bucket that no longer exists")
         try:
             seq = await self._write(self._subject(entry.key), value, entry.revision, ttl_ms)
         except LostRace as error:
@@ -127,7 +127,7 @@ class NatsLeases:
     # --- inside -----------------------------------------------------------------------------
 
     async def _open(self) -> int:
-        """Make the bucket if nobody has; returns when it was made."""
+        """Create the bucket if it is missing; returns when it was created."""
         epoch, created_ns = self._created
         if epoch == self._connection.epoch:
             return created_ns
@@ -169,7 +169,9 @@ class NatsLeases:
             subject, value, header + b"\r\n", timeout_s=WRITE_TIMEOUT_S
         )
         if wire.status_of(reply.header):
-            raise Unavailable("nobody answers for the leases: nothing was stored")
+            raise Unavailable(
+                "the engine does not serve the leases (no responders): nothing was stored"
+            )
         ack = _decode_ack(reply.payload)
         if ack.error is None:
             return ack.seq

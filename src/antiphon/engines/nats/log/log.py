@@ -103,7 +103,7 @@ class NatsLog:
         )
         if reply.header and wire.status_of(reply.header) == _NO_RESPONDERS:
             raise Unavailable(
-                f"nobody takes records on {subject}: nothing was stored",
+                f"the engine stores no records on {subject} (no responders): nothing was stored",
                 hint="the mesh's stream is missing or its leader is being elected",
             )
         ack = _decode_ack(reply.payload)
@@ -131,7 +131,7 @@ class NatsLog:
             raise OutcomeUnknown(f"the engine could not finish the write: {error.description}")
         if error.err_code in _TOO_LARGE:
             raise Rejected(
-                f"the engine finds the record too large: {error.description}", reason="too_large"
+                f"the record is too large for the engine: {error.description}", reason="too_large"
             )
         raise Unavailable(
             f"the engine did not store the record: {error.description} ({error.err_code})"
@@ -153,8 +153,7 @@ class NatsLog:
             raise
         except Unavailable as error:
             raise OutcomeUnknown(
-                "the race is lost, unless it was against an earlier attempt of our own: "
-                f"{error.message}"
+                f"the race is lost, unless it was against our own earlier attempt: {error.message}"
             ) from error
         if held is None or held.record.payload != payload:
             return 0
@@ -175,7 +174,7 @@ class NatsLog:
             subject.encode(), b"", header, timeout_s=PROBE_TIMEOUT_S
         )
         if wire.status_of(reply.header) == _NO_RESPONDERS:
-            raise Unavailable("nobody answers for the log")
+            raise Unavailable("the engine does not serve the log (no responders)")
         ack = _decode_ack(reply.payload)
         return ack.seq if ack.duplicate and ack.error is None else 0
 

@@ -95,7 +95,7 @@ class NewestRecords:
             together = tuple(one for asker in askers for one in asker.filters)
             found = await self._ask(together)
             if found is None and len(askers) > 1:
-                # Somebody's subjects are too many; the others shall not suffer for it.
+                # One asker's subjects are too many; the others should not fail for it.
                 for asker in askers:
                     _give(asker, await self._ask(asker.filters))
             else:
@@ -129,6 +129,6 @@ def _hand_out(askers: list[_Asker], found: list[Held] | None) -> None:
     for asker in askers:
         mine = by_end.get(asker.end, [])
         if wanted[asker.end] > 1:
-            # Jobs of the same content under several kinds, asked for in one breath.
+            # Jobs of the same content under several kinds, asked for together.
             mine = [held for held in mine if asker.wants(held.record.subject)]
         _give(asker, mine)

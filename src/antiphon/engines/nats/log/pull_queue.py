@@ -1,8 +1,8 @@
 """A worker's end of a shared durable pull consumer, fed by credits.
 
 Credits become `MSG.NEXT` requests: first one that the engine answers at once, with deliveries or
-with the word that there are none, and then one that waits there for what comes. A request
-occupies one of a few slots, and each slot has a subscription of its own, so that every delivery
+with a status that there are none, and then one that waits there for what comes. A request
+occupies one of a few slots, and each slot has its own subscription, so that every delivery
 is known to belong to one request: the engine shows the record's own subject on deliveries and
 could not tell otherwise. That is what keeps the books right when a consumer's leader dies
 silently.
@@ -36,7 +36,7 @@ OVERDUE_S = EXPIRES_S + 2.0
 ANSWER_S = 2.0
 """How long a request that does not wait may stay unanswered before it is asked again."""
 PENDING_RETRY_S = 0.05
-"""How soon to ask again where what is there was promised to requests that wait."""
+"""How soon to ask again where what is available was promised to requests that wait."""
 MAX_SLOTS = 8
 MAX_BATCH = 2048
 _LINGER_S = 5.0
@@ -335,11 +335,11 @@ class PullQueue:
         elif status == _NO_RESPONDERS or "Deleted" in words:
             self._rejoin()
         else:
-            # A new leader, too many waiting: ask again, but not in a tight circle.
+            # A new leader, too many waiting: ask again, but not in a tight loop.
             self._loop.call_later(_RETRY_S, self._ask_soon)
 
     def _rejoin(self) -> None:
-        """Nobody answers for the queue: it has no leader, or it is gone and must be made anew."""
+        """No responders for the queue: it has no leader, or is gone and must be created again."""
         if self._rejoining is None and not self._closed:
             self._rejoining = self._loop.create_task(self._join_again())
 

@@ -191,7 +191,7 @@ def check_api(reply: Reply) -> bytes:
     """The body of an API answer, or the error that it stands for."""
     if wire.status_of(reply.header) == 503:  # noqa: PLR2004 - NATS's own status
         raise Unavailable(
-            "nobody answers for JetStream on this server",
+            "this server does not serve JetStream (no responders)",
             hint="is JetStream enabled for this account?",
         )
     error = _envelope.decode(reply.payload).error
@@ -234,11 +234,11 @@ def _is_passing(failure: ApiFailure) -> bool:
 def _creation_hint(failure: ApiFailure) -> str:
     if failure.err_code == 10074:  # noqa: PLR2004 - "replicas > 1 not supported in non-clustered"
         return "a single server can keep one copy only: use replicas=1"
-    return "look at the server's log"
+    return "check the server's log"
 
 
 def check_replicas(replicas: int) -> int:
     """1, 3 or 5: an even number of copies survives no more than the odd one below it."""
     if replicas not in {1, 3, 5}:
-        raise Rejected(f"{replicas} replicas make no sense: use 1, 3 or 5", reason="replicas")
+        raise Rejected(f"{replicas} replicas are not supported: use 1, 3 or 5", reason="replicas")
     return replicas

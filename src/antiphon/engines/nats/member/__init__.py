@@ -1,4 +1,4 @@
-"""The engine of a member with limited rights: reads and writes that go through the gate.
+"""The engine of a member with limited permissions: reads and writes go through the gate.
 
 The messages between member and gate are defined here, for both sides.
 """

@@ -1,9 +1,9 @@
-"""What a member asks the gate about blobs, and how the gate answers: the words of both sides.
+"""The messages between member and gate about blobs.
 
-A member asks on `apg.<mesh>.<user>.blob`, where only it may publish, and is given an *errand*: a
-token of the one gate that took the question. The bytes then go to and fro on
+A member asks on `apg.<mesh>.<user>.blob`, where only it may publish, and gets a *transfer*: a
+token of the one gate that took the request. The bytes are then exchanged on
 `apg.<mesh>.<user>.blob.<gate>.<blob_request>.<step>`, where a step is a chunk's number, `end` or
-`leave`. Answers are plain, or a status with words where something is in the way.
+`leave`. An answer is data, or a status with a reason.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ BLOB: Final = "blob"
 END: Final = "end"
 LEAVE: Final = "leave"
 WINDOW: Final = 8
-"""Chunks of one errand that are under way at a time."""
+"""Chunks of one transfer that are under way at a time."""
 ERRANDS_HEARD: Final = 512
 STEPS_HEARD: Final = 16 * 1024
-"""Messages, and KiB, of one member that the gate hears in a quarter of a second."""
+"""Messages, and KiB, of one member that the gate receives in a quarter of a second."""
 
 DENIED: Final = 403
 ABSENT: Final = 404
@@ -42,7 +42,7 @@ class BlobRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Taken(Struct, frozen=True, omit_defaults=True):
-    """The gate's answer: where the errand goes on."""
+    """The gate's answer: where the transfer continues."""
 
     gate: Annotated[str, Meta(pattern=r"^([0-9a-f]{16})?\Z")] = ""
     blob_request: Annotated[str, Meta(pattern=r"^([0-9a-f]{16})?\Z")] = ""
@@ -50,10 +50,10 @@ class Taken(Struct, frozen=True, omit_defaults=True):
 
 
 def asking(mesh: str, user: str) -> str:
-    """Where an errand begins."""
+    """The subject on which a transfer begins."""
     return gate_subject(mesh, user, BLOB)
 
 
 def steps(mesh: str, user: str, taken: Taken) -> str:
-    """What the subjects of an errand's steps begin with."""
+    """The prefix of the subjects of a transfer's steps."""
     return f"{asking(mesh, user)}.{taken.gate}.{taken.blob_request}"

@@ -1,4 +1,4 @@
-"""What members ask the gate about the log: the body of a read, and what of it makes no sense."""
+"""Members' read requests to the gate: the body of a read, and which bodies are refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from antiphon.errors import AntiphonError
 
 MAX_QUESTION_BYTES = 256 * 1024
 MAX_FILTERS = 512
-"""Of one question: dozens of lanes at once, five subjects each; or all that a login can name."""
+"""Of one request: dozens of lanes at once, five subjects each; or all that a login can name."""
 MAX_FILTER_LENGTH = MAX_KIND_LENGTH + 64
 MAX_FILTER_TOKENS = MAX_KIND_TOKENS + 4
 """Of what is shown: a branch, a kind and a name."""
@@ -46,14 +46,14 @@ class ReadRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BadReadRequest(AntiphonError):
-    """The body of a read makes no sense, or more than the gate knows."""
+    """The body of a read is malformed, or asks for what the gate does not support."""
 
 
 _decode = msgspec.json.Decoder(ReadRequest).decode
 
 
 def parse(body: bytes) -> ReadRequest:
-    """The question in a request's body, or `BadReadRequest`."""
+    """The read in a request's body, or `BadReadRequest`."""
     if not body or len(body) > MAX_QUESTION_BYTES:
         raise BadReadRequest("Empty Request" if not body else "Request Too Large")
     try:

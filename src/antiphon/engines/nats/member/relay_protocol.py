@@ -1,10 +1,10 @@
-"""Records that members hand to the gate, which puts them on the log.
+"""Records that members write through the gate, which appends them to the log.
 
-Which those are, the branches of the log say (`core.record.branches`). Every node reads all of
-control, so nobody may fill it. And where revocations and evidence belong is known beforehand: a
-compare-and-set decides there who comes first, and a member that could publish there could keep
-everybody else from it: the owner who revokes it, or whoever shows that it signed twice. The letter
-is the signed record, which nobody can alter.
+The branches of the log define which those are (`core.record.branches`). Every node reads all of
+control, so no member may flood it. And the subjects of revocations and evidence are known
+beforehand: a compare-and-set decides there who is first, and a member that could publish there
+could block all others: the owner who revokes it, or a node that proves that it signed twice. What
+is sent is the signed record, which nobody can alter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ VERB = "post"
 
 
 class Answer(Struct, frozen=True, omit_defaults=True):
-    """What became of a letter: its place on the log, or one of the words that say why not."""
+    """The result of a write: its place on the log, or a code that says why not."""
 
     seq: int = 0
     outrun: str = ""
@@ -33,7 +33,7 @@ _decode = msgspec.json.Decoder(Answer).decode
 
 
 def told(error: Exception) -> bytes:
-    """An error as its sender shall hear it."""
+    """An error as its sender gets it."""
     match error:
         case LostRace():
             return _encode(Answer(outrun=error.message))
@@ -48,7 +48,7 @@ def told(error: Exception) -> bytes:
 
 
 def stored(seq: int) -> bytes:
-    """Where a letter was put."""
+    """Where a record was stored."""
     return _encode(Answer(seq=seq))
 
 
@@ -65,5 +65,5 @@ def place_in(payload: bytes) -> int:
     if answer.unknown:
         raise OutcomeUnknown(answer.unknown)
     if not answer.seq:
-        raise Unavailable(answer.again or "the gate did not say why it stored nothing")
+        raise Unavailable(answer.again or "the gate stored nothing and gave no reason")
     return answer.seq

@@ -1,8 +1,8 @@
 """`ports.Blobs` for a member: every byte goes through the mesh's gate (docs/decisions/0010).
 
-A member has no right to any stream. It hands chunks to the gate, which stores them and writes the
-index once the digest is right; it reads what a job that it names admits. Content is hashed here
-too: a gate can withhold bytes, and not change them unnoticed.
+A member has no permission on any stream. It sends chunks to the gate, which stores them and writes
+the index once the digest is right; it reads what a job that it names admits. Content is hashed
+here too: a gate can withhold bytes, but not change them unnoticed.
 """
 
 from __future__ import annotations
@@ -115,7 +115,9 @@ class ScopedBlobs:
         try:
             return _decode(reply.payload)
         except msgspec.DecodeError as error:
-            raise Unavailable("the mesh's gate answers in another tongue") from error
+            raise Unavailable(
+                "the gate's answer cannot be read; does it run another version?"
+            ) from error
 
     async def _step(
         self, subject: str, digest: str, payload: bytes = b"", *, timeout_s: float = STEP_TIMEOUT_S
@@ -135,7 +137,7 @@ class ScopedBlobs:
             self._connection.require_up()
             raise _no_gate(error.message) from error
         if wire.status_text(reply.header) == "503":  # the server's own has no words
-            raise _no_gate("nobody listens for it")
+            raise _no_gate("no responders")
         return reply
 
     def _check(self, reply: Reply, digest: str) -> None:
@@ -144,7 +146,7 @@ class ScopedBlobs:
             _refuse(code, wire.status_text(reply.header)[4:], digest)
 
     def _leave(self, steps: str) -> None:
-        """Without waiting: an errand that is left ends by itself in a while."""
+        """Without waiting: an abandoned transfer ends by itself in a while."""
         with suppress(Unavailable):
             if self._connection.up:
                 subject = wire.check_subject(f"{steps}.{errands.LEAVE}")
@@ -157,7 +159,7 @@ class ScopedBlobs:
 def _no_gate(why: str) -> Unavailable:
     return Unavailable(
         f"the mesh's gate does not answer ({why})",
-        hint="is 'antiphon up' running where the mesh lives?",
+        hint="is 'antiphon up' running on the mesh's machine?",
     )
 
 
@@ -180,7 +182,7 @@ def _refuse(code: int, words: str, digest: str) -> NoReturn:
             hint="name a job that you may read and that reads or wrote it",
         )
     if code == errands.TOO_LARGE:
-        raise Rejected(f"the mesh's gate takes no more: {words}", reason="too_large")
+        raise Rejected(f"the mesh's gate accepts no more: {words}", reason="too_large")
     if code == errands.CORRUPT:
         raise Corrupt(f"the bytes do not hash to {digest}")
-    raise Unavailable(f"the mesh's gate could not do it: {words}")
+    raise Unavailable(f"the mesh's gate failed: {words}")

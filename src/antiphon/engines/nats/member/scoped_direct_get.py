@@ -27,7 +27,7 @@ GATE_TIMEOUT_S = 5.0
 READS_AT_ONCE = 32
 """Requests of one user that the gate serves at a time; a reader keeps to it by itself."""
 PLACE_REST_S = 0.03
-"""Until an answered request's place is free again: a user gets some thousand answers a second."""
+"""Until an answered request's slot is free again: a user gets some thousand answers a second."""
 DENIED = 403
 CHANGED = 409
 """What the asker takes for its scope is not within it (any more)."""
@@ -56,7 +56,7 @@ class ScopedDirectGet(DirectGet):
         self._window = asyncio.Semaphore(READS_AT_ONCE)
 
     async def at_each(self, seqs: Sequence[int]) -> Batch:
-        """What lies at these sequences; `pending` of them, the last, were not looked at."""
+        """What is at these sequences; `pending` of them, the last, were not read."""
         return await self._collect({"seqs": seqs})
 
     async def leader_reaches(self, seq: int) -> bool:
@@ -80,7 +80,7 @@ class ScopedDirectGet(DirectGet):
         """A request for the whole log says which subjects that is.
 
         The gate goes by the log, this reader by its login. Where the gate would leave out more
-        than the login does, a reader that goes on behind the answer would have a hole.
+        than the login does, a reader that continues after the answer would have a gap.
         """
         is_whole = request.get("next_by_subj", "") in {"", self.visible.everything}
         return (
@@ -119,7 +119,7 @@ class ScopedDirectGet(DirectGet):
     ) -> _T:
         """Ask, and ask again while the gate is busy with this user, or does not hear it.
 
-        It stops hearing whoever asks for too much, for a moment; nobody there looks the same.
+        It drops requests of a user that asks for too much, for a moment; no gate looks the same.
         """
         attempt = 0
         while True:
@@ -134,7 +134,7 @@ class ScopedDirectGet(DirectGet):
                     raise
                 raise no_gate(error.message) from error
             finally:
-                # A little later than there: what is on its way then finds its place free.
+                # A little later than there: what is on its way then finds its slot free.
                 later_s = 1.2 * PLACE_REST_S
                 asyncio.get_running_loop().call_later(later_s, self._window.release)
             if attempt == _BUSY_TRIES or not is_busy(answer):
@@ -147,18 +147,18 @@ class ScopedDirectGet(DirectGet):
         if status == CHANGED:
             return Unavailable("what this key may read has changed; another login is on its way")
         if status == NO_RESPONDERS and not _is_busy(status, words):
-            return no_gate("nobody listens for it")
+            return no_gate("no responders")
         return Unavailable(f"the mesh's gate could not read: {words}")
 
 
 def _is_busy(status: int, words: str) -> bool:
-    """The gate gives its refusals words; the server's own 503 has none."""
+    """The gate's refusals have a text; the server's own 503 has none."""
     return status == NO_RESPONDERS and len(words) > len("503")
 
 
 def no_gate(why: str) -> Unavailable:
-    """What to say where nobody serves the mesh's members."""
+    """The error where no gate serves the mesh's members."""
     return Unavailable(
-        f"the mesh's gate does not answer ({why}): is 'antiphon up' running where the mesh lives?",
+        f"the mesh's gate does not answer ({why}): is 'antiphon up' running on the mesh's machine?",
         hint="start it there, and try again",
     )

@@ -1,6 +1,6 @@
-"""The log as a member reads it whose delegation admits some kinds only (docs/decisions/0010).
+"""The log of a member whose delegation covers some kinds only (docs/decisions/0010).
 
-A read has its question in a request's body, where no permission can look; and one that has it in
+A read has its filter in the request's body, which no permission covers; and one that has it in
 its subject may name a wildcard, for which the server walks every subject of the log. So all reads
 go to the mesh's gate: it answers in the server's own form and leaves out what is out of scope.
 They are those of `records` and `log`, sent elsewhere (`scoped_records`).
@@ -38,8 +38,8 @@ _log = logging.getLogger(__name__)
 class ScopedLog(NatsLog):
     """`ports.OpLog` for a reader: shows what is in scope and nothing else.
 
-    Asking for a filter that lies outside altogether is `EngineDenied`; of any other filter the
-    part inside is shown. A single sequence that lies outside is as if purged.
+    A filter that is entirely out of scope is `EngineDenied`; of any other filter the part in
+    scope is shown. A single sequence out of scope looks purged.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class ScopedLog(NatsLog):
         try:
             self._scoped.visible = self._reader.visible(self._mesh)
         except AntiphonError as error:
-            _log.warning("what this node may read is as it was: %s", error)
+            _log.warning("what this node may read is unchanged: %s", error)
 
     async def read(self, after: int, *, limit: int, subject: str = ">") -> Page:
         """See `ports.OpLog.read`."""
@@ -142,7 +142,7 @@ class ScopedLog(NatsLog):
         box = gate_subject(self._mesh, self._reader.user, relay_protocol.VERB).encode()
         reply = await self._requester.request(box, payload, timeout_s=timeout_s, is_write=True)
         if wire.status_of(reply.header) == NO_RESPONDERS:
-            raise no_gate("nobody listens for it")
+            raise no_gate("no responders")
         seq = relay_protocol.place_in(reply.payload)
         self._saw(seq)
         return seq
@@ -166,7 +166,7 @@ class ScopedLog(NatsLog):
         return found
 
     async def fetch_many(self, seqs: Sequence[int]) -> list[Record]:
-        """See `ports.OpLog.fetch_many`; very heavy records take a question more."""
+        """See `ports.OpLog.fetch_many`; very large records take one more request."""
         found: list[Record] = []
         left = list(seqs)
         while left:
@@ -207,7 +207,9 @@ class ScopedLog(NatsLog):
         genesis = f"$JS.API.DIRECT.GET.{self.stream}.{self._genesis}".encode()
         reply = await self._requester.request(genesis, b"", timeout_s=READ_TIMEOUT_S)
         if wire.status_of(reply.header) not in {0, NOT_FOUND}:
-            raise Unavailable(f"nobody answers for the log: {wire.status_text(reply.header)}")
+            raise Unavailable(
+                f"the engine does not serve the log: {wire.status_text(reply.header)}"
+            )
 
     async def _require_held(self, upto: int) -> None:
         if self.is_replicated:
@@ -224,4 +226,4 @@ class ScopedLog(NatsLog):
 
 
 def _outside(what: str) -> EngineDenied:
-    return EngineDenied(f"{what} lies outside what this key may read", hint=ASK_FOR_MORE)
+    return EngineDenied(f"{what} is outside what this key may read", hint=ASK_FOR_MORE)

@@ -5,7 +5,7 @@ is worth asking for. Which subjects a scope admits is the core's (`core.authorit
 
 The NATS server takes wildcards in a *request's* subject for ordinary tokens when it looks at
 permissions, and for wildcards when it looks for the record, walking every subject that matches.
-So no record of a lane can be had straight from the server.
+So no record of a lane can be read straight from the server.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TOKEN = r"[^.]+"
 class Reader(Struct, frozen=True):
     """A member that reads within a scope: its engine user's public key, and what it may.
 
-    A scope that is a function is asked again when the connection changes.
+    A scope that is a function is called again when the connection changes.
     """
 
     user: str
@@ -87,7 +87,7 @@ class VisibleSubjects:
         self.filters = tuple(f"{root}.{one}" for one in rights.shown)
         """What may be read; no two of them overlap."""
         self.live = tuple(f"{root}.{one}" for one in rights.heard)
-        """What of the republished records may be heard."""
+        """Which republished records may be subscribed to."""
         self._shows = _matcher(self.filters)
         self._relays = _matcher(f"{root}.{one}" for one in rights.relayed)
 
@@ -106,7 +106,7 @@ class VisibleSubjects:
         return _meets(pattern, self.filters)
 
     def hints(self, pattern: str) -> tuple[str, ...]:
-        """The filters under which records of this filter may be heard live, perhaps none."""
+        """The filters under which records of this filter may be received live, perhaps none."""
         return _meets(pattern, self.live)
 
 

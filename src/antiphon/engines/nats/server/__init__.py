@@ -1,1 +1,1 @@
-"""A nats-server of our own: its process, configuration, certificates, accounts and logins."""
+"""Our own nats-server: its process, configuration, certificates, accounts and logins."""

@@ -1,13 +1,13 @@
-"""Who a NATS server believes: its operator, the accounts of a mesh, and the logins of users.
+"""Whom a NATS server trusts: its operator, the accounts of a mesh, and the logins of users.
 
-All three are signed texts (JWTs) that are made here; the server only checks signatures. A mesh
-has two accounts, because a publisher chooses the *reply subject* of what it publishes, the server
-checks no permission on that, and answers there with rights of its own. Whoever may publish one
-record into a stream of its own account can therefore have the server's acknowledgement delete
+All three are JWTs that are made here; the server only checks signatures. A mesh has two accounts,
+because a publisher chooses the *reply subject* of what it publishes, the server checks no
+permission on that, and answers there with its own permissions. A client that may publish one
+record into a stream of its own account can therefore make the server's acknowledgement delete
 that stream. So:
 
-    mesh      holds JetStream; the owner's own machine and the gate log in here, with all rights
-    members   holds everybody else, and imports from the mesh account the few subjects that
+    mesh      has JetStream; the owner's machine and the gate log in here, with all permissions
+    members   has all others, and imports from the mesh account the few subjects that
               members need; an answer that comes back across the border is published in *this*
               account, which has no streams and no management interface
 
@@ -32,7 +32,7 @@ from antiphon.errors import Corrupt, Malformed, Misconfigured, Unavailable
 from antiphon.files import replace_file
 
 MAX_LOGIN_S: Final = 400 * 24 * 3600
-"""No login lives longer, so a revocation may be forgotten after that."""
+"""No login is valid for longer, so a revocation may be forgotten after that."""
 MAX_REVOKED: Final = 8192
 """They travel in one message of the server's, which may have a megabyte."""
 MAX_SUBSCRIPTIONS: Final = 16_384
@@ -57,7 +57,7 @@ _PULL_WAITS_NS: Final = 30 * 1_000_000_000
 
 
 class AccountKeys(Struct, frozen=True):
-    """The keys that sign accounts and logins: whoever has them decides who gets in."""
+    """The keys that sign accounts and logins: their holder decides who gets in."""
 
     operator: OperatorKey
     system: AccountKey
@@ -83,7 +83,7 @@ class AccountKeys(Struct, frozen=True):
         except FileNotFoundError as error:
             raise Misconfigured(
                 f"there are no account keys at {path}",
-                hint="run this where the mesh was made with 'antiphon init'",
+                hint="run this on the machine where you ran 'antiphon init'",
             ) from error
         except (ValueError, KeyError, TypeError, AttributeError, Malformed) as error:
             raise Corrupt(f"the account keys in {path} cannot be read") from error
@@ -100,7 +100,7 @@ class AccountKeys(Struct, frozen=True):
 
 
 class Revocations:
-    """Since when which users' earlier logins count no more; kept in a file if one is given."""
+    """Revoked users: logins from before this time are invalid; kept in a file if one is given."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
@@ -114,11 +114,11 @@ class Revocations:
 
     @property
     def since(self) -> Mapping[str, int]:
-        """By user: every login issued up to this second has ended."""
+        """By user: every login issued up to this second is revoked."""
         return self._since
 
     def add(self, users: Iterable[str], since_s: int) -> None:
-        """End these users' logins; on disk before it counts."""
+        """Revoke these users' logins; on disk before it takes effect."""
         kept = {
             user: since for user, since in self._since.items() if since >= since_s - MAX_LOGIN_S
         }
@@ -128,7 +128,7 @@ class Revocations:
         if len(kept) > MAX_REVOKED:
             raise Unavailable(
                 f"{len(kept)} users would be revoked; the server takes {MAX_REVOKED}",
-                hint="make new account keys, and let the members join again",
+                hint="make new account keys, and have the members join again",
             )
         if self._path is not None:
             replace_file(self._path, json.dumps(kept).encode())
@@ -136,7 +136,7 @@ class Revocations:
 
 
 class Accounts:
-    """The texts that a server and its users need, for one mesh."""
+    """The JWTs that a server and its users need, for one mesh."""
 
     def __init__(
         self, keys: AccountKeys, name: str, *, revocations: Revocations | None = None
@@ -191,7 +191,7 @@ class Accounts:
         return self._account(self.keys.mesh, "mesh", nats, issued_s, stores=True)
 
     def members_account_jwt(self, issued_s: int) -> str:
-        """The account of those who are let in for something."""
+        """The account of members with limited permissions."""
         mesh = self.keys.mesh.public
         nats: dict[str, Any] = {
             "exports": [
@@ -232,7 +232,7 @@ class Accounts:
         name: str,
         issued_s: int,
     ) -> str:
-        """A login: with permissions one of the members', without them one with all rights."""
+        """A login: with permissions in the members' account, without them in the mesh's."""
         if permissions is None:
             return self._user(self.keys.mesh, public, {}, expires_s, name, issued_s)
         nats = {
@@ -264,7 +264,7 @@ class Accounts:
         return signed(account, public, name, nats, issued_s=issued_s, expires_s=expires_s)
 
     def revoke(self, users: Iterable[str], now_s: int) -> None:
-        """Write down that these users' logins so far have ended; the server must be told apart.
+        """Store that these users' logins so far are revoked; the server must be told separately.
 
         A clock that was set back since they were issued must not spare them.
         """

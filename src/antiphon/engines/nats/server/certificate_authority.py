@@ -1,6 +1,6 @@
 """A certificate authority: the only module that needs `cryptography`.
 
-P-256, which Go's TLS and Python's have both had for ever. Extensions are those that a strict
+P-256, which Go's TLS and Python's have both always had. Extensions are those that a strict
 verifier asks for (Python 3.13 is one).
 """
 
@@ -93,7 +93,7 @@ class Authority:
         return certificate.public_bytes(serialization.Encoding.PEM).decode(), _key_pem(key)
 
     def is_fresh(self, path: Path, hosts: Sequence[str]) -> bool:
-        """Whether a certificate is ours, for exactly these hosts, and in its life's first half."""
+        """Whether a certificate is ours, for exactly these hosts, and not half expired."""
         try:
             held = x509.load_pem_x509_certificate(path.read_bytes())
             held.verify_directly_issued_by(self._certificate)

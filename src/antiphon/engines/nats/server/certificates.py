@@ -1,4 +1,4 @@
-"""TLS with a certificate authority of the mesh's own.
+"""TLS with the mesh's own certificate authority.
 
 `antiphon init` makes the authority; its certificate travels in the tickets, so a member trusts
 this server and nobody else, and no public authority has to be asked for a name.
@@ -33,7 +33,7 @@ class TlsFiles(Struct, frozen=True):
 
 
 def client_context(authority_pem: str) -> ssl.SSLContext:
-    """How a client connects that trusts one authority and no other."""
+    """The TLS context of a client that trusts one authority and no other."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks the host's name
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -56,8 +56,8 @@ def open_authority(directory: Path) -> Authority:
 def server_files(directory: Path, hosts: Sequence[str]) -> TlsFiles:
     """Files for a server that is reached by these names and addresses.
 
-    Its certificate is made anew for other hosts, and once half of its life is over: whoever
-    restarts a server has half a year until the next time.
+    Its certificate is made again for other hosts, and once half of its life is over: after a
+    restart the certificate is valid for at least half a year.
     """
     authority = open_authority(directory)
     files = TlsFiles(

@@ -1,7 +1,7 @@
-"""`ports.LoginIssuer` on NATS: gives logins, takes them back, and makes the queues that they admit.
+"""`ports.LoginIssuer` on NATS: issues and revokes logins, and makes the queues that they admit.
 
-Lives beside the server, with the keys of its accounts and a connection of all rights. Decides
-nothing: scopes come from the gate, subjects from `permissions`.
+Runs beside the server, with the keys of its accounts and a connection with all permissions.
+Decides nothing: scopes come from the gate, subjects from `permissions`.
 
 Invariant: a revocation is on disk before the server is told, so a server that could not be told
 learns it when it starts.
@@ -30,7 +30,7 @@ from antiphon.engines.nats.server.server_config import MAX_LOGIN_BYTES
 from antiphon.errors import Rejected, Unavailable
 
 _BESIDE_LOGIN_BYTES = 2048
-"""What else a client says when it connects."""
+"""What else a client sends when it connects."""
 UPDATE_TIMEOUT_S = 5.0
 _UPDATE = b"$SYS.REQ.CLAIMS.UPDATE"
 
@@ -55,7 +55,7 @@ _decode = msgspec.json.Decoder(_Updated).decode
 
 
 class NatsLoginIssuer:
-    """The second wall of one mesh."""
+    """Issues the logins, and so the server permissions, of one mesh."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class NatsLoginIssuer:
         connect_system: ConnectSystem,
         admitted: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`admitted` hears of every member that is given a login."""
+        """`admitted` is told of every member that gets a login."""
         self._accounts = accounts
         self._log = log
         self._branches = tuple(branches)
@@ -109,8 +109,8 @@ class NatsLoginIssuer:
     async def expel(self, users: Iterable[str], now_s: int) -> None:
         """See `ports.LoginIssuer.expel`; returns when the server has ended their connections.
 
-        Of the accounts only the members' is told anew. Telling the mesh's own would end what
-        members wait for across the border, and nobody there is ever expelled.
+        Only the members' account is updated. Updating the mesh's own would end what
+        members wait for across the border, and no login there is ever revoked.
         """
         leaving = tuple(users)
         if not leaving:
@@ -126,10 +126,10 @@ class NatsLoginIssuer:
 
 
 def check_size(jwt: str) -> str:
-    """The login, or `Rejected`: a server hangs up on one that is too long to be heard."""
+    """The login, or `Rejected`: a server closes the connection on one that is too long."""
     if len(jwt) > MAX_LOGIN_BYTES - _BESIDE_LOGIN_BYTES:
         raise Rejected(
-            f"a login for so many kinds has {len(jwt)} bytes, more than a server takes",
+            f"a login for this many kinds has {len(jwt)} bytes, more than a server takes",
             reason="login",
             hint="grant few wide kinds ('render.*') rather than many narrow ones",
         )
@@ -139,7 +139,7 @@ def check_size(jwt: str) -> str:
 def system_connector(
     accounts: Accounts, url: str, *, tls: ssl.SSLContext | None = None
 ) -> ConnectSystem:
-    """How the wall reaches the system account of a server that trusts these accounts."""
+    """How the issuer reaches the system account of a server that trusts these accounts."""
 
     async def connect() -> Connection:
         login = system_login(accounts)
@@ -151,7 +151,7 @@ def system_connector(
 async def open_ear(
     accounts: Accounts, url: str, mesh: str, *, tls: ssl.SSLContext | None = None
 ) -> Connection:
-    """The gate's connection in the members' account, to hear them with (`hearing`)."""
+    """The gate's connection in the members' account, to listen to them (`member_requests`)."""
     key = UserKey.new()
     granted = permissions.of_ear(mesh, key.public)
 
@@ -164,14 +164,14 @@ async def open_ear(
 
 
 def system_login(accounts: Accounts) -> Login:
-    """A login to the system account, for whoever holds the accounts' keys."""
+    """A login to the system account, for the holder of the accounts' keys."""
     key = UserKey.new()
     jwt = accounts.system_user_jwt(key.public, name="system", issued_s=int(time.time()))
     return Login(jwt=jwt, user_seed=key.seed)
 
 
 async def _update(system: Connection, jwt: str) -> None:
-    """Give the server an account's new text, and wait until it says that it has it."""
+    """Send the server an account's new JWT, and wait until it confirms it."""
     answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def on_answer(_subject: bytes, _reply: bytes, payload: bytes, _header: bytes) -> None:

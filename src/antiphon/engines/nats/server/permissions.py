@@ -1,10 +1,10 @@
-"""What a scope means in subjects: the second wall's own table (docs/decisions/0010).
+"""Server permissions: the NATS subjects that a scope admits (docs/decisions/0010).
 
 A member may publish what its kinds need, read the newest record of the subjects it may read, pull
 from the queues that were made for it, and ask the gate for the rest. It publishes no control ops:
-delegations, revocations and evidence go through the gate (`letters`), and so do roll calls
-(`roll_gate`). A member reaches no stream, makes no consumer, and asks no question whose body the
-server would obey without looking at permissions.
+delegations, revocations and evidence go through the gate (`relay_protocol`), and so do roll calls
+(`roll_call_service`). A member cannot access a stream, make a consumer, or send a request whose
+body the server would obey without checking permissions.
 
 Refuses nothing by itself: the server does. Lists are never empty, which a server takes to mean
 everything. What a scope admits of the log is the core's to say (`core.authority.subject_rights`).
@@ -36,7 +36,7 @@ class Permissions(Struct, frozen=True):
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
     unheard: tuple[str, ...] = ()
-    """What it does not hear of that, whatever wildcards it subscribes with."""
+    """What it does not receive of that, whatever wildcards it subscribes with."""
     hears_many: bool = False
     """Whether it has as many subscriptions as there are members."""
 
@@ -71,18 +71,18 @@ def of_member(
 
 
 def of_ear(mesh: str, user: str) -> Permissions:
-    """The gate's own: hears members where they are, and answers those who ask for a login."""
+    """The gate's own: listens to members in their account, and answers requests for a login."""
     publish, subscribe = _of_one(mesh, user, Party.GATE)
     return Permissions(publish, (*subscribe, f"apg.{mesh}.>"), hears_many=True)
 
 
 def of_ticket(mesh: str, user: str) -> Permissions:
-    """Whoever holds a ticket may ask the gate to join, and hear its answer."""
+    """A ticket's holder may ask the gate to join, and receive its answer."""
     return Permissions(*_of_one(mesh, user, Party.TICKET))
 
 
 def of_door(mesh: str, user: str) -> Permissions:
-    """A member's door key may ask the gate for a login: as little as a ticket may."""
+    """The login that can only ask the gate for a new login: as little as a ticket may."""
     return Permissions(*_of_one(mesh, user, Party.DOOR))
 
 
@@ -91,7 +91,7 @@ def _under(root: str, filters: Iterable[str]) -> list[str]:
 
 
 def _of_one(mesh: str, user: str, party: Party) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What one may publish and hear that is no member."""
+    """What a client that is not a member may publish and receive."""
     said, heard = _bus(mesh, check_user(user), {Party.USER: (), party: ()})
     return tuple(said), (f"_I.{user}.>", *heard)
 
@@ -99,7 +99,7 @@ def _of_one(mesh: str, user: str, party: Party) -> tuple[tuple[str, ...], tuple[
 def _bus(
     mesh: str, user: str, parties: Mapping[Party, Sequence[str]]
 ) -> tuple[list[str], list[str]]:
-    """What may be published and heard on the bus by whoever is these, each for these kinds."""
+    """What nodes with these roles may publish and receive on the bus, each for these kinds."""
 
     def admitted(subject: BusSubject, among: tuple[Party, ...]) -> list[str]:
         held = (party for party in among if party in parties)

@@ -1,10 +1,10 @@
-"""A nats-server of our own: started, stopped, killed and restarted as one child process.
+"""Our own nats-server: started, stopped, killed and restarted as one child process.
 
 Owns the server's directory (config, store, log) and exactly the process that it started. Used by
 `antiphon dev` and `antiphon up`, by tests and by chaos runs. Refuses to run a server without
 authentication, and one that others can reach without TLS and accounts.
 
-Invariants: credentials stand in the config file (mode 0600) and never on a command line; there
+Invariants: credentials are in the config file (mode 0600) and never on a command line; there
 is no HTTP monitoring port, questions about the server go over its system account; a restart
 keeps port, store, credentials and revocations.
 """
@@ -82,7 +82,7 @@ class LocalServer:
             engine = await NatsEngine.connect(server.url, mesh, user=server.user, …)
 
     With `accounts` it trusts logins that these signed; without, it has one user and password.
-    Without `directory` it lives in a temporary one that is removed when the context ends.
+    Without `directory` it uses a temporary one that is removed when the context ends.
     `start` may be called from a running loop or through `start_now` without one.
     """
 
@@ -120,7 +120,7 @@ class LocalServer:
 
     @property
     def url(self) -> str:
-        """Where to connect; credentials are given apart, so that no log shows them."""
+        """Where to connect; credentials are passed separately, so that no log shows them."""
         scheme = "nats" if self._tls is None else "tls"
         return f"{scheme}://{_authority(_ANY_ADDRESS.get(self.host, self.host), self.port)}"
 
@@ -236,7 +236,7 @@ class LocalServer:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                # A Ctrl-C at the terminal is for us; we then end the server in order.
+                # A Ctrl-C at the terminal is for us; we then stop the server cleanly.
                 start_new_session=sys.platform != "win32",
                 pass_fds=lock,
             )
@@ -262,7 +262,7 @@ class LocalServer:
         if time.monotonic() > deadline:
             words = self._last_words()
             self.kill()
-            raise Unavailable(f"nats-server did not come up in time: {words}")
+            raise Unavailable(f"nats-server did not start in time: {words}")
         return False
 
     def _last_words(self) -> str:
@@ -328,7 +328,7 @@ def _check_exposure(host: str, accounts: Accounts | None, tls: TlsFiles | None) 
     if is_loopback(host) or (accounts is not None and tls is not None):
         return
     raise Misconfigured(
-        f"a server on {host!r} can be reached by others: it needs TLS and accounts",
+        f"a server on {host!r} can be reached from other machines: it needs TLS and accounts",
         hint="'antiphon init' makes both; or listen on 127.0.0.1",
     )
 

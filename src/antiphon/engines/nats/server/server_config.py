@@ -1,7 +1,7 @@
-"""What a nats-server of ours is told: its configuration file, as text.
+"""The configuration file of our own nats-server, as text.
 
-Two ways of knowing who is there: one user and password for a server that only this machine
-reaches, or accounts whose logins we sign (`accounts`). Nothing else opens a port.
+Two ways to authenticate: one user and password for a server that only this machine reaches, or
+accounts whose logins we sign (`accounts`). Nothing else opens a port.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def server_config(
             f"ports_file_dir: {_quoted(ports_dir)}",
             f"max_payload: {MAX_PAYLOAD_BYTES}",
             f"max_control_line: {MAX_LOGIN_BYTES}",
-            # A refused message is a line of it, and whoever is refused may go on sending.
+            # Each refused message is logged, and a client that is refused may keep sending.
             f"log_file: {_quoted(directory / LOG_FILE)}",
             f"logfile_size_limit: {LOG_BYTES}",
             f"logfile_max_num: {LOG_FILES}",
@@ -119,7 +119,7 @@ def _tls(files: TlsFiles | None) -> list[str]:
 def _operator(accounts: Accounts, directory: Path) -> list[str]:
     """Accounts by their signatures, with the revocations known here.
 
-    So a server that was away when somebody was expelled learns it by starting.
+    So a server that was down when a login was revoked learns it when it starts.
     """
     now_s = int(time.time())
     preload = accounts.account_jwts(now_s)
