@@ -8,7 +8,7 @@ import pytest
 from antiphon.core import opened_record, reducer
 from antiphon.core.authority import chain_check
 from antiphon.core.authority.delegations import Grants
-from antiphon.core.families.jobs import completion, table
+from antiphon.core.families.jobs import completion_proof, table
 from antiphon.core.families.jobs.ops import JobClaim, JobExpire, JobYield
 from antiphon.core.families.seals import table as seals_table
 from antiphon.core.ucan import Chain, chain, signatures
@@ -17,7 +17,7 @@ from antiphon.engines.memory.oplog import MemoryLog
 from antiphon.runtime.node.overdue_jobs import OverdueJobs
 from antiphon.runtime.worker import worker
 from antiphon.runtime.worker.queue_credits import Credits
-from antiphon.runtime.worker.tenure_runner import Server
+from antiphon.runtime.worker.tenure_runner import TenureRunner
 from antiphon.testing import mutants
 from antiphon.testing.simulation.fault_schedule import CHAINED_MENU
 from antiphon.testing.simulation.hostile.attacks import DEEDS
@@ -63,10 +63,10 @@ def patchable():
     return [
         table._holder_fault,
         table.stands_for,
-        completion.is_proved,
+        completion_proof.is_proved,
         seals_table._matches,
         worker.HELD,
-        Server._write,
+        TenureRunner._write,
         LogStore.append,
         reducer._fault,
         *(dict(table.TRANSITIONS[op]) for op in (JobExpire, JobClaim, JobYield)),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.core.families.jobs import completion
+from antiphon.core.families.jobs import completion_proof
 from antiphon.core.families.jobs.ops import CompleteBody, Failure, JobComplete
 from antiphon.core.family import At
 from antiphon.core.manifest import Manifest, job_id
@@ -155,8 +155,8 @@ def test_no_byte_of_an_envelope_can_change(data):
         return
     body = msgspec.structs.replace(proved, proof=bent)
     at = At(9, T0, job.ledger.history.current, LaneKey("jobs", body.kind, body.job))
-    assert not completion.is_proved(body, ALICE.did, at)
-    assert completion.is_proved(proved, ALICE.did, at)
+    assert not completion_proof.is_proved(body, ALICE.did, at)
+    assert completion_proof.is_proved(proved, ALICE.did, at)
 
 
 def test_only_the_canonical_spelling_of_a_statement_is_read():
@@ -223,7 +223,7 @@ def test_a_reader_takes_its_own_signature_as_read_and_nothing_else():
     at = At(9, T0, job.ledger.history.current, LaneKey("jobs", "render", job.body().job))
     own = msgspec.structs.replace(at, is_own=True)
     unsigned = job.proved(BOB)
-    assert not completion.is_proved(unsigned, ALICE.did, at)
-    assert completion.is_proved(unsigned, ALICE.did, own)
+    assert not completion_proof.is_proved(unsigned, ALICE.did, at)
+    assert completion_proof.is_proved(unsigned, ALICE.did, own)
     for other in (job.body(), job.proved(BOB, fence="0" * 16), job.proved(BOB, worker=BOB.did)):
-        assert not completion.is_proved(other, ALICE.did, own)
+        assert not completion_proof.is_proved(other, ALICE.did, own)

@@ -1,7 +1,7 @@
 """What a tenure writes carries its own fence, also when the lane has moved on without it."""
 
 from antiphon.core.families.jobs.ops import Retry
-from antiphon.core.policy import tenure_end
+from antiphon.core.policy import attempt_end
 from antiphon.runtime.worker.tenure import Claimed, Tenure
 from tests.core.authors import ALICE, BOB
 from tests.core.ledger import Story
@@ -18,7 +18,7 @@ def test_after_its_lease_was_ended_by_others_it_still_speaks_for_itself():
     tenure._move(story.lane)
     assert tenure.job.state.value == "pending"
     ends = (
-        tenure_end.giving_back(tenure.held),
-        tenure_end.after(tenure.held, Retry(), chance=0.5),
+        attempt_end.giving_back(tenure.held),
+        attempt_end.after(tenure.held, Retry(), chance=0.5),
     )
     assert [end.fence for end in ends] == [fence, fence]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from msgspec import Struct
 
 from antiphon.core.families.jobs.ops import Failure
-from antiphon.core.policy.tenure_end import Fault
+from antiphon.core.policy.attempt_end import Fault
 from antiphon.core.proof import statement
 from antiphon.core.proof.output import Output
 

@@ -1,7 +1,8 @@
 """One timer for all tenures of a worker.
 
 Most jobs end long before their lease needs attention, so a tenure has no timer for itself: it
-gives the time of its next check, and one timer is set to the earliest of these.
+gives the time of its next check, and one timer is set to the earliest of these. What is
+done then is in `Tenure.look`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import structlog
 from antiphon.core.clock import hlc
 from antiphon.core.families.jobs.ops import JobComplete, JobOp, JobYield, ScheduleBody, YieldBody
 from antiphon.core.families.jobs.state import Job
-from antiphon.core.policy import tenure_end
+from antiphon.core.policy import attempt_end
 from antiphon.core.policy.claim_delay import claim_delay_s
 from antiphon.core.proof import statement
 from antiphon.core.record.verdict import Verdict
@@ -36,7 +36,7 @@ LONGEST_PAUSE: Final = 6
 log = structlog.get_logger(__name__)
 
 
-class Server:
+class TenureRunner:
     """Runs the tenures of one worker."""
 
     def __init__(self, session: Session) -> None:
@@ -72,7 +72,7 @@ class Server:
             if tenure.is_out_of_time:
                 ran = failed_with(TimeoutError(f"took longer than {limit_s} s"))
             elif tenure.lost is None:
-                await self._write(tenure, JobYield, tenure_end.giving_back(tenure.held))
+                await self._write(tenure, JobYield, attempt_end.giving_back(tenure.held))
                 return
             else:
                 # A cancelled job is not a problem of the worker.
@@ -94,7 +94,7 @@ class Server:
 
     async def _end(self, tenure: Tenure, body: ScheduleBody, ran: Ran, *, until_s: float) -> None:
         """Write how it ended, with the proof where that is the end of the job."""
-        end = tenure_end.after(
+        end = attempt_end.after(
             tenure.held,
             body.retry,
             outputs=ran.outputs,
@@ -122,7 +122,7 @@ class Server:
         self,
         tenure: Tenure,
         op_type: type[JobOp],
-        end: tenure_end.Ending,
+        end: attempt_end.Ending,
         *,
         until_s: float = 0.0,
     ) -> None:
@@ -146,7 +146,7 @@ class Server:
             self.stay_away(tenure.delivery, tenure.job, Verdict.NOT_YET)
 
     async def _written(
-        self, tenure: Tenure, op_type: type[JobOp], end: tenure_end.Ending, until_s: float
+        self, tenure: Tenure, op_type: type[JobOp], end: attempt_end.Ending, until_s: float
     ) -> Verdict:
         attempt = 0
         while True:

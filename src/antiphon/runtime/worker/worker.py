@@ -21,7 +21,7 @@ from antiphon.core.families.jobs.state import EMPTY, HELD, JobLane
 from antiphon.core.families.jobs.subjects import queue_name as queue_name  # noqa: PLC0414 - also found here
 from antiphon.core.family import Needs
 from antiphon.core.opened_record import OpenedRecord
-from antiphon.core.policy import tenure_end
+from antiphon.core.policy import attempt_end
 from antiphon.core.policy.claim_delay import JITTER_S, LONGEST_S
 from antiphon.core.policy.rate_limit import Rate
 from antiphon.core.record import subjects
@@ -36,7 +36,7 @@ from antiphon.runtime.worker.lease_timer import LeaseTimer
 from antiphon.runtime.worker.queue_credits import Credits
 from antiphon.runtime.worker.queue_selection import selecting
 from antiphon.runtime.worker.tenure import Claimed, Tenure
-from antiphon.runtime.worker.tenure_runner import Server
+from antiphon.runtime.worker.tenure_runner import TenureRunner
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -82,7 +82,7 @@ class Worker:
         self._tasks: asyncio.TaskGroup | None = None
         self._stopping = False
         self._lease_timer = LeaseTimer()
-        self._server = Server(session)
+        self._server = TenureRunner(session)
 
     @property
     def done(self) -> int:
@@ -287,7 +287,7 @@ class Worker:
             if job.state in HELD and job.claimer == self.session.author.did:
                 # A tenure that is not running here: its process died, or lost its end. A claim
                 # would renew it, and two runs would share one fence. It counts as an expiry.
-                return Intent(JobYield, tenure_end.lost(job), lane)
+                return Intent(JobYield, attempt_end.lost(job), lane)
             body = ClaimBody(kind=job.kind, job=job.id, lease_ms=job.lease_ms, begin=True)
             return Intent(JobClaim, body, lane)
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from antiphon.core import opened_record, reducer
-from antiphon.core.families.jobs import completion, table
+from antiphon.core.families.jobs import table
 from antiphon.core.families.jobs.ops import JobClaim, JobExpire, JobYield
 from antiphon.core.families.jobs.state import HELD, OPEN, Job, State
 from antiphon.core.families.seals import table as seals_table
@@ -99,7 +99,7 @@ def routes_unread() -> Iterator[None]:
 @contextmanager
 def proofs_unread() -> Iterator[None]:
     """A result counts with any proof, or without one."""
-    with patched(completion, "is_proved", lambda *_, **__: True):
+    with patched(completion_proof, "is_proved", lambda *_, **__: True):
         yield
 
 

@@ -12,20 +12,20 @@ from antiphon.runtime.node.overdue_jobs import OverdueJobs
 from antiphon.runtime.worker import worker
 from antiphon.runtime.worker.queue_credits import Credits
 from antiphon.runtime.worker.tenure import Tenure
-from antiphon.runtime.worker.tenure_runner import Server
+from antiphon.runtime.worker.tenure_runner import TenureRunner
 from antiphon.testing.mutations.patch import patched
 
 
 @contextmanager
 def early_ack() -> Iterator[None]:
     """A worker acknowledges before it has read the accepted end."""
-    really_end: Any = Server._write  # noqa: SLF001 - a mutant reaches where nobody else does
+    really_end: Any = TenureRunner._write  # noqa: SLF001 - a mutant reaches where nobody else does
 
-    async def end(self: Server, tenure: Tenure, *rest: Any, **named: Any) -> None:
+    async def end(self: TenureRunner, tenure: Tenure, *rest: Any, **named: Any) -> None:
         tenure.delivery.ack()
         await really_end(self, tenure, *rest, **named)
 
-    with patched(Server, "_write", end):
+    with patched(TenureRunner, "_write", end):
         yield
 
 

@@ -1,4 +1,17 @@
-"""Jobs: submitted, claimed, run, completed with a proof (spec §7.2)."""
+"""Jobs: submitted, claimed, run, completed with a proof (spec §7.2).
+
+    ops                what can be written about a job
+    table              whether each op is accepted, in every state (`_complete`, `_expire_held`, …)
+    completion_proof   the check of the proof in a completion
+    state              the job and its lane, derived from the accepted ops
+    priority           which waiting job is handed out first
+    subjects           where the records are on the log
+    columns            what a replica can be queried by
+    words              ops as sentences, for people
+
+An op that ends a tenure is also named in `core.authority_lapse` and `core.policy.explanation`; a
+new command also in `core.authority.job_rights`.
+"""
 
 from __future__ import annotations
 

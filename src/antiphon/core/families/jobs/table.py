@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from antiphon.core.authority.chain_check import is_revoked_since, stands_for
 from antiphon.core.authority.rules import Rules
 from antiphon.core.clock.hlc import pack, unpack
-from antiphon.core.families.jobs import completion, ops
+from antiphon.core.families.jobs import completion_proof, ops
 from antiphon.core.families.jobs.state import HELD, TERMINAL, Job, State
 from antiphon.core.family import At
 from antiphon.core.manifest import blobs_read
@@ -256,7 +256,7 @@ def _complete(job: Job, op: ops.JobComplete, at: At) -> Job | Verdict:
     if fault is not None:
         return fault
     body = op.body
-    if not completion.is_proved(body, op.author, at):
+    if not completion_proof.is_proved(body, op.author, at):
         return Verdict.PROOF
     for output in body.outputs:
         if output.text is not None:

@@ -4,8 +4,8 @@ import pytest
 
 from antiphon.core.families.jobs.ops import CompleteBody, Failure, Retry, YieldBody
 from antiphon.core.families.jobs.state import Job, State
-from antiphon.core.policy import tenure_end
-from antiphon.core.policy.tenure_end import Fault
+from antiphon.core.policy import attempt_end
+from antiphon.core.policy.attempt_end import Fault
 from antiphon.core.record.codec import MAX_INTEGER
 
 FAILURE = Failure(name="FileNotFoundError", message="no such file")
@@ -33,8 +33,8 @@ def a_job(*, attempts: int = 0, attempts_max: int = 3) -> Job:
     )
 
 
-def end_of(fault: Fault | None, *, retry: Retry | None = None, **job: int) -> tenure_end.Ending:
-    return tenure_end.after(a_job(**job), retry or Retry(), fault=fault, chance=0.5)
+def end_of(fault: Fault | None, *, retry: Retry | None = None, **job: int) -> attempt_end.Ending:
+    return attempt_end.after(a_job(**job), retry or Retry(), fault=fault, chance=0.5)
 
 
 def test_without_a_fault_the_job_succeeds():

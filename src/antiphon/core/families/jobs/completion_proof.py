@@ -1,4 +1,7 @@
-"""Whether a completion proves what it says (spec §9)."""
+"""Whether a completion proves what it says (spec §9).
+
+Whether a completion is accepted is decided in `table`, which asks this last.
+"""
 
 from __future__ import annotations
 
