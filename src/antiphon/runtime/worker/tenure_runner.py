@@ -178,7 +178,7 @@ class TenureRunner:
 def _tell_refusal(tenure: Tenure, op_type: type[JobOp], verdict: Verdict) -> None:
     fields = _standstill(tenure)
     log.warning(
-        "end_refused", job=tenure.job.id, op=op_type.type_name(), verdict=verdict.value, **fields
+        "end_rejected", job=tenure.job.id, op=op_type.type_name(), verdict=verdict.value, **fields
     )
 
 
