@@ -52,7 +52,7 @@ class Evictor:
         """Evict and remove until cancelled."""
         while True:
             await asyncio.sleep(ROUND_S * (0.5 + self.node.session.entropy.random()))
-            await self.node.ready.wait()  # what is not seen yet may need what seems evictable
+            await self.node.ready.wait()  # records not read yet may need what looks evictable
             try:
                 await self.look()
             except EngineDenied as denied:
