@@ -16,7 +16,7 @@ from antiphon.runtime.caller import submission
 from antiphon.runtime.caller.retry import Links, links_of
 from antiphon.runtime.caller.submission import Ended, failure
 from antiphon.runtime.executors.handlers import JSON, RESULT
-from antiphon.runtime.worker.job_output import Words, listening
+from antiphon.runtime.worker.job_output import OutputMessage, listening
 from antiphon.sdk.defaults import ROLL_CALL_S
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class JobHandle(Generic[R]):
         async with asyncio.timeout(timeout_s):
             return await submission.wait_for_end(self._session, self.kind, self.id)
 
-    def listen(self) -> AbstractAsyncContextManager[AsyncIterator[Words]]:
+    def listen(self) -> AbstractAsyncContextManager[AsyncIterator[OutputMessage]]:
         """The job's output and progress from now on, while it runs.
 
             async with handle.listen() as words:
@@ -144,4 +144,4 @@ class JobHandle(Generic[R]):
         return await submission.cancel(self._session, self.kind, self.id, reason=reason)
 
 
-__all__ = ["Ended", "JobHandle", "Links", "Words", "failure"]
+__all__ = ["Ended", "JobHandle", "Links", "OutputMessage", "failure"]

@@ -11,7 +11,7 @@ from antiphon.core.families.jobs.ops import ClaimBody, JobClaim
 from antiphon.errors import Corrupt
 from antiphon.runtime.executors.handlers import JobContext
 from antiphon.runtime.worker import job_output
-from antiphon.runtime.worker.job_output import Words, listening
+from antiphon.runtime.worker.job_output import OutputMessage, listening
 from antiphon.sdk.results.transcript import Transcript
 from tests.patience import PATIENCE_S
 from tests.runtime.meshes import KIND, LONG_MS, a_mesh, call, on_both_engines
@@ -69,7 +69,7 @@ async def test_only_the_tenures_holder_is_believed(engine):
         while not (job := (await caller.read_lane(KIND, called.id)).lane.job).fence:
             await asyncio.sleep(0.02)
         async with listening(caller, KIND, called.id) as words:
-            forged = job_output.Broadcast(liar, KIND, called.id, job.fence)
+            forged = job_output.LiveOutputSender(liar, KIND, called.id, job.fence)
             forged.progress(0.9, "false")
             forged.output("stdout", b"false")
             for junk in (b"\xffjunk", b'{"x":' + b"[" * 100_000):
@@ -88,9 +88,9 @@ async def broadcast(chunks):
         caller = (await mesh.connection()).session
         called = await call(caller)
         job = await _claimed(connection.session, called.id)
-        heard: list[Words] = []
+        heard: list[OutputMessage] = []
         async with listening(caller, KIND, called.id) as words:
-            saying = job_output.Broadcast(connection.session, KIND, called.id, job.fence)
+            saying = job_output.LiveOutputSender(connection.session, KIND, called.id, job.fence)
             for chunk in chunks:
                 saying.output("stdout", chunk)
             total = sum(map(len, chunks))
@@ -132,7 +132,7 @@ async def test_what_comes_too_fast_loses_its_beginning_and_says_where_it_goes_on
 
 
 def said(at, data, fence="1" * 16, stream="stdout"):
-    return Words(fence=fence, number=1, stream=stream, at=at, data=data)
+    return OutputMessage(fence=fence, number=1, stream=stream, at=at, data=data)
 
 
 class KeptOutput(msgspec.Struct):

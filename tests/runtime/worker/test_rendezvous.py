@@ -6,7 +6,7 @@ import pytest
 
 from antiphon.core.authority.rules import Rules
 from antiphon.core.bus.subjects import WORK
-from antiphon.runtime.presence.worker_messages import WORDS, Word
+from antiphon.runtime.presence.worker_messages import WORKER_MESSAGES, WorkerMessage
 from antiphon.runtime.presence.worker_presence import Traits, WorkerPresence
 from antiphon.runtime.worker.announced_jobs import touched
 from tests.runtime.drawing import DRAWN, KIND, QUEUED, WINDOW_S, drawing
@@ -251,8 +251,8 @@ def test_under_queue_selection_nobody_says_a_word():
 
 def spoken(connection, *, named="", mesh="", kind=KIND, at_ms=None, **fields) -> bytes:
     """A word, truly signed by this station, about whatever it likes."""
-    return WORDS.sign(
-        Word(**{"free": 1, **fields}),
+    return WORKER_MESSAGES.sign(
+        WorkerMessage(**{"free": 1, **fields}),
         (named or connection.keyring.did, connection.keyring.sign),
         mesh=mesh or connection.session.mesh,
         subject=WORK.at(kind=kind),

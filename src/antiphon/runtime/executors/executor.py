@@ -23,7 +23,7 @@ IN_PROCESS = statement.Isolation(level="none")
 Stream = Literal["stdout", "stderr"]
 
 
-class Live(Protocol):
+class LiveOutput(Protocol):
     """Receives a job's live output and progress. Nothing is stored, anything may be lost."""
 
     def output(self, stream: Stream, data: bytes) -> None:
@@ -33,8 +33,8 @@ class Live(Protocol):
         """Send the progress, from 0 to 1."""
 
 
-class Unheard:
-    """A `Live` that drops everything."""
+class NoLiveOutput:
+    """A `LiveOutput` that drops everything."""
 
     def output(self, stream: Stream, data: bytes) -> None:
         """Drop it."""
@@ -54,7 +54,7 @@ class Assignment(Struct, frozen=True, kw_only=True):
     manifest: Manifest
     auth: tuple[str, ...] = ()
     """The delegations under which the job was claimed, by CID; none for the owner itself."""
-    live: Live = Unheard()
+    live: LiveOutput = NoLiveOutput()
 
 
 class Ran(Struct, frozen=True, kw_only=True):

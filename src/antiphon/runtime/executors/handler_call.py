@@ -14,7 +14,7 @@ from antiphon.core.proof.output import Output
 from antiphon.core.record import codec
 from antiphon.core.record.ids import digest
 from antiphon.errors import Malformed
-from antiphon.runtime.executors.executor import Live, Unheard
+from antiphon.runtime.executors.executor import LiveOutput, NoLiveOutput
 
 RESULT: Final = "result"
 JSON: Final = "application/json"
@@ -30,7 +30,7 @@ class JobContext(Struct, frozen=True, kw_only=True):
     """Give this to every resource that the handler writes to, which then refuses lower ones."""
     attempt: int
     """1 for the first tenure of this job."""
-    live: Live = Unheard()
+    live: LiveOutput = NoLiveOutput()
     stop: threading.Event = msgspec.field(default_factory=threading.Event)
     """Set when the job is no longer this worker's; `stop.wait(seconds)` is a sleep that it ends."""
 

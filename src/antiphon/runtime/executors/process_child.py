@@ -72,7 +72,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _Line:
-    """The socket, writable from any thread. It is also a `Live`."""
+    """The socket, writable from any thread. It is also a `LiveOutput`."""
 
     def __init__(self, line: socket.socket) -> None:
         self._line = line

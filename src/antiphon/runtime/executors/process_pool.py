@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from antiphon.runtime.executors.executor import Live
+    from antiphon.runtime.executors.executor import LiveOutput
 
 ISOLATION: Final = statement.Isolation(level="process")
 MAX_IDLE: Final = 4
@@ -91,7 +91,7 @@ class Pool:
         args: list[Any],
         kwargs: dict[str, Any],
         context: Context | None,
-        live: Live,
+        live: LiveOutput,
         *,
         limit_s: int = 0,
     ) -> Ran:
@@ -108,7 +108,7 @@ class Pool:
         return _ran(account)
 
     async def _account(
-        self, args: list[Any], kwargs: dict[str, Any], context: Context | None, live: Live
+        self, args: list[Any], kwargs: dict[str, Any], context: Context | None, live: LiveOutput
     ) -> Account:
         child = self._idle.pop() if self._idle else await _Child.start(self._environment())
         is_whole = False
@@ -184,7 +184,7 @@ class _Child:
             raise
         return cls(process, reader, writer)
 
-    async def answer(self, call: Call, live: Live) -> Account:
+    async def answer(self, call: Call, live: LiveOutput) -> Account:
         self.jobs += 1
         with suppress(ConnectionError):
             self._writer.write(msgspec.json.encode(call) + b"\n")

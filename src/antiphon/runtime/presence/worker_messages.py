@@ -25,7 +25,7 @@ Mention = tuple[JobId, Count]
 _Many = Annotated[tuple[Mention, ...], Meta(max_length=MAX_MENTIONED)]
 
 
-class Returned(Struct, frozen=True, array_like=True):
+class ReturnedJob(Struct, frozen=True, array_like=True):
     """A job given back, and how long other workers should leave it alone."""
 
     job_id: JobId
@@ -33,7 +33,7 @@ class Returned(Struct, frozen=True, array_like=True):
     after_ms: Count
 
 
-class Word(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class WorkerMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A worker's message about itself and its jobs."""
 
     labels: Labels = ()
@@ -45,10 +45,10 @@ class Word(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Not, or no longer, a candidate."""
     took: _Many = ()
     ended: _Many = ()
-    returned: Annotated[tuple[Returned, ...], Meta(max_length=MAX_MENTIONED)] = ()
+    returned: Annotated[tuple[ReturnedJob, ...], Meta(max_length=MAX_MENTIONED)] = ()
     calls: _Many = ()
     """Announcements to look at: for workers with the right labels, or for any worker."""
 
 
-WORDS: Final = MessageType("word", Word, max_bytes=MAX_BYTES, max_age_ms=AGE_MS)
+WORKER_MESSAGES: Final = MessageType("word", WorkerMessage, max_bytes=MAX_BYTES, max_age_ms=AGE_MS)
 """The timestamps of a node's messages increase."""

@@ -31,10 +31,10 @@ from antiphon.errors import Rejected, Unavailable
 from antiphon.runtime.presence.worker_messages import (
     AGE_MS,
     MAX_MENTIONED,
-    WORDS,
+    WORKER_MESSAGES,
     Mention,
-    Returned,
-    Word,
+    ReturnedJob,
+    WorkerMessage,
 )
 from antiphon.runtime.services import beside
 
@@ -85,7 +85,7 @@ class WorkerPresence:
         self.kind = kind
         self.traits = traits
         self.free = free
-        self.listeners: list[Callable[[Message[Word]], None]] = []
+        self.listeners: list[Callable[[Message[WorkerMessage]], None]] = []
         self.revision = 0
         """Changes whenever the candidates may have changed."""
         self._known: dict[str, _Known] = {}
@@ -204,7 +204,7 @@ class WorkerPresence:
         taken = {how: dict(_first(jobs)) for how, jobs in self._unsaid.items()}
         self._said_ms = hlc.rising(self._said_ms, self.session.wall.now_ms(), bearable_ms=AGE_MS)
         self._said_free = free = 0 if is_away else max(self.free(), 0)
-        word = Word(
+        word = WorkerMessage(
             labels=self.traits.labels,
             weight=self.traits.weight,
             free=free,
@@ -212,12 +212,12 @@ class WorkerPresence:
             is_away=is_away,
             took=tuple((job, call) for job, (call, _) in taken["took"].items()),
             ended=tuple((job, call) for job, (call, _) in taken["ended"].items()),
-            returned=tuple(Returned(job, *back) for job, back in taken["back"].items()),
+            returned=tuple(ReturnedJob(job, *back) for job, back in taken["back"].items()),
             calls=calls,
         )
         me, where = (self.session.author.did, self.session.author.vouch), self._subject
         try:
-            payload = WORDS.sign(
+            payload = WORKER_MESSAGES.sign(
                 word, me, mesh=self.session.mesh, subject=where, at_ms=self._said_ms
             )
             await self.session.engine.bus.publish(where, payload)
@@ -234,7 +234,9 @@ class WorkerPresence:
 
     def _note(self, payload: bytes) -> None:
         now_ms = self.session.wall.now_ms()
-        message = WORDS.open(payload, mesh=self.session.mesh, subject=self._subject, now_ms=now_ms)
+        message = WORKER_MESSAGES.open(
+            payload, mesh=self.session.mesh, subject=self._subject, now_ms=now_ms
+        )
         if isinstance(message, Refused) or message.author == self.session.author.did:
             return
         word, node = message.body, message.author

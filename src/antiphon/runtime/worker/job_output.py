@@ -43,7 +43,7 @@ LOOK_EVERY_S: Final = 0.1
 """How often a listener reads the lane when a message names a tenure that it does not know."""
 
 
-class Words(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class OutputMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One message: a piece of output, or the job's progress."""
 
     fence: str
@@ -58,11 +58,11 @@ class Words(Struct, frozen=True, kw_only=True, omit_defaults=True):
     note: str = ""
 
 
-WORDS: Final = MessageType("live", Words, max_bytes=MAX_BYTES)
+OUTPUT_MESSAGES: Final = MessageType("live", OutputMessage, max_bytes=MAX_BYTES)
 
 
-class Broadcast:
-    """The `Live` of one tenure. Close it at the tenure's end."""
+class LiveOutputSender:
+    """The `LiveOutput` of one tenure. Close it at the tenure's end."""
 
     def __init__(self, session: Session, kind: str, job_id: str, fence: str) -> None:
         self._session = session
@@ -145,9 +145,9 @@ class Broadcast:
 
     async def _say(self, **fields: object) -> None:
         self._number += 1
-        words = Words(number=self._number, fence=self._fence, **fields)  # type: ignore[arg-type]
+        words = OutputMessage(number=self._number, fence=self._fence, **fields)  # type: ignore[arg-type]
         author, where = self._session.author, self._subject
-        payload = WORDS.sign(
+        payload = OUTPUT_MESSAGES.sign(
             words, (author.did, author.vouch), mesh=self._session.mesh, subject=where
         )
         await self._session.engine.bus.publish(where, payload)
@@ -156,7 +156,7 @@ class Broadcast:
 @asynccontextmanager
 async def listening(
     session: Session, kind: str, job_id: str
-) -> AsyncIterator[AsyncIterator[Words]]:
+) -> AsyncIterator[AsyncIterator[OutputMessage]]:
     """A job's messages from now on, verified; none where this node may not subscribe to them."""
     bus = session.engine.bus
     where = LIVE.at(kind=kind, job=job_id)
@@ -174,15 +174,17 @@ class _Listener:
         self._claimer = ""
         self._looked_s = -math.inf
 
-    async def heard(self, messages: AsyncIterator[BusMessage]) -> AsyncIterator[Words]:
+    async def heard(self, messages: AsyncIterator[BusMessage]) -> AsyncIterator[OutputMessage]:
         with suppress(EngineDenied):
             async for message in messages:
                 words = await self._verified(message)
                 if words is not None:
                     yield words
 
-    async def _verified(self, heard: BusMessage) -> Words | None:
-        message = WORDS.open(heard.payload, mesh=self._session.mesh, subject=heard.subject)
+    async def _verified(self, heard: BusMessage) -> OutputMessage | None:
+        message = OUTPUT_MESSAGES.open(
+            heard.payload, mesh=self._session.mesh, subject=heard.subject
+        )
         if isinstance(message, Refused):
             return None
         if message.body.fence != self._fence:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from antiphon.core.bus.signed_message import Message
     from antiphon.core.families.jobs.priority import Priority
     from antiphon.runtime.log.session import Session
-    from antiphon.runtime.presence.worker_messages import Word
+    from antiphon.runtime.presence.worker_messages import WorkerMessage
     from antiphon.runtime.presence.worker_presence import WorkerPresence
 
 
@@ -108,7 +108,7 @@ class Rendezvous:
 
     # --- what other workers send ------------------------------------------------------------------
 
-    def _heard(self, message: Message[Word]) -> None:
+    def _heard(self, message: Message[WorkerMessage]) -> None:
         word, said = message.body, Said(message.at_ms, message.author)
         at, chance = self._at(), self._session.entropy.random
         for job_id, seq in word.took:

@@ -18,7 +18,7 @@ from antiphon.errors import EngineDenied, Unavailable
 from antiphon.runtime.executors import proof_writer
 from antiphon.runtime.executors.executor import Assignment
 from antiphon.runtime.executors.failure import failed_with
-from antiphon.runtime.worker.job_output import Broadcast
+from antiphon.runtime.worker.job_output import LiveOutputSender
 from antiphon.runtime.worker.tenure import Tenure, TenureLost
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class TenureRunner:
     async def serve(self, tenure: Tenure, body: ScheduleBody, executor: Executor) -> None:
         """Run the job and write its end; settle its announcement in every case."""
         job = tenure.job
-        live = Broadcast(self.session, job.kind, job.id, job.fence)
+        live = LiveOutputSender(self.session, job.kind, job.id, job.fence)
         assignment = Assignment(
             kind=job.kind,
             job_id=job.id,

@@ -16,7 +16,7 @@ from antiphon.core.proof.output import Output
 from antiphon.errors import Corrupt
 
 if TYPE_CHECKING:
-    from antiphon.runtime.worker.job_output import Words
+    from antiphon.runtime.worker.job_output import OutputMessage
     from antiphon.sdk.handle import JobHandle
     from antiphon.sdk.mesh import Mesh
 
@@ -52,7 +52,7 @@ class Transcript:
         """Whether nothing was shown so far."""
         return not any(shown.size for shown in self._shown.values())
 
-    def begins_anew(self, words: Words) -> bool:
+    def begins_anew(self, words: OutputMessage) -> bool:
         """Whether this is from another tenure than what was shown; then all begins again."""
         if words.fence == self.fence:
             return False
@@ -61,7 +61,7 @@ class Transcript:
         self._shown = {name: _Shown() for name in STREAMS}
         return had_words
 
-    def hear(self, words: Words) -> bytes:
+    def hear(self, words: OutputMessage) -> bytes:
         """The bytes to show now."""
         return self._shown[words.stream].take(words.at, words.data) if words.stream else b""
 

@@ -30,7 +30,7 @@ from antiphon.interfaces.cli.screen.text_output import JobStream
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from antiphon.sdk.handle import Ended, JobHandle, Words
+    from antiphon.sdk.handle import Ended, JobHandle, OutputMessage
     from antiphon.sdk.mesh import Mesh
     from antiphon.sdk.results.transcript import Transcript
 
@@ -47,7 +47,7 @@ class Screen:
         self._streams = {name: JobStream(name) for name in ("stdout", "stderr")}
         self.progress = ""
 
-    async def show(self, words: AsyncIterator[Words]) -> None:
+    async def show(self, words: AsyncIterator[OutputMessage]) -> None:
         """Print live output until cancelled."""
         async for one in words:
             if self.transcript.begins_anew(one):
@@ -91,7 +91,7 @@ async def follow(
     began = time.monotonic()
     screen = Screen()
     async with AsyncExitStack() as stack:
-        words: AsyncIterator[Words] | None = None
+        words: AsyncIterator[OutputMessage] | None = None
         if wish.wait and is_live and not wish.as_json:
             # Before the job is submitted, so that nothing is missed.
             with suppress(Unavailable):
@@ -117,7 +117,7 @@ async def _await_end(
     handle: JobHandle[Any],
     wish: Wish,
     screen: Screen,
-    words: AsyncIterator[Words] | None,
+    words: AsyncIterator[OutputMessage] | None,
 ) -> Ended:
     """Wait for the end. Errors are raised outside the task group, which would wrap them."""
     problem: AntiphonError | None = None
