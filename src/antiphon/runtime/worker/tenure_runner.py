@@ -45,7 +45,7 @@ class TenureRunner:
         self.done = 0
         """Jobs whose accepted end was read."""
 
-    async def serve(self, tenure: Tenure, body: ScheduleBody, executor: Executor) -> None:
+    async def run(self, tenure: Tenure, body: ScheduleBody, executor: Executor) -> None:
         """Run the job and write its end; settle its announcement in every case."""
         job = tenure.job
         live = LiveOutputSender(self.session, job.kind, job.id, job.fence)

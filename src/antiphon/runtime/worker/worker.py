@@ -82,12 +82,12 @@ class Worker:
         self._tasks: asyncio.TaskGroup | None = None
         self._stopping = False
         self._lease_timer = LeaseTimer()
-        self._server = TenureRunner(session)
+        self._runner = TenureRunner(session)
 
     @property
     def done(self) -> int:
         """Jobs whose accepted end this worker has read."""
-        return self._server.done
+        return self._runner.done
 
     @property
     def did(self) -> str:
@@ -255,7 +255,7 @@ class Worker:
             raise AntiphonError(f"the schedule of job {job_id} is not on its lane")
         claimed = Claimed(delivery=delivery, loan_s=loan_s, lane=view.lane, job=job, boot_s=boot_s)
         tenure = Tenure(self.session, claimed, lease_timer=self._lease_timer, spawn=self._spawn)
-        await self._server.serve(tenure, body, executor)
+        await self._runner.run(tenure, body, executor)
 
     def _assumed_lane(self, delivery: Delivery, opened: OpenedRecord) -> JobLane | None:
         """The lane of a job that was just submitted for the first time: only its schedule.
@@ -307,7 +307,7 @@ class Worker:
         is_held = verdict is Verdict.OK and job and job.claimer == self.session.author.did
         if is_held and written.view is not None:
             return written.view, claimed_boot_s
-        self._server.stay_away(delivery, job, verdict or Verdict.HELD)
+        self._runner.stay_away(delivery, job, verdict or Verdict.HELD)
         return None
 
     # --- one tenure ---------------------------------------------------------------------------
