@@ -89,7 +89,7 @@ async def call_one(session: Session, number: int) -> int:
         {"command": [f"@{KIND}"], "args": [call_text((number,), {})], "timeout": 60}
     )
     at_ns = boot_ns()
-    called = await submission.call(session, ScheduleBody(kind=KIND, manifest=content))
+    called = await submission.submit(session, ScheduleBody(kind=KIND, manifest=content))
     async with asyncio.timeout(30):
         await submission.wait_for_end(session, KIND, called.id)
     return at_ns

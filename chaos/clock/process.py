@@ -52,7 +52,7 @@ async def call_job(session: Session, acks: int, number: int) -> None:
     )
     while True:
         try:
-            called = await submission.call(session, ScheduleBody(kind=kind, manifest=content))
+            called = await submission.submit(session, ScheduleBody(kind=kind, manifest=content))
         except AntiphonError as problem:
             print(f"call {number} refused: {problem}", file=sys.stderr, flush=True)
             await asyncio.sleep(RETRY_S)

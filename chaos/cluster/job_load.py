@@ -33,7 +33,7 @@ async def call_job(session: Session, kind: str, number: int, work_ms: int) -> Ke
     )
     while True:
         try:
-            called = await submission.call(session, ScheduleBody(kind=kind, manifest=content))
+            called = await submission.submit(session, ScheduleBody(kind=kind, manifest=content))
         except AntiphonError:
             await asyncio.sleep(RETRY_S)
         else:

@@ -105,7 +105,7 @@ async def call(session: Session, number: int) -> Key:
     content = manifest.author(
         {"command": [f"@{kind}"], "args": [call_text((number, work_ms), {})], "timeout": 60}
     )
-    called = await submission.call(session, ScheduleBody(kind=kind, manifest=content))
+    called = await submission.submit(session, ScheduleBody(kind=kind, manifest=content))
     return called.kind, called.id
 
 

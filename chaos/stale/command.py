@@ -103,7 +103,7 @@ async def trial(how: int) -> Trial:
         content = manifest.author(
             {"command": [f"@{KIND}"], "args": [call_text((), {})], "timeout": 60}
         )
-        called = await submission.call(caller, ScheduleBody(kind=KIND, manifest=content))
+        called = await submission.submit(caller, ScheduleBody(kind=KIND, manifest=content))
         await first.wait_for("claimed")
         first.send(how)
         second = await SlowWorker.start(home, "second")

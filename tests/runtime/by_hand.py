@@ -21,7 +21,7 @@ from antiphon.runtime.log.session import Session
 
 async def called(
     session: Session, kind: str, *, inputs: tuple[Output, ...] = ()
-) -> submission.Called:
+) -> submission.Submitted:
     """A command's job that reads these."""
     content = manifest.author(
         {
@@ -34,7 +34,7 @@ async def called(
         }
     )
     content = manifest.with_nonce(content, session.entropy.token(16).hex())
-    return await submission.call(session, ScheduleBody(kind=kind, manifest=content))
+    return await submission.submit(session, ScheduleBody(kind=kind, manifest=content))
 
 
 def proved(worker: Session, body: CompleteBody, content: manifest.Manifest) -> CompleteBody:
@@ -50,7 +50,7 @@ def proved(worker: Session, body: CompleteBody, content: manifest.Manifest) -> C
 
 async def completed(
     caller: Session, worker: Session, kind: str, *outputs: Output, **fields: Any
-) -> submission.Called:
+) -> submission.Submitted:
     """A job of the caller's that the worker did, with these outputs."""
     job = await called(caller, kind, **fields)
     await worker.sync_control()

@@ -148,12 +148,12 @@ async def a_mesh(
 
 async def call(
     session: Session, *args: object, kind: str = KIND, **fields: Any
-) -> submission.Called:
+) -> submission.Submitted:
     content = manifest.author(
         {"command": [f"@{kind}"], "args": [call_text(args, {})], "timeout": 30}
     )
     body = ScheduleBody(kind=kind, manifest=content, **fields)
-    return await submission.call(session, body)
+    return await submission.submit(session, body)
 
 
 async def eventually(is_so: Callable[[], Any], *, within_s: float = PATIENCE_S) -> Any:

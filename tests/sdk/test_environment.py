@@ -136,18 +136,18 @@ def test_calls_pause_while_the_engine_is_away_and_no_longer():
     async def story(mesh):
         session = (await mesh.connection("caller")).session
         breaker = CircuitBreaker(failures=2, reset_s=30)
-        assert (await submission.call(session, body(0), breaker=breaker)).is_new
+        assert (await submission.submit(session, body(0), breaker=breaker)).is_new
         mesh.server.kill()
         for number in (1, 2):
             with pytest.raises(Unavailable):
-                await submission.call(session, body(number), breaker=breaker)
+                await submission.submit(session, body(number), breaker=breaker)
         opened_ms = mesh.wall.now_ms()
         await asyncio.sleep(10)
         with pytest.raises(Unavailable, match=r"2 submissions in a row .* again in 20 s"):
-            await submission.call(session, body(3), breaker=breaker)
+            await submission.submit(session, body(3), breaker=breaker)
         assert mesh.wall.now_ms() == opened_ms + 10_000, "nobody waited for anything"
         mesh.server.start()
-        assert (await submission.call(session, body(3), breaker=breaker)).is_new
+        assert (await submission.submit(session, body(3), breaker=breaker)).is_new
         assert breaker.phase is Phase.CLOSED
 
     in_no_time(story)
@@ -174,7 +174,7 @@ def test_only_silence_counts_against_the_engine(monkeypatch, error, counts):
         breaker = CircuitBreaker(failures=3, reset_s=30)
         for _ in range(3):
             with pytest.raises(type(error)):
-                await submission.call(session, body(1), breaker=breaker)
+                await submission.submit(session, body(1), breaker=breaker)
         assert (breaker.phase is Phase.OPEN) == counts
 
     in_no_time(story)

@@ -17,7 +17,7 @@ from antiphon.core.families.jobs.ops import (
 from antiphon.core.families.jobs.state import Job, State
 from antiphon.core.policy import retry as retries
 from antiphon.core.record.op import Op
-from antiphon.runtime.caller.retry import Links
+from antiphon.runtime.caller.retry import RetryLinks
 from antiphon.sdk.defaults import DEAD_LETTERS_MAX
 
 if TYPE_CHECKING:
@@ -92,4 +92,4 @@ def _retry_in(replica: Replica, job: Job, body: ScheduleBody) -> str | None:
     return retry if replica.job(job.kind, retry) is not None else None
 
 
-__all__ = ["DeadLetter", "Links", "dead_letters", "retryable"]
+__all__ = ["DeadLetter", "RetryLinks", "dead_letters", "retryable"]

@@ -13,7 +13,7 @@ from antiphon.core.story import Line, tell
 from antiphon.errors import Rejected
 from antiphon.runtime.caller import retry as retrying
 from antiphon.runtime.caller import submission
-from antiphon.runtime.caller.retry import Links, links_of
+from antiphon.runtime.caller.retry import RetryLinks, links_of
 from antiphon.runtime.caller.submission import Ended, failure
 from antiphon.runtime.executors.handlers import JSON, RESULT
 from antiphon.runtime.worker.job_output import OutputMessage, listening
@@ -44,9 +44,9 @@ class JobHandle(Generic[R]):
         """False if the same job was already on the log: then nothing is run again."""
 
     @classmethod
-    def of(cls, session: Session, called: submission.Called) -> Self:
+    def of(cls, session: Session, submitted: submission.Submitted) -> Self:
         """The job that a submission put on the log, or found there."""
-        return cls(session, called.kind, called.id, is_new=called.is_new)
+        return cls(session, submitted.kind, submitted.id, is_new=submitted.is_new)
 
     def __repr__(self) -> str:
         return f"<JobHandle {self.kind} {self.id[:8]}>"
@@ -135,7 +135,7 @@ class JobHandle(Generic[R]):
         """
         return JobHandle.of(self._session, await retrying.retry(self._session, self.kind, self.id))
 
-    async def links(self) -> Links:
+    async def links(self) -> RetryLinks:
         """Which job this one retries, and which one retries it."""
         return await links_of(self._session, await self.lane())
 
@@ -144,4 +144,4 @@ class JobHandle(Generic[R]):
         return await submission.cancel(self._session, self.kind, self.id, reason=reason)
 
 
-__all__ = ["Ended", "JobHandle", "Links", "OutputMessage", "failure"]
+__all__ = ["Ended", "JobHandle", "OutputMessage", "RetryLinks", "failure"]

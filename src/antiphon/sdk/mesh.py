@@ -254,7 +254,7 @@ class Mesh:
         """Submit a task by its kind, without having its function here."""
         body = (options or CallOptions()).call(kind, args, kwargs, self.session.entropy)
         return JobHandle.of(
-            self.session, await submission.call(self.session, body, breaker=self._breaker)
+            self.session, await submission.submit(self.session, body, breaker=self._breaker)
         )
 
     async def call(
@@ -268,7 +268,7 @@ class Mesh:
         """The same with the arguments as values, so that they cannot clash with options."""
         body = (options or CallOptions()).call(kind, args, kwargs, self.session.entropy)
         return JobHandle.of(
-            self.session, await submission.call(self.session, body, breaker=self._breaker)
+            self.session, await submission.submit(self.session, body, breaker=self._breaker)
         )
 
     async def submit_manifest(
@@ -282,7 +282,7 @@ class Mesh:
         content = job if isinstance(job, manifests.Manifest) else manifests.author(job)
         body = (options or CallOptions()).schedule(kind, content)
         return JobHandle.of(
-            self.session, await submission.call(self.session, body, breaker=self._breaker)
+            self.session, await submission.submit(self.session, body, breaker=self._breaker)
         )
 
     def again(self, job: manifests.Manifest) -> manifests.Manifest:

@@ -79,7 +79,7 @@ async def test_a_long_lane_is_continued_where_it_was_left(engine, monkeypatch):
         assert begun == [last]
         assert view.lane.job.state is State.RUNNING
         assert [judged.opened.seq for judged in view.history] == [first.first.seq, held]
-        assert view.called_with == first.called_with is not None
+        assert view.submitted_with == first.submitted_with is not None
 
 
 @on_both_engines

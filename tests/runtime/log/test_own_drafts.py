@@ -43,7 +43,7 @@ def of_size(session, size: int, kind: str = KIND, **fields) -> ScheduleBody:
 
 async def told(author, readers, body) -> set[Verdict | None]:
     """The verdicts of all readers on a call that its author found good."""
-    called = await submission.call(author, body)
+    called = await submission.submit(author, body)
     assert called.is_new
     views = [
         await session.read_lane(body.kind, called.id, at_least=called.seq) for session in readers
@@ -63,7 +63,7 @@ async def test_a_call_that_no_record_holds_is_refused_before_anything_is_written
             return
         before = await author.log.last()
         with pytest.raises(Rejected, match="a record can have 262,144") as refusal:
-            await submission.call(author, body)
+            await submission.submit(author, body)
         assert refusal.value.reason == "size"
         assert "mesh.keep" in refusal.value.hint
         assert await author.log.last() == before
@@ -126,7 +126,7 @@ def test_what_its_author_accepts_a_full_and_a_light_reader_accept(several):
                 text = call_text(args, {"n": n})
                 content = manifest.author({"command": [f"@{kind}"], "args": [text], "timeout": 30})
                 body = ScheduleBody(kind=kind, manifest=content, **fields)
-            called = await submission.call(author, body)
+            called = await submission.submit(author, body)
         except (Malformed, Rejected):
             newest = await author.log.last()
             assert newest.subject.endswith("genesis") or n, "nothing was written"
@@ -171,7 +171,7 @@ async def test_on_a_hosted_mesh_full_scoped_and_light_readers_accept_what_a_memb
             body = of_size(caller.session, LIMIT + more, "render.video")
             if more > 0:
                 with pytest.raises(Rejected, match="a record can have"):
-                    await submission.call(caller.session, body)
+                    await submission.submit(caller.session, body)
                 continue
             assert await told(
                 caller.session, [caller.session, reader.session, whole.session], body

@@ -56,13 +56,13 @@ async def test_a_call_with_a_clock_far_ahead_is_refused_in_words_and_can_be_made
         caller = await peer_with(mesh, wall)
         body = schedule_body(1)
         with pytest.raises(Rejected, match="clock is 3 h 1 min ahead of the mesh's") as refused:
-            await submission.call(caller, body)
+            await submission.submit(caller, body)
         assert refused.value.reason == "drift"
         assert "timedatectl" in refused.value.hint
         with pytest.raises(AntiphonError, match="clock is 3 h 1 min ahead of the mesh's"):
-            await submission.call(caller, body)
+            await submission.submit(caller, body)
         wall.off_ms = 0
-        called = await submission.call(caller, body)
+        called = await submission.submit(caller, body)
         assert called.is_new, "the refused one lies in the way and is stepped behind"
         records = (await caller.read_lane(KIND, called.id)).history
         verdicts = [judged.verdict for judged in records]
@@ -72,7 +72,7 @@ async def test_a_call_with_a_clock_far_ahead_is_refused_in_words_and_can_be_made
 
 async def test_a_worker_with_a_clock_far_behind_is_told_so():
     async with a_mesh("memory", QUICK) as mesh:
-        called = await submission.call((await mesh.connection()).session, schedule_body(2))
+        called = await submission.submit((await mesh.connection()).session, schedule_body(2))
         slow = await peer_with(mesh, WrongClock(mesh.wall, -2 * HOUR_MS - 90_000))
         lane = (await slow.read_lane(KIND, called.id)).lane
         body = ClaimBody(kind=KIND, job=called.id, lease_ms=lane.job.lease_ms, begin=True)
@@ -90,12 +90,12 @@ async def test_a_worker_whose_clock_is_ahead_leaves_the_work_to_others_until_it_
 
         connection = assembly.MeshConnection(await peer_with(mesh, wall), mesh.owner, "wrong")
         worker = await mesh.worker(note, connection=connection)
-        await submission.call(caller, schedule_body(10))
+        await submission.submit(caller, schedule_body(10))
         await eventually(lambda: worker.session.author.is_ahead)
         await mesh.worker(note)
         others = range(11, 31)
         for number in others:
-            await submission.call(caller, schedule_body(number))
+            await submission.submit(caller, schedule_body(number))
         # What it took and gave back would come again after a second at the earliest.
         await eventually(lambda: set(others) <= set(done), within_s=0.9)
         wall.off_ms = 0
@@ -108,19 +108,19 @@ async def test_an_op_beyond_the_drift_pulls_nobody_ahead_whose_clock_is_a_little
         far = await peer_with(mesh, WrongClock(mesh.wall, DRIFT_MS + 60))
         body = schedule_body(3)
         with pytest.raises(Rejected):
-            await submission.call(far, body)
+            await submission.submit(far, body)
         fast = await peer_with(mesh, WrongClock(mesh.wall, DRIFT_MS - 30))
         view = await fast.read_lane(KIND, manifest.job_id(body.manifest))
         assert [judged.verdict for judged in view.history] == [Verdict.DRIFT]
         other = schedule_body(4)
         assert fast.foresee(JobSchedule, other, EMPTY, prev=0) is Verdict.OK
-        assert (await submission.call(fast, other)).is_new
+        assert (await submission.submit(fast, other)).is_new
 
 
 async def test_a_full_node_with_a_clock_far_ahead_does_not_fill_the_lanes_of_held_jobs():
     async with a_mesh("memory", QUICK) as mesh:
         connection = await mesh.connection()
-        called = await submission.call(connection.session, schedule_body(5))
+        called = await submission.submit(connection.session, schedule_body(5))
         held = asyncio.Event()
 
         async def hold(_number):

@@ -66,7 +66,7 @@ async def test_the_same_manifest_again_is_the_same_job_and_other_kinds_are_other
         assert first.id == again.id == other_priority.id
         # Even the same content under another kind is another job, on a lane of its own.
         body = ScheduleBody(kind="test.other", manifest=_content_of(await _lane(caller, first)))
-        planted = await submission.call(caller, body)
+        planted = await submission.submit(caller, body)
         assert planted.is_new
         assert planted.id == first.id
 

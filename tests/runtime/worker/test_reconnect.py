@@ -24,10 +24,10 @@ def body(number: int) -> ScheduleBody:
 async def until_it_is_open(breaker: CircuitBreaker, session) -> None:
     for number in range(1, breaker.failures + 1):
         with pytest.raises(Unavailable) as told:
-            await submission.call(session, body(number), breaker=breaker)
+            await submission.submit(session, body(number), breaker=breaker)
         assert not isinstance(told.value, CircuitOpen)
     with pytest.raises(CircuitOpen, match="submissions in a row") as told:
-        await submission.call(session, body(0), breaker=breaker)
+        await submission.submit(session, body(0), breaker=breaker)
     assert told.value.retry_s > 0
 
 
@@ -43,7 +43,8 @@ async def test_calls_are_made_again_once_the_server_is_back():
             await server.start()
             await eventually(lambda: session.engine.connected)
             called = [
-                await submission.call(session, body(number), breaker=breaker) for number in range(3)
+                await submission.submit(session, body(number), breaker=breaker)
+                for number in range(3)
             ]
             assert len({one.id for one in called}) == 3
 
@@ -55,9 +56,9 @@ async def test_while_it_stays_away_the_breaker_stays_open():
         session.engine.sever()
         await until_it_is_open(breaker, session)
         with pytest.raises(CircuitOpen):
-            await submission.call(session, body(3), breaker=breaker)
+            await submission.submit(session, body(3), breaker=breaker)
         session.engine.heal()
-        assert (await submission.call(session, body(3), breaker=breaker)).is_new
+        assert (await submission.submit(session, body(3), breaker=breaker)).is_new
 
 
 async def test_without_a_breaker_every_call_is_tried(monkeypatch):
@@ -83,7 +84,7 @@ async def test_an_unknown_outcome_names_the_job(monkeypatch):
         monkeypatch.setattr(session.log, "append", stay_silent)
         wanted = body(1)
         with pytest.raises(OutcomeUnknown) as told:
-            await submission.call(session, wanted)
+            await submission.submit(session, wanted)
         job = manifest.job_id(wanted.manifest)
         assert (told.value.kind, told.value.job_id) == ("test.work", job)
         assert job in told.value.message
@@ -95,5 +96,5 @@ async def test_what_was_never_sent_is_not_unknown():
         session = (await mesh.connection()).session
         session.engine.sever()
         with pytest.raises(Unavailable, match="was not written") as told:
-            await submission.call(session, body(1))
+            await submission.submit(session, body(1))
         assert not isinstance(told.value, OutcomeUnknown)

@@ -12,7 +12,7 @@ from antiphon.errors import Rejected
 from antiphon.runtime.caller import submission
 
 if TYPE_CHECKING:
-    from antiphon.runtime.caller.submission import Called
+    from antiphon.runtime.caller.submission import Submitted
     from antiphon.runtime.log.lane_reader import JobView
     from antiphon.runtime.log.session import Session
 
@@ -20,14 +20,14 @@ LONGEST_CHAIN: Final = 256
 """Retries of retries that are followed to find the last one."""
 
 
-class Links(Struct, frozen=True, kw_only=True):
+class RetryLinks(Struct, frozen=True, kw_only=True):
     """A job's neighbours in a chain of retries, by id."""
 
     retry_of: str | None
     retried_as: str | None
 
 
-async def retry(session: Session, kind: str, job_id: str) -> Called:
+async def retry(session: Session, kind: str, job_id: str) -> Submitted:
     """Submit a job again that failed, expired or was cancelled.
 
     A job is not retried twice. If it was retried before, that retry is returned, or retried in
@@ -35,28 +35,28 @@ async def retry(session: Session, kind: str, job_id: str) -> Called:
     """
     for _ in range(LONGEST_CHAIN):
         body = _retryable(await session.read_lane(kind, job_id), kind, job_id)
-        called = await submission.call(session, retries.retried(body, job_id))
-        if called.is_new:
-            return called
-        view = await session.read_lane(kind, called.id)
+        submitted = await submission.submit(session, retries.retried(body, job_id))
+        if submitted.is_new:
+            return submitted
+        view = await session.read_lane(kind, submitted.id)
         if view.lane.job is None or view.lane.job.state not in retries.RETRYABLE:
-            return called
-        job_id = called.id
+            return submitted
+        job_id = submitted.id
     raise Rejected(f"job {job_id[:8]} was retried {LONGEST_CHAIN} times", reason="retried")
 
 
-async def links_of(session: Session, view: JobView) -> Links:
+async def links_of(session: Session, view: JobView) -> RetryLinks:
     """Both links of a job whose lane was read; the later job is looked up on the log."""
-    body, job = view.called_with, view.lane.job
+    body, job = view.submitted_with, view.lane.job
     if body is None or job is None:
-        return Links(retry_of=None, retried_as=None)
+        return RetryLinks(retry_of=None, retried_as=None)
     ahead = retries.retry_id(body, job.id)
     is_there = (await session.read_lane(job.kind, ahead)).lane.job is not None
-    return Links(retry_of=body.retry_of, retried_as=ahead if is_there else None)
+    return RetryLinks(retry_of=body.retry_of, retried_as=ahead if is_there else None)
 
 
 def _retryable(view: JobView, kind: str, job_id: str) -> ScheduleBody:
-    job, body = view.lane.job, view.called_with
+    job, body = view.lane.job, view.submitted_with
     if job is None or body is None:
         raise Rejected(f"there is no job {job_id[:8]} of kind {kind}", reason="no_job")
     if not job.is_terminal:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.log.session import Session
 
 
-class Called(Struct, frozen=True):
+class Submitted(Struct, frozen=True):
     """A job that is on the log, and whether this submission put it there."""
 
     kind: str
@@ -61,9 +61,9 @@ class Ended(Struct, frozen=True):
     """A command's exit code; negative: the signal that ended it."""
 
 
-async def call(
+async def submit(
     session: Session, body: ScheduleBody, *, breaker: CircuitBreaker | None = None
-) -> Called:
+) -> Submitted:
     """Schedule a job. The same (kind, manifest) again finds the first: nothing runs twice.
 
     `CircuitOpen` at once while the breaker is open; without one, every submission is tried.
@@ -82,7 +82,7 @@ async def call(
         written = await write_one(session, Intent(JobSchedule, body, EMPTY), policy)
     job, is_new = written.lane.job, written.verdict is Verdict.OK
     seq = written.seq if is_new or job is None else job.scheduled_seq
-    return Called(body.kind, job_id(body.manifest), seq, is_new=is_new)
+    return Submitted(body.kind, job_id(body.manifest), seq, is_new=is_new)
 
 
 @contextmanager

@@ -80,7 +80,7 @@ class JobView(LaneView, frozen=True):
     lane: JobLane
 
     @property
-    def called_with(self) -> ScheduleBody | None:
+    def submitted_with(self) -> ScheduleBody | None:
         """What the job was submitted with; None where no schedule was accepted."""
         opened = self.opened_at(self.first.seq) if self.first is not None else None
         op = opened.op if opened is not None else None

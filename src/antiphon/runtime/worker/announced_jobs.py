@@ -140,13 +140,13 @@ async def _between(session: Session, subject: str, after: int, upto: int) -> Asy
 
 def need_of(view: JobView) -> Need | None:
     """Which workers should claim a judged lane's job; None if the lane has no job."""
-    job, called_with, call = view.lane.job, view.called_with, view.first
-    if job is None or called_with is None or call is None:
+    job, submitted_with, call = view.lane.job, view.submitted_with, view.first
+    if job is None or submitted_with is None or call is None:
         return None
     return Need(
         kind=job.kind,
         job_id=job.id,
         seed=selection.seed_of(call.payload),
-        requires=called_with.requires,
+        requires=submitted_with.requires,
         cooling=job.cooling,
     )

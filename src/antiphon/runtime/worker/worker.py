@@ -240,7 +240,7 @@ class Worker:
         body = opened.op.body if isinstance(opened.op, JobSchedule) else None
         if lane is None:
             view = await self.session.read_lane(kind, job_id, at_least=delivery.record.seq)
-            lane, body = view.lane, view.called_with
+            lane, body = view.lane, view.submitted_with
         executor = self.repertoire.find(kind, body.manifest) if body is not None else None
         if executor is None and body is not None:
             # Another worker of this kind may be able to run it.
@@ -250,7 +250,7 @@ class Worker:
         if held is None:
             return
         view, boot_s = held
-        job, body = view.lane.job, view.called_with
+        job, body = view.lane.job, view.submitted_with
         if job is None or body is None or executor is None:
             raise AntiphonError(f"the schedule of job {job_id} is not on its lane")
         claimed = Claimed(delivery=delivery, loan_s=loan_s, lane=view.lane, job=job, boot_s=boot_s)

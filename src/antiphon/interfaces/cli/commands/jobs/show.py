@@ -35,7 +35,7 @@ from antiphon.interfaces.cli.screen.terminal import (
 )
 
 if TYPE_CHECKING:
-    from antiphon.sdk.dead_letters import Links
+    from antiphon.sdk.dead_letters import RetryLinks
     from antiphon.sdk.lanes import LaneKey
     from antiphon.sdk.mesh import Job, Line, Mesh
 
@@ -169,7 +169,7 @@ def _tell(job: Job, story: list[Line], end: dict[str, Any], names: dict[str, str
         out.hanging([("who     ", "quiet")], [(who, "")])
 
 
-def _tell_links(links: Links) -> None:
+def _tell_links(links: RetryLinks) -> None:
     if links.retry_of is not None:
         out.hanging([("repeats ", "quiet")], [(f"{short(links.retry_of)}", "")])
     if links.retried_as is not None:
