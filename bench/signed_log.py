@@ -69,7 +69,7 @@ class SignedLog:
         self._owner, self._caller, self._worker = (
             SeedKeyring(bytes([number]) * 32) for number in (1, 2, 3)
         )
-        self.genesis = genesis.found(
+        self.genesis = genesis.sign(
             self._owner,
             _FixedClock(start_ms),
             name="bench",

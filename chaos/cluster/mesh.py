@@ -62,13 +62,13 @@ async def found_mesh(
     owner = home.key("owner", SystemEntropy())
     recovery = home.key("recovery", SystemEntropy())
     try:
-        foundation = genesis.found(
+        signed_genesis = genesis.sign(
             owner.keyring, SystemClock(), name="chaos", recovery=recovery.keyring.did, rules=rules
         )
     finally:
         recovery.release()
         owner.release()
-    described = msgspec.structs.replace(described, mesh=foundation.mesh)
+    described = msgspec.structs.replace(described, mesh=signed_genesis.mesh)
     deadline = time.monotonic() + FOUNDED_WITHIN_S
     if len(servers) > 1:
         await asyncio.sleep(SETTLE_S)
@@ -76,7 +76,7 @@ async def found_mesh(
         try:
             engine = await connect(described, access, Purpose(name="founder", create=True))
             try:
-                await genesis.lay(engine.log, foundation)
+                await genesis.write(engine.log, signed_genesis)
             finally:
                 await engine.close()
             break

@@ -88,17 +88,19 @@ class MemoryMesh:
     def __init__(self) -> None:
         self.wall, self.entropy = SystemClock(), SystemEntropy()
         self.owner = SeedKeyring(self.entropy.token(32))
-        self.foundation = genesis.found(
+        self.signed_genesis = genesis.sign(
             self.owner, self.wall, name="tamper", recovery=self.owner.did, rules=RULES
         )
         self.server = MemoryServer(self.wall)
         self.stack = AsyncExitStack()
 
     async def connect(self, keyring: SeedKeyring) -> Session:
-        engine = MemoryEngine(self.server, self.foundation.mesh)
+        engine = MemoryEngine(self.server, self.signed_genesis.mesh)
         self.stack.push_async_callback(engine.close)
-        await genesis.lay(engine.log, self.foundation)
-        author = Author(self.foundation.mesh, keyring, self.wall, max_drift_ms=100, mark=NoMark())
+        await genesis.write(engine.log, self.signed_genesis)
+        author = Author(
+            self.signed_genesis.mesh, keyring, self.wall, max_drift_ms=100, mark=NoMark()
+        )
         session = Session(engine, author, self.wall, self.entropy)
         await session.sync_control()
         return session
@@ -195,7 +197,7 @@ async def make_sealed_jobs() -> SealedJobs:
 
 
 async def _sealed(mesh: MemoryMesh, owner: Session, jobs: list[str]) -> list[bytes]:
-    replica = Replica(":memory:", mesh=mesh.foundation.mesh)
+    replica = Replica(":memory:", mesh=mesh.signed_genesis.mesh)
     try:
         node = FullNode(owner, replica)
         async with beside(node.run(), ready=node.ready):

@@ -42,7 +42,7 @@ class DrawingMesh:
     def __init__(self, timeless: TimelessMesh, rules: Rules, stack: AsyncExitStack) -> None:
         self.timeless = timeless
         self.stack = stack
-        timeless.foundation = genesis.found(
+        timeless.signed_genesis = genesis.sign(
             timeless.owner, timeless.wall, name="test", recovery=timeless.owner.did, rules=rules
         )
         self.runs: list[Ran] = []

@@ -63,10 +63,10 @@ class MeshUnderTest:
             self.wall = HostClock(loop, epoch_ms=EPOCH_MS)
         self.entropy = SystemEntropy()
         self.owner = SeedKeyring(self.entropy.token(32))
-        self.foundation = genesis.found(
+        self.signed_genesis = genesis.sign(
             self.owner, self.wall, name="test", recovery=self.owner.did, rules=rules
         )
-        self.mesh = self.foundation.mesh
+        self.mesh = self.signed_genesis.mesh
         self.memory = MemoryServer(self.wall)
         self.server: LocalServer | None = None
         """A server of its own, where a test ends it; else one that all share."""
@@ -88,7 +88,7 @@ class MeshUnderTest:
                 loan_s=2.0,
             )
         self.stack.push_async_callback(engine.close)
-        await genesis.lay(engine.log, self.foundation)
+        await genesis.write(engine.log, self.signed_genesis)
         key = keyring or SeedKeyring(self.entropy.token(32))
         author = Author(
             self.mesh,

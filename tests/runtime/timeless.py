@@ -32,15 +32,15 @@ class TimelessMesh:
         self.server = MemoryServer(self.wall)
         self.owner = SeedKeyring(self.entropy.token(32))
         rules = Rules(authority="open")
-        self.foundation = genesis.found(
+        self.signed_genesis = genesis.sign(
             self.owner, self.wall, name="test", recovery=self.owner.did, rules=rules
         )
 
     async def connection(self, alias: str, keyring: SeedKeyring | None = None) -> MeshConnection:
-        engine = MemoryEngine(self.server, self.foundation.mesh)
-        await genesis.lay(engine.log, self.foundation)
+        engine = MemoryEngine(self.server, self.signed_genesis.mesh)
+        await genesis.write(engine.log, self.signed_genesis)
         key = keyring or SeedKeyring(self.entropy.token(32))
-        author = Author(self.foundation.mesh, key, self.wall, max_drift_ms=2_000, mark=NoMark())
+        author = Author(self.signed_genesis.mesh, key, self.wall, max_drift_ms=2_000, mark=NoMark())
         session = Session(engine, author, self.wall, self.entropy)
         await session.sync_control()
         return MeshConnection(session, key, alias)

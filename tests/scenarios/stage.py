@@ -85,10 +85,10 @@ class Stage:
     ) -> None:
         self.clock = clock
         self.entropy = SystemEntropy()
-        self.foundation = genesis.found(
+        self.signed_genesis = genesis.sign(
             key_of("owner"), clock, name=name, recovery=key_of("recovery").did, rules=rules
         )
-        self.mesh = self.foundation.mesh
+        self.mesh = self.signed_genesis.mesh
         self.newest = 1
         """The last sequence on the log."""
         self.people: dict[str, Session] = {}
@@ -103,7 +103,7 @@ class Stage:
     async def open(self, cast: list[str]) -> None:
         """Found the mesh, let the people in, and begin to follow."""
         self._hands = await self._connect()
-        await genesis.lay(self._hands.log, self.foundation)
+        await genesis.write(self._hands.log, self.signed_genesis)
         self.people = {name: self._session(self._hands, key_of(name)) for name in cast}
         self.live = await self._full_node()
 

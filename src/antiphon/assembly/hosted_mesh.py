@@ -99,13 +99,13 @@ async def _found(
 ) -> MeshFile:
     owner = home.key(OWNER, SystemEntropy())
     try:
-        foundation = genesis.found(
+        signed_genesis = genesis.sign(
             owner.keyring, SystemClock(), name=described.name, recovery=recovery, rules=rules
         )
-        described = msgspec.structs.replace(described, mesh=foundation.mesh)
+        described = msgspec.structs.replace(described, mesh=signed_genesis.mesh)
         engine = await connect(described, access, Purpose(name="founder", create=True))
         try:
-            await genesis.lay(engine.log, foundation)
+            await genesis.write(engine.log, signed_genesis)
         finally:
             await engine.close()
         home.write(described, access)

@@ -30,7 +30,7 @@ class MemoryMesh:
         self._server = MemoryServer(self._clock)
         self.owner = SeedKeyring(entropy.token(SEED_BYTES))
         recovery = SeedKeyring(entropy.token(SEED_BYTES))
-        self.foundation = genesis.found(
+        self.signed_genesis = genesis.sign(
             self.owner,
             self._clock,
             name="memory",
@@ -45,10 +45,10 @@ class MemoryMesh:
         """A connection to this mesh with a new key (or the one given)."""
         from antiphon.engines.memory import MemoryEngine
 
-        engine = MemoryEngine(self._server, self.foundation.mesh)
+        engine = MemoryEngine(self._server, self.signed_genesis.mesh)
         try:
-            await genesis.lay(engine.log, self.foundation)
+            await genesis.write(engine.log, self.signed_genesis)
             own = keyring or SeedKeyring(SystemEntropy().token(SEED_BYTES))
-            yield place(engine, self.foundation.mesh, own, alias, NoMark())
+            yield place(engine, self.signed_genesis.mesh, own, alias, NoMark())
         finally:
             await engine.close()

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from antiphon.ports import Keyring, OpLog, WallClock
 
 
-class Foundation(Struct, frozen=True):
+class SignedGenesis(Struct, frozen=True):
     """A signed genesis and the id of the mesh that it creates."""
 
     mesh: str
     payload: bytes
 
 
-def found(
+def sign(
     keyring: Keyring, wall: WallClock, *, name: str, recovery: str, rules: Rules
-) -> Foundation:
+) -> SignedGenesis:
     """Sign a genesis; nothing is written anywhere."""
     problem = contradiction(rules)
     if problem is not None:
@@ -43,16 +43,16 @@ def found(
     )
     op_bytes = codec.encode(op)
     block = signing.Block(sig=keyring.sign(signing.OP_TYPE, op_bytes).hex())
-    return Foundation(mesh_id(op_bytes), signing.frame(op_bytes, block))
+    return SignedGenesis(mesh_id(op_bytes), signing.frame(op_bytes, block))
 
 
-async def lay(log: OpLog, foundation: Foundation) -> None:
+async def write(log: OpLog, signed: SignedGenesis) -> None:
     """Write the genesis; safe when several nodes of the mesh do it at once (S3)."""
-    subject = subjects.control(foundation.mesh, "genesis")
+    subject = subjects.control(signed.mesh, "genesis")
     try:
-        name = message_id(foundation.payload)
-        await log.append(subject, foundation.payload, message_id=name, expected_last=0)
+        name = message_id(signed.payload)
+        await log.append(subject, signed.payload, message_id=name, expected_last=0)
     except LostRace:
         first = (await log.read(0, limit=1, subject=subject)).records
-        if not first or first[0].payload != foundation.payload:
+        if not first or first[0].payload != signed.payload:
             raise

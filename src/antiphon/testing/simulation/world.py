@@ -22,7 +22,7 @@ from typing import Any, Final
 from antiphon.core.protocol import PROTOCOL
 from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.errors import Unavailable
-from antiphon.runtime.identity import genesis as founding
+from antiphon.runtime.identity import genesis
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.testing.host_clock import HostClock
 from antiphon.testing.simulation import lane_story as story
@@ -84,14 +84,14 @@ class World:
             SeedKeyring(hashlib.sha256(f"{plan.seed}/{name}/key1".encode()).digest())
             for name in ("owner", "vault")
         )
-        self._foundation = founding.found(
+        self._signed_genesis = genesis.sign(
             owner_key,
             clock,
             name=f"seed {plan.seed}",
             recovery=vault_key.did,
             rules=plan.rules,
         )
-        mesh = self._foundation.mesh
+        mesh = self._signed_genesis.mesh
         referee = Referee(
             mesh,
             server.mesh(mesh, create=True).log,
@@ -99,8 +99,8 @@ class World:
             homes={guest.prefix: guest.home for guest in guests},
             guest_laws={guest.prefix: guest.laws for guest in guests},
         )
-        genesis = self._foundation.payload.partition(b"\n")[0]
-        referee.signed(owner_key.did, genesis, is_honest=True)
+        first_op = self._signed_genesis.payload.partition(b"\n")[0]
+        referee.signed(owner_key.did, first_op, is_honest=True)
         self.cluster = Cluster(
             seed=plan.seed,
             loop=loop,
@@ -197,8 +197,8 @@ class World:
         return self._outcome()
 
     async def _life(self, story: Story) -> None:
-        await founding.lay(
-            MemoryEngine(self.cluster.server, self.cluster.mesh).log, self._foundation
+        await genesis.write(
+            MemoryEngine(self.cluster.server, self.cluster.mesh).log, self._signed_genesis
         )
         try:
             await story(self)
