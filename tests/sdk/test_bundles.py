@@ -171,13 +171,13 @@ async def test_exporting_waits_for_a_seal_and_says_what_to_do(engine):
             await bundles.export(face, KIND, called.id, wait_s=0.05, waiting=waited.append)
         assert waited
         assert "antiphon coordinator" in caught.value.hint
-        standing = await bundles.seal_standing(face)
+        standing = await bundles.seal_status(face)
         assert (standing.seq, standing.refused_seq) == (0, 0)
         sealing = asyncio.create_task(_seal_soon(node))
         data = await bundles.export(face, KIND, called.id, wait_s=PATIENCE_S)
         assert open_bundle(data, owner=mesh.owner.did).job.id == called.id
         await sealing
-        assert (await bundles.seal_standing(face)).upto == node.seals.upto > 0
+        assert (await bundles.seal_status(face)).upto == node.seals.upto > 0
 
 
 async def _seal_soon(node) -> None:
@@ -198,7 +198,7 @@ async def _seal_soon(node) -> None:
     ],
 )
 def test_the_doctor_tells_of_seals_that_do_not_match(standing, level, word):
-    found = seals_finding(bundles.SealStanding(**standing))
+    found = seals_finding(bundles.SealStatus(**standing))
     assert found.level == level
     assert word in found.sentence
     assert bool(found.hint) is (level == "wrong")

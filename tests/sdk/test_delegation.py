@@ -34,7 +34,7 @@ from antiphon.sdk.authority.delegation import (
     who,
 )
 from antiphon.sdk.authority.governance import changed_rules
-from antiphon.sdk.authority.holdings import require_standing
+from antiphon.sdk.authority.holdings import require_not_quarantined
 
 GPU, DESK, HELPER = (SeedKeyring(bytes([n]) * 32) for n in (1, 2, 3))
 RENDER = Terms(can=("claim",), kinds=("render.*",))
@@ -231,11 +231,11 @@ async def test_what_others_call_a_node_is_not_taken_over():
 async def test_a_quarantined_key_is_told_so_before_it_signs_anything():
     async with Mesh.open(engine="memory") as mesh, as_(mesh, GPU) as gpu:
         held = await who(gpu)
-        require_standing(held)
+        require_not_quarantined(held)
         fallen = structs.replace(held, quarantined=(GPU.did,))
         with refused("quarantined"):
-            require_standing(fallen)
-        require_standing(structs.replace(fallen, owner=GPU.did))
+            require_not_quarantined(fallen)
+        require_not_quarantined(structs.replace(fallen, owner=GPU.did))
 
 
 async def test_names_that_could_mean_several_are_refused():

@@ -96,7 +96,7 @@ async def _stored(mesh: Mesh, path: Path, name: str, telling: Telling | None) ->
     )
 
 
-def sandbox_standing(home: StateDirectory | None) -> tuple[bool, str, str]:
+def sandbox_status(home: StateDirectory | None) -> tuple[bool, str, str]:
     """Whether this machine can run commands in a sandbox; a sentence, and what to do. Blocks."""
     from antiphon.assembly.command_executor import probe
     from antiphon.sdk.worker import hidden_from_commands
@@ -108,4 +108,4 @@ def sandbox_standing(home: StateDirectory | None) -> tuple[bool, str, str]:
     return True, "; ".join([words, *found.notes]), ""
 
 
-__all__ = ["command", "sandbox_standing", "with_inputs", "with_outputs"]
+__all__ = ["command", "sandbox_status", "with_inputs", "with_outputs"]

@@ -40,7 +40,7 @@ from antiphon.errors import Held, Misconfigured
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handlers import Handlers
 from antiphon.runtime.identity.state_directory import StateDirectory
-from antiphon.runtime.node.coordinator_watch import Standing, ask_once
+from antiphon.runtime.node.coordinator_watch import CoordinatorStatus, ask_once
 from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.presence.roll_call import Card, roll_call
 from antiphon.sdk.defaults import ROLL_CALL_S
@@ -389,7 +389,7 @@ class Mesh:
         """The nodes that answer a roll call right now."""
         return await roll_call(self.session, wait_s=wait_s)
 
-    async def coordinator(self, *, wait_s: float = ROLL_CALL_S) -> Standing:
+    async def coordinator(self, *, wait_s: float = ROLL_CALL_S) -> CoordinatorStatus:
         """The coordinator, and whether it is online right now."""
         async with self.replica() as replica:
             return await ask_once(self.session, replica, wait_s=wait_s)
@@ -419,12 +419,12 @@ def recent_jobs(home: Path | None, *, limit: int) -> list[Job]:
 
 __all__ = [
     "Card",
+    "CoordinatorStatus",
     "EngineName",
     "Event",
     "Job",
     "Line",
     "Mesh",
-    "Standing",
     "State",
     "StateDirectory",
     "Verdict",

@@ -13,7 +13,7 @@ from antiphon.errors import Misconfigured
 from antiphon.runtime.caller import submission
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.sandbox import SandboxSupport
-from antiphon.sdk.command_job import sandbox_standing
+from antiphon.sdk.command_job import sandbox_status
 from antiphon.sdk.worker import offer_of
 from tests.core.published_schemas import fits, published
 from tests.patience import PATIENCE_S
@@ -284,7 +284,7 @@ async def test_where_the_secrets_cannot_be_hidden_commands_are_not_offered(monke
 
 
 def test_doctor_says_where_state_cannot_be_hidden():
-    able, why, remedy = sandbox_standing(StateDirectory(Path("/usr")))
+    able, why, remedy = sandbox_status(StateDirectory(Path("/usr")))
     assert not able
     assert why == "/usr cannot be hidden from commands: /usr is inside it"
     assert "ANTIPHON_HOME" in remedy

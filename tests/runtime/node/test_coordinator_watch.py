@@ -10,7 +10,7 @@ from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
 from antiphon.core.policy.coordinator_silence import QUIET_AFTER_MS
 from antiphon.interfaces.cli.commands.mesh.doctor import coordinator_finding
 from antiphon.runtime.log.writer import Intent, write_one
-from antiphon.runtime.node.coordinator_watch import CoordinatorWatch, Standing, ask_once
+from antiphon.runtime.node.coordinator_watch import CoordinatorStatus, CoordinatorWatch, ask_once
 from antiphon.runtime.services import beside
 from antiphon.testing.engine_suite.harness import whole_lane
 from tests.runtime.meshes import a_mesh, call, eventually
@@ -242,7 +242,7 @@ SILENT = HERE | {"alias": "", "answers": False}
 )
 def test_the_doctor_says_it_in_words(told, level, said, hint):
     plain = {"last_op_ms": None, "is_quiet": False, "waiting": 0}
-    finding = coordinator_finding(Standing(**plain | told))
+    finding = coordinator_finding(CoordinatorStatus(**plain | told))
     assert (finding.level, finding.check) == (level, "coordinator")
     assert said in finding.sentence
     assert finding.hint.endswith(hint)

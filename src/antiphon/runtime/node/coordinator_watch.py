@@ -131,7 +131,7 @@ def _log() -> Any:
     return structlog.get_logger(__name__)
 
 
-class Standing(Struct, frozen=True, kw_only=True):
+class CoordinatorStatus(Struct, frozen=True, kw_only=True):
     """What is known about the coordinator right now."""
 
     coordinator: str
@@ -148,7 +148,7 @@ class Standing(Struct, frozen=True, kw_only=True):
     """Jobs that become claimable only by its offer."""
 
 
-async def ask_once(session: Session, replica: Replica, *, wait_s: float) -> Standing:
+async def ask_once(session: Session, replica: Replica, *, wait_s: float) -> CoordinatorStatus:
     """Do one roll call, and look through the newest records of an up-to-date replica."""
     control = session.control
     who = control.coordinator
@@ -162,7 +162,7 @@ async def ask_once(session: Session, replica: Replica, *, wait_s: float) -> Stan
         shown_ms=now_ms if who in cards else last_op_ms,
         has_answered=who in cards,
     )
-    return Standing(
+    return CoordinatorStatus(
         coordinator=who,
         alias=cards[who].alias if who in cards else "",
         is_owner=who == control.owner,

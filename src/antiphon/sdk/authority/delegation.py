@@ -49,7 +49,7 @@ from antiphon.sdk.authority.holdings import (
     find_node,
     in_words,
     own_grants,
-    require_standing,
+    require_not_quarantined,
     rights_in_words,
     who,
     with_authority,
@@ -85,7 +85,7 @@ async def grant(mesh: Mesh, to: str, wanted: Terms) -> Granted:
     """Grant a permission: as the owner, or as a node that has it and may delegate it."""
     held, control, keyring = await who(mesh), mesh.session.control, mesh.connection.keyring
     node = find_node(held, to)
-    require_standing(held)
+    require_not_quarantined(held)
     _check_audience(held, node)
     if wanted.alias:
         _check_alias(held, control, node, wanted.alias)
@@ -207,7 +207,7 @@ async def revoke(mesh: Mesh, *targets: str) -> Revoked:
     it.
     """
     held, control = await who(mesh), mesh.session.control
-    require_standing(held)
+    require_not_quarantined(held)
     named: dict[str, Grant] = {}
     for text in targets:
         named |= {one.cid: one for one in _find_grants(held, text.strip())}

@@ -162,7 +162,7 @@ def require_owner(held: Holdings, what: str) -> None:
         )
 
 
-def require_standing(held: Holdings) -> None:
+def require_not_quarantined(held: Holdings) -> None:
     """`Rejected` if the key is quarantined."""
     if held.me in held.quarantined and held.me != held.owner:
         raise Rejected(

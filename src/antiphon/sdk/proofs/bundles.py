@@ -29,7 +29,7 @@ WAIT_S: Final = 40.0
 ROUND_S: Final = 1.0
 
 
-class SealStanding(Struct, frozen=True, kw_only=True):
+class SealStatus(Struct, frozen=True, kw_only=True):
     """The newest seals as this machine judged them."""
 
     seq: int = 0
@@ -40,16 +40,16 @@ class SealStanding(Struct, frozen=True, kw_only=True):
     """The newest that did not match the log; 0 if all did."""
 
 
-async def seal_standing(mesh: Mesh) -> SealStanding:
+async def seal_status(mesh: Mesh) -> SealStatus:
     """How far the log is sealed, and whether a seal did not match."""
     async with mesh.replica() as replica:
         found = _newest_seal(replica)
         refused = replica.newest_of(SEAL_LANE, verdict=Verdict.SEAL)
     refused_seq = refused.record.seq if refused is not None else 0
     if found is None:
-        return SealStanding(refused_seq=refused_seq)
+        return SealStatus(refused_seq=refused_seq)
     stored, body = found
-    return SealStanding(
+    return SealStatus(
         seq=stored.record.seq,
         upto=body.upto,
         commit_ms=stored.record.commit_ms,
@@ -197,4 +197,4 @@ def _shown(replica: Replica, stored: StoredRecord, size: int) -> Shown:
     )
 
 
-__all__ = ["Bundle", "Report", "SealStanding", "export", "open_bundle", "seal_standing"]
+__all__ = ["Bundle", "Report", "SealStatus", "export", "open_bundle", "seal_status"]

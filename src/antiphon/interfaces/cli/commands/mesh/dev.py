@@ -131,9 +131,9 @@ def _mesh_with_tasks(where: Path, tasks: str) -> Mesh:
 
 async def _usual_offer(home: StateDirectory) -> tuple[Offered, str]:
     """The kind `command`, if this machine can sandbox commands; otherwise nothing, and why."""
-    from antiphon.sdk.command_job import sandbox_standing
+    from antiphon.sdk.command_job import sandbox_status
 
-    able, why, remedy = await asyncio.to_thread(sandbox_standing, home)
+    able, why, remedy = await asyncio.to_thread(sandbox_status, home)
     if able:
         return Offered((COMMAND_KIND,)), ""
     return Offered(), f"{why}; {remedy}" if remedy else why

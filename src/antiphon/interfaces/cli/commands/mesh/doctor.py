@@ -16,8 +16,8 @@ from antiphon.interfaces.cli.screen.terminal import ago, counted, moment, out, s
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from antiphon.sdk.mesh import Card, Mesh, Standing, StateDirectory
-    from antiphon.sdk.proofs.bundles import SealStanding
+    from antiphon.sdk.mesh import Card, CoordinatorStatus, Mesh, StateDirectory
+    from antiphon.sdk.proofs.bundles import SealStatus
     from antiphon.sdk.write_volume import Written
 
 CLOCK_LIMIT_MS: Final = 2_000
@@ -136,9 +136,9 @@ async def _sandbox(home: StateDirectory) -> Finding:
     """Whether this machine can run commands in a sandbox."""
     import asyncio
 
-    from antiphon.sdk.command_job import sandbox_standing
+    from antiphon.sdk.command_job import sandbox_status
 
-    able, sentence, remedy = await asyncio.to_thread(sandbox_standing, home)
+    able, sentence, remedy = await asyncio.to_thread(sandbox_status, home)
     if able:
         return Finding("ok", "sandbox", sentence)
     return Finding("warning", "sandbox", f"commands cannot run here: {sentence}", remedy)
@@ -243,12 +243,12 @@ def writes_findings(told: Written) -> list[Finding]:
 
 
 async def _seals(mesh: Mesh) -> list[Finding]:
-    from antiphon.sdk.proofs.bundles import seal_standing
+    from antiphon.sdk.proofs.bundles import seal_status
 
-    return [seals_finding(await seal_standing(mesh))]
+    return [seals_finding(await seal_status(mesh))]
 
 
-def seals_finding(told: SealStanding) -> Finding:
+def seals_finding(told: SealStatus) -> Finding:
     """Whether the coordinator and this machine agree on what the log says."""
     if told.refused_seq > told.seq:
         return Finding(
@@ -321,7 +321,7 @@ async def _coordinator(mesh: Mesh) -> list[Finding]:
     return [coordinator_finding(await mesh.coordinator())]
 
 
-def coordinator_finding(told: Standing) -> Finding:
+def coordinator_finding(told: CoordinatorStatus) -> Finding:
     """Whether the one node that may offer waiting jobs is online; only a person names another."""
     node = short_node(told.coordinator)
     name = f"{told.alias} ({node})" if told.alias else f"node {node}"
