@@ -8,7 +8,7 @@ from antiphon.core.authority.rules import Rules
 from antiphon.core.bus.subjects import WORK
 from antiphon.runtime.presence.worker_messages import WORKER_MESSAGES, WorkerMessage
 from antiphon.runtime.presence.worker_presence import Traits, WorkerPresence
-from antiphon.runtime.worker.announced_jobs import touched
+from antiphon.runtime.worker.announced_jobs import recent_activity
 from tests.runtime.drawing import DRAWN, KIND, QUEUED, WINDOW_S, drawing
 from tests.runtime.meshes import a_mesh, eventually, on_both_engines
 from tests.runtime.meshes import call as call_on
@@ -369,4 +369,4 @@ async def test_whoever_comes_late_looks_past_records_that_are_no_ops(junk):
         called = await call_on(session, 1, kind=KIND)
         subject = f"ap.{mesh.mesh}.job.{KIND}.{called.id}"
         await session.log.append(subject, junk, message_id="junk", expected_last=0)
-        assert (await touched(session, KIND)).upto == called.seq + 1
+        assert (await recent_activity(session, KIND)).upto == called.seq + 1

@@ -26,7 +26,7 @@ _REQUIRES: Final = b'"requires"'
 _ENDS: Final = frozenset({JobComplete.type_name(), JobCancel.type_name()})
 
 
-class CallDelivery:
+class AnnouncementDelivery:
     """`ports.Delivery` of a rendezvous: the other workers are told what becomes of it.
 
     It never expires: it is lent within one process, and ends with it.
@@ -74,7 +74,7 @@ class CallDelivery:
             self._hold(self.call)
 
 
-class Touched(Struct, frozen=True):
+class RecentActivity(Struct, frozen=True):
     """The recent activity on a kind's jobs, unverified: by job, the type of its newest op.
 
     It only says which old announcements are worth reading. A node that writes a false end hides
@@ -101,7 +101,7 @@ class _Typed(Struct):
 _peek = msgspec.json.Decoder(_Typed).decode
 
 
-async def touched(session: Session, kind: str) -> Touched:
+async def recent_activity(session: Session, kind: str) -> RecentActivity:
     """Look through the newest `CATCH_UP` sequences of the log."""
     newest = await session.log.last()
     upto = newest.seq if newest is not None else 0
@@ -114,10 +114,10 @@ async def touched(session: Session, kind: str) -> Touched:
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             continue
         last[record.subject[-64:]] = op_type
-    return Touched(after, upto, last)
+    return RecentActivity(after, upto, last)
 
 
-async def particular(session: Session, kind: str, lately: Touched) -> list[Record]:
+async def requiring_labels(session: Session, kind: str, lately: RecentActivity) -> list[Record]:
     """Announcements in the same range that require labels and seem not to have ended."""
     subject = f"{subjects.root(session.mesh)}.call.*.{kind}.*"
     return [

@@ -12,7 +12,7 @@ import math
 from typing import Protocol
 
 
-class Kept(Protocol):
+class TimedLease(Protocol):
     """Something that needs a check now and then."""
 
     due_s: float
@@ -27,17 +27,17 @@ class LeaseTimer:
 
     def __init__(self) -> None:
         """Nothing is kept, and no timer is set."""
-        self._kept: dict[Kept, None] = {}  # in order: the same seed must give the same run
+        self._kept: dict[TimedLease, None] = {}  # in order: the same seed must give the same run
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_s = math.inf
 
-    def keep(self, kept: Kept) -> None:
+    def keep(self, kept: TimedLease) -> None:
         """Check it from now on."""
         self._kept[kept] = None
         if kept.due_s < self._wakes_s:
             self._arm(kept.due_s)
 
-    def drop(self, kept: Kept) -> None:
+    def drop(self, kept: TimedLease) -> None:
         """Stop checking it; safe twice. A timer that finds nothing due costs one wake-up."""
         self._kept.pop(kept, None)
 

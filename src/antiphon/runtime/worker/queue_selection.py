@@ -24,7 +24,12 @@ from antiphon.core.policy import selection
 from antiphon.errors import AntiphonError, EngineDenied, Unavailable
 from antiphon.runtime.presence.worker_presence import Traits, WorkerPresence
 from antiphon.runtime.services import beside
-from antiphon.runtime.worker.announced_jobs import Touched, need_of, particular, touched
+from antiphon.runtime.worker.announced_jobs import (
+    RecentActivity,
+    need_of,
+    recent_activity,
+    requiring_labels,
+)
 from antiphon.runtime.worker.rendezvous import Rendezvous
 from antiphon.runtime.worker.rendezvous_queue import RendezvousQueue
 
@@ -64,13 +69,13 @@ async def selecting(
 
 @asynccontextmanager
 async def rendezvous(
-    presence: WorkerPresence, priority: Priority, touched_lately: Touched
+    presence: WorkerPresence, priority: Priority, activity: RecentActivity
 ) -> AsyncIterator[Rendezvous]:
     """The rendezvous of one kind and priority; `presence` must be listening."""
     drawn = Rendezvous(presence)
     calls = job_subjects.calls_of(presence.session.mesh, priority, presence.kind, below=False)
     try:
-        async with beside(drawn.follow(calls, touched_lately), drawn.look_again()):
+        async with beside(drawn.follow(calls, activity), drawn.look_again()):
             yield drawn
     finally:
         await drawn.close()
@@ -148,7 +153,7 @@ class _Selected:
         presence = WorkerPresence(self._session, self.kind, self._traits, self._free)
         if method == "rendezvous":
             await stack.enter_async_context(presence.listening())
-            lately = await touched(self._session, self.kind)
+            lately = await recent_activity(self._session, self.kind)
             for priority, switched in self._called.items():
                 drawn = await stack.enter_async_context(rendezvous(presence, priority, lately))
                 switched.use(RendezvousQueue(drawn, priority))
@@ -157,8 +162,8 @@ class _Selected:
         await stack.enter_async_context(presence.listening(silently=not has_labels))
         pointers = await stack.enter_async_context(pointed(presence))
         if has_labels:
-            lately = await touched(self._session, self.kind)
-            for record in await particular(self._session, self.kind, lately):
+            lately = await recent_activity(self._session, self.kind)
+            for record in await requiring_labels(self._session, self.kind, lately):
                 pointers.look_at(record.seq, record.subject[-64:])
         for priority, switched in self._pointed.items():
             switched.use(RendezvousQueue(pointers, priority))

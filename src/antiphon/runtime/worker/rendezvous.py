@@ -23,7 +23,7 @@ from antiphon.core.policy.rendezvous_turns import (
 )
 from antiphon.errors import AntiphonError, Unavailable
 from antiphon.ports import Record
-from antiphon.runtime.worker.announced_jobs import CallDelivery, Touched, need_of
+from antiphon.runtime.worker.announced_jobs import AnnouncementDelivery, RecentActivity, need_of
 
 if TYPE_CHECKING:
     from antiphon.core.bus.signed_message import Message
@@ -84,13 +84,13 @@ class Rendezvous:
         revision = self.presence.revision
         return self._turns.pick(priority, self._at(), revision=revision, is_barred=is_barred)
 
-    def hand_out(self, call: Call[Record]) -> CallDelivery:
+    def hand_out(self, call: Call[Record]) -> AnnouncementDelivery:
         """Give it to the worker until it is settled."""
         self._turns.hand_out(call)
         self._wake()
         self._hold(call)
         self.presence.changed()
-        return CallDelivery(call, self._settle, self._hold)
+        return AnnouncementDelivery(call, self._settle, self._hold)
 
     def _hold(self, call: Call[Record]) -> None:
         self.presence.took(call.need.job_id, call.record.seq)
@@ -140,9 +140,9 @@ class Rendezvous:
             turns.found(record, view.lane.job, need_of(view), at, now_ms=now_ms)
         self._wake()
 
-    async def follow(self, subject: str, touched: Touched) -> None:
+    async def follow(self, subject: str, recent_activity: RecentActivity) -> None:
         """Add every announcement on these subjects from now on, and what is pending before."""
-        after, attempt = touched.after, 0
+        after, attempt = recent_activity.after, 0
         while True:
             try:
                 async with self._session.log.follow(
@@ -152,17 +152,17 @@ class Rendezvous:
                         attempt = 0
                         for record in batch:
                             await self._has_room()
-                            await self._consider_first(record, touched)
+                            await self._consider_first(record, recent_activity)
                             after = record.seq
             except Unavailable:
                 await self._session.pause(attempt)
                 attempt = min(attempt + 1, 6)
 
-    async def _consider_first(self, record: Record, touched: Touched) -> None:
-        if touched.is_over(record):
+    async def _consider_first(self, record: Record, recent_activity: RecentActivity) -> None:
+        if recent_activity.is_over(record):
             return
         try:
-            await self.consider(record, is_known=touched.is_known(record))
+            await self.consider(record, is_known=recent_activity.is_known(record))
         except Unavailable:
             raise
         except AntiphonError:

@@ -13,7 +13,7 @@ from antiphon.errors import Unavailable
 
 if TYPE_CHECKING:
     from antiphon.core.families.jobs.priority import Priority
-    from antiphon.runtime.worker.announced_jobs import CallDelivery
+    from antiphon.runtime.worker.announced_jobs import AnnouncementDelivery
     from antiphon.runtime.worker.rendezvous import Rendezvous
 
 
@@ -56,7 +56,7 @@ class RendezvousQueue:
         self.is_dry = False
         self._rendezvous.presence.changed()
 
-    async def next(self) -> CallDelivery:
+    async def next(self) -> AnnouncementDelivery:
         """Wait until an announcement is due."""
         rendezvous = self._rendezvous
         while True:
