@@ -205,7 +205,7 @@ def looking_up(root: Path) -> list[str]:
     ]
 
 
-UNDERNEATH = {"session", "connection", "repertoire"}
+UNDERNEATH = {"session", "connection", "executors"}
 """Attributes of the sdk's objects that lead below it."""
 PUBLIC_ALL_THE_SAME = {"_asdict", "_exit", "_fields", "_replace"}
 """Named tuples and `os` spell these so."""

@@ -17,7 +17,7 @@ from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.engines.nats import LocalServer, NatsEngine
 from antiphon.ports import WallClock
 from antiphon.runtime.caller import submission
-from antiphon.runtime.executors.handlers import Handlers, Handling, call_text
+from antiphon.runtime.executors.handlers import HandlerOptions, Handlers, call_text
 from antiphon.runtime.identity import genesis
 from antiphon.runtime.identity.host_clock import SystemClock, SystemEntropy
 from antiphon.runtime.identity.key_files import SeedKeyring
@@ -125,7 +125,7 @@ class MeshUnderTest:
         slots: int = 4,
         drain_s: float = 5.0,
         connection: assembly.MeshConnection | None = None,
-        how: Handling | None = None,
+        how: HandlerOptions | None = None,
     ) -> Worker:
         connection = connection or await self.connection()
         handlers = Handlers()

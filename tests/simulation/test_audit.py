@@ -143,7 +143,7 @@ def test_a_process_that_dies_of_its_own(tmp_path, monkeypatch):
 def test_a_run_that_does_not_come_to_rest_is_told(tmp_path, monkeypatch):
     """With nobody to run them, jobs stay open, and the audit says which."""
     monkeypatch.setattr(world, "HEALING_S", 60.0)
-    monkeypatch.setattr(world, "REPERTOIRES", ())
+    monkeypatch.setattr(world, "KINDS_OF_WORKERS", ())
     plan = world.Plan(seed=2, chaos_s=30.0, jobs_per_hour=600.0, faults_per_hour=0.0)
     outcome = world.run(plan)
     assert {violation.law for violation in outcome.violations} == {"every_job_ends"}

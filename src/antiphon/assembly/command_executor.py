@@ -126,7 +126,7 @@ def require_sandbox(abilities: SandboxSupport) -> None:
 
 
 class Commands:
-    """A repertoire: any command, under some kinds."""
+    """`Executors` for any command, under some kinds."""
 
     def __init__(self, kinds: tuple[str, ...], executor: Executor) -> None:
         self._kinds = kinds

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from antiphon.assembly.mesh_connection import MeshConnection
-    from antiphon.runtime.executors.executor import Repertoire
+    from antiphon.runtime.executors.executor import Executors
     from antiphon.runtime.identity.state_directory import StateDirectory
     from antiphon.runtime.worker.worker import Worker, WorkerSettings
 
@@ -34,23 +34,23 @@ Role = Literal["worker", "node", "dev"]
 
 @asynccontextmanager
 async def working(
-    connection: MeshConnection, repertoire: Repertoire, settings: WorkerSettings
+    connection: MeshConnection, executors: Executors, settings: WorkerSettings
 ) -> AsyncIterator[Worker]:
     """A light worker beside a block; drained when the block ends."""
     from antiphon.runtime.worker.worker import Worker
 
-    if not repertoire.kinds:
+    if not executors.kinds:
         raise Misconfigured(
             "no task is registered and no command is offered, so there is nothing to run",
             hint='decorate a function with @mesh.task("example.add")',
         )
-    worker = Worker(connection.session, repertoire, settings)
+    worker = Worker(connection.session, executors, settings)
 
     def card() -> Card:
         return _card(
             connection,
             "worker",
-            kinds=tuple(repertoire.kinds),
+            kinds=tuple(executors.kinds),
             labels=settings.traits.labels,
             weight=settings.traits.weight,
             slots=settings.slots,

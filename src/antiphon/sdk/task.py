@@ -16,7 +16,7 @@ from antiphon.core.policy.rate_limit import parse_rate
 from antiphon.core.policy.selection import MAX_REQUIRED, check_labels
 from antiphon.core.record.subjects import check_kind, is_kind
 from antiphon.errors import Misconfigured
-from antiphon.runtime.executors.handlers import Handling, call_text
+from antiphon.runtime.executors.handlers import HandlerOptions, call_text
 from antiphon.sdk.defaults import RETRY_BASE_S, RETRY_CAP_S, TIMEOUT_S
 from antiphon.sdk.handle import JobHandle
 
@@ -129,16 +129,16 @@ def fresh_nonce(entropy: Entropy) -> str:
     return entropy.token(16).hex()
 
 
-def split_options(options: dict[str, Any]) -> tuple[CallOptions, Handling]:
+def split_options(options: dict[str, Any]) -> tuple[CallOptions, HandlerOptions]:
     """The options of `Mesh.task`: how its jobs are submitted, and how they are run."""
-    ours = {name: options[name] for name in Handling.__struct_fields__ if name in options}
+    ours = {name: options[name] for name in HandlerOptions.__struct_fields__ if name in options}
     calls = {name: given for name, given in options.items() if name not in ours}
     if isinstance(ours.get("rate"), str):
         ours["rate"] = parse_rate(ours["rate"])
     try:
-        return CallOptions(**calls), Handling(**ours)
+        return CallOptions(**calls), HandlerOptions(**ours)
     except TypeError as wrong:
-        known = sorted({*CallOptions.__struct_fields__, *Handling.__struct_fields__})
+        known = sorted({*CallOptions.__struct_fields__, *HandlerOptions.__struct_fields__})
         raise Misconfigured(
             f"unknown task option: {wrong}", hint=f"options are {', '.join(known)}"
         ) from wrong

@@ -16,7 +16,7 @@ from antiphon.core.policy.selection import MAX_WEIGHT, check_labels, claim_fault
 from antiphon.core.record.subjects import check_kind
 from antiphon.core.record.verdict import LACKS_AUTHORITY, Verdict
 from antiphon.errors import Misconfigured
-from antiphon.runtime.executors.executor import Repertoire, Together
+from antiphon.runtime.executors.executor import CombinedExecutors, Executors
 from antiphon.runtime.executors.hooks import hooked
 from antiphon.runtime.presence.worker_presence import Traits
 from antiphon.runtime.worker.worker import Worker, WorkerSettings
@@ -107,7 +107,7 @@ async def answering(
     settings = replace(settings, rates=tasks.rates | settings.rates)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(tasks.close)
-        repertoire: Repertoire = tasks
+        executors: Executors = tasks
         if offer is not None:
             from antiphon.assembly.command_executor import offering
 
@@ -115,9 +115,9 @@ async def answering(
             place = home.path / RUNS / connection.keyring.did[-16:] if home is not None else None
             artifacts = artifacts_of(connection, home)
             commands = offering(lambda: connection.session.control, artifacts, offer, place=place)
-            repertoire = Together(tasks, await stack.enter_async_context(commands))
-        repertoire = hooked(repertoire, tasks.hooks)
-        yield await stack.enter_async_context(working(connection, repertoire, settings))
+            executors = CombinedExecutors(tasks, await stack.enter_async_context(commands))
+        executors = hooked(executors, tasks.hooks)
+        yield await stack.enter_async_context(working(connection, executors, settings))
 
 
 def claimable(worker: Worker) -> list[str]:
@@ -135,7 +135,7 @@ def claimable(worker: Worker) -> list[str]:
             now_ms=session.wall.now_ms(),
         )
 
-    return [kind for kind in worker.repertoire.kinds if fault(kind) not in LACKS_AUTHORITY]
+    return [kind for kind in worker.executors.kinds if fault(kind) not in LACKS_AUTHORITY]
 
 
 __all__ = ["answering", "claimable", "hidden_from_commands", "offer_of", "worker_settings"]

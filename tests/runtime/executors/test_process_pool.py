@@ -13,13 +13,13 @@ from antiphon.core.proof import statement
 from antiphon.errors import Misconfigured
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.executor import Assignment
-from antiphon.runtime.executors.handlers import Handlers, Handling, call_text
+from antiphon.runtime.executors.handlers import HandlerOptions, Handlers, call_text
 from tests.runtime import spawned
 from tests.runtime.meshes import KIND, a_mesh, call, eventually, on_both_engines
 
 pytestmark = pytest.mark.processes
 
-OWN = Handling(run_in="process")
+OWN = HandlerOptions(run_in="process")
 
 
 class Heard:
@@ -123,7 +123,7 @@ async def test_a_process_sees_nothing_of_the_workers_secrets(monkeypatch, tmp_pa
         assert "secret" not in seen.values()
         assert not {"ANTIPHON_ENGINE_TOKEN", "DATABASE_URL"} & set(seen)
         assert str(tmp_path / "key") not in value_of(await run(spawned.open_files))
-    asked = Handling(run_in="process", env=("DATABASE_URL",))
+    asked = HandlerOptions(run_in="process", env=("DATABASE_URL",))
     assert value_of(await run(spawned.environment, how=asked))["DATABASE_URL"] == "wanted"
 
 
@@ -131,11 +131,15 @@ async def test_a_process_sees_nothing_of_the_workers_secrets(monkeypatch, tmp_pa
     "function, how, words",
     [
         (lambda: None, OWN, "cannot be imported by name"),
-        (spawned.add, Handling(run_in="process", env=("ANTIPHON_HOME",)), "for the worker alone"),
-        (spawned.add, Handling(run_in="loop"), "cannot run in a loop"),
-        (spawned.slowly, Handling(run_in="thread"), "cannot run in a thread"),
-        (spawned.add, Handling(run_in="moon"), "cannot run in a moon"),
-        (spawned.add, Handling(env=("HOME",)), "whole environment"),
+        (
+            spawned.add,
+            HandlerOptions(run_in="process", env=("ANTIPHON_HOME",)),
+            "for the worker alone",
+        ),
+        (spawned.add, HandlerOptions(run_in="loop"), "cannot run in a loop"),
+        (spawned.slowly, HandlerOptions(run_in="thread"), "cannot run in a thread"),
+        (spawned.add, HandlerOptions(run_in="moon"), "cannot run in a moon"),
+        (spawned.add, HandlerOptions(env=("HOME",)), "whole environment"),
     ],
 )
 def test_what_cannot_work_is_refused_when_it_is_registered(function, how, words):

@@ -8,7 +8,7 @@ import pytest
 
 from antiphon import JobContext
 from antiphon.runtime.caller import submission
-from antiphon.runtime.executors.handlers import Handling
+from antiphon.runtime.executors.handlers import HandlerOptions
 from tests.runtime import spawned
 from tests.runtime.executors.test_process_pool import is_alive
 from tests.runtime.meshes import CALM, KIND, a_mesh, call, eventually, on_both_engines
@@ -20,7 +20,7 @@ YOUNG_S, OLD_S = 0.0, 1.2
 class InLoop:
     """A coroutine: it is cancelled."""
 
-    how = Handling()
+    how = HandlerOptions()
 
     def __init__(self, _folder: Path) -> None:
         self.began, self.ended = threading.Event(), threading.Event()
@@ -53,7 +53,7 @@ class InThread(InLoop):
 class InProcess(InLoop):
     """A process that takes no notice of anything: it is killed."""
 
-    how = Handling(run_in="process")
+    how = HandlerOptions(run_in="process")
     handle = staticmethod(spawned.stubborn)
 
     def __init__(self, folder: Path) -> None:

@@ -9,10 +9,10 @@ from antiphon.core.families.jobs.ops import JobSchedule
 from antiphon.core.families.jobs.state import State
 from antiphon.ports import WallClock
 from antiphon.runtime.caller import submission
-from antiphon.runtime.executors.handlers import Handling
+from antiphon.runtime.executors.handlers import HandlerOptions
 from tests.runtime.meshes import KIND, QUICK, a_mesh, call, eventually, ops_on_lane
 
-ON = Handling(on_disconnect="continue")
+ON = HandlerOptions(on_disconnect="continue")
 LEASE_S = QUICK.lease_ms / 1000
 LONG_LEASES = Rules(authority="open")
 

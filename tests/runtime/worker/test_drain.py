@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from antiphon.runtime.caller import submission
-from antiphon.runtime.executors.handlers import Handling
+from antiphon.runtime.executors.handlers import HandlerOptions
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.worker import tenure_runner
 from tests.runtime import spawned
@@ -77,7 +77,7 @@ async def test_threads_and_processes_are_given_back_too(engine, tmp_path):
         notes = tmp_path / "pid"
         threaded = await mesh.worker(lambda: let_go.wait(60), kind="test.thread", drain_s=0.1)
         spawning = await mesh.worker(
-            spawned.stubborn, kind="test.process", drain_s=0.1, how=Handling(run_in="process")
+            spawned.stubborn, kind="test.process", drain_s=0.1, how=HandlerOptions(run_in="process")
         )
         in_thread = await call(caller, kind="test.thread")
         in_process = await call(caller, str(notes), kind="test.process")

@@ -105,7 +105,7 @@ class Executor(Protocol):
         """Run it to its end. An exception is the job's failure; a cancellation ends the run."""
 
 
-class Repertoire(Protocol):
+class Executors(Protocol):
     """What one worker can run."""
 
     @property
@@ -116,19 +116,19 @@ class Repertoire(Protocol):
         """The executor for this manifest as a job of this kind; None: this worker has none."""
 
 
-class Together:
-    """Several repertoires as one: the first that can run a job does."""
+class CombinedExecutors:
+    """Several `Executors` as one: the first that can run a job does."""
 
-    def __init__(self, *repertoires: Repertoire) -> None:
+    def __init__(self, *sources: Executors) -> None:
         """In the order in which they are asked."""
-        self._repertoires = repertoires
+        self._sources = sources
 
     @property
     def kinds(self) -> list[str]:
         """All kinds, each once."""
-        return sorted({kind for one in self._repertoires for kind in one.kinds})
+        return sorted({kind for one in self._sources for kind in one.kinds})
 
     def find(self, kind: str, manifest: Manifest) -> Executor | None:
         """The executor for this manifest as a job of this kind; None: this worker has none."""
-        found = (one.find(kind, manifest) for one in self._repertoires)
+        found = (one.find(kind, manifest) for one in self._sources)
         return next((executor for executor in found if executor is not None), None)

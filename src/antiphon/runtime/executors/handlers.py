@@ -37,7 +37,7 @@ Handler = Callable[..., Any]
 RunIn = Literal["loop", "thread", "process"]
 
 
-class Handling(Struct, frozen=True, kw_only=True):
+class HandlerOptions(Struct, frozen=True, kw_only=True):
     """How a worker runs a handler; not part of the job."""
 
     run_in: RunIn | None = None
@@ -126,10 +126,10 @@ class Handlers:
         """The rates of those kinds that have one."""
         return dict(self._rates)
 
-    def register(self, kind: str, function: Handler, how: Handling | None = None) -> None:
+    def register(self, kind: str, function: Handler, how: HandlerOptions | None = None) -> None:
         """Run `function` for jobs of exactly this kind."""
         subjects.check_kind(kind)
-        how = how or Handling()
+        how = how or HandlerOptions()
         if kind in self._by_kind:
             raise Misconfigured(f"two handlers are registered for {kind!r}")
         wants_context = any(
@@ -155,7 +155,7 @@ class Handlers:
                 await registered.pool.close()
 
 
-def _check_place(kind: str, how: Handling, *, is_async: bool) -> None:
+def _check_place(kind: str, how: HandlerOptions, *, is_async: bool) -> None:
     places = {None, "process", "loop" if is_async else "thread"}
     if how.run_in not in places:
         raise Misconfigured(
@@ -195,8 +195,8 @@ __all__ = [
     "JSON",
     "RESULT",
     "Handler",
+    "HandlerOptions",
     "Handlers",
-    "Handling",
     "JobContext",
     "Registered",
     "RunIn",

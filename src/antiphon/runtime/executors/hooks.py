@@ -24,7 +24,7 @@ from msgspec import Struct
 
 if TYPE_CHECKING:
     from antiphon.core.manifest import Manifest
-    from antiphon.runtime.executors.executor import Assignment, Executor, Ran, Repertoire
+    from antiphon.runtime.executors.executor import Assignment, Executor, Executors, Ran
 
 Next = Callable[["Assignment"], Awaitable["Ran"]]
 
@@ -67,13 +67,13 @@ class Timed:
         return ran
 
 
-def hooked(repertoire: Repertoire, hooks: Sequence[Hook]) -> Repertoire:
-    """The same repertoire, each run of it wrapped in these hooks."""
-    return _Hooked(repertoire, tuple(hooks)) if hooks else repertoire
+def hooked(executors: Executors, hooks: Sequence[Hook]) -> Executors:
+    """The same executors, every run wrapped in these hooks."""
+    return _Hooked(executors, tuple(hooks)) if hooks else executors
 
 
 class _Hooked:
-    def __init__(self, inner: Repertoire, hooks: tuple[Hook, ...]) -> None:
+    def __init__(self, inner: Executors, hooks: tuple[Hook, ...]) -> None:
         self._inner = inner
         self._hooks = hooks
 

@@ -58,7 +58,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     context: Context | None
 
 
-class Account(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ChildMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is sent back: progress, any number of times, and then a result or a failure."""
 
     progress: tuple[float, str] | None = None
@@ -78,15 +78,15 @@ class _Line:
         self._line = line
         self._saying = threading.Lock()
 
-    def say(self, account: Account) -> None:
+    def say(self, message: ChildMessage) -> None:
         with self._saying:
-            self._line.sendall(msgspec.json.encode(account) + b"\n")
+            self._line.sendall(msgspec.json.encode(message) + b"\n")
 
     def output(self, stream: Stream, data: bytes) -> None:
         """Not sent: a handler's output goes to its process's own streams."""
 
     def progress(self, done: float, note: str = "") -> None:
-        self.say(Account(progress=(done, note)))
+        self.say(ChildMessage(progress=(done, note)))
 
 
 def find(call: Call) -> Any:
@@ -115,7 +115,7 @@ def _script(file: Path) -> Any:
     return module
 
 
-def answer(call: Call, line: _Line) -> Account:
+def answer(call: Call, line: _Line) -> ChildMessage:
     """Run one call to its end."""
     before_s = _cpu_s()
     try:
@@ -126,10 +126,10 @@ def answer(call: Call, line: _Line) -> Account:
         value = function(*call.args, **kwargs)
         if inspect.isawaitable(value):
             value = asyncio.run(_awaited(value))
-        account = Account(result=result_text(value))
+        message = ChildMessage(result=result_text(value))
     except BaseException as error:  # noqa: BLE001 - even SystemExit is the job's failure, not ours
         ran = failed_with(error)
-        account = Account(
+        message = ChildMessage(
             failure=ran.failure,
             lineage=ran.lineage,
             is_final=ran.is_final,
@@ -137,7 +137,7 @@ def answer(call: Call, line: _Line) -> Account:
         )
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return msgspec.structs.replace(
-        account, cpu_ms=round((_cpu_s() - before_s) * 1000), max_rss_kb=usage.ru_maxrss
+        message, cpu_ms=round((_cpu_s() - before_s) * 1000), max_rss_kb=usage.ru_maxrss
     )
 
 

@@ -27,7 +27,7 @@ from antiphon.errors import AntiphonError, Misconfigured
 from antiphon.runtime.executors.executor import Ran
 from antiphon.runtime.executors.failure import failure_of, lineage_of
 from antiphon.runtime.executors.handler_call import JSON, RESULT, inline_output
-from antiphon.runtime.executors.process_child import Account, Call, Context
+from antiphon.runtime.executors.process_child import Call, ChildMessage, Context
 from antiphon.runtime.executors.process_tree import end_tree
 from antiphon.runtime.executors.proof_writer import python_runner
 
@@ -64,7 +64,7 @@ PASSED_ON: Final = frozenset(
 """What every child gets of the worker's environment, besides `LC_*` and `PYTHON*`."""
 _OURS: Final = "ANTIPHON_"
 
-_decode = msgspec.json.Decoder(Account).decode
+_decode = msgspec.json.Decoder(ChildMessage).decode
 
 
 class ProcessDied(AntiphonError):
@@ -101,15 +101,15 @@ class Pool:
         """
         try:
             async with asyncio.timeout(limit_s or None):
-                account = await self._account(args, kwargs, context, live)
+                message = await self._answered(args, kwargs, context, live)
         except TimeoutError:
             late = TimeoutError(f"took longer than {limit_s} s")
-            account = Account(failure=failure_of(late), lineage=lineage_of(late))
-        return _ran(account)
+            message = ChildMessage(failure=failure_of(late), lineage=lineage_of(late))
+        return _ran(message)
 
-    async def _account(
+    async def _answered(
         self, args: list[Any], kwargs: dict[str, Any], context: Context | None, live: LiveOutput
-    ) -> Account:
+    ) -> ChildMessage:
         child = self._idle.pop() if self._idle else await _Child.start(self._environment())
         is_whole = False
         try:
@@ -123,16 +123,16 @@ class Pool:
                 kwargs=kwargs,
                 context=context,
             )
-            account = await child.answer(call, live)
+            message = await child.answer(call, live)
             is_whole = True
         except ProcessDied as died:
-            account = Account(failure=failure_of(died), lineage=lineage_of(died))
+            message = ChildMessage(failure=failure_of(died), lineage=lineage_of(died))
         finally:
             if is_whole and child.jobs < JOBS_EACH and len(self._idle) < MAX_IDLE:
                 self._idle.append(child)
             else:
                 await child.end()
-        return account
+        return message
 
     async def close(self) -> None:
         """End the idle children; the pool can be used again afterwards."""
@@ -184,7 +184,7 @@ class _Child:
             raise
         return cls(process, reader, writer)
 
-    async def answer(self, call: Call, live: LiveOutput) -> Account:
+    async def answer(self, call: Call, live: LiveOutput) -> ChildMessage:
         self.jobs += 1
         with suppress(ConnectionError):
             self._writer.write(msgspec.json.encode(call) + b"\n")
@@ -196,10 +196,10 @@ class _Child:
                 line = b""
             if not line.endswith(b"\n"):
                 raise ProcessDied(await self._epitaph())
-            account = _decode(line)
-            if account.progress is None:
-                return account
-            live.progress(*account.progress)
+            message = _decode(line)
+            if message.progress is None:
+                return message
+            live.progress(*message.progress)
 
     async def _epitaph(self) -> str:
         try:
@@ -241,19 +241,19 @@ def _where(function: Callable[..., Any]) -> tuple[str, str | None, str]:
     return module, os.path.abspath(file), qualname  # noqa: PTH100 - no file is read here
 
 
-def _ran(account: Account) -> Ran:
-    outputs = () if account.result is None else (inline_output(RESULT, account.result, JSON),)
-    failure = account.failure
-    if failure is None and account.result is None:
+def _ran(message: ChildMessage) -> Ran:
+    outputs = () if message.result is None else (inline_output(RESULT, message.result, JSON),)
+    failure = message.failure
+    if failure is None and message.result is None:
         failure = Failure(name="ProcessDied", message="the handler's process sent no result")
     return Ran(
         runner=python_runner(),
         outputs=outputs,
         failure=failure,
-        lineage=account.lineage,
-        is_final=account.is_final,
-        retry_after_ms=account.retry_after_ms,
+        lineage=message.lineage,
+        is_final=message.is_final,
+        retry_after_ms=message.retry_after_ms,
         isolation=ISOLATION,
-        cpu_ms=account.cpu_ms,
-        max_rss_kb=account.max_rss_kb,
+        cpu_ms=message.cpu_ms,
+        max_rss_kb=message.max_rss_kb,
     )

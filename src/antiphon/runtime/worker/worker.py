@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from antiphon.ports import Delivery, WorkQueue
-    from antiphon.runtime.executors.executor import Repertoire
+    from antiphon.runtime.executors.executor import Executors
 
 UNAVAILABLE_NAK_S: Final = 2.0
 LONGEST_PAUSE: Final = 8
@@ -68,10 +68,10 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
 class Worker:
     """Runs announced jobs until it is told to stop."""
 
-    def __init__(self, session: Session, repertoire: Repertoire, settings: WorkerSettings) -> None:
+    def __init__(self, session: Session, executors: Executors, settings: WorkerSettings) -> None:
         """Nothing happens before `run`."""
         self.session = session
-        self.repertoire = repertoire
+        self.executors = executors
         self.settings = settings
         self.ready = asyncio.Event()
         self._draining = asyncio.Event()
@@ -97,7 +97,7 @@ class Worker:
     @property
     def kinds(self) -> list[str]:
         """The kinds that it runs."""
-        return self.repertoire.kinds
+        return self.executors.kinds
 
     @property
     def busy(self) -> int:
@@ -111,7 +111,7 @@ class Worker:
             self._tasks = tasks
             pullers = []
             opened = await stack.enter_async_context(
-                selecting(self.session, self.repertoire.kinds, self.settings.traits, self._free)
+                selecting(self.session, self.executors.kinds, self.settings.traits, self._free)
             )
             for kind, priority, queue in opened:
                 self._credits.add(queue, kind, priority)
@@ -241,7 +241,7 @@ class Worker:
         if lane is None:
             view = await self.session.read_lane(kind, job_id, at_least=delivery.record.seq)
             lane, body = view.lane, view.submitted_with
-        executor = self.repertoire.find(kind, body.manifest) if body is not None else None
+        executor = self.executors.find(kind, body.manifest) if body is not None else None
         if executor is None and body is not None:
             # Another worker of this kind may be able to run it.
             delivery.nak(self._jitter_s(LONGEST_S))

@@ -66,7 +66,7 @@ THIRSTY: Final = 0.25
 """Worlds in which, when all else is mended, somebody still swallows every announcement."""
 CRYSTAL: Final = 1e-4
 """How much faster or slower than true time a machine's clocks run at most."""
-REPERTOIRES: Final = (KINDS, KINDS, KINDS, (KINDS[0], KINDS[2]), (KINDS[1], KINDS[3]))
+KINDS_OF_WORKERS: Final = (KINDS, KINDS, KINDS, (KINDS[0], KINDS[2]), (KINDS[1], KINDS[3]))
 ROOMS: Final = "/dev/shm"  # noqa: S108 - memory-backed where there is such a thing
 
 
@@ -140,7 +140,7 @@ class World:
             for side in (0, 1)
         ]
         self.workers = []
-        for at, kinds in enumerate(REPERTOIRES):
+        for at, kinds in enumerate(KINDS_OF_WORKERS):
             name = f"worker-{at}"
             handlers = self.workload.handlers(cluster.referee, name, kinds)
             self.workers.append(WorkerMachine(cluster, name, clock=clock(), handlers=handlers))

@@ -318,7 +318,7 @@ class WorkerMachine(Machine):
     def __init__(
         self, cluster: Cluster, name: str, *, clock: HostClock, handlers: Handlers
     ) -> None:
-        """`handlers` is its repertoire."""
+        """`handlers` are what it can run."""
         super().__init__(cluster, name, clock=clock)
         self._handlers = handlers
         self.kinds = tuple(handlers.kinds)

@@ -97,11 +97,11 @@ class Workload:
             calls.sort(key=lambda call: (call.at_s, call.number))
 
     def handlers(self, referee: Referee, name: str, kinds: tuple[str, ...]) -> Handlers:
-        """A worker's repertoire."""
-        repertoire = Handlers()
+        """A worker's handlers."""
+        handlers = Handlers()
         for kind in kinds:
-            repertoire.register(kind, self._handler(referee, name, kind))
-        return repertoire
+            handlers.register(kind, self._handler(referee, name, kind))
+        return handlers
 
     def _handler(self, referee: Referee, name: str, kind: str) -> Callable[..., Awaitable[object]]:
 
