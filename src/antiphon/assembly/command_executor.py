@@ -67,7 +67,7 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 
-class Offer(Struct, frozen=True, kw_only=True):
+class CommandTerms(Struct, frozen=True, kw_only=True):
     """The terms on which a worker runs commands."""
 
     kinds: tuple[str, ...]
@@ -92,24 +92,24 @@ class _Refused(Exception):
 
 
 @asynccontextmanager
-async def offering(
-    control: Callable[[], Control], artifacts: Artifacts, offer: Offer, *, place: Path | None
+async def open_commands(
+    control: Callable[[], Control], artifacts: Artifacts, terms: CommandTerms, *, place: Path | None
 ) -> AsyncIterator[Commands]:
     """Commands that a worker can run while the block runs; `Misconfigured` where it must not.
 
     `control` returns the mesh's present control state; `place` is the directory for runs, which
     belongs to this process alone.
     """
-    secrets = SecretFiles(offer.secrets)
+    secrets = SecretFiles(terms.secrets)
     secrets.check()
     async with run_folders(place) as folders:
         abilities = None
-        if not offer.unsafe:
-            offer = replace(offer, hidden=(*offer.hidden, folders.place))
-            abilities = await asyncio.to_thread(probe, hidden=offer.hidden)
+        if not terms.unsafe:
+            terms = replace(terms, hidden=(*terms.hidden, folders.place))
+            abilities = await asyncio.to_thread(probe, hidden=terms.hidden)
             require_sandbox(abilities)
         yield Commands(
-            offer.kinds, CommandExecutor(control, artifacts, offer, abilities, folders, secrets)
+            terms.kinds, CommandExecutor(control, artifacts, terms, abilities, folders, secrets)
         )
 
 
@@ -150,14 +150,14 @@ class CommandExecutor:
         self,
         control: Callable[[], Control],
         artifacts: Artifacts,
-        offer: Offer,
+        terms: CommandTerms,
         abilities: SandboxSupport | None,
         folders: RunFolders,
         secrets: SecretFiles,
     ) -> None:
         self._control = control
         self._artifacts = artifacts
-        self._offer = offer
+        self._terms = terms
         self._abilities = abilities
         self._folders = folders
         self._secrets = secrets
@@ -190,7 +190,7 @@ class CommandExecutor:
         if assignment.manifest.network is not True:
             return
         why = command_outcome.network_refusal(
-            self._control(), assignment.auth, node_allows=self._offer.network
+            self._control(), assignment.auth, node_allows=self._terms.network
         )
         if why:
             raise _Refused("network", f"it asks for the network: {why}", is_final=True)
@@ -213,9 +213,9 @@ class CommandExecutor:
             secrets=secrets,
             outputs=() if content.outputs is UNSET else tuple(content.outputs),
             cwd=cwd,
-            hidden=self._offer.hidden,
+            hidden=self._terms.hidden,
             network=content.network is True,
-            limits=replace(self._offer.limits, timeout_s=content.timeout or None),
+            limits=replace(self._terms.limits, timeout_s=content.timeout or None),
         )
 
     async def _fetch(self, assignment: Assignment, folder: Path) -> tuple[tuple[str, Path], ...]:
@@ -253,7 +253,7 @@ class CommandExecutor:
     # --- the run ------------------------------------------------------------------------------
 
     async def _execute(self, assignment: Assignment, command: Command, folder: Path) -> Ran:
-        runner = await asyncio.to_thread(runner_of, command, shut_in=not self._offer.unsafe)
+        runner = await asyncio.to_thread(runner_of, command, shut_in=not self._terms.unsafe)
         tail = bytearray()
         with (folder / "stdout").open("xb") as out, (folder / "stderr").open("xb") as err:
             files = {"stdout": out, "stderr": err}
@@ -275,7 +275,7 @@ class CommandExecutor:
             lineage=(failure.name.partition(":")[0],) if failure is not None else (),
             exit=ended.exit,
             isolation=ended.isolation,
-            environment=None if self._offer.unsafe else _digest_of(environment_of(command)),
+            environment=None if self._terms.unsafe else _digest_of(environment_of(command)),
             cpu_ms=ended.cpu_ms,
             max_rss_kb=ended.max_rss_kb,
         )
@@ -289,7 +289,7 @@ class CommandExecutor:
                 work=folder,
                 on_output=hear,
                 abilities=self._abilities,
-                unsafe=self._offer.unsafe,
+                unsafe=self._terms.unsafe,
             )
         except Rejected as problem:
             raise _Refused("command", problem.message, is_final=True) from problem
@@ -382,4 +382,4 @@ def _digest_of(environment: object) -> str:
     return hashlib.sha256(codec.canonical_json(environment).encode()).hexdigest()
 
 
-__all__ = ["Commands", "Limits", "Offer", "offering", "probe", "require_sandbox"]
+__all__ = ["CommandTerms", "Commands", "Limits", "open_commands", "probe", "require_sandbox"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from blake3 import blake3
 
-from antiphon.assembly.command_executor import Offer, offering
+from antiphon.assembly.command_executor import CommandTerms, open_commands
 from antiphon.errors import Rejected
 from antiphon.runtime.artifacts.store import Artifacts
 from antiphon.runtime.executors.executor import Assignment, Ran
@@ -71,10 +71,10 @@ class FolderBlobs:
 
 
 async def run_again(
-    assignment: Assignment, control: Control, artifacts: FolderBlobs, offer: Offer
+    assignment: Assignment, control: Control, artifacts: FolderBlobs, terms: CommandTerms
 ) -> Ran:
     """Run a command here, as a worker with these artifacts would."""
-    places = offering(lambda: control, Artifacts(artifacts), offer, place=None)
+    places = open_commands(lambda: control, Artifacts(artifacts), terms, place=None)
     async with places as commands:
         executor = commands.find(assignment.kind, assignment.manifest)
         if executor is None:

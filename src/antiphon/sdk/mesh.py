@@ -316,20 +316,20 @@ class Mesh:
         where jobs are drawn for (docs/selection.md); both come from the settings if not given.
         `rates` (`{"example.add": "10/s"}`) override those of the tasks (docs/tasks.md).
         """
-        from antiphon.sdk.worker import answering, offer_of, worker_settings
+        from antiphon.sdk.worker import answering, command_terms, worker_settings
 
         async with AsyncExitStack() as stack:
             home = None if self._memory is not None else self.home
-            offer = None
+            terms = None
             if commands:
-                offer = offer_of(commands, home, network=network, unsafe=unsafe_no_sandbox)
+                terms = command_terms(commands, home, network=network, unsafe=unsafe_no_sandbox)
             if self._memory is not None:
                 connection = await stack.enter_async_context(self._memory.connection("worker"))
             else:
                 key = read_environment().key_for("worker")
                 connection = await self._join(stack, "worker", key, {*self.kinds, *commands})
             how = worker_settings(slots=slots, labels=labels, weight=weight, rates=rates)
-            answers = answering(connection, self._handlers, home, how, offer)
+            answers = answering(connection, self._handlers, home, how, terms)
             yield await stack.enter_async_context(answers)
 
     @asynccontextmanager

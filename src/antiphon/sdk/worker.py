@@ -25,7 +25,7 @@ from antiphon.settings import load
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from antiphon.assembly.command_executor import Offer
+    from antiphon.assembly.command_executor import CommandTerms
     from antiphon.runtime.executors.handlers import Handlers
     from antiphon.runtime.identity.state_directory import StateDirectory
 
@@ -34,20 +34,20 @@ SECRETS: Final = "secrets"
 RUNS: Final = "runs"
 
 
-def offer_of(
+def command_terms(
     kinds: Sequence[str],
     home: StateDirectory | None,
     *,
     network: bool = False,
     unsafe: bool = False,
-) -> Offer:
+) -> CommandTerms:
     """The terms on which this process runs commands, settings included."""
-    from antiphon.assembly.command_executor import Limits, Offer
+    from antiphon.assembly.command_executor import CommandTerms, Limits
 
     chosen = load()
     secrets = chosen.secrets or (home.path / SECRETS if home is not None else None)
     work_bytes = chosen.command_work_mb * MEBIBYTE
-    return Offer(
+    return CommandTerms(
         kinds=tuple(dict.fromkeys(check_kind(kind) for kind in kinds)),
         network=network,
         unsafe=unsafe,
@@ -101,20 +101,22 @@ async def answering(
     tasks: Handlers,
     home: StateDirectory | None,
     settings: WorkerSettings,
-    offer: Offer | None = None,
+    terms: CommandTerms | None = None,
 ) -> AsyncIterator[Worker]:
     """A worker while the block runs; drained at its end."""
     settings = replace(settings, rates=tasks.rates | settings.rates)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(tasks.close)
         executors: Executors = tasks
-        if offer is not None:
-            from antiphon.assembly.command_executor import offering
+        if terms is not None:
+            from antiphon.assembly.command_executor import open_commands
 
             # One process per key, so the key's name is a directory of its own.
             place = home.path / RUNS / connection.keyring.did[-16:] if home is not None else None
             artifacts = artifacts_of(connection, home)
-            commands = offering(lambda: connection.session.control, artifacts, offer, place=place)
+            commands = open_commands(
+                lambda: connection.session.control, artifacts, terms, place=place
+            )
             executors = CombinedExecutors(tasks, await stack.enter_async_context(commands))
         executors = hooked(executors, tasks.hooks)
         yield await stack.enter_async_context(working(connection, executors, settings))
@@ -138,4 +140,4 @@ def claimable(worker: Worker) -> list[str]:
     return [kind for kind in worker.executors.kinds if fault(kind) not in LACKS_AUTHORITY]
 
 
-__all__ = ["answering", "claimable", "hidden_from_commands", "offer_of", "worker_settings"]
+__all__ = ["answering", "claimable", "command_terms", "hidden_from_commands", "worker_settings"]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.mesh import Mesh
 
 
-class Much(Struct, frozen=True, kw_only=True):
+class HighVolume(Struct, frozen=True, kw_only=True):
     """A volume that is more than usual."""
 
     kind: str
@@ -34,7 +34,7 @@ class Written(Struct, frozen=True, kw_only=True):
 
     records: int
     bytes: int
-    much: tuple[Much, ...]
+    much: tuple[HighVolume, ...]
 
 
 async def written_lately(mesh: Mesh) -> Written:
@@ -45,7 +45,7 @@ async def written_lately(mesh: Mesh) -> Written:
         volumes = lately(replica, now_ms)
     kinds = [one for (what, _), one in volumes.within(now_ms).items() if what == "kind"]
     much = [
-        Much(
+        HighVolume(
             kind=one.name if one.what == "kind" else "",
             by=suspects(control, one, now_ms // 1000),
             bytes=one.volume.bytes,
@@ -60,4 +60,4 @@ async def written_lately(mesh: Mesh) -> Written:
     )
 
 
-__all__ = ["Much", "Written", "written_lately"]
+__all__ = ["HighVolume", "Written", "written_lately"]

@@ -14,7 +14,7 @@ from antiphon.runtime.caller import submission
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.sandbox import SandboxSupport
 from antiphon.sdk.command_job import sandbox_status
-from antiphon.sdk.worker import offer_of
+from antiphon.sdk.worker import command_terms
 from tests.core.published_schemas import fits, published
 from tests.patience import PATIENCE_S
 from tests.runtime.sandboxed import (
@@ -292,9 +292,9 @@ def test_doctor_says_where_state_cannot_be_hidden():
 
 def test_the_state_directory_and_secrets_kept_elsewhere_are_hidden(tmp_path, monkeypatch):
     home = StateDirectory(tmp_path / ".antiphon")
-    assert offer_of([KIND], home).hidden == (home.path,)
+    assert command_terms([KIND], home).hidden == (home.path,)
     monkeypatch.setenv("ANTIPHON_SECRETS", str(tmp_path / "elsewhere"))
-    assert offer_of([KIND], home).hidden == (home.path, tmp_path / "elsewhere")
+    assert command_terms([KIND], home).hidden == (home.path, tmp_path / "elsewhere")
 
 
 # --- without a sandbox ------------------------------------------------------------------------

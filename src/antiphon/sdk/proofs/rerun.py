@@ -17,7 +17,7 @@ from antiphon.core.families.jobs.ops import CompleteBody, JobSchedule
 from antiphon.core.proof import statement
 from antiphon.errors import Rejected
 from antiphon.runtime.executors.executor import Assignment
-from antiphon.sdk.worker import offer_of
+from antiphon.sdk.worker import command_terms
 
 if TYPE_CHECKING:
     from antiphon.core.bundle import Report
@@ -65,12 +65,12 @@ async def rerun(
     if completion is None:
         raise Rejected("no run of this job was completed: there is nothing to compare with")
     body = completion.body
-    offer = offer_of([body.kind], mesh.home if mesh is not None else None, network=network)
+    terms = command_terms([body.kind], mesh.home if mesh is not None else None, network=network)
     behind = mesh.connection.engine.blobs if mesh is not None else None
     assignment = Assignment(
         kind=body.kind, job_id=body.job, fence=body.fence, attempt=1, manifest=content
     )
-    ran = await run_again(assignment, report.control, FolderBlobs(inputs, behind), offer)
+    ran = await run_again(assignment, report.control, FolderBlobs(inputs, behind), terms)
     if ran.failure is not None and ran.failure.name in _NOT_RUN and ran.exit is None:
         raise Rejected(f"it cannot be run again here: {ran.failure.message}", reason="rerun")
     then = {output.name: output.hash for output in body.outputs}
