@@ -212,7 +212,7 @@ def test_a_link_to_it_is_as_good(elsewhere, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(links))
     assert probe().can_sandbox
     elsewhere.chmod(0o777)
-    assert f"others could change {elsewhere}" in probe().problems[0]
+    assert f"other users could change {elsewhere}" in probe().problems[0]
 
 
 @pytest.mark.parametrize("what", ["file", "folder", "above", "owner"])
@@ -226,7 +226,7 @@ def test_one_that_others_could_change_is_not_used(elsewhere, what):
         path.chmod(0o757 if path.is_dir() else 0o775)
     found = probe()
     assert not found.can_sandbox
-    assert f"is not used, since others could change {path}" in found.problems[0]
+    assert f"is not used, because other users could change {path}" in found.problems[0]
     assert found.remedies == (support.INSTALL,)
 
 

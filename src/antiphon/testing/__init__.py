@@ -1,1 +1,1 @@
-"""What tests stand on: an engine's conformance suite, virtual time, the simulator, its mutants."""
+"""Test support: the engine conformance suite, virtual time, the simulator, its mutants."""

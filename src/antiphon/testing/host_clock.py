@@ -1,4 +1,4 @@
-"""What a simulated machine believes about time, and where its chance comes from."""
+"""A simulated machine's clocks, and its source of randomness."""
 
 from __future__ import annotations
 

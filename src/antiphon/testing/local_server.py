@@ -17,7 +17,7 @@ _shared: list[LocalServer] = []
 
 
 def shared_server() -> LocalServer:
-    """The server that every test of this process may use, each with a mesh of its own."""
+    """The server that every test of this process may use, each with its own mesh."""
     if not _shared:
         server = LocalServer()
         server.start_now()

@@ -3,7 +3,7 @@
     python -m antiphon.testing.simulate --hours 100 --seed 1
 
 Runs seed after seed, each a cluster of five workers, two full nodes, two submitters, an owner and
-a hostile member, until so many simulated hours are done. On every other one each op needs a chain
+a hostile member, until this many simulated hours are done. On every other one each op needs a chain
 of delegations. Progress goes to standard error; the
 last line on standard output is one JSON object. Exits 0 only if no law was broken. A broken one
 is told with its job's lane, and with the command that replays that seed alone.
@@ -28,7 +28,7 @@ from antiphon.testing.simulation.world import run
 HOURS: Final = 100.0
 QUICK_HOURS: Final = 6.0
 QUICK_S: Final = 25.0
-"""After so many real seconds a quick run starts no further seed."""
+"""After this many real seconds a quick run starts no further seed."""
 HOUR_S: Final = 3600.0
 CHAOS_S: Final = 3300.0
 """Of each seed's hour; the rest is healing."""

@@ -1,4 +1,4 @@
-"""Time that costs nothing: an event loop whose clock jumps, machines that freeze, seeded chance.
+"""Virtual time: an event loop whose clock jumps, machines that freeze, seeded randomness.
 
 `VirtualLoop` runs asyncio programs without waiting: when nothing is ready, its time is the next
 timer's. It owns no socket, no thread and no real clock, and whatever would need one raises; so a

@@ -1,4 +1,4 @@
-"""What the suite needs from whoever brings an engine, and the few words its tests are written in.
+"""What the suite needs from an engine under test, and the helpers of its tests.
 
 A test enters `self.site()`, gets a mesh that nobody else uses, connects as often as it likes, and
 everything is closed behind it. Nothing here needs pytest: a test is a coroutine that asserts.
@@ -204,7 +204,7 @@ async def eventually(holds: Callable[[], bool], within_s: float = WITHIN_S) -> N
 
 
 async def persist(attempt: Callable[[], Awaitable[T]], within_s: float = WITHIN_S) -> T:
-    """Try again while the engine is away. Only for what may be done twice."""
+    """Try again while the engine is unreachable. Only for what may be done twice."""
     async with asyncio.timeout(within_s):
         while True:
             try:

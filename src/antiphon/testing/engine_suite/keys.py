@@ -1,4 +1,4 @@
-"""Leases: keys with an owner, a revision and an end."""
+"""Leases: keys with an owner, a revision and an expiry."""
 
 # A test's name states the behaviour; expected values are literal.
 # ruff: noqa: D102, PLR2004

@@ -1,4 +1,4 @@
-"""The bus: messages that nobody stores."""
+"""The bus: messages that are not stored."""
 
 # A test's name states the behaviour.
 # ruff: noqa: D102

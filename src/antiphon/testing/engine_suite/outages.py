@@ -1,6 +1,6 @@
-"""When the server dies, the line breaks, or the disk comes back older than it was.
+"""Outages: the server dies, the connection is lost, or the disk is restored from an older copy.
 
-Every test has a server of its own. Connections are expected to come back by themselves.
+Every test has its own server. Connections are expected to come back by themselves.
 """
 
 # A test's name states the behaviour; expected values are literal.
@@ -182,7 +182,7 @@ class OutageSuite(EngineSuite):
 
 
 class RestoreSuite(EngineSuite):
-    """A store that came back older: nobody may go on as if nothing had happened."""
+    """A store restored from an older copy: no node may continue as if nothing had happened."""
 
     async def test_a_live_follower_stops(self) -> None:
         async with self.site(own_server=True) as site:

@@ -1,4 +1,4 @@
-"""Sharing work: queues hand each announcement to one member, against credit, until it is settled.
+"""Work queues: each announcement goes to one member, against credit, until it is settled.
 
 What this suite fixes about settling is JetStream's behaviour, and the reason why the runtime
 decides by compare-and-set alone: nothing here is fenced.

@@ -1,4 +1,4 @@
-"""Bugs in who may do what: chains, their bounds, and what ends them."""
+"""Bugs in authority: chains, their bounds, and what ends them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def one_clock(at: slice) -> Iterator[None]:
 
 
 def authors_clock_only() -> AbstractContextManager[None]:
-    """Whoever dates an op back may still use what has expired."""
+    """An author that backdates an op may still use what has expired."""
     return one_clock(slice(0, 1))
 
 
@@ -82,7 +82,7 @@ def expiry_a_second_late() -> Iterator[None]:
 
 @contextmanager
 def any_audience() -> Iterator[None]:
-    """A chain serves whoever names it."""
+    """A chain is valid for every author that names it."""
     really_judge = Chain.judge
 
     def judge(
@@ -96,7 +96,7 @@ def any_audience() -> Iterator[None]:
 
 @contextmanager
 def any_root() -> Iterator[None]:
-    """A chain may begin with whoever issued its first link."""
+    """A chain may begin with any issuer of its first link."""
     really_follow = chain_rules._follow  # noqa: SLF001 - as above
 
     def follow(root: str, links: Any, is_signed: Any) -> Any:
@@ -115,7 +115,7 @@ def any_kind() -> Iterator[None]:
 
 @contextmanager
 def anyone_revokes() -> Iterator[None]:
-    """A revocation counts whoever wrote it."""
+    """A revocation counts, no matter who wrote it."""
     with patched(Chain, "may_revoke", lambda *_: True):
         yield
 

@@ -1,4 +1,4 @@
-"""How a bug is planted and taken out again."""
+"""Applies a deliberate bug and removes it again."""
 
 from __future__ import annotations
 

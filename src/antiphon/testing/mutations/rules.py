@@ -70,7 +70,7 @@ def _believing(cell: Any) -> Any:
 
 @contextmanager
 def subject_unchecked() -> Iterator[None]:
-    """A record counts on whatever subject it lies."""
+    """A record counts on any subject."""
     really_open = opened_record.open_record
 
     def open_record(

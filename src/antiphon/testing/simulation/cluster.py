@@ -1,4 +1,4 @@
-"""What all machines of a simulated cluster stand on."""
+"""What all machines of a simulated cluster share."""
 
 from __future__ import annotations
 

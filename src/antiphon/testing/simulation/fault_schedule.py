@@ -1,4 +1,4 @@
-"""The schedule of faults: what breaks, when, and when it is whole again.
+"""The schedule of faults: what fails, when, and when it works again.
 
 What happens and when is drawn from the seed; whom it strikes is drawn at that moment, and often it
 is a worker that has its hands full. Each fault is a method of `FaultSchedule`; `MENU` gives their
@@ -323,7 +323,7 @@ class FaultSchedule:
         self._later(away_s, whole_again)
 
     def outage(self) -> None:
-        """The engine is away for a while."""
+        """The engine is unreachable for a while."""
         self._down(self._chance.uniform(1.0, 30.0), "outage")
 
     def failover(self) -> None:

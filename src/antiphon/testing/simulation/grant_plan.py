@@ -1,9 +1,9 @@
-"""Who is granted what, by whom and until when: the people of a simulated mesh, and their minds.
+"""The plan of grants: who is granted what, by whom and until when, and what is revoked.
 
 On a chained mesh every machine needs delegations. They come from the owner, or from one of two
 middle-men whom the owner trusts; they cover everything or a kind or two, some end during the run
 and some begin later, some are wider than what their issuer has. What ends is granted again after a
-while. Whose word counts is read off the log: the owner is whoever it is there.
+while. The owner is read off the log: recovery may change it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What happens to messages: small latency always, and worse by the weather.
+"""The simulated network: small latency always, delay and loss in bad phases.
 
 A machine's line asks here for the fate of each message. One draw decides it; which faults are
 possible and how likely they are depends on the weather, which the adversary makes. Every fault

@@ -1,4 +1,4 @@
-"""What a seed means, and what there is to say about its run."""
+"""What a seed means, and the report of its run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One cluster from its founding to its rest: chaos, healing, audit.
+"""One simulated cluster, from its creation to the end: faults, healing, audit.
 
     plan     what a seed means: how long, how many jobs, how many faults
     chaos    submitters call, workers answer, the adversary breaks things

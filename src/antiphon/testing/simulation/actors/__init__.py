@@ -1,1 +1,1 @@
-"""Who acts in a simulated cluster: machines, callers, the owner, and guests of other families."""
+"""The actors of a simulated cluster: machines, submitters, the owner, guests of other families."""

@@ -1,9 +1,9 @@
-"""What lives on a machine, and how it starts, dies and comes back.
+"""The processes of a simulated machine, and how they start, die and come back.
 
 Each machine runs the real runtime, put together as `antiphon.assembly` does it, on an engine
 whose line can fail. A crash cuts the line first and ends the tasks then, so that no clean-up
 reaches the log; what a disk would hold (key, clock mark, replica file) is there at the next boot.
-A process that ends because the engine is away is started again, as any supervisor does. One that
+A process that ends because the engine is unreachable is started again, as by a supervisor. One that
 dies of anything else broke a law.
 """
 

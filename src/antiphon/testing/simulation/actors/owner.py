@@ -1,4 +1,4 @@
-"""Those who write control ops: the owner, its heir, middle-men, and whoever keeps the recovery key.
+"""The authors of control ops: the owner, its heir, middle-men, and the holder of the recovery key.
 
 Each is a machine with a list of things to write, one after the other, again until the rules accept
 it or say that it is not theirs to write.

@@ -1,7 +1,7 @@
-"""Who calls which jobs, and what their handlers do.
+"""The workload: who submits which jobs, and what their handlers do.
 
-A workload is drawn before the run begins: each submitter has its list of calls, with the moment
-of each. Submitters keep at it through crashes and silence, as a person with a script would: an
+A workload is drawn before the run begins: each submitter has its list of jobs, with the moment
+of each. Submitters retry through crashes and lost answers, as a person with a script would: an
 unknown outcome is read before it is tried again. Handlers take virtual time and fail as told.
 """
 
@@ -80,10 +80,10 @@ class Promise(Struct, frozen=True):
 
 
 class Workload:
-    """All calls of a run."""
+    """All jobs of a run."""
 
     def __init__(self, chance: random.Random, *, jobs: int, span_s: float) -> None:
-        """Spread `jobs` calls over `span_s`, for two submitters."""
+        """Spread `jobs` jobs over `span_s`, for two submitters."""
         self.calls: tuple[list[Call], list[Call]] = ([], [])
         self.promises: list[Promise] = []
         self.runs = 0
@@ -148,7 +148,7 @@ def _draw(chance: random.Random, number: int, span_s: float) -> Call:
 
 
 class SubmitterMachine(Machine):
-    """Calls the jobs of its list, each at its time, until each is on the log."""
+    """Submits the jobs of its list, each at its time, until each is on the log."""
 
     def __init__(
         self, cluster: Cluster, name: str, *, clock: HostClock, workload: Workload, side: int
@@ -161,7 +161,7 @@ class SubmitterMachine(Machine):
         self.is_finished = False
 
     async def run(self) -> None:
-        """Go on where the last process stopped; a call may then be made twice."""
+        """Continue where the last process stopped; a job may then be submitted twice."""
         session = self.connect()
         await session.sync_control()
         calls = self._workload.calls[self._side]

@@ -1,4 +1,4 @@
-"""Who may do what, worked out from the log a second time.
+"""A second model of authority: who may do what, worked out from the log without the core.
 
 The laws must not lean on the code that they watch, so this reads delegations, revocations and
 quarantines from accepted records with a few lines of its own: no `core.authority.chain_check`, no

@@ -1,4 +1,4 @@
-"""What the laws remember of a mesh: who held what, since when, until when, and under what.
+"""The state that the laws keep: who held what, since when, until when, and under what.
 
 Everything here follows from accepted records, read with code of its own (`plain_record.py` for
 what a record says, `authority_model.py` for who may do what). The core is not asked.

@@ -1,4 +1,4 @@
-"""What holds at every record, whatever happens (spec §15).
+"""The laws: what is true at every record, whatever happens (spec §15).
 
 Each law is a function from what is known of the lane so far and the record just committed to the
 sentences that say how it was broken. Laws read facts (`plain_record.py`), the verdict and the

@@ -1,4 +1,4 @@
-"""Sits beside the log: judges every record as it is committed and holds it against the laws.
+"""The referee: judges every record as it is committed and checks it against the laws.
 
 Its own verdicts come from the same core that every node runs, fed in raw log order, so that a
 verdict is known at the very moment of a commit. Everyone else's are compared with them: full

@@ -1,4 +1,4 @@
-"""What the hostile member does: one function a deed, `DEEDS` the list; the adversary says when.
+"""The hostile member's attacks: one function each, listed in `DEEDS`; the fault schedule says when.
 
 All of it must bounce off the rules. What it keeps from others by its own rights is in
 `starvation.py`.

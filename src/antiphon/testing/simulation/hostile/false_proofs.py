@@ -1,4 +1,4 @@
-"""What the hostile member puts forward as proofs: true ones of its own, and others."""
+"""The hostile member's proofs: its own valid ones, and false ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the hostile member does about authority, on a mesh where every op needs a chain.
+"""The hostile member's attacks on authority, on a mesh where every op needs a chain.
 
 It holds some delegations, as any member does, and sees everybody else's. What it lacks is other
 people's keys. Everything here must bounce off the rules, each for its own reason.

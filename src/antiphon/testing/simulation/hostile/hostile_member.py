@@ -1,4 +1,4 @@
-"""A member that writes whatever harms: one hostile machine and its tools.
+"""A hostile member: one machine that writes what could do harm, and its tools.
 
 It sees the whole log at once and gets every compare-and-set right; what it lacks is other
 people's keys. `attacks.py` lists what it does with that.
@@ -77,7 +77,7 @@ class HostileMember(Machine):
         try:
             await deed(self)
         except* (AntiphonError, TimeoutError):
-            pass  # it lost a race, or has had enough, or the engine is away: it bears it
+            pass  # it lost a race, reached a limit, or the engine is unreachable: ignored
 
     @property
     def mesh(self) -> str:

@@ -1,6 +1,6 @@
-"""How the hostile member keeps jobs from those who would do them: `GREED` is the list.
+"""Starvation: how the hostile member keeps jobs from other workers; `GREED` is the list.
 
-Most of it is within a member's rights: who is let in may claim, offer, ask for announcements and
+Most of it is permitted to a member: it may claim, offer, ask for announcements and
 write on lanes. The rules bound what comes of it; every job must still end.
 """
 
