@@ -1,1 +1,1 @@
-"""Implementations of `antiphon.ports`. They know nothing of the runtime."""
+"""Implementations of `antiphon.ports`: memory, NATS, object stores. None knows the runtime."""

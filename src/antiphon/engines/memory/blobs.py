@@ -1,4 +1,4 @@
-"""Bytes by their digest. A blob appears whole or not at all."""
+"""Blobs: bytes by their digest. A blob appears whole or not at all."""
 
 from __future__ import annotations
 

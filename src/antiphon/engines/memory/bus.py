@@ -1,4 +1,4 @@
-"""Messages nobody stores: the server's switchboard and a connection's view of it."""
+"""The bus: messages that are not stored; the server's side and a connection's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from antiphon.ports import BusMessage
 
 
 class BusStore:
-    """Who listens where, at this moment."""
+    """The present subscribers, by subject."""
 
     def __init__(self) -> None:
         self._literal: dict[str, dict[Subscription, None]] = {}
@@ -40,7 +40,7 @@ class BusStore:
                 del self._literal[listener.wanted.key]
 
     def publish(self, message: BusMessage) -> None:
-        """Give it to everybody who listens."""
+        """Deliver it to every subscriber."""
         for listener in self._literal.get(message.subject, ()):
             listener.receive(message)
         for listener in self._wild:
@@ -108,18 +108,18 @@ class Subscription(AbstractAsyncContextManager["Subscription"]):
     # --- as an end of the connection --------------------------------------------------------
 
     def attach(self) -> None:
-        """Listen again. What was said meanwhile is gone."""
+        """Subscribe again. What was sent meanwhile is lost."""
         self._store.add(self)
 
     def detach(self) -> None:
-        """Hear nothing more."""
+        """Receive nothing more."""
         self._store.remove(self)
 
     def finish(self) -> None:
         """Nothing to give back."""
 
     def wake(self) -> None:
-        """Look at the connection again."""
+        """Check the connection again."""
         self._signal.fire()
 
 
@@ -139,7 +139,7 @@ class MemoryBus:
         await asyncio.sleep(0)
 
     def subscribe(self, subject: str, *, max_pending: int = 4096) -> Subscription:
-        """Listen from entering the context on."""
+        """Subscribes when the context is entered."""
         wanted = SubjectFilter(subject)
         return Subscription(self._connection, self._store, wanted, max_pending=max_pending)
 

@@ -1,11 +1,11 @@
-"""One node's line to the memory server, and everything that can happen on a line.
+"""One node's connection to the memory server, and everything that can happen on it.
 
-Owns whether the server can be reached, what is in flight, and the translation of silence into
-`OutcomeUnknown` (writes) and `Unavailable` (reads, and whatever was certainly never sent).
+Owns whether the server can be reached, what is in flight, and the translation of a missing answer
+into `OutcomeUnknown` (writes) and `Unavailable` (reads, and what was certainly never sent).
 
-Without faults a request is carried out on the spot and the caller then gives way once, so that
-the engine's order is the order of the calls and nobody can keep the loop for himself. With
-faults, each request travels: it may be held up, lost, doubled, or answered too late.
+Without faults a request is carried out at once and the caller then yields once, so that the
+engine's order is the order of the calls and no caller can block the loop. With faults, a request
+may be delayed, lost, duplicated, or answered too late.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REQUEST_TIMEOUT_S = 5.0
 
 
 class Reach:
-    """Whether the server is up, and who has to know when that changes."""
+    """Whether the server is up, and who is told when that changes."""
 
     def __init__(self) -> None:
         self.is_up = True
@@ -35,7 +35,7 @@ class Reach:
         """Connections ever made: numbers their inboxes."""
 
     def switch(self, *, is_up: bool) -> None:
-        """Take the server away, or bring it back."""
+        """Stop the server, or bring it back."""
         self.is_up = is_up
         for connection in list(self.connections):
             connection.refresh()
@@ -51,14 +51,14 @@ class End(Protocol):
         """The server cannot be reached."""
 
     def finish(self) -> None:
-        """The connection is about to be closed in good order."""
+        """The connection is about to be closed cleanly."""
 
     def wake(self) -> None:
-        """Look again: the connection was closed or resumed."""
+        """Check again: the connection was closed or resumed."""
 
 
 class Connection:
-    """The line itself."""
+    """The connection itself."""
 
     def __init__(self, reach: Reach, *, faults: Faults | None) -> None:
         if not reach.is_up:
@@ -69,7 +69,7 @@ class Connection:
         self.reconnects = 0
         self.is_paused = False
         self.is_clear = self.faults is None
-        """Attached, running and without faults: the short way is open."""
+        """Attached, running and without faults: the fast path."""
         self.ends: dict[End, None] = {}
         self._reach = reach
         self._is_severed = False
@@ -106,7 +106,7 @@ class Connection:
         return await self._carry(what, lambda fate: work(fate.lag), None, Unavailable)
 
     def post(self, what: str, work: Callable[[], None]) -> bool:
-        """Carry out something that nobody waits for; whether it went out at all."""
+        """Carry out something without waiting; whether it was sent at all."""
         if self.is_clear:
             work()
             return True
@@ -122,7 +122,7 @@ class Connection:
         if self.is_closed:
             raise Unavailable("this connection is closed", hint="connect again")
         if not self.is_attached:
-            raise Unavailable("the engine cannot be reached")
+            raise Unavailable("the engine is unreachable")
 
     async def running(self) -> None:
         """Wait out a pause; `Unavailable` once closed."""
@@ -131,7 +131,7 @@ class Connection:
         if self.is_closed:
             raise Unavailable("this connection is closed", hint="connect again")
 
-    # --- what happens to the line -----------------------------------------------------------
+    # --- what happens to it -----------------------------------------------------------------
 
     def sever(self) -> None:
         """Cut it: both sides notice at once."""
@@ -149,7 +149,7 @@ class Connection:
         self._update()
 
     def resume(self) -> None:
-        """Go on where `pause` stopped."""
+        """Continue where `pause` stopped."""
         self.is_paused = False
         self._update()
         held, self._held = self._held, []
@@ -159,7 +159,7 @@ class Connection:
         self._wake()
 
     def close(self, *, in_order: bool) -> None:
-        """Let go for good; in good order, what was not taken is given back first."""
+        """Close for good; if cleanly, what was not taken is given back first."""
         if self.is_closed:
             return
         if in_order:
@@ -172,7 +172,7 @@ class Connection:
         self._wake()
 
     def refresh(self) -> None:
-        """Attach or detach, as the server and the line now are."""
+        """Attach or detach, by the present state of the server and the connection."""
         could = self._reach.is_up and not self._is_severed and not self.is_closed
         if not could:
             if self._returning is not None:
@@ -205,7 +205,9 @@ class Connection:
             end.detach()
         for answer, failure in list(self._in_flight.items()):
             if not answer.done():
-                answer.set_exception(failure("the engine went away before it answered"))
+                answer.set_exception(
+                    failure("the connection to the engine was lost before it answered")
+                )
 
     def _update(self) -> None:
         self.is_clear = self.is_attached and not self.is_paused and self.faults is None

@@ -19,7 +19,7 @@ from antiphon.ports import Engine, EngineInfo
 class MemoryEngine:
     """`ports.Engine`. Raises `Unavailable` if the server is down, `Misconfigured` without a mesh.
 
-    `faults` acts on this connection alone; `loan_s` counts for queues that this one makes.
+    `faults` acts on this connection only; `loan_s` applies to queues that this one makes.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class MemoryEngine:
 
     @property
     def reconnects(self) -> int:
-        """How often the line came back."""
+        """How often the connection came back."""
         return self._connection.reconnects
 
     async def info(self) -> EngineInfo:
-        """Say that nothing here outlives the process."""
+        """Report that nothing here outlives the process."""
         info = EngineInfo(
             name="memory",
             version="1",
@@ -65,7 +65,7 @@ class MemoryEngine:
         return await self._connection.read("info", lambda: info)
 
     async def close(self) -> None:
-        """Let go in good order: deliveries that nobody took are given back."""
+        """Close cleanly: deliveries that nobody took are given back."""
         self._connection.close(in_order=True)
         await asyncio.sleep(0)
 
@@ -76,7 +76,7 @@ class MemoryEngine:
         self._connection.close(in_order=False)
 
     def sever(self) -> None:
-        """Cut this connection; the server and the others go on."""
+        """Cut this connection; the server and the others keep running."""
         self._connection.sever()
 
     def heal(self) -> None:
@@ -88,7 +88,7 @@ class MemoryEngine:
         self._connection.pause()
 
     def resume(self) -> None:
-        """Undo `pause`; whatever piled up meanwhile arrives."""
+        """Undo `pause`; what queued up meanwhile arrives."""
         self._connection.resume()
 
 

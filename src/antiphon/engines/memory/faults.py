@@ -4,7 +4,7 @@ The engine asks a `Faults` at five points and does what the `Fate` says. Nothing
 log: a fault is decided per message. Three more faults are switches and live where they act:
 `MemoryServer.kill`, `MemoryEngine.sever` and `MemoryEngine.pause`.
 
-A connection without faults never gets here: the engine keeps `None` and takes the short way.
+A connection without faults never gets here: the engine keeps `None` and takes the fast path.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class Fate:
     lost: bool = False
     """It never arrives; the caller waits out its timeout."""
     delay_s: float = 0.0
-    """It arrives so much later; beyond the caller's timeout it still arrives."""
+    """It arrives this much later; beyond the caller's timeout it still arrives."""
     answer_lost: bool = False
-    """It is carried out and nobody is told."""
+    """It is carried out, and the answer is lost."""
     answer_delay_s: float = 0.0
-    """The answer comes so much later."""
+    """The answer comes this much later."""
     twice: bool = False
     """It arrives a second time, right behind the first; the first answer counts."""
     lag: int = 0

@@ -1,8 +1,8 @@
 """A subject filter, taken apart once so that the log can go straight to what it selects.
 
-The runtime asks with a handful of shapes (one subject; a lane by its job id; the calls of a kind;
-everything under `ctl`). Each has an index in the log. `matches` of `antiphon.core.record.subjects`
-stays the judge of what a filter means; the shapes only say where to look.
+The runtime asks with a handful of shapes (one subject; a lane by its job id; the announcements of
+a kind; everything under `ctl`). Each has an index in the log. `matches` of
+`antiphon.core.record.subjects` defines what a filter means; the shapes only say where to look.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Shape(Enum):
     SECTION = auto()
     """Literal up to the section, wildcards behind."""
     ODD = auto()
-    """Anything else: looks at every record."""
+    """Anything else: checks every record."""
 
 
 class SubjectFilter:

@@ -1,7 +1,7 @@
 """A follower: one node's endless read of the log.
 
 It learns of records by notices, which may be lost or late; what it yields it always reads from
-the log behind its cursor, so a gap closes itself with the next notice, a reconnect, or a look a
+the log behind its cursor, so a gap closes itself with the next notice, a reconnect, or a read a
 little later. No notice, no work: waiting costs nothing.
 """
 
@@ -20,7 +20,7 @@ from antiphon.errors import Corrupt
 from antiphon.ports import Record
 
 REPAIR_S = 2.0
-"""How long after a lost notice the follower looks by itself."""
+"""How long after a lost notice the follower reads by itself."""
 
 
 class Follow(AbstractAsyncContextManager["Follow"]):
@@ -127,13 +127,13 @@ class Follow(AbstractAsyncContextManager["Follow"]):
     # --- as an end of the connection --------------------------------------------------------
 
     def attach(self) -> None:
-        """Hear of everything that was missed, perhaps from another copy of the log."""
+        """Learn of everything that was missed, perhaps from another copy of the log."""
         self._mesh.followers[self] = None
         self._is_rewound = True
         self._look()
 
     def detach(self) -> None:
-        """Hear nothing more."""
+        """Receive nothing more."""
         self._mesh.followers.pop(self, None)
         if self._repair is not None:
             self._repair.cancel()
@@ -143,7 +143,7 @@ class Follow(AbstractAsyncContextManager["Follow"]):
         """Nothing to give back."""
 
     def wake(self) -> None:
-        """Look at the connection again."""
+        """Check the connection again."""
         self._signal.fire()
 
     def _look(self) -> None:

@@ -1,6 +1,6 @@
-"""Keys with an owner, a revision and an end: the server's bucket and a connection's view of it.
+"""Leases: keys with an owner, a revision and an expiry; the server's side and a connection's.
 
-Ends are judged by the server's clock when somebody looks; no timer runs. One counter gives all
+Expiry is checked by the server's clock on each access; no timer runs. One counter gives all
 revisions of a bucket, so none repeats, neither after an expiry nor after a release.
 """
 
@@ -71,11 +71,11 @@ class LeaseStore:
         return [self._rows[key][0] for key in sorted(self._rows) if key.startswith(stem)][:limit]
 
     def image(self) -> tuple[int, Rows]:
-        """A copy of everything that a disk would hold."""
+        """A copy of everything that would be on disk."""
         return self._revision, self._rows.copy()
 
     def load(self, image: tuple[int, Rows]) -> None:
-        """Become what an image holds."""
+        """Restore an image."""
         self._revision, rows = image
         self._rows = rows.copy()
 

@@ -1,7 +1,7 @@
 """The server's side of one mesh's log: records, indexes, message ids.
 
 Owns the order. Every method runs to its end without waiting, which is what makes the
-compare-and-set one: check and store cannot be parted.
+compare-and-set atomic: nothing runs between check and store.
 
 Invariants: `_records[seq - 1]` is the record with that sequence or None once purged; a subject's
 list of sequences holds exactly its living records, rising; heads and sections may still name
@@ -21,7 +21,7 @@ from antiphon.ports import NANOSECONDS_PER_MS, Page, Record
 MAX_PAYLOAD = 1024 * 1024
 """Bytes in one record: NATS' own default."""
 SWEEP_AFTER = 4096
-"""Purged records that the indexes may still name before they are made anew."""
+"""Purged records that the indexes may still name before they are rebuilt."""
 
 LogImage = tuple[list[Record | None], list[str], deque[tuple[int, str]]]
 """Records, their message ids, and the ids in the window by age."""
@@ -58,13 +58,13 @@ class LogStore:
 
     @property
     def count(self) -> int:
-        """Records that are there."""
+        """Records that are not purged."""
         return len(self._records) - self._purged
 
     # --- writing ----------------------------------------------------------------------------
 
     def append(self, subject: str, payload: bytes, message_id: str, expected_last: int) -> int:
-        """Store, or say why not. The message id is looked at before the compare-and-set."""
+        """Store, or raise why not. The message id is checked before the compare-and-set."""
         if not subject.startswith(self._prefix) or "*" in subject or ">" in subject:
             raise Rejected(f"no record may be stored on {subject!r}", reason="subject")
         if len(payload) > MAX_PAYLOAD:
@@ -126,16 +126,16 @@ class LogStore:
         self._reindex()
 
     def image(self) -> LogImage:
-        """A copy of everything that a disk would hold."""
+        """A copy of everything that would be on disk."""
         return self._records.copy(), self._message_ids.copy(), self._ids_by_age.copy()
 
     def load(self, image: LogImage) -> None:
-        """Become what an image holds."""
+        """Restore an image."""
         records, message_ids, ids_by_age = image
         self._records, self._message_ids = records.copy(), message_ids.copy()
         self._ids_by_age = ids_by_age.copy()
         in_window = {known for _, known in ids_by_age}
-        # An id that was stored again after its window counts where it stands last.
+        # An id that was stored again after its window counts at its last place.
         self._ids = {
             known: seq for seq, known in enumerate(message_ids, start=1) if known in in_window
         }
@@ -203,7 +203,7 @@ class LogStore:
     def _repeated(self, seq: int, subject: str, payload: bytes, message_id: str) -> int:
         record = self._records[seq - 1]
         if record is None:
-            raise OutcomeUnknown(f"{message_id} was stored at {seq} and is purged since")
+            raise OutcomeUnknown(f"{message_id} was stored at {seq} and has been purged since")
         if record.payload != payload or record.subject != subject:
             raise IdTaken(f"message id {message_id} is taken by record {seq} with other bytes")
         return seq

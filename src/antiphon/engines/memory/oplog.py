@@ -91,7 +91,7 @@ class MemoryLog:
         return await self._connection.read_lagging("confirm", work)
 
     async def fetch(self, seq: int, *, newest_on: str = "") -> Record | None:  # noqa: ARG002
-        """The record with that sequence; every question is as cheap as any other here."""
+        """The record with that sequence; all reads cost the same here."""
 
         def work(lag: int) -> Record | None:
             return self._store.at(seq) if seq <= self._store.last_seq - lag else None

@@ -98,7 +98,7 @@ class MemoryQueue:
 
     def _ask(self) -> None:
         self._is_asking = True
-        # Through `post`: a pause holds it, and without a line `attach` asks again anyway.
+        # Through `post`: a pause delays it, and without a connection `attach` asks again anyway.
         is_sent = self._connection.post("grant", self._ask_server)
         if not is_sent and self._connection.is_attached and not self._is_closed:
             asyncio.get_running_loop().call_later(ASK_AGAIN_S, self._ask)
@@ -151,7 +151,7 @@ class MemoryQueue:
         if self._connection.is_attached:
             self._arrived.append(delivery)
             self._signal.fire()
-        else:  # the line broke behind it: its credit is asked for again with the next one
+        else:  # the connection was lost behind it: its credit is asked for again with the next one
             self.room += 1
 
     def _arrive_late(self, delivery: MemoryDelivery) -> None:
@@ -196,5 +196,5 @@ class MemoryQueue:
         self._signal.fire()
 
     def wake(self) -> None:
-        """Look at the connection again."""
+        """Check the connection again."""
         self._signal.fire()

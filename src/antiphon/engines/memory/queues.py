@@ -3,7 +3,7 @@
 As JetStream does it: the queue walks the log once and lends each matching record to one member
 that has room. A loan ends by an ack (for good), by a nak or by its time, and then the record is
 lent again before anything newer. **Nothing is fenced**: an ack, nak or sign of life counts for
-the record, whoever's delivery it came from and however stale that is (spec §8).
+the record, from whichever delivery it came and however stale that is (spec §8).
 
 One timer per queue, and none while nothing is lent: an idle queue costs nothing.
 """
@@ -136,7 +136,7 @@ class QueueStore:
             self.hand_out()
 
     def in_progress(self, seq: int) -> None:
-        """The loan begins anew."""
+        """The loan starts again."""
         loan = self._lent.get(seq)
         if loan is not None:
             loan.due = asyncio.get_running_loop().time() + self.loan_s
@@ -145,11 +145,11 @@ class QueueStore:
     # --- restoring --------------------------------------------------------------------------
 
     def image(self) -> tuple[int, list[tuple[int, int]]]:
-        """What a disk would hold: how far it walked, and what is unsettled how often."""
+        """What would be on disk: how far it walked, and the unsettled records with their counts."""
         return self._cursor, [(loan.seq, loan.deliveries) for loan in self._unsettled.values()]
 
     def load(self, image: tuple[int, list[tuple[int, int]]]) -> None:
-        """Become what an image holds; everything unsettled is due."""
+        """Restore an image; everything unsettled is due."""
         self._cursor, unsettled = image
         self._unsettled.clear()
         self._lent.clear()
@@ -161,7 +161,7 @@ class QueueStore:
             self._again.append(seq)
 
     def shorten(self) -> None:
-        """The log lost its end: forget what it no longer holds."""
+        """The log lost its end: forget what is no longer in it."""
         last = self._log.last_seq
         self._cursor = min(self._cursor, last)
         for seq in [seq for seq in self._unsettled if seq > last]:

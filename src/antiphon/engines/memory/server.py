@@ -1,7 +1,7 @@
 """The server that several memory engines share: all meshes' state, and the power switch.
 
-Everything lives in one process and one event loop, and time comes from the clock that is handed
-in and from the loop's own timers. So a run is a function of the calls made, the clock and the
+Everything is in one process and one event loop, and time comes from the clock that is passed in
+and from the loop's own timers. So a run is a function of the calls made, the clock and the
 faults: a simulator with a virtual loop replays it from a seed.
 
 `kill` and `start` are a crash of a server that syncs every write: connections break, what is
@@ -32,7 +32,7 @@ LOAN_S = 30.0
 
 
 class Follower(Protocol):
-    """Somebody who wants to hear of committed records."""
+    """Is told of committed records."""
 
     def notice(self, record: Record) -> None:
         """A record was committed."""
@@ -43,7 +43,7 @@ class Follower(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshImage:
-    """What a disk would hold of one mesh."""
+    """What would be on disk of one mesh."""
 
     log: LogImage
     queues: dict[str, tuple[str, float, int, list[tuple[int, int]]]]
@@ -78,12 +78,12 @@ class MeshState:
         elif queue.wanted.pattern != subject:
             raise Misconfigured(
                 f"queue {name} is over {queue.wanted.pattern}, not {subject}",
-                hint="give each filter a queue name of its own",
+                hint="give each filter its own queue name",
             )
         return queue
 
     def hand_out(self) -> None:
-        """Look at all queues again, after the server came back."""
+        """Check all queues again, after the server came back."""
         for queue in self._queues.values():
             queue.hand_out()
 
@@ -109,7 +109,7 @@ class MeshState:
         )
 
     def load(self, image: MeshImage) -> None:
-        """Become what an image holds. Queues made since then begin anew."""
+        """Restore an image. Queues made since then start again."""
         self.log.load(image.log)
         self.leases.load(image.leases)
         self.blobs.clear()
@@ -167,16 +167,16 @@ class MemoryServer:
         return self.reach.is_up
 
     def mesh(self, mesh: str, *, create: bool = False) -> MeshState:
-        """One mesh's state, made if need be: however many ask, it is made once."""
+        """One mesh's state, created on first use."""
         state = self._meshes.get(mesh)
         if state is None:
             if not create:
-                raise Misconfigured(f"the engine holds no mesh {mesh!r}", hint="create it first")
+                raise Misconfigured(f"the engine has no mesh {mesh!r}", hint="create it first")
             state = self._meshes[mesh] = MeshState(mesh, server=self)
         return state
 
     def kill(self) -> None:
-        """Stop at once: every connection breaks, whatever was in flight is unknown."""
+        """Stop at once: every connection is lost, the outcome of what was in flight is unknown."""
         self.reach.switch(is_up=False)
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""A wake-up for whoever waits, and nothing for whoever does not."""
+"""A wake-up for the tasks that wait now."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 
 
 class Signal:
-    """Futures of those who wait now; firing wakes all of them and remembers nothing.
+    """Futures of the tasks that wait now; firing wakes all of them and remembers nothing.
 
-    Safe because there is one loop: who finds nothing to do and then calls `wait` cannot miss a
+    Safe because there is one loop: a task that finds nothing to do and calls `wait` cannot miss a
     fire in between.
     """
 

@@ -1,4 +1,4 @@
-"""Blobs in somebody's bucket: `ports.Blobs` on any store that speaks the S3 protocol.
+"""Blobs in a bucket: `ports.Blobs` on any store that speaks the S3 protocol.
 
 Not an engine: a mesh keeps its log, leases and bus where they are, and only the bytes of
 artifacts go elsewhere. Needs the extra `antiphon[s3]`; nothing here loads it before a bucket is

@@ -3,10 +3,10 @@
 A blob is one object, `<mesh>/blake3/<hex>`. It is written straight to that name, because an
 object only ever appears whole: a small one by one request, a larger one when its parts are put
 together by a last request. That request is made after all bytes had the right digest, so what is
-cut off, cancelled or wrong never shows. Parts without that last request are invisible; they are
-given back where the store can still be reached, and else by the bucket's own rule for them.
+cut off, cancelled or wrong is never visible. Parts without that last request are invisible; they
+are aborted while the store can still be reached, and otherwise by the bucket's lifecycle rule.
 
-Who may read is the bucket's business, so `job` says nothing here.
+The bucket decides who may read, so `job` has no effect here.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ PARTS_IN_FLIGHT: Final = 3
 RANGE_BYTES: Final = 2 * 1024 * 1024
 RANGES_IN_FLIGHT: Final = 4
 CHUNK_BYTES: Final = 256 * 1024
-"""What a reader is handed at once."""
+"""What a reader gets at once."""
 GIVING_BACK_S: Final = 10.0
-"""How long a failed upload may take to give its parts back."""
+"""How long a failed upload may take to abort its parts."""
 
 _DIGEST: Final = re.compile(r"blake3:([0-9a-f]{64})", re.ASCII)
 
@@ -58,7 +58,7 @@ class ObjectBlobs:
         try:
             if await self._size_of(path) is not None:
                 async for _ in parts:
-                    pass  # it is there already; what is offered must still be what it says
+                    pass  # it is stored already; what is offered must still match its digest
                 return
             first = await anext(parts, b"")
             second = await anext(parts, None)
@@ -152,7 +152,7 @@ class ObjectBlobs:
                 for chunk in _chunks_of(block):
                     if held:
                         yield held
-                    held = chunk  # the last one is held back: a bad blob never looks whole
+                    held = chunk  # the last one is held back: a bad blob is never complete
         finally:
             for task in flying:
                 task.cancel()
@@ -183,13 +183,13 @@ class ObjectBlobs:
 
 
 class _Abandoned(Exception):
-    """Tells an upload to give its parts back."""
+    """Tells an upload to abort its parts."""
 
 
 class _Handoff:
     """Parts on their way to an upload, one at a time.
 
-    It ends when it is told to, and never because its writer went away: an end makes the object.
+    It ends when it is told to, and never because its writer left: an end makes the object.
     """
 
     def __init__(self) -> None:
@@ -215,7 +215,7 @@ class _Handoff:
         """No end will come."""
         self._is_abandoned = True
         if self._parts.empty():
-            self._parts.put_nowait(None)  # wakes whoever waits
+            self._parts.put_nowait(None)  # wakes the task that waits
 
 
 async def _upload_from(store: ObjectStore, path: str, parts: _Handoff, shown_as: str) -> None:
@@ -226,7 +226,7 @@ async def _upload_from(store: ObjectStore, path: str, parts: _Handoff, shown_as:
 
 
 async def _give(handoff: _Handoff, upload: asyncio.Task[None], part: bytes | None) -> None:
-    """Hand a part over, or raise what the upload died of meanwhile."""
+    """Pass on a part, or raise the error that the upload ended with."""
     giving = asyncio.create_task(handoff.give(part))
     try:
         await asyncio.wait({giving, upload}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,7 +1,7 @@
-"""Opening a bucket: where it is, and who this process is there.
+"""Opening a bucket: its address, and this process's credentials.
 
-Who it is never passes through our settings: the environment's `AWS_*` variables, the roles that
-machines have by themselves, or a credentials file.
+Credentials never pass through our settings: they come from the `AWS_*` environment variables, the
+machine's role, or a credentials file.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def open_bucket(bucket: Bucket, mesh: str) -> Blobs:
     else:
         return ObjectBlobs(_open(bucket), mesh, shown_as=bucket.url)
     raise Misconfigured(
-        f"artifacts are kept in {bucket.url}, and the package that talks to it is not installed",
+        f"artifacts are in {bucket.url}, and the package for S3 is not installed",
         hint="pip install 'antiphon[s3]'",
     )
 

@@ -1,7 +1,7 @@
 """The credentials file that other tools of the same store read too.
 
-Only keys that stand in the file itself are taken. Whatever else a profile may name (a role, a
-sign-on, a program to run) is left to the tools that know it: they can set the environment.
+Only keys in the file itself are used. What else a profile may name (a role, a sign-on, a program
+to run) is left to the tools that know it: they can set the environment.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _TAKES_OVER: Final = (
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 )
-"""With any of these set, the client finds out by itself who it is."""
+"""With any of these set, the client finds its credentials by itself."""
 
 
 class ProfileKeys:
-    """One profile of a credentials file, read again every now and then."""
+    """One profile of a credentials file, read again at intervals."""
 
     def __init__(self, path: Path, profile: str) -> None:
         self._path = path
@@ -49,7 +49,7 @@ class ProfileKeys:
 
     def read(self) -> S3Credential | None:
         """The profile's keys, or None if it has none."""
-        # Values are secrets: a `%` in one is no reference, and an error must not quote a line.
+        # Values are secrets: a `%` in one is not a reference, and an error must not quote a line.
         parser = ConfigParser(interpolation=None)
         is_readable = True
         try:
@@ -75,7 +75,7 @@ class ProfileKeys:
 
 
 def find_provider() -> S3CredentialProvider | None:
-    """The file's profile that applies here; None: the client's own ways are enough."""
+    """The file's profile that applies here; None: the client finds its credentials itself."""
     if any(os.environ.get(name) for name in _TAKES_OVER):
         return None
     named = os.environ.get("AWS_SHARED_CREDENTIALS_FILE")

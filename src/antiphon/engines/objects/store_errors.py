@@ -1,7 +1,7 @@
 """What a store's errors mean here.
 
-Their own words quote whole answers, with key ids, signatures and addresses in them. Only the
-store's code for the matter and the status are taken over, and nothing of the error stays attached.
+Their texts quote whole answers, with key ids, signatures and addresses in them. Only the store's
+error code and the status are kept, and the original error is not chained.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ async def asked(answer: Awaitable[T], shown_as: str) -> T:
 
 
 async def stored(answer: Awaitable[object], shown_as: str) -> None:
-    """A store's answer to a write: what can be missing there is only the bucket."""
+    """A store's answer to a write: only the bucket can be missing there."""
     try:
         await asked(answer, shown_as)
     except FileNotFoundError:
@@ -42,7 +42,7 @@ async def stored(answer: Awaitable[object], shown_as: str) -> None:
     else:
         return
     raise Misconfigured(
-        f"the bucket of {shown_as} does not exist", hint="make it, or change ANTIPHON_BLOBS"
+        f"the bucket of {shown_as} does not exist", hint="create it, or change ANTIPHON_BLOBS"
     )
 
 
@@ -53,6 +53,6 @@ def _refusal(problem: Exception, shown_as: str) -> AntiphonError:
     if isinstance(problem, (PermissionDeniedError, UnauthenticatedError)):
         return EngineDenied(f"{shown_as} refused this process{said}", hint=HINT)
     return Unavailable(
-        f"{shown_as} did not do what was asked{said}",
+        f"the request to {shown_as} failed{said}",
         hint="is it reachable from here, and does this process have keys for it?",
     )

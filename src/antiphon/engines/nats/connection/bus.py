@@ -1,7 +1,7 @@
 """The bus: messages that are not stored, by core NATS pub/sub under `apb.<mesh>.`.
 
 Subjects are relative to the mesh on the way in and out. Queues are bounded and drop their
-oldest: a subscriber to heartbeats wants the newest ones. Floods are dropped (`metering`).
+oldest: a subscriber to heartbeats wants the newest ones. Floods are dropped.
 
 The reply subject is in our own header. In NATS's reply field it would be
 rewritten at the border between the accounts of members and mesh (`accounts`), and could name a

@@ -350,7 +350,7 @@ class Connection:
         """Call `handler` with every message on `subject`, over reconnects, until `unlisten`.
 
         Listeners of one `queue`, on any connection, share the messages among them. With `limit`
-        the server sends no more than this many in one connection (`metering`).
+        the server sends no more than this many in one connection (`metered_subscription`).
         """
         sid = self._client.add_subscription(subject, queue, limit)
         listener = Subscription(sid=sid, subject=subject, denied=denied, queue=queue, limit=limit)

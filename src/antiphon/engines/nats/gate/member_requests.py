@@ -1,8 +1,8 @@
 """The gate's subscriptions to members' requests, each member with its own subjects and rate.
 
-One subscription per member and service, so that the gate can drop one that floods (`metering`) and
-keep serving all others. The gate listens with its own connection in the members' account, where
-the server enforces a subscription's limit.
+One subscription per member and service, so that the gate can drop one that floods
+(`metered_subscription`) and keep serving all others. The gate listens with its own connection in
+the members' account, where the server enforces a subscription's limit.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ READS_HEARD = 512
 """Messages, and KiB, of one user in a quarter of a second; more are dropped."""
 BATCHES_PER_USER = 2
 BATCHES_AT_ONCE = 16
-"""Times `readings.ANSWER_BYTES`: the size of all answers under way."""
+"""Times `scoped_reads.ANSWER_BYTES`: the size of all answers under way."""
 MAX_REFUSALS = 4096
 """Refusals that wait to be sent; beyond it they are dropped."""
 REST = 3

@@ -191,7 +191,7 @@ class Follower:
         return self._reads is not None and self._reads != self._log.reads
 
     def _yield(self, records: list[Record]) -> list[Record]:
-        """The part of `records` to hand out now; the rest waits for the next call."""
+        """The part of `records` to return now; the rest waits for the next call."""
         batch, self._rest = records[: self._max_batch], records[self._max_batch :]
         self._last = batch[-1]
         self._cursor = self._last.seq

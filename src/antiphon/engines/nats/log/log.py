@@ -1,8 +1,8 @@
 """The mesh's log on one JetStream stream: appending by compare-and-set, and reading back.
 
 Owns what an acknowledgement means. A write ends in a sequence, `LostRace`, `IdTaken` or
-`OutcomeUnknown`; `Unavailable` only where it is certain that nothing was stored. Following lives
-in `follow`, queues in `work`, lanes in `lanes`.
+`OutcomeUnknown`; `Unavailable` only where it is certain that nothing was stored. Following is in
+`follower`, queues in `pull_queue`, lanes in `lane_pages`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The reads of a member whose delegation admits some kinds only: they go to the gate.
+"""The reads of a member whose delegation covers some kinds only: they go to the gate.
 
-What the gate answers, and why it is told what its asker takes for all, is in `scoped`.
+`scoped_log` explains what the gate answers, and why a request names all that its asker may read.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A read has its filter in the request's body, which no permission covers; and one that has it in
 its subject may name a wildcard, for which the server walks every subject of the log. So all reads
 go to the mesh's gate: it answers in the server's own form and leaves out what is out of scope.
-They are those of `records` and `log`, sent elsewhere (`scoped_records`).
+They are those of `direct_get` and `log`, sent elsewhere (`scoped_direct_get`).
 
 Invariant: the whole log is what the connection's login admits. Where the gate goes by a newer
 scope, what is wider is left out here, and a question that would be answered by less is refused.
