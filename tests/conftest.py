@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from antiphon.testing.virtual_time import new_loop
+from tests.examples import IS_FAST, draw_at_leisure
 
 ASYNC_TEST_LIMIT_S = 240.0
 
@@ -36,6 +37,7 @@ def listen_to_interrupts() -> None:
 
 
 listen_to_interrupts()
+draw_at_leisure()
 
 
 def in_its_own_loop(test: Callable[..., Awaitable[Any]], limit_s: float) -> Callable[..., Any]:
@@ -102,8 +104,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 # --- pure tests -------------------------------------------------------------------------------
 
 TESTS = Path(__file__).parent
-WITH_PROCESSES = ("acceptance", "chaos", "sandbox")
-"""Folders, at any depth, whose tests are about processes."""
+FOLDER_MARKS = {
+    "acceptance": "processes",
+    "chaos": "processes",
+    "sandbox": "processes",
+    "simulation": "slow",
+}
+"""Folders, at any depth, all of whose tests have a mark."""
 IMPURE_MARKS = ("nats", "processes", "slow")
 IMPURE_EVENTS = frozenset({"subprocess.Popen", "os.posix_spawn", "socket.bind", "socket.connect"})
 pure_item: list[pytest.Item] = []
@@ -115,15 +122,20 @@ def is_pure(item: pytest.Item) -> bool:
     return not any(item.get_closest_marker(name) for name in IMPURE_MARKS)
 
 
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Do not even read what `scripts/check fast` leaves out as a whole."""
+    return True if IS_FAST and collection_path.name in FOLDER_MARKS else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what lies in the folders of processes; the files that take longest come first.
+    """Mark what lies in marked folders; the files that take longest come first.
 
     Whoever runs files side by side is then not left with a long one at the end.
     """
     for item in items:
         below = item.path.parts[len(TESTS.parts) :] if item.path.is_relative_to(TESTS) else ()
-        if not set(WITH_PROCESSES).isdisjoint(below):
-            item.add_marker("processes")
+        for folder in FOLDER_MARKS.keys() & set(below):
+            item.add_marker(FOLDER_MARKS[folder])
     weights: dict[Path, int] = {}
     for item in items:
         weight = sum(2**at for at, mark in enumerate(IMPURE_MARKS) if item.get_closest_marker(mark))

@@ -1,4 +1,4 @@
-"""The harness itself: async tests run, in a loop of their own; what tests start can be stopped."""
+"""The harness itself: async tests run, pure ones stay pure, what tests start can be stopped."""
 
 import asyncio
 import subprocess
@@ -85,3 +85,25 @@ def test_what_a_test_starts_can_be_interrupted_though_a_shell_runs_the_tests_beh
         shell=("sh", "-c", "trap '' INT; exec \"$@\"", "sh"),
     )
     assert outcome in told, told
+
+
+@pytest.mark.virtual_time
+async def test_in_virtual_time_sleeping_takes_none():
+    began_s = asyncio.get_running_loop().time()
+    await asyncio.sleep(24 * 3600)
+    assert asyncio.get_running_loop().time() - began_s == 24 * 3600
+
+
+@pytest.mark.processes
+def test_a_test_that_starts_a_process_must_say_so(tmp_path):
+    told = run_pytest(
+        tmp_path,
+        "from tests.conftest import pytest_runtest_protocol\n",
+        "import pytest, socket, subprocess, sys\n"
+        "START = [sys.executable, '-c', 'pass']\n"
+        "def test_process(): subprocess.run(START, check=True)\n"
+        "def test_socket(): socket.create_server(('127.0.0.1', 0)).close()\n"
+        "@pytest.mark.processes\ndef test_marked(): subprocess.run(START, check=True)\n",
+    )
+    assert "2 failed, 1 passed" in told, told
+    assert "add @pytest.mark.processes" in told

@@ -53,10 +53,11 @@ from antiphon.core.proof.output import DsseEnvelope, DsseSignature, Output
 from antiphon.core.record.codec import MAX_INTEGER
 from antiphon.core.ucan import Payload, Policy, issue
 from tests.core.authors import ALICE, OWNER
+from tests.examples import examples
 
 # A failure prints the blob that reproduces it; time limits are the runner's.
-THOROUGH = settings(max_examples=300, deadline=None, print_blob=True)
-BRISK = settings(max_examples=100, deadline=None, print_blob=True)
+THOROUGH = settings(max_examples=examples(300), print_blob=True)
+BRISK = settings(max_examples=examples(100), print_blob=True)
 
 # Everything that UTF-8 can say: control characters, quotes, non-BMP, no lone surrogates.
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)

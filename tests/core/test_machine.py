@@ -52,6 +52,7 @@ from tests.core.authors import ALICE, BOB, CAROL, OWNER, Author, proved, sign_by
 from tests.core.ledger import T0, Ledger, Reader, Story
 from tests.core.strategies import BRISK
 from tests.core.tenures import Account
+from tests.examples import examples
 from tests.job_lanes import job_of
 
 DAY = 86_400_000
@@ -421,7 +422,7 @@ class OneLane(AnyInterleaving):
 
 # Shrinking a failure may take longer than the suite's own limit for a test.
 pytestmark = pytest.mark.timeout(600)
-PROFILE = settings(BRISK, max_examples=80, stateful_step_count=50)
+PROFILE = settings(BRISK, max_examples=examples(80), stateful_step_count=50)
 AnyInterleaving.TestCase.settings = PROFILE
 OneLane.TestCase.settings = PROFILE
 

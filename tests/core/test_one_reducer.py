@@ -1,6 +1,7 @@
 """Every record is judged by one function, and what all ops share is checked at one place."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,11 @@ SRC = Path(antiphon.__file__).parent
 REDUCER = "core/reducer.py"
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def calls(name: str, *, skip: tuple[str, ...] = ("testing/",)) -> list[str]:
     """The files in which something of that name is called, once for each call."""
     found = []
@@ -18,7 +24,7 @@ def calls(name: str, *, skip: tuple[str, ...] = ("testing/",)) -> list[str]:
         where = path.relative_to(SRC).as_posix()
         if where.startswith(skip):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if not isinstance(node, ast.Call):
                 continue
             named = node.func.attr if isinstance(node.func, ast.Attribute) else ""

@@ -1,5 +1,6 @@
 """Step 6 of the recipe: the family in a simulated cluster, with its own machine and its own law."""
 
+import pytest
 from msgspec.structs import replace
 
 from antiphon.core.record.verdict import Verdict
@@ -11,6 +12,7 @@ from tests.families.polls import table
 PLAN = Plan(seed=4, chaos_s=900.0, jobs_per_hour=60.0)
 
 
+@pytest.mark.slow
 def test_it_is_simulated_with_faults_and_every_reader_agrees():
     guest, law = polls_as_guest()
     outcome = run(PLAN, [guest])

@@ -51,6 +51,7 @@ async def test_a_mesh_that_is_switched_off_is_not_opened(monkeypatch, home, engi
     assert not (home.path / "keys").exists(), "not even a key was made"
 
 
+@pytest.mark.processes
 @pytest.mark.req("S17")
 async def test_a_state_directory_of_another_mesh_than_expected_is_refused(monkeypatch, home):
     monkeypatch.setenv("ANTIPHON_SCOPE", ELSEWHERE)
@@ -82,6 +83,7 @@ async def test_a_program_runs_in_memory_where_the_environment_says_so(monkeypatc
     assert refused.value.hint == "unset ANTIPHON_ENGINE"
 
 
+@pytest.mark.processes
 @pytest.mark.req("S17")
 async def test_a_process_uses_the_key_that_it_is_named_after(monkeypatch, home):
     monkeypatch.setenv("ANTIPHON_NODE", "gpu-box")

@@ -270,7 +270,7 @@ def test_eight_times_the_kinds_take_about_eight_times_as_long(kind):
         many = [["or", [["==", ".kind", kind.format(f"x{n}")] for n in range(size)]]]
         assert len(kinds_of([*many, *many, ["like", ".kind", "*"]])) == size
 
-    growth = times_the_cost(lambda: read(4_000), of=lambda: read(500))
+    growth = times_the_cost(lambda: read(2_000), of=lambda: read(250))
     assert growth < 32, "64 would be the square of it"
 
 

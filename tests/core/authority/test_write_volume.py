@@ -67,6 +67,7 @@ def test_a_crowd_of_keys_hides_nobody(every):
     assert {("kind", "flood"), ("author", "did:flood")} <= found
 
 
+@pytest.mark.slow
 def test_what_is_kept_is_bounded():
     volumes = Volumes()
     tracemalloc.start()

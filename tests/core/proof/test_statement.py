@@ -199,6 +199,7 @@ def with_outputs(number: int, count: int) -> DsseEnvelope:
     return envelope(predicate(body, "mesh", ALICE.did), outputs, ALICE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds, count", [(600, 24), (100, 600)])
 def test_proofs_that_others_made_large_fill_no_memory(rounds, count):
     """A worker chooses how large its proofs are, and everybody who reads its jobs opens them."""

@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from msgspec import UNSET, structs
 from nacl import bindings
 
@@ -12,8 +12,9 @@ from antiphon.core.ucan import Payload, Policy, issue, seal_envelope
 from antiphon.core.ucan.budget import Budget, Exhausted
 from antiphon.core.ucan.did import did_of
 from antiphon.core.ucan.envelope import to_be_signed
+from tests.examples import examples
 
-BRISK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+BRISK = settings(max_examples=examples(150))
 NOW = 1_763_000_000
 DAY = 86_400
 

@@ -2,6 +2,8 @@
 
 import tracemalloc
 
+import pytest
+
 from antiphon.core.authority.rules import Rules
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import ClaimBody, CompleteBody, JobClaim, JobComplete
@@ -106,6 +108,7 @@ async def test_of_what_was_refused_only_the_newest_is_kept():
         assert [judged.opened.seq for judged in view.history][-2:] == [last, held]
 
 
+@pytest.mark.slow
 async def test_a_heavy_lane_weighs_little_on_its_reader():
     async with a_mesh("memory", OPEN) as mesh:
         reader, stranger = (await mesh.connection()).session, (await mesh.connection()).session

@@ -7,7 +7,7 @@ import asyncio
 from contextlib import AsyncExitStack
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon import Mesh
@@ -22,6 +22,7 @@ from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handler_call import MAX_RESULT_BYTES, call_text, result_text
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.sdk.hosting import hosted_mesh
+from tests.examples import examples
 from tests.runtime.meshes import KIND, QUICK, a_mesh
 
 LIMIT = codec.MAX_OP_BYTES
@@ -106,7 +107,7 @@ calls = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(15))
 @given(several=st.lists(calls, min_size=1, max_size=12))
 def test_what_its_author_accepts_a_full_and_a_light_reader_accept(several):
     async def scene():
