@@ -4,5 +4,3 @@ PATIENCE_S = 90.0
 """More than anything takes on a machine that is slow, and busy with other things."""
 NEVER_S = 3600.0
 """Longer than any test may last: what ends sooner did not wait for it."""
-SLOWER = 4
-"""How many times slower than a desk a machine may be that runs the tests."""

@@ -45,7 +45,7 @@ def runs(shell, job):
 
 def test_a_job_is_followed_a_cancelled_one_is_no_trouble_and_a_drained_one_is_told(shell):
     with shell.dev(), shell.start("worker", "tasks.py", ANTIPHON_DRAIN_S="0.2") as worker:
-        worker.line("answers")
+        worker.line("runs")
         gate = shell.directory / "gate"
         job = call(shell, "walk.slow", str(gate))
         told = shell.on_screen("show", job, "--follow", seeing=" of 20", then=gate.touch)
@@ -68,7 +68,7 @@ def test_a_worker_tells_that_its_server_is_away_and_back(shell):
     with shell.start("dev", "--json") as first:
         server = json.loads(first.line())["server_pid"]
         with shell.start("worker", "tasks.py") as worker:
-            worker.line("answers")
+            worker.line("runs")
             os.kill(server, signal.SIGKILL)
             assert first.wait() == 4
             with shell.dev():

@@ -170,7 +170,7 @@ def test_a_revoked_machine_is_shown_out_with_a_sentence(host, machine):
     box = machine("contractor")
     told = join(host, box, "--can", "claim", "--kind", "example.*", alias="contractor")
     with box.start("worker", "example") as worker:
-        worker.line("answers")
+        worker.line("runs")
         job = host.run("submit", "--no-wait", "example.sleep", "600").out.strip()
         until(lambda: host.run("show", job, "--json").json["state"] == "running")
         answer = host.run("revoke", "contractor")

@@ -38,7 +38,7 @@ def runs(shell, job):
 def test_a_worker_answers_the_tasks_of_a_module_by_path_and_by_name(shell):
     shutil.copy(TASKS, shell.directory / "my_tasks.py")
     with shell.start("worker", "my_tasks") as worker:
-        greeting = worker.line("answers")
+        greeting = worker.line("runs")
         assert "text.count" in greeting
         answer = shell.run("submit", "text.count", "the quick brown fox")
         assert json.loads(answer.out) == {"letters": 16, "words": 4}
@@ -103,7 +103,7 @@ def test_a_coroutine_that_blocks_the_loop_loses_its_lease_with_a_hint(tmp_path):
         "@mesh.task('blocks.it')\nasync def block(seconds):\n    time.sleep(seconds)\n"
     )
     with shell.dev(), shell.start("worker", "tasks") as worker:
-        worker.line("answers")
+        worker.line("runs")
         answer = shell.run("submit", "blocks.it", "9", "--lease", "5s", "--attempts", "1")
         assert answer.code == 1
         assert "lease ran out" in answer.err
