@@ -242,7 +242,7 @@ async def test_wrong_requests_get_a_sentence(tmp_path):
             await at.join(a_key(), ticket, mesh="elsewhere")
         with pytest.raises(Rejected, match="no such ticket"):
             await at.join(a_key(), ticket, secret="guess")
-        with pytest.raises(Rejected, match="letters"):
+        with pytest.raises(Rejected, match="printable characters"):
             await at.join(a_key(), ticket, alias="a\nb")
         with pytest.raises(Rejected, match="does not understand"):
             await at.knock("gate.T1.join", b"\xff not json")
