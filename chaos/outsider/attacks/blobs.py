@@ -55,7 +55,7 @@ async def _begin(
 
 
 def _steps(target: TargetMesh, taken: dict[str, Any]) -> str:
-    where = steps(target.mesh, target.connection.user, Taken(taken["gate"], taken["errand"]))
+    where = steps(target.mesh, target.connection.user, Taken(taken["gate"], taken["blob_request"]))
     return where.removeprefix(f"apg.{target.mesh}.{target.connection.user}.blob")
 
 
