@@ -152,7 +152,7 @@ def test_a_port_that_is_taken_says_what_to_type(tmp_path):
     assert answer.code == 6
     assert answer.err.splitlines() == [
         f"✗ another program already listens at 127.0.0.1:{port}",
-        "  try: take a free port: antiphon init --listen 127.0.0.1:0",
+        "  try: use a free port: antiphon init --listen 127.0.0.1:0",
     ]
     assert shell.run("init", "--no-up", "--listen", "127.0.0.1:0").code == 0, "nothing is left over"
 
