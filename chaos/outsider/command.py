@@ -29,6 +29,7 @@ from nats import errors as nats_errors
 
 from antiphon import telemetry
 from antiphon.errors import AntiphonError
+from chaos.network.raw_connection import SLOWER
 from chaos.outsider.attacks.amplification import AMPLIFICATION
 from chaos.outsider.attacks.blobs import BLOBS
 from chaos.outsider.attacks.delegations import DELEGATIONS
@@ -43,9 +44,9 @@ from chaos.outsider.attempt import REFUSALS, Attempt, Outcome
 from chaos.outsider.final_checks import FINAL_CHECKS
 from chaos.outsider.target import Breach, TargetMesh, target_mesh
 
-ATTEMPT_S: Final = 40.0
+ATTEMPT_S: Final = 40.0 * SLOWER
 """No attempt takes longer; most take milliseconds."""
-RUN_S: Final = 150.0
+RUN_S: Final = 150.0 * SLOWER
 """After this time, multiplied by the rounds, no further attempt begins."""
 ATTEMPTS: Final = {
     "writing": WRITING,

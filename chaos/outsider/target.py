@@ -36,16 +36,16 @@ from antiphon.runtime.worker.worker import Worker
 from antiphon.sdk.handle import JobHandle
 from antiphon.sdk.hosting import hosted_mesh as hosting
 from antiphon.sdk.mesh import Mesh
-from chaos.network.raw_connection import RawConnection
+from chaos.network.raw_connection import SLOWER, RawConnection
 
 BUILD: Final = "build.image"
 RENDER: Final = "render.video"
 SECRET: Final = "secret.plan"  # noqa: S105 - a kind
 RULES: Final = Rules(offer_after_ms=1_500)
 """Lost announcements are repeated this soon, so that a run can wait for it."""
-WORK_S: Final = 8.0
+WORK_S: Final = 8.0 * SLOWER
 """How long a job of the victim may take, also during floods."""
-PATIENCE_S: Final = 15.0
+PATIENCE_S: Final = 15.0 * SLOWER
 
 CANARY: Final = "canary-of-others-"
 _CANARY_FORMS: Final = [

@@ -1,6 +1,7 @@
 """`chaos outsider`: the whole of it, small; and that it would notice if an attack came through."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,7 @@ def test_every_attempt_ends_at_a_wall_or_harms_nobody():
         text=True,
         timeout=700,
         check=False,
+        env={**os.environ, "ANTIPHON_CHAOS_SLOWER": "4"},
     )
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["breaches"] == []
