@@ -19,7 +19,7 @@ from antiphon.engines.nats.blobs import cancel_all, check_digest, even, verified
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.connection.connection import Connection
 from antiphon.engines.nats.connection.requester import Reply, Requester
-from antiphon.engines.nats.member import blob_protocol as errands
+from antiphon.engines.nats.member import blob_protocol
 from antiphon.engines.nats.member.blob_protocol import BlobRequest, Taken
 from antiphon.errors import Corrupt, EngineDenied, Malformed, Rejected, Unavailable
 
@@ -49,13 +49,13 @@ class ScopedBlobs:
         try:
             number = 0
             async for chunk in even(chunks):
-                while len(flying) >= errands.WINDOW:
+                while len(flying) >= blob_protocol.WINDOW:
                     await flying.popleft()
                 flying.append(asyncio.create_task(self._step(f"{steps}.{number}", digest, chunk)))
                 number += 1
             while flying:
                 await flying.popleft()
-            await self._step(f"{steps}.{errands.END}", digest, timeout_s=END_TIMEOUT_S)
+            await self._step(f"{steps}.{blob_protocol.END}", digest, timeout_s=END_TIMEOUT_S)
         except BaseException:
             self._leave(steps)
             raise
@@ -98,16 +98,16 @@ class ScopedBlobs:
 
     async def _download(self, steps: str, count: int, digest: str) -> AsyncGenerator[bytes]:
         parts = (self._step(f"{steps}.{number}", digest) for number in range(count))
-        ahead, where = errands.WINDOW - 1, "the mesh's gate gave"
+        ahead, where = blob_protocol.WINDOW - 1, "the mesh's gate gave"
         async with aclosing(verified(parts, digest, ahead=ahead, where=where)) as stream:
             async for chunk in stream:
                 yield chunk
 
     async def _begin(self, blob_request: BlobRequest) -> Taken:
-        subject = errands.asking(self._mesh, self._user)
+        subject = blob_protocol.asking(self._mesh, self._user)
         reply = await self._ask(subject, _encode(blob_request), STEP_TIMEOUT_S)
         for attempt in range(1, BUSY_TRIES):
-            if wire.status_of(reply.header) != errands.BUSY:
+            if wire.status_of(reply.header) != blob_protocol.BUSY:
                 break
             await asyncio.sleep(attempt * BUSY_PAUSE_S)
             reply = await self._ask(subject, _encode(blob_request), STEP_TIMEOUT_S)
@@ -149,11 +149,11 @@ class ScopedBlobs:
         """Without waiting: an abandoned transfer ends by itself in a while."""
         with suppress(Unavailable):
             if self._connection.up:
-                subject = wire.check_subject(f"{steps}.{errands.LEAVE}")
+                subject = wire.check_subject(f"{steps}.{blob_protocol.LEAVE}")
                 self._connection.send(wire.pub(subject, b""))
 
     def _steps(self, taken: Taken) -> str:
-        return errands.steps(self._mesh, self._user, taken)
+        return blob_protocol.steps(self._mesh, self._user, taken)
 
 
 def _no_gate(why: str) -> Unavailable:
@@ -174,15 +174,15 @@ def _reading(do: str, digest: str, job: tuple[str, str] | None) -> BlobRequest:
 
 
 def _refuse(code: int, words: str, digest: str) -> NoReturn:
-    if code == errands.ABSENT:
+    if code == blob_protocol.ABSENT:
         raise Rejected(f"{digest} is not stored", reason="no_blob")
-    if code == errands.DENIED:
+    if code == blob_protocol.DENIED:
         raise EngineDenied(
             f"the mesh's gate refused it: {words}",
             hint="name a job that you may read and that reads or wrote it",
         )
-    if code == errands.TOO_LARGE:
+    if code == blob_protocol.TOO_LARGE:
         raise Rejected(f"the mesh's gate accepts no more: {words}", reason="too_large")
-    if code == errands.CORRUPT:
+    if code == blob_protocol.CORRUPT:
         raise Corrupt(f"the bytes do not hash to {digest}")
     raise Unavailable(f"the mesh's gate failed: {words}")
