@@ -122,16 +122,16 @@ async def _too_many(target: TargetMesh) -> Outcome:
     return Outcome("gate", f"{len(begun)} uploads at once, and each member's bytes are counted")
 
 
-async def _others_errand(target: TargetMesh) -> Outcome:
+async def _others_transfer(target: TargetMesh) -> Outcome:
     code, _ = await _ask(target, f".{'0' * 16}.{'0' * 16}.0", b"x")
     answers = await target.connection.ask(
         f"apg.{target.mesh}.{target.connection.user}.blob.x.y.z", b"x", within_s=0.3
     )
     if answers and not (answers[0].headers or {}).get("Status"):
-        raise Breach("an errand that nobody began goes on")
+        raise Breach("a transfer that nobody began goes on")
     if code not in {GONE, 503}:
-        raise Breach(f"an errand that is not its own: status {code}")
-    return Outcome("gate", "an errand belongs to the user who began it")
+        raise Breach(f"a transfer that is not its own: status {code}")
+    return Outcome("gate", "a transfer belongs to the user who began it")
 
 
 async def _answer_elsewhere(target: TargetMesh) -> Outcome:
@@ -170,7 +170,7 @@ BLOBS: Final = (
     Attempt("read a blob of another kind", _read_others),
     Attempt("store other bytes than promised", _lie_about_bytes),
     Attempt("fill the store with uploads", _too_many),
-    Attempt("go on with an errand of others", _others_errand),
+    Attempt("go on with a transfer of others", _others_transfer),
     Attempt("have the gate answer elsewhere", _answer_elsewhere),
     Attempt("flood the blob service with junk", _flood),
 )

@@ -36,7 +36,7 @@ SMALL = BlobLimits(
     member_bytes=6_400_000,
     puts_per_member=2,
     errands_per_member=3,
-    errands=4,
+    transfers=4,
 )
 
 
@@ -250,7 +250,7 @@ class Answered:
 
 
 class Asker:
-    """Raw errands of one user."""
+    """Raw transfers of one user."""
 
     def __init__(self, here, engine, user=MEMBER):
         self.subject = asking(here.mesh, user)

@@ -29,7 +29,7 @@ class BlobLimits(Struct, frozen=True, kw_only=True):
     member_bytes: int = 20 * GIB
     puts_per_member: int = 2
     errands_per_member: int = 8
-    errands: int = 32
+    transfers: int = 32
 
 
 class BlobQuota:

@@ -110,7 +110,7 @@ class BlobService:
         self._rights = rights
         self._limits = limits or BlobLimits()
         self._name = secrets.token_hex(8)
-        self._errands: dict[str, _Put | _Get] = {}
+        self._transfers: dict[str, _Put | _Get] = {}
         self._asking: dict[str, int] = {}
         self._ledger = BlobQuota(self._blobs)
         self._refusals: deque[bytes] = deque(maxlen=MAX_REFUSALS)
@@ -124,7 +124,7 @@ class BlobService:
             self._group = group
             refusing = group.create_task(self._send_refusals())
             serve, steps = self._hearing.serve, f"{words.BLOB}.{self._name}.*.*"
-            stop_errands = serve(
+            stop_transfers = serve(
                 Service(words.BLOB, self._on_errand, words.ERRANDS_HEARD, queue=QUEUE)
             )
             stop_steps = serve(Service(steps, self._on_step, words.STEPS_HEARD))
@@ -135,21 +135,21 @@ class BlobService:
             finally:
                 self.ready.clear()
                 refusing.cancel()
-                stop_errands()
+                stop_transfers()
                 stop_steps()
-                for blob_request in self._errands.values():
+                for blob_request in self._transfers.values():
                     if isinstance(blob_request, _Put) and blob_request.storing is not None:
                         blob_request.storing.cancel()
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_S)
-            for name, blob_request in tuple(self._errands.items()):
+            for name, blob_request in tuple(self._transfers.items()):
                 if _now_s() - blob_request.used_s > IDLE_S:
                     self._drop(name)
 
     def _drop(self, name: str) -> None:
-        blob_request = self._errands.pop(name, None)
+        blob_request = self._transfers.pop(name, None)
         if isinstance(blob_request, _Put) and blob_request.storing is not None:
             blob_request.storing.cancel()
 
@@ -199,17 +199,17 @@ class BlobService:
         )
 
     def _new_errand(self, user: str, blob_request: _Put | _Get) -> str:
-        mine = [one for one in self._errands.values() if one.user == user]
+        mine = [one for one in self._transfers.values() if one.user == user]
         puts = sum(isinstance(one, _Put) for one in mine)
         if (
-            len(self._errands) >= self._limits.errands
+            len(self._transfers) >= self._limits.transfers
             or len(mine) >= self._limits.errands_per_member
             or (isinstance(blob_request, _Put) and puts >= self._limits.puts_per_member)
         ):
             raise _Refused(words.BUSY, "too much is under way")
         name = secrets.token_hex(8)
         blob_request.used_s = _now_s()
-        self._errands[name] = blob_request
+        self._transfers[name] = blob_request
         return name
 
     # --- reading ----------------------------------------------------------------------------
@@ -254,7 +254,7 @@ class BlobService:
 
     def _on_step(self, subject: bytes, reply: bytes, payload: bytes, _header: bytes) -> None:
         _, _, user, _, _, name, step = wire.read_subject(subject).split(".")
-        blob_request = self._errands.get(name)
+        blob_request = self._transfers.get(name)
         if blob_request is None or blob_request.user != user:
             if self._is_own(user, reply):
                 self._send(reply, _status(words.GONE, "the gate no longer knows this transfer"))
@@ -326,7 +326,7 @@ class BlobService:
                 self._ledger.add(put.user, put.size)
             if put.end_to:
                 self._send_frame(wire.pub(put.end_to, b""))
-            self._errands = {name: one for name, one in self._errands.items() if one is not put}
+            self._transfers = {name: one for name, one in self._transfers.items() if one is not put}
             return
         waiting = [put.end_to, put.in_hand, *(reply for _, reply in put.early.values())]
         put.early.clear()
@@ -353,7 +353,7 @@ class BlobService:
             raise _Refused(words.DENIED, "this key may neither submit nor run jobs")
         under_way = sum(
             one.size + BLOB_WEIGHT
-            for one in self._errands.values()
+            for one in self._transfers.values()
             if isinstance(one, _Put) and one.user == user
         )
         if await self._ledger.exceeds(user, under_way, self._limits.member_bytes):
