@@ -83,7 +83,7 @@ def test_rules_are_shown_and_changed_with_a_look_at_the_old(owner):
     assert answer.out.splitlines() == ["✓ lease_ms  30s → 45s", "  attempts is already 3"]
     refused = owner.run("rules", "lease_min_ms=1s")
     assert refused.code == 5
-    assert "contradict one another: lease_min_ms must be at least twice" in refused.err
+    assert "contradict each other: lease_min_ms must be at least twice" in refused.err
     told = typed(owner, "rules")["rules"]
     assert list(told) == list(Rules.__struct_fields__)
     assert told["authority"]["value"] == "open" != told["authority"]["default"]
@@ -117,7 +117,7 @@ def test_a_machine_hands_on_what_it_holds_and_steers_nothing(owner, gpu):
     assert handed_on["ends_s"] == mine["until_s"] < handed_on["until_s"]
     refused = gpu.run("delegate", "helper", "--can", "claim", "--kind", "build.*")
     assert refused.code == 5
-    assert "it holds claim render.*" in refused.err
+    assert "it has claim render.*" in refused.err
     told = typed(owner, "who")
     (machine,) = told["holders"]
     (helper,) = machine["holders"]

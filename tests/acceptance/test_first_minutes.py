@@ -76,8 +76,8 @@ def test_show_tells_the_story(shell):
     assert answer.code == 0
     assert re.search(rf"✓ succeeded  example.add {job[:8]}", answer.out)
     story = [line for line in answer.out.splitlines() if re.match(r"\d\d:\d\d:\d\d\.\d{3} ", line)]
-    assert [re.search(r"called|claimed|completed", line)[0] for line in story] == [
-        "called",
+    assert [re.search(r"submitted|claimed|completed", line)[0] for line in story] == [
+        "submitted",
         "claimed",
         "completed",
     ]
@@ -259,7 +259,7 @@ def test_text_from_the_log_cannot_steer_a_terminal(shell):
 def test_a_second_dev_in_the_same_directory_is_told_to_use_the_first(shell):
     answer = shell.run("dev")
     assert answer.code == 6
-    assert "already runs" in answer.err
+    assert "is already running in" in answer.err
 
 
 def test_an_unknown_or_unclear_job_is_explained(shell):
