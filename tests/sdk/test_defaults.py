@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from antiphon.core.authority.grant_terms import RIGHTS
 from antiphon.core.families.jobs.ops import Retry
 from antiphon.core.families.jobs.state import State
@@ -23,6 +25,7 @@ def test_the_defaults_are_those_that_hold_where_nobody_says_anything():
     assert Retry().cap_ms == defaults.RETRY_CAP_S * 1000
 
 
+@pytest.mark.processes
 def test_they_are_there_without_the_core():
     loaded = "import sys, antiphon.sdk.defaults\nprint(*sys.modules)"
     done = subprocess.run(

@@ -66,7 +66,7 @@ async def test_between_a_submit_and_the_writer_stands_one_function(monkeypatch):
     monkeypatch.setattr(submission, "write_one", watched)
     async with mesh:
         await mesh.submit("example.add", 2, 3)
-    assert seen == [["submit", "call"]]
+    assert seen == [["submit", "submit"]]
 
 
 async def test_a_mesh_says_what_holds_on_it_and_how_far_its_log_is():
