@@ -125,9 +125,7 @@ def test_a_machine_hands_on_what_it_holds_and_steers_nothing(owner, gpu):
     assert {one["ends_s"] for one in helper["grants"]} == {mine["until_s"]}
     refused = gpu.run("route", "render", "helper")
     assert refused.code == 5
-    assert f"only the owner of this mesh may set routes, and that is {told['owner'][-8:]}" in (
-        refused.err
-    )
+    assert f"only the owner of this mesh, {told['owner'][-8:]}, may set routes" in refused.err
     ended = typed(owner, "revoke gpu-box")
     assert (len(ended["revoked"]), len(ended["below"])) == (2, 2)
 

@@ -81,7 +81,7 @@ def test_a_server_that_ends_by_itself_ends_dev_with_a_reason(shell):
         os.kill(ready["server_pid"], signal.SIGKILL)
         assert dev.wait() == 4
         told = json.loads(dev.line("error"))["error"]
-        assert "ended by itself" in told["message"]
+        assert "has stopped" in told["message"]
         assert "server.log" in told["hint"]
     with shell.dev() as again:
         assert again["mesh"] == ready["mesh"]

@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import time
+from contextlib import suppress
 from typing import Any, Final
 
 from antiphon.core import manifest
@@ -21,6 +22,7 @@ from antiphon.core.families.mesh.ops import EvidenceBody, MeshEvidence
 from antiphon.core.record import codec
 from antiphon.core.record.ids import digest
 from antiphon.engines.nats.member.blob_protocol import ABSENT
+from antiphon.errors import Rejected, Unavailable
 from antiphon.runtime.gate.relay_rules import RECORDS_AN_HOUR
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.identity.state_directory import StateDirectory
@@ -76,11 +78,13 @@ async def _take_ids(target: TargetMesh) -> Outcome:
     taking = asyncio.ensure_future(take())
     try:
         await asyncio.sleep(0.2)
-        async with delegation.with_authority(target.owner_home.path) as mesh:
-            begun = time.monotonic()
-            async with asyncio.timeout(_HELD_OFF_S):
-                await delegation.revoke(mesh, home.access().alias)
-                await connection.ended.wait()
+        begun = time.monotonic()
+        async with asyncio.timeout(_HELD_OFF_S):
+            while not connection.ended.is_set():  # as a person does who got no answer
+                with suppress(Unavailable, Rejected):
+                    async with delegation.with_authority(target.owner_home.path) as mesh:
+                        await delegation.revoke(mesh, home.access().alias)
+                        await connection.ended.wait()
     except TimeoutError as late:
         raise Breach("the owner could not take its grant back") from late
     finally:

@@ -156,7 +156,7 @@ def require_owner(held: Holdings, what: str) -> None:
     """`Rejected` unless the key is the owner's: the log would only reject the op."""
     if held.me != held.owner:
         raise Rejected(
-            f"only the owner of this mesh may {what}, {short_node(held.owner)}",
+            f"only the owner of this mesh, {short_node(held.owner)}, may {what}",
             reason="not_owner",
             hint="run it on the machine that has the owner's key",
         )
