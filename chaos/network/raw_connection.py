@@ -61,6 +61,7 @@ class RawConnection:
         self._engine, self._ca, self._credentials = described.engine, described.ca, credentials
         self._client = Client()
         self._answers: dict[str, list[Msg]] = {}
+        self._newest_pull = ""
         self._asked = 0
 
     @classmethod
@@ -184,6 +185,8 @@ class RawConnection:
         self._asked += 1
         reply = f"{self.inbox}.{self._asked}"
         found = self._answers[reply] = []
+        if b"CONSUMER.MSG.NEXT" in (subject if isinstance(subject, bytes) else subject.encode()):
+            self._newest_pull = reply
         await self.publish(subject, payload, reply=reply, head=head)
         deadline = time.monotonic() + within_s
         while len(found) < answers and time.monotonic() < deadline and self.is_open:
@@ -191,7 +194,9 @@ class RawConnection:
         return found
 
     async def _on_answer(self, message: Msg) -> None:
-        self._answers.setdefault(_reply_subject_of(message, self._answers), []).append(message)
+        """A delivery has its record's subject instead: it belongs to the newest pull."""
+        to = message.subject if message.subject in self._answers else self._newest_pull
+        self._answers.setdefault(to, []).append(message)
 
     async def store(
         self, subject: str | bytes, payload: bytes = b"junk", *, head: bytes = b""
@@ -217,8 +222,3 @@ def frame(
         return b"PUB %b %b%d\r\n%b\r\n" % (where, back, len(payload), payload)
     total = len(head) + len(payload)
     return b"HPUB %b %b%d %d\r\n%b%b\r\n" % (where, back, len(head), total, head, payload)
-
-
-def _reply_subject_of(message: Msg, known: dict[str, list[Msg]]) -> str:
-    """A delivery has its record's subject instead: it belongs to the newest request."""
-    return message.subject if message.subject in known else next(reversed(known))
