@@ -63,16 +63,17 @@ async def _take_ids(target: TargetMesh) -> Outcome:
     async def take() -> None:
         done = now_ms()
         while connection.is_open:
-            # On a machine that is too slow for it, ids of the past need no taking. In small
-            # pieces, since the others share this process's event loop.
+            # A machine that is too slow for it skips what is past. It shares this process's event
+            # loop with its victims, so it rests for as long as it works.
             done = max(done, now_ms())
             while done < now_ms() + _AHEAD_MS:
+                begun = time.monotonic()
                 times = range(done, done + _PIECE_MS)
                 ids = [_predicted_id(target.mesh, owner, cid, at) for at in times for cid in cids]
                 frames = [frame(lane, b"x", head=header(Nats_Msg_Id=one)) for one in ids]
                 await connection.write(b"".join(frames))
-                done += _PIECE_MS
-                await asyncio.sleep(0)
+                done = max(done + _PIECE_MS, now_ms())
+                await asyncio.sleep(time.monotonic() - begun)
             await asyncio.sleep(0.02)
 
     taking = asyncio.ensure_future(take())
