@@ -135,17 +135,17 @@ async def test_a_folder_that_is_mounted_in_several_places_is_hidden_in_all(able,
 WORKER = """
 import asyncio, os, sys, tempfile
 from pathlib import Path
-from antiphon.runtime.identity.state_directory import Home
+from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.identity.host_clock import SystemEntropy
 from antiphon.sandbox import Command, probe, run
 os.setgroups([]), os.setgid(65534), os.setuid(65534)  # no module is in reach from here on
 app = Path(sys.argv[1])
-home = Home(app / ".antiphon")
+home = StateDirectory(app / ".antiphon")
 home.key("worker-1", SystemEntropy())
 async def main():
     hidden = (home.path,) if sys.argv[2] == "hidden" else ()
     able = probe(hidden=hidden)
-    assert able.can_shut_in, able.problems
+    assert able.can_sandbox, able.problems
     command = Command(argv=("sh", "-c", f"cat {home.path}/keys/*.key"), hidden=hidden)
     work = Path(tempfile.mkdtemp(dir=app))
     ended = await run(command, work=work, on_output=lambda _, data: print(data), abilities=able)
