@@ -34,7 +34,7 @@ from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.node.full_node import FullNode
 from antiphon.runtime.worker.worker import Worker
 from antiphon.sdk.handle import JobHandle
-from antiphon.sdk.hosting import hosted_mesh as hosting
+from antiphon.sdk.hosting import hosted_mesh
 from antiphon.sdk.mesh import Mesh
 from chaos.network.raw_connection import SLOWER, RawConnection
 
@@ -113,7 +113,7 @@ class Participant(Generic[T]):
 class Host(Struct, frozen=True):
     """The owner's machine."""
 
-    hosting: hosting.Hosting
+    hosting: hosted_mesh.Hosting
     mesh: Mesh
     node: FullNode
 
@@ -129,10 +129,10 @@ class Member(Struct, frozen=True):
 @asynccontextmanager
 async def _host(directory: Path) -> AsyncIterator[Host]:
     """What `antiphon init` leaves running."""
-    listen = hosting.Listen(host="127.0.0.1", port=0, names=("127.0.0.1", "localhost"))
+    listen = hosted_mesh.Listen(host="127.0.0.1", port=0, names=("127.0.0.1", "localhost"))
     async with AsyncExitStack() as stack:
         hosted = await stack.enter_async_context(
-            hosting.found_and_host(directory, name="outsider", listen=listen, rules=RULES)
+            hosted_mesh.found_and_host(directory, name="outsider", listen=listen, rules=RULES)
         )
         mesh = await stack.enter_async_context(Mesh.open(home=directory, role="client"))
         node = await stack.enter_async_context(mesh.node())
@@ -182,7 +182,7 @@ class TargetMesh:
         """The ids of jobs that it must not learn."""
         self.is_expelled = False
         """Whether the owner has revoked the contractor's grant."""
-        self.ticket: hosting.Ticket
+        self.ticket: hosted_mesh.Ticket
         self.host: Host
         self.working: Member
         self.replicating: Member
@@ -198,13 +198,13 @@ class TargetMesh:
         """Found the mesh, let everybody join and work, and call the first jobs."""
         self.host = await self._start("owner's machine", lambda: _host(self.directory / "owner"))
         home = self.owner_home
-        self.ticket = hosting.invite(home, _terms("claim", "render.*", "contractor"))
-        await hosting.redeem(self.contractor, self.ticket, alias="contractor")
+        self.ticket = hosted_mesh.invite(home, _terms("claim", "render.*", "contractor"))
+        await hosted_mesh.redeem(self.contractor, self.ticket, alias="contractor")
         for place, terms in (
             (self.victim, _terms("claim", "build.*", "victim")),
             (self.observer, _terms("read", "*", "observer")),
         ):
-            await hosting.redeem(place, hosting.invite(home, terms), alias=terms.alias)
+            await hosted_mesh.redeem(place, hosted_mesh.invite(home, terms), alias=terms.alias)
         self.working = await self._start("victim's worker", _answering(self.victim, BUILD))
         self.replicating = await self._start("observer's node", _replicating(self.observer))
         await log_in(self.contractor, self.contractor.access(), [RENDER])
@@ -230,8 +230,8 @@ class TargetMesh:
     async def join(self, alias: str) -> StateDirectory:
         """One more machine of the contractor's."""
         home = StateDirectory(self.directory / alias)
-        ticket = hosting.invite(self.owner_home, _terms("claim", "render.*", alias))
-        await hosting.redeem(home, ticket, alias=alias)
+        ticket = hosted_mesh.invite(self.owner_home, _terms("claim", "render.*", alias))
+        await hosted_mesh.redeem(home, ticket, alias=alias)
         return home
 
     async def connect(self, home: StateDirectory | None = None, **how: Any) -> RawConnection:

@@ -8,7 +8,7 @@ import sys
 import pytest
 from msgspec.structs import replace
 
-from antiphon.core import bundle as verify
+from antiphon.core import bundle as core_bundle
 from antiphon.core.families.seals.ops import MeshSeal
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError, Malformed, Rejected, Unavailable
@@ -140,16 +140,16 @@ def test_one_bundle_has_one_spelling(jobs):
     pretty = json.dumps(json.loads(jobs.bundle), indent=1).encode()
     with pytest.raises(Malformed, match="not in canonical form"):
         open_bundle(pretty)
-    assert verify.write(verify.read(jobs.bundle)) == jobs.bundle
+    assert core_bundle.write(core_bundle.read(jobs.bundle)) == jobs.bundle
 
 
 def test_records_that_are_no_text_travel_too():
     for payload in (b"\xff\x00junk", b"text", b""):
-        assert verify.Content.of(payload).payload() == payload
+        assert core_bundle.Content.of(payload).payload() == payload
     for content in (
-        verify.Content(base64="dGV4dA=="),
-        verify.Content(base64="/w"),
-        verify.Content(),
+        core_bundle.Content(base64="dGV4dA=="),
+        core_bundle.Content(base64="/w"),
+        core_bundle.Content(),
     ):
         with pytest.raises(AntiphonError):
             content.payload()

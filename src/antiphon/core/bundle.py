@@ -24,7 +24,7 @@ from typing import Annotated, Any, Final, Literal, NoReturn
 import msgspec
 from msgspec import Meta, Struct
 
-from antiphon.core import opened_record as records
+from antiphon.core import opened_record
 from antiphon.core.authority.control import Control
 from antiphon.core.control_history import ControlHistory
 from antiphon.core.families.jobs.ops import JobComplete
@@ -218,7 +218,7 @@ def _opened(protocol: Protocol, bundle: Bundle) -> list[OpenedRecord]:
     if any(b.seq <= a.seq or b.leaf <= a.leaf for a, b in pairwise(bundle.records)):
         _refuse("its records are not in the order of the log")
     return [
-        records.open_record(
+        opened_record.open_record(
             protocol, bundle.mesh, s.seq, s.commit_ms, s.subject, s.record.payload()
         )
         for s in bundle.records
@@ -238,7 +238,7 @@ def _genesis(bundle: Bundle, opened_records: list[OpenedRecord], owner: str | No
 
 
 def _sealed(protocol: Protocol, bundle: Bundle) -> MeshSeal:
-    opened = records.open_anywhere(protocol, bundle.mesh, bundle.seal.payload())
+    opened = opened_record.open_anywhere(protocol, bundle.mesh, bundle.seal.payload())
     if not isinstance(opened.op, MeshSeal):
         why = opened.fault.in_words if opened.fault is not None else "it is another op"
         _refuse(f"its seal cannot be used: {why}")
@@ -272,7 +272,7 @@ def _replayed(
         found = {seq: shown_at.get(seq) for seq in needs.records}
         return Reads(
             records={
-                seq: records.dep_of(protocol, shown.subject, shown.record.payload())
+                seq: opened_record.dep_of(protocol, shown.subject, shown.record.payload())
                 if shown is not None
                 else None
                 for seq, shown in found.items()
@@ -310,7 +310,7 @@ def _check_seal(
 ) -> None:
     """By the rules where the tree ends; the bundle does not show when the seal was committed."""
     at = (seal.body.upto + 1, seal.hlc[0], subject_of(seal))
-    opened = records.open_record(protocol, seal.mesh, *at, payload)
+    opened = opened_record.open_record(protocol, seal.mesh, *at, payload)
     outcome = history.settle(lane_before(seal), opened, lambda _: Reads(mark=UNSEEN_ROOT))
     if outcome.verdict is not Verdict.UNSEEN:
         _refuse(f"its seal would be rejected: {outcome.verdict.in_words}")

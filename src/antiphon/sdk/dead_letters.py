@@ -15,7 +15,7 @@ from antiphon.core.families.jobs.ops import (
     ScheduleBody,
 )
 from antiphon.core.families.jobs.state import Job, State
-from antiphon.core.policy import retry as retries
+from antiphon.core.policy import retry as retry_policy
 from antiphon.core.record.op import Op
 from antiphon.runtime.caller.retry import RetryLinks
 from antiphon.sdk.defaults import DEAD_LETTERS_MAX
@@ -55,7 +55,7 @@ def retryable(mesh: Mesh, replica: Replica, *, kind: str, limit: int) -> list[Jo
     wanted = [
         letter.job
         for letter in letters
-        if letter.retried_as is None and retries.is_dead_letter(letter.job)
+        if letter.retried_as is None and retry_policy.is_dead_letter(letter.job)
     ]
     return wanted[:limit]
 
@@ -88,7 +88,7 @@ def _op_at(mesh: Mesh, replica: Replica, seq: int) -> Op | None:
 
 
 def _retry_in(replica: Replica, job: Job, body: ScheduleBody) -> str | None:
-    retry = retries.retry_id(body, job.id)
+    retry = retry_policy.retry_id(body, job.id)
     return retry if replica.job(job.kind, retry) is not None else None
 
 

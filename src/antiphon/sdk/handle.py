@@ -11,9 +11,9 @@ from antiphon.core.proof.output import Output
 from antiphon.core.record import codec
 from antiphon.core.story import Line, tell
 from antiphon.errors import Rejected
-from antiphon.runtime.caller import retry as retrying
 from antiphon.runtime.caller import submission
 from antiphon.runtime.caller.retry import RetryLinks, links_of
+from antiphon.runtime.caller.retry import retry as submit_retry
 from antiphon.runtime.caller.submission import Ended, failure
 from antiphon.runtime.executors.handlers import JSON, RESULT
 from antiphon.runtime.worker.job_output import OutputMessage, listening
@@ -133,7 +133,7 @@ class JobHandle(Generic[R]):
         A second retry finds the first: `is_new` is then false. A retry that failed is retried in
         turn.
         """
-        return JobHandle.of(self._session, await retrying.retry(self._session, self.kind, self.id))
+        return JobHandle.of(self._session, await submit_retry(self._session, self.kind, self.id))
 
     async def links(self) -> RetryLinks:
         """Which job this one retries, and which one retries it."""

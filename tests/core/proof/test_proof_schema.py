@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from antiphon.core.proof import statement as proof
+from antiphon.core.proof import statement as proof_statement
 from antiphon.core.record import codec, signing
 from antiphon.errors import Malformed
 from tests.core.authors import ALICE
@@ -13,21 +13,21 @@ from tests.core.proof.test_statement import Proved, output
 from tests.core.published_schemas import fits, published
 
 SCHEMA = published("proof")
-DIGESTS = proof.Digests(blake3="ab" * 32, sha256="cd" * 32)
+DIGESTS = proof_statement.Digests(blake3="ab" * 32, sha256="cd" * 32)
 EVERYTHING = {
     "manifest": DIGESTS,
-    "inputs": (proof.Subject(name="data.csv", digest=DIGESTS),),
+    "inputs": (proof_statement.Subject(name="data.csv", digest=DIGESTS),),
     "exit": -9,
-    "runner": proof.Runner(name="bash", version="5", platform="linux", digest=DIGESTS),
-    "isolation": proof.Isolation(level="sandbox", held=("network:none", "seccomp")),
+    "runner": proof_statement.Runner(name="bash", version="5", platform="linux", digest=DIGESTS),
+    "isolation": proof_statement.Isolation(level="sandbox", held=("network:none", "seccomp")),
     "environment": "ef" * 32,
     "policy_root": "sha256:" + "01" * 32,
-    "usage": proof.Usage(wall_ms=1, cpu_ms=0, max_rss_kb=7),
+    "usage": proof_statement.Usage(wall_ms=1, cpu_ms=0, max_rss_kb=7),
 }
 
 
 def test_the_schema_is_current_and_says_which_dialect_it_is():
-    assert proof.json_schema() == SCHEMA, "run scripts/schemas --write"
+    assert proof_statement.json_schema() == SCHEMA, "run scripts/schemas --write"
     assert SCHEMA["$schema"].endswith("draft/2020-12/schema")
     assert r"\Z" not in json.dumps(SCHEMA), "a Python pattern; JSON Schema has ECMAScript's"
     parts = [SCHEMA, *SCHEMA["$defs"].values()]
@@ -40,7 +40,7 @@ def test_the_schema_is_current_and_says_which_dialect_it_is():
 def test_it_takes_every_proof(fields, outputs):
     job = Proved()
     body = job.body(outputs=outputs)
-    assert fits(proof.to_json(job.proved(body=body, **fields).proof), SCHEMA)
+    assert fits(proof_statement.to_json(job.proved(body=body, **fields).proof), SCHEMA)
 
 
 def bent(change):
@@ -48,7 +48,7 @@ def bent(change):
     statement = json.loads(base64.b64decode(Proved().proved(**EVERYTHING).proof.payload))
     change(statement)
     payload = codec.encode_checked(statement)
-    return proof.put_in_envelope(
+    return proof_statement.put_in_envelope(
         payload, ALICE.did, lambda kind, data: signing.sign(ALICE.secret, kind, data)
     )
 
@@ -73,11 +73,11 @@ BENT = {
 @pytest.mark.req("P8")
 @pytest.mark.parametrize("change", BENT.values(), ids=BENT)
 def test_it_refuses_the_statements_that_nodes_refuse(change):
-    assert fits(proof.to_json(bent(lambda _: None)), SCHEMA)
+    assert fits(proof_statement.to_json(bent(lambda _: None)), SCHEMA)
     envelope = bent(change)
     with pytest.raises(Malformed):
-        proof.open_proof(envelope)
-    assert not fits(proof.to_json(envelope), SCHEMA)
+        proof_statement.open_proof(envelope)
+    assert not fits(proof_statement.to_json(envelope), SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -95,6 +95,6 @@ def test_it_refuses_the_statements_that_nodes_refuse(change):
     ids=str,
 )
 def test_it_refuses_envelopes_in_another_form(change):
-    plain = proof.to_json(Proved().proved().proof)
+    plain = proof_statement.to_json(Proved().proved().proof)
     assert fits(plain, SCHEMA)
     assert not fits({**plain, **change}, SCHEMA)

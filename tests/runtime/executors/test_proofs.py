@@ -10,7 +10,7 @@ from securesystemslib.signer import SSlibKey
 
 from antiphon.core.families.jobs.ops import Retry
 from antiphon.core.families.jobs.state import State
-from antiphon.core.proof import statement as proof
+from antiphon.core.proof import statement as proof_statement
 from antiphon.core.record.ids import public_key_of
 from antiphon.sdk.handle import JobHandle
 from antiphon.sdk.proofs.proof import proof_of
@@ -42,8 +42,8 @@ async def test_every_result_carries_a_proof_of_its_job_by_its_worker(engine):
         worker = await mesh.worker(double)
         handle = await ended(mesh, caller, 21)
         envelope = await proof_of(handle)
-        assert fits(proof.to_json(envelope), published("proof"))
-        said = proof.open_proof(envelope)
+        assert fits(proof_statement.to_json(envelope), published("proof"))
+        said = proof_statement.open_proof(envelope)
         assert said.predicate.job == handle.id
         assert said.predicate.worker == worker.session.author.did
         assert said.predicate.isolation.level == "none"
@@ -71,7 +71,7 @@ async def test_a_stranger_verifies_it_with_securesystemslib_alone():
         caller = await mesh.connection()
         worker = await mesh.worker(double)
         envelope = await proof_of(await ended(mesh, caller, 4))
-    text = json.dumps(proof.to_json(envelope))
+    text = json.dumps(proof_statement.to_json(envelope))
     keyid = worker.session.author.did
     public = public_key_of(keyid).hex()
     # From here on, nothing of ours.
@@ -104,5 +104,5 @@ async def test_a_failed_run_is_vouched_for_and_a_job_nobody_ran_is_not():
         await mesh.worker(double)
         failed = await ended(mesh, caller, -1, retry=Retry(attempts=1))
         assert (await failed.state()).state is State.FAILED
-        said = proof.open_proof(await proof_of(failed)).predicate
+        said = proof_statement.open_proof(await proof_of(failed)).predicate
         assert said.status == "failed"

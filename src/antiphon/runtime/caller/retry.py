@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from antiphon.core.families.jobs.ops import ScheduleBody
-from antiphon.core.policy import retry as retries
+from antiphon.core.policy import retry as retry_policy
 from antiphon.errors import Rejected
 from antiphon.runtime.caller import submission
 
@@ -35,11 +35,11 @@ async def retry(session: Session, kind: str, job_id: str) -> Submitted:
     """
     for _ in range(LONGEST_CHAIN):
         body = _retryable(await session.read_lane(kind, job_id), kind, job_id)
-        submitted = await submission.submit(session, retries.retried(body, job_id))
+        submitted = await submission.submit(session, retry_policy.retried(body, job_id))
         if submitted.is_new:
             return submitted
         view = await session.read_lane(kind, submitted.id)
-        if view.lane.job is None or view.lane.job.state not in retries.RETRYABLE:
+        if view.lane.job is None or view.lane.job.state not in retry_policy.RETRYABLE:
             return submitted
         job_id = submitted.id
     raise Rejected(f"job {job_id[:8]} was retried {LONGEST_CHAIN} times", reason="retried")
@@ -50,7 +50,7 @@ async def links_of(session: Session, view: JobView) -> RetryLinks:
     body, job = view.submitted_with, view.lane.job
     if body is None or job is None:
         return RetryLinks(retry_of=None, retried_as=None)
-    ahead = retries.retry_id(body, job.id)
+    ahead = retry_policy.retry_id(body, job.id)
     is_there = (await session.read_lane(job.kind, ahead)).lane.job is not None
     return RetryLinks(retry_of=body.retry_of, retried_as=ahead if is_there else None)
 
@@ -65,7 +65,7 @@ def _retryable(view: JobView, kind: str, job_id: str) -> ScheduleBody:
             reason="not_ended",
             hint=f"antiphon cancel {job_id[:8]}, and then retry it",
         )
-    if job.state not in retries.RETRYABLE:
+    if job.state not in retry_policy.RETRYABLE:
         raise Rejected(
             f"job {job_id[:8]} succeeded, so there is nothing to retry",
             reason="succeeded",

@@ -18,8 +18,8 @@ from antiphon.core.clock.high_water_mark import MarkedClock, Promise, TooEarly
 from antiphon.core.clock.hlc import Hlc, Stretch
 from antiphon.core.families.jobs.ops import CompleteBody, JobSchedule
 from antiphon.core.opened_record import OpenedRecord, open_own
-from antiphon.core.proof import statement as proof
 from antiphon.core.proof.output import DsseEnvelope
+from antiphon.core.proof.statement import put_in_envelope
 from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.record import codec, signing
 from antiphon.core.record.op import Op, subject_of
@@ -141,7 +141,7 @@ class Author:
 
     def prove(self, statement: bytes) -> DsseEnvelope:
         """Sign a proof's statement."""
-        envelope = proof.put_in_envelope(statement, self.did, self.vouch)
+        envelope = put_in_envelope(statement, self.did, self.vouch)
         self._proofs.put(envelope.signatures[0].sig, envelope, len(envelope.payload))
         return envelope
 

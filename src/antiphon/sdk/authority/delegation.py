@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import Struct
 
-from antiphon.core.authority import grant_terms as terms
+from antiphon.core.authority import grant_terms
 from antiphon.core.authority.chain_choice import chains_to
 from antiphon.core.authority.delegations import token_of
 from antiphon.core.authority.grant_reach import Grant, State
@@ -91,7 +91,7 @@ async def grant(mesh: Mesh, to: str, wanted: Terms) -> Granted:
         _check_alias(held, control, node, wanted.alias)
     else:
         wanted = msgspec.structs.replace(wanted, alias=_known_as(held, node))
-    payloads = terms.payloads(
+    payloads = grant_terms.payloads(
         wanted,
         issuer=keyring.did,
         audience=node,

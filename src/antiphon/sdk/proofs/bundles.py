@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from antiphon.core import bundle as verify
+from antiphon.core import bundle as core_bundle
 from antiphon.core.bundle import Bundle, Content, Report, Shown
 from antiphon.core.families.jobs.state import job_key
 from antiphon.core.families.seals.ops import MeshSeal, SealBody
@@ -84,7 +84,7 @@ async def export_lane(
             _require_finished(replica, key)
             bundle = assembled(replica, key)
         if bundle is not None:
-            return verify.write(bundle)
+            return core_bundle.write(bundle)
         left_s = until - clock.time()
         if left_s <= 0:
             raise Unavailable(
@@ -99,7 +99,7 @@ async def export_lane(
 def open_bundle(data: bytes, *, owner: str | None = None, protocol: Protocol = PROTOCOL) -> Report:
     """Check a bundle offline: `Rejected` or `Malformed` with the reason if it is not valid."""
     try:
-        return verify.check(protocol, verify.read(data), owner=owner)
+        return core_bundle.check(protocol, core_bundle.read(data), owner=owner)
     except Outdated as problem:
         raise Rejected(problem.message, reason="bundle", hint=problem.hint) from problem
 
@@ -139,13 +139,13 @@ def assembled(replica: Replica, key: LaneKey) -> Bundle | None:
     seal, body = found
     lane = [stored for stored in lane if stored.record.seq <= body.upto]
     opened_records = [_opened(replica, stored) for stored in [*lane, seal]]
-    wanted = verify.wanted_control(opened_records, replica.mesh, key.kind)
+    wanted = core_bundle.wanted_control(opened_records, replica.mesh, key.kind)
     everything = _control(replica, body.upto)
     few = [stored for stored in everything if stored.record.subject in wanted]
     for control in (few, everything):
         bundle = _bundle(replica, key, [*control, *lane], seal, body)
         try:
-            verify.check(replica.protocol, bundle)
+            core_bundle.check(replica.protocol, bundle)
         except (Rejected, Malformed):
             if control is everything:
                 raise
@@ -174,7 +174,7 @@ def _bundle(
             if named is not None:
                 shown.setdefault(seq, named)
     return Bundle(
-        format=verify.FORMAT,
+        format=core_bundle.FORMAT,
         mesh=replica.mesh,
         family=key.family,
         kind=key.kind,

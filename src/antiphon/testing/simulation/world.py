@@ -25,7 +25,7 @@ from antiphon.errors import Unavailable
 from antiphon.runtime.identity import genesis
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.testing.host_clock import HostClock
-from antiphon.testing.simulation import lane_story as story
+from antiphon.testing.simulation import lane_story
 from antiphon.testing.simulation.actors.guests import Guest
 from antiphon.testing.simulation.actors.machines import FullMachine, Machine, WorkerMachine
 from antiphon.testing.simulation.actors.owner import Scribe
@@ -352,7 +352,7 @@ class World:
             if record is not None and record.subject.endswith(f".{key[0]}.{key[1]}"):
                 lane.append((record, verdict))
         names = {machine.keyring.did: machine.name for machine in self.machines}
-        return story.tell(self.cluster.mesh, key, lane, names, epoch_ms=EPOCH_MS, marked=seq)
+        return lane_story.tell(self.cluster.mesh, key, lane, names, epoch_ms=EPOCH_MS, marked=seq)
 
 
 Story = Callable[[World], Awaitable[None]]

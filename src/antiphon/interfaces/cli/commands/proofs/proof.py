@@ -45,30 +45,30 @@ def proof(
     The proof is an in-toto statement in a DSSE envelope, signed by the worker. Any DSSE tool can
     check it.
     """
-    from antiphon.sdk.proofs import proof as proofs
+    from antiphon.sdk.proofs import proof as job_proof
 
     found: list[DsseEnvelope] = []
     code = command_loop.run(_fetch(job, home, found))
     for envelope in found:
         if output is not None:
-            output.write_text(json.dumps(proofs.to_json(envelope), indent=2) + "\n")
+            output.write_text(json.dumps(job_proof.to_json(envelope), indent=2) + "\n")
             err.say(f"the envelope is in {output}")
         if as_json:
-            print_json(proofs.to_json(envelope))
+            print_json(job_proof.to_json(envelope))
         elif trailers:
-            for name, value in proofs.trailers(envelope):
+            for name, value in job_proof.trailers(envelope):
                 out.say(f"{name}: {value}")
         elif output is None:
-            _tell(proofs.open_proof(envelope))
+            _tell(job_proof.open_proof(envelope))
     return code
 
 
 async def _fetch(prefix: str, home: Path | None, found: list[DsseEnvelope]) -> int:
-    from antiphon.sdk.proofs import proof as proofs
+    from antiphon.sdk.proofs import proof as job_proof
 
     async with open_mesh(home) as mesh:
         job = await find_job(mesh, prefix)
-        found.append(await proofs.proof_of(mesh.job(job.kind, job.id)))
+        found.append(await job_proof.proof_of(mesh.job(job.kind, job.id)))
     return Exit.OK
 
 
