@@ -11,28 +11,21 @@ from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.engines.memory.server import LOAN_S, MeshImage
 from antiphon.ports import Engine
 from antiphon.testing import engine_suite as suite
+from antiphon.testing.host_clock import HostClock
+from antiphon.testing.virtual_time import VirtualLoop
 
 BACK_S = 0.05
 
-
-class SystemClock:
-    """This machine's own time."""
-
-    def now_ms(self) -> int:
-        return self.now_ns() // 1_000_000
-
-    def now_ns(self) -> int:
-        return time.time_ns()
-
-    def boot_s(self) -> float:
-        return time.monotonic()
+pytestmark = pytest.mark.virtual_time
 
 
 class MemoryHarness:
     """A server of its own for each test: it costs nothing."""
 
     def __init__(self) -> None:
-        self.server = MemoryServer(SystemClock())
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        self.server = MemoryServer(HostClock(loop, epoch_ms=time.time_ns() // 1_000_000))
         self.copy: dict[str, MeshImage] = {}
         self.engines: list[MemoryEngine] = []
 

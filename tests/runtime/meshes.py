@@ -48,9 +48,13 @@ OFFERED = msgspec.structs.replace(QUICK, lease_ms=LONG_MS, lease_ms_max=LONG_MS)
 CALM = msgspec.structs.replace(OFFERED, offer_after_ms=LONG_MS)
 """Nothing happens by itself: what is noticed was not noticed by a renewal or a second call."""
 
+ON_NATS = pytest.param("nats", marks=pytest.mark.nats)
 on_both_engines = pytest.mark.parametrize(
-    "engine", ["memory", pytest.param("nats", marks=pytest.mark.nats)]
+    "engine", [pytest.param("memory", marks=pytest.mark.virtual_time), ON_NATS]
 )
+"""In memory no time passes while a test sleeps."""
+on_both_engines_in_real_time = pytest.mark.parametrize("engine", ["memory", ON_NATS])
+"""For what needs threads, which virtual time has none of, or a clock that moves by itself."""
 
 
 class MeshUnderTest:

@@ -14,7 +14,7 @@ from antiphon.runtime.artifacts.blob_cache import BlobCache
 from antiphon.runtime.artifacts.safe_file import parts_of
 from antiphon.runtime.artifacts.store import INLINE_BYTES, Artifacts
 from antiphon.runtime.identity.host_clock import SystemClock
-from tests.runtime.meshes import a_mesh, on_both_engines
+from tests.runtime.meshes import a_mesh, on_both_engines_in_real_time
 
 BIG = bytes(range(256)) * 12_000
 
@@ -58,7 +58,7 @@ def stored(tmp_path):
     return Stored(memory_blobs(), tmp_path)
 
 
-@on_both_engines
+@on_both_engines_in_real_time
 async def test_what_was_kept_comes_back_with_both_digests(engine, tmp_path):
     async with a_mesh(engine) as mesh:
         one, two = await mesh.connection(), await mesh.connection()

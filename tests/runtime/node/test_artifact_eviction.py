@@ -13,7 +13,7 @@ from antiphon.runtime.caller import submission
 from antiphon.runtime.node.artifact_eviction import Evictor
 from antiphon.runtime.node.replica import Replica
 from tests.runtime.by_hand import called, completed
-from tests.runtime.meshes import KIND, QUICK, a_mesh, on_both_engines, ops_on_lane
+from tests.runtime.meshes import KIND, QUICK, a_mesh, on_both_engines_in_real_time, ops_on_lane
 
 BIG = b"\xff" * 50_000
 SHORT = replace(QUICK, artifact_ttl_ms=1)
@@ -54,7 +54,7 @@ async def kept_on(mesh, folder, **how):
     return Kept(mesh, node, folder)
 
 
-@on_both_engines
+@on_both_engines_in_real_time
 async def test_what_is_due_is_evicted_on_the_log_and_its_bytes_go(engine, tmp_path):
     async with a_mesh(engine, SHORT) as mesh:
         kept = await kept_on(mesh, tmp_path)
@@ -169,7 +169,7 @@ def test_artifacts_are_kept_for_thirty_days_unless_the_rules_say_otherwise():
     assert Rules().artifact_ttl_ms == 30 * 24 * 3600 * 1000
 
 
-@on_both_engines
+@on_both_engines_in_real_time
 async def test_bytes_that_are_kept_elsewhere_go_from_there(engine, tmp_path):
     async with a_mesh(engine, SHORT) as mesh:
         kept = await kept_on(mesh, tmp_path)

@@ -19,11 +19,20 @@ from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node.roster import Roster
 from tests.cpu_cost import times_the_cost
 from tests.runtime.by_hand import proved
-from tests.runtime.meshes import CALM, KIND, LONG_MS, a_mesh, call, eventually, on_both_engines
+from tests.runtime.meshes import (
+    CALM,
+    KIND,
+    LONG_MS,
+    a_mesh,
+    call,
+    eventually,
+    on_both_engines,
+    on_both_engines_in_real_time,
+)
 from tests.runtime.worker.test_disconnects import Sleeper
 
 
-@on_both_engines
+@on_both_engines_in_real_time
 @pytest.mark.req("M20")
 async def test_the_roster_answers_its_three_questions(engine):
     async with a_mesh(engine, CALM) as mesh:

@@ -11,7 +11,7 @@ from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handlers import HandlerOptions
 from tests.runtime import spawned
 from tests.runtime.executors.test_process_pool import is_alive
-from tests.runtime.meshes import CALM, KIND, a_mesh, call, eventually, on_both_engines
+from tests.runtime.meshes import CALM, KIND, a_mesh, call, eventually, on_both_engines_in_real_time
 
 YOUNG_S, OLD_S = 0.0, 1.2
 """A job's lane is followed once it has run for a second."""
@@ -67,7 +67,7 @@ class InProcess(InLoop):
         return not is_alive(int(self.notes.read_text()))
 
 
-@on_both_engines
+@on_both_engines_in_real_time
 @pytest.mark.parametrize(
     "place", [InLoop, InThread, pytest.param(InProcess, marks=pytest.mark.processes)]
 )

@@ -14,12 +14,12 @@ from antiphon.runtime.worker import job_output
 from antiphon.runtime.worker.job_output import OutputMessage, listening
 from antiphon.sdk.results.transcript import Transcript
 from tests.patience import PATIENCE_S
-from tests.runtime.meshes import KIND, LONG_MS, a_mesh, call, on_both_engines
+from tests.runtime.meshes import KIND, LONG_MS, a_mesh, call, on_both_engines_in_real_time
 
 A_JOB = "0" * 64
 
 
-@on_both_engines
+@on_both_engines_in_real_time
 async def test_progress_is_heard_from_loops_and_threads(engine):
     is_heard = threading.Event()
 
@@ -53,7 +53,7 @@ async def test_progress_is_heard_from_loops_and_threads(engine):
             assert len(first.note) <= 200
 
 
-@on_both_engines
+@on_both_engines_in_real_time
 async def test_only_the_tenures_holder_is_believed(engine):
     gate = asyncio.Event()
 

@@ -10,7 +10,7 @@ from antiphon.core.families.jobs.ops import ClaimBody, JobClaim
 from antiphon.core.families.jobs.state import State
 from antiphon.runtime.caller import submission
 from antiphon.runtime.identity.key_files import SeedKeyring
-from tests.runtime.meshes import KIND, a_mesh, call, on_both_engines
+from tests.runtime.meshes import KIND, a_mesh, call, on_both_engines_in_real_time
 
 LONG_LEASES = Rules(authority="open")
 
@@ -26,7 +26,7 @@ async def held_by_the_dead(mesh, keyring, job):
 
 
 @pytest.mark.parametrize("handed_out_before", [False, True])
-@on_both_engines
+@on_both_engines_in_real_time
 async def test_a_restarted_worker_does_not_run_under_the_fence_of_its_dead_self(
     engine, handed_out_before
 ):
