@@ -49,6 +49,7 @@ async def test_calls_are_made_again_once_the_server_is_back():
             assert len({one.id for one in called}) == 3
 
 
+@pytest.mark.virtual_time
 async def test_while_it_stays_away_the_breaker_stays_open():
     async with a_mesh("memory") as mesh:
         session = (await mesh.connection()).session
@@ -61,6 +62,7 @@ async def test_while_it_stays_away_the_breaker_stays_open():
         assert (await submission.submit(session, body(3), breaker=breaker)).is_new
 
 
+@pytest.mark.virtual_time
 async def test_without_a_breaker_every_call_is_tried(monkeypatch):
     monkeypatch.setenv("ANTIPHON_BREAKER", "off")
     monkeypatch.setenv("ANTIPHON_BREAKER_FAILURES", "1")
@@ -74,6 +76,7 @@ async def test_without_a_breaker_every_call_is_tried(monkeypatch):
         assert (await mesh.submit("test.work", 7)).is_new
 
 
+@pytest.mark.virtual_time
 async def test_an_unknown_outcome_names_the_job(monkeypatch):
     async with a_mesh("memory") as mesh:
         session = (await mesh.connection()).session
@@ -91,6 +94,7 @@ async def test_an_unknown_outcome_names_the_job(monkeypatch):
         assert f"antiphon show {job[:8]}" in told.value.hint
 
 
+@pytest.mark.virtual_time
 async def test_what_was_never_sent_is_not_unknown():
     async with a_mesh("memory") as mesh:
         session = (await mesh.connection()).session
