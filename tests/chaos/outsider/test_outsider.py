@@ -27,7 +27,7 @@ def test_every_attempt_ends_at_a_wall_or_harms_nobody():
         text=True,
         timeout=700,
         check=False,
-        env={**os.environ, "ANTIPHON_CHAOS_SLOWER": "4"},
+        env={**os.environ, "ANTIPHON_CHAOS_SLOWER": "8"},
     )
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["breaches"] == []

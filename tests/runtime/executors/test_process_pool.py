@@ -15,7 +15,7 @@ from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.executor import Assignment
 from antiphon.runtime.executors.handlers import HandlerOptions, Handlers, call_text
 from tests.runtime import spawned
-from tests.runtime.meshes import KIND, a_mesh, call, eventually, on_both_engines
+from tests.runtime.meshes import KIND, a_mesh, call, eventually, on_both_engines_in_real_time
 
 pytestmark = pytest.mark.processes
 
@@ -171,7 +171,7 @@ async def test_a_cancelled_run_takes_everything_that_it_started_with_it(tmp_path
     await eventually(lambda: not any(map(is_alive, pids)))
 
 
-@on_both_engines
+@on_both_engines_in_real_time
 async def test_cancelling_a_job_on_the_mesh_ends_its_processes(engine, tmp_path):
     notes = tmp_path / "family"
     async with a_mesh(engine) as mesh:

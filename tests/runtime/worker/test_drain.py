@@ -11,7 +11,15 @@ from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.worker import tenure_runner
 from tests.runtime import spawned
 from tests.runtime.executors.test_process_pool import is_alive
-from tests.runtime.meshes import KIND, OFFERED, a_mesh, call, eventually, on_both_engines
+from tests.runtime.meshes import (
+    KIND,
+    OFFERED,
+    a_mesh,
+    call,
+    eventually,
+    on_both_engines,
+    on_both_engines_in_real_time,
+)
 
 
 @on_both_engines
@@ -68,7 +76,7 @@ async def test_a_handler_that_swallows_its_end_keeps_neither_its_job_nor_its_wor
 
 
 @pytest.mark.processes
-@on_both_engines
+@on_both_engines_in_real_time
 async def test_threads_and_processes_are_given_back_too(engine, tmp_path):
     let_go = threading.Event()
     async with a_mesh(engine, OFFERED) as mesh:
