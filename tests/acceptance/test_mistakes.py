@@ -42,7 +42,7 @@ def deserted(tmp_path_factory):
         ("submit example.add {1", 2, "looks like JSON but is not"),
         ("submit example.add --kw oops", 2, "NAME=JSON"),
         ("submit example.add -5", 2, "put -- before negative numbers"),
-        ("submit example.add --timeout soon", 2, "write 90s, 15m, 12h or 2d"),
+        ("submit example.add --timeout soon", 2, "90s, 15m, 2h, 1d, 1h30m, PT15M"),
         ("submit example.add --lease 0", 2, "is too short"),
         ("submit example.add --priority urgent", 2, "not one of 'high', 'normal', 'low'"),
         ("submit example.add --timeout 15m", 3, "antiphon dev"),

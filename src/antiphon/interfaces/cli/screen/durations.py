@@ -12,30 +12,20 @@ import time
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
+from antiphon.errors import Misconfigured
 from antiphon.interfaces.cli.screen.exits import WrongUsage
+from antiphon.sdk import durations
+from antiphon.sdk.durations import FORMS, MAX_S, UNITS_S, span_s
 
 NEVER: Final = "never"
 WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-MAX_S: Final = 100 * 366 * 86_400
-"""A time further away than this is a typing mistake, or means `never`."""
-_UNITS_MS: Final = {
-    "ms": 1,
-    "s": 1_000,
-    "m": 60_000,
-    "min": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-    "w": 7 * 86_400_000,
-}
-_SPAN: Final = re.compile(r"(\d{1,15})\s*(ms|s|min|m|h|d|w)", re.ASCII)
+_PRINTED_MS: Final = {unit: round(UNITS_S[unit] * 1000) for unit in ("d", "h", "m", "s")}
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _TIME: Final = re.compile(
     r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2})?(Z|[+-]\d{2}:?\d{2})?", re.ASCII
 )
 _SHORT_WEEKDAY: Final = 3
-_NUMBER: Final = re.compile(r"\d{1,12}(\.\d{1,9})?", re.ASCII)
 _LEAST_S: Final = 0.001
-_LENGTHS: Final = "write 90s, 15m, 12h or 2d"
 _HOW: Final = "write 2d, 12h, 90m, friday, 2026-11-20, 2026-11-20T18:00Z or never"
 
 
@@ -57,31 +47,26 @@ def until_s(text: str, now_s: float) -> int | None:
 
 
 def duration_s(text: str) -> int:
-    """A duration that a person typed, in whole seconds."""
-    length_ms = span_ms(text)
-    if length_ms is None or not 1 <= length_ms // 1000 <= MAX_S:
-        raise WrongUsage(f"{text!r} is not a duration", hint=_LENGTHS)
-    return length_ms // 1000
+    """A duration that a person typed with its unit, in whole seconds."""
+    length_s = span_s(text)
+    if length_s is None or not 1 <= length_s <= MAX_S:
+        raise WrongUsage(f"{text!r} is not a duration", hint=FORMS)
+    return int(length_s)
 
 
 def seconds(given: str | float) -> float:
     """A duration that a person typed, in seconds; a number without a unit is seconds."""
-    text = str(given)
-    length_ms = span_ms(text)
-    if length_ms is not None:
-        length_s = length_ms / 1000
-    else:
-        length_s = float(text) if _NUMBER.fullmatch(text.strip()) else -1.0
-    if not 0 <= length_s <= MAX_S:
-        raise WrongUsage(f"{text!r} is not a duration", hint=_LENGTHS)
-    return length_s
+    try:
+        return durations.seconds(given)
+    except Misconfigured as refused:
+        raise WrongUsage(refused.message, hint=refused.hint) from refused
 
 
 def some_seconds(given: str | float) -> float:
     """The same for an option that zero makes no sense for: at least a millisecond."""
     length_s = seconds(given)
     if length_s < _LEAST_S:
-        raise WrongUsage(f"{str(given)!r} is too short", hint=_LENGTHS)
+        raise WrongUsage(f"{str(given)!r} is too short", hint=FORMS)
     return length_s
 
 
@@ -91,9 +76,9 @@ def whole_seconds(given: str | float) -> int:
 
 
 def _until(word: str, now_s: float) -> int | None:
-    ahead_ms = span_ms(word)
-    if ahead_ms is not None:
-        return int(now_s) + ahead_ms // 1000
+    ahead_s = span_s(word)
+    if ahead_s is not None:
+        return int(now_s) + int(ahead_s)
     try:
         if _DATE.fullmatch(word):
             return _end_of(date.fromisoformat(word))
@@ -117,15 +102,15 @@ def _end_of(day: date) -> int:
 
 def span_ms(text: str) -> int | None:
     """A duration with its unit, in milliseconds; None if the text is not one."""
-    found = _SPAN.fullmatch(text.strip().lower())
-    return int(found[1]) * _UNITS_MS[found[2]] if found else None
+    length_s = span_s(text)
+    return None if length_s is None else round(length_s * 1000)
 
 
 def span_words(length_ms: int) -> str:
     """A duration as it could be typed: in the largest unit that divides it."""
-    for unit in ("d", "h", "m", "s"):
-        if length_ms and length_ms % _UNITS_MS[unit] == 0:
-            return f"{length_ms // _UNITS_MS[unit]}{unit}"
+    for unit, unit_ms in _PRINTED_MS.items():
+        if length_ms and length_ms % unit_ms == 0:
+            return f"{length_ms // unit_ms}{unit}"
     return f"{length_ms}ms"
 
 

@@ -155,7 +155,14 @@ TimeoutOption = Annotated[
     ),
 ]
 CommandTimeoutOption = Annotated[
-    str, typer.Option("--timeout", metavar="TIME", help="How long it may run: 90s, 15m, 2h.")
+    int,
+    typer.Option(
+        "--timeout",
+        parser=whole_seconds,
+        metavar="TIME",
+        show_default=TIMEOUT_WORDS,
+        help="How long it may run: 90s, 15m, 2h.",
+    ),
 ]
 LeaseOption = Annotated[
     float | None,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import typer
 
 from antiphon.interfaces.cli.commands.jobs.job_options import (
-    TIMEOUT_WORDS,
     CommandAgainOption,
     CommandKindOption,
     CommandTimeoutOption,
@@ -24,10 +23,9 @@ from antiphon.interfaces.cli.commands.jobs.job_options import (
 )
 from antiphon.interfaces.cli.commands.jobs.wait import Wish
 from antiphon.interfaces.cli.screen import command_loop
-from antiphon.interfaces.cli.screen.durations import whole_seconds
 from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, open_mesh
 from antiphon.interfaces.cli.screen.progress import Progress
-from antiphon.sdk.defaults import COMMAND_KIND
+from antiphon.sdk.defaults import COMMAND_KIND, TIMEOUT_S
 
 if TYPE_CHECKING:
     from antiphon.sdk.handle import JobHandle
@@ -49,7 +47,7 @@ def run(
     network: NetworkWishOption = False,
     env: VariablesOption = None,
     cwd: DirectoryOption = None,
-    timeout: CommandTimeoutOption = TIMEOUT_WORDS,
+    timeout: CommandTimeoutOption = TIMEOUT_S,
     again: CommandAgainOption = False,
     detach: DetachOption = False,
     home: HomeOption = None,
@@ -76,7 +74,7 @@ def run(
         network=network,
         env=dict(parse_variable(text) for text in env or ()),
         cwd=cwd,
-        timeout=timeout if timeout.startswith("P") else whole_seconds(timeout),
+        timeout=timeout,
     )
     files = [parse_input(text) for text in inputs or ()]
     again_hint = "antiphon run --again with the same arguments, which runs it as a new job"
