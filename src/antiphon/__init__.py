@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         JobFailed,
         Malformed,
         Misconfigured,
+        NobodyAnswers,
         OutcomeUnknown,
         Rejected,
         RetryLater,
@@ -32,14 +33,16 @@ if TYPE_CHECKING:
     from antiphon.runtime.executors.executor import Assignment, Ran
     from antiphon.runtime.executors.handlers import JobContext
     from antiphon.runtime.executors.hooks import Hook, Timed
+    from antiphon.sdk.call_options import CallOptions, Retry, TaskOptions
     from antiphon.sdk.handle import JobHandle
     from antiphon.sdk.mesh import Mesh
-    from antiphon.sdk.task import CallOptions, Retry, Task
+    from antiphon.sdk.task import AsyncTask, Task
 
 _WHERE = {
     "AntiphonError": "antiphon.errors",
     "Assignment": "antiphon.runtime.executors.executor",
-    "CallOptions": "antiphon.sdk.task",
+    "AsyncTask": "antiphon.sdk.task",
+    "CallOptions": "antiphon.sdk.call_options",
     "CircuitOpen": "antiphon.errors",
     "Conflict": "antiphon.errors",
     "Corrupt": "antiphon.errors",
@@ -53,14 +56,16 @@ _WHERE = {
     "Manifest": "antiphon.core.manifest",
     "Mesh": "antiphon.sdk.mesh",
     "Misconfigured": "antiphon.errors",
+    "NobodyAnswers": "antiphon.errors",
     "OutcomeUnknown": "antiphon.errors",
     "Ran": "antiphon.runtime.executors.executor",
     "Verdict": "antiphon.core.record.verdict",
     "Rejected": "antiphon.errors",
-    "Retry": "antiphon.sdk.task",
+    "Retry": "antiphon.sdk.call_options",
     "RetryLater": "antiphon.errors",
     "State": "antiphon.core.families.jobs.state",
     "Task": "antiphon.sdk.task",
+    "TaskOptions": "antiphon.sdk.call_options",
     "Timed": "antiphon.runtime.executors.hooks",
     "Unavailable": "antiphon.errors",
 }
@@ -68,6 +73,7 @@ _WHERE = {
 __all__ = [
     "AntiphonError",
     "Assignment",
+    "AsyncTask",
     "CallOptions",
     "CircuitOpen",
     "Conflict",
@@ -82,6 +88,7 @@ __all__ = [
     "Manifest",
     "Mesh",
     "Misconfigured",
+    "NobodyAnswers",
     "OutcomeUnknown",
     "Ran",
     "Rejected",
@@ -89,6 +96,7 @@ __all__ = [
     "RetryLater",
     "State",
     "Task",
+    "TaskOptions",
     "Timed",
     "Unavailable",
     "Verdict",

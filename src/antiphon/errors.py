@@ -22,6 +22,8 @@ The branches follow what a caller can do about the error, not where it happened:
         ├── GiveUp          fail now, without another attempt
         └── RetryLater      retry, but not before a number of seconds
 
+`NobodyAnswers` is a warning: whoever waits for a job goes on waiting.
+
 The engine's adapter translates engine exceptions into these; callers never see the original.
 """
 
@@ -41,6 +43,7 @@ __all__ = [
     "LostRace",
     "Malformed",
     "Misconfigured",
+    "NobodyAnswers",
     "OutcomeUnknown",
     "Outdated",
     "PortTaken",
@@ -163,3 +166,7 @@ class RetryLater(HandlerWish):
             raise ValueError(f"a job cannot wait {after_s} seconds")
         super().__init__(message or f"asked for a retry in {after_s:g} s")
         self.after_s = after_s
+
+
+class NobodyAnswers(UserWarning):
+    """No worker that is online runs the kind of a job that somebody waits for."""

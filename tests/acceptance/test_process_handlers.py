@@ -34,7 +34,7 @@ def add(a: int, b: int) -> list:
 
 async def main():
     async with mesh, mesh.worker():
-        print(*await (await add.submit(2, 3)).result(timeout_s=30), os.getpid())
+        print(*await (await add.submit(2, 3)).result(timeout=30), os.getpid())
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from antiphon import Mesh
 from antiphon.core import manifest
 from antiphon.runtime.caller.submission import Ended, wait_for_end
 from antiphon.sandbox import probe
-from antiphon.sdk.task import CallOptions
+from antiphon.sdk.call_options import CallOptions
 
 KIND = "command"
 ONCE = CallOptions(attempts=1)

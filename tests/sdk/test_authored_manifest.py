@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from antiphon import CallOptions, Mesh
+from antiphon import Mesh
 from antiphon.core.manifest import author, core_bytes, job_id
 from antiphon.errors import Malformed, Misconfigured
 from antiphon.sdk.manifests.authored_manifest import (
@@ -348,7 +348,7 @@ async def test_a_call_by_kind_writes_the_same_manifest():
     written = "command: ['@example.add']\ntimeout: PT1H\n"
     written += 'args: [\'{"args":[2,3],"kwargs":{}}\']\n'
     async with Mesh.open(engine="memory") as mesh:
-        by_kind = await mesh.call("example.add", [2, 3], {}, options=CallOptions(once=True))
+        by_kind = await mesh.submit("example.add", 2, 3, options={"once": True})
         by_manifest = await mesh.submit_manifest("example.add", read_manifest(written))
         elsewhere = await mesh.submit_manifest("example.sub", read_manifest(written))
     assert (by_manifest.id, by_manifest.is_new) == (by_kind.id, False)

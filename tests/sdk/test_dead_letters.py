@@ -25,7 +25,7 @@ class Stage:
     async def failed(self, number):
         handle = await self.shaky.submit(number)
         with pytest.raises(JobFailed):
-            await handle.result(timeout_s=PATIENCE_S)
+            await handle.result(timeout=PATIENCE_S)
         await self.caught_up(handle)
         return handle
 
@@ -52,7 +52,7 @@ async def test_a_failed_job_is_retried_as_a_new_one_and_both_know_of_each_other(
         stage.is_broken = False
         again = await first.retry()
         assert again.is_new
-        assert await again.result(timeout_s=PATIENCE_S) == 3
+        assert await again.result(timeout=PATIENCE_S) == 3
         assert (await first.state()).outcome == "failed", "an end is an end"
         assert (await first.links()).retried_as == again.id
         assert (await again.links()).retry_of == first.id
@@ -65,7 +65,7 @@ async def test_a_job_retried_twice_is_retried_once():
         first = await stage.failed(1)
         stage.is_broken = False
         again = await first.retry()
-        await again.result(timeout_s=PATIENCE_S)
+        await again.result(timeout=PATIENCE_S)
         twice = await first.retry()
         assert (twice.id, twice.is_new) == (again.id, False)
 
@@ -76,12 +76,12 @@ async def test_a_retry_that_fails_is_retried_in_turn():
         first = await stage.failed(1)
         second = await first.retry()
         with pytest.raises(JobFailed):
-            await second.result(timeout_s=PATIENCE_S)
+            await second.result(timeout=PATIENCE_S)
         stage.is_broken = False
         third = await first.retry()
         assert third.is_new
         assert (await third.links()).retry_of == second.id
-        assert await third.result(timeout_s=PATIENCE_S) == 1
+        assert await third.result(timeout=PATIENCE_S) == 1
 
 
 async def test_what_has_not_ended_or_went_well_is_not_retried():
@@ -93,7 +93,7 @@ async def test_what_has_not_ended_or_went_well_is_not_retried():
         assert "antiphon cancel" in refused.value.hint
         stage.is_broken = False
         async with stage.mesh.worker():
-            await unanswered.result(timeout_s=PATIENCE_S)
+            await unanswered.result(timeout=PATIENCE_S)
             with pytest.raises(Rejected, match="succeeded"):
                 await unanswered.retry()
         with pytest.raises(Rejected, match="no job"):
@@ -110,7 +110,7 @@ async def test_dead_letters_say_what_went_wrong_and_what_became_of_them():
             second = await stage.failed(2)
             again = await first.retry()
             with pytest.raises(JobFailed):
-                await again.result(timeout_s=PATIENCE_S)
+                await again.result(timeout=PATIENCE_S)
             await stage.caught_up(again)
         letters = {letter.job.id: letter for letter in await stage.letters()}
         assert list(letters) == [again.id, second.id, first.id, unwanted.id]

@@ -76,7 +76,7 @@ async def test_a_program_runs_in_memory_where_the_environment_says_so(monkeypatc
         return a + b
 
     async with mesh, mesh.worker():
-        assert await (await add.submit(2, 3)).result(timeout_s=PATIENCE_S) == 5
+        assert await (await add.submit(2, 3)).result(timeout=PATIENCE_S) == 5
     assert mesh.engine == "memory"
     with pytest.raises(Misconfigured, match="exists inside one program") as refused:
         await enter(Mesh.open(home=home.path))

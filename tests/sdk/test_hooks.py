@@ -45,7 +45,7 @@ async def test_hooks_are_wrapped_around_a_run_the_first_outermost():
     notes = []
     mesh = a_mesh(Noted("outer", notes), Noted("inner", notes))
     async with mesh, mesh.worker():
-        assert await (await mesh.submit("example.add", 2, 3)).result(timeout_s=PATIENCE_S) == 5
+        assert await (await mesh.submit("example.add", 2, 3)).result(timeout=PATIENCE_S) == 5
     assert notes == [
         "outer before example.add",
         "inner before example.add",
@@ -64,7 +64,7 @@ async def test_what_a_hook_raises_is_the_jobs_failure_and_the_handler_is_not_run
     async with mesh, mesh.worker():
         handle = await mesh.submit("example.add", 2, 3)
         with pytest.raises(JobFailed, match="GiveUp: not on a Sunday"):
-            await handle.result(timeout_s=PATIENCE_S)
+            await handle.result(timeout=PATIENCE_S)
     assert notes == []
 
 
@@ -81,7 +81,7 @@ async def test_a_handlers_exception_passes_through_its_hooks():
     mesh = a_mesh(watch)
     async with mesh, mesh.worker():
         with pytest.raises(JobFailed, match="no luck"):
-            await (await mesh.submit("example.fail", options=ONCE)).result(timeout_s=PATIENCE_S)
+            await (await mesh.submit("example.fail", options=ONCE)).result(timeout=PATIENCE_S)
     assert set(seen) == {"no luck"}
 
 
@@ -92,7 +92,7 @@ async def test_a_hook_may_change_what_is_run():
 
     mesh = a_mesh(swap)
     async with mesh, mesh.worker():
-        assert await (await mesh.submit("example.add", 2, 3)).result(timeout_s=PATIENCE_S) == 42
+        assert await (await mesh.submit("example.add", 2, 3)).result(timeout=PATIENCE_S) == 42
 
 
 @pytest.mark.processes
@@ -108,7 +108,7 @@ async def test_hooks_are_around_processes_too_and_find_failures_in_the_account()
     mesh.task("example.file", run_in="process")(spawned.missing_file)
     async with mesh, mesh.worker():
         with pytest.raises(JobFailed, match="no such file"):
-            await (await mesh.submit("example.file", options=ONCE)).result(timeout_s=PATIENCE_S)
+            await (await mesh.submit("example.file", options=ONCE)).result(timeout=PATIENCE_S)
     assert set(seen) == {("process", "FileNotFoundError")}
 
 
@@ -116,9 +116,9 @@ async def test_the_timing_hook_logs_every_run():
     mesh = a_mesh(Timed())
     with structlog.testing.capture_logs() as logged:
         async with mesh, mesh.worker():
-            await (await mesh.submit("example.add", 2, 3)).result(timeout_s=PATIENCE_S)
+            await (await mesh.submit("example.add", 2, 3)).result(timeout=PATIENCE_S)
             with pytest.raises(JobFailed):
-                await (await mesh.submit("example.fail", options=ONCE)).result(timeout_s=PATIENCE_S)
+                await (await mesh.submit("example.fail", options=ONCE)).result(timeout=PATIENCE_S)
     ran = [event for event in logged if event["event"] == "job_ran"]
     assert ran[0]["kind"] == "example.add"
     assert {event["outcome"] for event in ran} == {"succeeded", "ValueError"}

@@ -3,10 +3,10 @@
 import pytest
 
 from antiphon import GiveUp, JobFailed, Mesh, Misconfigured, Retry, RetryLater
-from antiphon.sdk.task import CallOptions
+from antiphon.sdk.call_options import Scheduling
 from tests.patience import PATIENCE_S
 
-QUICK = Retry(attempts=4, base_s=0.01, cap_s=0.02, give_up_on=(OSError, "ZeroDivisionError"))
+QUICK = Retry(attempts=4, base=0.01, cap=0.02, give_up_on=(OSError, "ZeroDivisionError"))
 
 
 async def outcome_of(fail, *, retry=QUICK):
@@ -23,7 +23,7 @@ async def outcome_of(fail, *, retry=QUICK):
     async with mesh, mesh.worker():
         handle = await shaky.submit()
         with pytest.raises(JobFailed) as failed:
-            await handle.result(timeout_s=PATIENCE_S)
+            await handle.result(timeout=PATIENCE_S)
         return len(tries), failed.value.message, await handle.lane()
 
 
@@ -67,7 +67,7 @@ async def test_a_handler_may_ask_for_another_wait_than_the_rules_say():
     def later():
         raise RetryLater(0.05, "busy")
 
-    tries, message, lane = await outcome_of(later, retry=Retry(attempts=2, base_s=30))
+    tries, message, lane = await outcome_of(later, retry=Retry(attempts=2, base=30))
     assert tries == 2
     assert "RetryLater: busy" in message
     waits = [
@@ -101,7 +101,7 @@ def test_nobody_can_wait_for_that(after_s):
 
 
 @pytest.mark.parametrize(
-    "fields", [{"attempts": 0}, {"base_s": -1}, {"cap_s": 4000}, {"give_up_on": ("X",) * 65}]
+    "fields", [{"attempts": 0}, {"base": 4000}, {"cap": 4000}, {"give_up_on": ("X",) * 65}]
 )
 def test_rules_that_no_job_could_be_called_with_are_refused_at_once(fields):
     with pytest.raises(Misconfigured, match="retry options are not valid"):
@@ -109,9 +109,9 @@ def test_rules_that_no_job_could_be_called_with_are_refused_at_once(fields):
 
 
 def test_attempts_alone_can_be_said_shortly_and_win():
-    options = CallOptions(attempts=7, retry=Retry(attempts=2, base_s=3))
+    options = {"attempts": 7, "retry": Retry(attempts=2, base=3)}
     from antiphon.core import manifest
 
     job = manifest.author({"command": ["true"], "args": [], "timeout": 1})
-    body = options.schedule("example.any", job)
+    body = Scheduling.of(options).body("example.any", job, now_ms=0)
     assert (body.retry.attempts, body.retry.base_ms) == (7, 3_000)

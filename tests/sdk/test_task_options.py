@@ -15,8 +15,8 @@ async def test_a_task_may_run_in_a_process_of_its_own():
     mesh = Mesh.open(engine="memory")
     add = mesh.task("example.add", run_in="process")(spawned.add)
     async with mesh, mesh.worker():
-        assert await (await add.submit(2, 3)).result(timeout_s=PATIENCE_S) == 5
-        ended = await (await add.submit(1, 1)).end(timeout_s=PATIENCE_S)
+        assert await (await add.submit(2, 3)).result(timeout=PATIENCE_S) == 5
+        ended = await (await add.submit(1, 1)).end(timeout=PATIENCE_S)
         assert ended.job.outcome == "succeeded"
 
 
@@ -27,15 +27,15 @@ async def test_a_task_without_a_kind_goes_by_its_functions_name():
     async def add(a: int, b: int) -> int:
         return a + b
 
-    @mesh.task(timeout_s=60)
+    @mesh.task(timeout=60)
     def double(a: int) -> int:
         return 2 * a
 
     assert mesh.kinds == ["add", "double"]
-    assert double.options.timeout_s == 60
+    assert double.scheduling.timeout_s == 60
     async with mesh, mesh.worker():
-        assert await (await add.submit(2, 3)).result(timeout_s=PATIENCE_S) == 5
-        assert await (await mesh.submit("double", 4)).result(timeout_s=PATIENCE_S) == 8
+        assert await (await add.submit(2, 3)).result(timeout=PATIENCE_S) == 5
+        assert await (await mesh.submit("double", 4)).result(timeout=PATIENCE_S) == 8
 
 
 def test_a_function_whose_name_is_no_kind_says_what_to_write():
@@ -49,10 +49,10 @@ async def test_a_tasks_jobs_have_the_priority_that_it_names():
     mesh = Mesh.open(engine="memory")
     add = mesh.task("example.add", priority="high")(spawned.add)
     async with mesh, mesh.worker():
-        ended = await (await add.submit(1, 1)).end(timeout_s=20)
+        ended = await (await add.submit(1, 1)).end(timeout=20)
         assert ended.job.priority == "high"
         called = await mesh.submit("example.add", 1, 2)
-        assert (await called.end(timeout_s=20)).job.priority == "normal"
+        assert (await called.end(timeout=20)).job.priority == "normal"
 
 
 @pytest.mark.parametrize("rates, begin", [(None, 1), ({"example.tick": "1000/s"}, 10)])

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from antiphon.errors import AntiphonError, Unavailable
 from antiphon.sdk.authority import delegation
-from antiphon.sdk.task import CallOptions
+from antiphon.sdk.call_options import CallOptions
 from bench.measurement.process_usage import resident_mb
 from bench.measurement.report import percentile, say
 from chaos.audit.final_check import check_log

@@ -28,6 +28,8 @@ MAX_OUTPUTS: Final = 256
 MAX_SECRETS: Final = 64
 MAX_TIMEOUT_S: Final = 366 * 24 * 3600
 
+ARGUMENTS: Final = "arguments"
+"""The name of the input that is a handler's arguments, where a manifest is too small for them."""
 SECRET_NAME: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}\Z"
 EnvName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z", max_length=256)]
 
@@ -188,6 +190,14 @@ def blobs_read(manifest: Manifest) -> tuple[str, ...]:
     """The digests of a job's inputs by content, each once."""
     given = () if isinstance(manifest.inputs, UnsetType) else manifest.inputs
     return tuple(dict.fromkeys(one.hash for one in given if isinstance(one, BlobInput)))
+
+
+def stored_arguments(manifest: Manifest) -> BlobInput | None:
+    """The input that is a handler's arguments; None where they are in the manifest itself."""
+    if manifest.handler is None or isinstance(manifest.inputs, UnsetType) or manifest.args:
+        return None
+    named = (one for one in manifest.inputs if isinstance(one, BlobInput))
+    return next((one for one in named if one.name == ARGUMENTS), None)
 
 
 def with_nonce(manifest: Manifest, nonce: str) -> Manifest:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.families.jobs.table import standing
 from antiphon.core.proof.output import Output
-from antiphon.core.record import codec
 from antiphon.core.story import Line, tell
 from antiphon.errors import Rejected
 from antiphon.runtime.caller import submission
 from antiphon.runtime.caller.retry import RetryLinks, links_of
 from antiphon.runtime.caller.retry import retry as submit_retry
 from antiphon.runtime.caller.submission import Ended, failure
-from antiphon.runtime.executors.handlers import JSON, RESULT
 from antiphon.runtime.worker.job_output import OutputMessage, listening
 from antiphon.sdk.defaults import ROLL_CALL_S
+from antiphon.sdk.job_wait import wait_for_end
+from antiphon.sdk.results.result_value import PLAIN_RESULT, ResultReader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.log.lane_reader import JobView
     from antiphon.runtime.log.session import Session
     from antiphon.runtime.presence.roll_call import Card
+    from antiphon.sdk.call_options import Duration
     from antiphon.sdk.explanation import Explanation
 
 R = TypeVar("R")
@@ -35,41 +35,58 @@ R = TypeVar("R")
 class JobHandle(Generic[R]):
     """One job on the log. Handles are cheap and own no resource."""
 
-    def __init__(self, session: Session, kind: str, job_id: str, *, is_new: bool) -> None:
+    def __init__(
+        self,
+        session: Session,
+        kind: str,
+        job_id: str,
+        *,
+        is_new: bool,
+        reader: ResultReader = PLAIN_RESULT,
+    ) -> None:
         """Made by `Task.submit`, `Mesh.submit` and `Mesh.job`."""
         self._session = session
+        self._reader = reader
         self.kind = kind
         self.id = job_id
         self.is_new = is_new
         """False if the same job was already on the log: then nothing is run again."""
 
     @classmethod
-    def of(cls, session: Session, submitted: submission.Submitted) -> Self:
+    def of(
+        cls,
+        session: Session,
+        submitted: submission.Submitted,
+        reader: ResultReader = PLAIN_RESULT,
+    ) -> Self:
         """The job that a submission put on the log, or found there."""
-        return cls(session, submitted.kind, submitted.id, is_new=submitted.is_new)
+        is_new = submitted.is_new
+        return cls(session, submitted.kind, submitted.id, is_new=is_new, reader=reader)
 
     def __repr__(self) -> str:
         return f"<JobHandle {self.kind} {self.id[:8]}>"
 
-    async def result(self, *, timeout_s: float | None = None) -> R:
-        """Wait for the accepted result. `JobFailed` if there is none, TimeoutError if too late."""
-        async with asyncio.timeout(timeout_s):
-            ended = await submission.wait_for_end(self._session, self.kind, self.id)
+    async def result(self, timeout: Duration | None = None) -> R:  # noqa: ASYNC109 - it says for what
+        """Wait for the accepted result: what the task's annotation says, or plain JSON.
+
+        `JobFailed` if there is none, TimeoutError if it comes too late. `NobodyAnswers` is a
+        warning, after a few seconds, that no worker which is online runs this kind.
+        """
+        ended = await wait_for_end(self._session, self.kind, self.id, timeout)
+        return await self.result_of(ended)
+
+    async def result_of(self, ended: Ended) -> R:
+        """The result of an end that is known; `JobFailed` if it has none."""
         if ended.job.outcome != "succeeded":
             raise failure(ended)
-        for output in ended.outputs:
-            # A command's file may have this name, too; that is not a result in JSON.
-            if output.name == RESULT and output.type == JSON and output.text is not None:
-                return cast("R", codec.parse_json(output.text))
-        return cast("R", None)
+        return cast("R", await self._reader.read(ended))
 
-    async def end(self, *, timeout_s: float | None = None) -> Ended:
+    async def end(self, timeout: Duration | None = None) -> Ended:  # noqa: ASYNC109 - the same
         """Wait for the job's end, whatever it is: its outputs, its error, a command's exit code.
 
         TimeoutError if it comes too late.
         """
-        async with asyncio.timeout(timeout_s):
-            return await submission.wait_for_end(self._session, self.kind, self.id)
+        return await wait_for_end(self._session, self.kind, self.id, timeout)
 
     def listen(self) -> AbstractAsyncContextManager[AsyncIterator[OutputMessage]]:
         """The job's output and progress from now on, while it runs.
@@ -133,7 +150,8 @@ class JobHandle(Generic[R]):
         A second retry finds the first: `is_new` is then false. A retry that failed is retried in
         turn.
         """
-        return JobHandle.of(self._session, await submit_retry(self._session, self.kind, self.id))
+        submitted = await submit_retry(self._session, self.kind, self.id)
+        return JobHandle.of(self._session, submitted, self._reader)
 
     async def links(self) -> RetryLinks:
         """Which job this one retries, and which one retries it."""

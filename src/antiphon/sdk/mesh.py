@@ -16,9 +16,10 @@ Opening is lazy, so that tasks can be declared at import time; nothing connects 
 
 from __future__ import annotations
 
+import inspect
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from antiphon.assembly import (
     MemoryMesh,
@@ -38,30 +39,38 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.core.story import Line
 from antiphon.errors import Held, Misconfigured
 from antiphon.runtime.caller import submission
-from antiphon.runtime.executors.handlers import Handlers
+from antiphon.runtime.executors.handler_call import keep_arguments
+from antiphon.runtime.executors.handlers import Handlers, JobContext
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.node.coordinator_watch import CoordinatorStatus, ask_once
 from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.presence.roll_call import Card, roll_call
+from antiphon.runtime.values.signature import plain_call
+from antiphon.sdk.call_options import Scheduling, fresh_nonce, split_options
 from antiphon.sdk.defaults import ROLL_CALL_S
 from antiphon.sdk.environment import read_environment
 from antiphon.sdk.handle import JobHandle
 from antiphon.sdk.log_watch import Event, watching
-from antiphon.sdk.task import CallOptions, Registration, Task, fresh_nonce, kind_of, split_options
+from antiphon.sdk.results.result_value import ResultReader
+from antiphon.sdk.task import AsyncTask, Task, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
-    from typing import Self
+    from typing import Self, Unpack
 
     from antiphon.core.authority.control import AnnouncedProtocol
     from antiphon.core.authority.rules import Rules
+    from antiphon.core.families.jobs.ops import ScheduleBody
     from antiphon.ports import EngineInfo, Record
     from antiphon.runtime.artifacts.store import Artifacts
     from antiphon.runtime.executors.hooks import Hook
     from antiphon.runtime.log.session import Session
     from antiphon.runtime.node.full_node import FullNode
+    from antiphon.runtime.values.signature import CallSignature
     from antiphon.runtime.worker.worker import Worker
+    from antiphon.sdk.call_options import CallOptions, TaskOptions
+    from antiphon.sdk.task import TaskDecorator
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -84,6 +93,7 @@ class Mesh:
         self._stack = AsyncExitStack()
         self._connection: MeshConnection | None = None
         self._memory: MemoryMesh | None = None
+        self._artifacts: Artifacts | None = None
         self._breaker: CircuitBreaker | None = CircuitBreaker()
 
     @classmethod
@@ -167,7 +177,7 @@ class Mesh:
         await self._stack.enter_async_context(replicating(lease_timer, replica, caretaking=True))
 
     async def __aexit__(self, *_: object) -> None:
-        self._connection = None
+        self._connection = self._artifacts = None
         await self._stack.aclose()
         self._stack = AsyncExitStack()
 
@@ -216,26 +226,38 @@ class Mesh:
     # --- submitting -------------------------------------------------------------------------------
 
     @overload
-    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+    def task(
+        self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]], /
+    ) -> AsyncTask[P, R]: ...
+
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+
+    @overload
+    def task(self, function: Callable[Concatenate[JobContext, P], R], /) -> Task[P, R]: ...
 
     @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
     @overload
-    def task(self, kind: str = "", **options: Any) -> Registration: ...
+    def task(self, kind: str = "", /, **options: Unpack[TaskOptions]) -> TaskDecorator: ...
 
-    def task(self, kind: str | Callable[..., Any] = "", **options: Any) -> Any:
-        """Register a function as the handler for `kind`, or for its own name: docs/tasks.md."""
+    def task(self, kind: str | Callable[..., Any] = "", /, **options: Any) -> Any:
+        """Register a function as the handler for `kind`, or for its own name: docs/tasks.md.
+
+        `TypeError` if a value of one of its annotations could not be carried: docs/values.md.
+        """
         if not isinstance(kind, str):
             return self.task()(kind)
         if kind:
             check_kind(kind)
-        chosen, how = split_options(options)
+        calls, how = split_options(options)
 
         def register(function: Callable[..., Any]) -> Task[..., Any]:
             name = kind or kind_of(function)
-            self._handlers.register(name, function, how)
-            return Task(name, function, chosen, self.call)
+            signature = self._handlers.register(name, function, how)
+            made = AsyncTask if inspect.iscoroutinefunction(function) else Task
+            return made(self, name, function, signature, calls)
 
         return register
 
@@ -244,20 +266,13 @@ class Mesh:
         self._handlers.hooks.append(hook)
 
     async def submit(
-        self,
-        kind: str,
-        /,
-        *args: object,
-        options: CallOptions | None = None,
-        **kwargs: object,
+        self, kind: str, /, *args: object, options: CallOptions | None = None, **kwargs: object
     ) -> JobHandle[Any]:
-        """Submit a task by its kind, without having its function here."""
-        body = (options or CallOptions()).call(kind, args, kwargs, self.session.entropy)
-        return JobHandle.of(
-            self.session, await submission.submit(self.session, body, breaker=self._breaker)
-        )
+        """Submit a task by its kind, without having its function here: plain JSON both ways."""
+        body = await self._call_body(kind, plain_call(args, kwargs), Scheduling.of(options or {}))
+        return self._handle(await submission.submit(self.session, body, breaker=self._breaker))
 
-    async def call(
+    async def submit_arguments(
         self,
         kind: str,
         args: Sequence[object],
@@ -265,11 +280,30 @@ class Mesh:
         *,
         options: CallOptions | None = None,
     ) -> JobHandle[Any]:
-        """The same with the arguments as values, so that they cannot clash with options."""
-        body = (options or CallOptions()).call(kind, args, kwargs, self.session.entropy)
-        return JobHandle.of(
-            self.session, await submission.submit(self.session, body, breaker=self._breaker)
-        )
+        """The same with the arguments as values, so that they cannot clash with `options`."""
+        return await self.submit_call(kind, plain_call(args, kwargs), Scheduling.of(options or {}))
+
+    async def submit_call(
+        self,
+        kind: str,
+        text: bytes,
+        scheduling: Scheduling,
+        signature: CallSignature | None = None,
+    ) -> JobHandle[Any]:
+        """Submit a call by the text of its arguments; what `Task.submit` uses."""
+        body = await self._call_body(kind, text, scheduling)
+        submitted = await submission.submit(self.session, body, breaker=self._breaker)
+        return self._handle(submitted, signature)
+
+    async def _call_body(self, kind: str, text: bytes, scheduling: Scheduling) -> ScheduleBody:
+        where = await keep_arguments(text, self.artifacts)
+        job = scheduling.handler_call(kind, where, self.session.entropy)
+        return scheduling.body(kind, job, now_ms=self.session.wall.now_ms())
+
+    def _handle(
+        self, submitted: submission.Submitted, signature: CallSignature | None = None
+    ) -> JobHandle[Any]:
+        return JobHandle.of(self.session, submitted, ResultReader(signature, self.artifacts))
 
     async def submit_manifest(
         self,
@@ -280,10 +314,9 @@ class Mesh:
     ) -> JobHandle[Any]:
         """Submit a job by its manifest. The same manifest again is the same job."""
         content = job if isinstance(job, manifests.Manifest) else manifests.author(job)
-        body = (options or CallOptions()).schedule(kind, content)
-        return JobHandle.of(
-            self.session, await submission.submit(self.session, body, breaker=self._breaker)
-        )
+        now_ms = self.session.wall.now_ms()
+        body = Scheduling.of(options or {}).body(kind, content, now_ms=now_ms)
+        return self._handle(await submission.submit(self.session, body, breaker=self._breaker))
 
     def again(self, job: manifests.Manifest) -> manifests.Manifest:
         """The same content as a new job: a fresh nonce is hashed with it."""
@@ -291,9 +324,10 @@ class Mesh:
 
         return again(job, fresh_nonce(self.session.entropy))
 
-    def job(self, kind: str, job_id: str) -> JobHandle[Any]:
+    def job(self, kind: str, job_id: str, signature: CallSignature | None = None) -> JobHandle[Any]:
         """A handle on a job, by its kind and id."""
-        return JobHandle(self.session, kind, job_id, is_new=False)
+        reader = ResultReader(signature, self.artifacts)
+        return JobHandle(self.session, kind, job_id, is_new=False, reader=reader)
 
     # --- working ----------------------------------------------------------------------------------
 
@@ -357,7 +391,11 @@ class Mesh:
         """The artifacts that jobs read and write, by content."""
         from antiphon.assembly.artifact_store import artifacts_of
 
-        return artifacts_of(self.connection, None if self._memory is not None else self.home)
+        connection = self.connection
+        if self._artifacts is None:
+            home = None if self._memory is not None else self.home
+            self._artifacts = artifacts_of(connection, home)
+        return self._artifacts
 
     async def keep(self, path: Path | str, name: str | None = None) -> Output:
         """Store a file's content, so that jobs can read it; its name, digests and size."""

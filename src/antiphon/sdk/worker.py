@@ -107,13 +107,13 @@ async def answering(
     settings = replace(settings, rates=tasks.rates | settings.rates)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(tasks.close)
+        tasks.artifacts = artifacts = artifacts_of(connection, home)
         executors: Executors = tasks
         if terms is not None:
             from antiphon.assembly.command_executor import open_commands
 
             # One process per key, so the key's name is a directory of its own.
             place = home.path / RUNS / connection.keyring.did[-16:] if home is not None else None
-            artifacts = artifacts_of(connection, home)
             commands = open_commands(
                 lambda: connection.session.control, artifacts, terms, place=place
             )

@@ -50,7 +50,7 @@ class Place:
 
     async def result(self, kind: str, text: str) -> str:
         handle = await self.owner.submit(kind, text)
-        return await handle.result(timeout_s=PATIENCE_S)
+        return await handle.result(timeout=PATIENCE_S)
 
 
 @asynccontextmanager
@@ -104,7 +104,7 @@ async def test_a_worker_that_loses_one_kind_finishes_and_goes_on_with_the_other(
             await place.take_back(home, "render")
             await eventually(lambda: connection_of(worker).epoch > epoch)
             may_end.set()
-            assert await under_way.result(timeout_s=PATIENCE_S) == "begun before"
+            assert await under_way.result(timeout=PATIENCE_S) == "begun before"
             assert await place.result("build.image", "begun behind") == "begun behind"
             late = await place.owner.submit("render.frame", "not its own any more")
             with pytest.raises(TimeoutError):

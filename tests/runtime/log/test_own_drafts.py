@@ -19,7 +19,7 @@ from antiphon.core.record import codec
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Malformed, Rejected
 from antiphon.runtime.caller import submission
-from antiphon.runtime.executors.handler_call import MAX_RESULT_BYTES, call_text, result_text
+from antiphon.runtime.executors.handler_call import call_text
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.sdk.hosting import hosted_mesh
 from tests.examples import examples
@@ -68,13 +68,6 @@ async def test_a_call_that_no_record_holds_is_refused_before_anything_is_written
         assert refusal.value.reason == "size"
         assert "mesh.keep" in refusal.value.hint
         assert await author.log.last() == before
-
-
-def test_a_result_that_no_record_holds_says_what_to_do():
-    assert result_text("x" * (MAX_RESULT_BYTES - 2))
-    with pytest.raises(Malformed, match="a record can have 65,536") as refusal:
-        result_text("x" * (MAX_RESULT_BYTES - 1))
-    assert "mesh.keep" in refusal.value.hint
 
 
 words = st.text(max_size=40)

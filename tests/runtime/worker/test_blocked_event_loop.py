@@ -15,7 +15,7 @@ async def test_a_lost_lease_is_put_down_to_the_blocked_loop_only_where_it_was_bl
     mesh = Mesh.open(engine="memory")
     begun = asyncio.Event()
 
-    @mesh.task("example.block", lease_ms=5_000)
+    @mesh.task("example.block", lease=5)
     async def block() -> None:
         begun.set()
         if is_blocking:

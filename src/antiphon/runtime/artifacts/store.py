@@ -86,6 +86,16 @@ class Artifacts:
             text=text,
         )
 
+    async def keep_bytes(self, data: bytes, name: str, *, media_type: str | None = None) -> Output:
+        """Store content that is in memory."""
+        sums = _Sums()
+        for start in range(0, len(data), BLOCK_BYTES):
+            await asyncio.to_thread(sums.update, data[start : start + BLOCK_BYTES])
+        await self._blobs.put(_slices(data), digest=sums.digest)
+        return Output(
+            name=name, hash=sums.digest, size=sums.size, type=media_type, sha256=sums.sha256
+        )
+
     # --- out ----------------------------------------------------------------------------------
 
     async def fetch(
@@ -128,6 +138,18 @@ class Artifacts:
                 sums.update(chunk)
                 yield chunk
         sums.check(expected)
+
+    async def read(
+        self, wanted: Output | str, *, job: JobName | None = None, max_bytes: int
+    ) -> bytes:
+        """The content as a whole; `Malformed` if it is larger than that."""
+        content = bytearray()
+        async with aclosing(self.stream(wanted, job=job)) as chunks:
+            async for chunk in chunks:
+                content += chunk
+                if len(content) > max_bytes:
+                    raise Malformed(f"more than {max_bytes:,} bytes", reason="size")
+        return bytes(content)
 
     async def is_stored(self, digest: str, *, job: JobName | None = None) -> bool:
         """Whether the engine has the bytes."""
@@ -293,6 +315,11 @@ def _text_of(file: int, sums: _Sums) -> str | None:
 
 
 # --- streams ----------------------------------------------------------------------------------
+
+
+async def _slices(data: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(data), BLOCK_BYTES):
+        yield data[start : start + BLOCK_BYTES]
 
 
 async def _blocks(file: int, size: int, on_progress: OnProgress | None) -> AsyncIterator[bytes]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from antiphon.core.families.jobs.ops import Failure
@@ -39,6 +41,15 @@ def failed_with(error: BaseException) -> Ran:
         is_final=isinstance(error, GiveUp),
         retry_after_ms=asked_ms,
     )
+
+
+@contextmanager
+def given_up() -> Iterator[None]:
+    """Arguments that do not fit, or a result: another attempt would fail the same way."""
+    try:
+        yield
+    except TypeError as wrong:
+        raise GiveUp(str(wrong)) from wrong
 
 
 def _subject_of(error: BaseException) -> BaseException:

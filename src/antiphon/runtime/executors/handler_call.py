@@ -1,24 +1,34 @@
-"""One call of a handler: its arguments, its `JobContext`, and the output made of its result."""
+"""One call of a handler: its arguments, its `JobContext`, and the output made of its result.
+
+Arguments and results are JSON texts. Small ones travel in the records themselves; larger ones are
+stored as artifacts, and the records name them.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
-from antiphon.core.manifest import Manifest
+from antiphon.core.manifest import ARGUMENTS, BlobInput, Manifest, stored_arguments
 from antiphon.core.proof.output import Output
-from antiphon.core.record import codec
 from antiphon.core.record.ids import digest
-from antiphon.errors import Malformed
+from antiphon.errors import Malformed, Misconfigured
+from antiphon.runtime.artifacts.store import Artifacts, JobName
 from antiphon.runtime.executors.executor import LiveOutput, NoLiveOutput
+from antiphon.runtime.values.signature import plain_call, read_call
+from antiphon.runtime.values.value_codec import PLAIN
 
 RESULT: Final = "result"
 JSON: Final = "application/json"
-MAX_RESULT_BYTES: Final = 64 * 1024
+INLINE_BYTES: Final = 64 * 1024
+"""Arguments and results up to this size travel in the record itself."""
+MAX_VALUE_BYTES: Final = 256 * 1024 * 1024
+"""Arguments or a result as JSON; what is larger belongs into a file (docs/values.md)."""
 
 
 class JobContext(Struct, frozen=True, kw_only=True):
@@ -50,35 +60,70 @@ class JobContext(Struct, frozen=True, kw_only=True):
         self.live.progress(done, note)
 
 
-def call_text(args: tuple[object, ...], kwargs: dict[str, object]) -> str:
-    """The arguments of a handler call as the one canonical-JSON argument of a manifest."""
-    return codec.canonical_json({"args": list(args), "kwargs": kwargs})
+# --- arguments --------------------------------------------------------------------------------
+
+
+def call_text(args: Sequence[object], kwargs: Mapping[str, object]) -> str:
+    """The arguments of a call, plain JSON, as the one argument of a manifest."""
+    return plain_call(args, kwargs).decode()
 
 
 def call_of(manifest: Manifest) -> tuple[list[Any], dict[str, Any]]:
-    """Positional and keyword arguments from a manifest."""
+    """Positional and keyword arguments from a manifest that has them, as plain JSON."""
     if len(manifest.args) != 1:
         raise Malformed("a handler takes exactly one JSON argument", reason="manifest")
-    match codec.parse_json(manifest.args[0]):
-        case {"args": list(args), "kwargs": dict(kwargs)}:
-            return args, kwargs
-        case _:
-            raise Malformed(
-                "a handler's argument is {'args': [...], 'kwargs': {...}}", reason="manifest"
-            )
+    try:
+        call = read_call(manifest.args[0])
+    except TypeError as wrong:
+        raise Malformed(str(wrong), reason="manifest") from None
+    named = {name: PLAIN.decode(raw) for name, raw in call.kwargs.items()}
+    return [PLAIN.decode(raw) for raw in call.args], named
 
 
-def result_text(value: object) -> str:
-    """A handler's return value as JSON."""
-    text = codec.canonical_json(value)
-    size = len(text.encode())
-    if size > MAX_RESULT_BYTES:
-        raise Malformed(
-            f"the result has {size:,} bytes as JSON; a record can have {MAX_RESULT_BYTES:,}",
-            reason="result_size",
-            hint="keep large data as an artifact (mesh.keep) and return its hash",
-        )
-    return text
+async def keep_arguments(text: bytes, artifacts: Artifacts) -> dict[str, Any]:
+    """Where a call's arguments are: in the fields of its manifest, or in an artifact they name."""
+    if len(text) <= INLINE_BYTES:
+        return {"args": [text.decode()]}
+    check_size(len(text), "the arguments have")
+    kept = await artifacts.keep_bytes(text, ARGUMENTS, media_type=JSON)
+    given = {"kind": "blobptr", "algo": "blake3", "hash": kept.hash, "size": kept.size}
+    return {"args": [], "inputs": [{**given, "name": ARGUMENTS}]}
+
+
+async def arguments_of(
+    manifest: Manifest, artifacts: Artifacts | None, *, job: JobName
+) -> str | bytes:
+    """The text of a job's arguments, wherever it is."""
+    stored = stored_arguments(manifest)
+    if stored is None:
+        if len(manifest.args) != 1:
+            raise Malformed("a handler takes exactly one JSON argument", reason="manifest")
+        return manifest.args[0]
+    return await _read(stored, artifacts, job)
+
+
+# --- results ----------------------------------------------------------------------------------
+
+
+async def keep_result(text: bytes, artifacts: Artifacts | None) -> Output:
+    """The output that is a handler's result."""
+    if len(text) <= INLINE_BYTES:
+        return inline_output(RESULT, text.decode(), JSON)
+    check_size(len(text), "the result has")
+    if artifacts is None:
+        raise _no_artifacts()
+    return await artifacts.keep_bytes(text, RESULT, media_type=JSON)
+
+
+async def result_of(
+    outputs: Sequence[Output], artifacts: Artifacts | None, *, job: JobName
+) -> str | bytes | None:
+    """The text of a handler's result; None for a command, which has none."""
+    for output in outputs:
+        # A command's file may have this name, too; that is not a result in JSON.
+        if output.name == RESULT and output.type == JSON:
+            return output.text if output.text is not None else await _read(output, artifacts, job)
+    return None
 
 
 def inline_output(name: str, text: str, media_type: str) -> Output:
@@ -92,3 +137,27 @@ def inline_output(name: str, text: str, media_type: str) -> Output:
         sha256=sha256(raw).hexdigest(),
         text=text,
     )
+
+
+# --- size -------------------------------------------------------------------------------------
+
+
+def check_size(size: int, what: str) -> None:
+    """`Malformed` for a value that is too large to be one."""
+    if size > MAX_VALUE_BYTES:
+        raise Malformed(
+            f"{what} {size:,} bytes as JSON; the limit is {MAX_VALUE_BYTES:,}",
+            reason="value_size",
+            hint="store the data as a file with mesh.keep(path) and pass on its hash",
+        )
+
+
+async def _read(wanted: Output | BlobInput, artifacts: Artifacts | None, job: JobName) -> bytes:
+    if artifacts is None:
+        raise _no_artifacts()
+    found = wanted if isinstance(wanted, Output) else wanted.hash
+    return await artifacts.read(found, job=job, max_bytes=MAX_VALUE_BYTES)
+
+
+def _no_artifacts() -> Misconfigured:
+    return Misconfigured("this value is stored as an artifact, and no artifact store is known here")

@@ -9,29 +9,34 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.core.manifest import Manifest
 from antiphon.core.policy.rate_limit import Rate
+from antiphon.core.proof.output import Output
 from antiphon.core.record import subjects
 from antiphon.errors import Malformed, Misconfigured
+from antiphon.runtime.artifacts.store import Artifacts
 from antiphon.runtime.executors.executor import Assignment, Executor, Ran
+from antiphon.runtime.executors.failure import given_up
 from antiphon.runtime.executors.handler_call import (
     JSON,
     RESULT,
     JobContext,
+    arguments_of,
     call_of,
     call_text,
     inline_output,
-    result_text,
+    keep_result,
 )
 from antiphon.runtime.executors.hooks import Hook
-from antiphon.runtime.executors.process_child import Context
 from antiphon.runtime.executors.process_pool import GRACE_S, Pool
 from antiphon.runtime.executors.proof_writer import python_runner
+from antiphon.runtime.values.signature import CONTEXT, CallSignature
 
 Handler = Callable[..., Any]
 RunIn = Literal["loop", "thread", "process"]
@@ -55,12 +60,14 @@ class Registered(Struct, frozen=True):
     """A handler and how to call it: the executor of its kind."""
 
     function: Handler
-    wants_context: bool
+    signature: CallSignature
     is_async: bool
     pool: Pool | None = None
     """Its processes, if it runs in processes."""
     goes_on: bool = False
     """Whether it keeps running while the engine does not answer."""
+    artifacts: Artifacts | None = None
+    """Where large arguments and results are."""
 
     @property
     def grace_s(self) -> float:
@@ -74,32 +81,37 @@ class Registered(Struct, frozen=True):
                 f"a job of kind {assignment.kind} names the handler @{assignment.manifest.handler}",
                 reason="manifest",
             )
-        args, kwargs = call_of(assignment.manifest)
+        job = (assignment.kind, assignment.job_id)
+        text = await arguments_of(assignment.manifest, self.artifacts, job=job)
         if self.pool is not None:
-            context = _context_of(assignment) if self.wants_context else None
-            limit_s = assignment.manifest.timeout
-            return await self.pool.call(args, kwargs, context, assignment.live, limit_s=limit_s)
-        if self.wants_context:
-            given = kwargs["ctx"] = JobContext(
+            given = text if isinstance(text, str) else text.decode()
+            wants = self.signature.wants_context
+            return await self.pool.call(assignment, given, self._kept, wants_context=wants)
+        with given_up():
+            args, kwargs = self.signature.decode(text)
+        stop = _nothing
+        if self.signature.wants_context:
+            context = kwargs[CONTEXT] = JobContext(
                 kind=assignment.kind,
                 job_id=assignment.job_id,
                 fence=assignment.fence,
                 attempt=assignment.attempt,
                 live=assignment.live,
             )
-            stop = given.stop.set
-        else:
-            stop = _nothing
+            stop = context.stop.set
         try:
             value = await self._value(args, kwargs)
         except asyncio.CancelledError:
             stop()
             raise
-        return Ran(
-            runner=python_runner(), outputs=(inline_output(RESULT, result_text(value), JSON),)
-        )
+        with given_up():
+            result = self.signature.encode_result(value)
+        return Ran(runner=python_runner(), outputs=(await self._kept(result),))
 
-    async def _value(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    async def _kept(self, result: bytes) -> Output:
+        return await keep_result(result, self.artifacts)
+
+    async def _value(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if self.is_async:
             return await self.function(*args, **kwargs)
         value = await asyncio.to_thread(self.function, *args, **kwargs)
@@ -113,6 +125,8 @@ class Handlers:
         """Begin empty."""
         self._by_kind: dict[str, Registered] = {}
         self._rates: dict[str, Rate] = {}
+        self.artifacts: Artifacts | None = None
+        """Where large arguments and results are; a worker says it before it runs anything."""
         self.hooks: list[Hook] = []
         """Wrapped around every run, the first outermost."""
 
@@ -126,27 +140,31 @@ class Handlers:
         """The rates of those kinds that have one."""
         return dict(self._rates)
 
-    def register(self, kind: str, function: Handler, how: HandlerOptions | None = None) -> None:
-        """Run `function` for jobs of exactly this kind."""
+    def register(
+        self, kind: str, function: Handler, how: HandlerOptions | None = None
+    ) -> CallSignature:
+        """Run `function` for jobs of exactly this kind; how it is called.
+
+        `TypeError` if one of its annotations cannot be carried.
+        """
         subjects.check_kind(kind)
         how = how or HandlerOptions()
         if kind in self._by_kind:
             raise Misconfigured(f"two handlers are registered for {kind!r}")
-        wants_context = any(
-            parameter.name == "ctx" and parameter.kind is not parameter.POSITIONAL_ONLY
-            for parameter in inspect.signature(function).parameters.values()
-        )
+        signature = CallSignature(function, name=kind)
         is_async = inspect.iscoroutinefunction(function)
         _check_place(kind, how, is_async=is_async)
         pool = Pool(function, how.env) if how.run_in == "process" else None
         goes_on = how.on_disconnect == "continue"
-        self._by_kind[kind] = Registered(function, wants_context, is_async, pool, goes_on)
+        self._by_kind[kind] = Registered(function, signature, is_async, pool, goes_on)
         if how.rate is not None:
             self._rates[kind] = how.rate
+        return signature
 
     def find(self, kind: str, manifest: Manifest) -> Executor | None:
         """The handler of a kind; None for a command, which another worker may run."""
-        return None if manifest.handler is None else self._by_kind.get(kind)
+        found = None if manifest.handler is None else self._by_kind.get(kind)
+        return None if found is None else replace(found, artifacts=self.artifacts)
 
     async def close(self) -> None:
         """End the idle processes."""
@@ -172,15 +190,6 @@ def _check_place(kind: str, how: HandlerOptions, *, is_async: bool) -> None:
             f"the handler of {kind} sees the worker's whole environment",
             hint='env= is for run_in="process"',
         )
-
-
-def _context_of(assignment: Assignment) -> Context:
-    return Context(
-        kind=assignment.kind,
-        job_id=assignment.job_id,
-        fence=assignment.fence,
-        attempt=assignment.attempt,
-    )
 
 
 def _nothing() -> None:

@@ -26,8 +26,9 @@ import msgspec
 from antiphon.core.families.jobs.ops import Failure
 from antiphon.errors import Misconfigured
 from antiphon.runtime.executors.executor import Stream
-from antiphon.runtime.executors.failure import failed_with
-from antiphon.runtime.executors.handler_call import JobContext, result_text
+from antiphon.runtime.executors.failure import failed_with, given_up
+from antiphon.runtime.executors.handler_call import JobContext
+from antiphon.runtime.values.signature import CONTEXT, CallSignature
 
 MAIN: Final = "__antiphon_main__"
 """The module name of the worker's script here, so that it does not start a worker again."""
@@ -53,8 +54,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     file: str | None
     """The worker's own script, which has no module name to import."""
     qualname: str
-    args: list[Any]
-    kwargs: dict[str, Any]
+    kind: str
+    arguments: str
     context: Context | None
 
 
@@ -120,13 +121,16 @@ def answer(call: Call, line: _Line) -> ChildMessage:
     before_s = _cpu_s()
     try:
         function = find(call)
-        kwargs = dict(call.kwargs)
+        with given_up():
+            signature = CallSignature(function, name=call.kind)
+            args, kwargs = signature.decode(call.arguments)
         if call.context is not None:
-            kwargs["ctx"] = JobContext(**msgspec.structs.asdict(call.context), live=line)
-        value = function(*call.args, **kwargs)
+            kwargs[CONTEXT] = JobContext(**msgspec.structs.asdict(call.context), live=line)
+        value = function(*args, **kwargs)
         if inspect.isawaitable(value):
             value = asyncio.run(_awaited(value))
-        message = ChildMessage(result=result_text(value))
+        with given_up():
+            message = ChildMessage(result=signature.encode_result(value).decode())
     except BaseException as error:  # noqa: BLE001 - even SystemExit is the job's failure, not ours
         ran = failed_with(error)
         message = ChildMessage(

@@ -26,23 +26,25 @@ from antiphon.core.proof import statement
 from antiphon.errors import AntiphonError, Misconfigured
 from antiphon.runtime.executors.executor import Ran
 from antiphon.runtime.executors.failure import failure_of, lineage_of
-from antiphon.runtime.executors.handler_call import JSON, RESULT, inline_output
+from antiphon.runtime.executors.handler_call import MAX_VALUE_BYTES
 from antiphon.runtime.executors.process_child import Call, ChildMessage, Context
 from antiphon.runtime.executors.process_tree import end_tree
 from antiphon.runtime.executors.proof_writer import python_runner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
     from typing import Any
 
-    from antiphon.runtime.executors.executor import LiveOutput
+    from antiphon.core.proof.output import Output
+    from antiphon.runtime.executors.executor import Assignment, LiveOutput
 
 ISOLATION: Final = statement.Isolation(level="process")
 MAX_IDLE: Final = 4
 """Idle children of one kind; more are ended after their job."""
 JOBS_EACH: Final = 200
 """After this many jobs a child is replaced by a new one, so that leaks do not accumulate."""
-MAX_LINE: Final = 1 << 20
+MAX_LINE: Final = 2 * MAX_VALUE_BYTES + (1 << 20)
+"""A result is JSON text inside of a JSON text: each of its quotation marks takes two bytes."""
 ENDING_S: Final = 5.0
 GRACE_S: Final = 10.0
 """More than it takes to notice that a job has timed out, and to end its process."""
@@ -88,27 +90,28 @@ class Pool:
 
     async def call(
         self,
-        args: list[Any],
-        kwargs: dict[str, Any],
-        context: Context | None,
-        live: LiveOutput,
+        assignment: Assignment,
+        arguments: str,
+        keep: Callable[[bytes], Awaitable[Output]],
         *,
-        limit_s: int = 0,
+        wants_context: bool,
     ) -> Ran:
         """Run the handler once; a cancellation ends its process, and what that started.
 
-        So does its timeout: `limit_s`, 0 for none.
+        So does the job's timeout.
         """
+        limit_s = assignment.manifest.timeout
         try:
             async with asyncio.timeout(limit_s or None):
-                message = await self._answered(args, kwargs, context, live)
+                message = await self._answered(assignment, arguments, wants_context=wants_context)
         except TimeoutError:
             late = TimeoutError(f"took longer than {limit_s} s")
             message = ChildMessage(failure=failure_of(late), lineage=lineage_of(late))
-        return _ran(message)
+        outputs = () if message.result is None else (await keep(message.result.encode()),)
+        return _ran(message, outputs)
 
     async def _answered(
-        self, args: list[Any], kwargs: dict[str, Any], context: Context | None, live: LiveOutput
+        self, assignment: Assignment, arguments: str, *, wants_context: bool
     ) -> ChildMessage:
         child = self._idle.pop() if self._idle else await _Child.start(self._environment())
         is_whole = False
@@ -119,11 +122,11 @@ class Pool:
                 module=module,
                 file=file,
                 qualname=qualname,
-                args=args,
-                kwargs=kwargs,
-                context=context,
+                kind=assignment.kind,
+                arguments=arguments,
+                context=_context_of(assignment) if wants_context else None,
             )
-            message = await child.answer(call, live)
+            message = await child.answer(call, assignment.live)
             is_whole = True
         except ProcessDied as died:
             message = ChildMessage(failure=failure_of(died), lineage=lineage_of(died))
@@ -241,8 +244,16 @@ def _where(function: Callable[..., Any]) -> tuple[str, str | None, str]:
     return module, os.path.abspath(file), qualname  # noqa: PTH100 - no file is read here
 
 
-def _ran(message: ChildMessage) -> Ran:
-    outputs = () if message.result is None else (inline_output(RESULT, message.result, JSON),)
+def _context_of(assignment: Assignment) -> Context:
+    return Context(
+        kind=assignment.kind,
+        job_id=assignment.job_id,
+        fence=assignment.fence,
+        attempt=assignment.attempt,
+    )
+
+
+def _ran(message: ChildMessage, outputs: tuple[Output, ...]) -> Ran:
     failure = message.failure
     if failure is None and message.result is None:
         failure = Failure(name="ProcessDied", message="the handler's process sent no result")

@@ -85,8 +85,10 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     ended_ms: int = 0
     reads: tuple[str, ...] = ()
     """Digests that it reads; empty once it has ended."""
+    arguments: str = ""
+    """The digest of its arguments where they are stored outside the log, and nobody else's."""
     stored: tuple[str, ...] = ()
-    """Digests of its outputs that are stored outside the log."""
+    """Digests of its outputs that are stored outside the log; of its arguments, once it ended."""
     evicted: tuple[str, ...] = ()
     """Digests of its outputs that are no longer kept."""
 

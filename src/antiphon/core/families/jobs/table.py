@@ -30,7 +30,7 @@ from antiphon.core.clock.hlc import pack, unpack
 from antiphon.core.families.jobs import completion_proof, ops
 from antiphon.core.families.jobs.state import HELD, TERMINAL, Job, State
 from antiphon.core.family import At
-from antiphon.core.manifest import blobs_read
+from antiphon.core.manifest import blobs_read, stored_arguments
 from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
 
@@ -121,6 +121,7 @@ def scheduled(op: ops.JobSchedule, at: At) -> Job | Verdict:
     start_by_ms = body.start_by if body.start_by is not None else wall_ms + rules.start_by_ms
     start_by_ms = min(start_by_ms, wall_ms + rules.horizon_ms)  # every wait ends
     start_window_ms = start_by_ms - wall_ms
+    arguments = stored_arguments(body.manifest)
     if start_window_ms <= 0:
         return Verdict.TOO_LATE
     return Job(
@@ -144,6 +145,7 @@ def scheduled(op: ops.JobSchedule, at: At) -> Job | Verdict:
         lease_ms_max=lease_ms_max,
         tenure_ms_max=_tenure_ms_max(body.manifest.timeout, rules),
         reads=blobs_read(body.manifest),
+        arguments=arguments.hash if arguments is not None else "",
     )
 
 
@@ -404,6 +406,7 @@ def _ended(job: Job, op: ops.JobOp, at: At, state: State, outcome: str) -> Job:
         ended_seq=at.seq,
         ended_ms=at.commit_ms,
         reads=(),
+        stored=tuple(dict.fromkeys((*job.stored, job.arguments))) if job.arguments else job.stored,
     )
 
 

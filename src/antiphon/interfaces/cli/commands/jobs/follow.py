@@ -130,7 +130,7 @@ async def _await_end(
             if not wish.as_json:
                 beside.append(tasks.create_task(_narrate(mesh, handle, screen)))
             try:
-                ended = await handle.end(timeout_s=wish.timeout_s)
+                ended = await handle.end(timeout=wish.timeout_s)
             except TimeoutError:
                 problem = wait_timed_out(handle, wish)
             except AntiphonError as error:

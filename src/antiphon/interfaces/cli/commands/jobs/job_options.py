@@ -22,7 +22,7 @@ from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.sdk.defaults import RETRY_BASE_S, RETRY_CAP_S, TIMEOUT_S
 
 if TYPE_CHECKING:
-    from antiphon.sdk.task import Retry
+    from antiphon.sdk.call_options import Retry
 
 TIMEOUT_WORDS: Final = span_words(TIMEOUT_S * 1000)
 
@@ -218,9 +218,9 @@ def retry_of(
     attempts: int | None, base_s: float, cap_s: float, give_up_on: list[str] | None
 ) -> Retry:
     """The retry policy of the job."""
-    from antiphon.sdk.task import Retry
+    from antiphon.sdk.call_options import Retry
 
-    return Retry(attempts=attempts, base_s=base_s, cap_s=cap_s, give_up_on=tuple(give_up_on or ()))
+    return Retry(attempts=attempts, base=base_s, cap=cap_s, give_up_on=tuple(give_up_on or ()))
 
 
 # --- waiting for the result -------------------------------------------------------------------

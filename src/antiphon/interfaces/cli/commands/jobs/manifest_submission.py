@@ -14,10 +14,10 @@ from antiphon.interfaces.cli.screen.terminal import counted
 
 if TYPE_CHECKING:
     from antiphon.interfaces.cli.commands.jobs.wait import Wish
+    from antiphon.sdk.call_options import CallOptions
     from antiphon.sdk.handle import JobHandle
     from antiphon.sdk.manifests.authored_manifest import Manifest
     from antiphon.sdk.mesh import Mesh
-    from antiphon.sdk.task import CallOptions
 
 STANDARD_INPUT: Final = "-"
 
@@ -106,7 +106,7 @@ async def run_authored(
             return handle
 
         name = (authored.kind, authored_manifest.job_id(chosen))
-        return await follow(mesh, name, call, wish, is_live=options.retry.attempts == 1)
+        return await follow(mesh, name, call, wish, is_live=options["retry"].attempts == 1)
 
 
 def kind_of(job: Manifest, what: str, asked: str | None) -> str:

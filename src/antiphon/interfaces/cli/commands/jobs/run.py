@@ -92,9 +92,9 @@ async def _run(
     again: bool,
 ) -> int:
     from antiphon.interfaces.cli.commands.jobs.follow import follow
+    from antiphon.sdk.call_options import CallOptions
     from antiphon.sdk.command_job import with_inputs
     from antiphon.sdk.manifests import authored_manifest
-    from antiphon.sdk.task import CallOptions
 
     async with mesh:
         with Uploads() as uploads:

@@ -55,9 +55,9 @@ from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, open_
 from antiphon.sdk.defaults import MANIFEST_SUFFIXES, RETRY_BASE_S, RETRY_CAP_S, TIMEOUT_S
 
 if TYPE_CHECKING:
+    from antiphon.sdk.call_options import CallOptions
     from antiphon.sdk.handle import JobHandle
     from antiphon.sdk.mesh import Mesh
-    from antiphon.sdk.task import CallOptions
 
 
 def complete_what(context: typer.Context, incomplete: str) -> list[str]:
@@ -147,16 +147,17 @@ def submit(
     """  # noqa: D301 - \b keeps the lines apart
     asked = Asked(what, args or [], kw or [], kind, again, alias, inputs or [], outputs or [])
     _refuse_mixture(asked, timeout=timeout, once=once)
-    from antiphon.sdk.task import CallOptions
+    from antiphon.sdk.call_options import CallOptions
 
     options = CallOptions(
         once=once,
-        timeout_s=timeout or TIMEOUT_S,
+        timeout=timeout or TIMEOUT_S,
         priority=priority,
         retry=retry_of(attempts, retry_base, retry_cap, give_up_on),
-        lease_ms=None if lease is None else round(lease * 1000),
         requires=tuple(requires or ()),
     )
+    if lease is not None:
+        options["lease"] = lease
     wish = Wish(wait and not detach, wait_timeout, as_json, "leave out --once to run it again", {})
     if asked.is_manifest:
         return _submit_manifest(asked, options, wish, home)
@@ -232,7 +233,7 @@ def _by_kind(asked: Asked, options: CallOptions) -> Call:
     named = dict(_parse_named(text) for text in asked.named)
 
     async def call(mesh: Mesh) -> JobHandle[Any]:
-        return await mesh.call(what, values, named, options=options)
+        return await mesh.submit_arguments(what, values, named, options=options)
 
     return call
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 PATIENCE_S: Final = 3.0
 """How long a job may stay unclaimed before we print what may be wrong."""
-CLOSE: Final = 0.8
-"""How similar two kinds must be for one to be a misspelling of the other."""
 PROGRESS_AFTER_S: Final = 0.3
 PROGRESS_EVERY_S: Final = 0.25
 SILENCE_S: Final = 2.0
@@ -138,7 +136,7 @@ def print_result(result: Any) -> None:
 async def _wait(mesh: Mesh, handle: JobHandle[Any], wish: Wish) -> Any:
     async with narrated(mesh, handle, silent=wish.as_json):
         try:
-            return await handle.result(timeout_s=wish.timeout_s)
+            return await handle.result(timeout=wish.timeout_s)
         except TimeoutError:
             raise wait_timed_out(handle, wish) from None
 
@@ -247,7 +245,7 @@ def _progress(job: Job, waited_s: float, said: str) -> list[Piece]:
 
 def _say_diagnosis(job: Job, cards: list[Card], *, is_command: bool) -> None:
     """Print why no worker may have claimed the job, and what to type."""
-    from difflib import get_close_matches
+    from antiphon.sdk.job_wait import unanswered
 
     err.erase()
     if job.attempts:
@@ -260,16 +258,8 @@ def _say_diagnosis(job: Job, cards: list[Card], *, is_command: bool) -> None:
                 f"waiting: {counted(len(able), 'worker')} for {job.kind}, and all slots are busy"
             )
         return
-    err.say("waiting: ", f"no worker that is online runs {job.kind}")
-    answered = sorted({kind for card in cards for kind in card.kinds})
-    close = get_close_matches(job.kind, answered, n=1, cutoff=CLOSE)
-    if close:
-        err.say("  did you mean ", f"{close[0]}?", f"  to cancel: antiphon cancel {short(job.id)}")
-    elif answered:
-        err.say("  workers run: ", ", ".join(answered))
-    if is_command:
-        hint = f"antiphon worker --commands {job.kind}, on the machine that should run it"
-        err.say("  try: ", hint)
-    else:
-        err.say("  try: ", "antiphon worker MODULE, with a module that has this task")
+    first, *others = unanswered(job, cards, is_command=is_command)
+    err.say("waiting: ", first)
+    for line in others:
+        err.say("  ", line)
     err.say("  the job stays on the log; Ctrl-C only stops waiting")

@@ -1,0 +1,67 @@
+"""Types that msgspec does not carry by itself, each with the JSON that stands for it.
+
+Pydantic is not imported: its models are recognised by their methods.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from ipaddress import (
+    IPv4Address,
+    IPv4Interface,
+    IPv4Network,
+    IPv6Address,
+    IPv6Interface,
+    IPv6Network,
+)
+from pathlib import PurePath
+from typing import Any, Final
+
+import msgspec
+
+AS_TEXT: Final = (
+    PurePath,
+    Fraction,
+    IPv4Address,
+    IPv4Interface,
+    IPv4Network,
+    IPv6Address,
+    IPv6Interface,
+    IPv6Network,
+)
+"""`str` writes them, and their class reads that."""
+
+
+def is_pydantic(cls: object) -> bool:
+    """Whether a class is a pydantic model."""
+    return isinstance(cls, type) and all(
+        hasattr(cls, name) for name in ("model_dump", "model_validate_json", "model_fields")
+    )
+
+
+def is_carried(cls: object) -> bool:
+    """Whether a class outside of msgspec's own can be encoded and decoded here."""
+    # `object` says as little as `Any`: plain JSON.
+    return cls is object or is_pydantic(cls) or (isinstance(cls, type) and issubclass(cls, AS_TEXT))
+
+
+def encode(value: Any) -> Any:
+    """What msgspec should write instead of this value."""
+    if is_pydantic(type(value)):
+        return value.model_dump(mode="json", by_alias=True, round_trip=True)
+    if isinstance(value, AS_TEXT):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
+def decode(cls: type[Any], plain: Any) -> Any:
+    """A value of this class, from what msgspec has read."""
+    if cls is object:
+        return plain
+    if is_pydantic(cls):
+        return cls.model_validate_json(msgspec.json.encode(plain))
+    if issubclass(cls, AS_TEXT):
+        if not isinstance(plain, str):
+            raise TypeError(f"expected {cls.__name__} as text")
+        return cls(plain)
+    raise TypeError(f"{cls.__name__} cannot be read from JSON")

@@ -1,0 +1,181 @@
+"""A function's parameters and its result: binds a call, encodes it, decodes it.
+
+Annotations are looked up when the task is registered. One that cannot be found yet (a class that
+is defined further down) is looked up again at the first call.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from antiphon.runtime.values.value_codec import PLAIN, ValueCodec, codec_of
+
+CONTEXT: Final = "ctx"
+"""The parameter that gets the job's context; no argument of a call."""
+
+
+class WrittenCall(Struct, frozen=True, forbid_unknown_fields=True):
+    """A call as it is written; its arguments are read one by one."""
+
+    args: list[Raw]
+    kwargs: dict[str, Raw]
+
+
+_Convert = Callable[[ValueCodec, Any], Any]
+_read_call: Final = msgspec.json.Decoder(WrittenCall).decode
+
+
+class CallSignature:
+    """How one function is called from afar."""
+
+    def __init__(self, function: Callable[..., Any], *, name: str) -> None:
+        """`name` is the task's kind, for errors. `TypeError` if an annotation cannot be carried."""
+        self._function = function
+        self._name = name
+        whole = inspect.signature(function)
+        self.wants_context = CONTEXT in whole.parameters
+        self._signature = whole.replace(
+            parameters=[one for one in whole.parameters.values() if one.name != CONTEXT]
+        )
+        self._codecs: dict[str, ValueCodec] | None = None
+        with suppress(NameError):  # then again at the first call
+            self._resolved()
+
+    def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+        """The text of a call; `TypeError` if the function cannot be called so.
+
+        However its arguments were given, by place or by name, the same call has the same text.
+        """
+        bound = self._converted(args, kwargs, lambda codec, one: Raw(codec.encode(one)))
+        return written(bound.args, bound.kwargs)
+
+    def decode(self, text: str | bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of a call; `TypeError` if the function cannot be called so."""
+        call = read_call(text)
+        bound = self._converted(call.args, call.kwargs, lambda codec, raw: codec.decode(raw))
+        return bound.args, bound.kwargs
+
+    def encode_result(self, value: Any) -> bytes:
+        """The text of what the function returned; `TypeError` if it would not arrive as it is."""
+        try:
+            return self.result.encode(value)
+        except TypeError as wrong:
+            raise TypeError(f"the result of {self._name}: {wrong}") from None
+
+    def decode_result(self, text: str | bytes) -> Any:
+        """What the function returned; `TypeError` if it is not what the annotation says."""
+        try:
+            return self.result.decode(text)
+        except TypeError as wrong:
+            raise TypeError(f"the result of {self._name}: {wrong}") from None
+
+    @property
+    def result(self) -> ValueCodec:
+        """The codec of what the function returns."""
+        return (self._codecs or self._late())["return"]
+
+    def _converted(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], convert: _Convert
+    ) -> inspect.BoundArguments:
+        """A call with each of its arguments converted by the codec of its parameter."""
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as wrong:
+            raise TypeError(
+                f"{self._name}{self._signature} cannot be called like this: {wrong}"
+            ) from None
+        codecs = self._codecs or self._late()
+
+        def one(name: str, value: Any, parameter: str = "") -> Any:
+            try:
+                return convert(codecs[parameter or name], value)
+            except TypeError as wrong:
+                raise TypeError(f"argument {name!r} of {self._name}: {wrong}") from None
+
+        for name, value in bound.arguments.items():
+            match self._signature.parameters[name].kind:
+                case inspect.Parameter.VAR_POSITIONAL:
+                    bound.arguments[name] = tuple(one(f"*{name}", each, name) for each in value)
+                case inspect.Parameter.VAR_KEYWORD:
+                    bound.arguments[name] = {key: one(key, v, name) for key, v in value.items()}
+                case _:
+                    bound.arguments[name] = one(name, value)
+        return bound
+
+    def _late(self) -> dict[str, ValueCodec]:
+        try:
+            return self._resolved()
+        except NameError as unknown:
+            raise TypeError(
+                f"an annotation of {self._name} cannot be looked up: {unknown}; define the name at"
+                " the top of the module, outside of 'if TYPE_CHECKING:'"
+            ) from None
+
+    def _resolved(self) -> dict[str, ValueCodec]:
+        hints = typing.get_type_hints(_plain(self._function), include_extras=True)
+        codecs = {}
+        for name in (*self._signature.parameters, "return"):
+            try:
+                codecs[name] = codec_for(hints.get(name, Any))
+            except TypeError as wrong:
+                where = "the result" if name == "return" else f"parameter {name!r}"
+                raise TypeError(f"{where} of {self._name}: {wrong}") from None
+        self._codecs = codecs
+        return codecs
+
+
+def codec_for(annotation: Any) -> ValueCodec:
+    """The codec of an annotation; what says nothing about the type is plain JSON."""
+    if annotation is Any or annotation is object or isinstance(annotation, typing.TypeVar):
+        return PLAIN
+    try:
+        return codec_of(annotation)
+    except TypeError as wrong:
+        if "unhashable" not in str(wrong):
+            raise
+        return ValueCodec(annotation)
+
+
+def plain_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+    """The text of a call of a function that is not known here."""
+    positional = [_plain_argument(number, one) for number, one in enumerate(args, start=1)]
+    return written(positional, {name: _plain_argument(name, one) for name, one in kwargs.items()})
+
+
+def written(args: Sequence[Raw], kwargs: Mapping[str, Raw]) -> bytes:
+    """A call's text, of the texts of its arguments."""
+    named = {name: kwargs[name] for name in sorted(kwargs)}
+    return msgspec.json.encode({"args": list(args), "kwargs": named})
+
+
+def read_call(text: str | bytes) -> WrittenCall:
+    """A call of its text; `TypeError` if it is none."""
+    try:
+        return _read_call(text)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as problem:
+        raise TypeError(
+            f"a call is written as {{'args': [...], 'kwargs': {{...}}}}: {problem}"
+        ) from None
+
+
+def _plain_argument(name: int | str, value: Any) -> Raw:
+    try:
+        return Raw(PLAIN.encode(value))
+    except TypeError as wrong:
+        raise TypeError(f"argument {name!r}: {wrong}") from None
+
+
+def _plain(function: Callable[..., Any]) -> Any:
+    """The function that has the annotations: what a partial or a callable object calls."""
+    while hasattr(function, "func"):
+        function = function.func
+    if not inspect.isroutine(function) and not isinstance(function, type):
+        return type(function).__call__
+    return inspect.unwrap(function)

@@ -1,0 +1,256 @@
+"""Options of tasks and of single calls: when a job runs, how often, how long, where.
+
+The dictionaries are what people write and type checkers know; `Scheduling` is the same, checked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+import msgspec
+from blake3 import blake3
+from msgspec import Struct
+
+from antiphon.core import manifest as manifests
+from antiphon.core.families.jobs import ops
+from antiphon.core.families.jobs.priority import PRIORITIES, Priority
+from antiphon.core.policy.rate_limit import parse_rate
+from antiphon.core.policy.selection import MAX_REQUIRED, check_labels
+from antiphon.core.record.subjects import check_kind
+from antiphon.errors import Misconfigured
+from antiphon.runtime.executors.handlers import HandlerOptions
+from antiphon.sdk.defaults import RETRY_BASE_S, RETRY_CAP_S, TIMEOUT_S
+from antiphon.sdk.durations import seconds
+
+if TYPE_CHECKING:
+    from antiphon.core.manifest import Manifest
+    from antiphon.ports import Entropy
+
+Duration = float | timedelta | str
+"""Seconds, a timedelta, or text such as "90s", "15m", "1h30m"."""
+
+
+class Retry(Struct, frozen=True, kw_only=True):
+    """How a task's jobs are retried (docs/tasks.md)."""
+
+    attempts: int | None = None
+    """Attempts before a job counts as failed. None: the mesh's rule."""
+    base: Duration = RETRY_BASE_S
+    """The pause before the second attempt; doubled before each further one, and jittered."""
+    cap: Duration = RETRY_CAP_S
+    """The longest such pause."""
+    give_up_on: tuple[type[BaseException] | str, ...] = ()
+    """Errors that are not worth another attempt, by class or by name, with their subclasses."""
+
+    def __post_init__(self) -> None:
+        self.body()
+
+    def body(self) -> ops.Retry:
+        """As it is in the op that submits a job; `Misconfigured` if it is out of bounds."""
+        names = [given if isinstance(given, str) else given.__name__ for given in self.give_up_on]
+        said = {
+            "attempts": self.attempts,
+            "base_ms": _ms(self.base),
+            "cap_ms": _ms(self.cap),
+            "give_up_on": names,
+        }
+        try:
+            return msgspec.convert(said, ops.Retry)
+        except msgspec.ValidationError as problem:
+            raise Misconfigured(
+                f"these retry options are not valid: {problem}",
+                hint="use 1 to 1000 attempts, pauses of up to an hour, at most 64 names",
+            ) from problem
+
+
+class CallOptions(TypedDict, total=False):
+    """How a job is scheduled: of a task, for all its calls, or of one call."""
+
+    timeout: Duration
+    """How long one attempt may run, in whole seconds; part of the job's id."""
+    priority: Priority
+    """Which waiting job is handed out first."""
+    delay: Duration
+    """The job begins no sooner than so long after it was submitted."""
+    at: datetime
+    """The job begins no sooner than then; a time with its zone."""
+    start_by: Duration | datetime
+    """The job must begin by then, or so long after it may begin; else it is aborted."""
+    idempotency_key: str
+    """Submitted again with this key and the same arguments, it is the same job."""
+    once: bool
+    """Submitted again with the same arguments, it is the same job: no key is needed."""
+    attempts: int
+    """Short for `retry=Retry(attempts=…)`; overrides it."""
+    retry: Retry
+    lease: Duration
+    """How long a worker that stopped answering keeps the job."""
+    lease_max: Duration
+    requires: Sequence[str]
+    """Labels that a worker must have: `"gpu=a100"`, or `"gpu"` for any (docs/selection.md)."""
+
+
+class TaskOptions(CallOptions, total=False):
+    """The same for all calls of a task, and how a worker runs its function."""
+
+    run_in: Literal["loop", "thread", "process"]
+    rate: str
+    on_disconnect: Literal["stop", "continue"]
+    env: Sequence[str]
+
+
+class Scheduling(Struct, frozen=True, kw_only=True):
+    """Options, checked."""
+
+    timeout_s: int = TIMEOUT_S
+    priority: Priority = "normal"
+    delay_ms: int | None = None
+    at_ms: int | None = None
+    start_by_ms: int | None = None
+    start_within_ms: int | None = None
+    idempotency_key: str | None = None
+    once: bool = False
+    retry: ops.Retry = ops.Retry()
+    lease_ms: int | None = None
+    lease_ms_max: int | None = None
+    requires: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Scheduling:
+        """What these options say; `Misconfigured` for what they cannot say."""
+        unknown = options.keys() - CallOptions.__annotations__.keys()
+        if unknown:
+            raise _unknown(unknown)
+        if "delay" in options and "at" in options:
+            raise Misconfigured("a job has a delay or a time, not both")
+        if options.get("once") and "idempotency_key" in options:
+            raise Misconfigured("once=True is for all calls with the same arguments; a key is not")
+        start_by = options.get("start_by")
+        return cls(
+            timeout_s=math.ceil(seconds(options.get("timeout", TIMEOUT_S))),
+            priority=_priority(options.get("priority", "normal")),
+            delay_ms=_optional_ms(options.get("delay")),
+            at_ms=_wall_ms(options["at"]) if options.get("at") is not None else None,
+            start_by_ms=_wall_ms(start_by) if isinstance(start_by, datetime) else None,
+            start_within_ms=None if isinstance(start_by, datetime) else _optional_ms(start_by),
+            idempotency_key=_key(options.get("idempotency_key")),
+            once=bool(options.get("once", False)),
+            retry=_retry(options),
+            lease_ms=_optional_ms(options.get("lease")),
+            lease_ms_max=_optional_ms(options.get("lease_max")),
+            requires=_requires(options.get("requires", ())),
+        )
+
+    def handler_call(self, kind: str, where: Mapping[str, Any], entropy: Entropy) -> Manifest:
+        """The manifest of a call whose arguments are there: a new job each time, unless `once`."""
+        job = manifests.author(
+            {"command": [f"@{check_kind(kind)}"], "timeout": self.timeout_s, **where}
+        )
+        if self.once:
+            return job
+        if self.idempotency_key is None:
+            return manifests.with_nonce(job, fresh_nonce(entropy))
+        return manifests.with_nonce(job, blake3(self.idempotency_key.encode()).hexdigest(32))
+
+    def body(self, kind: str, job: Manifest, *, now_ms: int) -> ops.ScheduleBody:
+        """The body of the op that submits this job."""
+        not_before_ms = self.at_ms if self.delay_ms is None else now_ms + self.delay_ms
+        start_by_ms = self.start_by_ms
+        if self.start_within_ms is not None:
+            start_by_ms = (not_before_ms or now_ms) + self.start_within_ms
+        return ops.ScheduleBody(
+            kind=check_kind(kind),
+            manifest=job,
+            priority=self.priority,
+            retry=self.retry,
+            lease_ms=self.lease_ms,
+            lease_ms_max=self.lease_ms_max,
+            start_by=start_by_ms,
+            not_before=not_before_ms,
+            requires=self.requires,
+        )
+
+
+def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], HandlerOptions]:
+    """The options of `Mesh.task`, checked: how its jobs are scheduled, and how they are run."""
+    ours = {name: options[name] for name in HandlerOptions.__struct_fields__ if name in options}
+    calls = {name: given for name, given in options.items() if name not in ours}
+    Scheduling.of(calls)
+    if isinstance(ours.get("rate"), str):
+        ours["rate"] = parse_rate(ours["rate"])
+    if "env" in ours:
+        ours["env"] = tuple(ours["env"])
+    return calls, HandlerOptions(**ours)
+
+
+def fresh_nonce(entropy: Entropy) -> str:
+    """Makes a manifest a new job, although its content is the same."""
+    return entropy.token(16).hex()
+
+
+def _unknown(names: set[str]) -> Misconfigured:
+    known = sorted(TaskOptions.__annotations__)
+    return Misconfigured(
+        f"unknown task option: {', '.join(sorted(names))}", hint=f"options are {', '.join(known)}"
+    )
+
+
+def _ms(duration: Duration) -> int:
+    return round(seconds(duration) * 1000)
+
+
+def _optional_ms(duration: Duration | None) -> int | None:
+    return None if duration is None else _ms(duration)
+
+
+def _wall_ms(moment: object) -> int:
+    if not isinstance(moment, datetime) or moment.utcoffset() is None:
+        raise Misconfigured(
+            f"{moment!r} is not a time with its zone",
+            hint="datetime(2027, 1, 1, 3, 0, tzinfo=ZoneInfo('Europe/Berlin')), or delay='15m'",
+        )
+    return round(moment.timestamp() * 1000)
+
+
+def _priority(given: Priority) -> Priority:
+    if given not in PRIORITIES:
+        raise Misconfigured(
+            f"{given!r} is not a priority", hint=f"use one of {', '.join(PRIORITIES)}"
+        )
+    return given
+
+
+def _key(given: object) -> str | None:
+    if given is None:
+        return None
+    if not isinstance(given, str) or not given:
+        raise Misconfigured(f"an idempotency key is some text, not {given!r}")
+    return given
+
+
+def _retry(options: Mapping[str, Any]) -> ops.Retry:
+    retry: Retry = options.get("retry", Retry())
+    if options.get("attempts") is not None:
+        retry = msgspec.structs.replace(retry, attempts=options["attempts"])
+    return retry.body()
+
+
+def _requires(labels: Sequence[str]) -> tuple[str, ...]:
+    try:
+        return check_labels(labels, most=MAX_REQUIRED)
+    except ValueError as wrong:
+        raise Misconfigured(str(wrong), hint="labels look like 'eu' or 'gpu=a100'") from wrong
+
+
+__all__ = [
+    "CallOptions",
+    "Duration",
+    "Retry",
+    "Scheduling",
+    "TaskOptions",
+    "fresh_nonce",
+    "split_options",
+]
