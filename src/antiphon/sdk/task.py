@@ -66,10 +66,12 @@ class Task(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run it in this process, without the mesh; its context belongs to no job."""
-        if self.signature.wants_context and CONTEXT not in kwargs:
+        given: tuple[Any, ...] = args
+        named: dict[str, Any] = kwargs
+        if self.signature.wants_context and not _has_context(args, kwargs):
             context = JobContext(kind=self.kind, job_id="", fence="", attempt=1)
-            kwargs[CONTEXT] = context
-        result: R = self.function(*args, **kwargs)
+            given, named = self.signature.with_context(context, args, kwargs)
+        result: R = self.function(*given, **named)
         return result
 
     def options(self, **options: Unpack[CallOptions]) -> Self:
@@ -88,6 +90,10 @@ class Task(Generic[P, R]):
     def job(self, job_id: str) -> JobHandle[R]:
         """A handle on one of its jobs, by its id."""
         return self._mesh.job(self.kind, job_id, self.signature)
+
+
+def _has_context(args: tuple[object, ...], kwargs: Mapping[str, object]) -> bool:
+    return CONTEXT in kwargs or any(isinstance(one, JobContext) for one in args)
 
 
 class AsyncTask(Task[P, R]):

@@ -36,7 +36,7 @@ from antiphon.runtime.executors.handler_call import (
 from antiphon.runtime.executors.hooks import Hook
 from antiphon.runtime.executors.process_pool import GRACE_S, Pool
 from antiphon.runtime.executors.proof_writer import python_runner
-from antiphon.runtime.values.signature import CONTEXT, CallSignature
+from antiphon.runtime.values.signature import CallSignature
 
 Handler = Callable[..., Any]
 RunIn = Literal["loop", "thread", "process"]
@@ -91,7 +91,7 @@ class Registered(Struct, frozen=True):
             args, kwargs = self.signature.decode(text)
         stop = _nothing
         if self.signature.wants_context:
-            context = kwargs[CONTEXT] = JobContext(
+            context = JobContext(
                 kind=assignment.kind,
                 job_id=assignment.job_id,
                 fence=assignment.fence,
@@ -99,6 +99,7 @@ class Registered(Struct, frozen=True):
                 live=assignment.live,
             )
             stop = context.stop.set
+            args, kwargs = self.signature.with_context(context, args, kwargs)
         try:
             value = await self._value(args, kwargs)
         except asyncio.CancelledError:

@@ -28,7 +28,7 @@ from antiphon.errors import Misconfigured
 from antiphon.runtime.executors.executor import Stream
 from antiphon.runtime.executors.failure import failed_with, given_up
 from antiphon.runtime.executors.handler_call import JobContext
-from antiphon.runtime.values.signature import CONTEXT, CallSignature
+from antiphon.runtime.values.signature import CallSignature
 
 MAIN: Final = "__antiphon_main__"
 """The module name of the worker's script here, so that it does not start a worker again."""
@@ -125,7 +125,8 @@ def answer(call: Call, line: _Line) -> ChildMessage:
             signature = CallSignature(function, name=call.kind)
             args, kwargs = signature.decode(call.arguments)
         if call.context is not None:
-            kwargs[CONTEXT] = JobContext(**msgspec.structs.asdict(call.context), live=line)
+            context = JobContext(**msgspec.structs.asdict(call.context), live=line)
+            args, kwargs = signature.with_context(context, args, kwargs)
         value = function(*args, **kwargs)
         if inspect.isawaitable(value):
             value = asyncio.run(_awaited(value))

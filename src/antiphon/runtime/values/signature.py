@@ -40,7 +40,12 @@ class CallSignature:
         self._function = function
         self._name = name
         whole = inspect.signature(function)
-        self.wants_context = CONTEXT in whole.parameters
+        context = whole.parameters.get(CONTEXT)
+        self.wants_context = context is not None
+        self._context_place = None
+        """Where it comes among the positional arguments; None: it has only a name."""
+        if context is not None and context.kind is not inspect.Parameter.KEYWORD_ONLY:
+            self._context_place = list(whole.parameters).index(CONTEXT)
         self._signature = whole.replace(
             parameters=[one for one in whole.parameters.values() if one.name != CONTEXT]
         )
@@ -61,6 +66,15 @@ class CallSignature:
         call = read_call(text)
         bound = self._converted(call.args, call.kwargs, lambda codec, raw: codec.decode(raw))
         return bound.args, bound.kwargs
+
+    def with_context(
+        self, context: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with the context in its place."""
+        place = self._context_place
+        if place is None or place > len(args):
+            return args, {**kwargs, CONTEXT: context}
+        return (*args[:place], context, *args[place:]), kwargs
 
     def encode_result(self, value: Any) -> bytes:
         """The text of what the function returned; `TypeError` if it would not arrive as it is."""

@@ -1,0 +1,234 @@
+"""Calls: bound where they are made, options per call, large values, what a waiter is told."""
+
+import warnings
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from antiphon import JobContext, JobFailed, Mesh, Misconfigured, NobodyAnswers
+from antiphon.core.families.jobs.state import State
+from antiphon.core.manifest import ARGUMENTS, stored_arguments
+from antiphon.runtime.executors import handler_call
+from antiphon.sdk import job_wait
+from antiphon.sdk.call_options import Scheduling
+from tests.patience import PATIENCE_S
+
+
+@dataclass
+class Order:
+    id: int
+    due: datetime
+    total: Decimal = Decimal("0.10")
+
+
+def mesh_with_tasks():
+    mesh = Mesh.open(engine="memory")
+
+    @mesh.task("shop.later")
+    async def later(ctx: JobContext, order: Order, by: timedelta = timedelta(days=1)) -> Order:
+        assert isinstance(order, Order), ctx.attempt
+        return Order(order.id + 1, order.due + by, order.total)
+
+    @mesh.task("shop.echo")
+    def echo(value):
+        return value
+
+    return mesh, later, echo
+
+
+@pytest.mark.parametrize(
+    "args, kwargs, said",
+    [
+        ((), {}, "missing a required argument: 'order'"),
+        ((1,), {}, "expected Order"),
+        ((Order(1, datetime.now(UTC)),), {"bye": 1}, "unexpected keyword argument 'bye'"),
+        ((Order(1, datetime.now(UTC), 3),), {}, "int 3 would arrive as a Decimal"),
+        ((Order("1", datetime.now(UTC)),), {}, "expected Order"),
+    ],
+)
+async def test_a_call_that_the_function_would_not_take_writes_nothing(args, kwargs, said):
+    mesh, later, _ = mesh_with_tasks()
+    async with mesh:
+        before = await mesh.newest()
+        with pytest.raises(TypeError, match=said) as refused:
+            await later.submit(*args, **kwargs)
+        assert "shop.later" in str(refused.value)
+        assert await mesh.newest() == before
+
+
+async def test_values_arrive_as_their_annotations_say():
+    mesh, later, echo = mesh_with_tasks()
+    order = Order(1, datetime(2027, 1, 1, tzinfo=UTC))
+    async with mesh, mesh.worker():
+        found = await (await later.submit(order)).result(timeout=PATIENCE_S)
+        assert found == Order(2, datetime(2027, 1, 2, tzinfo=UTC))
+        assert await later(order, by=timedelta(0)) == Order(2, order.due)
+        for value in (1.0, -0.0, 2**80, {"a": [None, True]}):
+            same = await (await echo.submit(value)).result(timeout=PATIENCE_S)
+            assert (type(same), repr(same)) == (type(value), repr(value))
+        with pytest.raises(TypeError, match="a tuple would arrive as a list"):
+            await echo.submit((1, 2))
+
+
+async def test_arguments_that_do_not_fit_end_the_job_at_its_first_attempt():
+    mesh, _, _ = mesh_with_tasks()
+    async with mesh, mesh.worker():
+        for call in ({"order": "x"}, {"wrong": 1}):
+            handle = await mesh.submit_arguments("shop.later", [], call)
+            with pytest.raises(JobFailed, match="TypeError"):
+                await handle.result(timeout=PATIENCE_S)
+            assert (await handle.state()).attempts <= 1
+            assert (await handle.state()).state is State.FAILED
+
+
+async def test_a_result_that_would_change_ends_the_job_and_says_so():
+    mesh = Mesh.open(engine="memory")
+
+    @mesh.task("shop.pair")
+    async def pair() -> list[int]:
+        return (1, 2)
+
+    async with mesh, mesh.worker():
+        with pytest.raises(JobFailed, match=r"the result of shop\.pair: a tuple would arrive"):
+            await (await pair.submit()).result(timeout=PATIENCE_S)
+
+
+def test_what_cannot_be_told_apart_is_refused_when_it_is_registered():
+    mesh = Mesh.open(engine="memory")
+
+    async def either(value: bytes | str) -> None: ...
+    async def both(a: int) -> Order | JobFailed: ...
+
+    with pytest.raises(TypeError, match=r"parameter 'value' of shop\.either"):
+        mesh.task("shop.either")(either)
+    with pytest.raises(TypeError, match=r"the result of shop\.both"):
+        mesh.task("shop.both")(both)
+
+
+# --- options ----------------------------------------------------------------------------------
+
+
+async def test_a_key_is_hashed_with_the_arguments():
+    mesh, _, echo = mesh_with_tasks()
+    async with mesh:
+        keyed = echo.options(idempotency_key="order-42")
+        first, again = await keyed.submit(1), await keyed.submit(value=1)
+        assert (again.id, again.is_new) == (first.id, False)
+        assert (await keyed.submit(2)).id != first.id
+        assert (await echo.options(idempotency_key="order-43").submit(1)).id != first.id
+        assert (await echo.submit(1)).id != (await echo.submit(1)).id
+
+
+async def test_options_of_a_call_are_added_to_those_of_the_task():
+    mesh, _, _ = mesh_with_tasks()
+    slow = mesh.task("shop.slow", timeout="15m", priority="low")(lambda: None)
+    chosen = slow.options(timeout=timedelta(seconds=1.5), lease=30, attempts=2).scheduling
+    assert (chosen.timeout_s, chosen.priority, chosen.lease_ms) == (2, "low", 30_000)
+    assert chosen.retry.attempts == 2
+    assert slow.scheduling.timeout_s == 900
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"timeuot": 3}, "unknown task option: timeuot"),
+        ({"priority": "urgent"}, "is not a priority"),
+        ({"timeout": "soon"}, "is not a duration"),
+        ({"delay": 1, "at": datetime.now(UTC)}, "not both"),
+        ({"at": datetime(2027, 1, 1)}, "not a time with its zone"),
+        ({"idempotency_key": ""}, "idempotency key"),
+        ({"once": True, "idempotency_key": "x"}, "once=True"),
+    ],
+)
+def test_a_wrong_option_is_refused_when_the_task_is_registered(options, said):
+    mesh = Mesh.open(engine="memory")
+    with pytest.raises(Misconfigured, match=said):
+        mesh.task("shop.any", **options)
+
+
+def test_delays_and_times_are_on_the_log_as_milliseconds():
+    job = None
+    body = Scheduling.of({"delay": "10s", "start_by": 5}).body("a", job, now_ms=1_000)
+    assert (body.not_before, body.start_by) == (11_000, 16_000)
+    at = datetime(2027, 1, 1, tzinfo=UTC)
+    body = Scheduling.of({"at": at, "start_by": at}).body("a", job, now_ms=1_000)
+    assert body.not_before == body.start_by == at.timestamp() * 1000
+
+
+# --- large values -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("run_in", [None, "process"])
+@pytest.mark.processes
+async def test_large_values_go_to_artifacts_and_back(run_in):
+    mesh = Mesh.open(engine="memory")
+    options = {} if run_in is None else {"run_in": run_in}
+    twice = mesh.task("shop.twice", **options)(doubled)
+    async with mesh, mesh.worker():
+        given = bytes(range(256)) * 4096
+        handle = await twice.submit(given)
+        assert await handle.result(timeout=PATIENCE_S) == given * 2
+        job = await handle.state()
+        content = (await handle.lane()).first
+        assert len(content.payload) < handler_call.INLINE_BYTES
+        assert job.arguments in job.stored
+        assert len(job.stored) == 2
+
+
+def doubled(data: bytes) -> bytes:
+    return data * 2
+
+
+async def test_what_is_too_large_says_what_to_do(monkeypatch):
+    monkeypatch.setattr(handler_call, "MAX_VALUE_BYTES", 100_000)
+    mesh, _, echo = mesh_with_tasks()
+    async with mesh, mesh.worker():
+        before = await mesh.newest()
+        with pytest.raises(Exception, match="100,000") as refused:
+            await echo.submit("x" * 100_000)
+        assert "mesh.keep" in refused.value.hint
+        assert await mesh.newest() == before
+
+
+def test_only_a_handlers_input_of_that_name_is_its_arguments():
+    from antiphon.core import manifest
+
+    given = {"kind": "blobptr", "algo": "blake3", "hash": "0" * 64, "name": ARGUMENTS}
+    fields = {"timeout": 1, "inputs": [given]}
+    call = manifest.author({"command": ["@a"], **fields})
+    assert stored_arguments(call).hash == "blake3:" + "0" * 64
+    assert stored_arguments(manifest.author({"command": ["a"], **fields})) is None
+    assert stored_arguments(manifest.author({"command": ["@a"], "args": ["x"], **fields})) is None
+
+
+# --- waiting ----------------------------------------------------------------------------------
+
+
+async def test_a_kind_that_nobody_runs_is_a_warning_within_seconds(monkeypatch):
+    monkeypatch.setattr(job_wait, "DIAGNOSIS_AFTER_S", 0.1)
+    mesh, _, _ = mesh_with_tasks()
+    async with mesh, mesh.worker():
+        handle = await mesh.submit("shop.ecko", 1)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            with pytest.raises(TimeoutError, match=f"job {handle.id[:8]} .* it is pending") as late:
+                await handle.result(timeout=2)
+        (warning,) = [one for one in told if one.category is NobodyAnswers]
+        assert "no worker that is online runs shop.ecko; did you mean shop.echo?" in str(
+            warning.message
+        )
+        assert warning.filename == __file__
+        assert "no worker that is online runs shop.ecko" in str(late.value)
+
+
+async def test_the_warning_can_be_made_an_error(monkeypatch):
+    monkeypatch.setattr(job_wait, "DIAGNOSIS_AFTER_S", 0.1)
+    mesh, _, _ = mesh_with_tasks()
+    async with mesh:
+        handle = await mesh.submit("shop.echo", 1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", NobodyAnswers)
+            with pytest.raises(NobodyAnswers, match="antiphon worker MODULE"):
+                await handle.result(timeout=PATIENCE_S)
