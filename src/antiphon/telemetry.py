@@ -40,9 +40,22 @@ def _escape(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMappi
     return event
 
 
+class LazyLogger:
+    """A structlog logger that is made with its first event: most commands log nothing."""
+
+    def __init__(self, name: str) -> None:
+        """`name` is the module's."""
+        self._name = name
+
+    def __getattr__(self, level: str) -> Any:
+        import structlog  # takes 0.1 s to import
+
+        return getattr(structlog.get_logger(self._name), level)
+
+
 def configure(level: str, style: str) -> None:
     """Send events of at least this level to standard error."""
-    import structlog  # takes 0.2 s to import; most commands log nothing
+    import structlog
 
     logging.getLogger("antiphon").setLevel(LEVELS[level])
     renderer: Any

@@ -13,9 +13,26 @@ What only some processes need is imported where it is used: a command line that 
 should not have to load the memory engine and the worker.
 """
 
-from antiphon.assembly.memory_mesh import MemoryMesh
-from antiphon.assembly.mesh_connection import MeshConnection, engine_info, join
-from antiphon.assembly.node_services import local_replica, owned_replica, replicating, working
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from antiphon.assembly.memory_mesh import MemoryMesh
+    from antiphon.assembly.mesh_connection import MeshConnection, engine_info, join
+    from antiphon.assembly.node_services import local_replica, owned_replica, replicating, working
+
+_WHERE = {
+    "MemoryMesh": "memory_mesh",
+    "MeshConnection": "mesh_connection",
+    "engine_info": "mesh_connection",
+    "join": "mesh_connection",
+    "local_replica": "node_services",
+    "owned_replica": "node_services",
+    "replicating": "node_services",
+    "working": "node_services",
+}
 
 __all__ = [
     "MemoryMesh",
@@ -27,3 +44,10 @@ __all__ = [
     "replicating",
     "working",
 ]
+
+
+def __getattr__(name: str) -> object:
+    where = _WHERE.get(name)
+    if where is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{where}"), name)

@@ -18,7 +18,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import structlog
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
@@ -42,6 +41,7 @@ from antiphon.sandbox import (
     probe,
     run,
 )
+from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
@@ -64,7 +64,7 @@ _TYPES: Final = mimetypes.MimeTypes()
 
 T = TypeVar("T")
 
-log = structlog.get_logger(__name__)
+log = LazyLogger(__name__)
 
 
 class CommandTerms(Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.record.subjects import is_kind
 from antiphon.errors import AntiphonError, EngineDenied, Rejected, Unavailable
 from antiphon.runtime.gate import gate_requests
+from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -220,7 +221,4 @@ async def _renew(home: StateDirectory, kinds: Sequence[str]) -> None:
         try:
             await log_in(home, access, kinds)
         except AntiphonError as problem:
-            import structlog
-
-            log = structlog.get_logger(__name__)
-            log.warning("login_not_renewed", problem=problem.message)
+            LazyLogger(__name__).warning("login_not_renewed", problem=problem.message)

@@ -16,7 +16,7 @@ from antiphon.runtime.caller.submission import Ended, failure
 from antiphon.runtime.worker.job_output import OutputMessage, listening
 from antiphon.sdk.defaults import ROLL_CALL_S
 from antiphon.sdk.job_wait import wait_for_end
-from antiphon.sdk.results.result_value import PLAIN_RESULT, ResultReader
+from antiphon.sdk.result_reader import PLAIN_RESULT, ResultReader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from antiphon.core.families.jobs.state import State
 from antiphon.errors import AntiphonError, NobodyAnswers
 from antiphon.runtime.caller import submission
-from antiphon.runtime.presence.roll_call import roll_call
 from antiphon.sdk.defaults import ROLL_CALL_S
 from antiphon.sdk.durations import seconds
 
@@ -70,6 +68,8 @@ async def _diagnosed(session: Session, kind: str, job_id: str) -> list[str]:
     job = (await session.read_lane(kind, job_id)).lane.job
     if job is None or job.state is not State.PENDING or job.attempts:
         return []
+    from antiphon.runtime.presence.roll_call import roll_call
+
     return unanswered(job, await roll_call(session, wait_s=ROLL_CALL_S))
 
 
@@ -92,6 +92,8 @@ def unanswered(job: Job, cards: Sequence[Card], *, is_command: bool = False) -> 
     """Why no worker may have claimed a job, and what to do; nothing if one that is online can."""
     if any(job.kind in card.kinds for card in cards):
         return []
+    from difflib import get_close_matches
+
     lines = [f"no worker that is online runs {job.kind}"]
     answered = sorted({kind for card in cards for kind in card.kinds})
     close = get_close_matches(job.kind, answered, n=1, cutoff=CLOSE)

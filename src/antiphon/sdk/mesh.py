@@ -21,37 +21,24 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
-from antiphon.assembly import (
-    MemoryMesh,
-    MeshConnection,
-    engine_info,
-    join,
-    local_replica,
-    owned_replica,
-    replicating,
-)
+from antiphon.assembly import mesh_connection
 from antiphon.core import manifest as manifests
 from antiphon.core.families.jobs.state import Job, State
 from antiphon.core.policy.circuit_breaker import CircuitBreaker
 from antiphon.core.proof.output import Output
 from antiphon.core.record.subjects import check_kind
 from antiphon.core.record.verdict import Verdict
-from antiphon.core.story import Line
 from antiphon.errors import Held, Misconfigured
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handler_call import keep_arguments
 from antiphon.runtime.executors.handlers import Handlers, JobContext
 from antiphon.runtime.identity.state_directory import StateDirectory
-from antiphon.runtime.node.coordinator_watch import CoordinatorStatus, ask_once
-from antiphon.runtime.node.replica import Replica
-from antiphon.runtime.presence.roll_call import Card, roll_call
 from antiphon.runtime.values.signature import plain_call
 from antiphon.sdk.call_options import Scheduling, fresh_nonce, split_options
 from antiphon.sdk.defaults import ROLL_CALL_S
 from antiphon.sdk.environment import read_environment
 from antiphon.sdk.handle import JobHandle
-from antiphon.sdk.log_watch import Event, watching
-from antiphon.sdk.results.result_value import ResultReader
+from antiphon.sdk.result_reader import ResultReader
 from antiphon.sdk.task import AsyncTask, Task, kind_of
 
 if TYPE_CHECKING:
@@ -59,17 +46,23 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from typing import Self, Unpack
 
+    from antiphon.assembly import MemoryMesh, MeshConnection
     from antiphon.core.authority.control import AnnouncedProtocol
     from antiphon.core.authority.rules import Rules
     from antiphon.core.families.jobs.ops import ScheduleBody
+    from antiphon.core.story import Line as Line  # noqa: PLC0414 - interfaces
     from antiphon.ports import EngineInfo, Record
     from antiphon.runtime.artifacts.store import Artifacts
     from antiphon.runtime.executors.hooks import Hook
     from antiphon.runtime.log.session import Session
+    from antiphon.runtime.node.coordinator_watch import CoordinatorStatus as CoordinatorStatus  # noqa: PLC0414 - interfaces
     from antiphon.runtime.node.full_node import FullNode
+    from antiphon.runtime.node.replica import Replica
+    from antiphon.runtime.presence.roll_call import Card as Card  # noqa: PLC0414 - interfaces
     from antiphon.runtime.values.signature import CallSignature
     from antiphon.runtime.worker.worker import Worker
     from antiphon.sdk.call_options import CallOptions, TaskOptions
+    from antiphon.sdk.log_watch import Event as Event  # noqa: PLC0414 - interfaces
     from antiphon.sdk.task import TaskDecorator
 
 P = ParamSpec("P")
@@ -147,7 +140,7 @@ class Mesh:
     ) -> MeshConnection:
         try:
             return await stack.enter_async_context(
-                join(
+                mesh_connection.join(
                     self.home,
                     role,
                     key=key,
@@ -164,6 +157,8 @@ class Mesh:
             ) from held
 
     async def _enter_memory(self) -> None:
+        from antiphon.assembly import MemoryMesh, owned_replica, replicating
+
         self._memory = MemoryMesh()
         self._connection = await self._stack.enter_async_context(
             self._memory.connection("owner", self._memory.owner)
@@ -369,6 +364,8 @@ class Mesh:
     @asynccontextmanager
     async def node(self) -> AsyncIterator[FullNode]:
         """Be a full node while the block runs: verify everything, expire jobs, offer them again."""
+        from antiphon.assembly import owned_replica, replicating
+
         async with AsyncExitStack() as stack:
             connection = await self._join(stack, "node", read_environment().key_for("node"))
             home = self.home
@@ -383,6 +380,8 @@ class Mesh:
         if self._memory is not None:
             yield self._memory_replica
             return
+        from antiphon.assembly import local_replica
+
         async with local_replica(self.home, self.connection) as replica:
             yield replica
 
@@ -425,10 +424,14 @@ class Mesh:
 
     async def nodes(self, *, wait_s: float = ROLL_CALL_S) -> list[Card]:
         """The nodes that answer a roll call right now."""
+        from antiphon.runtime.presence.roll_call import roll_call
+
         return await roll_call(self.session, wait_s=wait_s)
 
     async def coordinator(self, *, wait_s: float = ROLL_CALL_S) -> CoordinatorStatus:
         """The coordinator, and whether it is online right now."""
+        from antiphon.runtime.node.coordinator_watch import ask_once
+
         async with self.replica() as replica:
             return await ask_once(self.session, replica, wait_s=wait_s)
 
@@ -436,15 +439,19 @@ class Mesh:
         """What the engine reports about itself."""
         if self._memory is not None:
             return await self.connection.engine.info()
-        return await engine_info(self.home, token=read_environment().engine_token)
+        return await mesh_connection.engine_info(self.home, token=read_environment().engine_token)
 
     def watching(self) -> AbstractAsyncContextManager[AsyncIterator[list[Event]]]:
         """Everything that is written to the log from now on, judged, in words."""
+        from antiphon.sdk.log_watch import watching
+
         return watching(self.session)
 
 
 def recent_jobs(home: Path | None, *, limit: int) -> list[Job]:
     """The newest jobs, as far as this machine's replica has them; makes no connection."""
+    from antiphon.runtime.node.replica import Replica
+
     chosen = read_environment()
     found = chosen.home(home)
     chosen.require_scope(found)
@@ -456,12 +463,8 @@ def recent_jobs(home: Path | None, *, limit: int) -> list[Job]:
 
 
 __all__ = [
-    "Card",
-    "CoordinatorStatus",
     "EngineName",
-    "Event",
     "Job",
-    "Line",
     "Mesh",
     "State",
     "StateDirectory",

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from antiphon.runtime.values.signature import CallSignature
     from antiphon.sdk.call_options import CallOptions
     from antiphon.sdk.handle import JobHandle
-    from antiphon.sdk.mesh import Mesh
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,12 +43,24 @@ def kind_of(function: Callable[..., Any]) -> str:
     return name
 
 
+class Submitter(Protocol):
+    """What a task needs of its mesh."""
+
+    async def submit_call(
+        self, kind: str, text: bytes, scheduling: Scheduling, signature: CallSignature | None = None
+    ) -> JobHandle[Any]:
+        """Submit a call by the text of its arguments."""
+
+    def job(self, kind: str, job_id: str, signature: CallSignature | None = None) -> JobHandle[Any]:
+        """A handle on a job."""
+
+
 class Task(Generic[P, R]):
     """A registered function. Called directly it is just the function; `submit` makes it a job."""
 
     def __init__(
         self,
-        mesh: Mesh,
+        mesh: Submitter,
         kind: str,
         function: Callable[..., Any],
         signature: CallSignature,

@@ -3,7 +3,7 @@
 import pytest
 
 from antiphon.interfaces.cli.commands.mesh.doctor import clock_findings
-from antiphon.sdk.mesh import Card
+from antiphon.runtime.presence.roll_call import Card
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -30,15 +31,18 @@ MAX_LETTERS: Final = 256
 MAX_STEPS: Final = 32
 _MAX_DIGITS: Final = 15  # below 2^53
 
-_STEP: Final = re.compile(
-    r"""(?: \.(?P<field>[A-Za-z_\u0080-\U0010ffff][A-Za-z0-9_$\u0080-\U0010ffff-]*)
+_STEP: Final = r"""(?: \.(?P<field>[A-Za-z_\u0080-\U0010ffff][A-Za-z0-9_$\u0080-\U0010ffff-]*)
           | \.?\[ (?: (?P<name>"(?:[^"\\]|\\.)*")
                     | (?P<index>-?[0-9]+)
                     | (?P<slice>(?P<low>-?[0-9]+)?:(?P<high>-?[0-9]+)?)
                     | ) \]
-        ) (?P<optional>\?*)""",
-    re.VERBOSE | re.ASCII | re.DOTALL,
-)
+        ) (?P<optional>\?*)"""
+
+
+@cache
+def _pattern() -> re.Pattern[str]:
+    """Compiled with the first selector: it takes longer than the rest of this module."""
+    return re.compile(_STEP, re.VERBOSE | re.ASCII | re.DOTALL)
 
 
 class Unresolved:
@@ -176,7 +180,7 @@ def _parse(text: str) -> tuple[Step, ...]:
     steps: list[Step] = []
     at = 0
     while at < len(text):
-        found = _STEP.match(text, at)
+        found = _pattern().match(text, at)
         # Only the first bracket may follow a dot: `.[0]`, but `.a[0]`.
         if found is None or (at and text.startswith(".[", at)) or len(steps) >= MAX_STEPS:
             raise malformed(f"selector {text!r} cannot be read from {text[at:]!r} on")

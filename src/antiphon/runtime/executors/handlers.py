@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -34,9 +34,11 @@ from antiphon.runtime.executors.handler_call import (
     keep_result,
 )
 from antiphon.runtime.executors.hooks import Hook
-from antiphon.runtime.executors.process_pool import GRACE_S, Pool
 from antiphon.runtime.executors.proof_writer import python_runner
 from antiphon.runtime.values.signature import CallSignature
+
+if TYPE_CHECKING:
+    from antiphon.runtime.executors.process_pool import Pool
 
 Handler = Callable[..., Any]
 RunIn = Literal["loop", "thread", "process"]
@@ -72,7 +74,7 @@ class Registered(Struct, frozen=True):
     @property
     def grace_s(self) -> float:
         """A function has no timer itself; its process pool does."""
-        return 0 if self.pool is None else GRACE_S
+        return 0 if self.pool is None else self.pool.grace_s
 
     async def run(self, assignment: Assignment) -> Ran:
         """Call it; what it returns is the job's one output."""
@@ -155,7 +157,11 @@ class Handlers:
         signature = CallSignature(function, name=kind)
         is_async = inspect.iscoroutinefunction(function)
         _check_place(kind, how, is_async=is_async)
-        pool = Pool(function, how.env) if how.run_in == "process" else None
+        pool = None
+        if how.run_in == "process":
+            from antiphon.runtime.executors.process_pool import Pool
+
+            pool = Pool(function, how.env)
         goes_on = how.on_disconnect == "continue"
         self._by_kind[kind] = Registered(function, signature, is_async, pool, goes_on)
         if how.rate is not None:

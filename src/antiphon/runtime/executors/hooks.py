@@ -19,8 +19,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-import structlog
 from msgspec import Struct
+
+from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from antiphon.core.manifest import Manifest
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 Next = Callable[["Assignment"], Awaitable["Ran"]]
 
-log = structlog.get_logger(__name__)
+log = LazyLogger(__name__)
 
 
 class Hook(Protocol):

@@ -76,6 +76,8 @@ class ProcessDied(AntiphonError):
 class Pool:
     """The children of one kind."""
 
+    grace_s: Final = GRACE_S
+
     def __init__(self, function: Callable[..., Any], env: Iterable[str] = ()) -> None:
         """`env` names the other environment variables that the handler gets."""
         self._where = _where(function)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -34,6 +33,8 @@ class Run(Struct, frozen=True, kw_only=True):
 @lru_cache(maxsize=1)
 def python_runner() -> statement.Runner:
     """This process, as the runner of registered functions."""
+    import platform
+
     here = f"{platform.system().lower()}-{platform.machine()}"
     name = f"antiphon on {platform.python_implementation()} {platform.python_version()}"
     return statement.Runner(name=name, version=installed_version(), platform=here)

@@ -17,7 +17,6 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-import structlog
 
 from antiphon.core.authority import grant_terms
 from antiphon.core.authority.delegations import token_of
@@ -35,6 +34,7 @@ from antiphon.runtime.gate import gate_requests
 from antiphon.runtime.gate.member_registry import MAX_MEMBERS, Member
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import Intent, write
+from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from antiphon.core.bus.signed_message import Message
@@ -57,7 +57,7 @@ LOOK_EVERY_S: Final = 5.0
 HEARD_WITHIN_S: Final = 2.0
 """How long a used ticket's login stays valid, so that its holder receives the answer."""
 
-log = structlog.get_logger(__name__)
+log = LazyLogger(__name__)
 
 Owner = Callable[[], AbstractAsyncContextManager[tuple["Author", "Keyring"]]]
 """The owner's author and key, for as long as the block runs."""

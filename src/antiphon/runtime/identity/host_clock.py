@@ -6,7 +6,6 @@ import random
 import secrets
 import time
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 
 NANOSECONDS_PER_MS = 1_000_000
 
@@ -14,6 +13,8 @@ NANOSECONDS_PER_MS = 1_000_000
 @lru_cache(maxsize=1)
 def installed_version() -> str:
     """The version of this installation."""
+    from importlib.metadata import PackageNotFoundError, version  # slow, and rarely needed
+
     try:
         return version("antiphon")
     except PackageNotFoundError:

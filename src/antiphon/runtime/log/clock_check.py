@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from antiphon.core.clock.mesh_time import Bounds, Now
+from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from antiphon.ports import WallClock
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 SAID_EVERY_S: Final = 60.0
 HINT: Final = "set this machine's clock (timedatectl set-ntp true); it then continues by itself"
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+_log = LazyLogger(__name__)
 
 
 def in_words(span_ms: float) -> str:
@@ -62,7 +66,7 @@ class MeshTime:
             self._say(ahead_words(ahead_ms))
         elif not was_refused and self._said_s > -math.inf:
             self._said_s = -math.inf
-            _log().warning("clock_right")  # the same level as the warning that it ends
+            _log.warning("clock_right")  # the same level as the warning that it ends
 
     def now(self) -> Now:
         """This machine's time, and what is known of the mesh's time."""
@@ -96,15 +100,9 @@ class MeshTime:
     def _say(self, words: str) -> None:
         if self._wall.boot_s() - self._said_s >= SAID_EVERY_S:
             self._said_s = self._wall.boot_s()
-            _log().warning("clock_wrong", problem=words, hint=HINT)
+            _log.warning("clock_wrong", problem=words, hint=HINT)
 
 
 def ahead_words(ahead_ms: float) -> str:
     """The sentence for a clock that is ahead."""
     return f"this machine's clock is {in_words(ahead_ms)} ahead of the mesh's"
-
-
-def _log() -> Any:
-    import structlog
-
-    return structlog.get_logger(__name__)

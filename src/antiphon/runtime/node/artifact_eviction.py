@@ -13,12 +13,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from antiphon.core.families.jobs.ops import EvictBody, JobEvict
 from antiphon.core.families.jobs.state import Job
 from antiphon.errors import AntiphonError, EngineDenied
 from antiphon.runtime.log.writer import Intent
+from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from antiphon.ports import Blobs
@@ -30,7 +29,7 @@ GRACE_S: Final = 60.0
 JOBS_PER_ROUND: Final = 64
 BLOBS_PER_ROUND: Final = 256
 
-log = structlog.get_logger(__name__)
+log = LazyLogger(__name__)
 
 
 class Evictor:

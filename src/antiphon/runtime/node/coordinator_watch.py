@@ -9,7 +9,7 @@ structlog is imported where events are logged: commands that only ask do not nee
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -17,6 +17,7 @@ from antiphon.core.families.jobs.state import State
 from antiphon.core.policy import coordinator_silence
 from antiphon.errors import AntiphonError
 from antiphon.runtime.presence.roll_call import roll_call
+from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from antiphon.runtime.log.session import Session
@@ -29,6 +30,9 @@ ROUNDS_MISSED: Final = 3
 """Rounds without listening after which this node was itself offline."""
 LOOK_BACK: Final = 10_000
 """Records among which `ask_once` looks for the coordinator's newest op."""
+
+
+_log = LazyLogger(__name__)
 
 
 class CoordinatorWatch:
@@ -61,7 +65,7 @@ class CoordinatorWatch:
                     await self.look()
                 except AntiphonError as problem:
                     # Without the engine it is this node that is offline. Others may be fine.
-                    _log().info("coordinator_watch_waits", problem=problem.message)
+                    _log.info("coordinator_watch_waits", problem=problem.message)
                 chance = self.node.session.entropy.random()
                 await asyncio.sleep(self.round_s * (0.5 + chance))
         finally:
@@ -120,15 +124,9 @@ class CoordinatorWatch:
             return
         # Both at one level: a reader who saw the first should see the second.
         if since_ms is not None:
-            _log().warning("coordinator_quiet", coordinator=watch.coordinator, since_ms=since_ms)
+            _log.warning("coordinator_quiet", coordinator=watch.coordinator, since_ms=since_ms)
         else:
-            _log().warning("coordinator_back", coordinator=watch.coordinator)
-
-
-def _log() -> Any:
-    import structlog
-
-    return structlog.get_logger(__name__)
+            _log.warning("coordinator_back", coordinator=watch.coordinator)
 
 
 class CoordinatorStatus(Struct, frozen=True, kw_only=True):

@@ -29,6 +29,7 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Corrupt, EngineDenied, Unavailable
 from antiphon.runtime.log.session import Session, dep_of
 from antiphon.runtime.log.writer import Intent, Policy, Written, give_up, write_one
+from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from antiphon.core.families.jobs.priority import Priority
@@ -52,6 +53,9 @@ TRIES_WITH_NEW_LOGIN: Final = 20
 LOOKS_FOR_SCOPE: Final = 4
 TELL_EVERY_S: Final = 2.0
 """How often a node that is catching up logs its progress."""
+
+
+_log = LazyLogger(__name__)
 
 
 class Applied(Struct, frozen=True, gc=False):
@@ -140,7 +144,7 @@ class FullNode:
                 self.ready.set()
             elif wall.boot_s() - told_s >= TELL_EVERY_S:
                 told_s = wall.boot_s()
-                _log().warning("replica_catching_up", applied=self.applied, upto=goal)
+                _log.warning("replica_catching_up", applied=self.applied, upto=goal)
 
     def _adopt_scope(self) -> None:
         """Make the replica one of the kinds that the log shows now."""
@@ -148,7 +152,7 @@ class FullNode:
         if before == reads:
             return
         if self.replica.cursor.seq:
-            _log().warning("replica_rebuilding", read=before, reads=reads)
+            _log.warning("replica_rebuilding", read=before, reads=reads)
         self.ready.clear()
         self.passed.clear()
         self.replica.begin_anew(reads)
@@ -261,7 +265,7 @@ class FullNode:
         if not isinstance(opened.op, MeshSeal):
             return
         body = opened.op.body
-        _log().error(
+        _log.error(
             "seal_mismatch",
             seal=opened.seq,
             coordinator=opened.op.author,
@@ -305,9 +309,3 @@ class FullNode:
         await self.reached(sent.seq)
         stored = self.replica.record(sent.seq) if sent.seq else None
         return sent if stored is None else replace(sent, verdict=stored.verdict)
-
-
-def _log() -> Any:
-    import structlog  # commands that catch up a replica rarely log
-
-    return structlog.get_logger(__name__)

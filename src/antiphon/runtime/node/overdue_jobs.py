@@ -13,8 +13,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from antiphon.core.families.jobs.ops import ExpireBody, JobExpire, JobOffer, OfferBody
 from antiphon.core.families.jobs.state import HELD, Job, State
 from antiphon.core.families.jobs.table import standing
@@ -25,6 +23,7 @@ from antiphon.runtime.log.writer import Intent
 from antiphon.runtime.node.roster import Roster
 from antiphon.runtime.presence.node_presence import TURN_S, NodePresence
 from antiphon.runtime.presence.worker_presence import Traits, WorkerPresence
+from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from antiphon.runtime.node.full_node import FullNode
@@ -35,7 +34,7 @@ HELD_PER_ROUND: Final = 10_000
 ROUND_S: Final = 1.0
 MAX_VOICES: Final = 256
 
-log = structlog.get_logger(__name__)
+log = LazyLogger(__name__)
 
 
 class OverdueJobs:

@@ -9,7 +9,7 @@ did not take, is made again; nothing depends on any single one.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from antiphon.core.families.seals.ops import MeshSeal, SealBody
 from antiphon.core.family import Mark
@@ -17,6 +17,7 @@ from antiphon.core.record import subjects
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError
 from antiphon.runtime.log.writer import Intent
+from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from antiphon.runtime.node.full_node import FullNode
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 CALM_S: Final = 0.5
 CALMS: Final = 6
 """How many pauses a seal waits for at most while records keep arriving."""
+
+
+_log = LazyLogger(__name__)
 
 
 class Sealer:
@@ -78,16 +82,14 @@ class Sealer:
         mark = node.replica.tree.mark_at(upto, since=node.seals.upto)
         if mark.root:
             return mark
-        _log().error(
-            "seal_mismatch", seal=0, coordinator=node.session.author.did, upto=upto, here=""
-        )
+        _log.error("seal_mismatch", seal=0, coordinator=node.session.author.did, upto=upto, here="")
         return None
 
     async def _try(self) -> None:
         try:
             is_sealed = await self.seal()
         except AntiphonError as problem:
-            _log().warning("sealer_waits", problem=problem.message)
+            _log.warning("sealer_waits", problem=problem.message)
             is_sealed = False
         if not is_sealed:
             await asyncio.sleep(self.bar_s * (0.5 + self.node.session.entropy.random()))
@@ -105,9 +107,3 @@ class Sealer:
             await asyncio.sleep(self.calm_s * (0.75 + self.node.session.entropy.random() / 2))
             if self.node.applied == before:
                 return
-
-
-def _log() -> Any:
-    import structlog
-
-    return structlog.get_logger(__name__)

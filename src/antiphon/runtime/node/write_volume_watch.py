@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from antiphon.core.authority.grant_tree import trace
 from antiphon.core.authority.write_volume import WINDOW_MS, Excess, Volumes, writers
 from antiphon.core.record.ids import short_node
 from antiphon.core.record.verdict import ABOUT_BYTES
+from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
@@ -32,7 +31,7 @@ _MIB: Final = 1 << 20
 # Keys are sorted, and only ids of delegations come before the author's.
 _AUTHOR: Final = re.compile(rb'\A\{(?:"auth":\[[a-z0-9",]*\],)?"author":"(did:key:z[0-9A-Za-z]+)"')
 
-log = structlog.get_logger(__name__)
+log = LazyLogger(__name__)
 
 
 class VolumeWatch:

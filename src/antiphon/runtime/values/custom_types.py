@@ -5,31 +5,30 @@ Pydantic is not imported: its models are recognised by their methods.
 
 from __future__ import annotations
 
-from fractions import Fraction
-from ipaddress import (
-    IPv4Address,
-    IPv4Interface,
-    IPv4Network,
-    IPv6Address,
-    IPv6Interface,
-    IPv6Network,
-)
 from pathlib import PurePath
 from typing import Any, Final
 
 import msgspec
 
-AS_TEXT: Final = (
-    PurePath,
-    Fraction,
-    IPv4Address,
-    IPv4Interface,
-    IPv4Network,
-    IPv6Address,
-    IPv6Interface,
-    IPv6Network,
+AS_TEXT: Final = frozenset(
+    {
+        "fractions.Fraction",
+        "ipaddress.IPv4Address",
+        "ipaddress.IPv4Interface",
+        "ipaddress.IPv4Network",
+        "ipaddress.IPv6Address",
+        "ipaddress.IPv6Interface",
+        "ipaddress.IPv6Network",
+    }
 )
-"""`str` writes them, and their class reads that."""
+"""`str` writes them, and their class reads that. By name: nobody loads what no task names."""
+
+
+def is_text(cls: type[Any]) -> bool:
+    """Whether values of a class are carried as their text."""
+    if issubclass(cls, PurePath):
+        return True
+    return any(f"{one.__module__}.{one.__qualname__}" in AS_TEXT for one in cls.__mro__)
 
 
 def is_pydantic(cls: object) -> bool:
@@ -42,14 +41,14 @@ def is_pydantic(cls: object) -> bool:
 def is_carried(cls: object) -> bool:
     """Whether a class outside of msgspec's own can be encoded and decoded here."""
     # `object` says as little as `Any`: plain JSON.
-    return cls is object or is_pydantic(cls) or (isinstance(cls, type) and issubclass(cls, AS_TEXT))
+    return cls is object or is_pydantic(cls) or (isinstance(cls, type) and is_text(cls))
 
 
 def encode(value: Any) -> Any:
     """What msgspec should write instead of this value."""
     if is_pydantic(type(value)):
         return value.model_dump(mode="json", by_alias=True, round_trip=True)
-    if isinstance(value, AS_TEXT):
+    if is_text(type(value)):
         return str(value)
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
@@ -60,7 +59,7 @@ def decode(cls: type[Any], plain: Any) -> Any:
         return plain
     if is_pydantic(cls):
         return cls.model_validate_json(msgspec.json.encode(plain))
-    if issubclass(cls, AS_TEXT):
+    if is_text(cls):
         if not isinstance(plain, str):
             raise TypeError(f"expected {cls.__name__} as text")
         return cls(plain)

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
-from msgspec import inspect as types
 
 from antiphon.runtime.values import custom_types
 from antiphon.runtime.values.sameness import difference
@@ -30,7 +29,10 @@ class ValueCodec:
     def __init__(self, annotation: Any) -> None:
         """`TypeError` if values of it could not be told apart when they are read."""
         self.annotation = annotation
-        check_annotation(annotation)
+        if annotation is not Any:
+            from antiphon.runtime.values.annotation_check import check_annotation
+
+            check_annotation(annotation)
         self._decode: Callable[[str | bytes | Raw], Any] = msgspec.json.Decoder(
             annotation, dec_hook=custom_types.decode
         ).decode
@@ -64,7 +66,7 @@ class ValueCodec:
     def _advice(self) -> str:
         if self.annotation is Any:
             return "annotate it with its type, or give plain JSON"
-        return f"the annotation {_name(self.annotation)} does not say so"
+        return f"the annotation {name_of(self.annotation)} does not say so"
 
 
 @functools.lru_cache(maxsize=1024)
@@ -80,57 +82,6 @@ def _text(value: Any) -> bytes:
         # Keys that are not text can be written, but not sorted before they are.
         plain = msgspec.to_builtins(value, str_keys=True, enc_hook=custom_types.encode)
         return _encoder.encode(plain)
-
-
-def check_annotation(annotation: Any) -> None:
-    """`TypeError` for what could not be told apart when it is read, or not be read at all."""
-    try:
-        found = types.type_info(annotation)
-    except TypeError as problem:
-        raise TypeError(f"{_name(annotation)} cannot be carried: {problem}") from None
-    _check(found, set())
-    try:
-        msgspec.json.Decoder(annotation, dec_hook=custom_types.decode)
-    except TypeError as problem:
-        raise TypeError(f"{_name(annotation)} cannot be carried: {problem}") from None
-
-
-def _check(found: Any, seen: set[Any]) -> None:
-    match found:
-        case types.CustomType(cls=cls):
-            if not custom_types.is_carried(cls):
-                raise TypeError(
-                    f"{_name(cls)} cannot be carried; use a dataclass, a pydantic model, or"
-                    " anything in docs/values.md"
-                )
-        case types.UnionType(types=members):
-            custom = [one for one in members if isinstance(one, types.CustomType)]
-            others = [one for one in members if not isinstance(one, types.NoneType)]
-            if custom and len(others) > 1:
-                raise TypeError(
-                    f"{_name(custom[0].cls)} beside other types cannot be told apart when it is"
-                    " read; only '| None' may be beside it"
-                )
-    for inside in _inside(found):
-        key = getattr(inside, "cls", None)
-        if key is not None and not isinstance(inside, types.CustomType):
-            if key in seen:
-                continue
-            seen.add(key)
-        _check(inside, seen)
-
-
-def _inside(found: Any) -> list[Any]:
-    """The types that a type is made of."""
-    inside: list[Any] = []
-    for name in ("item_type", "key_type", "value_type", "type"):
-        one = getattr(found, name, None)
-        if isinstance(one, types.Type):
-            inside.append(one)
-    for name in ("item_types", "types"):
-        inside.extend(getattr(found, name, ()))
-    inside.extend(field.type for field in getattr(found, "fields", ()))
-    return inside
 
 
 def _unwritable_number(value: Any) -> str | None:
@@ -156,10 +107,11 @@ def _in_words(problem: Exception) -> str:
 
 
 def _expected(annotation: Any) -> str:
-    return f"expected {_name(annotation)}"
+    return f"expected {name_of(annotation)}"
 
 
-def _name(annotation: Any) -> str:
+def name_of(annotation: Any) -> str:
+    """An annotation as a person wrote it, or nearly so."""
     if isinstance(annotation, type) and not hasattr(annotation, "__args__"):
         return annotation.__qualname__
     return str(annotation).replace("typing.", "")

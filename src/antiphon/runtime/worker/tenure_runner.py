@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from antiphon.core.clock import hlc
 from antiphon.core.families.jobs.ops import JobComplete, JobOp, JobYield, ScheduleBody, YieldBody
 from antiphon.core.families.jobs.state import Job
@@ -20,6 +18,7 @@ from antiphon.runtime.executors.executor import Assignment
 from antiphon.runtime.executors.failure import failed_with
 from antiphon.runtime.worker.job_output import LiveOutputSender
 from antiphon.runtime.worker.tenure import Tenure, TenureLost
+from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from antiphon.ports import Delivery
@@ -33,7 +32,7 @@ STUBBORN_S: Final = 5.0
 LONGEST_PAUSE: Final = 6
 """Doublings of the pause between two tries."""
 
-log = structlog.get_logger(__name__)
+log = LazyLogger(__name__)
 
 
 class TenureRunner:

@@ -13,7 +13,6 @@ from contextlib import AsyncExitStack
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import structlog
 from msgspec import Struct
 
 from antiphon.core.families.jobs.ops import ClaimBody, JobClaim, JobOffer, JobSchedule, JobYield
@@ -37,6 +36,7 @@ from antiphon.runtime.worker.queue_credits import Credits
 from antiphon.runtime.worker.queue_selection import selecting
 from antiphon.runtime.worker.tenure import Claimed, Tenure
 from antiphon.runtime.worker.tenure_runner import TenureRunner
+from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -48,7 +48,7 @@ UNAVAILABLE_NAK_S: Final = 2.0
 LONGEST_PAUSE: Final = 8
 """Doublings of the pause while the engine does not return what an op depends on."""
 
-log = structlog.get_logger(__name__)
+log = LazyLogger(__name__)
 
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):
