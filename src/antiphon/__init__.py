@@ -6,8 +6,9 @@ cheap. Nothing inside the package imports this module.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from antiphon.lazy_names import from_modules
 
 if TYPE_CHECKING:
     __version__: str
@@ -103,15 +104,15 @@ __all__ = [
 ]
 
 
+_find = from_modules(__name__, _WHERE)
+
+
 def __getattr__(name: str) -> object:
     if name == "__version__":
         from antiphon.runtime.identity.host_clock import installed_version
 
         return installed_version()
-    where = _WHERE.get(name)
-    if where is None:
-        raise AttributeError(f"module 'antiphon' has no attribute {name!r}")
-    return getattr(import_module(where), name)
+    return _find(name)
 
 
 def __dir__() -> list[str]:

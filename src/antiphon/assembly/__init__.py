@@ -15,24 +15,28 @@ should not have to load the memory engine and the worker.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from antiphon.lazy_names import from_modules
 
 if TYPE_CHECKING:
     from antiphon.assembly.memory_mesh import MemoryMesh
     from antiphon.assembly.mesh_connection import MeshConnection, engine_info, join
     from antiphon.assembly.node_services import local_replica, owned_replica, replicating, working
 
-_WHERE = {
-    "MemoryMesh": "memory_mesh",
-    "MeshConnection": "mesh_connection",
-    "engine_info": "mesh_connection",
-    "join": "mesh_connection",
-    "local_replica": "node_services",
-    "owned_replica": "node_services",
-    "replicating": "node_services",
-    "working": "node_services",
-}
+__getattr__ = from_modules(
+    __name__,
+    {
+        "MemoryMesh": "antiphon.assembly.memory_mesh",
+        "MeshConnection": "antiphon.assembly.mesh_connection",
+        "engine_info": "antiphon.assembly.mesh_connection",
+        "join": "antiphon.assembly.mesh_connection",
+        "local_replica": "antiphon.assembly.node_services",
+        "owned_replica": "antiphon.assembly.node_services",
+        "replicating": "antiphon.assembly.node_services",
+        "working": "antiphon.assembly.node_services",
+    },
+)
 
 __all__ = [
     "MemoryMesh",
@@ -44,10 +48,3 @@ __all__ = [
     "replicating",
     "working",
 ]
-
-
-def __getattr__(name: str) -> object:
-    where = _WHERE.get(name)
-    if where is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{where}"), name)

@@ -30,7 +30,7 @@ from antiphon.core.record.subjects import check_kind
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Held, Misconfigured
 from antiphon.runtime.caller import submission
-from antiphon.runtime.executors.handler_call import keep_arguments
+from antiphon.runtime.executors.handler_call import inline_arguments, keep_arguments
 from antiphon.runtime.executors.handlers import Handlers, JobContext
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.values.signature import plain_call
@@ -291,14 +291,16 @@ class Mesh:
         return self._handle(submitted, signature)
 
     async def _call_body(self, kind: str, text: bytes, scheduling: Scheduling) -> ScheduleBody:
-        where = await keep_arguments(text, self.artifacts)
+        where = inline_arguments(text) or await keep_arguments(text, self.artifacts)
         job = scheduling.handler_call(kind, where, self.session.entropy)
         return scheduling.body(kind, job, now_ms=self.session.wall.now_ms())
 
     def _handle(
         self, submitted: submission.Submitted, signature: CallSignature | None = None
     ) -> JobHandle[Any]:
-        return JobHandle.of(self.session, submitted, ResultReader(signature, self.artifacts))
+        return JobHandle.of(
+            self.session, submitted, ResultReader(signature, lambda: self.artifacts)
+        )
 
     async def submit_manifest(
         self,
@@ -321,7 +323,7 @@ class Mesh:
 
     def job(self, kind: str, job_id: str, signature: CallSignature | None = None) -> JobHandle[Any]:
         """A handle on a job, by its kind and id."""
-        reader = ResultReader(signature, self.artifacts)
+        reader = ResultReader(signature, lambda: self.artifacts)
         return JobHandle(self.session, kind, job_id, is_new=False, reader=reader)
 
     # --- working ----------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ from antiphon.runtime.executors.handler_call import result_of
 from antiphon.runtime.values.value_codec import PLAIN
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from antiphon.runtime.artifacts.store import Artifacts
     from antiphon.runtime.caller.submission import Ended
     from antiphon.runtime.values.signature import CallSignature
@@ -20,7 +22,8 @@ class ResultReader(Struct, frozen=True):
 
     signature: CallSignature | None = None
     """The function's; None: plain JSON."""
-    artifacts: Artifacts | None = None
+    artifacts: Callable[[], Artifacts | None] = lambda: None
+    """Asked only for a result that is stored as an artifact."""
 
     async def read(self, ended: Ended) -> Any:
         """The value; None for a command, which has no result."""

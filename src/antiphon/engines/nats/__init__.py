@@ -14,25 +14,54 @@ Everything that speaks NATS is here, and nothing that decides about jobs:
 
 from __future__ import annotations
 
-from antiphon.engines.nats.connection.bus import NatsBus
-from antiphon.engines.nats.credentials.keypairs import UserKey
-from antiphon.engines.nats.engine import NatsEngine
-from antiphon.engines.nats.gate.blob_service import BlobService
-from antiphon.engines.nats.gate.member_requests import MemberRequests
-from antiphon.engines.nats.gate.read_service import ReadService
-from antiphon.engines.nats.gate.relay_service import RelayService
-from antiphon.engines.nats.gate.roll_call_service import RollCallService
-from antiphon.engines.nats.member.visible_subjects import Reader
-from antiphon.engines.nats.server import permissions
-from antiphon.engines.nats.server.accounts import Accounts
-from antiphon.engines.nats.server.certificates import TlsFiles, client_context, server_files
-from antiphon.engines.nats.server.login_issuer import (
-    NatsLoginIssuer,
-    open_ear,
-    system_connector,
-    system_login,
+from typing import TYPE_CHECKING
+
+from antiphon.lazy_names import from_modules
+
+if TYPE_CHECKING:
+    from antiphon.engines.nats.connection.bus import NatsBus
+    from antiphon.engines.nats.credentials.keypairs import UserKey
+    from antiphon.engines.nats.engine import NatsEngine
+    from antiphon.engines.nats.gate.blob_service import BlobService
+    from antiphon.engines.nats.gate.member_requests import MemberRequests
+    from antiphon.engines.nats.gate.read_service import ReadService
+    from antiphon.engines.nats.gate.relay_service import RelayService
+    from antiphon.engines.nats.gate.roll_call_service import RollCallService
+    from antiphon.engines.nats.member.visible_subjects import Reader
+    from antiphon.engines.nats.server.accounts import Accounts
+    from antiphon.engines.nats.server.certificates import TlsFiles, client_context, server_files
+    from antiphon.engines.nats.server.login_issuer import (
+        NatsLoginIssuer,
+        open_ear,
+        system_connector,
+        system_login,
+    )
+    from antiphon.engines.nats.server.process import Credentials, LocalServer
+
+__getattr__ = from_modules(
+    __name__,
+    {
+        "Accounts": "antiphon.engines.nats.server.accounts",
+        "BlobService": "antiphon.engines.nats.gate.blob_service",
+        "Credentials": "antiphon.engines.nats.server.process",
+        "LocalServer": "antiphon.engines.nats.server.process",
+        "MemberRequests": "antiphon.engines.nats.gate.member_requests",
+        "NatsBus": "antiphon.engines.nats.connection.bus",
+        "NatsEngine": "antiphon.engines.nats.engine",
+        "NatsLoginIssuer": "antiphon.engines.nats.server.login_issuer",
+        "ReadService": "antiphon.engines.nats.gate.read_service",
+        "Reader": "antiphon.engines.nats.member.visible_subjects",
+        "RelayService": "antiphon.engines.nats.gate.relay_service",
+        "RollCallService": "antiphon.engines.nats.gate.roll_call_service",
+        "TlsFiles": "antiphon.engines.nats.server.certificates",
+        "UserKey": "antiphon.engines.nats.credentials.keypairs",
+        "client_context": "antiphon.engines.nats.server.certificates",
+        "open_ear": "antiphon.engines.nats.server.login_issuer",
+        "server_files": "antiphon.engines.nats.server.certificates",
+        "system_connector": "antiphon.engines.nats.server.login_issuer",
+        "system_login": "antiphon.engines.nats.server.login_issuer",
+    },
 )
-from antiphon.engines.nats.server.process import Credentials, LocalServer
 
 __all__ = [
     "Accounts",
@@ -51,7 +80,6 @@ __all__ = [
     "UserKey",
     "client_context",
     "open_ear",
-    "permissions",
     "server_files",
     "system_connector",
     "system_login",

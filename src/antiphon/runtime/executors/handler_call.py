@@ -7,7 +7,7 @@ stored as artifacts, and the records name them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
@@ -80,10 +80,13 @@ def call_of(manifest: Manifest) -> tuple[list[Any], dict[str, Any]]:
     return [PLAIN.decode(raw) for raw in call.args], named
 
 
+def inline_arguments(text: bytes) -> dict[str, Any] | None:
+    """The fields of a manifest that has a call's arguments in it; None if they are too large."""
+    return {"args": [text.decode()]} if len(text) <= INLINE_BYTES else None
+
+
 async def keep_arguments(text: bytes, artifacts: Artifacts) -> dict[str, Any]:
-    """Where a call's arguments are: in the fields of its manifest, or in an artifact they name."""
-    if len(text) <= INLINE_BYTES:
-        return {"args": [text.decode()]}
+    """The fields of a manifest that names a call's arguments, which are an artifact."""
     check_size(len(text), "the arguments have")
     kept = await artifacts.keep_bytes(text, ARGUMENTS, media_type=JSON)
     given = {"kind": "blobptr", "algo": "blake3", "hash": kept.hash, "size": kept.size}
@@ -116,13 +119,15 @@ async def keep_result(text: bytes, artifacts: Artifacts | None) -> Output:
 
 
 async def result_of(
-    outputs: Sequence[Output], artifacts: Artifacts | None, *, job: JobName
+    outputs: Sequence[Output], artifacts: Callable[[], Artifacts | None], *, job: JobName
 ) -> str | bytes | None:
     """The text of a handler's result; None for a command, which has none."""
     for output in outputs:
         # A command's file may have this name, too; that is not a result in JSON.
         if output.name == RESULT and output.type == JSON:
-            return output.text if output.text is not None else await _read(output, artifacts, job)
+            if output.text is not None:
+                return output.text
+            return await _read(output, artifacts(), job)
     return None
 
 
