@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.interfaces.cli.application import app
+from antiphon.interfaces.cli.application import make_app
 from tests.acceptance.shell import Shell
 from tests.runtime.sandboxed import require_sandbox
 
@@ -140,7 +140,7 @@ def test_nothing_that_is_built_is_listed_as_missing():
     listed = " ".join(re.findall(r"^- (.*(?:\n  .*)*)", missing, re.MULTILINE))
     words = set(re.findall(r"[a-z]+", listed.lower()))
     built = {page.stem for page in (ROOT / "docs").glob("*.md")}
-    built |= {command.name for command in app.registered_commands}
+    built |= {command.name for command in make_app().registered_commands}
     assert words
     assert not words & built
 

@@ -1,67 +1,84 @@
-"""The Typer application: registers every command, and turns errors into exit codes."""
+"""The Typer application: loads the command that was typed, and turns errors into exit codes."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Final
 
 import typer
 
 from antiphon.errors import AntiphonError
-from antiphon.interfaces.cli.commands.authority import (
-    coordinator,
-    delegate,
-    revoke,
-    route,
-    rules,
-    who,
-)
-from antiphon.interfaces.cli.commands.jobs import (
-    artifacts,
-    cancel,
-    get,
-    jobs,
-    retry,
-    show,
-    submit,
-    watch,
-    why,
-)
-from antiphon.interfaces.cli.commands.jobs import run as run_command
-from antiphon.interfaces.cli.commands.mesh import (
-    dev,
-    doctor,
-    init,
-    invite,
-    join,
-    recover,
-    up,
-    version,
-)
-from antiphon.interfaces.cli.commands.nodes import node, nodes, worker
-from antiphon.interfaces.cli.commands.proofs import export, proof, verify
 from antiphon.interfaces.cli.screen.ascii_output import make_readable
 from antiphon.interfaces.cli.screen.exits import EPILOG, Exit, WrongUsage, complain
 
-app = typer.Typer(
-    name="antiphon",
-    no_args_is_help=True,
-    rich_markup_mode=None,  # plain help comes up in a quarter of the time
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=EPILOG,
-)
+COMMANDS: Final = {
+    "dev": "mesh",
+    "init": "mesh",
+    "up": "mesh",
+    "invite": "mesh",
+    "join": "mesh",
+    "submit": "jobs",
+    "run": "jobs",
+    "jobs": "jobs",
+    "show": "jobs",
+    "why": "jobs",
+    "get": "jobs",
+    "artifacts": "jobs",
+    "proof": "proofs",
+    "export": "proofs",
+    "verify": "proofs",
+    "watch": "jobs",
+    "cancel": "jobs",
+    "retry": "jobs",
+    "worker": "nodes",
+    "node": "nodes",
+    "nodes": "nodes",
+    "who": "authority",
+    "delegate": "authority",
+    "revoke": "authority",
+    "route": "authority",
+    "coordinator": "authority",
+    "rules": "authority",
+    "recover": "mesh",
+    "doctor": "mesh",
+    "version": "mesh",
+}
+"""Every command in the order of the help, and the folder of its module."""
 
 
-@app.callback()
+def make_app(*names: str) -> typer.Typer:
+    """The application with these commands, or with all: loading them all takes a while."""
+    app = typer.Typer(
+        name="antiphon",
+        no_args_is_help=True,
+        rich_markup_mode=None,  # plain help comes up in a quarter of the time
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        epilog=EPILOG,
+    )
+    app.callback()(antiphon)
+    for name in names or COMMANDS:
+        module = import_module(f"antiphon.interfaces.cli.commands.{COMMANDS[name]}.{name}")
+        # After the first word of the command to run, every option is that command's.
+        settings = {"allow_interspersed_args": False} if name == "run" else None
+        app.command(name, context_settings=settings)(getattr(module, name))
+    return app
+
+
+def print_version(value: bool) -> None:
+    """Answer `--version`."""
+    from antiphon.interfaces.cli.commands.mesh import version
+
+    version.print_version(value)
+
+
 def antiphon(
     _: Annotated[
         bool,
-        typer.Option(
-            "--version", callback=version.print_version, is_eager=True, help="Show the version."
-        ),
+        typer.Option("--version", callback=print_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
     """A job mesh: submit work on one machine, run it on another.
@@ -73,50 +90,13 @@ def antiphon(
     """  # noqa: D301 - \b keeps the lines apart
 
 
-for _name, _command in (
-    ("dev", dev.dev),
-    ("init", init.init),
-    ("up", up.up),
-    ("invite", invite.invite),
-    ("join", join.join),
-    ("submit", submit.submit),
-    ("run", run_command.run),
-    ("jobs", jobs.jobs),
-    ("show", show.show),
-    ("why", why.why),
-    ("get", get.get),
-    ("artifacts", artifacts.artifacts),
-    ("proof", proof.proof),
-    ("export", export.export),
-    ("verify", verify.verify),
-    ("watch", watch.watch),
-    ("cancel", cancel.cancel),
-    ("retry", retry.retry),
-    ("worker", worker.worker),
-    ("node", node.node),
-    ("nodes", nodes.nodes),
-    ("who", who.who),
-    ("delegate", delegate.delegate),
-    ("revoke", revoke.revoke),
-    ("route", route.route),
-    ("coordinator", coordinator.coordinator),
-    ("rules", rules.rules),
-    ("recover", recover.recover),
-    ("doctor", doctor.doctor),
-    ("version", version.version),
-):
-    # After the first word of the command to run, every option is that command's.
-    _settings = {"allow_interspersed_args": False} if _name == "run" else None
-    app.command(_name, context_settings=_settings)(_command)
-
-
 def run() -> int:
     """Run the command that was typed; every error becomes a message and an exit code."""
     as_json = _wants_json(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         make_readable(stream)
     try:
-        code = app(standalone_mode=False)
+        code = make_app(*_typed(sys.argv[1:]))(standalone_mode=False)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return _interrupted()
@@ -158,8 +138,12 @@ def _complain_of_others(error: Exception, *, as_json: bool) -> Exit:
 
 def _typed_command() -> str:
     """The command that was typed, for errors of Typer's that do not name it."""
-    named = {command.name for command in app.registered_commands}
-    return " ".join(["antiphon", *(word for word in sys.argv[1:2] if word in named)])
+    return " ".join(["antiphon", *_typed(sys.argv[1:])])
+
+
+def _typed(arguments: list[str]) -> list[str]:
+    """The command that was typed, if it is one."""
+    return [word for word in arguments[:1] if word in COMMANDS]
 
 
 def _wants_json(arguments: list[str]) -> bool:

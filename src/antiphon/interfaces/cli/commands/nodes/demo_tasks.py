@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.mesh import Mesh
 
 
-async def add(a: float, b: float) -> int | float:
+async def add(a: int, b: int) -> int:
     """The sum of two numbers."""
     return a + b
 
