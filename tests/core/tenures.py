@@ -19,6 +19,7 @@ class Account:
     hlc: tuple[int, int] = (-1, 0)
     called: bool = False
     waiting: bool = False
+    not_before: int = 0
     ended: bool = False
     holder: str | None = None
     fence: str = ""
@@ -42,12 +43,14 @@ class Account:
             case "job.schedule":
                 self.called = True
                 self.waiting = bool({"after", "not_before", "concurrency"} & body.keys())
+                self.not_before = body.get("not_before", 0)
                 asked = body.get("retry", {}).get("attempts")
                 self.attempts_max = asked or rules["attempts"]
             case "job.offer":
                 assert self.holder is None, "offered while it was held"
                 if not self.waiting:
                     return
+                assert min(hlc[0], commit_ms) >= self.not_before, "offered before its time"
                 self.waiting = False
             case "job.claim":
                 self._claim(author, hlc, body, commit_ms)

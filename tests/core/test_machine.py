@@ -206,18 +206,18 @@ class AnyInterleaving(RuleBasedStateMachine):
     # --- an honest life -----------------------------------------------------------------------
 
     @initialize(
-        waits=st.lists(st.booleans(), min_size=4, max_size=4),
+        waits=st.lists(st.sampled_from([None, 0, 2_000]), min_size=4, max_size=4),
         attempts=st.sampled_from([None, 2, 5]),
         window=st.sampled_from([None, 40_000]),
     )
     def call_them_all(self, waits, attempts, window):
         start_by = None if window is None else T0 + self.now + window
-        for story, is_waiting in zip(self.stories[: self.lanes_in_play], waits, strict=False):
+        for story, delay in zip(self.stories[: self.lanes_in_play], waits, strict=False):
             body = ScheduleBody(
                 kind=story.kind,
                 manifest=story.manifest,
                 start_by=start_by,
-                not_before=T0 if is_waiting else None,
+                not_before=None if delay is None else T0 + delay,
                 retry=Retry(attempts=attempts),
             )
             self.put(JobSchedule, body, OWNER, {}, story)
@@ -234,11 +234,13 @@ class AnyInterleaving(RuleBasedStateMachine):
         self.put(kind, body, self.holder(story, by), twist or {}, story)
 
     @precondition(lambda self: self.pick(0, {State.WAITING}))
-    @rule(at=which)
-    def offer(self, at):
-        coordinator = self.ledger.history.current.coordinator
-        by = next(one for one in EVERYONE if one.did == coordinator)
-        self.do(self.pick(at, {State.WAITING}), JobOffer, OfferBody, by)
+    @rule(at=which, by=people, off=st.sampled_from([None, -2, -1, 0]), twist=slips)
+    def offer(self, at, by, off, twist):
+        """Offer a delayed job at once, or around its time; `put` adds a millisecond."""
+        story = self.pick(at, {State.WAITING})
+        if off is not None:
+            self.now = max(self.now, story.job.not_before_ms - T0 + off)
+        self.do(story, JobOffer, OfferBody, by, twist)
 
     @precondition(lambda self: self.pick(0, {State.PENDING}))
     @rule(

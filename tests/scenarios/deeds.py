@@ -202,7 +202,12 @@ def _call(step: Step, stage: Stage, names: Names) -> ScheduleBody:
     not_before = None
     if "end" in words:
         not_before = stage.clock.today_ms + names.story.after_ms(words["end"])
-    return ScheduleBody(kind=words["kind"], manifest=content, not_before=not_before)
+    return ScheduleBody(
+        kind=words["kind"],
+        manifest=content,
+        not_before=not_before,
+        concurrency=words.get("label"),
+    )
 
 
 async def _about_job(step: Step, stage: Stage, names: Names) -> tuple[type[Op], Struct]:

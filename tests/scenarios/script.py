@@ -56,7 +56,8 @@ PHRASES = {
     "shows": "{record} and {other_record} against {person}",
     "readmits": "{person}",
     # --- jobs
-    "calls": "{kind} as {new_job} [doing the same as {job}] [waiting until {end}]",
+    "calls": "{kind} as {new_job} [doing the same as {job}] [limited by {label}]"
+    " [waiting until {end}]",
     "offers": "{job}",
     "claims": "{job}",
     "renews": "{job}",

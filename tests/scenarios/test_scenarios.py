@@ -35,6 +35,7 @@ on_both_engines = pytest.mark.parametrize(
         "lease-after-recovery",
         pytest.param("thief", marks=pytest.mark.req("M3")),
         "revoked-caller",
+        "delayed",
         pytest.param("owner", marks=pytest.mark.req("M2", "M14")),
         pytest.param("coordinator", marks=pytest.mark.req("M2", "M3", "M15", "M16")),
     ],

@@ -162,11 +162,18 @@ def waiting_story(ledger: Ledger) -> None:
     first.claim(ALICE, at=30_010)  # not_routed
     first.claim(BOB, at=30_020)
     then = Story(ledger, word="then", kind="a")
-    then.schedule(not_before=T0 + 30_055, how={"at": 30_040, "deps": (ledger.dep(1),)})
+    delay = {"not_before": T0 + 30_055}
+    then.schedule(**delay, concurrency="gpu", how={"at": 30_040, "deps": (ledger.dep(1),)})
     then.claim(ALICE, at=30_050)  # waiting
     then.offer(OWNER, at=30_060)  # not_coordinator
     then.offer(CAROL, at=30_070)
     then.cancel(BOB, at=30_080)
+    later = Story(ledger, word="later", kind="a")
+    later.schedule(not_before=T0 + 30_083 + 30 * DAY, how={"at": 30_082})  # delay
+    later.schedule(not_before=T0 + 30_086, how={"at": 30_083})
+    later.offer(ALICE, at=30_085)  # early
+    later.offer(ALICE, at=30_086)
+    later.cancel(OWNER, at=30_087)
     ledger.route("a.b", None, at=30_090)
     first.give_back(BOB, reason="drain", at=30_100)
     first.claim(CAROL, at=30_110)

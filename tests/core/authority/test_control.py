@@ -314,7 +314,7 @@ def test_a_route_change_does_not_end_a_tenure():
 @pytest.mark.req("M15")
 def test_a_waiting_job_is_offered_by_whoever_is_coordinator_at_that_place():
     story = Story()
-    story.schedule(not_before=T0)
+    story.schedule(concurrency="gpu")
     assert story.ledger.coordinator(ALICE) is OK
     assert story.offer(OWNER) is Verdict.NOT_COORDINATOR
     assert story.offer(BOB) is Verdict.NOT_COORDINATOR

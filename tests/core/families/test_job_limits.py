@@ -328,9 +328,9 @@ def test_the_same_manifest_under_another_kind_is_another_job():
 
 
 @pytest.mark.req("M15")
-@pytest.mark.parametrize("fields", [{"not_before": T0}, {"concurrency": "gpu"}], ids=str)
-def test_a_waiting_job_is_claimed_only_after_the_coordinators_offer(fields):
-    story = called(**fields)
+@pytest.mark.parametrize("delay", [{}, {"not_before": T0}], ids=str)
+def test_a_job_that_is_counted_is_claimed_only_after_the_coordinators_offer(delay):
+    story = called(concurrency="gpu", **delay)
     assert story.state == "waiting"
     assert story.claim(ALICE) is Verdict.WAITING
     assert story.offer(BOB) is Verdict.NOT_COORDINATOR

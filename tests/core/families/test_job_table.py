@@ -40,7 +40,24 @@ assert FENCE not in {OTHER_FENCE, NO_FENCE}
 
 def waiting():
     story = Story()
-    assert story.schedule(not_before=T0, start_by=T0 + START_BY, how={"at": 0}) is Verdict.OK
+    body = {"concurrency": "gpu", "start_by": T0 + START_BY}
+    assert story.schedule(**body, how={"at": 0}) is Verdict.OK
+    return story
+
+
+def delayed():
+    """Its time has not come yet when an op is tried."""
+    story = Story()
+    body = {"not_before": T0 + 10_000, "start_by": T0 + START_BY}
+    assert story.schedule(**body, how={"at": 0}) is Verdict.OK
+    return story
+
+
+def due():
+    """A delayed job whose time has come."""
+    story = Story()
+    body = {"not_before": T0, "start_by": T0 + START_BY}
+    assert story.schedule(**body, how={"at": 0}) is Verdict.OK
     return story
 
 
@@ -105,6 +122,8 @@ def expired():
 
 STATES = {
     "waiting": (waiting, State.WAITING),
+    "delayed": (delayed, State.WAITING),
+    "due": (due, State.WAITING),
     "pending": (pending, State.PENDING),
     "retried": (retried, State.PENDING),
     "claimed": (claimed, State.CLAIMED),
@@ -170,40 +189,76 @@ def late(story):
     return max(LATE, story.ledger.now + 1)
 
 
+WAITING = """
+               waiting         delayed     due
+schedule       exists          exists      exists
+schedule_high  exists          exists      exists
+offer          ok>pending      early       ok>pending
+offer_by_bob   not_coordinator early       ok>pending
+offer_high     priority        priority    priority
+claim_alice    waiting         waiting     waiting
+claim_bob      waiting         waiting     waiting
+begin_alice    waiting         waiting     waiting
+begin_bob      waiting         waiting     waiting
+renew          waiting         waiting     waiting
+renew_by_bob   waiting         waiting     waiting
+renew_other    waiting         waiting     waiting
+renew_late     waiting         waiting     waiting
+start          not_claimed     not_claimed not_claimed
+start_by_bob   not_claimed     not_claimed not_claimed
+start_other    not_claimed     not_claimed not_claimed
+complete       not_claimed     not_claimed not_claimed
+complete_late  not_claimed     not_claimed not_claimed
+complete_fail  not_claimed     not_claimed not_claimed
+complete_bob   not_claimed     not_claimed not_claimed
+complete_other not_claimed     not_claimed not_claimed
+yield          not_claimed     not_claimed not_claimed
+yield_error    not_claimed     not_claimed not_claimed
+yield_by_bob   not_claimed     not_claimed not_claimed
+yield_other    not_claimed     not_claimed not_claimed
+expire         not_claimed     not_claimed not_claimed
+expire_early   not_claimed     not_claimed not_claimed
+expire_other   not_claimed     not_claimed not_claimed
+expire_wait    ok>aborted      ok>aborted  ok>aborted
+expire_soon    early           early       early
+cancel         ok>aborted      ok>aborted  ok>aborted
+evict          not_ended       not_ended   not_ended
+"""
+
 OPEN_AND_HELD = """
-               waiting         pending     retried     claimed      running
-schedule       exists          exists      exists      exists       exists
-schedule_high  exists          exists      exists      exists       exists
-offer          ok>pending      ok>pending  ok>pending  held         held
-offer_by_bob   not_coordinator ok>pending  ok>pending  held         held
-offer_high     priority        priority    priority    held         held
-claim_alice    waiting         ok>claimed  cooldown    ok>claimed   ok>running
-claim_bob      waiting         ok>claimed  ok>claimed  held         held
-begin_alice    waiting         ok>running  cooldown    ok>running   ok>running
-begin_bob      waiting         ok>running  ok>running  held         held
-renew          waiting         fence       fence       ok>claimed   ok>running
-renew_by_bob   waiting         fence       fence       fence        fence
-renew_other    waiting         fence       fence       fence        fence
-renew_late     waiting         fence       fence       lease_over   lease_over
-start          not_claimed     not_claimed fence       ok>running   already
-start_by_bob   not_claimed     not_claimed fence       not_claimer  not_claimer
-start_other    not_claimed     not_claimed fence       fence        fence
-complete       not_claimed     not_claimed fence       ok>succeeded ok>succeeded
-complete_late  not_claimed     not_claimed fence       ok>succeeded ok>succeeded
-complete_fail  not_claimed     not_claimed fence       ok>failed    ok>failed
-complete_bob   not_claimed     not_claimed fence       not_claimer  not_claimer
-complete_other not_claimed     not_claimed fence       fence        fence
-yield          not_claimed     not_claimed fence       ok>pending   ok>pending
-yield_error    not_claimed     not_claimed fence       ok>pending   ok>pending
-yield_by_bob   not_claimed     not_claimed fence       not_claimer  not_claimer
-yield_other    not_claimed     not_claimed fence       fence        fence
-expire         not_claimed     not_claimed already     ok>pending   ok>pending
-expire_early   not_claimed     not_claimed already     early        early
-expire_other   not_claimed     not_claimed not_claimed fence        fence
-expire_wait    ok>aborted      ok>aborted  ok>aborted  fence        fence
-expire_soon    early           early       early       fence        fence
-cancel         ok>aborted      ok>aborted  ok>aborted  ok>aborted   ok>aborted
-evict          not_ended       not_ended   not_ended   not_ended    not_ended
+               pending     retried     claimed      running
+schedule       exists      exists      exists       exists
+schedule_high  exists      exists      exists       exists
+offer          ok>pending  ok>pending  held         held
+offer_by_bob   ok>pending  ok>pending  held         held
+offer_high     priority    priority    held         held
+claim_alice    ok>claimed  cooldown    ok>claimed   ok>running
+claim_bob      ok>claimed  ok>claimed  held         held
+begin_alice    ok>running  cooldown    ok>running   ok>running
+begin_bob      ok>running  ok>running  held         held
+renew          fence       fence       ok>claimed   ok>running
+renew_by_bob   fence       fence       fence        fence
+renew_other    fence       fence       fence        fence
+renew_late     fence       fence       lease_over   lease_over
+start          not_claimed fence       ok>running   already
+start_by_bob   not_claimed fence       not_claimer  not_claimer
+start_other    not_claimed fence       fence        fence
+complete       not_claimed fence       ok>succeeded ok>succeeded
+complete_late  not_claimed fence       ok>succeeded ok>succeeded
+complete_fail  not_claimed fence       ok>failed    ok>failed
+complete_bob   not_claimed fence       not_claimer  not_claimer
+complete_other not_claimed fence       fence        fence
+yield          not_claimed fence       ok>pending   ok>pending
+yield_error    not_claimed fence       ok>pending   ok>pending
+yield_by_bob   not_claimed fence       not_claimer  not_claimer
+yield_other    not_claimed fence       fence        fence
+expire         not_claimed already     ok>pending   ok>pending
+expire_early   not_claimed already     early        early
+expire_other   not_claimed not_claimed fence        fence
+expire_wait    ok>aborted  ok>aborted  fence        fence
+expire_soon    early       early       fence        fence
+cancel         ok>aborted  ok>aborted  ok>aborted   ok>aborted
+evict          not_ended   not_ended   not_ended    not_ended
 """
 
 ENDED = """
@@ -244,7 +299,7 @@ evict          no_output no_output no_output no_output no_output
 
 
 def cells():
-    for table in (OPEN_AND_HELD, ENDED):
+    for table in (WAITING, OPEN_AND_HELD, ENDED):
         header, *rows = table.strip("\n").splitlines()
         for row in rows:
             act, *expected = row.split()

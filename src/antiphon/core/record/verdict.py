@@ -67,6 +67,7 @@ class Verdict(StrEnum):
     LEASE = "lease"
     LEASE_OVER = "lease_over"
     EARLY = "early"
+    DELAY = "delay"
     NOT_YET = "not_yet"
     TOO_LATE = "too_late"
     COOLDOWN = "cooldown"
@@ -163,9 +164,10 @@ _WORDS = {
     Verdict.NOT_CLAIMED: "nobody holds the lease",
     Verdict.LEASE: "the lease is shorter or longer than allowed",
     Verdict.LEASE_OVER: "the lease had already expired",
-    Verdict.EARLY: "the deadline has not passed yet",
+    Verdict.EARLY: "its time has not come yet",
     Verdict.NOT_YET: "the job cannot be claimed again yet",
-    Verdict.TOO_LATE: "the latest time to start has passed",
+    Verdict.DELAY: "its delay is longer than the mesh's horizon ('antiphon rules' shows it)",
+    Verdict.TOO_LATE: "the latest time to start has passed, or is not after the earliest",
     Verdict.COOLDOWN: "its lease on this job expired, so it has to wait for one lease",
     Verdict.PRIORITY: "its priority is not the job's",
     Verdict.ATTEMPTS: "it asks for more attempts than the rules allow",

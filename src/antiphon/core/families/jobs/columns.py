@@ -17,6 +17,11 @@ def _due_ms(job: Job) -> int | None:
     return job.start_by_ms if job.state in OPEN else None
 
 
+def _begins_ms(job: Job) -> int | None:
+    """When any node may offer it for the first time; None unless it waits for that time alone."""
+    return job.not_before_ms if job.waits_for_time_alone else None
+
+
 def _recall_ms(job: Job) -> int | None:
     """When it should be offered again; None unless pending."""
     return job.recall_ms if job.state is State.PENDING else None
@@ -36,6 +41,7 @@ COLUMNS: Final = (
     Column("state", "text", lambda job: job.state.value),
     Column("priority", "text", lambda job: job.priority),
     Column("due_ms", "integer", _due_ms),
+    Column("begins_ms", "integer", _begins_ms),
     Column("recall_ms", "integer", _recall_ms),
     Column("failed_seq", "integer", _failed_seq),
     Column("kept_ms", "integer", _kept_ms),
@@ -43,6 +49,7 @@ COLUMNS: Final = (
 INDEXES: Final = (
     Index(("state", "kind", "first_seq"), of="due_ms"),
     Index(("due_ms",), of="due_ms"),
+    Index(("begins_ms",), of="begins_ms"),
     Index(("recall_ms",), of="recall_ms"),
     Index(("failed_seq",), of="failed_seq"),
     Index(("kept_ms",), of="kept_ms"),

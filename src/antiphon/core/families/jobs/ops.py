@@ -51,13 +51,15 @@ class ScheduleBody(Body, frozen=True):
     lease_ms_max: Annotated[int, Meta(ge=1, le=MAX_INTEGER)] | None = None
     start_by: WallMs | None = None
     not_before: WallMs | None = None
+    """When it may begin at the earliest: any node with the right offers it from then on."""
     concurrency: Label | None = None
+    """The label under which the coordinator counts it, and offers it when there is room."""
     requires: Annotated[tuple[Label, ...], Meta(max_length=32)] = ()
     retry_of: JobId | None = None
 
     @property
     def waits(self) -> bool:
-        """Whether the job begins as waiting and needs the coordinator's offer."""
+        """Whether the job begins as waiting and needs an offer."""
         return self.not_before is not None or self.concurrency is not None
 
 
@@ -67,7 +69,7 @@ class _OnJob(Body, frozen=True):
 
 
 class OfferBody(_OnJob, frozen=True):
-    """Announces a job: the coordinator offers a waiting one; a pending one is offered again."""
+    """Announces a job: a waiting one becomes pending, a pending one is offered again."""
 
     priority: Priority = "normal"
 

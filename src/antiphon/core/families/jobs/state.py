@@ -48,6 +48,10 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     """Timestamp of the newest accepted op that changed this job; the next must be newer."""
     hlc_author: str
     priority: Priority
+    not_before_ms: int = 0
+    """Wall time before which nobody may offer it; 0: none."""
+    concurrency: str = ""
+    """The label under which the coordinator counts it; empty: none."""
     start_by_ms: int
     """Wall time by which a waiting or pending job must be claimed."""
     start_window_ms: int
@@ -96,6 +100,11 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     def is_terminal(self) -> bool:
         """Whether nothing can change this job any more."""
         return self.state in TERMINAL
+
+    @property
+    def waits_for_time_alone(self) -> bool:
+        """Whether any node may offer it for the first time, once `not_before_ms` has passed."""
+        return self.state is State.WAITING and not self.concurrency
 
     @property
     def tries(self) -> int:

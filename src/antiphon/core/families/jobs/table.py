@@ -48,7 +48,7 @@ Cell = Callable[[Job, Any, At], Job | Verdict]
 def entitled(control: Control, job: Job | None, op: Op, at: At) -> Verdict | bool:
     """Three ops may be authorised without a chain, by the author's part in the job or the mesh.
 
-    The coordinator offers waiting jobs; the submitter and the coordinator may cancel a job and
+    The coordinator may offer any job; the submitter and the coordinator may cancel a job and
     evict its outputs.
     """
     match op:
@@ -118,9 +118,14 @@ def scheduled(op: ops.JobSchedule, at: At) -> Job | Verdict:
     attempts_max = body.retry.attempts or rules.attempts
     if attempts_max > rules.attempts_max:
         return Verdict.ATTEMPTS
-    start_by_ms = body.start_by if body.start_by is not None else wall_ms + rules.start_by_ms
-    start_by_ms = min(start_by_ms, wall_ms + rules.horizon_ms)  # every wait ends
-    start_window_ms = start_by_ms - wall_ms
+    not_before_ms = body.not_before or 0
+    if not_before_ms > wall_ms + rules.horizon_ms:
+        return Verdict.DELAY
+    # A delay is no part of the window to start, and every wait ends.
+    begin_ms = max(wall_ms, not_before_ms)
+    start_by_ms = body.start_by if body.start_by is not None else begin_ms + rules.start_by_ms
+    start_by_ms = min(start_by_ms, begin_ms + rules.horizon_ms)
+    start_window_ms = start_by_ms - begin_ms
     arguments = stored_arguments(body.manifest)
     if start_window_ms <= 0:
         return Verdict.TOO_LATE
@@ -135,6 +140,8 @@ def scheduled(op: ops.JobSchedule, at: At) -> Job | Verdict:
         hlc=op.hlc,
         hlc_author=op.author,
         priority=body.priority,
+        not_before_ms=not_before_ms,
+        concurrency=body.concurrency or "",
         start_by_ms=start_by_ms,
         start_window_ms=start_window_ms,
         calls=0 if body.waits else 1,
@@ -160,10 +167,13 @@ def _tenure_ms_max(timeout_s: int, rules: Rules) -> int:
 
 
 def _offer_first(job: Job, op: ops.JobOffer, at: At) -> Job | Verdict:
-    if op.author != at.control.coordinator:
+    # Whether a job's time has come, any node can tell; only the coordinator counts (spec §7.3).
+    if job.concurrency and op.author != at.control.coordinator:
         return Verdict.NOT_COORDINATOR
     if op.body.priority != job.priority:
         return Verdict.PRIORITY
+    if op.hlc[0] < job.not_before_ms or at.commit_ms < job.not_before_ms:
+        return Verdict.EARLY
     return replace(_called(job, at), state=State.PENDING, hlc=op.hlc, hlc_author=op.author)
 
 

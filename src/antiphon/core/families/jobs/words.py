@@ -14,8 +14,7 @@ def sentence(op: Op) -> str:
     """What an op did, as the end of a sentence that begins with its author."""
     match op:
         case ops.JobSchedule(body=body):
-            waiting = "; it waits for an offer" if body.waits else ""
-            return f"submitted {body.kind} with {body.priority} priority{waiting}"
+            return f"submitted {body.kind} with {body.priority} priority{_wait(op.hlc[0], body)}"
         case ops.JobOffer():
             return "offered it"
         case ops.JobClaim(body=body) if body.fence is not None:
@@ -41,6 +40,14 @@ def sentence(op: Op) -> str:
             return f"evicted the output {short}: its bytes may be deleted"
         case _:
             return f"wrote {op.type_name()}"
+
+
+def _wait(wall_ms: int, body: ops.ScheduleBody) -> str:
+    if body.concurrency is not None:
+        return "; it waits for the coordinator's offer"
+    if body.not_before is None:
+        return ""
+    return f"; it may begin {_seconds(max(body.not_before - wall_ms, 0))} later"
 
 
 def _seconds(milliseconds: int) -> str:
