@@ -10,7 +10,7 @@ decision for a person, not for a loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -28,7 +28,7 @@ from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Corrupt, EngineDenied, Unavailable
 from antiphon.runtime.log.session import Session, dep_of
-from antiphon.runtime.log.writer import Intent, Policy, Written, give_up, write_one
+from antiphon.runtime.log.writer import Intent, Policy, Written, give_up, write
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
@@ -302,8 +302,12 @@ class FullNode:
 
         Nothing is read for it: the node sees its own record when it follows the log.
         """
+        return (await self.write_all([intent]))[0].check()
+
+    async def write_all(self, intents: Sequence[Intent]) -> list[Written]:
+        """The same for several that are independent of one another; each result has its problem."""
         policy = Policy(again=give_up, foresees=True, insists=False, look=self._look_back)
-        return await write_one(self.session, intent, policy)
+        return await write(self.session, intents, policy)
 
     async def _look_back(self, _session: Session, _draft: Draft, sent: Written) -> Written:
         await self.reached(sent.seq)

@@ -20,9 +20,11 @@ from antiphon.core.policy import selection
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError
 from antiphon.runtime.log.writer import Intent
+from antiphon.runtime.node.delayed_jobs import DelayedJobs
 from antiphon.runtime.node.roster import Roster
 from antiphon.runtime.presence.node_presence import TURN_S, NodePresence
 from antiphon.runtime.presence.worker_presence import Traits, WorkerPresence
+from antiphon.runtime.services import beside
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
@@ -54,7 +56,11 @@ class OverdueJobs:
     async def run(self) -> None:
         """Look for overdue and unanswered jobs until cancelled."""
         await self.node.ready.wait()
-        async with self.node_presence.listening():
+        async with (
+            self.node_presence.listening(),
+            # The same nodes take turns with what is delayed.
+            beside(DelayedJobs(self.node, self.node_presence).run()),
+        ):
             while True:
                 chance = self.node.session.entropy.random()
                 await asyncio.sleep(self.round_s * (0.5 + chance))

@@ -457,6 +457,23 @@ class Replica:
         )
         return _jobs(rows)
 
+    def beginning(self, now_ms: int, *, limit: int, skip: int = 0) -> list[Job]:
+        """Jobs that waited for a time that has come, earliest first, without the first `skip`."""
+        rows = self._db.execute(
+            "select body from lanes_jobs where begins_ms is not null and begins_ms <= ?"
+            " order by begins_ms limit ? offset ?",
+            (now_ms, limit, skip),
+        )
+        return _jobs(rows)
+
+    def next_beginning(self, now_ms: int) -> int | None:
+        """The earliest time after now for which a job waits."""
+        row = self._db.execute(
+            "select min(begins_ms) from lanes_jobs where begins_ms is not null and begins_ms > ?",
+            (now_ms,),
+        ).fetchone()
+        return None if row[0] is None else int(row[0])
+
     def unanswered(self, now_ms: int, *, limit: int = 100) -> list[Job]:
         """Pending jobs that should be offered again, longest waiting first."""
         rows = self._db.execute(

@@ -1,0 +1,130 @@
+"""Delayed jobs: offers each one as soon as its time has come (spec §7.3).
+
+The replica knows when the next one begins, so a node sleeps until then and is woken by an earlier
+one. Any full node may offer; several take turns by the draw that `overdue_jobs` uses. Turns are
+short here: if two nodes offer at once, the log takes one offer and the other costs a try.
+
+A node whose clock is ahead of the engine's offers too early once. The rejected record shows it the
+engine's time, and it waits for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from antiphon.core.families.jobs.ops import JobOffer, OfferBody
+from antiphon.core.families.jobs.state import Job
+from antiphon.core.record.verdict import LACKS_AUTHORITY, Verdict
+from antiphon.errors import AntiphonError
+from antiphon.runtime.log.writer import Intent
+
+if TYPE_CHECKING:
+    from antiphon.runtime.node.full_node import Applied, FullNode
+    from antiphon.runtime.presence.node_presence import NodePresence
+
+OFFERS_PER_ROUND: Final = 128
+MOST_SKIPPED: Final = 16_384
+"""Jobs, the earliest, that are passed over because this node may not offer them."""
+TURN_S: Final = 0.3
+"""How long each turn waits for the one before: so late is a job whose first node just died."""
+RETRY_S: Final = 0.25
+"""How long a job is left alone after an offer of it did not take effect."""
+LONGEST_SLEEP_S: Final = 1.0
+"""The clocks may be set, or the machine suspended, while a node sleeps."""
+
+log = structlog.get_logger(__name__)
+
+
+class DelayedJobs:
+    """Runs beside a full node and offers delayed jobs on time."""
+
+    def __init__(self, node: FullNode, node_presence: NodePresence) -> None:
+        """`node_presence` listens already: it says whose turn it is."""
+        self.node = node
+        self.node_presence = node_presence
+        self._woken = asyncio.Event()
+        self._since: dict[tuple[str, str], float] = {}
+        """Which jobs are due, and since when this node counts its turns."""
+        self._skipped = 0
+
+    async def run(self) -> None:
+        """Offer jobs whose time has come until cancelled."""
+        self.node.watchers.append(self._applied)
+        try:
+            while True:
+                await self.node.ready.wait()
+                self._woken.clear()
+                try:
+                    pause_s = await self.look()
+                except AntiphonError as problem:
+                    log.warning("delayed_jobs_wait", problem=problem.message)
+                    pause_s = LONGEST_SLEEP_S
+                await self._sleep(pause_s)
+        finally:
+            self.node.watchers.remove(self._applied)
+
+    def _applied(self, applied: Applied) -> None:
+        job = applied.after
+        if isinstance(job, Job) and job.waits_for_time_alone:
+            self._woken.set()
+
+    async def _sleep(self, pause_s: float) -> None:
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+
+    async def look(self) -> float:
+        """One round; how many seconds until the next one."""
+        replica, boot_s = self.node.replica, self.node.session.wall.boot_s
+        now_ms, now_s = self._now_ms(), boot_s()
+        due = replica.beginning(now_ms, limit=OFFERS_PER_ROUND, skip=self._skipped)
+        before, self._since = self._since, {}
+        for job in due:
+            self._since[job.kind, job.id] = before.get((job.kind, job.id), now_s)
+        ours = [job for job in due if self._turn_s((job.kind, job.id)) <= now_s]
+        refused = await self._offer(ours)
+        if len(due) == OFFERS_PER_ROUND:
+            self._skipped = (self._skipped + refused) % MOST_SKIPPED
+            return 0.0 if refused < len(ours) else RETRY_S
+        self._skipped = 0
+        pauses_s = [self._turn_s(key) - boot_s() for key in self._since]
+        next_ms = replica.next_beginning(now_ms)
+        if next_ms is not None:
+            pauses_s.append((next_ms - self._now_ms()) / 1000)
+        return min((*pauses_s, LONGEST_SLEEP_S))
+
+    def _now_ms(self) -> int:
+        """The time by both clocks that count: this machine's and, as far as known, the engine's."""
+        session = self.node.session
+        return int(min(session.wall.now_ms(), session.author.mesh_time.most_ms()))
+
+    def _turn_s(self, key: tuple[str, str]) -> float:
+        """When this node should offer a job, on the clock that is never set."""
+        return self._since[key] + self.node_presence.turn(*key, "") * TURN_S
+
+    async def _offer(self, jobs: list[Job]) -> int:
+        """Offer jobs; how many of the offers did not take effect."""
+        results = await self.node.write_all([self._intent(job) for job in jobs])
+        now_s = self.node.session.wall.boot_s()
+        refused = 0
+        for job, written in zip(jobs, results, strict=True):
+            key = job.kind, job.id
+            if written.verdict is Verdict.OK:
+                del self._since[key]
+                continue
+            refused += 1
+            is_lasting = written.verdict in LACKS_AUTHORITY
+            self._since[key] = now_s + (LONGEST_SLEEP_S if is_lasting else RETRY_S)
+        problem = next((one.problem for one in results if one.problem is not None), None)
+        if problem is not None:
+            log.warning("delayed_jobs_wait", jobs=refused, problem=problem.message)
+        return refused
+
+    def _intent(self, job: Job) -> Intent:
+        lane = self.node.replica.job_lane(job.kind, job.id)
+        return Intent(JobOffer, OfferBody(kind=job.kind, job=job.id, priority=job.priority), lane)
