@@ -126,11 +126,19 @@ def test_of_a_held_job_it_shows_the_draws_as_they_were_whoever_is_busy_now():
         ({}, (worker(ALICE, is_alive=False),), Waits.WORKER),
         ({}, (worker(ALICE, free=0),), Waits.SLOT),
         ({"requires": ("gpu", "eu")}, (worker(ALICE, labels=("eu",)),), Waits.LABELS),
-        ({"not_before": T0 + 60_000}, (worker(ALICE),), Waits.OFFER),
+        ({"not_before": T0 + 60_000}, (worker(ALICE),), Waits.TIME),
+        ({"not_before": T0}, (worker(ALICE),), Waits.NODE),
+        ({"concurrency": "gpu"}, (worker(ALICE),), Waits.OFFER),
     ],
 )
 def test_it_names_what_a_pending_job_waits_for(fields, known, what):
     assert [wait.what for wait in explained(drawn(**fields), *known).waits_for] == [what]
+
+
+def test_it_names_the_time_before_the_coordinator():
+    told = explained(drawn(not_before=T0 + 60_000, concurrency="gpu"))
+    assert [wait.what for wait in told.waits_for] == [Waits.TIME, Waits.OFFER]
+    assert told.waits_for[0].until_ms == T0 + 60_000
 
 
 def test_it_names_the_labels_that_nobody_has():

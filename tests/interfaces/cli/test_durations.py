@@ -15,7 +15,9 @@ from antiphon.interfaces.cli.screen.durations import (
     span_ms,
     span_words,
     until_s,
+    wait_in_words,
     whole_seconds,
+    zoned_time,
 )
 from antiphon.interfaces.cli.screen.exits import WrongUsage
 
@@ -181,6 +183,45 @@ def test_what_is_no_length_is_refused_with_examples(text):
     with pytest.raises(WrongUsage, match="is not a duration") as refused:
         seconds(text)
     assert "15m" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "text, at",
+    [
+        ("2026-11-16T03:00+01:00", "2026-11-16 02:00:00"),
+        ("2026-11-16 03:00:30Z", "2026-11-16 03:00:30"),
+        (" 2026-11-16T03:00-05:30 ", "2026-11-16 08:30:00"),
+        ("1969-12-31T23:00Z", "1970-01-01 00:00:00"),
+    ],
+)
+def test_a_point_in_time_has_its_zone(text, at):
+    assert zoned_time(text).timestamp() == utc(at)
+
+
+@pytest.mark.parametrize("text", ["2026-11-16T03:00", "2026-11-16", "20261116"])
+def test_a_point_in_time_without_a_zone_is_refused_and_told_how_to_write_it(text):
+    with pytest.raises(WrongUsage, match="has no time zone") as refused:
+        zoned_time(text)
+    assert "+01:00" in refused.value.hint
+
+
+@pytest.mark.parametrize("text", ["", "friday", "2d", "03:00Z", "2026-13-01T00:00Z", "1763158030"])
+def test_what_is_no_point_in_time_is_refused_with_an_example(text):
+    with pytest.raises(WrongUsage, match="is not a point in time") as refused:
+        zoned_time(text)
+    assert "+01:00" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "ahead_s, words",
+    [
+        (90, "waits until 12:01, in 90 seconds"),
+        (36 * HOUR, "waits until Fri 00:00, in 36 hours"),
+        (0, "waits for a full node to offer it: its time has come"),
+    ],
+)
+def test_a_delayed_job_says_until_when_it_waits(ahead_s, words):
+    assert wait_in_words(round((WEDNESDAY + ahead_s) * 1000), WEDNESDAY) == words
 
 
 def test_where_whole_seconds_count_a_part_is_one():

@@ -52,6 +52,10 @@ class Because(StrEnum):
 class Waits(StrEnum):
     """What an unclaimed job waits for."""
 
+    TIME = "time"
+    """Its time, before which nobody may offer it."""
+    NODE = "node"
+    """A full node that offers it: its time has come."""
     OFFER = "offer"
     """The coordinator's offer."""
     RETRY = "retry"
@@ -278,7 +282,7 @@ def _waits(
     now_ms: int,
 ) -> tuple[Wait, ...]:
     if job.state is State.WAITING:
-        return (Wait(what=Waits.OFFER, node=control.coordinator),)
+        return _offers(control, job, now_ms)
     if job.state is not State.PENDING:
         return ()
     found: list[Wait] = []
@@ -288,6 +292,16 @@ def _waits(
     if able:
         return tuple(found) or (Wait(what=Waits.CLAIM),)
     return (*found, _lacking(control, job, requires, workers, faults))
+
+
+def _offers(control: Control, job: Job, now_ms: int) -> tuple[Wait, ...]:
+    """What a job waits for that has not been offered."""
+    found: list[Wait] = []
+    if now_ms < job.not_before_ms:
+        found.append(Wait(what=Waits.TIME, until_ms=job.not_before_ms))
+    if not job.waits_for_time_alone:
+        found.append(Wait(what=Waits.OFFER, node=control.coordinator))
+    return tuple(found) or (Wait(what=Waits.NODE),)
 
 
 def _lacking(

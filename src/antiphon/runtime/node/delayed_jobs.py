@@ -13,13 +13,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
 from antiphon.core.families.jobs.ops import JobOffer, OfferBody
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.record.verdict import LACKS_AUTHORITY, Verdict
 from antiphon.errors import AntiphonError
 from antiphon.runtime.log.writer import Intent
+from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from antiphon.runtime.node.full_node import Applied, FullNode
@@ -35,7 +34,7 @@ RETRY_S: Final = 0.25
 LONGEST_SLEEP_S: Final = 1.0
 """The clocks may be set, or the machine suspended, while a node sleeps."""
 
-log = structlog.get_logger(__name__)
+log = LazyLogger(__name__)
 
 
 class DelayedJobs:

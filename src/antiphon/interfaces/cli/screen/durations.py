@@ -26,6 +26,7 @@ _TIME: Final = re.compile(
 )
 _SHORT_WEEKDAY: Final = 3
 _LEAST_S: Final = 0.001
+_MOMENT: Final = "write the date, the time and the zone: 2026-11-16T03:00+01:00, or Z for UTC"
 _HOW: Final = "write 2d, 12h, 90m, friday, 2026-11-20, 2026-11-20T18:00Z or never"
 
 
@@ -73,6 +74,20 @@ def some_seconds(given: str | float) -> float:
 def whole_seconds(given: str | float) -> int:
     """A duration in whole seconds, rounded up."""
     return math.ceil(some_seconds(given))
+
+
+def zoned_time(text: str) -> datetime:
+    """A point in time with its zone.
+
+    Without a zone it would mean another moment on every machine, and twice a year two or none.
+    """
+    try:
+        at = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise WrongUsage(f"{text!r} is not a point in time", hint=_MOMENT) from None
+    if at.tzinfo is None:
+        raise WrongUsage(f"{text!r} has no time zone", hint=_MOMENT)
+    return at
 
 
 def _until(word: str, now_s: float) -> int | None:
@@ -127,6 +142,13 @@ def in_words(end_s: int | None, now_s: float) -> str:
 def beginning_in_words(begin_s: int, now_s: float) -> str:
     """From when something is valid, likewise."""
     return f"from {_day_and_clock(begin_s, now_s)}, {_distance(begin_s - now_s)}"
+
+
+def wait_in_words(not_before_ms: int, now_s: float) -> str:
+    """What a job that waits for a time waits for, as the end of a sentence."""
+    if not_before_ms / 1000 > now_s:
+        return f"waits {in_words(not_before_ms // 1000, now_s)}"
+    return "waits for a full node to offer it: its time has come"
 
 
 def _day_and_clock(at_s: float, now_s: float) -> str:

@@ -6,6 +6,7 @@ A command's signature names them; the functions below parse and combine them.
 from __future__ import annotations
 
 import shlex
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -17,6 +18,7 @@ from antiphon.interfaces.cli.screen.durations import (
     some_seconds,
     span_words,
     whole_seconds,
+    zoned_time,
 )
 from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.sdk.defaults import RETRY_BASE_S, RETRY_CAP_S, TIMEOUT_S
@@ -172,6 +174,22 @@ LeaseOption = Annotated[
         help="How long a worker that stopped answering keeps the job. Default: the mesh's rule.",
     ),
 ]
+DelayOption = Annotated[
+    float | None,
+    typer.Option(
+        parser=seconds,
+        metavar="TIME",
+        help="Begin this much later: 90s, 15m, 2h, 1d. The job waits on the mesh, not here.",
+    ),
+]
+AtOption = Annotated[
+    datetime | None,
+    typer.Option(
+        parser=zoned_time,
+        metavar="MOMENT",
+        help="Begin at this time, with its zone: 2026-11-16T03:00+01:00.",
+    ),
+]
 RequiresOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -180,6 +198,7 @@ RequiresOption = Annotated[
         help="A label that a worker must have, such as gpu=a100 or gpu; may be repeated.",
     ),
 ]
+
 
 # --- retries ----------------------------------------------------------------------------------
 

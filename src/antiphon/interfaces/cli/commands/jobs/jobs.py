@@ -10,6 +10,7 @@ import typer
 
 from antiphon.interfaces.cli.screen import command_loop
 from antiphon.interfaces.cli.screen.completion import complete_kind
+from antiphon.interfaces.cli.screen.durations import wait_in_words
 from antiphon.interfaces.cli.screen.exits import Exit, WrongUsage
 from antiphon.interfaces.cli.screen.options import (
     HomeOption,
@@ -143,8 +144,15 @@ def _row(job: Job) -> list[Piece]:
         (ago(job.scheduled_ms), "quiet"),
         (took, "quiet"),
         (f"{job.tries}/{job.attempts_max}", "quiet"),
-        (short_node(job.claimer), "quiet"),
+        (wait_words(job) if job.state == "waiting" else short_node(job.claimer), "quiet"),
     ]
+
+
+def wait_words(job: Job) -> str:
+    """What a waiting job waits for, as the end of a sentence."""
+    if job.waits_for_time_alone:
+        return wait_in_words(job.not_before_ms, time.time())
+    return "waits for the coordinator's offer"
 
 
 def job_object(job: Job) -> dict[str, Any]:
@@ -156,6 +164,7 @@ def job_object(job: Job) -> dict[str, Any]:
         "outcome": job.outcome,
         "priority": job.priority,
         "called_ms": job.scheduled_ms,
+        "not_before_ms": job.not_before_ms or None,
         "ended_ms": job.ended_ms or None,
         "attempts": job.tries,
         "attempts_max": job.attempts_max,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from antiphon.errors import Rejected
 from antiphon.interfaces.cli.commands.jobs.run import Uploads
+from antiphon.interfaces.cli.screen.durations import span_words
 from antiphon.interfaces.cli.screen.exits import WrongUsage
 from antiphon.interfaces.cli.screen.terminal import counted
 
@@ -134,5 +135,7 @@ def bounds(reason: str, mesh: Mesh) -> str:
             return f"a lease between {low:g} and {high:g} s"
         case "attempts":
             return f"at most {counted(rules.attempts_max, 'attempt')}"
+        case "delay":
+            return f"at most {span_words(rules.horizon_ms)} from now (rule horizon_ms)"
         case _:
             return ""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from antiphon.errors import JobFailed
-from antiphon.interfaces.cli.commands.jobs.jobs import job_object
+from antiphon.interfaces.cli.commands.jobs.jobs import job_object, wait_words
 from antiphon.interfaces.cli.commands.jobs.wait import narrated, say_it_keeps_running
 from antiphon.interfaces.cli.screen import command_loop
 from antiphon.interfaces.cli.screen.exits import Exit
@@ -190,7 +190,7 @@ def _standing(job: Job, story: list[Line]) -> list[str]:
             now = "no worker holds it now" if was_held else "no worker has claimed it yet"
             words.append(f"{now}; it must start by {moment(job.start_by_ms)}")
         case "waiting":
-            words.append("it waits for the coordinator's offer")
+            words.append(f"it {wait_words(job)}")
         case "claimed" | "running":
             words.append(f"held by {short_node(job.claimer)} until {clock(job.deadline_ms)}")
         case _ if job.attempts:

@@ -17,7 +17,9 @@ import typer
 from antiphon.errors import Rejected
 from antiphon.interfaces.cli.commands.jobs.job_options import (
     AliasOption,
+    AtOption,
     AttemptsOption,
+    DelayOption,
     DetachOption,
     GiveUpOption,
     InputsOption,
@@ -117,6 +119,8 @@ def submit(
     again: ManifestAgainOption = False,
     alias: AliasOption = False,
     priority: PriorityOption = "normal",
+    delay: DelayOption = None,
+    at: AtOption = None,
     once: OnceOption = False,
     timeout: TimeoutOption = None,
     attempts: AttemptsOption = None,
@@ -142,6 +146,7 @@ def submit(
       antiphon submit example.add 2 3
       antiphon submit example.echo '{"a": [1, 2]}'
       antiphon submit example.sleep --kw seconds=5 --no-wait
+      antiphon submit example.add 2 3 --delay 15m --no-wait
       antiphon submit job.yaml --kind build
       antiphon submit job.yaml --kind build --again
     """  # noqa: D301 - \b keeps the lines apart
@@ -158,6 +163,10 @@ def submit(
     )
     if lease is not None:
         options["lease"] = lease
+    if delay is not None:
+        options["delay"] = delay
+    if at is not None:
+        options["at"] = at
     wish = Wish(wait and not detach, wait_timeout, as_json, "leave out --once to run it again", {})
     if asked.is_manifest:
         return _submit_manifest(asked, options, wish, home)

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from antiphon.errors import AntiphonError, JobFailed, Unavailable
+from antiphon.interfaces.cli.screen.durations import wait_in_words
 from antiphon.interfaces.cli.screen.exits import Exit
 from antiphon.interfaces.cli.screen.options import print_json, short
 from antiphon.interfaces.cli.screen.terminal import Piece, counted, err, out, span, state_piece
@@ -236,6 +237,8 @@ def _silence(handle: JobHandle[Any], since_s: float) -> list[Piece]:
 
 def _progress(job: Job, waited_s: float, said: str) -> list[Piece]:
     words = f"  {job.kind} {short(job.id)}, {span(waited_s)}"
+    if job.waits_for_time_alone:
+        words += f", {wait_in_words(job.not_before_ms, time.time())}"
     if said:
         words += f", {said}"
     if job.attempts:

@@ -19,7 +19,7 @@ from antiphon.interfaces.cli.screen.options import (
     short,
     short_node,
 )
-from antiphon.interfaces.cli.screen.terminal import Piece, clock, out, span, state_piece
+from antiphon.interfaces.cli.screen.terminal import Piece, clock, moment, out, span, state_piece
 from antiphon.sdk.defaults import ROLL_CALL_S
 
 if TYPE_CHECKING:
@@ -127,6 +127,8 @@ def _selection_words(told: Explanation) -> str:
 def _wait_words(wait: Wait, names: dict[str, str]) -> str:
     node = _name(wait.node, names) if wait.node else "none"
     return {
+        "time": f"it waits until {moment(wait.until_ms)}",
+        "node": "its time has come; it waits for a full node to offer it (antiphon node)",
         "offer": f"it waits for the coordinator's offer ({node})",
         "retry": f"it failed and may be claimed again from {clock(wait.until_ms)}",
         "worker": "no worker that is online runs this kind: start one with antiphon worker",
