@@ -212,7 +212,7 @@ def _wall_ms(moment: object) -> int:
             f"{moment!r} is not a time with its zone",
             hint="datetime(2027, 1, 1, 3, 0, tzinfo=ZoneInfo('Europe/Berlin')), or delay='15m'",
         )
-    return round(moment.timestamp() * 1000)
+    return max(round(moment.timestamp() * 1000), 0)
 
 
 def _priority(given: Priority) -> Priority:
