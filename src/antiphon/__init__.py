@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         CircuitOpen,
         Conflict,
         Corrupt,
+        Forked,
         GiveUp,
         JobFailed,
         Malformed,
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from antiphon.runtime.executors.executor import Assignment, Ran
     from antiphon.runtime.executors.handlers import JobContext
     from antiphon.runtime.executors.hooks import Hook, Timed
+    from antiphon.sdk.blocking.blocking_handle import BlockingHandle
+    from antiphon.sdk.blocking.blocking_mesh import BlockingMesh
+    from antiphon.sdk.blocking.blocking_task import BlockingAsyncTask, BlockingTask
     from antiphon.sdk.call_options import CallOptions, Retry, TaskOptions
     from antiphon.sdk.handle import JobHandle
     from antiphon.sdk.mesh import Mesh
@@ -43,10 +47,15 @@ _WHERE = {
     "AntiphonError": "antiphon.errors",
     "Assignment": "antiphon.runtime.executors.executor",
     "AsyncTask": "antiphon.sdk.task",
+    "BlockingAsyncTask": "antiphon.sdk.blocking.blocking_task",
+    "BlockingHandle": "antiphon.sdk.blocking.blocking_handle",
+    "BlockingMesh": "antiphon.sdk.blocking.blocking_mesh",
+    "BlockingTask": "antiphon.sdk.blocking.blocking_task",
     "CallOptions": "antiphon.sdk.call_options",
     "CircuitOpen": "antiphon.errors",
     "Conflict": "antiphon.errors",
     "Corrupt": "antiphon.errors",
+    "Forked": "antiphon.errors",
     "GiveUp": "antiphon.errors",
     "Hook": "antiphon.runtime.executors.hooks",
     "Job": "antiphon.core.families.jobs.state",
@@ -75,10 +84,15 @@ __all__ = [
     "AntiphonError",
     "Assignment",
     "AsyncTask",
+    "BlockingAsyncTask",
+    "BlockingHandle",
+    "BlockingMesh",
+    "BlockingTask",
     "CallOptions",
     "CircuitOpen",
     "Conflict",
     "Corrupt",
+    "Forked",
     "GiveUp",
     "Hook",
     "Job",

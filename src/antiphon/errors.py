@@ -17,7 +17,8 @@ The branches follow what a caller can do about the error, not where it happened:
     │   └── EngineDenied    the engine's permissions do not allow it
     ├── Corrupt             stop: what was read cannot be true
     ├── Misconfigured       a person has to change a setting, a file or a command line
-    │   └── Outdated        the mesh runs a protocol that this version does not have
+    │   ├── Outdated        the mesh runs a protocol that this version does not have
+    │   └── Forked          used in a forked child, but opened by its parent
     └── HandlerWish         raised by a handler, to say what happens to its job
         ├── GiveUp          fail now, without another attempt
         └── RetryLater      retry, but not before a number of seconds
@@ -35,6 +36,7 @@ __all__ = [
     "Conflict",
     "Corrupt",
     "EngineDenied",
+    "Forked",
     "GiveUp",
     "HandlerWish",
     "Held",
@@ -142,6 +144,10 @@ class Misconfigured(AntiphonError):
 
 class Outdated(Misconfigured):
     """The mesh moved to a newer protocol: this version stops there instead of guessing."""
+
+
+class Forked(Misconfigured):
+    """Opened before the process forked: only the parent may use it, for it signs with one key."""
 
 
 class HandlerWish(AntiphonError):

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.presence.roll_call import Card as Card  # noqa: PLC0414 - interfaces
     from antiphon.runtime.values.signature import CallSignature
     from antiphon.runtime.worker.worker import Worker
+    from antiphon.sdk.blocking.blocking_mesh import BlockingMesh
     from antiphon.sdk.call_options import CallOptions, TaskOptions
     from antiphon.sdk.log_watch import Event as Event  # noqa: PLC0414 - interfaces
     from antiphon.sdk.task import TaskDecorator
@@ -88,6 +89,7 @@ class Mesh:
         self._memory: MemoryMesh | None = None
         self._artifacts: Artifacts | None = None
         self._breaker: CircuitBreaker | None = CircuitBreaker()
+        self._blocking: BlockingMesh | None = None
 
     @classmethod
     def open(
@@ -448,6 +450,16 @@ class Mesh:
         from antiphon.sdk.log_watch import watching
 
         return watching(self.session)
+
+    # --- without await ------------------------------------------------------------------------
+
+    def blocking(self) -> BlockingMesh:
+        """This mesh for code that does not await: docs/blocking.md. Always the same object."""
+        if self._blocking is None:
+            from antiphon.sdk.blocking.blocking_mesh import BlockingMesh
+
+            self._blocking = BlockingMesh(self)
+        return self._blocking
 
 
 def recent_jobs(home: Path | None, *, limit: int) -> list[Job]:

@@ -51,3 +51,15 @@ def test_a_rate_for_a_kind_that_is_not_answered_is_a_slip():
     _check_rated({"example.add"}, {"example.add": "1/s"})
     with pytest.raises(WrongUsage, match="has no effect"):
         _check_rated({"example.add"}, {"example.ad": "1/s"})
+
+
+def test_a_blocking_mesh_is_found_like_the_mesh_that_it_was_made_of(module):
+    where = module(
+        "from antiphon import Mesh\n"
+        "declared = Mesh.open()\n"
+        "mesh = declared.blocking()\n"
+        "@mesh.task('example.add')\n"
+        "def add(a: int, b: int) -> int: ...\n"
+    )
+    for target in (where, f"{where}:mesh", f"{where}:declared"):
+        assert find_mesh(target).kinds == ["example.add"]

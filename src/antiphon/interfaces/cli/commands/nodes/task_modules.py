@@ -36,14 +36,14 @@ def find_mesh(target: str) -> Mesh:
     where, _, name = target.partition(":")
     module = _import(where)
     if name:
-        mesh = getattr(module, name, None)
-        if not isinstance(mesh, Mesh):
+        mesh = _mesh_of(getattr(module, name, None))
+        if mesh is None:
             raise Misconfigured(
                 f"{name!r} in {where} is not a Mesh",
                 hint=f"leave out the name: {where} alone finds the one mesh in it",
             )
         return _usable(mesh, where)
-    found = {id(value): key for key, value in vars(module).items() if isinstance(value, Mesh)}
+    found = {mesh: key for key, value in vars(module).items() if (mesh := _mesh_of(value))}
     if not found:
         raise Misconfigured(
             f"{where} has no Mesh at its top level",
@@ -54,8 +54,18 @@ def find_mesh(target: str) -> Mesh:
             f"{where} has several meshes: {', '.join(found.values())}",
             hint=f"name one: {where}:{next(iter(found.values()))}",
         )
-    (only,) = found.values()
-    return _usable(getattr(module, only), where)
+    (only,) = found
+    return _usable(only, where)
+
+
+def _mesh_of(value: object) -> Mesh | None:
+    """The mesh that a variable holds; a blocking one is the mesh that it was made of."""
+    from antiphon.sdk.blocking.blocking_mesh import BlockingMesh
+    from antiphon.sdk.mesh import Mesh
+
+    if isinstance(value, BlockingMesh):
+        return value.mesh
+    return value if isinstance(value, Mesh) else None
 
 
 def _usable(mesh: Mesh, where: str) -> Mesh:

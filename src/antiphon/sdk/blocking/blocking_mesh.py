@@ -1,0 +1,297 @@
+"""`BlockingMesh`: the SDK's entry point where nothing is awaited.
+
+    mesh = Mesh.open().blocking()           # at the top of a module: connects at its first use
+
+    @mesh.task("example.add")
+    def add(a: int, b: int) -> int: ...
+
+    print(add.submit(2, 3).result())
+
+    with Mesh.open().blocking() as mesh:    # or for the length of a block
+        ...
+
+Any thread may use it. A forked child opens it again by itself, with another key of the role;
+handles from before the fork raise `Forked` there.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
+
+from antiphon.errors import Misconfigured
+from antiphon.sdk.blocking.blocking_handle import BlockingHandle
+from antiphon.sdk.blocking.blocking_task import BlockingAsyncTask, BlockingTask
+from antiphon.sdk.blocking.loop_thread import OpenContext, entered, forget_after_fork, run
+from antiphon.sdk.defaults import ROLL_CALL_S
+from antiphon.sdk.task import AsyncTask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+    from pathlib import Path
+    from typing import Self, Unpack
+
+    from antiphon.core.authority.rules import Rules
+    from antiphon.core.manifest import Manifest
+    from antiphon.core.proof.output import Output
+    from antiphon.ports import EngineInfo, Record
+    from antiphon.runtime.executors.handlers import JobContext
+    from antiphon.runtime.executors.hooks import Hook
+    from antiphon.runtime.node.coordinator_watch import CoordinatorStatus
+    from antiphon.runtime.presence.roll_call import Card
+    from antiphon.runtime.worker.worker import Worker
+    from antiphon.sdk.blocking.blocking_task import BlockingTaskDecorator
+    from antiphon.sdk.call_options import CallOptions, TaskOptions
+    from antiphon.sdk.handle import JobHandle
+    from antiphon.sdk.mesh import EngineName, Mesh
+    from antiphon.sdk.task import Task
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class BlockingWorker:
+    """A worker that runs beside the block; what can be read of it from any thread."""
+
+    def __init__(self, worker: Worker) -> None:
+        """Made by `BlockingMesh.worker`."""
+        self._worker = worker
+
+    @property
+    def done(self) -> int:
+        """Jobs whose accepted end this worker has read."""
+        return self._worker.done
+
+    @property
+    def busy(self) -> int:
+        """Slots in use."""
+        return self._worker.busy
+
+    @property
+    def did(self) -> str:
+        """The key that it claims with."""
+        return self._worker.did
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds that it runs."""
+        return self._worker.kinds
+
+
+class BlockingMesh:
+    """A mesh, seen from one process: `Mesh`, whose methods wait."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        """Use `Mesh.blocking`."""
+        self.mesh = mesh
+        """The async mesh. Its tasks and hooks are this mesh's too."""
+        self._is_closed = False
+        self.forget()
+        forget_after_fork(self)
+
+    # --- life ---------------------------------------------------------------------------------
+
+    def forget(self) -> None:
+        """Begin anew, in a forked child: the connection and the lock are the parent's."""
+        self._lock = threading.Lock()
+        self._opened: OpenContext[Mesh] | None = None
+
+    def __enter__(self) -> Self:
+        self._is_closed = False
+        self._open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Disconnect. Safe twice; `with` opens it again."""
+        with self._lock:
+            opened, self._opened = self._opened, None
+            self._is_closed = True
+        if opened is not None:
+            opened.close()
+
+    def _open(self) -> OpenContext[Mesh]:
+        opened = self._opened
+        if opened is not None and opened.is_open:
+            return opened
+        with self._lock:
+            if self._is_closed:
+                raise Misconfigured("this mesh is closed", hint="use it inside 'with mesh:'")
+            opened = self._opened
+            if opened is None or not opened.is_open:
+                if opened is not None:  # opening it was interrupted, or it ended by an error
+                    with suppress(Exception):
+                        opened.close()
+                opened = self._opened = OpenContext(self.mesh)
+                opened.open()
+            return opened
+
+    @property
+    def _here(self) -> Mesh:
+        """The async mesh, open in this process."""
+        return self._open().value
+
+    def hand_over(
+        self, submit: Callable[[], Coroutine[Any, Any, JobHandle[R]]]
+    ) -> BlockingHandle[R]:
+        """Open the mesh if need be, submit something there, and return its handle."""
+        opened = self._open()
+        return BlockingHandle(opened, run(submit()))
+
+    def wait_on(self, find: Callable[[], JobHandle[R]]) -> BlockingHandle[R]:
+        """Open the mesh if need be, and return the handle of a job that was submitted before."""
+        opened = self._open()
+        return BlockingHandle(opened, find())
+
+    @property
+    def engine(self) -> EngineName:
+        """The engine it uses."""
+        return self.mesh.engine
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds that tasks are registered for."""
+        return self.mesh.kinds
+
+    @property
+    def id(self) -> str:
+        """The mesh's id."""
+        return self._here.id
+
+    @property
+    def did(self) -> str:
+        """The key that this process signs with."""
+        return self._here.did
+
+    @property
+    def alias(self) -> str:
+        """This process's alias on the mesh."""
+        return self._here.alias
+
+    # --- submitting ---------------------------------------------------------------------------
+
+    @overload
+    def task(
+        self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]], /
+    ) -> BlockingAsyncTask[P, R]: ...
+
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> BlockingAsyncTask[P, R]: ...
+
+    @overload
+    def task(self, function: Callable[Concatenate[JobContext, P], R], /) -> BlockingTask[P, R]: ...
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> BlockingTask[P, R]: ...
+
+    @overload
+    def task(self, kind: str = "", /, **options: Unpack[TaskOptions]) -> BlockingTaskDecorator: ...
+
+    def task(self, kind: str | Callable[..., Any] = "", /, **options: Any) -> Any:
+        """Register a function as the handler for `kind`, or for its own name: docs/tasks.md."""
+        if not isinstance(kind, str):
+            return self.wrap(self.mesh.task(kind))
+        register = self.mesh.task(kind, **options)
+        return lambda function: self.wrap(register(function))
+
+    @overload
+    def wrap(self, task: AsyncTask[P, R]) -> BlockingAsyncTask[P, R]: ...
+
+    @overload
+    def wrap(self, task: Task[P, R]) -> BlockingTask[P, R]: ...
+
+    def wrap(self, task: Task[P, R]) -> BlockingTask[P, R]:
+        """A task that was registered on the async mesh, with a `submit` that waits."""
+        made = BlockingAsyncTask if isinstance(task, AsyncTask) else BlockingTask
+        return made(self, task)
+
+    def use(self, hook: Hook) -> None:
+        """Wrap every run of this process's workers in a hook; the first is the outermost."""
+        self.mesh.use(hook)
+
+    def submit(
+        self, kind: str, /, *args: object, options: CallOptions | None = None, **kwargs: object
+    ) -> BlockingHandle[Any]:
+        """Submit a task by its kind, without having its function here: plain JSON both ways."""
+        return self.hand_over(lambda: self.mesh.submit(kind, *args, options=options, **kwargs))
+
+    def submit_manifest(
+        self,
+        kind: str,
+        job: Manifest | Mapping[str, object],
+        *,
+        options: CallOptions | None = None,
+    ) -> BlockingHandle[Any]:
+        """Submit a job by its manifest. The same manifest again is the same job."""
+        return self.hand_over(lambda: self.mesh.submit_manifest(kind, job, options=options))
+
+    def again(self, job: Manifest) -> Manifest:
+        """The same content as a new job: a fresh nonce is hashed with it."""
+        return self._here.again(job)
+
+    def job(self, kind: str, job_id: str) -> BlockingHandle[Any]:
+        """A handle on a job, by its kind and id."""
+        return self.wait_on(lambda: self.mesh.job(kind, job_id))
+
+    # --- working ------------------------------------------------------------------------------
+
+    @contextmanager
+    def worker(  # noqa: PLR0913 - one argument per thing a person can set
+        self,
+        *,
+        slots: int | None = None,
+        labels: Sequence[str] | None = None,
+        weight: int | None = None,
+        rates: Mapping[str, str] | None = None,
+        commands: Sequence[str] = (),
+        network: bool = False,
+        unsafe_no_sandbox: bool = False,
+    ) -> Iterator[BlockingWorker]:
+        """Run the registered tasks beside the block; drain at its end. As `Mesh.worker`."""
+        working = self._here.worker(
+            slots=slots,
+            labels=labels,
+            weight=weight,
+            rates=rates,
+            commands=commands,
+            network=network,
+            unsafe_no_sandbox=unsafe_no_sandbox,
+        )
+        with entered(working) as worker:
+            yield BlockingWorker(worker.value)
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def keep(self, path: Path | str, name: str | None = None) -> Output:
+        """Store a file's content, so that jobs can read it; its name, digests and size."""
+        return run(self._here.keep(path, name))
+
+    def fetch(
+        self, output: Output | str, to: Path | str, *, of: BlockingHandle[Any] | None = None
+    ) -> None:
+        """Write an output's content to a file; members must name its job."""
+        run(self._here.fetch(output, to, of=of.unblocked if of is not None else None))
+
+    @property
+    def rules(self) -> Rules:
+        """The mesh's rules, as this process read them last."""
+        return self._here.rules
+
+    def newest(self) -> Record | None:
+        """The newest record on the log; None while there is none."""
+        return run(self._here.newest())
+
+    def nodes(self, *, wait_s: float = ROLL_CALL_S) -> list[Card]:
+        """The nodes that answer a roll call right now."""
+        return run(self._here.nodes(wait_s=wait_s))
+
+    def coordinator(self, *, wait_s: float = ROLL_CALL_S) -> CoordinatorStatus:
+        """The coordinator, and whether it is online right now."""
+        return run(self._here.coordinator(wait_s=wait_s))
+
+    def engine_info(self) -> EngineInfo:
+        """What the engine reports about itself."""
+        return run(self._here.engine_info())

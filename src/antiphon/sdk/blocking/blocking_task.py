@@ -1,0 +1,106 @@
+"""Tasks whose `submit` waits instead of being awaited."""
+
+from __future__ import annotations
+
+import functools
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    overload,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import Self, Unpack
+
+    from antiphon.runtime.executors.handlers import JobContext
+    from antiphon.sdk.blocking.blocking_handle import BlockingHandle
+    from antiphon.sdk.call_options import CallOptions
+    from antiphon.sdk.handle import JobHandle
+    from antiphon.sdk.task import Task
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Submitter(Protocol):
+    """What a task needs of its mesh."""
+
+    def hand_over(
+        self, submit: Callable[[], Coroutine[Any, Any, JobHandle[R]]]
+    ) -> BlockingHandle[R]:
+        """Open the mesh if need be, submit something there, and return its handle."""
+
+    def wait_on(self, find: Callable[[], JobHandle[R]]) -> BlockingHandle[R]:
+        """Open the mesh if need be, and return the handle of a job that was submitted before."""
+
+
+class BlockingTask(Generic[P, R]):
+    """A registered function. Called directly it is just the function; `submit` makes it a job."""
+
+    def __init__(self, mesh: Submitter, task: Task[P, R]) -> None:
+        """Made by `BlockingMesh.task` and `BlockingMesh.wrap`."""
+        self._mesh = mesh
+        self._task = task
+        self.kind = task.kind
+        self.function = task.function
+        self.signature = task.signature
+        self.scheduling = task.scheduling
+        functools.update_wrapper(self, task.function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run it in this process, without the mesh; its context belongs to no job."""
+        return self._task(*args, **kwargs)
+
+    def options(self, **options: Unpack[CallOptions]) -> Self:
+        """The same task with other options: `render.options(priority="high").submit(...)`."""
+        return type(self)(self._mesh, self._task.options(**options))
+
+    def submit(self, *args: P.args, **kwargs: P.kwargs) -> BlockingHandle[R]:
+        """Submit the task to the mesh; returns once the job is committed.
+
+        `TypeError` if the function cannot be called so: then nothing was written.
+        """
+        return self._mesh.hand_over(lambda: self._task.submit(*args, **kwargs))
+
+    def job(self, job_id: str) -> BlockingHandle[R]:
+        """A handle on one of its jobs, by its id."""
+        return self._mesh.wait_on(lambda: self._task.job(job_id))
+
+
+class BlockingAsyncTask(BlockingTask[P, R]):
+    """A task of a coroutine function. Called directly it gives the coroutine."""
+
+    def __call__(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R]:
+        """Run it in this process, without the mesh."""
+        running: Any = super().__call__(*args, **kwargs)
+        return running  # type: ignore[no-any-return]
+
+
+class BlockingTaskDecorator(Protocol):
+    """What `BlockingMesh.task` returns: a decorator that keeps the types, without `ctx`."""
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, R]], /
+    ) -> BlockingAsyncTask[P, R]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> BlockingAsyncTask[P, R]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[JobContext, P], R], /
+    ) -> BlockingTask[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> BlockingTask[P, R]: ...
