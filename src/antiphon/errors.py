@@ -147,7 +147,15 @@ class Outdated(Misconfigured):
 
 
 class Forked(Misconfigured):
-    """Opened before the process forked: only the parent may use it, for it signs with one key."""
+    """Opened before the process forked. Only the parent may use it: it signs with one clock."""
+
+    def __init__(
+        self,
+        message: str = "this was opened by the process that this one was forked from",
+        *,
+        hint: str = "open the mesh again in this process, with 'async with' or 'with'",
+    ) -> None:
+        super().__init__(message, hint=hint)
 
 
 class HandlerWish(AntiphonError):

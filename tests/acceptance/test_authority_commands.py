@@ -146,7 +146,7 @@ def test_a_key_that_is_in_use_for_a_moment_is_waited_for(owner):
     with owner.start("coordinator", "owner") as waiting:
         time.sleep(2)
         assert waiting.process.poll() is None, "it waits"
-        os.close(lock)
+        lock.release()
         waiting.line("already coordinates")
         assert waiting.wait() == 0
 

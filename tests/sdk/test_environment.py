@@ -1,7 +1,6 @@
 """What the environment changes for a program that opens a mesh."""
 
 import asyncio
-import os
 import sqlite3
 
 import pytest
@@ -120,7 +119,7 @@ def test_engine_and_replica_can_be_elsewhere_than_the_state_directory_says(
         with pytest.raises(Held):
             read_environment().home(tmp_path / "other").lock_replica()
     finally:
-        os.close(lock)
+        lock.release()
     with pytest.raises(sqlite3.OperationalError):
         recent_jobs(home.path, limit=1)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -133,7 +132,7 @@ async def local_replica(home: StateDirectory, connection: MeshConnection) -> Asy
         finally:
             replica.close()
     finally:
-        os.close(lock)
+        lock.release()
 
 
 async def _wait_for_writer(connection: MeshConnection, replica: Replica) -> None:
@@ -162,7 +161,7 @@ async def owned_replica(
     path: Path | str, home: StateDirectory | None, connection: MeshConnection
 ) -> AsyncIterator[Replica]:
     """A replica that only this process writes."""
-    lock = home.lock_replica() if home is not None else -1
+    lock = home.lock_replica() if home is not None else None
     try:
         session = connection.session
         replica = Replica(path, mesh=session.mesh, protocol=session.protocol)
@@ -171,5 +170,5 @@ async def owned_replica(
         finally:
             replica.close()
     finally:
-        if lock >= 0:
-            os.close(lock)
+        if lock is not None:
+            lock.release()

@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 from antiphon.core.policy.circuit_breaker import FAILURES, RESET_S, CircuitBreaker
 from antiphon.errors import Misconfigured
 from antiphon.files import PRIVATE_DIRECTORY
-from antiphon.runtime.identity.key_files import lock_file
+from antiphon.runtime.identity.key_files import FileLock, lock_file
 from antiphon.runtime.identity.state_directory import MeshFile, StateDirectory
 
 
@@ -129,7 +129,7 @@ class _OverriddenHome(StateDirectory):
         """The replica's file."""
         return super().replica if self._replica is None else self._replica
 
-    def lock_replica(self) -> int:
+    def lock_replica(self) -> FileLock:
         """The lock is beside the file: other state directories may name the same file."""
         if self._replica is None:
             return super().lock_replica()

@@ -17,6 +17,7 @@ Opening is lazy, so that tasks can be declared at import time; nothing connects 
 from __future__ import annotations
 
 import inspect
+import os
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
@@ -90,6 +91,8 @@ class Mesh:
         self._artifacts: Artifacts | None = None
         self._breaker: CircuitBreaker | None = CircuitBreaker()
         self._blocking: BlockingMesh | None = None
+        self._pid = os.getpid()
+        self._of_parent: tuple[object, ...] = ()
 
     @classmethod
     def open(
@@ -118,6 +121,7 @@ class Mesh:
     # --- life ---------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
+        self._leave_to_parent()
         if self._connection is not None:
             raise Misconfigured("this mesh is already open; use 'async with' once")
         chosen = read_environment()
@@ -151,12 +155,12 @@ class Mesh:
                 )
             )
         except Held as held:
-            if key is None or key == self._key:
+            if key is None:
                 raise
-            raise Held(
-                held.message,
-                hint="give each process its own name in ANTIPHON_NODE, or unset it",
-            ) from held
+            hint = "give each process its own name in ANTIPHON_NODE, or unset it"
+            if key == self._key:
+                hint = "leave out key=, so that each process takes a key of its own"
+            raise Held(held.message, hint=hint) from held
 
     async def _enter_memory(self) -> None:
         from antiphon.assembly import MemoryMesh, owned_replica, replicating
@@ -173,7 +177,16 @@ class Mesh:
         self._memory_replica = replica
         await self._stack.enter_async_context(replicating(lease_timer, replica, caretaking=True))
 
+    def _leave_to_parent(self) -> None:
+        """In a forked child: forget what is open. Ending it would touch the parent's sockets."""
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._of_parent += (self._stack, self._connection, self._memory)
+            self._stack = AsyncExitStack()
+            self._connection = self._artifacts = self._memory = None
+
     async def __aexit__(self, *_: object) -> None:
+        self._leave_to_parent()
         self._connection = self._artifacts = None
         await self._stack.aclose()
         self._stack = AsyncExitStack()

@@ -1,6 +1,5 @@
 """Keys and the state directory: private, exclusive, and clear about what is wrong."""
 
-import os
 import stat
 
 import pytest
@@ -53,7 +52,7 @@ def test_a_broken_key_file_is_named(tmp_path, content):
     path.write_text(content)
     with pytest.raises(Corrupt, match="not a key file"):
         key_files.take(path)
-    os.close(key_files.lock_file(path.with_suffix(".lock"), "still locked"))
+    key_files.lock_file(path.with_suffix(".lock"), "still locked").release()
 
 
 def test_a_home_is_found_from_below_and_its_absence_says_what_to_do(tmp_path, monkeypatch):

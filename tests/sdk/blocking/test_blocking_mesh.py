@@ -111,7 +111,7 @@ def test_errors_have_the_same_types_and_words():
 
     with mesh:
         waiting = fail.submit("no luck")
-        with pytest.raises(TimeoutError, match="has not ended in 0.01 s: it is pending"):
+        with pytest.raises(TimeoutError, match=r"has not ended in 0\.01 s: it is pending"):
             waiting.result(timeout=0.01)
         with pytest.raises(TypeError):
             fail.submit()  # type: ignore[call-arg]

@@ -1,7 +1,9 @@
 """Private keys on disk: one file each, readable by its owner only, used by one process at a time.
 
 A key file contains 32 bytes of seed in hex. Its lock file and its high-water mark are beside it.
-The lock is what ensures "one process per key": a second process gets another key (spec §4.2).
+The lock is what ensures "one process per key": a second process gets another key (spec §4.2). A
+forked child inherits its parent's locks and drops them at once, which releases nothing: they are
+the parent's alone, and what the child opens uses other keys.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import fcntl
 import os
 from pathlib import Path
 from typing import Final
+from weakref import WeakSet
 
 from nacl import bindings
 
@@ -90,10 +93,37 @@ class FileMark:
         fresh.replace(self._path)
 
 
+class FileLock:
+    """A locked file; `lock_file` makes it."""
+
+    def __init__(self, handle: int) -> None:
+        """`handle` is open and locked."""
+        self._handle = handle
+        _locks.add(self)
+
+    def release(self) -> None:
+        """Let another process lock it; safe twice."""
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+
+_locks: WeakSet[FileLock] = WeakSet()
+
+
+def _drop_locks_of_parent() -> None:
+    """Closed here, a lock is still the parent's; kept here, it would outlive the parent's use."""
+    for lock in list(_locks):
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_drop_locks_of_parent)
+
+
 class HeldKey:
     """A key file in use by this process until `release`."""
 
-    def __init__(self, path: Path, keyring: SeedKeyring, lock: int) -> None:
+    def __init__(self, path: Path, keyring: SeedKeyring, lock: FileLock) -> None:
         """Made by `take`."""
         self.name = path.stem
         self.keyring = keyring
@@ -102,20 +132,18 @@ class HeldKey:
 
     def release(self) -> None:
         """Release the lock, so that another process can use the key; safe twice."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        self._lock.release()
 
 
-def lock_file(path: Path, in_use: str) -> int:
-    """Lock a file for this process; the handle keeps the lock until it is closed."""
+def lock_file(path: Path, in_use: str) -> FileLock:
+    """Lock a file for this process; `Held`, with these words, if another process has."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_MODE)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as problem:
         os.close(handle)
         raise Held(in_use) from problem
-    return handle
+    return FileLock(handle)
 
 
 def create(path: Path, seed: bytes) -> None:
@@ -143,7 +171,7 @@ def take(path: Path) -> HeldKey:
     try:
         return HeldKey(path, load(path), lock)
     except BaseException:
-        os.close(lock)
+        lock.release()
         raise
 
 

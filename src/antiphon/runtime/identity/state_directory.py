@@ -114,8 +114,8 @@ class StateDirectory:
         """The gate's directory, if this machine runs it."""
         return self.path / "gate"
 
-    def lock_replica(self) -> int:
-        """Lock the replica for writing; `Held` if another process has. Close the handle to end."""
+    def lock_replica(self) -> key_files.FileLock:
+        """Lock the replica for writing; `Held` if another process has."""
         self.path.mkdir(parents=True, exist_ok=True, mode=PRIVATE_DIRECTORY)
         return key_files.lock_file(self.path / "replica.lock", "the replica has a writer already")
 

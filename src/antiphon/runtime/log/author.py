@@ -3,10 +3,14 @@
 The clock's high-water mark is persisted ahead of use, so neither a crash, a restored backup nor a
 stepped clock can make this key sign one timestamp twice (spec §4.2). What to persist, and when
 nothing may be signed, is decided in `core/clock/high_water_mark.py`.
+
+In a forked child the author raises `Forked` instead: two processes with one clock would sign one
+timestamp twice.
 """
 
 from __future__ import annotations
 
+import os
 import typing
 from typing import TYPE_CHECKING, Final
 
@@ -24,7 +28,7 @@ from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.record import codec, signing
 from antiphon.core.record.op import Op, subject_of
 from antiphon.core.record.verdict import Verdict
-from antiphon.errors import Rejected, Unavailable
+from antiphon.errors import Forked, Rejected, Unavailable
 from antiphon.runtime.log.clock_check import HINT, MeshTime, ahead_words, in_words
 
 if TYPE_CHECKING:
@@ -95,6 +99,7 @@ class Author:
     ) -> None:
         """Continue after the persisted mark, whatever the wall clock shows."""
         self.protocol = protocol
+        self._pid = os.getpid()
         self.mesh = mesh
         self.did = keyring.did
         self._keyring = keyring
@@ -117,6 +122,7 @@ class Author:
 
     def tick(self) -> Hlc:
         """A fresh timestamp, covered by a persisted mark."""
+        self._check_process()
         now = self.mesh_time.now()
         while isinstance(given := self.clock.stamp(now), Promise):
             self._mark.store(given.wall_ms, given.spent)
@@ -125,10 +131,17 @@ class Author:
             raise _unavailable(given)
         return given
 
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise Forked
+
     def settle(self) -> None:
-        """Give back the part of the mark that was not used; nothing may be stamped afterwards."""
+        """Give back the part of the mark that was not used; nothing may be stamped afterwards.
+
+        In a forked child there is nothing to give back: the parent still uses it.
+        """
         unused = self.clock.unused()
-        if unused is not None:
+        if unused is not None and os.getpid() == self._pid:
             self._mark.store(unused.wall_ms, unused.spent)
 
     def observe(self, hlc: tuple[int, int]) -> None:
@@ -137,6 +150,7 @@ class Author:
 
     def vouch(self, payload_type: str, payload: bytes) -> bytes:
         """Sign something that is not an op."""
+        self._check_process()
         return self._keyring.sign(payload_type, payload)
 
     def prove(self, statement: bytes) -> DsseEnvelope:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable
 from contextlib import asynccontextmanager
@@ -58,7 +57,7 @@ async def development(directory: Path, *, name: str) -> AsyncIterator[Developmen
             mesh = await found_on(home, server, name=name, rules=rules)
             yield Development(home, mesh, known is None, server.pid or 0, server.kill)
     finally:
-        os.close(lock)
+        lock.release()
 
 
 def _known(home: StateDirectory) -> MeshFile | None:

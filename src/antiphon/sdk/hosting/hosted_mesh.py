@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -103,7 +102,7 @@ async def _host(
             taken.hint = f"use a free port: antiphon init --listen {listen.host}:0"
         raise
     finally:
-        os.close(lock)
+        lock.release()
 
 
 __all__ = [

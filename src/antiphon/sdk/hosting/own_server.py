@@ -23,7 +23,7 @@ SUPERVISION_S: Final = 1.0
 """How often to check whether the server still runs."""
 
 
-def take_directory(directory: Path, command: str) -> int:
+def take_directory(directory: Path, command: str) -> key_files.FileLock:
     """Create the directory, keep it out of version control, and lock it for hosting."""
     StateDirectory(directory).make()
     try:

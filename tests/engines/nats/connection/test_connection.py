@@ -13,6 +13,7 @@ from antiphon.errors import Misconfigured, OutcomeUnknown, Unavailable
 from antiphon.testing.engine_suite.harness import new_mesh
 from antiphon.testing.local_server import shared_server
 from tests.engines.nats.harness import connect, sever, stalled, until
+from tests.forked import in_child
 from tests.patience import NEVER_S, PATIENCE_S
 
 pytestmark = pytest.mark.nats
@@ -194,3 +195,17 @@ async def test_a_cancellation_that_comes_with_the_answer_is_not_swallowed():
     finally:
         client._process_pong = as_before
         await connection.close()
+
+
+@pytest.mark.processes
+async def test_a_forked_child_sends_nothing_through_its_parents_connection():
+    server = shared_server()
+    engine = await NatsEngine.connect(
+        server.url, new_mesh(), user=server.user, password=server.password, create=True
+    )
+    try:
+        said = in_child(lambda: asyncio.run(engine.log.last()))
+        assert said.startswith("Forked: this was opened by the process")
+        assert await engine.log.last() is None
+    finally:
+        await engine.close()

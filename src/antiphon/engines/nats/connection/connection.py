@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import secrets
 import ssl
@@ -32,7 +33,7 @@ from antiphon.engines.nats.connection.login import (
 )
 from antiphon.engines.nats.connection.relogin import Relogin
 from antiphon.engines.nats.connection.subscription import Subscription
-from antiphon.errors import AntiphonError, EngineDenied, Unavailable
+from antiphon.errors import AntiphonError, EngineDenied, Forked, Unavailable
 
 __all__ = ["Connection", "Identity", "Login", "Subscription"]
 
@@ -64,6 +65,7 @@ class Connection:
         self._state_watchers: list[Callable[[bool], None]] = []
         self._denial_watchers: list[Callable[[str, EngineDenied], None]] = []
         self._loop = asyncio.get_running_loop()
+        self._pid = os.getpid()
         self.last_denial: EngineDenied | None = None
         self.last_error = ""
         self.ended: EngineDenied | None = None
@@ -310,7 +312,12 @@ class Connection:
     # --- out --------------------------------------------------------------------------------
 
     def send(self, frame: bytes) -> None:
-        """Queue a frame for this turn of the loop; the caller has seen `up` in the same turn."""
+        """Queue a frame for this turn of the loop; the caller has seen `up` in the same turn.
+
+        `Forked` in a forked child: it has the same socket, and its bytes would mix with ours.
+        """
+        if os.getpid() != self._pid:
+            raise Forked
         if not self._out:
             self._loop.call_soon(self.write_out)
         self._out.append(frame)
