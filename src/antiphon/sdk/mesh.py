@@ -466,8 +466,17 @@ class Mesh:
 
     # --- without await ------------------------------------------------------------------------
 
+    def twin(self) -> Mesh:
+        """The same mesh and tasks with a connection of its own, not open yet."""
+        twin = Mesh(engine=self._engine, home=self._explicit_home, role=self._role, key=self._key)
+        twin._handlers = self._handlers
+        return twin
+
     def blocking(self) -> BlockingMesh:
-        """This mesh for code that does not await: docs/blocking.md. Always the same object."""
+        """This mesh for code that does not await: docs/blocking.md. Always the same object.
+
+        It has a connection of its own, whether or not this mesh is open.
+        """
         if self._blocking is None:
             from antiphon.sdk.blocking.blocking_mesh import BlockingMesh
 

@@ -1,5 +1,6 @@
 """The mesh without `await`: the same names, results and errors, from any thread."""
 
+import asyncio
 import inspect
 import os
 import signal
@@ -43,11 +44,11 @@ def test_the_names_are_those_of_the_async_classes():
         "open",
         "replica",
         "session",
-        "submit_arguments",  # what the command line and tasks submit with
-        "submit_call",
+        "twin",
+        "submit_arguments",  # what the command line submits with
         "watching",
     }
-    only_blocking = {"close", "forget", "hand_over", "wait_on", "wrap"}
+    only_blocking = {"close", "forget", "wrap"}
     assert public(Mesh) - public(BlockingMesh) == only_async
     assert public(BlockingMesh) - public(Mesh) == only_blocking
     assert public(JobHandle) - public(BlockingHandle) == {"of"}
@@ -100,6 +101,8 @@ def test_tasks_of_the_async_mesh_are_usable():
     assert declared.blocking() is mesh
     with mesh, mesh.worker():
         assert mesh.wrap(add).submit(2, 3).result(PATIENCE_S) == 5
+    with a_mesh() as another:
+        assert another.wrap(add).submit(2, 3).kind == "example.add"
 
 
 def test_errors_have_the_same_types_and_words():
@@ -224,3 +227,19 @@ def test_progress_is_heard_while_the_job_runs():
             heard.set()
         handle.result(PATIENCE_S)
     assert (said.done, said.note) == (0.5, "half")
+
+
+async def test_the_async_mesh_and_its_facade_are_usable_side_by_side():
+    mesh = Mesh.open(engine="memory")
+
+    @mesh.task("example.add")
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    def in_a_thread() -> int:
+        with mesh.blocking() as blocking, blocking.worker():
+            return blocking.wrap(add).submit(2, 3).result(PATIENCE_S)
+
+    async with mesh, mesh.worker():
+        assert await asyncio.to_thread(in_a_thread) == 5
+        assert await (await add.submit(2, 2)).result(PATIENCE_S) == 4

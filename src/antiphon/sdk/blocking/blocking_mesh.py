@@ -17,7 +17,7 @@ handles from before the fork raise `Forked` there.
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from antiphon.errors import Misconfigured
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from antiphon.runtime.executors.hooks import Hook
     from antiphon.runtime.node.coordinator_watch import CoordinatorStatus
     from antiphon.runtime.presence.roll_call import Card
+    from antiphon.runtime.values.signature import CallSignature
     from antiphon.runtime.worker.worker import Worker
     from antiphon.sdk.blocking.blocking_task import BlockingTaskDecorator
-    from antiphon.sdk.call_options import CallOptions, TaskOptions
-    from antiphon.sdk.handle import JobHandle
+    from antiphon.sdk.call_options import CallOptions, Scheduling, TaskOptions
     from antiphon.sdk.mesh import EngineName, Mesh
     from antiphon.sdk.task import Task
 
@@ -85,7 +85,7 @@ class BlockingMesh:
     def __init__(self, mesh: Mesh) -> None:
         """Use `Mesh.blocking`."""
         self.mesh = mesh
-        """The async mesh. Its tasks and hooks are this mesh's too."""
+        """The async mesh. They share tasks and hooks, but no connection."""
         self._is_closed = False
         self.forget()
         forget_after_fork(self)
@@ -122,10 +122,7 @@ class BlockingMesh:
                 raise Misconfigured("this mesh is closed", hint="use it inside 'with mesh:'")
             opened = self._opened
             if opened is None or not opened.is_open:
-                if opened is not None:  # opening it was interrupted, or it ended by an error
-                    with suppress(Exception):
-                        opened.close()
-                opened = self._opened = OpenContext(self.mesh)
+                opened = self._opened = OpenContext(self.mesh.twin())
                 opened.open()
             return opened
 
@@ -133,18 +130,6 @@ class BlockingMesh:
     def _here(self) -> Mesh:
         """The async mesh, open in this process."""
         return self._open().value
-
-    def hand_over(
-        self, submit: Callable[[], Coroutine[Any, Any, JobHandle[R]]]
-    ) -> BlockingHandle[R]:
-        """Open the mesh if need be, submit something there, and return its handle."""
-        opened = self._open()
-        return BlockingHandle(opened, run(submit()))
-
-    def wait_on(self, find: Callable[[], JobHandle[R]]) -> BlockingHandle[R]:
-        """Open the mesh if need be, and return the handle of a job that was submitted before."""
-        opened = self._open()
-        return BlockingHandle(opened, find())
 
     @property
     def engine(self) -> EngineName:
@@ -204,7 +189,7 @@ class BlockingMesh:
     def wrap(self, task: Task[P, R]) -> BlockingTask[P, R]: ...
 
     def wrap(self, task: Task[P, R]) -> BlockingTask[P, R]:
-        """A task that was registered on the async mesh, with a `submit` that waits."""
+        """A task that was registered on an async mesh, with a `submit` that waits."""
         made = BlockingAsyncTask if isinstance(task, AsyncTask) else BlockingTask
         return made(self, task)
 
@@ -216,7 +201,21 @@ class BlockingMesh:
         self, kind: str, /, *args: object, options: CallOptions | None = None, **kwargs: object
     ) -> BlockingHandle[Any]:
         """Submit a task by its kind, without having its function here: plain JSON both ways."""
-        return self.hand_over(lambda: self.mesh.submit(kind, *args, options=options, **kwargs))
+        opened = self._open()
+        submitting = opened.value.submit(kind, *args, options=options, **kwargs)
+        return BlockingHandle(opened, run(submitting))
+
+    def submit_call(
+        self,
+        kind: str,
+        text: bytes,
+        scheduling: Scheduling,
+        signature: CallSignature | None = None,
+    ) -> BlockingHandle[Any]:
+        """Submit a call by the text of its arguments; what `BlockingTask.submit` uses."""
+        opened = self._open()
+        submitting = opened.value.submit_call(kind, text, scheduling, signature)
+        return BlockingHandle(opened, run(submitting))
 
     def submit_manifest(
         self,
@@ -226,15 +225,19 @@ class BlockingMesh:
         options: CallOptions | None = None,
     ) -> BlockingHandle[Any]:
         """Submit a job by its manifest. The same manifest again is the same job."""
-        return self.hand_over(lambda: self.mesh.submit_manifest(kind, job, options=options))
+        opened = self._open()
+        return BlockingHandle(opened, run(opened.value.submit_manifest(kind, job, options=options)))
 
     def again(self, job: Manifest) -> Manifest:
         """The same content as a new job: a fresh nonce is hashed with it."""
         return self._here.again(job)
 
-    def job(self, kind: str, job_id: str) -> BlockingHandle[Any]:
+    def job(
+        self, kind: str, job_id: str, signature: CallSignature | None = None
+    ) -> BlockingHandle[Any]:
         """A handle on a job, by its kind and id."""
-        return self.wait_on(lambda: self.mesh.job(kind, job_id))
+        opened = self._open()
+        return BlockingHandle(opened, opened.value.job(kind, job_id, signature))
 
     # --- working ------------------------------------------------------------------------------
 

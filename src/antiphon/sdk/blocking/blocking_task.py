@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from antiphon.runtime.executors.handlers import JobContext
+    from antiphon.runtime.values.signature import CallSignature
     from antiphon.sdk.blocking.blocking_handle import BlockingHandle
-    from antiphon.sdk.call_options import CallOptions
-    from antiphon.sdk.handle import JobHandle
+    from antiphon.sdk.call_options import CallOptions, Scheduling
     from antiphon.sdk.task import Task
 
 P = ParamSpec("P")
@@ -31,13 +31,19 @@ R = TypeVar("R")
 class Submitter(Protocol):
     """What a task needs of its mesh."""
 
-    def hand_over(
-        self, submit: Callable[[], Coroutine[Any, Any, JobHandle[R]]]
-    ) -> BlockingHandle[R]:
-        """Open the mesh if need be, submit something there, and return its handle."""
+    def submit_call(
+        self,
+        kind: str,
+        text: bytes,
+        scheduling: Scheduling,
+        signature: CallSignature | None = None,
+    ) -> BlockingHandle[Any]:
+        """Submit a call by the text of its arguments."""
 
-    def wait_on(self, find: Callable[[], JobHandle[R]]) -> BlockingHandle[R]:
-        """Open the mesh if need be, and return the handle of a job that was submitted before."""
+    def job(
+        self, kind: str, job_id: str, signature: CallSignature | None = None
+    ) -> BlockingHandle[Any]:
+        """A handle on a job, by its kind and id."""
 
 
 class BlockingTask(Generic[P, R]):
@@ -66,11 +72,12 @@ class BlockingTask(Generic[P, R]):
 
         `TypeError` if the function cannot be called so: then nothing was written.
         """
-        return self._mesh.hand_over(lambda: self._task.submit(*args, **kwargs))
+        text = self.signature.encode(args, kwargs)
+        return self._mesh.submit_call(self.kind, text, self.scheduling, self.signature)
 
     def job(self, job_id: str) -> BlockingHandle[R]:
         """A handle on one of its jobs, by its id."""
-        return self._mesh.wait_on(lambda: self._task.job(job_id))
+        return self._mesh.job(self.kind, job_id, self.signature)
 
 
 class BlockingAsyncTask(BlockingTask[P, R]):
