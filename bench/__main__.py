@@ -12,6 +12,7 @@ COMMANDS = {
     "fairness": "bench.fairness.command",
     "latency": "bench.latency.command",
     "lifecycle": "bench.lifecycle.command",
+    "many": "bench.many.command",
     "replay": "bench.replay",
 }
 

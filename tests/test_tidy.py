@@ -169,8 +169,8 @@ def dead(root: Path) -> list[str]:
     alive = {"antiphon"} | USED_BY_NAME
     for path in modules.values():
         alive |= imports_of(root, path)
-        # What a package resolves lazily stands there as a string: ".sdk.mesh", "antiphon.sdk".
-        if path.name == "__init__.py":
+        # What is imported on first use stands there as a string: ".sdk.mesh", "antiphon.sdk".
+        if path.name in ("__init__.py", "application.py"):
             quoted = re.findall(r"""["'](?:antiphon)?\.?([a-z0-9_.]+)["']""", read(path))
             alive |= {f"antiphon.{name}" for name in quoted}
     project = tomllib.loads(read(root / "pyproject.toml"))["project"]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Misconfigured,
         NobodyAnswers,
         OutcomeUnknown,
+        PartlySubmitted,
         Rejected,
         RetryLater,
         Unavailable,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.blocking.blocking_task import BlockingAsyncTask, BlockingTask
     from antiphon.sdk.call_options import CallOptions, Retry, TaskOptions
     from antiphon.sdk.handle import JobHandle
+    from antiphon.sdk.many import Call, as_completed, gather
     from antiphon.sdk.mesh import Mesh
     from antiphon.sdk.task import AsyncTask, Task
 
@@ -52,6 +54,7 @@ _WHERE = {
     "BlockingMesh": "antiphon.sdk.blocking.blocking_mesh",
     "BlockingTask": "antiphon.sdk.blocking.blocking_task",
     "CallOptions": "antiphon.sdk.call_options",
+    "Call": "antiphon.sdk.many",
     "CircuitOpen": "antiphon.errors",
     "Conflict": "antiphon.errors",
     "Corrupt": "antiphon.errors",
@@ -68,6 +71,7 @@ _WHERE = {
     "Misconfigured": "antiphon.errors",
     "NobodyAnswers": "antiphon.errors",
     "OutcomeUnknown": "antiphon.errors",
+    "PartlySubmitted": "antiphon.errors",
     "Ran": "antiphon.runtime.executors.executor",
     "Verdict": "antiphon.core.record.verdict",
     "Rejected": "antiphon.errors",
@@ -78,6 +82,8 @@ _WHERE = {
     "TaskOptions": "antiphon.sdk.call_options",
     "Timed": "antiphon.runtime.executors.hooks",
     "Unavailable": "antiphon.errors",
+    "as_completed": "antiphon.sdk.many",
+    "gather": "antiphon.sdk.many",
 }
 
 __all__ = [
@@ -88,6 +94,7 @@ __all__ = [
     "BlockingHandle",
     "BlockingMesh",
     "BlockingTask",
+    "Call",
     "CallOptions",
     "CircuitOpen",
     "Conflict",
@@ -105,6 +112,7 @@ __all__ = [
     "Misconfigured",
     "NobodyAnswers",
     "OutcomeUnknown",
+    "PartlySubmitted",
     "Ran",
     "Rejected",
     "Retry",
@@ -115,6 +123,8 @@ __all__ = [
     "Timed",
     "Unavailable",
     "Verdict",
+    "as_completed",
+    "gather",
 ]
 
 

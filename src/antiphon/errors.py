@@ -15,6 +15,7 @@ The branches follow what a caller can do about the error, not where it happened:
     │   ├── OutcomeUnknown  the write may or may not be stored: read before deciding
     │   ├── CircuitOpen     too many requests went unanswered: none is sent for a while
     │   └── EngineDenied    the engine's permissions do not allow it
+    ├── PartlySubmitted     of a list of jobs some are on the log, and one could not be submitted
     ├── Corrupt             stop: what was read cannot be true
     ├── Misconfigured       a person has to change a setting, a file or a command line
     │   ├── Outdated        the mesh runs a protocol that this version does not have
@@ -29,6 +30,11 @@ The engine's adapter translates engine exceptions into these; callers never see 
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = [
     "AntiphonError",
@@ -48,6 +54,7 @@ __all__ = [
     "NobodyAnswers",
     "OutcomeUnknown",
     "Outdated",
+    "PartlySubmitted",
     "PortTaken",
     "Rejected",
     "RetryLater",
@@ -132,6 +139,21 @@ class CircuitOpen(Unavailable):
 
 class EngineDenied(Unavailable):
     """The engine's permissions do not allow this subject."""
+
+
+class PartlySubmitted(AntiphonError):
+    """A list of jobs was not submitted to its end; its cause says why.
+
+    `position` counts from 0 and names the job that failed. `submitted` are those that are on the
+    log all the same: they are run.
+    """
+
+    def __init__(
+        self, message: str, *, position: int, submitted: Sequence[Any], hint: str = ""
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.position = position
+        self.submitted = list(submitted)
 
 
 class Corrupt(AntiphonError):

@@ -15,6 +15,7 @@ Rules for every implementation:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from msgspec import Struct
@@ -23,10 +24,14 @@ from antiphon.core.authority.scope import Scope
 from antiphon.core.ucan import Delegation, Payload
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
 NANOSECONDS_PER_MS = 1_000_000
+SUBJECTS_AT_ONCE = 500
+"""Literal subjects of one read: what a gate takes from a member in one request."""
+LANES_AT_ONCE = 100
+"""Lanes of one read: a job's has five subjects."""
 
 
 class Record(Struct, frozen=True, gc=False):
@@ -116,6 +121,27 @@ class WorkQueue(Protocol):
         """Stop asking; return deliveries that `next` has not handed over."""
 
 
+Told = Callable[[str, bytes], None]
+"""Called with a record's subject and payload; with neither where some may have been missed."""
+
+
+class Hints(Protocol):
+    """Tells what is written on some subjects, soon after it is: cheap, and nothing to rely on.
+
+    Any hint may be missing, and any may be untrue. Read what it is about, and look now and then
+    without one.
+    """
+
+    def add(self, pattern: str) -> bool:
+        """Listen on one subject or filter; whether the engine lets this connection hear it."""
+
+    def remove(self, pattern: str) -> None:
+        """No longer listen on it; no error if nobody does."""
+
+    def check(self) -> None:
+        """`Unavailable` once the connection is closed and there will be no more hints."""
+
+
 class OpLog(Protocol):
     """The one replicated log of a mesh."""
 
@@ -157,6 +183,22 @@ class OpLog(Protocol):
         member can make a lane long. `Unavailable` if a replica of the log does not have all
         records of that moment.
         """
+
+    async def read_lanes(self, lanes: Sequence[Sequence[str]]) -> list[list[Record] | None]:
+        """Several lanes, each by its literal subjects, in a few reads however many they are.
+
+        Each as `read_lane` has it, and None for one that is too long for that: read it alone. At
+        most `LANES_AT_ONCE`.
+        """
+
+    async def newest(self, subjects: Sequence[str]) -> list[Record]:
+        """The newest record on each of these literal subjects that has any, in one read.
+
+        At most `SUBJECTS_AT_ONCE`. May lag behind the newest commit, like `read`.
+        """
+
+    def hints(self, told: Told) -> AbstractContextManager[Hints]:
+        """Hints about the log until the context ends. `told` must not wait."""
 
     async def confirm(self, subject: str, *, after: int, upto: int) -> list[Record]:
         """Every matching record in (after, upto], from a replica that is known to have `upto`.

@@ -100,6 +100,14 @@ class TestLanes(suite.LaneSuite):
     harness = staticmethod(memory)
 
 
+class TestManyLanes(suite.ManyLanesSuite):
+    harness = staticmethod(memory)
+
+
+class TestHints(suite.HintSuite):
+    harness = staticmethod(memory)
+
+
 class TestConfirm(suite.ConfirmSuite):
     harness = staticmethod(memory)
 

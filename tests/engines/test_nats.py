@@ -215,6 +215,14 @@ class TestLanes(suite.LaneSuite):
     harness = staticmethod(nats)
 
 
+class TestManyLanes(suite.ManyLanesSuite):
+    harness = staticmethod(nats)
+
+
+class TestHints(suite.HintSuite):
+    harness = staticmethod(nats)
+
+
 class TestConfirm(suite.ConfirmSuite):
     harness = staticmethod(nats)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+
+from msgspec import Struct
 
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.families.jobs.table import standing
@@ -13,26 +15,50 @@ from antiphon.runtime.caller import submission
 from antiphon.runtime.caller.retry import RetryLinks, links_of
 from antiphon.runtime.caller.retry import retry as submit_retry
 from antiphon.runtime.caller.submission import Ended, failure
+from antiphon.runtime.executors.handler_call import result_of
+from antiphon.runtime.values.value_codec import PLAIN
 from antiphon.runtime.worker.job_output import OutputMessage, listening
 from antiphon.sdk.defaults import ROLL_CALL_S
 from antiphon.sdk.job_wait import wait_for_end
-from antiphon.sdk.result_reader import PLAIN_RESULT, ResultReader
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractAsyncContextManager
     from typing import Self
 
+    from antiphon.core.families.jobs.state import JobLane
+    from antiphon.runtime.artifacts.store import Artifacts
     from antiphon.runtime.log.lane_reader import JobView
     from antiphon.runtime.log.session import Session
     from antiphon.runtime.presence.roll_call import Card
+    from antiphon.runtime.values.signature import CallSignature
     from antiphon.sdk.call_options import Duration
     from antiphon.sdk.explanation import Explanation
 
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
-class JobHandle(Generic[R]):
+class ResultReader(Struct, frozen=True):
+    """Reads results of one task, or of any."""
+
+    signature: CallSignature | None = None
+    """The function's; None: plain JSON."""
+    artifacts: Callable[[], Artifacts | None] = lambda: None
+    """Asked only for a result that is stored as an artifact."""
+
+    async def read(self, ended: Ended) -> Any:
+        """The value; None for a command, which has no result."""
+        job = (ended.job.kind, ended.job.id)
+        text = await result_of(ended.outputs, self.artifacts, job=job)
+        if text is None:
+            return None
+        return PLAIN.decode(text) if self.signature is None else self.signature.decode_result(text)
+
+
+PLAIN_RESULT: Final = ResultReader()
+
+
+class JobHandle(Generic[R_co]):
     """One job on the log. Handles are cheap and own no resource."""
 
     def __init__(
@@ -51,6 +77,12 @@ class JobHandle(Generic[R]):
         self.id = job_id
         self.is_new = is_new
         """False if the same job was already on the log: then nothing is run again."""
+        self.index = 0
+        """Which of the items of `map` or `submit_many` it is, counted from 0."""
+        self.known_end: Ended | None = None
+        """Its end, once this process has read it. It never changes."""
+        self.known_lane: JobLane | None = None
+        """Its lane as it was when it was submitted, where that was read."""
 
     @classmethod
     def of(
@@ -61,32 +93,39 @@ class JobHandle(Generic[R]):
     ) -> Self:
         """The job that a submission put on the log, or found there."""
         is_new = submitted.is_new
-        return cls(session, submitted.kind, submitted.id, is_new=is_new, reader=reader)
+        handle = cls(session, submitted.kind, submitted.id, is_new=is_new, reader=reader)
+        handle.known_lane = submitted.lane
+        return handle
 
     def __repr__(self) -> str:
         return f"<JobHandle {self.kind} {self.id[:8]}>"
 
-    async def result(self, timeout: Duration | None = None) -> R:  # noqa: ASYNC109 - it says for what
+    async def result(self, timeout: Duration | None = None) -> R_co:  # noqa: ASYNC109 - it says for what
         """Wait for the accepted result: what the task's annotation says, or plain JSON.
 
         `JobFailed` if there is none, TimeoutError if it comes too late. `NobodyAnswers` is a
         warning, after a few seconds, that no worker which is online runs this kind.
         """
-        ended = await wait_for_end(self._session, self.kind, self.id, timeout)
-        return await self.result_of(ended)
-
-    async def result_of(self, ended: Ended) -> R:
-        """The result of an end that is known; `JobFailed` if it has none."""
+        if self.known_end is None:
+            self.known_end = await wait_for_end(self._session, self.kind, self.id, timeout)
+        ended = self.known_end
         if ended.job.outcome != "succeeded":
             raise failure(ended)
-        return cast("R", await self._reader.read(ended))
+        return cast("R_co", await self._reader.read(ended))
 
     async def end(self, timeout: Duration | None = None) -> Ended:  # noqa: ASYNC109 - the same
         """Wait for the job's end, whatever it is: its outputs, its error, a command's exit code.
 
         TimeoutError if it comes too late.
         """
-        return await wait_for_end(self._session, self.kind, self.id, timeout)
+        if self.known_end is None:
+            self.known_end = await wait_for_end(self._session, self.kind, self.id, timeout)
+        return self.known_end
+
+    @property
+    def session(self) -> Session:
+        """The session that it reads and writes through."""
+        return self._session
 
     def listen(self) -> AbstractAsyncContextManager[AsyncIterator[OutputMessage]]:
         """The job's output and progress from now on, while it runs.
@@ -144,7 +183,7 @@ class JobHandle(Generic[R]):
             )
         return ended.outputs
 
-    async def retry(self) -> JobHandle[R]:
+    async def retry(self) -> JobHandle[R_co]:
         """Submit a job again that ended without a result: another job, linked to this one.
 
         A second retry finds the first: `is_new` is then false. A retry that failed is retried in
@@ -162,4 +201,4 @@ class JobHandle(Generic[R]):
         return await submission.cancel(self._session, self.kind, self.id, reason=reason)
 
 
-__all__ = ["Ended", "JobHandle", "OutputMessage", "RetryLinks", "failure"]
+__all__ = ["Ended", "JobHandle", "OutputMessage", "ResultReader", "RetryLinks", "failure"]

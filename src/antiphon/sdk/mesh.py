@@ -38,12 +38,20 @@ from antiphon.runtime.values.signature import plain_call
 from antiphon.sdk.call_options import Scheduling, fresh_nonce, split_options
 from antiphon.sdk.defaults import ROLL_CALL_S
 from antiphon.sdk.environment import read_environment
-from antiphon.sdk.handle import JobHandle
-from antiphon.sdk.result_reader import ResultReader
+from antiphon.sdk.handle import JobHandle, ResultReader
 from antiphon.sdk.task import AsyncTask, Task, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+    from collections.abc import (
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Collection,
+        Coroutine,
+        Iterable,
+        Mapping,
+        Sequence,
+    )
     from contextlib import AbstractAsyncContextManager
     from typing import Self, Unpack
 
@@ -65,6 +73,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.blocking.blocking_mesh import BlockingMesh
     from antiphon.sdk.call_options import CallOptions, TaskOptions
     from antiphon.sdk.log_watch import Event as Event  # noqa: PLC0414 - interfaces
+    from antiphon.sdk.many import Call, Caller
     from antiphon.sdk.task import TaskDecorator
 
 P = ParamSpec("P")
@@ -463,6 +472,29 @@ class Mesh:
         from antiphon.sdk.log_watch import watching
 
         return watching(self.session)
+
+    # --- many -------------------------------------------------------------------------------------
+
+    def bind(
+        self, kind: str, /, *args: object, options: CallOptions | None = None, **kwargs: object
+    ) -> Call[Any]:
+        """A call that is not submitted yet, of a task by its kind."""
+        from antiphon.sdk.many import Call
+
+        return Call(kind, plain_call(args, kwargs), Scheduling.of(options or {}))
+
+    async def submit_many(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
+        """Submit jobs that `bind` made, of any tasks; their handles, in the same order."""
+        return await self.caller().submit(calls)
+
+    def caller(self) -> Caller:
+        """What submits many."""
+        from antiphon.sdk.many import Caller
+
+        def body_of(call: Call[Any]) -> Awaitable[ScheduleBody]:
+            return self._call_body(call.kind, call.text, call.scheduling)
+
+        return Caller(self.session, self._breaker, body_of, self._handle)
 
     # --- without await ------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import (
     ParamSpec,
     Protocol,
     TypeVar,
+    cast,
     overload,
 )
 
@@ -21,15 +22,17 @@ from antiphon.runtime.values.signature import CONTEXT
 from antiphon.sdk.call_options import Scheduling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
     from typing import Self, Unpack
 
     from antiphon.runtime.values.signature import CallSignature
     from antiphon.sdk.call_options import CallOptions
     from antiphon.sdk.handle import JobHandle
+    from antiphon.sdk.many import Call, Caller, OfOne
 
 P = ParamSpec("P")
 R = TypeVar("R")
+A = TypeVar("A")
 
 
 def kind_of(function: Callable[..., Any]) -> str:
@@ -54,6 +57,9 @@ class Submitter(Protocol):
     def job(self, kind: str, job_id: str, signature: CallSignature | None = None) -> JobHandle[Any]:
         """A handle on a job."""
 
+    def caller(self) -> Caller:
+        """What submits many."""
+
 
 class Task(Generic[P, R]):
     """A registered function. Called directly it is just the function; `submit` makes it a job."""
@@ -70,7 +76,7 @@ class Task(Generic[P, R]):
         self.kind = kind
         self.function = function
         self.signature = signature
-        self._mesh = mesh
+        self.mesh = mesh
         self._options = options
         self.scheduling = Scheduling.of(options)
         functools.update_wrapper(self, function)
@@ -88,7 +94,7 @@ class Task(Generic[P, R]):
     def options(self, **options: Unpack[CallOptions]) -> Self:
         """The same task with other options: `render.options(priority="high").submit(...)`."""
         chosen = {**self._options, **options}
-        return type(self)(self._mesh, self.kind, self.function, self.signature, chosen)
+        return type(self)(self.mesh, self.kind, self.function, self.signature, chosen)
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Submit the task to the mesh; returns once the job is committed.
@@ -96,11 +102,34 @@ class Task(Generic[P, R]):
         `TypeError` if the function cannot be called so: then nothing was written.
         """
         text = self.signature.encode(args, kwargs)
-        return await self._mesh.submit_call(self.kind, text, self.scheduling, self.signature)
+        return await self.mesh.submit_call(self.kind, text, self.scheduling, self.signature)
 
     def job(self, job_id: str) -> JobHandle[R]:
         """A handle on one of its jobs, by its id."""
-        return self._mesh.job(self.kind, job_id, self.signature)
+        return self.mesh.job(self.kind, job_id, self.signature)
+
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """A call that is not submitted yet, for `Mesh.submit_many`."""
+        from antiphon.sdk.many import Call
+
+        text = self.signature.encode(args, kwargs)
+        return Call(self.kind, text, self.scheduling, self.signature)
+
+    async def submit_many(self: OfOne[A, R], items: Iterable[A]) -> list[JobHandle[R]]:
+        """Submit one job for each item; their handles, in the same order: docs/tasks.md."""
+        task = cast("Task[..., R]", self)
+        return await task.mesh.caller().submit(task.bind(item) for item in items)
+
+    def map(
+        self: OfOne[A, R], items: Iterable[A], *, limit: int | None = None
+    ) -> AsyncGenerator[JobHandle[R]]:
+        """Submit one job for each item, at most `limit` open at once; each job as it ends.
+
+        In the order in which they end: `handle.index` says which item it is. Items are taken as
+        there is room, so they may be without end.
+        """
+        task = cast("Task[..., R]", self)
+        return task.mesh.caller().map((task.bind(item) for item in items), limit=limit)
 
 
 def _has_context(args: tuple[object, ...], kwargs: Mapping[str, object]) -> bool:

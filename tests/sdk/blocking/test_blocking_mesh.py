@@ -45,13 +45,16 @@ def test_the_names_are_those_of_the_async_classes():
         "replica",
         "session",
         "twin",
+        "caller",  # what submits many
         "submit_arguments",  # what the command line submits with
         "watching",
     }
     only_blocking = {"close", "forget", "wrap"}
+    only_blocking |= {"as_completed", "gather"}  # functions of the module, in the async SDK
+    only_blocking |= {"map_calls"}  # what BlockingTask.map uses
     assert public(Mesh) - public(BlockingMesh) == only_async
     assert public(BlockingMesh) - public(Mesh) == only_blocking
-    assert public(JobHandle) - public(BlockingHandle) == {"of"}
+    assert public(JobHandle) - public(BlockingHandle) == {"of", "session"}
     assert public(BlockingHandle) - public(JobHandle) == {"unblocked"}
     assert public(Task) <= public(BlockingTask)
     for blocking, waiting in ((BlockingMesh, Mesh), (BlockingHandle, JobHandle)):
@@ -243,3 +246,22 @@ async def test_the_async_mesh_and_its_facade_are_usable_side_by_side():
     async with mesh, mesh.worker():
         assert await asyncio.to_thread(in_a_thread) == 5
         assert await (await add.submit(2, 2)).result(PATIENCE_S) == 4
+
+
+def test_many_jobs_are_submitted_and_taken_as_they_end():
+    mesh = a_mesh()
+
+    @mesh.task("example.double")
+    def double(number: int) -> int:
+        return 2 * number
+
+    with mesh, mesh.worker():
+        assert sorted(handle.result() for handle in double.map(range(20), limit=3)) == [
+            2 * number for number in range(20)
+        ]
+        handles = double.submit_many([1, 2, 3])
+        assert [handle.index for handle in handles] == [0, 1, 2]
+        assert mesh.gather(*handles, timeout=PATIENCE_S) == [2, 4, 6]
+        more = mesh.submit_many([double.bind(4), mesh.bind("example.double", 5)])
+        ended = mesh.as_completed(more, timeout=PATIENCE_S)
+        assert {handle.result() for handle in ended} == {8, 10}

@@ -183,6 +183,12 @@ class LogStore:
                 return record, record.seq
         return None, len(self._records)
 
+    def newest_on(self, wanted: SubjectFilter, upto: int) -> Record | None:
+        """The newest living record up to a sequence that a filter for one subject selects."""
+        seqs = self.seqs(wanted)
+        at = bisect_right(seqs, upto)
+        return self._records[seqs[at - 1] - 1] if at else None
+
     def seqs(self, wanted: SubjectFilter) -> Sequence[int]:
         """Rising sequences among which are all that a filter selects."""
         match wanted.shape:

@@ -10,10 +10,11 @@ from antiphon.core.authority.subject_rights import WHOLE
 from antiphon.engines.memory.connection import Connection
 from antiphon.engines.memory.filters import SubjectFilter
 from antiphon.engines.memory.follower import Follow
+from antiphon.engines.memory.hints import MemoryHints
 from antiphon.engines.memory.pull_queue import MemoryQueue
 from antiphon.engines.memory.server import MeshState
 from antiphon.errors import Unavailable
-from antiphon.ports import Page, Record
+from antiphon.ports import Page, Record, Told
 
 PAGE_RECORDS = 256
 """Of one page of a lane: few, so that tests meet lanes of several pages."""
@@ -78,6 +79,37 @@ class MemoryLog:
             if reached is None:
                 return
             after = reached
+
+    async def read_lanes(self, lanes: Sequence[Sequence[str]]) -> list[list[Record] | None]:
+        """Several lanes of one moment; None for one that is longer than a page."""
+        wanted = [[SubjectFilter(subject) for subject in lane] for lane in lanes]
+
+        def work(lag: int) -> list[list[Record] | None]:
+            moment = self._store.last_seq - lag
+            found: list[list[Record] | None] = []
+            for lane in wanted:
+                pages = [self._store.page(one, 0, moment, PAGE_RECORDS) for one in lane]
+                records = [record for page in pages for record in page.records]
+                is_long = any(page.more for page in pages)
+                found.append(None if is_long else sorted(records, key=lambda one: one.seq))
+            return found
+
+        return await self._connection.read_lagging("read_lanes", work)
+
+    async def newest(self, subjects: Sequence[str]) -> list[Record]:
+        """The newest record on each of these subjects."""
+        wanted = [SubjectFilter(subject) for subject in subjects]
+
+        def work(lag: int) -> list[Record]:
+            upto = self._store.last_seq - lag
+            found = (self._store.newest_on(one, upto) for one in wanted)
+            return [record for record in found if record is not None]
+
+        return await self._connection.read_lagging("newest", work)
+
+    def hints(self, told: Told) -> MemoryHints:
+        """Hints about the log until the context ends."""
+        return MemoryHints(self._connection, self._mesh, told)
 
     async def confirm(self, subject: str, *, after: int, upto: int) -> list[Record]:
         """Every matching record in (after, upto], never from a lagging copy."""

@@ -15,38 +15,38 @@ from antiphon.interfaces.cli.screen.ascii_output import make_readable
 from antiphon.interfaces.cli.screen.exits import EPILOG, Exit, WrongUsage, complain
 
 COMMANDS: Final = {
-    "dev": "mesh",
-    "init": "mesh",
-    "up": "mesh",
-    "invite": "mesh",
-    "join": "mesh",
-    "submit": "jobs",
-    "run": "jobs",
-    "jobs": "jobs",
-    "show": "jobs",
-    "why": "jobs",
-    "get": "jobs",
-    "artifacts": "jobs",
-    "proof": "proofs",
-    "export": "proofs",
-    "verify": "proofs",
-    "watch": "jobs",
-    "cancel": "jobs",
-    "retry": "jobs",
-    "worker": "nodes",
-    "node": "nodes",
-    "nodes": "nodes",
-    "who": "authority",
-    "delegate": "authority",
-    "revoke": "authority",
-    "route": "authority",
-    "coordinator": "authority",
-    "rules": "authority",
-    "recover": "mesh",
-    "doctor": "mesh",
-    "version": "mesh",
+    "dev": "antiphon.interfaces.cli.commands.mesh.dev",
+    "init": "antiphon.interfaces.cli.commands.mesh.init",
+    "up": "antiphon.interfaces.cli.commands.mesh.up",
+    "invite": "antiphon.interfaces.cli.commands.mesh.invite",
+    "join": "antiphon.interfaces.cli.commands.mesh.join",
+    "submit": "antiphon.interfaces.cli.commands.jobs.submit",
+    "run": "antiphon.interfaces.cli.commands.jobs.run",
+    "jobs": "antiphon.interfaces.cli.commands.jobs.jobs",
+    "show": "antiphon.interfaces.cli.commands.jobs.show",
+    "why": "antiphon.interfaces.cli.commands.jobs.why",
+    "get": "antiphon.interfaces.cli.commands.jobs.get",
+    "artifacts": "antiphon.interfaces.cli.commands.jobs.artifacts",
+    "proof": "antiphon.interfaces.cli.commands.proofs.proof",
+    "export": "antiphon.interfaces.cli.commands.proofs.export",
+    "verify": "antiphon.interfaces.cli.commands.proofs.verify",
+    "watch": "antiphon.interfaces.cli.commands.jobs.watch",
+    "cancel": "antiphon.interfaces.cli.commands.jobs.cancel",
+    "retry": "antiphon.interfaces.cli.commands.jobs.retry",
+    "worker": "antiphon.interfaces.cli.commands.nodes.worker",
+    "node": "antiphon.interfaces.cli.commands.nodes.node",
+    "nodes": "antiphon.interfaces.cli.commands.nodes.nodes",
+    "who": "antiphon.interfaces.cli.commands.authority.who",
+    "delegate": "antiphon.interfaces.cli.commands.authority.delegate",
+    "revoke": "antiphon.interfaces.cli.commands.authority.revoke",
+    "route": "antiphon.interfaces.cli.commands.authority.route",
+    "coordinator": "antiphon.interfaces.cli.commands.authority.coordinator",
+    "rules": "antiphon.interfaces.cli.commands.authority.rules",
+    "recover": "antiphon.interfaces.cli.commands.mesh.recover",
+    "doctor": "antiphon.interfaces.cli.commands.mesh.doctor",
+    "version": "antiphon.interfaces.cli.commands.mesh.version",
 }
-"""Every command in the order of the help, and the folder of its module."""
+"""Every command in the order of the help, and its module."""
 
 
 def make_app(*names: str) -> typer.Typer:
@@ -61,7 +61,7 @@ def make_app(*names: str) -> typer.Typer:
     )
     app.callback()(antiphon)
     for name in names or COMMANDS:
-        module = import_module(f"antiphon.interfaces.cli.commands.{COMMANDS[name]}.{name}")
+        module = import_module(COMMANDS[name])
         # After the first word of the command to run, every option is that command's.
         settings = {"allow_interspersed_args": False} if name == "run" else None
         app.command(name, context_settings=settings)(getattr(module, name))

@@ -89,8 +89,10 @@ class Artifacts:
     async def keep_bytes(self, data: bytes, name: str, *, media_type: str | None = None) -> Output:
         """Store content that is in memory."""
         sums = _Sums()
-        for start in range(0, len(data), BLOCK_BYTES):
-            await asyncio.to_thread(sums.update, data[start : start + BLOCK_BYTES])
+        if len(data) <= BLOCK_BYTES:
+            sums.update(data)
+        else:
+            await asyncio.to_thread(sums.update, data)
         await self._blobs.put(_slices(data), digest=sums.digest)
         return Output(
             name=name, hash=sums.digest, size=sums.size, type=media_type, sha256=sums.sha256

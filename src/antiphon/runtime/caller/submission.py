@@ -49,6 +49,8 @@ class Submitted(Struct, frozen=True):
     id: str
     seq: int
     is_new: bool
+    lane: JobLane | None = None
+    """Its lane as far as it was read for that, if it was."""
 
 
 class Ended(Struct, frozen=True):
@@ -75,7 +77,7 @@ async def submit(
     def again(now: Written) -> Intent | None:
         return go_behind(now) if now.lane.job is None else None
 
-    with _guarded(breaker, session):
+    with guarded(breaker, session):
         if session.confirmed == 0:
             await session.sync_control()
         policy = Policy(again=again, foresees=True, what="the job")
@@ -86,7 +88,7 @@ async def submit(
 
 
 @contextmanager
-def _guarded(breaker: CircuitBreaker | None, session: Session) -> Iterator[None]:
+def guarded(breaker: CircuitBreaker | None, session: Session) -> Iterator[None]:
     """Ask the breaker first, and tell it how the submission ended.
 
     Only a missing answer counts against the engine. A submission that the engine or the mesh's

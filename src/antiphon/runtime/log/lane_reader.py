@@ -9,7 +9,9 @@ Invariant: what was judged stays judged. The log loses only archived lanes, whic
 
 from __future__ import annotations
 
+import asyncio
 import typing
+from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -23,7 +25,7 @@ from antiphon.core.record.branches import LaneKey
 from antiphon.core.record.verdict import Verdict
 from antiphon.core.reducer import Outcome
 from antiphon.errors import Unavailable
-from antiphon.ports import OpLog, Record
+from antiphon.ports import LANES_AT_ONCE, OpLog, Record
 
 TRIES: Final = 6
 """How often a lane is read while the copy that answers lacks a record known to be on it."""
@@ -32,6 +34,8 @@ REFUSED_KEPT: Final = 64
 LONG: Final = 64
 """Lanes longer than this are continued from where reading stopped, not read from the start."""
 PLACES_KEPT: Final = 64
+LANES_PER_TURN: Final = 8
+"""Lanes that are judged before the loop's other tasks get their turn."""
 
 
 class Judged(Struct, frozen=True, gc=False):
@@ -179,6 +183,56 @@ class LaneReader:
             if place.reach >= at_least:
                 return place.view()
         raise Unavailable(f"this copy of the log does not have record {at_least} yet")
+
+    async def read_many(
+        self, wanted: Mapping[LaneKey, int], *, no_further: bool = False
+    ) -> dict[LaneKey, LaneView]:
+        """Several lanes, judged; with each the sequence that is known to be on it, or 0.
+
+        With `no_further`, records behind that one are left out: who asks for the verdict on it
+        need not verify what came later.
+        """
+        views: dict[LaneKey, LaneView] = {}
+        async for key, records in self._records_of(wanted):
+            upto = wanted[key]
+            if records is not None and no_further:
+                records = [record for record in records if record.seq <= upto]  # noqa: PLW2901
+            place = _Place(lane=self._by.protocol.empty(key))
+            await self._judge(place, records or [])
+            is_whole = records is not None and place.reach >= upto
+            views[key] = place.view() if is_whole else await self.read(key, at_least=upto)
+        return views
+
+    async def read_on(self, known: Mapping[LaneKey, Lane]) -> dict[LaneKey, LaneView]:
+        """Several lanes from where each was judged before; the views show only what is new.
+
+        What was judged stays judged, so nothing of it is verified again.
+        """
+        views: dict[LaneKey, LaneView] = {}
+        async for key, records in self._records_of(known):
+            lane = known[key]
+            place = _Place(lane=lane, reach=max(lane.tails))
+            await self._judge(place, [one for one in records or () if one.seq > place.reach])
+            views[key] = place.view() if records is not None else await self.read(key)
+        return views
+
+    async def _records_of(
+        self, keys: Collection[LaneKey]
+    ) -> AsyncIterator[tuple[LaneKey, list[Record] | None]]:
+        """The records of several lanes, many at a time; None for one that is long.
+
+        The loop gets its turn between lanes: judging hundreds takes longer than others can wait.
+        """
+        left = list(keys)
+        while left:
+            now, left = left[:LANES_AT_ONCE], left[LANES_AT_ONCE:]
+            asked = [self._by.protocol.subjects_of(self._by.mesh, key) for key in now]
+            found = await self._by.log.read_lanes(asked)
+            await self._by.confirm(max((one[-1].seq for one in found if one), default=0))
+            for number, pair in enumerate(zip(now, found, strict=True), start=1):
+                yield pair
+                if not number % LANES_PER_TURN:
+                    await asyncio.sleep(0)
 
     async def before(self, key: LaneKey, seq: int) -> Lane:
         """The lane as it was before the record with that sequence."""

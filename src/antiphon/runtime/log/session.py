@@ -32,7 +32,7 @@ from antiphon.errors import Corrupt, EngineDenied, IdTaken, LostRace, OutcomeUnk
 from antiphon.runtime.log.lane_reader import JobView, LaneReader, LaneView
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from antiphon.core.protocol import Protocol
     from antiphon.ports import Engine, Entropy, Record, WallClock
@@ -259,6 +259,20 @@ class Session:
         self.confirm_soon(at_least)
         return cast("JobView", await self.lanes.read(job_key(kind, job_id), at_least=at_least))
 
+    async def read_lanes(
+        self, wanted: Mapping[LaneKey, int], *, no_further: bool = False
+    ) -> dict[LaneKey, LaneView]:
+        """Several lanes as `read` has them, in a few reads; with each its `at_least`.
+
+        With `no_further` each ends with that record.
+        """
+        self.confirm_soon(max(wanted.values(), default=0))
+        return await self.lanes.read_many(wanted, no_further=no_further)
+
+    async def read_on(self, known: Mapping[LaneKey, Lane]) -> dict[LaneKey, LaneView]:
+        """Several lanes from where each was read to before; the views show only what is new."""
+        return await self.lanes.read_on(known)
+
     def foresee(self, op_type: type[Op], body: Struct, lane: Lane, *, prev: int) -> Verdict:
         """The verdict that an op would get if it were drafted and committed right now.
 
@@ -266,10 +280,16 @@ class Session:
         `drift`, and so does a machine's clock that is known to be ahead of the mesh's.
         """
         op = self.compose(op_type, body, prev=prev)
+        return self._foreseen(opened_record.unsigned(self.protocol, op, 0, 0), lane)
+
+    def foresee_draft(self, draft: Draft, lane: Lane) -> Verdict:
+        """The same for an op that is drafted already."""
+        return self._foreseen(draft.opened, lane)
+
+    def _foreseen(self, opened: OpenedRecord, lane: Lane) -> Verdict:
         newest = max(*lane.tails, self.history.applied) + 1
         commit_ms = int(min(self.wall.now_ms(), self.author.mesh_time.most_ms()))
-        opened = opened_record.unsigned(self.protocol, op, newest, commit_ms)
-        outcome = judge(self.control, lane, opened)
+        outcome = judge(self.control, lane, replace(opened, seq=newest, commit_ms=commit_ms))
         verdict = Verdict.OK if isinstance(outcome, Needs) else outcome.verdict
         if verdict in ABOUT_TIME:
             self.author.mesh_time.complain(self.author.clock.max_drift_ms)

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from antiphon.sdk.explanation import Explanation
     from antiphon.sdk.handle import Ended, JobHandle, OutputMessage, RetryLinks
 
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
-class BlockingHandle(Generic[R]):
+class BlockingHandle(Generic[R_co]):
     """One job on the log: `JobHandle`, whose methods wait. Any thread may use it."""
 
-    def __init__(self, opened: OpenContext[Any], handle: JobHandle[R]) -> None:
+    def __init__(self, opened: OpenContext[Any], handle: JobHandle[R_co]) -> None:
         """Made by `BlockingTask.submit`, `BlockingMesh.submit` and `BlockingMesh.job`."""
         self._opened = opened
         self._handle = handle
@@ -34,24 +34,22 @@ class BlockingHandle(Generic[R]):
         self.id = handle.id
         self.is_new = handle.is_new
         """False if the same job was already on the log: then nothing is run again."""
+        self.index = handle.index
+        """Which of the items of `map` or `submit_many` it is, counted from 0."""
 
     def __repr__(self) -> str:
         return f"<BlockingHandle {self.kind} {self.id[:8]}>"
 
     @property
-    def unblocked(self) -> JobHandle[R]:
+    def unblocked(self) -> JobHandle[R_co]:
         """The async handle, for the loop thread only; `Forked` in a forked child."""
         hint = f"get it again in this process: mesh.job({self.kind!r}, {self.id!r})"
         self._opened.check(f"the handle of job {self.id[:8]}", hint)
         return self._handle
 
-    def result(self, timeout: Duration | None = None) -> R:
+    def result(self, timeout: Duration | None = None) -> R_co:
         """Wait for the accepted result. `JobFailed` if there is none, TimeoutError if too late."""
         return run(self.unblocked.result(timeout))
-
-    def result_of(self, ended: Ended) -> R:
-        """The result of an end that is known; `JobFailed` if it has none."""
-        return run(self.unblocked.result_of(ended))
 
     def end(self, timeout: Duration | None = None) -> Ended:
         """Wait for the job's end, whatever it is; TimeoutError if it comes too late."""
@@ -87,7 +85,7 @@ class BlockingHandle(Generic[R]):
         """What the job wrote, by content; `Rejected` while it has not ended."""
         return run(self.unblocked.outputs())
 
-    def retry(self) -> BlockingHandle[R]:
+    def retry(self) -> BlockingHandle[R_co]:
         """Submit a job again that ended without a result: another job, linked to this one."""
         return BlockingHandle(self._opened, run(self.unblocked.retry()))
 

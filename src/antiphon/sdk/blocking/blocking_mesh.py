@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 from antiphon.errors import Misconfigured
 from antiphon.sdk.blocking.blocking_handle import BlockingHandle
 from antiphon.sdk.blocking.blocking_task import BlockingAsyncTask, BlockingTask
-from antiphon.sdk.blocking.loop_thread import OpenContext, entered, forget_after_fork, run
+from antiphon.sdk.blocking.loop_thread import OpenContext, entered, forget_after_fork, iterate, run
 from antiphon.sdk.defaults import ROLL_CALL_S
+from antiphon.sdk.many import as_completed, gather
 from antiphon.sdk.task import AsyncTask
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
     from typing import Self, Unpack
 
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
     from antiphon.runtime.values.signature import CallSignature
     from antiphon.runtime.worker.worker import Worker
     from antiphon.sdk.blocking.blocking_task import BlockingTaskDecorator
-    from antiphon.sdk.call_options import CallOptions, Scheduling, TaskOptions
+    from antiphon.sdk.call_options import CallOptions, Duration, Scheduling, TaskOptions
+    from antiphon.sdk.many import Call
     from antiphon.sdk.mesh import EngineName, Mesh
     from antiphon.sdk.task import Task
 
@@ -238,6 +240,41 @@ class BlockingMesh:
         """A handle on a job, by its kind and id."""
         opened = self._open()
         return BlockingHandle(opened, opened.value.job(kind, job_id, signature))
+
+    # --- many ---------------------------------------------------------------------------------
+
+    def bind(
+        self, kind: str, /, *args: object, options: CallOptions | None = None, **kwargs: object
+    ) -> Call[Any]:
+        """A call that is not submitted yet, of a task by its kind."""
+        return self.mesh.bind(kind, *args, options=options, **kwargs)
+
+    def submit_many(self, calls: Iterable[Call[R]]) -> list[BlockingHandle[R]]:
+        """Submit jobs that `bind` made, of any tasks; their handles, in the same order."""
+        opened = self._open()
+        found = run(opened.value.submit_many(list(calls)))
+        return [BlockingHandle(opened, handle) for handle in found]
+
+    def map_calls(
+        self, calls: Iterable[Call[R]], *, limit: int | None
+    ) -> Iterator[BlockingHandle[R]]:
+        """Submit calls as there is room; each job as it ends. What `BlockingTask.map` uses."""
+        opened = self._open()
+        for handle in iterate(opened.value.caller().map(calls, limit=limit)):
+            yield BlockingHandle(opened, handle)
+
+    def as_completed(
+        self, handles: Iterable[BlockingHandle[R]], *, timeout: Duration | None = None
+    ) -> Iterator[BlockingHandle[R]]:
+        """Each job as it ends, whatever its end: `antiphon.as_completed`."""
+        given = {id(handle.unblocked): handle for handle in handles}
+        waiting = as_completed([one.unblocked for one in given.values()], timeout=timeout)
+        for ended in iterate(waiting):
+            yield given[id(ended)]
+
+    def gather(self, *handles: BlockingHandle[R], timeout: Duration | None = None) -> list[R]:
+        """The results of jobs, in the order of the handles: `antiphon.gather`."""
+        return run(gather(*(handle.unblocked for handle in handles), timeout=timeout))
 
     # --- working ------------------------------------------------------------------------------
 

@@ -11,19 +11,24 @@ from typing import (
     ParamSpec,
     Protocol,
     TypeVar,
+    cast,
     overload,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterable, Iterator
     from typing import Self, Unpack
 
     from antiphon.runtime.executors.handlers import JobContext
     from antiphon.runtime.values.signature import CallSignature
     from antiphon.sdk.blocking.blocking_handle import BlockingHandle
     from antiphon.sdk.call_options import CallOptions, Scheduling
+    from antiphon.sdk.many import Call
     from antiphon.sdk.task import Task
 
+A = TypeVar("A")
+A_contra = TypeVar("A_contra", contravariant=True)
+R_co = TypeVar("R_co", covariant=True)
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -45,13 +50,28 @@ class Submitter(Protocol):
     ) -> BlockingHandle[Any]:
         """A handle on a job, by its kind and id."""
 
+    def submit_many(self, calls: Iterable[Call[R]]) -> list[BlockingHandle[R]]:
+        """Submit calls of any tasks."""
+
+    def map_calls(
+        self, calls: Iterable[Call[R]], *, limit: int | None
+    ) -> Iterator[BlockingHandle[R]]:
+        """Submit calls as there is room; each job as it ends."""
+
+
+class OfOne(Protocol[A_contra, R_co]):
+    """A task that takes one argument: what `map` and `submit_many` can be used on."""
+
+    def submit(self, item: A_contra, /) -> BlockingHandle[R_co]:
+        """Submit it with this argument."""
+
 
 class BlockingTask(Generic[P, R]):
     """A registered function. Called directly it is just the function; `submit` makes it a job."""
 
     def __init__(self, mesh: Submitter, task: Task[P, R]) -> None:
         """Made by `BlockingMesh.task` and `BlockingMesh.wrap`."""
-        self._mesh = mesh
+        self.mesh = mesh
         self._task = task
         self.kind = task.kind
         self.function = task.function
@@ -65,7 +85,7 @@ class BlockingTask(Generic[P, R]):
 
     def options(self, **options: Unpack[CallOptions]) -> Self:
         """The same task with other options: `render.options(priority="high").submit(...)`."""
-        return type(self)(self._mesh, self._task.options(**options))
+        return type(self)(self.mesh, self._task.options(**options))
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> BlockingHandle[R]:
         """Submit the task to the mesh; returns once the job is committed.
@@ -73,11 +93,27 @@ class BlockingTask(Generic[P, R]):
         `TypeError` if the function cannot be called so: then nothing was written.
         """
         text = self.signature.encode(args, kwargs)
-        return self._mesh.submit_call(self.kind, text, self.scheduling, self.signature)
+        return self.mesh.submit_call(self.kind, text, self.scheduling, self.signature)
 
     def job(self, job_id: str) -> BlockingHandle[R]:
         """A handle on one of its jobs, by its id."""
-        return self._mesh.job(self.kind, job_id, self.signature)
+        return self.mesh.job(self.kind, job_id, self.signature)
+
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """A call that is not submitted yet, for `BlockingMesh.submit_many`."""
+        return self._task.bind(*args, **kwargs)
+
+    def submit_many(self: OfOne[A, R], items: Iterable[A]) -> list[BlockingHandle[R]]:
+        """Submit one job for each item; their handles, in the same order: docs/tasks.md."""
+        task = cast("BlockingTask[..., R]", self)
+        return task.mesh.submit_many(task.bind(item) for item in items)
+
+    def map(
+        self: OfOne[A, R], items: Iterable[A], *, limit: int | None = None
+    ) -> Iterator[BlockingHandle[R]]:
+        """Submit one job for each item, at most `limit` open at once; each job as it ends."""
+        task = cast("BlockingTask[..., R]", self)
+        return task.mesh.map_calls((task.bind(item) for item in items), limit=limit)
 
 
 class BlockingAsyncTask(BlockingTask[P, R]):

@@ -14,6 +14,7 @@ from antiphon.testing.engine_suite.connections import LifeSuite
 from antiphon.testing.engine_suite.follow import FollowSuite
 from antiphon.testing.engine_suite.harness import EngineSuite, Harness, HarnessFactory, Site
 from antiphon.testing.engine_suite.keys import LeaseSuite
+from antiphon.testing.engine_suite.many import HintSuite, ManyLanesSuite
 from antiphon.testing.engine_suite.messages import BusSuite
 from antiphon.testing.engine_suite.outages import OutageSuite, RestoreSuite
 from antiphon.testing.engine_suite.queues import QueueSuite, SettleSuite
@@ -28,9 +29,11 @@ __all__ = [
     "FollowSuite",
     "Harness",
     "HarnessFactory",
+    "HintSuite",
     "LaneSuite",
     "LeaseSuite",
     "LifeSuite",
+    "ManyLanesSuite",
     "MessageIdSuite",
     "OutageSuite",
     "PurgeSuite",

@@ -26,6 +26,7 @@ from antiphon.testing.engine_suite.harness import (
     soon,
     take,
 )
+from antiphon.testing.engine_suite.many import Heard
 
 BACK_S = 30.0
 """How long a connection may take to come back."""
@@ -46,6 +47,19 @@ async def persistently_append(site: Site, engine: Engine, numbers: range) -> Non
 
 class OutageSuite(EngineSuite):
     """Faults that lose nothing."""
+
+    async def test_hints_say_that_the_connection_was_lost_and_come_again(self) -> None:
+        async with self.site(own_server=True) as site:
+            writer, reader = await site.connect_many(2)
+            heard = Heard()
+            with reader.log.hints(heard) as hints:
+                hints.add(site.job(1))
+                await site.harness.sever(reader)
+                await heard.until("", b"")
+                last = 0
+                while (site.job(1), b"x") not in heard.hints:  # until it is subscribed again
+                    last = await site.append(writer, site.job(1), after=last)
+                    await asyncio.sleep(QUIET_S / 10)
 
     async def test_a_killed_server_keeps_what_it_acknowledged(self) -> None:
         async with self.site(own_server=True) as site:

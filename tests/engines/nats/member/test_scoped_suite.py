@@ -81,6 +81,14 @@ class TestLanes(suite.LaneSuite):
     harness = staticmethod(gated)
 
 
+class TestManyLanes(suite.ManyLanesSuite):
+    harness = staticmethod(gated)
+
+
+class TestHints(suite.HintSuite):
+    harness = staticmethod(gated)
+
+
 class TestConfirm(suite.ConfirmSuite):
     harness = staticmethod(gated)
 

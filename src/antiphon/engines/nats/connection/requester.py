@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -117,26 +117,37 @@ class Requester:
         self, requests: list[tuple[bytes, bytes]], *, timeout_s: float
     ) -> list[Batch]:
         """Several batched reads sent together, headers kept; cheaper than a task for each."""
+        batches = [Batch(keep_headers=True) for _ in requests]
+        await self._ask_all(requests, batches, timeout_s)
+        return batches
+
+    async def request_all(
+        self, requests: list[tuple[bytes, bytes]], *, timeout_s: float
+    ) -> list[Reply]:
+        """Several requests with one answer each, sent together."""
+        return await self._ask_all(requests, [None] * len(requests), timeout_s)
+
+    async def _ask_all(
+        self,
+        requests: list[tuple[bytes, bytes]],
+        batches: Sequence[Batch | None],
+        timeout_s: float,
+    ) -> list[Reply]:
         deadline = self._loop.time() + timeout_s
         sent: list[tuple[bytes, _Waiter]] = []
-        batches: list[Batch] = []
         try:
-            for subject, payload in requests:
+            for (subject, payload), batch in zip(requests, batches, strict=True):
                 if self._queue or not self._room:
                     await self._wait_for_room(1, deadline)
                 else:
                     self._room -= 1
-                batch = Batch(keep_headers=True)
-                batches.append(batch)
                 future: asyncio.Future[Reply] = self._loop.create_future()
                 waiter = _Waiter(future, subject, deadline, 1, False, batch)
                 sent.append((self._send(waiter, payload, b""), waiter))
-            for _, waiter in sent:
-                await waiter.future
+            return [await waiter.future for _, waiter in sent]
         finally:
             for token, waiter in sent:
                 self._forget(token, waiter)
-        return batches
 
     async def _ask(
         self,

@@ -12,6 +12,7 @@ the server scan (nats-server 2.15, `filestore.go`):
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -70,6 +71,13 @@ class DirectGet:
     async def held_at(self, seq: int) -> Held | None:
         """The same with its headers."""
         return self._one(await self._get(b'{"seq":%d}' % seq))
+
+    async def held_at_each(self, seqs: Sequence[int]) -> dict[int, Held]:
+        """What is at these sequences, with its headers: sent together."""
+        requests = [(self._direct, b'{"seq":%d}' % seq) for seq in seqs]
+        replies = await self._requester.request_all(requests, timeout_s=READ_TIMEOUT_S)
+        found = (self._one(reply) for reply in replies)
+        return {held.record.seq: held for held in found if held is not None}
 
     async def after(self, seq: int, subject: str) -> Record | None:
         """The first matching record above `seq`; not counted, so cheap near the end."""

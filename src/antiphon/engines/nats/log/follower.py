@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from antiphon.engines.nats.connection import wire
 from antiphon.engines.nats.connection.connection import Connection, Subscription
+from antiphon.engines.nats.log.hints import live
 from antiphon.errors import AntiphonError, Corrupt, EngineDenied, Unavailable
 from antiphon.ports import Page, Record
 
@@ -120,7 +121,7 @@ class Follower:
 
     def _listen_to(self, hints: Sequence[str]) -> None:
         """Listen on these filters, and on no others."""
-        wanted = {_live(one): one for one in hints}
+        wanted = {live(one): one for one in hints}
         for listener in self._further:
             if listener.subject not in wanted:
                 self._connection.unlisten(listener)
@@ -137,9 +138,9 @@ class Follower:
 
     def _listen(self, hint: str) -> Subscription:
         return self._connection.listen(
-            _live(hint),
+            live(hint),
             self._on_hint if self._subject else self._on_record,
-            denied=lambda error: self._denied(_live(hint), error),
+            denied=lambda error: self._denied(live(hint), error),
         )
 
     async def __aexit__(self, *_: object) -> None:
@@ -374,8 +375,3 @@ class Follower:
         except TimeoutError:
             return False
         return True
-
-
-def _live(hint: str) -> str:
-    """Where records that match a filter are republished."""
-    return f"apr.{hint[3:]}"

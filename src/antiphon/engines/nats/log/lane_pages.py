@@ -16,7 +16,7 @@ time, up to what was the newest record of the log when the reading began.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Final, Protocol
 
 from msgspec import Struct
@@ -99,6 +99,47 @@ async def _walk_back(
                 return None
             held = previous
     return found
+
+
+async def short_lanes(
+    records: DirectGet, lanes: Sequence[Sequence[str]], *, links_may_hide: bool
+) -> list[list[Record] | None]:
+    """Several lanes by their links, one step of all of them at a time; None for the others.
+
+    The heads of all of them are one read, and what is behind them one round of reads for each
+    record that the longest of their subjects has.
+    """
+    lane_of = {subject: at for at, lane in enumerate(lanes) for subject in lane}
+    heads = await records.newest_of_each(tuple(lane_of)) if lane_of else []
+    if heads is None:
+        return [None] * len(lanes)
+    found: list[dict[int, Record] | None] = [{} for _ in lanes]
+    steps = heads
+    for _ in range(MAX_HOPS + 1):
+        behind: dict[int, str] = {}
+        for held in steps:
+            at = lane_of[held.record.subject]
+            known, before = found[at], wire.expected_last(held.header)
+            if known is None or before is None:
+                found[at] = None
+                continue
+            known[held.record.seq] = held.record
+            if before:
+                behind[before] = held.record.subject
+        if not behind:
+            break
+        earlier = await records.held_at_each(tuple(behind))
+        steps = []
+        for seq, subject in behind.items():
+            one = earlier.get(seq)
+            if one is not None and one.record.subject == subject:
+                steps.append(one)
+            elif one is not None or links_may_hide:
+                found[lane_of[subject]] = None
+    else:
+        for held in steps:
+            found[lane_of[held.record.subject]] = None
+    return [None if known is None else [known[seq] for seq in sorted(known)] for known in found]
 
 
 class _Part(Struct):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
 import msgspec
 from msgspec import Struct
@@ -22,7 +22,8 @@ from antiphon.engines.nats.connection.connection import Connection
 from antiphon.engines.nats.connection.requester import Requester
 from antiphon.engines.nats.log.direct_get import MAX_BATCH, DirectGet
 from antiphon.engines.nats.log.follower import Follower
-from antiphon.engines.nats.log.lane_pages import lane_pages
+from antiphon.engines.nats.log.hints import LiveHints
+from antiphon.engines.nats.log.lane_pages import lane_pages, short_lanes
 from antiphon.engines.nats.log.pull_queue import LOAN_S, PullQueue
 from antiphon.engines.nats.log.streams import MAX_RECORD_BYTES, ApiError, Streams, log_name
 from antiphon.errors import (
@@ -34,7 +35,7 @@ from antiphon.errors import (
     Rejected,
     Unavailable,
 )
-from antiphon.ports import Page, Record, WorkQueue
+from antiphon.ports import Hints, Page, Record, Told, WorkQueue
 
 _WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
 _TOO_LARGE = frozenset({10054, 10097})
@@ -217,7 +218,29 @@ class NatsLog:
         checked = tuple(dict.fromkeys(filters))
         for one in checked:
             wire.check_filter(one)
-        return lane_pages(self, checked, after=after, links_may_hide=self.is_replicated)
+        return lane_pages(self, checked, after=after, links_may_hide=self.links_may_hide)
+
+    async def read_lanes(self, lanes: Sequence[Sequence[str]]) -> list[list[Record] | None]:
+        """See `ports.OpLog.read_lanes`."""
+        for one in (subject for lane in lanes for subject in lane):
+            wire.check_subject(one)
+        self._connection.require_up()
+        return await short_lanes(self.records, lanes, links_may_hide=self.links_may_hide)
+
+    async def newest(self, subjects: Sequence[str]) -> list[Record]:
+        """See `ports.OpLog.newest`."""
+        for one in subjects:
+            wire.check_subject(one)
+        self._connection.require_up()
+        found = await self.records.newest_of_each(tuple(subjects)) if subjects else []
+        if found is None:  # together they are too large for one answer
+            each = [await self.records.newest_of_each((one,)) for one in subjects]
+            found = [held for heads in each for held in heads or ()]
+        return [held.record for held in found]
+
+    def hints(self, told: Told) -> AbstractContextManager[Hints]:
+        """See `ports.OpLog.hints`."""
+        return LiveHints(self._connection, told, lambda pattern: (pattern,))
 
     async def confirm(self, subject: str, *, after: int, upto: int) -> list[Record]:
         """See `ports.OpLog.confirm`."""
@@ -343,6 +366,11 @@ class NatsLog:
     def is_replicated(self) -> bool:
         """Whether a direct get may be answered by a copy that lags behind."""
         return self._replicas > 1
+
+    @property
+    def links_may_hide(self) -> bool:
+        """Whether a link to nothing can mean something other than a purge."""
+        return self.is_replicated
 
     async def next_certain(self, after: int, subject: str) -> Record | None:
         """The first matching record above `after`, from the one copy or from the leader."""

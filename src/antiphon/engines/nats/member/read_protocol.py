@@ -15,6 +15,8 @@ from antiphon.errors import AntiphonError
 MAX_QUESTION_BYTES = 256 * 1024
 MAX_FILTERS = 512
 """Of one request: dozens of lanes at once, five subjects each; or all that a login can name."""
+MAX_SEQS = MAX_DEPS
+"""Records by their sequences of one request: as many as one op may name."""
 MAX_FILTER_LENGTH = MAX_KIND_LENGTH + 64
 MAX_FILTER_TOKENS = MAX_KIND_TOKENS + 4
 """Of what is shown: a branch, a kind and a name."""
@@ -61,7 +63,7 @@ def parse(body: bytes) -> ReadRequest:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadReadRequest("Malformed Request") from error
     most = max(len(asked.multi_last), len(asked.reads))
-    if most > MAX_FILTERS or len(asked.seqs) > MAX_DEPS:
+    if most > MAX_FILTERS or len(asked.seqs) > MAX_SEQS:
         raise BadReadRequest("Bad Request")  # before each of them is looked at
     is_run = bool(asked.seq or asked.next_by_subj)
     ways = is_run + bool(asked.last_by_subj) + bool(asked.multi_last) + bool(asked.seqs)

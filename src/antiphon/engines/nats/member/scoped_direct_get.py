@@ -19,6 +19,7 @@ from antiphon.engines.nats.connection.requester import Batch, Reply, Requester
 from antiphon.engines.nats.log.direct_get import NO_RESPONDERS, DirectGet
 from antiphon.engines.nats.log.newest_records import Held
 from antiphon.engines.nats.log.streams import log_name
+from antiphon.engines.nats.member.read_protocol import MAX_SEQS
 from antiphon.engines.nats.member.visible_subjects import Reader
 from antiphon.errors import EngineDenied, Unavailable
 from antiphon.ports import Record
@@ -58,6 +59,17 @@ class ScopedDirectGet(DirectGet):
     async def at_each(self, seqs: Sequence[int]) -> Batch:
         """What is at these sequences; `pending` of them, the last, were not read."""
         return await self._collect({"seqs": seqs})
+
+    async def held_at_each(self, seqs: Sequence[int]) -> dict[int, Held]:
+        """What is visible at these sequences, with its headers, in as few requests as allowed."""
+        found: dict[int, Held] = {}
+        left = list(seqs)
+        while left:
+            batch = await self._collect({"seqs": left[:MAX_SEQS]}, keep_headers=True)
+            for pair in zip(batch.records, batch.headers, strict=True):
+                found[pair[0].seq] = Held(*pair)
+            del left[: len(left[:MAX_SEQS]) - batch.pending]
+        return found
 
     async def leader_reaches(self, seq: int) -> bool:
         """Whether the stream's leader holds anything at `seq` or above."""

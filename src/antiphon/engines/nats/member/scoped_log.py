@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
 from antiphon.core.record import subjects
 from antiphon.engines.nats.connection import wire
@@ -23,6 +23,7 @@ from antiphon.engines.nats.connection.gate_subjects import gate_subject
 from antiphon.engines.nats.connection.requester import Requester
 from antiphon.engines.nats.log.direct_get import MAX_BATCH, NO_RESPONDERS, NOT_FOUND, READ_TIMEOUT_S
 from antiphon.engines.nats.log.follower import Follower
+from antiphon.engines.nats.log.hints import LiveHints
 from antiphon.engines.nats.log.lane_pages import lane_pages
 from antiphon.engines.nats.log.log import NatsLog
 from antiphon.engines.nats.log.pull_queue import LOAN_S
@@ -30,7 +31,7 @@ from antiphon.engines.nats.member import relay_protocol
 from antiphon.engines.nats.member.scoped_direct_get import ASK_FOR_MORE, ScopedDirectGet, no_gate
 from antiphon.engines.nats.member.visible_subjects import Reader, VisibleSubjects
 from antiphon.errors import AntiphonError, EngineDenied, Unavailable
-from antiphon.ports import Page, Record
+from antiphon.ports import Hints, Page, Record, Told
 
 _log = logging.getLogger(__name__)
 
@@ -119,7 +120,32 @@ class ScopedLog(NatsLog):
         seen = tuple(one for one in wanted if self._visible.parts(one))
         if wanted and not seen:
             raise _outside(", ".join(filters))
-        return lane_pages(self, seen, after=after, links_may_hide=True)
+        return lane_pages(self, seen, after=after, links_may_hide=self.links_may_hide)
+
+    @property
+    def links_may_hide(self) -> bool:
+        """A link may lead out of scope."""
+        return True
+
+    def hints(self, told: Told) -> AbstractContextManager[Hints]:
+        """See `ports.OpLog.hints`: of what this login may subscribe to."""
+        return LiveHints(self._connection, told, self._audible)
+
+    def _audible(self, pattern: str) -> Sequence[str]:
+        return self._visible.hints(pattern)  # asked again: logins change
+
+    async def read_lanes(self, lanes: Sequence[Sequence[str]]) -> list[list[Record] | None]:
+        """See `ports.OpLog.read_lanes`."""
+        for lane in lanes:
+            if not any(map(self._visible.sees, lane)):
+                raise _outside(", ".join(lane))
+        return await super().read_lanes(lanes)
+
+    async def newest(self, subjects: Sequence[str]) -> list[Record]:
+        """See `ports.OpLog.newest`."""
+        for subject in subjects:
+            self._check(subject)
+        return await super().newest(subjects)
 
     async def append(
         self,

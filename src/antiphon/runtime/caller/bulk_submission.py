@@ -1,0 +1,151 @@
+"""Submits many jobs: their appends are in flight side by side, their verdicts are read together.
+
+The number of tasks is that of the appends in flight, however many jobs there are. Jobs are sent in
+the order of the list; the engine decides in which order it stores what is in flight together. What
+is out of the ordinary (the job exists, a verdict other than expected) is left to `submission`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Final, cast
+
+from msgspec import Struct
+
+from antiphon.core.families.jobs.ops import JobSchedule, ScheduleBody
+from antiphon.core.families.jobs.state import EMPTY
+from antiphon.core.record.verdict import Verdict
+from antiphon.errors import AntiphonError, LostRace, PartlySubmitted
+from antiphon.ports import LANES_AT_ONCE
+from antiphon.runtime.caller.submission import Submitted, guarded, submit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from antiphon.core.policy.circuit_breaker import CircuitBreaker
+    from antiphon.core.record.branches import LaneKey
+    from antiphon.runtime.log.lane_reader import JobView
+    from antiphon.runtime.log.session import Session
+
+APPENDS_IN_FLIGHT: Final = 64
+"""More gains nothing on one server whose every write is synced to its disk."""
+
+
+class _Sent(Struct, frozen=True):
+    position: int
+    key: LaneKey
+    op_id: str
+    seq: int
+
+
+async def submit_many(
+    session: Session, bodies: Sequence[ScheduleBody], *, breaker: CircuitBreaker | None = None
+) -> list[Submitted]:
+    """Schedule jobs, each as `submission.submit` does; what became of each, in their order.
+
+    The first failure ends it: what is in flight then is still waited for. It is raised as it is
+    if nothing was submitted, and inside `PartlySubmitted` otherwise.
+    """
+    if session.confirmed == 0 and bodies:
+        await session.sync_control()
+    bulk = _Bulk(session, bodies, breaker)
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(min(APPENDS_IN_FLIGHT, len(bodies))):
+            tasks.create_task(bulk.append_in_turn())
+        await bulk.read_back()
+    if bulk.problem is not None:
+        raise _failure(bulk, *bulk.problem)
+    return [one for one in bulk.found if one is not None]
+
+
+class _Bulk:
+    """One list of jobs on its way to the log."""
+
+    def __init__(
+        self, session: Session, bodies: Sequence[ScheduleBody], breaker: CircuitBreaker | None
+    ) -> None:
+        self.bodies = bodies
+        self.found: list[Submitted | None] = [None] * len(bodies)
+        self.problem: tuple[int, AntiphonError] | None = None
+        self._session = session
+        self._breaker = breaker
+        self._turns = iter(range(len(bodies)))
+        self._appending = min(APPENDS_IN_FLIGHT, len(bodies))
+        self._sent: deque[_Sent] = deque()
+        self._news = asyncio.Event()
+
+    async def append_in_turn(self) -> None:
+        """Append one job after the other, until there are no more or one has failed."""
+        try:
+            for position in self._turns:
+                try:
+                    await self._append(position)
+                except AntiphonError as problem:
+                    self._fail(position, problem)
+                if self.problem is not None:
+                    break
+        finally:
+            self._appending -= 1
+            self._news.set()
+
+    async def _append(self, position: int) -> None:
+        session, body = self._session, self.bodies[position]
+        draft = session.draft(JobSchedule, body, prev=0)
+        place = draft.opened.place
+        if place is not None and session.foresee_draft(draft, EMPTY) is Verdict.OK:
+            try:
+                with guarded(self._breaker, session):
+                    seq = await session.commit(draft)
+            except LostRace:
+                pass  # the job exists, or something else is on its subject
+            else:
+                self._sent.append(_Sent(position, place.key, draft.op_id, seq))
+                self._news.set()
+                return
+        self.found[position] = await submit(session, body, breaker=self._breaker)
+
+    async def read_back(self) -> None:
+        """Read the verdicts on what was stored, many at a time, until everything is."""
+        while self._appending or self._sent:
+            while self._appending and len(self._sent) < LANES_AT_ONCE:
+                self._news.clear()
+                await self._news.wait()
+            count = min(len(self._sent), LANES_AT_ONCE)
+            stored = [self._sent.popleft() for _ in range(count)]
+            try:
+                await self._judge(stored)
+            except AntiphonError as problem:
+                self._fail(stored[0].position, problem)
+
+    async def _judge(self, stored: list[_Sent]) -> None:
+        asked = {one.key: one.seq for one in stored}
+        views = await self._session.read_lanes(asked, no_further=True)
+        for one in stored:
+            key, view = one.key, cast("JobView", views[one.key])
+            if view.verdict_of(one.op_id) is Verdict.OK:
+                found = Submitted(key.kind, key.name, one.seq, is_new=True, lane=view.lane)
+                self.found[one.position] = found
+                continue
+            body = self.bodies[one.position]
+            self.found[one.position] = await submit(self._session, body, breaker=self._breaker)
+
+    def _fail(self, position: int, problem: AntiphonError) -> None:
+        if self.problem is None or position < self.problem[0]:
+            self.problem = (position, problem)
+
+
+def _failure(bulk: _Bulk, position: int, problem: AntiphonError) -> AntiphonError:
+    there = [one for one in bulk.found if one is not None]
+    if not there:
+        return problem
+    kind, total = bulk.bodies[position].kind, len(bulk.bodies)
+    failure = PartlySubmitted(
+        f"job {position + 1} of {total} ({kind}) was not submitted: {problem.message}; "
+        f"{len(there)} of them were",
+        position=position,
+        submitted=there,
+        hint=problem.hint,
+    )
+    failure.__cause__ = problem
+    return failure

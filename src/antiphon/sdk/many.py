@@ -1,0 +1,234 @@
+"""Many jobs at once: submit them, and take their results as they come.
+
+No job has a task of its own here, nor a read. `runtime.caller` does the work: `bulk_submission`
+writes, `ends` waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar, overload
+
+from msgspec import Struct
+
+from antiphon.core.families.jobs.state import job_key
+from antiphon.core.manifest import job_id
+from antiphon.errors import Misconfigured, PartlySubmitted
+from antiphon.ports import LANES_AT_ONCE
+from antiphon.runtime.caller.bulk_submission import submit_many
+from antiphon.runtime.caller.ends import Ends
+from antiphon.sdk.durations import seconds
+from antiphon.sdk.handle import JobHandle
+
+if TYPE_CHECKING:
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Iterable,
+        Mapping,
+    )
+    from datetime import timedelta
+
+    from antiphon.core.families.jobs.ops import ScheduleBody
+    from antiphon.core.policy.circuit_breaker import CircuitBreaker
+    from antiphon.core.record.branches import LaneKey
+    from antiphon.runtime.caller.submission import Ended, Submitted
+    from antiphon.runtime.log.session import Session
+    from antiphon.runtime.values.signature import CallSignature
+    from antiphon.sdk.call_options import Scheduling
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+A_contra = TypeVar("A_contra", contravariant=True)
+
+OPEN_AT_ONCE: Final = 1_000
+"""Jobs that `map` keeps open if it is told no other limit."""
+
+
+class Call(Struct, Generic[R], frozen=True):
+    """A job that is not submitted yet: `Task.bind` makes it, `Mesh.submit_many` submits it."""
+
+    kind: str
+    text: bytes
+    """Its arguments."""
+    scheduling: Scheduling
+    signature: CallSignature | None = None
+    """The task's; None: its result is plain JSON."""
+
+
+class OfOne(Protocol[A_contra, R_co]):
+    """A task that takes one argument: what `Task.map` and `Task.submit_many` can be used on."""
+
+    async def submit(self, item: A_contra, /) -> JobHandle[R_co]:
+        """Submit it with this argument."""
+
+
+class Caller(Struct, frozen=True):
+    """What submits calls: how they become records, and their jobs handles."""
+
+    session: Session
+    breaker: CircuitBreaker | None
+    body_of: Callable[[Call[Any]], Awaitable[ScheduleBody]]
+    handle_of: Callable[[Submitted, CallSignature | None], JobHandle[Any]]
+
+    async def submit(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
+        """Submit jobs; their handles, in the same order.
+
+        Every call is checked before the first is written. `PartlySubmitted` if one could not be
+        submitted after others were.
+        """
+        return await self._submit([(call, await self.body_of(call)) for call in calls], first=0)
+
+    async def map(
+        self, calls: Iterable[Call[R]], *, limit: int | None
+    ) -> AsyncGenerator[JobHandle[R]]:
+        """Submit jobs while fewer than `limit` are open; each as it ends, in that order."""
+        most = OPEN_AT_ONCE if limit is None else limit
+        if most < 1:
+            raise Misconfigured(f"a limit of {most} lets no job begin", hint="use 1 or more")
+        left, index = iter(calls), 0
+        waiting: dict[LaneKey, list[JobHandle[R]]] = {}
+        with Ends(self.session) as ends:
+            while True:
+                room = min(most - len(waiting), LANES_AT_ONCE)
+                made = [(call, await self.body_of(call)) for call in islice(left, room)]
+                for _, body in made:  # heard from the beginning, so nothing has to be looked for
+                    ends.add(body.kind, job_id(body.manifest), is_new=True)
+                try:
+                    begun = await self._submit(made, first=index) if made else []
+                except PartlySubmitted as problem:
+                    problem.submitted += [one for same in waiting.values() for one in same]
+                    raise
+                index += len(begun)
+                for handle in begun:
+                    waiting.setdefault(job_key(handle.kind, handle.id), []).append(handle)
+                    is_new, lane = handle.is_new, handle.known_lane
+                    ends.add(handle.kind, handle.id, is_new=is_new, lane=lane)
+                if not waiting:
+                    return
+                if len(begun) == room and len(waiting) < most:
+                    continue  # there is room for more
+                for ended in await ends.next():
+                    for handle in _take(waiting, ended):
+                        yield handle
+
+    async def _submit(
+        self, made: list[tuple[Call[Any], ScheduleBody]], *, first: int
+    ) -> list[JobHandle[Any]]:
+        signatures = {call.kind: call.signature for call, _ in made}
+
+        def handle(submitted: Submitted) -> JobHandle[Any]:
+            return self.handle_of(submitted, signatures[submitted.kind])
+
+        try:
+            bodies = [body for _, body in made]
+            found = await submit_many(self.session, bodies, breaker=self.breaker)
+        except PartlySubmitted as problem:
+            problem.position += first
+            problem.submitted = [handle(one) for one in problem.submitted]
+            raise
+        handles = [handle(one) for one in found]
+        for index, one in enumerate(handles, start=first):
+            one.index = index
+        return handles
+
+
+def _take(waiting: dict[LaneKey, list[JobHandle[R]]], ended: Ended) -> list[JobHandle[R]]:
+    """The handles of a job that has ended."""
+    handles = waiting.pop(job_key(ended.job.kind, ended.job.id), [])
+    for handle in handles:
+        handle.known_end = ended
+    return handles
+
+
+async def as_completed(
+    handles: Iterable[JobHandle[R]],
+    *,
+    timeout: float | timedelta | str | None = None,  # noqa: ASYNC109 - of all of them together
+) -> AsyncIterator[JobHandle[R]]:
+    """Each job as it ends, whatever its end: `result()` then returns, or raises, at once.
+
+    `TimeoutError` if some have not ended after `timeout`; the jobs themselves go on.
+    """
+    loop = asyncio.get_running_loop()
+    limit_s = None if timeout is None else seconds(timeout)
+    deadline = None if limit_s is None else loop.time() + limit_s
+    given = list(handles)
+    waiting: dict[LaneKey, list[JobHandle[R]]] = {}
+    for handle in given:
+        if handle.known_end is None:
+            waiting.setdefault(job_key(handle.kind, handle.id), []).append(handle)
+        else:
+            yield handle
+    if not waiting:
+        return
+    with Ends(_one_session(given)) as ends:
+        for key, same in waiting.items():
+            ends.add(key.kind, key.name, lane=same[0].known_lane)
+        while waiting:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    found = await ends.next()
+            except TimeoutError:
+                raise TimeoutError(_too_late(waiting, len(given), limit_s)) from None
+            for ended in found:
+                for handle in _take(waiting, ended):
+                    yield handle
+
+
+def _one_session(handles: list[JobHandle[R]]) -> Session:
+    session = handles[0].session
+    if any(handle.session is not session for handle in handles):
+        raise Misconfigured(
+            "these jobs were submitted through more than one Mesh",
+            hint="wait for the jobs of each Mesh separately",
+        )
+    return session
+
+
+def _too_late(waiting: Mapping[LaneKey, object], total: int, limit_s: float | None) -> str:
+    first = next(iter(waiting))
+    return (
+        f"{len(waiting)} of {total} jobs have not ended after {limit_s:g} s; "
+        f"one of them is {first.name[:8]} ({first.kind}): antiphon why {first.name[:8]}"
+    )
+
+
+@overload
+async def gather(
+    *handles: JobHandle[R],
+    timeout: float | timedelta | str | None = None,  # noqa: ASYNC109 - as below
+    return_exceptions: Literal[False] = False,
+) -> list[R]: ...
+
+
+@overload
+async def gather(
+    *handles: JobHandle[R],
+    timeout: float | timedelta | str | None = None,  # noqa: ASYNC109 - as below
+    return_exceptions: Literal[True],
+) -> list[R | Exception]: ...
+
+
+async def gather(
+    *handles: JobHandle[R],
+    timeout: float | timedelta | str | None = None,  # noqa: ASYNC109 - of all of them together
+    return_exceptions: bool = False,
+) -> list[R] | list[R | Exception]:
+    """The results of jobs, in the order of the handles.
+
+    The first job to fail raises its `JobFailed` here; the others go on. With `return_exceptions`
+    errors take the places of their results instead. `TimeoutError` after `timeout` in any case.
+    """
+    found: dict[int, R | Exception] = {}
+    async for handle in as_completed(handles, timeout=timeout):
+        try:
+            found[id(handle)] = await handle.result()
+        except Exception as problem:
+            if not return_exceptions:
+                raise
+            found[id(handle)] = problem
+    return [found[id(handle)] for handle in handles]

@@ -1,0 +1,136 @@
+"""Many jobs submitted at once: each as if alone, with few appends in flight."""
+
+import asyncio
+
+import pytest
+
+from antiphon.core import manifest
+from antiphon.core.families.jobs import subjects as job_subjects
+from antiphon.core.families.jobs.ops import ScheduleBody
+from antiphon.core.policy.circuit_breaker import CircuitBreaker
+from antiphon.errors import CircuitOpen, PartlySubmitted, Rejected, Unavailable
+from antiphon.runtime.caller import bulk_submission, submission
+from antiphon.runtime.caller.bulk_submission import submit_many
+from tests.runtime.meshes import CALM, KIND, LONG_MS, a_mesh, on_both_engines
+
+TOO_LONG_MS = 1000 * LONG_MS
+"""A lease that the rules do not allow."""
+
+
+def body(number: int, **fields) -> ScheduleBody:
+    content = manifest.author({"command": [f"@{KIND}"], "args": [f"[{number}]"], "timeout": 30})
+    return ScheduleBody(kind=KIND, manifest=content, **fields)
+
+
+@on_both_engines
+async def test_every_job_of_a_list_is_on_the_log_in_its_place(engine):
+    async with a_mesh(engine) as mesh:
+        session = (await mesh.connection()).session
+        bodies = [body(number) for number in range(250)]
+        found = await submit_many(session, bodies)
+        assert [one.id for one in found] == [manifest.job_id(one.manifest) for one in bodies]
+        assert all(one.is_new for one in found)
+        assert sorted(one.seq for one in found) == list(range(2, 252)), "genesis is the first"
+        other = (await mesh.connection()).session
+        for one in found[::50]:
+            job = (await other.read_lane(KIND, one.id)).lane.job
+            assert job is not None
+            assert job.scheduled_seq == one.seq
+
+
+@pytest.mark.virtual_time
+async def test_on_an_engine_without_delays_the_log_has_the_order_of_the_list():
+    async with a_mesh("memory") as mesh:
+        session = (await mesh.connection()).session
+        found = await submit_many(session, [body(number) for number in range(150)])
+        assert [one.seq for one in found] == list(range(2, 152))
+
+
+@on_both_engines
+async def test_a_job_that_exists_is_found_and_not_written_again(engine):
+    async with a_mesh(engine) as mesh:
+        session = (await mesh.connection()).session
+        first = await submission.submit(session, body(1))
+        otherwise = await submission.submit(session, body(2, priority="high"))
+        found = await submit_many(session, [body(0), body(1), body(2), body(0)])
+        assert [one.is_new for one in found].count(True) == 1, "0, although it is there twice"
+        assert found[1] == submission.Submitted(KIND, first.id, first.seq, is_new=False)
+        assert found[2].seq == otherwise.seq, "although its other subject was free"
+        assert not found[2].is_new
+        assert found[0].id == found[3].id
+
+
+@on_both_engines
+async def test_what_others_left_on_a_jobs_subject_does_not_stop_it(engine):
+    async with a_mesh(engine) as mesh:
+        session = (await mesh.connection()).session
+        wanted = body(1)
+        subject = job_subjects.call(session.mesh, "normal", KIND, manifest.job_id(wanted.manifest))
+        junk = await session.log.append(subject, b"junk", message_id="junk", expected_last=0)
+        found = await submit_many(session, [body(0), wanted])
+        assert [one.is_new for one in found] == [True, True]
+        assert found[1].seq > junk
+
+
+@pytest.mark.virtual_time
+async def test_appends_in_flight_and_tasks_are_bounded(monkeypatch):
+    async with a_mesh("memory") as mesh:
+        session = (await mesh.connection()).session
+        append, in_flight, most, tasks = session.log.append, 0, 0, 0
+
+        async def slow(*given, **how):
+            nonlocal in_flight, most, tasks
+            in_flight += 1
+            most, tasks = max(most, in_flight), max(tasks, len(asyncio.all_tasks()))
+            await asyncio.sleep(0.01)
+            in_flight -= 1
+            return await append(*given, **how)
+
+        monkeypatch.setattr(session.log, "append", slow)
+        before = len(asyncio.all_tasks())
+        assert len(await submit_many(session, [body(number) for number in range(500)])) == 500
+        assert most == bulk_submission.APPENDS_IN_FLIGHT
+        assert tasks <= before + bulk_submission.APPENDS_IN_FLIGHT + 1, "one confirms control"
+
+
+@on_both_engines
+async def test_the_job_that_cannot_be_submitted_is_named_with_those_that_were(engine):
+    async with a_mesh(engine, CALM) as mesh:
+        session = (await mesh.connection()).session
+        bodies = [body(number) for number in range(200)]
+        bodies[3] = body(3, lease_ms_max=TOO_LONG_MS)
+        with pytest.raises(PartlySubmitted, match=r"job 4 of 200 \(test.work\) was not") as told:
+            await submit_many(session, bodies)
+        assert told.value.position == 3
+        assert isinstance(told.value.__cause__, Rejected)
+        there = {one.id for one in told.value.submitted}
+        assert {manifest.job_id(one.manifest) for one in bodies[:3]} <= there
+        assert len(there) < 200, "the rest was not sent"
+        for number, one in enumerate(bodies):
+            job_id = manifest.job_id(one.manifest)
+            is_there = (await session.read_lane(KIND, job_id)).lane.job is not None
+            assert is_there == (job_id in there), number
+
+
+@pytest.mark.virtual_time
+async def test_where_nothing_was_submitted_the_error_is_the_jobs_own():
+    async with a_mesh("memory") as mesh:
+        session = (await mesh.connection()).session
+        with pytest.raises(Rejected):
+            await submit_many(session, [body(0, lease_ms_max=TOO_LONG_MS), body(1)][:1])
+        assert await submit_many(session, []) == []
+
+
+@pytest.mark.virtual_time
+async def test_an_open_breaker_sends_nothing():
+    async with a_mesh("memory") as mesh:
+        session = (await mesh.connection()).session
+        breaker = CircuitBreaker(failures=2, reset_s=1e9)
+        session.engine.sever()
+        with pytest.raises(Unavailable):
+            await submit_many(session, [body(number) for number in range(5)], breaker=breaker)
+        with pytest.raises(CircuitOpen):
+            await submit_many(session, [body(number) for number in range(5)], breaker=breaker)
+        session.engine.heal()
+        found = await submit_many(session, [body(number) for number in range(5)], breaker=breaker)
+        assert all(one.is_new for one in found)
