@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.blocking.blocking_mesh import BlockingMesh
     from antiphon.sdk.call_options import CallOptions, TaskOptions
     from antiphon.sdk.log_watch import Event as Event  # noqa: PLC0414 - interfaces
+    from antiphon.sdk.log_watch import Events as Events  # noqa: PLC0414 - interfaces
     from antiphon.sdk.many import Call, Caller
     from antiphon.sdk.task import TaskDecorator
 
@@ -467,11 +468,16 @@ class Mesh:
             return await self.connection.engine.info()
         return await mesh_connection.engine_info(self.home, token=read_environment().engine_token)
 
-    def watching(self) -> AbstractAsyncContextManager[AsyncIterator[list[Event]]]:
-        """Everything that is written to the log from now on, judged, in words."""
+    def watching(
+        self, *, per_s: int | None = None
+    ) -> AbstractAsyncContextManager[AsyncIterator[Events]]:
+        """Everything that is written to the log from now on, judged, in words.
+
+        With `per_s`, at most so many records a second; how many more there were is counted.
+        """
         from antiphon.sdk.log_watch import watching
 
-        return watching(self.session)
+        return watching(self.session, per_s=per_s)
 
     # --- many -------------------------------------------------------------------------------------
 

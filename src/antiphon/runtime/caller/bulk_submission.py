@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from antiphon.runtime.log.lane_reader import JobView
     from antiphon.runtime.log.session import Session
 
-APPENDS_IN_FLIGHT: Final = 64
-"""More gains nothing on one server whose every write is synced to its disk."""
+APPENDS_IN_FLIGHT: Final = 256
+"""Few enough to be answered in time by a slow disk, and enough beside a busy worker's own."""
 
 
 class _Sent(Struct, frozen=True):

@@ -38,6 +38,8 @@ LOOK_S: Final = 5.0
 """How long a lost hint can go unnoticed, up to `WINDOW` jobs."""
 WINDOW: Final = 1_000
 """Jobs that are looked at each time; all of those that cannot be heard."""
+READ_AT_ONCE: Final = 4 * LANES_AT_ONCE
+"""Lanes that are read before their ends are handed out."""
 SILENT_S: Final = 30.0
 """How long a connected engine may fail every read before waiting ends with its error."""
 
@@ -174,7 +176,7 @@ class Ends:
 
     async def _read(self) -> list[Ended]:
         """The lanes of those that something was heard of."""
-        subjects = list(self._touched)[:LANES_AT_ONCE]
+        subjects = list(self._touched)[:READ_AT_ONCE]
         for subject in subjects:
             del self._touched[subject]  # what is heard from here on is a reason to read again
         keys = [self._pending[subject] for subject in subjects]

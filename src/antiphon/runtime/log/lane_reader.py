@@ -10,9 +10,11 @@ Invariant: what was judged stays judged. The log loses only archived lanes, whic
 from __future__ import annotations
 
 import asyncio
+import math
 import typing
-from collections.abc import AsyncIterator, Collection, Mapping
-from typing import Final
+from collections.abc import AsyncGenerator, Collection, Mapping
+from contextlib import aclosing
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -193,14 +195,13 @@ class LaneReader:
         need not verify what came later.
         """
         views: dict[LaneKey, LaneView] = {}
-        async for key, records in self._records_of(wanted):
-            upto = wanted[key]
-            if records is not None and no_further:
-                records = [record for record in records if record.seq <= upto]  # noqa: PLW2901
-            place = _Place(lane=self._by.protocol.empty(key))
-            await self._judge(place, records or [])
-            is_whole = records is not None and place.reach >= upto
-            views[key] = place.view() if is_whole else await self.read(key, at_least=upto)
+        async with aclosing(self._records_of(wanted)) as lanes:
+            async for key, records in lanes:
+                upto, place = wanted[key], _Place(lane=self._by.protocol.empty(key))
+                until = upto if no_further else math.inf
+                await self._judge(place, [one for one in records or () if one.seq <= until])
+                is_whole = records is not None and place.reach >= upto
+                views[key] = place.view() if is_whole else await self.read(key, at_least=upto)
         return views
 
     async def read_on(self, known: Mapping[LaneKey, Lane]) -> dict[LaneKey, LaneView]:
@@ -209,30 +210,41 @@ class LaneReader:
         What was judged stays judged, so nothing of it is verified again.
         """
         views: dict[LaneKey, LaneView] = {}
-        async for key, records in self._records_of(known):
-            lane = known[key]
-            place = _Place(lane=lane, reach=max(lane.tails))
-            await self._judge(place, [one for one in records or () if one.seq > place.reach])
-            views[key] = place.view() if records is not None else await self.read(key)
+        async with aclosing(self._records_of(known)) as lanes:
+            async for key, records in lanes:
+                place = _Place(lane=known[key], reach=max(known[key].tails))
+                await self._judge(place, [one for one in records or () if one.seq > place.reach])
+                views[key] = place.view() if records is not None else await self.read(key)
         return views
 
     async def _records_of(
         self, keys: Collection[LaneKey]
-    ) -> AsyncIterator[tuple[LaneKey, list[Record] | None]]:
+    ) -> AsyncGenerator[tuple[LaneKey, list[Record] | None]]:
         """The records of several lanes, many at a time; None for one that is long.
 
-        The loop gets its turn between lanes: judging hundreds takes longer than others can wait.
+        The next are read while the last are judged. The loop gets its turn between lanes: judging
+        hundreds takes longer than others can wait.
         """
         left = list(keys)
-        while left:
-            now, left = left[:LANES_AT_ONCE], left[LANES_AT_ONCE:]
-            asked = [self._by.protocol.subjects_of(self._by.mesh, key) for key in now]
-            found = await self._by.log.read_lanes(asked)
-            await self._by.confirm(max((one[-1].seq for one in found if one), default=0))
-            for number, pair in enumerate(zip(now, found, strict=True), start=1):
-                yield pair
-                if not number % LANES_PER_TURN:
-                    await asyncio.sleep(0)
+        coming: asyncio.Future[list[list[Record] | None]] | None = None
+        try:
+            while left:
+                now, left = left[:LANES_AT_ONCE], left[LANES_AT_ONCE:]
+                found = await (coming or self._fetch(now))
+                coming = asyncio.ensure_future(self._fetch(left[:LANES_AT_ONCE])) if left else None
+                await self._by.confirm(max((one[-1].seq for one in found if one), default=0))
+                for number, pair in enumerate(zip(now, found, strict=True), start=1):
+                    yield pair
+                    if not number % LANES_PER_TURN:
+                        await asyncio.sleep(0)
+        finally:
+            if coming is not None:
+                coming.add_done_callback(_drop)
+                coming.cancel()
+
+    async def _fetch(self, keys: list[LaneKey]) -> list[list[Record] | None]:
+        wanted = [self._by.protocol.subjects_of(self._by.mesh, key) for key in keys]
+        return await self._by.log.read_lanes(wanted)
 
     async def before(self, key: LaneKey, seq: int) -> Lane:
         """The lane as it was before the record with that sequence."""
@@ -269,3 +281,9 @@ class LaneReader:
         self._places[key] = kept
         if len(self._places) > PLACES_KEPT:
             del self._places[next(iter(self._places))]
+
+
+def _drop(read: asyncio.Future[Any]) -> None:
+    """Nobody waits for this read any more, whatever became of it."""
+    if not read.cancelled():
+        read.exception()

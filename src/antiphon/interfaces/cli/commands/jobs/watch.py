@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
 
 from antiphon.interfaces.cli.screen import command_loop
 from antiphon.interfaces.cli.screen.exits import Exit
@@ -19,28 +21,53 @@ from antiphon.interfaces.cli.screen.terminal import GLYPHS, STYLES, Piece, clock
 if TYPE_CHECKING:
     import asyncio
 
-    from antiphon.sdk.mesh import Event, Mesh
+    from antiphon.sdk.mesh import Event, Events, Mesh
 
 
-def watch(home: HomeOption = None, *, as_json: JsonOption = False) -> int:
+LINES_PER_S: Final = 50
+"""More records than this in one second are counted, and neither verified nor shown."""
+
+
+def watch(
+    home: HomeOption = None,
+    *,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            min=0,
+            show_default=False,
+            help="Show at most this many records a second and count the rest; 0: all. "
+            f"Default: {LINES_PER_S}, and all with --json.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
     """Follow the mesh live.
 
     One line for each record: what happened, to which job, and whether it was accepted. On a
     terminal the last line shows the progress that running jobs report.
+
+    Records beyond 50 in a second are counted and not verified, so that watching a busy mesh does
+    not slow it down. With --json every record is printed, unless you give --limit.
     """
+    if limit is None:
+        limit = 0 if as_json else LINES_PER_S
 
     async def serve(stop: command_loop.Stop) -> int:
-        return await _watch(home, stop, as_json=as_json)
+        return await _watch(home, stop, per_s=limit or None, as_json=as_json)
 
     return command_loop.run_service(serve)
 
 
-async def _watch(home: Path | None, stop: command_loop.Stop, *, as_json: bool) -> int:
+async def _watch(
+    home: Path | None, stop: command_loop.Stop, *, per_s: int | None, as_json: bool
+) -> int:
     import asyncio
 
     mesh = open_mesh(home)
     async with mesh, asyncio.TaskGroup() as tasks:
-        following = tasks.create_task(_follow(mesh, as_json=as_json))
+        following = tasks.create_task(_follow(mesh, per_s, as_json=as_json))
         tasks.create_task(_end_with(stop, following))
     return Exit.OK
 
@@ -50,22 +77,30 @@ async def _end_with(stop: command_loop.Stop, following: asyncio.Task[None]) -> N
     following.cancel()
 
 
-async def _follow(mesh: Mesh, *, as_json: bool) -> None:
+async def _follow(mesh: Mesh, per_s: int | None, *, as_json: bool) -> None:
     from antiphon.interfaces.cli.commands.jobs.progress_line import Progressing
 
-    async with mesh.watching() as batches, Progressing(mesh) as progress:
+    async with mesh.watching(per_s=per_s) as batches, Progressing(mesh) as progress:
         if not as_json:
             err.pieces((f"watching mesh {mesh.id}; Ctrl-C stops it", "quiet"))
         async for batch in batches:
             if as_json:
-                for event in batch:
-                    print_json(event_object(event))
+                _print_batch(batch)
                 continue
             err.erase()
+            if batch.left_out:
+                err.pieces((f"… and {batch.left_out:,} more in this second", "quiet"))
             for event in batch:
                 say_event(event)
                 progress.note(event)
             progress.show()
+
+
+def _print_batch(batch: Events) -> None:
+    if batch.left_out:
+        print_json({"left_out": batch.left_out})
+    for event in batch:
+        print_json(event_object(event))
 
 
 def say_event(event: Event) -> None:
