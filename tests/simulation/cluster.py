@@ -29,7 +29,8 @@ def call(number=1, *, kind="build.fast", duration_ms=1_000, fails=0, **terms):
         "lease_ms": None,
         "timeout_s": 0,
         "start_within_ms": None,
-        "waits": False,
+        "is_limited": False,
+        "delay_ms": None,
         "names_dep": False,
         "cancel_after_s": None,
     }

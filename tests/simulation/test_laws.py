@@ -142,6 +142,51 @@ def test_an_expiry_of_a_pending_job_before_its_start_by():
     assert history.laws_broken == {"not_early"}
 
 
+def delayed(**fields):
+    history = History()
+    history.add("schedule", 0, by="s", not_before=AT_MS + 5_000, **fields)
+    return history
+
+
+@pytest.mark.parametrize(
+    "times, broken",
+    [
+        ({"at_ms": 5_000}, set()),
+        ({"at_ms": 4_999}, {"not_before_its_time"}),
+        ({"at_ms": 5_000, "commit": AT_MS + 4_000}, {"not_before_its_time"}),
+        ({"at_ms": 5_000, "wall_ms": AT_MS + 4_000}, {"not_before_its_time"}),
+    ],
+)
+def test_an_offer_of_a_delayed_job_before_its_time_by_either_clock(times, broken):
+    history = delayed()
+    history.add("offer", by="full", **times)
+    history.add("claim", 6_000, lease_ms=LEASE_MS)
+    assert history.laws_broken == broken
+
+
+@pytest.mark.parametrize("at_ms", [4_000, 6_000])
+def test_a_claim_of_a_delayed_job_that_nobody_offered(at_ms):
+    history = delayed()
+    history.add("claim", at_ms, lease_ms=LEASE_MS)
+    assert history.laws_broken == {"not_before_its_time"}
+
+
+def test_an_offer_of_a_limited_job_by_somebody_else_than_the_coordinator():
+    history = delayed(concurrency="gpu")
+    history.add("offer", 5_000, by="full")
+    assert history.laws_broken == {"not_before_its_time"}
+
+
+def test_the_window_to_start_of_a_delayed_job_begins_with_its_time():
+    for at_ms, broken in ((5_999, set()), (6_001, {"begun_in_time"})):
+        history = History()
+        history.ledger.rules["start_by_ms"] = 1_000
+        history.add("schedule", 0, by="s", not_before=AT_MS + 5_000)
+        history.add("offer", 5_000, by="full")
+        history.add("claim", at_ms, lease_ms=LEASE_MS)
+        assert history.laws_broken == broken
+
+
 def test_a_claim_within_a_retry_pause_or_a_cooldown():
     history, fence = held()
     history.add("yield", 20, fence=fence, reason="error", retry_after_ms=5_000)

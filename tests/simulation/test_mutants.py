@@ -9,11 +9,12 @@ from antiphon.core import opened_record, reducer
 from antiphon.core.authority import chain_check
 from antiphon.core.authority.delegations import Grants
 from antiphon.core.families.jobs import completion_proof, table
-from antiphon.core.families.jobs.ops import JobClaim, JobExpire, JobYield
+from antiphon.core.families.jobs.ops import JobClaim, JobExpire, JobOffer, JobYield
 from antiphon.core.families.seals import table as seals_table
 from antiphon.core.ucan import Chain, chain, signatures
 from antiphon.engines.memory.log import LogStore
 from antiphon.engines.memory.oplog import MemoryLog
+from antiphon.runtime.node.delayed_jobs import DelayedJobs
 from antiphon.runtime.node.overdue_jobs import OverdueJobs
 from antiphon.runtime.worker import worker
 from antiphon.runtime.worker.queue_credits import Credits
@@ -37,6 +38,9 @@ CAUGHT_BY = {
     "second_life": {"one_run_per_fence"},
     "cooldown_skipped": {"patient"},
     "start_by_ignored": {"begun_in_time"},
+    "delays_unread": {"not_before_its_time"},
+    "delays_by_local_time": {"not_before_its_time"},
+    "delays_unheeded": {"begins_on_time"},
     "leases_without_bound": {"bounded"},
     "tenures_without_end": {"bounded"},
     "attempts_uncounted": {"final"},
@@ -69,9 +73,10 @@ def patchable():
         TenureRunner._write,
         LogStore.append,
         reducer._fault,
-        *(dict(table.TRANSITIONS[op]) for op in (JobExpire, JobClaim, JobYield)),
+        *(dict(table.TRANSITIONS[op]) for op in (JobExpire, JobClaim, JobOffer, JobYield)),
         Credits.admit,
         OverdueJobs._point_to,
+        DelayedJobs.look,
         MemoryLog.read_lane,
         chain_check.fault,
         opened_record.open_record,

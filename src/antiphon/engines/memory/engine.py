@@ -71,6 +71,11 @@ class MemoryEngine:
 
     # --- faults, for tests and the simulator ------------------------------------------------
 
+    @property
+    def is_attached(self) -> bool:
+        """Whether the server runs and this connection to it is whole."""
+        return self._connection.is_attached
+
     def crash(self) -> None:
         """The process died: nothing is given back, loans and leases run out by themselves."""
         self._connection.close(in_order=False)

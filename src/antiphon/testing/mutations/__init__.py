@@ -30,6 +30,8 @@ PROVOKED_BY: Final[dict[str, tuple[str, ...]]] = {
     "routes_unread": ("control",),
     "cooldown_skipped": ("ambush", "pause"),
     "start_by_ignored": ("claim_late",),
+    "delays_unread": ("early_offer",),
+    "delays_by_local_time": ("early_offer",),
     "leases_without_bound": ("overreach",),
     "tenures_without_end": ("cling",),
     "proofs_unread": ("false_witness",),

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from antiphon.core import opened_record, reducer
 from antiphon.core.families.jobs import completion_proof, table
-from antiphon.core.families.jobs.ops import JobClaim, JobExpire, JobYield
+from antiphon.core.families.jobs.ops import JobClaim, JobExpire, JobOffer, JobYield
 from antiphon.core.families.jobs.state import HELD, OPEN, Job, State
 from antiphon.core.families.seals import table as seals_table
 from antiphon.core.protocol import Protocol
@@ -151,6 +151,33 @@ def tenures_without_end() -> AbstractContextManager[None]:
 
 
 @contextmanager
+def delays_unread() -> Iterator[None]:
+    """A delayed job may be offered at any time."""
+    row: Any = table.TRANSITIONS[JobOffer]
+    cell = row[State.WAITING]
+
+    def judge(job: Job, op: Any, at: Any) -> Any:
+        found = cell(replace(job, not_before_ms=0), op, at)
+        return replace(found, not_before_ms=job.not_before_ms) if isinstance(found, Job) else found
+
+    with patched(row, State.WAITING, judge):
+        yield
+
+
+@contextmanager
+def delays_by_local_time() -> Iterator[None]:
+    """A delayed job may be offered by whoever believes that its time has come."""
+    row: Any = table.TRANSITIONS[JobOffer]
+    cell = row[State.WAITING]
+
+    def judge(job: Job, op: Any, at: Any) -> Any:
+        return cell(job, op, replace(at, commit_ms=max(at.commit_ms, job.not_before_ms)))
+
+    with patched(row, State.WAITING, judge):
+        yield
+
+
+@contextmanager
 def attempts_uncounted() -> Iterator[None]:
     """Neither an expiry nor an error uses up an attempt."""
 
@@ -173,6 +200,8 @@ MUTANTS: Final = (
     routes_unread,
     cooldown_skipped,
     start_by_ignored,
+    delays_unread,
+    delays_by_local_time,
     leases_without_bound,
     attempts_uncounted,
     proofs_unread,

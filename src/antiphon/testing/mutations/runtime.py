@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from antiphon.engines.memory.oplog import MemoryLog
 from antiphon.ports import Record
+from antiphon.runtime.node.delayed_jobs import LONGEST_SLEEP_S, DelayedJobs
 from antiphon.runtime.node.overdue_jobs import OverdueJobs
 from antiphon.runtime.worker import worker
 from antiphon.runtime.worker.queue_credits import Credits
@@ -59,6 +60,17 @@ def stolen_calls_unheeded() -> Iterator[None]:
 
 
 @contextmanager
+def delays_unheeded() -> Iterator[None]:
+    """Full nodes leave delayed jobs to the coordinator, who does not offer them either."""
+
+    async def look_away(_: DelayedJobs) -> float:
+        return LONGEST_SLEEP_S
+
+    with patched(DelayedJobs, "look", look_away):
+        yield
+
+
+@contextmanager
 def first_page_only() -> Iterator[None]:
     """Of a long lane nobody reads more than its first page."""
     really_read = MemoryLog.read_lane
@@ -79,5 +91,6 @@ MUTANTS: Final = (
     second_life,
     slots_uncounted,
     stolen_calls_unheeded,
+    delays_unheeded,
     first_page_only,
 )

@@ -40,6 +40,7 @@ from antiphon.testing.simulation.hostile.attacks import false_seal
 from antiphon.testing.simulation.hostile.hostile_member import HostileMember
 from antiphon.testing.simulation.hostile.starvation import unquenchable
 from antiphon.testing.simulation.network import Weather
+from antiphon.testing.simulation.punctuality import Punctuality
 from antiphon.testing.simulation.seed_plan import Outcome, Plan
 from antiphon.testing.simulation.speedups import no_collector, quiet_and_quick
 from antiphon.testing.virtual_time import new_loop
@@ -219,6 +220,7 @@ class World:
             self.adversary.run(span_s=self.plan.chaos_s, per_hour=self.plan.faults_per_hour)
         )
         self._plan_turns(loop)
+        punctuality = loop.create_task(Punctuality(self.cluster, self.full).run())
         await self._until(lambda: loop.time() >= self.plan.chaos_s)
         faults.cancel()
         self.cluster.server.start()
@@ -234,6 +236,7 @@ class World:
         began_s = loop.time()
         await self._until(self._is_quiet, within_s=HEALING_S)
         self._healing_s = loop.time() - began_s
+        punctuality.cancel()
         if not self._is_over:
             await self._audit(auditor)
 

@@ -36,8 +36,11 @@ ALWAYS: Final = 1_000
 SHARED: Final = 0.06
 """Jobs that both submitters call."""
 CANCELLED: Final = 0.06
-WAITING: Final = 0.02
-"""Jobs that wait for something and, as nobody offers them, end at their `start_by`."""
+LIMITED: Final = 0.02
+"""Jobs under a limit that nobody counts: as nobody offers them, they end at their `start_by`."""
+DELAYED: Final = 0.08
+"""Jobs that begin later, some of them at a time that has passed."""
+DELAYS_MS: Final = (100, 300_000)
 _PRIORITIES: Final[tuple[Priority, ...]] = ("high", "normal", "normal", "normal", "low")
 LEASES_MS: Final = (None, None, 5_000, 8_000, 20_000)
 LONGEST_PAUSE_S: Final = 15.0
@@ -58,7 +61,8 @@ class Call(Struct, frozen=True, kw_only=True):
     lease_ms: int | None
     timeout_s: int
     start_within_ms: int | None
-    waits: bool
+    is_limited: bool
+    delay_ms: int | None
     names_dep: bool
     """Whether the call names an earlier record that must be on the log."""
     cancel_after_s: float | None
@@ -129,7 +133,9 @@ def _draw(chance: random.Random, number: int, span_s: float) -> Call:
         fails = ALWAYS
     elif kind == "fetch.flaky":
         fails = chance.choice((0, 1, 1, 2, 3))
-    waits = chance.random() < WAITING
+    wait = chance.random()
+    is_limited = wait < LIMITED
+    delay_ms = None if is_limited else _delay_ms((wait - LIMITED) / DELAYED)
     return Call(
         at_s=chance.uniform(0.0, span_s),
         number=number,
@@ -140,11 +146,21 @@ def _draw(chance: random.Random, number: int, span_s: float) -> Call:
         attempts=chance.choice((None, None, 1, 2, 6)),
         lease_ms=chance.choice(LEASES_MS),
         timeout_s=chance.choice((0, 120, 120, 20)),
-        start_within_ms=30_000 if waits or chance.random() < 0.05 else None,  # noqa: PLR2004
-        waits=waits,
+        start_within_ms=30_000 if is_limited or chance.random() < 0.05 else None,  # noqa: PLR2004
+        is_limited=is_limited,
+        delay_ms=delay_ms,
         names_dep=chance.random() < 0.1,  # noqa: PLR2004
         cancel_after_s=chance.uniform(0.0, 30.0) if chance.random() < CANCELLED else None,
     )
+
+
+def _delay_ms(share: float) -> int | None:
+    """From a moment ago to minutes ahead, each length as likely as its double."""
+    least_ms, most_ms = DELAYS_MS
+    if share >= 1:
+        return None
+    past_share = 0.1
+    return -least_ms if share < past_share else round(least_ms * (most_ms / least_ms) ** share)
 
 
 class SubmitterMachine(Machine):
@@ -213,7 +229,10 @@ class SubmitterMachine(Machine):
 
     def _body(self, call: Call) -> ScheduleBody:
         now_ms = self.clock.now_ms()
-        start_by = now_ms + call.start_within_ms if call.start_within_ms else None
+        not_before = None if call.delay_ms is None else now_ms + call.delay_ms
+        start_by = None
+        if call.start_within_ms:
+            start_by = max(now_ms, not_before or 0) + call.start_within_ms
         return ScheduleBody(
             kind=call.kind,
             manifest=call.manifest,
@@ -221,7 +240,8 @@ class SubmitterMachine(Machine):
             retry=Retry(attempts=call.attempts, base_ms=200, cap_ms=10_000),
             lease_ms=call.lease_ms,
             start_by=start_by,
-            not_before=now_ms if call.waits else None,
+            not_before=not_before,
+            concurrency="nobody-counts" if call.is_limited else None,
         )
 
     async def _cancel(self, session: Session, call: Call, after_s: float) -> None:

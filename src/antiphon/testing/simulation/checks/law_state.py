@@ -71,6 +71,9 @@ class LaneFacts(Struct):
 
     is_scheduled: bool = False
     is_waiting: bool = False
+    not_before_ms: int = 0
+    is_limited: bool = False
+    """Whether only the coordinator may offer it."""
     called: Call = Call()
     held: Tenure | None = None
     fences: list[str] = field(default_factory=list)
@@ -100,6 +103,8 @@ class LawState:
         self.authority_model = AuthorityModel()
         self.signed: dict[str, set[bytes]] = {}
         """What each key really signed: ops and delegations."""
+        self.delayed: dict[Key, LaneFacts] = {}
+        """Jobs that wait for their time alone, and perhaps some that no longer do."""
 
     def lane(self, key: Key | None) -> LaneFacts:
         """The facts of a lane as of now: a tenure ends where its authority does."""
@@ -136,12 +141,17 @@ class LawState:
 
 def _schedule(ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> None:
     lane.is_scheduled = True
-    lane.is_waiting = "not_before" in fact.body or "concurrency" in fact.body
+    lane.not_before_ms = fact.body.get("not_before", 0)
+    lane.is_limited = "concurrency" in fact.body
+    lane.is_waiting = "not_before" in fact.body or lane.is_limited
+    if now.key is not None and lane.is_waiting and not lane.is_limited:
+        ledger.delayed[now.key] = lane
     lane.called = Call(fact.author, fact.auth, now.record.seq)
     lane.newest = (fact.wall_ms, fact.logical)
-    start_by_ms = fact.body.get("start_by", fact.wall_ms + ledger.rules["start_by_ms"])
-    lane.start_by_ms = min(start_by_ms, fact.wall_ms + ledger.rules["horizon_ms"])
-    lane.start_window_ms = lane.start_by_ms - fact.wall_ms
+    begin_ms = max(fact.wall_ms, lane.not_before_ms)
+    start_by_ms = fact.body.get("start_by", begin_ms + ledger.rules["start_by_ms"])
+    lane.start_by_ms = min(start_by_ms, begin_ms + ledger.rules["horizon_ms"])
+    lane.start_window_ms = lane.start_by_ms - begin_ms
     rules = ledger.rules
     lease_ms = fact.body.get("lease_ms") or rules["lease_ms"]
     lane.lease_ms_max = fact.body.get("lease_ms_max") or max(lease_ms, rules["lease_ms_max"])
@@ -151,8 +161,11 @@ def _schedule(ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainReco
     lane.attempts_left = fact.body.get("retry", {}).get("attempts") or ledger.rules["attempts"]
 
 
-def _offer(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> None:
-    """An announcement of a pending job changes nothing; waiting jobs are not simulated yet."""
+def _offer(_: LawState, lane: LaneFacts, __: Committed, fact: PlainRecord) -> None:
+    """What waited is pending; an announcement of a pending job changes nothing."""
+    if lane.is_waiting:
+        lane.is_waiting = False
+        lane.newest = (fact.wall_ms, fact.logical)
 
 
 def _claim(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> None:

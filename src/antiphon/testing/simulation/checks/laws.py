@@ -114,6 +114,25 @@ def not_early(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -
         yield f"expired {due_ms - now.record.commit_ms} ms early by the engine's clock"
 
 
+def not_before_its_time(
+    ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord
+) -> Iterator[str]:
+    """No delayed job is offered before both clocks have reached its time, nor claimed before that.
+
+    An engine's clock may be set back after the offer: what is claimed then may bear any stamp.
+    """
+    if not now.took_effect or not lane.is_waiting:
+        return
+    if fact.type == "job.claim":
+        yield "claimed before it was offered"
+    elif fact.type == "job.offer":
+        if min(fact.wall_ms, now.record.commit_ms) < lane.not_before_ms:
+            early_ms = lane.not_before_ms - min(fact.wall_ms, now.record.commit_ms)
+            yield f"offered {early_ms} ms before its time"
+        if lane.is_limited and fact.author != ledger.authority_model.coordinator:
+            yield "a job under a limit was offered by somebody else than the coordinator"
+
+
 def patient(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:
     """No tenure begins within a retry pause, or by one whose lease expired, within a lease."""
     if fact.type != "job.claim" or not now.took_effect or lane.held is not None:
@@ -263,6 +282,7 @@ LAWS: Final[tuple[Law, ...]] = (
     proved,
     fences_rise,
     not_early,
+    not_before_its_time,
     patient,
     begun_in_time,
     bounded,

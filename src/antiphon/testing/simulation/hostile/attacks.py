@@ -19,8 +19,10 @@ from antiphon.core.families.jobs.ops import (
     JobClaim,
     JobComplete,
     JobExpire,
+    JobOffer,
     JobSchedule,
     JobYield,
+    OfferBody,
     ScheduleBody,
     YieldBody,
 )
@@ -192,6 +194,18 @@ async def early_expire(m: HostileMember) -> None:
     await m.put(m.lane_subject(key), payload)
 
 
+async def early_offer(m: HostileMember) -> None:
+    """An offer of a delayed job before its time, dated ahead as far as the drift lets it."""
+    found = await m.next_job(State.WAITING, where=lambda job: m.now_ms() < job.not_before_ms)
+    if found is None:
+        return
+    key, _, job = found
+    body = OfferBody(kind=key[0], job=key[1], priority=job.priority)
+    subject = job_subjects.call(m.mesh, job.priority, *key)
+    wall_ms = m.now_ms() + m.chance.choice((0, 1_900))
+    await m.put(subject, m.op(JobOffer, body, prev=m.tail(subject), wall_ms=wall_ms))
+
+
 async def double_schedule(m: HostileMember) -> None:
     """The same job again, with another priority and with other terms."""
     found = m.some_job()
@@ -287,6 +301,7 @@ DEEDS: Final[dict[str, Deed]] = {
         replay,
         future,
         early_expire,
+        early_offer,
         double_schedule,
         usurp,
         plant,
