@@ -38,7 +38,7 @@ class Walk:
         at = self.chance.randrange(4)
         moves = [self.disturb] * 6
         if machine.pick(0, {State.WAITING}):
-            moves += [lambda: machine.offer(at=at)] * 2
+            moves += [self.offer] * 2
         if machine.pick(0, {State.PENDING}):
             moves += [self.take] * 4
         if machine.pick(0, HELD):
@@ -48,6 +48,15 @@ class Walk:
         if machine.pick(0, {State.CLAIMED}):
             moves += [lambda: machine.begin(at=at, **self.claim_to_be())]
         pick(moves)()
+
+    def offer(self):
+        pick = self.chance.choice
+        self.machine.offer(
+            at=self.chance.randrange(4),
+            by=pick(EVERYONE),
+            off=pick([None, -2, -1, 0]),
+            twist=pick(SLIPS),
+        )
 
     def claim_to_be(self):
         """Mostly the holder with its fence."""
@@ -126,7 +135,7 @@ class Walk:
 def test_a_long_walk_keeps_every_guarantee(seed, machine):
     walker = Walk(machine(), seed)
     walker.machine.call_them_all(
-        waits=[seed % 2 == 0] * 4, attempts=[None, 5, 40][seed % 3], window=None
+        waits=[2_000 if seed % 2 == 0 else None] * 4, attempts=[None, 5, 40][seed % 3], window=None
     )
     for _ in range(200):
         walker.step()
