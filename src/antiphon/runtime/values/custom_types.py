@@ -47,10 +47,36 @@ def is_carried(cls: object) -> bool:
 def encode(value: Any) -> Any:
     """What msgspec should write instead of this value."""
     if is_pydantic(type(value)):
-        return value.model_dump(mode="json", by_alias=True, round_trip=True)
+        return _dumped(value)
     if is_text(type(value)):
         return str(value)
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
+def _dumped(model: Any) -> Any:
+    """A pydantic model as plain JSON, its sets in one order."""
+    # What pydantic would warn of is refused: the text is read again and compared.
+    how = {"by_alias": True, "round_trip": True, "warnings": False}
+    try:
+        return _in_order(model.model_dump(**how), model.model_dump(mode="json", **how))
+    except UnicodeDecodeError:
+        raise TypeError(
+            f"{type(model).__name__} holds bytes that are not text; give its model_config"
+            " ser_json_bytes='base64' and val_json_bytes='base64'"
+        ) from None
+
+
+def _in_order(given: Any, plain: Any) -> Any:
+    """The same plain JSON; where a set was given, its members are sorted by their text."""
+    match given, plain:
+        case set() | frozenset(), list():
+            return sorted(plain, key=msgspec.json.encode)
+        case list() | tuple(), list():
+            return [_in_order(*pair) for pair in zip(given, plain, strict=True)]
+        case dict(), dict():
+            pairs = zip(given.values(), plain.items(), strict=True)
+            return {key: _in_order(one, other) for one, (key, other) in pairs}
+    return plain
 
 
 def decode(cls: type[Any], plain: Any) -> Any:

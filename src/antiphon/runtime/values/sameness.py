@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields, is_dataclass
-from datetime import datetime
+from datetime import datetime, time
+from decimal import Decimal
 from typing import Any
 
 from msgspec import Struct
@@ -30,28 +31,47 @@ def _difference(given: Any, read: Any, where: str) -> tuple[str, str] | None:
             return None  # an integer may be given where a float is expected
         return where, f"{_named(given)} would arrive as {_named(read)}"
     match given:
-        case float():
-            same = given == read and math.copysign(1, given) == math.copysign(1, read)
-            return None if same else (where, f"{given!r} would arrive as {read!r}")
         case list() | tuple():
             return _of_items(given, read, where)
         case dict():
             return _of_mapping(given, read, where)
         case set() | frozenset():
-            same = {(type(one), one) for one in given} == {(type(one), one) for one in read}
-            return None if same else (where, "its members would change")
-        case datetime():
-            same = given == read and given.utcoffset() == read.utcoffset()
-            return None if same else (where, f"{given!r} would arrive as {read!r}")
-    names = _field_names(given)
+            if given != read:
+                return where, "its members would change"
+            return _of_members(given, read, where)
+    names = field_names(given)
     if names is None:
-        return None if given == read else (where, f"{given!r} would arrive as {read!r}")
+        return None if _is_same(given, read) else (where, f"{given!r} would arrive as {read!r}")
     for name in names:
         inside = f"{where}.{name}"
         found = _difference(getattr(given, name, None), getattr(read, name, None), inside)
         if found is not None:
             return found
     return None
+
+
+def _is_same(given: Any, read: Any) -> bool:
+    """Whether two values of one type, without parts, are the same."""
+    match given:
+        case float():
+            return given == read and math.copysign(1, given) == math.copysign(1, read)
+        case Decimal():
+            return given.is_finite() and given.as_tuple() == read.as_tuple()
+        case datetime() | time():
+            return _is_same_time(given, read)
+    return bool(given == read)
+
+
+def _is_same_time(given: Any, read: Any) -> bool:
+    """Whether the clock shows the same; a zone may have become its offset.
+
+    `==` between zones is never true in the hour that a zone has twice (PEP 495).
+    """
+    offset = given.utcoffset()
+    if offset is None and (given.tzinfo is not None or given.fold):
+        return False  # no text says which zone, or which of two hours
+    clocks = [one.replace(tzinfo=None, fold=0) for one in (given, read)]
+    return bool(clocks[0] == clocks[1] and offset == read.utcoffset())
 
 
 def _of_items(given: Any, read: Any, where: str) -> tuple[str, str] | None:
@@ -64,18 +84,21 @@ def _of_items(given: Any, read: Any, where: str) -> tuple[str, str] | None:
     return None
 
 
+def _of_members(given: Any, read: Any, where: str) -> tuple[str, str] | None:
+    """Members of a set, or keys: equal ones may still differ, as 1 and True do."""
+    arrived = {one: one for one in read}
+    found = (_difference(one, arrived[one], f"{where}[{one!r}]") for one in given)
+    return next(filter(None, found), None)
+
+
 def _of_mapping(given: dict[Any, Any], read: dict[Any, Any], where: str) -> tuple[str, str] | None:
-    keys = {(type(key), key) for key in given}
-    if keys != {(type(key), key) for key in read}:
+    if given.keys() != read.keys():
         return where, "its keys would change"
-    for key, one in given.items():
-        found = _difference(one, read[key], f"{where}[{key!r}]")
-        if found is not None:
-            return found
-    return None
+    values = (_difference(one, read[key], f"{where}[{key!r}]") for key, one in given.items())
+    return _of_members(given, read, where) or next(filter(None, values), None)
 
 
-def _field_names(value: Any) -> list[str] | None:
+def field_names(value: Any) -> list[str] | None:
     """The fields of a record-like object; None for everything that is compared as a whole."""
     cls = type(value)
     if isinstance(value, Struct):

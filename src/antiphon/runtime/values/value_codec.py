@@ -8,16 +8,18 @@ text (docs/decisions/0034).
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from antiphon.runtime.values import custom_types
-from antiphon.runtime.values.sameness import difference
+from antiphon.runtime.values.sameness import difference, field_names
 
 _encoder: Final = msgspec.json.Encoder(order="sorted", enc_hook=custom_types.encode)
 _PROBLEMS: Final = (msgspec.MsgspecError, TypeError, ValueError, RecursionError, OverflowError)
@@ -29,10 +31,11 @@ class ValueCodec:
     def __init__(self, annotation: Any) -> None:
         """`TypeError` if values of it could not be told apart when they are read."""
         self.annotation = annotation
+        self._has_floats = False
         if annotation is not Any:
             from antiphon.runtime.values.annotation_check import check_annotation
 
-            check_annotation(annotation)
+            self._has_floats = check_annotation(annotation)
         self._decode: Callable[[str | bytes | Raw], Any] = msgspec.json.Decoder(
             annotation, dec_hook=custom_types.decode
         ).decode
@@ -49,12 +52,16 @@ class ValueCodec:
             if number := _unwritable_number(value):
                 raise TypeError(f"JSON has no {number}") from None
             raise TypeError(f"{_expected(self.annotation)}, got {value!r:.80}: {problem}") from None
-        changed = difference(value, read)
+        try:
+            changed = difference(value, read)
+        except RecursionError as problem:
+            raise TypeError(_in_words(problem)) from None
         if changed is not None:
             if number := _unwritable_number(value):
                 raise TypeError(f"JSON has no {number}")
             raise TypeError(f"{changed}; {self._advice()}")
-        return text
+        # 1 and 1.0 are equal where a float is expected, and equal values have one text.
+        return _text(read) if self._has_floats else text
 
     def decode(self, text: str | bytes | Raw) -> Any:
         """The value of a text; `TypeError` if it does not fit the annotation."""
@@ -79,9 +86,28 @@ def _text(value: Any) -> bytes:
     try:
         return _encoder.encode(value)
     except TypeError:
-        # Keys that are not text can be written, but not sorted before they are.
-        plain = msgspec.to_builtins(value, str_keys=True, enc_hook=custom_types.encode)
+        # Keys that are not text, and members of sets that have no order among themselves.
+        plain = msgspec.to_builtins(_in_order(value), str_keys=True, enc_hook=custom_types.encode)
         return _encoder.encode(plain)
+
+
+def _in_order(value: Any) -> Any:
+    """The same with a list for each set, sorted by the text of its members."""
+    match value:
+        case set() | frozenset():
+            return sorted(map(_in_order, value), key=_text)
+        case list() | tuple():
+            return [_in_order(one) for one in value]
+        case dict():
+            return {key: _in_order(one) for key, one in value.items()}
+    names = field_names(value)
+    if names is None or custom_types.is_pydantic(type(value)):
+        return value
+    same = copy.copy(value)
+    put = msgspec.structs.force_setattr if isinstance(value, Struct) else object.__setattr__
+    for name in names:
+        put(same, name, _in_order(getattr(value, name)))
+    return same
 
 
 def _unwritable_number(value: Any) -> str | None:
@@ -89,12 +115,14 @@ def _unwritable_number(value: Any) -> str | None:
     match value:
         case float():
             return None if math.isfinite(value) else str(value)
+        case Decimal():
+            return None if value.is_finite() else str(value)
         case list() | tuple() | set() | frozenset():
             inside = iter(value)
         case dict():
             inside = iter(value.values())
         case _:
-            inside = iter(getattr(value, "__dict__", {}).values())
+            inside = (getattr(value, name, None) for name in field_names(value) or ())
     return next(filter(None, map(_unwritable_number, inside)), None)
 
 
