@@ -1,0 +1,178 @@
+"""A user's program: type checkers accept all of it, and it does what they think it does.
+
+`test_checkers.py` gives it to mypy and to pyright, both strict, and runs it.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict, assert_type
+from uuid import UUID, uuid4
+
+from pydantic import BaseModel
+
+from antiphon import (
+    BlockingHandle,
+    CallOptions,
+    GiveUp,
+    Job,
+    JobContext,
+    JobFailed,
+    JobHandle,
+    Mesh,
+    Retry,
+    Task,
+)
+
+mesh = Mesh.open(engine="memory")
+
+
+# --- what the tasks take and return ------------------------------------------------------------
+
+
+class Size(Enum):
+    SMALL = "small"
+    LARGE = "large"
+
+
+@dataclass(frozen=True)
+class Item:
+    name: str
+    price: Decimal
+
+
+@dataclass
+class Order:
+    id: UUID
+    due: datetime
+    items: list[Item] = field(default_factory=list[Item])
+
+
+class Invoice(BaseModel):
+    order: UUID
+    total: Decimal
+    paid: bool = False
+
+
+class Address(TypedDict):
+    street: str
+    zip_code: NotRequired[int]
+
+
+# --- tasks ---------------------------------------------------------------------------------------
+
+
+@mesh.task
+async def double(number: int) -> int:
+    return number * 2
+
+
+@mesh.task("shop.invoice", timeout="15m", priority="high", rate="100/s")
+def invoice(order: Order, *, discount: Decimal = Decimal(0)) -> Invoice:
+    total = sum((item.price for item in order.items), Decimal(0))
+    return Invoice(order=order.id, total=total - discount)
+
+
+@mesh.task("shop.render", retry=Retry(attempts=5, base=2, cap="2m", give_up_on=(ValueError,)))
+async def render(ctx: JobContext, pages: list[bytes], width: int = 80) -> Path:
+    ctx.progress(0.5, f"{len(pages)} pages in attempt {ctx.attempt}")
+    return Path(f"{width}.pdf")
+
+
+@mesh.task("shop.label", attempts=2, timeout=timedelta(seconds=30), requires=["printer"])
+def label(ctx: JobContext, address: Address, size: Size | None = None) -> tuple[str, Size]:
+    if not address["street"]:
+        raise GiveUp("an address has a street")
+    return f"{address['street']} {ctx.kind}", size or Size.SMALL
+
+
+@mesh.task()
+async def count(*words: str, **more: int) -> dict[str, int]:
+    return {word: len(word) for word in words} | more
+
+
+@mesh.task("shop.notify", once=True, lease="1m", on_disconnect="continue", env=(), run_in="thread")
+def notify(customer: int) -> None:
+    assert customer
+
+
+# --- calls ---------------------------------------------------------------------------------------
+
+
+async def call_directly(order: Order) -> None:
+    running = assert_type(double(2), Coroutine[Any, Any, int])
+    assert_type(await running, int)
+    assert_type(invoice(order, discount=Decimal(1)), Invoice)
+    assert_type(await render([b"a"], width=3), Path)
+    assert_type(label({"street": "x"}), tuple[str, Size])
+    assert_type(notify(1), None)
+    assert invoice(order).total == Decimal("2.50")
+
+
+async def submit(order: Order) -> None:
+    handle = await invoice.submit(order, discount=Decimal("0.50"))
+    assert_type(handle, JobHandle[Invoice])
+    found = await handle.result(timeout="1m")
+    assert_type(found, Invoice)
+    assert found == Invoice(order=order.id, total=Decimal("2.00"))
+    assert_type(await (await double.submit(number=4)).result(), int)
+    assert_type(await (await render.submit([b"%PDF"])).result(), Path)
+    assert_type(await (await count.submit("a", "bb", c=3)).result(timeout=60), dict[str, int])
+    assert_type(await (await notify.submit(7)).result(timedelta(minutes=1)), None)
+    assert_type(await double.job(handle.id).retry() if found.paid else None, JobHandle[int] | None)
+
+
+async def submit_with_options(order: Order) -> None:
+    soon = render.options(timeout=2, priority="low", idempotency_key="order-42")
+    assert_type(await soon.submit([b"a"], 40), JobHandle[Path])
+    at = datetime.now(UTC) + timedelta(days=1)
+    options: CallOptions = {"at": at, "start_by": "1h", "attempts": 3}
+    later = await invoice.options(**options).submit(order)
+    assert_type(later, JobHandle[Invoice])
+    assert_type(await later.cancel("another order came"), Job)
+    ended = await (await double.options(start_by=60).submit(1)).end(timeout=60)
+    assert ended.job.outcome == "succeeded"
+
+
+async def submit_by_kind() -> None:
+    plain = await mesh.submit("double", 21, options={"priority": "high", "timeout": "10s"})
+    assert_type(plain, JobHandle[Any])
+    assert await plain.result() == 42
+    bad = await mesh.submit("shop.label", {"street": ""}, options={"requires": ["printer"]})
+    try:
+        await bad.result()
+    except JobFailed as failed:
+        assert_type(failed.reason, str)
+        assert "an address has a street" in str(failed)  # noqa: PT017 - a program, not a test
+
+
+def in_a_thread(order: Order) -> None:
+    shop = Mesh.open(engine="memory").blocking()
+    price = shop.task("shop.price")(total)
+    with shop, shop.worker():
+        handle = price.submit(order)
+        assert_type(handle, BlockingHandle[Decimal])
+        assert_type(handle.result(timeout=60), Decimal)
+
+
+def total(order: Order) -> Decimal:
+    return sum((item.price for item in order.items), Decimal(0))
+
+
+def kinds_of(*tasks: Task[..., Any]) -> list[str]:
+    return [task.kind for task in tasks]
+
+
+async def main() -> None:
+    order = Order(uuid4(), datetime.now(UTC), [Item("tea", Decimal("2.50"))])
+    assert kinds_of(double, invoice) == ["double", "shop.invoice"]
+    await call_directly(order)
+    async with mesh, mesh.worker(labels=["printer"]):
+        await submit(order)
+        await submit_with_options(order)
+        await submit_by_kind()
+    await asyncio.to_thread(in_a_thread, order)
