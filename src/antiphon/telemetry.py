@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -41,7 +41,11 @@ def _escape(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMappi
 
 
 class LazyLogger:
-    """A structlog logger that is made with its first event: most commands log nothing."""
+    """A structlog logger that is made with its first event: most commands log nothing.
+
+    A program that has not configured structlog gets our defaults. Those of structlog would print
+    every event to standard output, and the local variables of every error.
+    """
 
     def __init__(self, name: str) -> None:
         """`name` is the module's."""
@@ -50,7 +54,21 @@ class LazyLogger:
     def __getattr__(self, level: str) -> Any:
         import structlog  # takes 0.1 s to import
 
+        if not structlog.is_configured():
+            chosen = os.environ.get("ANTIPHON_LOG_LEVEL", "").lower()
+            style = os.environ.get("ANTIPHON_LOG_FORMAT", "").lower()
+            configure(chosen if chosen in LEVELS else "warning", style)
         return getattr(structlog.get_logger(self._name), level)
+
+
+class _StandardError:
+    """Standard error as it is when something is written: a test or a program may replace it."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
 
 
 def configure(level: str, style: str) -> None:
@@ -75,5 +93,5 @@ def configure(level: str, style: str) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(file=cast("TextIO", _StandardError())),
     )
