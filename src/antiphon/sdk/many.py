@@ -48,7 +48,7 @@ OPEN_AT_ONCE: Final = 1_000
 """Jobs that `map` keeps open if it is told no other limit."""
 
 
-class Call(Struct, Generic[R], frozen=True):
+class Call(Struct, Generic[R_co], frozen=True):
     """A job that is not submitted yet: `Task.bind` makes it, `Mesh.submit_many` submits it."""
 
     kind: str
