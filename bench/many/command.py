@@ -28,6 +28,7 @@ from msgspec import Struct
 from antiphon.assembly import hosted_mesh
 from antiphon.core.authority.rules import Rules
 from antiphon.engines.nats import LocalServer
+from antiphon.runtime.caller.submission import wait_for_end
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.sdk.many import gather
 from antiphon.sdk.mesh import Mesh
@@ -60,7 +61,10 @@ async def one_each(mesh: Mesh, jobs: int) -> list[int]:
     """A coroutine for each."""
 
     async def one(number: int) -> int:
-        result: int = await (await mesh.submit(KIND, number)).result()
+        handle = await mesh.submit(KIND, number)
+        # As `result` waited before there was anything for many: it asked no worker meanwhile.
+        handle.known_end = await wait_for_end(mesh.session, handle.kind, handle.id)
+        result: int = await handle.result()
         return result
 
     return await asyncio.gather(*(one(number) for number in range(jobs)))
