@@ -9,6 +9,7 @@ from antiphon import (
     JobFailed,
     Mesh,
     Misconfigured,
+    NobodyAnswers,
     PartlySubmitted,
     Retry,
     as_completed,
@@ -56,6 +57,36 @@ async def test_jobs_of_several_tasks_with_several_arguments_are_one_list():
             [add.bind(1, 2), shout.bind("ho", times=2), mesh.bind("example.add", 3, 4)]
         )
         assert await gather(*handles, timeout=PATIENCE_S) == [3, "HOHO", 7]
+
+
+async def test_each_result_is_read_as_its_own_call_says():
+    mesh = a_mesh()
+
+    @mesh.task("example.pair")
+    async def pair(number: int) -> tuple[int, int]:
+        return number, number + 1
+
+    async with mesh, mesh.worker():
+        handles = await mesh.submit_many([pair.bind(1), mesh.bind("example.pair", 1)])
+        assert await gather(*handles, timeout=PATIENCE_S) == [(1, 2), [1, 2]]
+
+
+async def test_a_kind_that_nobody_runs_is_said_while_one_waits():
+    mesh = a_mesh()
+
+    @mesh.task("example.double")
+    async def double(number: int) -> int:
+        return 2 * number
+
+    async with mesh, mesh.worker():
+        calls = [mesh.bind("example.duble", 1), mesh.bind("example.duble", 2), double.bind(3)]
+        handles = await mesh.submit_many(calls)
+        with (
+            pytest.warns(NobodyAnswers, match="did you mean example.double") as told,
+            pytest.raises(TimeoutError, match="2 of 3 jobs"),
+        ):
+            await gather(*handles, timeout=PATIENCE_S)
+        assert len([one for one in told if one.category is NobodyAnswers]) == 1, "once per kind"
 
 
 async def test_completed_jobs_come_as_they_end_failed_ones_too():
@@ -125,20 +156,22 @@ async def test_a_timeout_says_how_many_and_names_one():
 
 async def test_a_timeout_does_not_count_what_the_loops_body_does():
     mesh = a_mesh()
+    gates = [asyncio.Event() for _ in range(3)]
 
-    @mesh.task("example.same")
-    async def same(number: int) -> int:
+    @mesh.task("example.wait")
+    async def wait(number: int) -> int:
+        await gates[number].wait()
         return number
 
     async with mesh, mesh.worker():
-        handles = await same.submit_many(range(3))
-        await gather(*handles, timeout=PATIENCE_S)
-        fresh = [mesh.job(one.kind, one.id) for one in handles]
-        seen = 0
-        async for _ in as_completed(fresh, timeout=PATIENCE_S):
-            await asyncio.sleep(PATIENCE_S)
-            seen += 1
-        assert seen == 3
+        handles = await wait.submit_many(range(3))
+        gates[0].set()
+        seen = []
+        async for handle in as_completed(handles, timeout="10s"):
+            await asyncio.sleep(100)
+            seen.append(handle.index)
+            gates[min(len(seen), 2)].set()
+        assert seen == [0, 1, 2]
 
 
 async def test_map_keeps_a_number_of_jobs_open_and_takes_items_as_there_is_room():

@@ -11,7 +11,7 @@ import asyncio
 import warnings
 from typing import TYPE_CHECKING, Final
 
-from antiphon.core.families.jobs.state import State
+from antiphon.core.families.jobs.state import State, job_key
 from antiphon.errors import AntiphonError, NobodyAnswers
 from antiphon.runtime.caller import submission
 from antiphon.sdk.defaults import ROLL_CALL_S
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from antiphon.core.families.jobs.state import Job
+    from antiphon.core.record.branches import LaneKey
     from antiphon.runtime.caller.submission import Ended
     from antiphon.runtime.log.session import Session
     from antiphon.runtime.presence.roll_call import Card
@@ -65,12 +66,21 @@ async def wait_for_end(session: Session, kind: str, job_id: str, limit: Duration
 
 
 async def _diagnosed(session: Session, kind: str, job_id: str) -> list[str]:
-    job = (await session.read_lane(kind, job_id)).lane.job
-    if job is None or job.state is not State.PENDING or job.attempts:
+    found = await diagnosed(session, [job_key(kind, job_id)])
+    return found[0] if found else []
+
+
+async def diagnosed(session: Session, jobs: Sequence[LaneKey]) -> list[list[str]]:
+    """For each of these jobs that no worker which is online can run: why, and what to do."""
+    lanes = [(await session.read_lane(key.kind, key.name)).lane for key in jobs]
+    waiting = [lane.job for lane in lanes if lane.job is not None]
+    waiting = [job for job in waiting if job.state is State.PENDING and not job.attempts]
+    if not waiting:
         return []
     from antiphon.runtime.presence.roll_call import roll_call
 
-    return unanswered(job, await roll_call(session, wait_s=ROLL_CALL_S))
+    cards = await roll_call(session, wait_s=ROLL_CALL_S)
+    return [lines for job in waiting if (lines := unanswered(job, cards))]
 
 
 async def _what_it_waited_for(session: Session, kind: str, job_id: str) -> str:

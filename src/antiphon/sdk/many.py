@@ -7,6 +7,7 @@ writes, `ends` waits.
 from __future__ import annotations
 
 import asyncio
+import warnings
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeVar, overload
 
@@ -14,12 +15,13 @@ from msgspec import Struct
 
 from antiphon.core.families.jobs.state import job_key
 from antiphon.core.manifest import job_id
-from antiphon.errors import Misconfigured, PartlySubmitted
+from antiphon.errors import AntiphonError, Misconfigured, NobodyAnswers, PartlySubmitted
 from antiphon.ports import LANES_AT_ONCE
 from antiphon.runtime.caller.bulk_submission import submit_many
 from antiphon.runtime.caller.ends import Ends
 from antiphon.sdk.durations import seconds
 from antiphon.sdk.handle import JobHandle
+from antiphon.sdk.job_wait import DIAGNOSIS_AFTER_S, diagnosed
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -46,6 +48,8 @@ A_contra = TypeVar("A_contra", contravariant=True)
 
 OPEN_AT_ONCE: Final = 1_000
 """Jobs that `map` keeps open if it is told no other limit."""
+KINDS_ASKED: Final = 8
+"""Kinds that are looked into when nothing of them ends."""
 
 
 class Call(Struct, Generic[R_co], frozen=True):
@@ -91,6 +95,7 @@ class Caller(Struct, frozen=True):
             raise Misconfigured(f"a limit of {most} lets no job begin", hint="use 1 or more")
         left, index = iter(calls), 0
         waiting: dict[LaneKey, list[JobHandle[R]]] = {}
+        unanswered = _Unanswered(self.session)
         with Ends(self.session) as ends:
             while True:
                 room = min(most - len(waiting), LANES_AT_ONCE)
@@ -111,26 +116,27 @@ class Caller(Struct, frozen=True):
                     return
                 if len(begun) == room and len(waiting) < most:
                     continue  # there is room for more
-                for ended in await ends.next():
+                for ended in await unanswered.next(ends, waiting):
                     for handle in _take(waiting, ended):
                         yield handle
 
     async def _submit(
         self, made: list[tuple[Call[Any], ScheduleBody]], *, first: int
     ) -> list[JobHandle[Any]]:
-        signatures = {call.kind: call.signature for call, _ in made}
-
-        def handle(submitted: Submitted) -> JobHandle[Any]:
-            return self.handle_of(submitted, signatures[submitted.kind])
-
         try:
             bodies = [body for _, body in made]
             found = await submit_many(self.session, bodies, breaker=self.breaker)
         except PartlySubmitted as problem:
+            calls = {job_key(body.kind, job_id(body.manifest)): call for call, body in made}
             problem.position += first
-            problem.submitted = [handle(one) for one in problem.submitted]
+            problem.submitted = [
+                self.handle_of(one, calls[job_key(one.kind, one.id)].signature)
+                for one in problem.submitted
+            ]
             raise
-        handles = [handle(one) for one in found]
+        handles = [
+            self.handle_of(one, call.signature) for one, (call, _) in zip(found, made, strict=True)
+        ]
         for index, one in enumerate(handles, start=first):
             one.index = index
         return handles
@@ -153,9 +159,8 @@ async def as_completed(
 
     `TimeoutError` if some have not ended after `timeout`; the jobs themselves go on.
     """
-    loop = asyncio.get_running_loop()
-    limit_s = None if timeout is None else seconds(timeout)
-    deadline = None if limit_s is None else loop.time() + limit_s
+    now_s = asyncio.get_running_loop().time
+    left_s = limit_s = None if timeout is None else seconds(timeout)
     given = list(handles)
     waiting: dict[LaneKey, list[JobHandle[R]]] = {}
     for handle in given:
@@ -165,18 +170,55 @@ async def as_completed(
             yield handle
     if not waiting:
         return
-    with Ends(_one_session(given)) as ends:
+    session = _one_session(given)
+    unanswered = _Unanswered(session)
+    with Ends(session) as ends:
         for key, same in waiting.items():
             ends.add(key.kind, key.name, lane=same[0].known_lane)
         while waiting:
+            begun_s = now_s()
             try:
-                async with asyncio.timeout_at(deadline):
-                    found = await ends.next()
+                async with asyncio.timeout(left_s):
+                    found = await unanswered.next(ends, waiting)
             except TimeoutError:
                 raise TimeoutError(_too_late(waiting, len(given), limit_s)) from None
+            if left_s is not None:  # what the loop's body does is not waiting
+                left_s = max(left_s - (now_s() - begun_s), 0.0)
             for ended in found:
                 for handle in _take(waiting, ended):
                     yield handle
+
+
+class _Unanswered:
+    """Warns with `NobodyAnswers`, once, if after a few seconds none of a kind's jobs has ended."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._at_s: float | None = asyncio.get_running_loop().time() + DIAGNOSIS_AFTER_S
+        self._answered: set[str] = set()
+
+    async def next(self, ends: Ends, waiting: Mapping[LaneKey, object]) -> list[Ended]:
+        """The next ends."""
+        if self._at_s is not None:
+            try:
+                async with asyncio.timeout_at(self._at_s):
+                    found = await ends.next()
+            except TimeoutError:
+                self._at_s = None
+                await self._ask(waiting)
+            else:
+                self._answered.update(ended.job.kind for ended in found)
+                return found
+        return await ends.next()
+
+    async def _ask(self, waiting: Mapping[LaneKey, object]) -> None:
+        one_each = {key.kind: key for key in waiting if key.kind not in self._answered}
+        try:
+            found = await diagnosed(self._session, list(one_each.values())[:KINDS_ASKED])
+        except AntiphonError:
+            return  # whoever waits goes on waiting
+        for lines in found:
+            warnings.warn(NobodyAnswers("; ".join(lines)), stacklevel=4)
 
 
 def _one_session(handles: list[JobHandle[R]]) -> Session:
