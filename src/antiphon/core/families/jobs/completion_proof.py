@@ -1,6 +1,7 @@
 """Whether a completion proves what it says (spec §9).
 
-Whether a completion is accepted is decided in `table`, which asks this last.
+Whether a completion is accepted is decided by `table._complete`: fence, claimer, this, then the
+outputs that are in the record.
 """
 
 from __future__ import annotations
