@@ -9,8 +9,8 @@
     columns            what a replica can be queried by
     words              ops as sentences, for people
 
-To add an op, follow docs/ARCHITECTURE.md, "A new op in an existing family": it also lists the places
-outside this folder.
+To add an op, follow docs/ARCHITECTURE.md, "A new op in an existing family": it also lists the
+places outside this folder.
 """
 
 from __future__ import annotations
