@@ -152,6 +152,8 @@ def submit(
     """  # noqa: D301 - \b keeps the lines apart
     asked = Asked(what, args or [], kw or [], kind, again, alias, inputs or [], outputs or [])
     _refuse_mixture(asked, timeout=timeout, once=once)
+    if delay is not None and at is not None:
+        raise WrongUsage("--delay and --at cannot be combined", hint="leave out one of them")
     from antiphon.sdk.call_options import CallOptions
 
     options = CallOptions(
