@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from antiphon.testing.virtual_time import new_loop
 from tests.examples import IS_FAST, draw_at_leisure
@@ -38,6 +39,7 @@ def listen_to_interrupts() -> None:
 
 listen_to_interrupts()
 draw_at_leisure()
+structlog.configure()  # as structlog is by itself: tests may capture events of every level
 
 
 def in_its_own_loop(test: Callable[..., Awaitable[Any]], limit_s: float) -> Callable[..., Any]:

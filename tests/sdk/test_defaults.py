@@ -32,4 +32,4 @@ def test_they_are_there_without_the_core():
         [sys.executable, "-c", loaded], capture_output=True, text=True, check=True
     )
     ours = {name for name in done.stdout.split() if name.startswith("antiphon")}
-    assert ours == {"antiphon", "antiphon.sdk", "antiphon.sdk.defaults"}
+    assert ours == {"antiphon", "antiphon.lazy_names", "antiphon.sdk", "antiphon.sdk.defaults"}

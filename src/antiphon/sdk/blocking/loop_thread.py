@@ -273,10 +273,10 @@ def iterate(source: AsyncIterator[T]) -> Iterator[T]:
     """An async iterator as a plain one: each step waits for the next item."""
     end: Any = object()
 
-    async def step() -> T:
+    async def next_item() -> T:
         return await anext(source, end)
 
-    while (item := run(step())) is not end:
+    while (item := run(next_item())) is not end:
         yield item
 
 
