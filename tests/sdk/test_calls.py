@@ -1,5 +1,6 @@
 """Calls: bound where they are made, options per call, large values, what a waiter is told."""
 
+import asyncio
 import warnings
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -232,3 +233,17 @@ async def test_the_warning_can_be_made_an_error(monkeypatch):
             warnings.simplefilter("error", NobodyAnswers)
             with pytest.raises(NobodyAnswers, match="antiphon worker MODULE"):
                 await handle.result(timeout=PATIENCE_S)
+
+
+async def test_no_time_at_all_is_a_question_whether_it_has_ended():
+    mesh, _, echo = mesh_with_tasks()
+    async with mesh, mesh.worker():
+        waits = await echo.options(delay="1h").submit(1)
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        with pytest.raises(TimeoutError, match="it is waiting"):
+            await waits.result(timeout=0)
+        assert loop.time() - begun_s < job_wait.DIAGNOSIS_AFTER_S + job_wait.LAST_LOOK_S
+        done = await echo.submit(1)
+        assert await done.result(timeout=PATIENCE_S) == 1
+        assert await done.result(timeout=0) == 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from antiphon.core.families.jobs.state import State, job_key
@@ -45,7 +46,8 @@ async def wait_for_end(session: Session, kind: str, job_id: str, limit: Duration
     waiting = asyncio.ensure_future(submission.wait_for_end(session, kind, job_id))
     asking: asyncio.Future[list[str]] | None = None
     try:
-        await asyncio.wait([waiting], timeout=min(DIAGNOSIS_AFTER_S, limit_s or DIAGNOSIS_AFTER_S))
+        first_s = DIAGNOSIS_AFTER_S if limit_s is None else min(DIAGNOSIS_AFTER_S, limit_s)
+        await asyncio.wait([waiting], timeout=first_s)
         if not waiting.done() and left() != 0:
             asking = asyncio.ensure_future(_diagnosed(session, kind, job_id))
             await asyncio.wait(
@@ -84,14 +86,17 @@ async def diagnosed(session: Session, jobs: Sequence[LaneKey]) -> list[list[str]
 
 
 async def _what_it_waited_for(session: Session, kind: str, job_id: str) -> str:
+    lines: list[str] = []
     try:
         async with asyncio.timeout(LAST_LOOK_S):
             job = (await session.read_lane(kind, job_id)).lane.job
-            if job is None:
-                return "there is no such job on the log"
-            lines = await _diagnosed(session, kind, job_id)
     except (AntiphonError, TimeoutError):
         return "the engine does not answer"
+    if job is None:
+        return "there is no such job on the log"
+    with suppress(AntiphonError, TimeoutError):
+        async with asyncio.timeout(LAST_LOOK_S):
+            lines = await _diagnosed(session, kind, job_id)
     words = f"it is {job.state.value}"
     if job.attempts:
         words += f", and {job.attempts} of {job.attempts_max} attempts failed"
