@@ -3,6 +3,8 @@
 import asyncio
 from contextlib import asynccontextmanager
 
+import pytest
+
 from antiphon.core.bus.subjects import ROLL
 from antiphon.runtime.presence.roll_call import Card, Presence, roll_call
 from tests.runtime.meshes import a_mesh, eventually
@@ -66,6 +68,7 @@ async def test_an_old_answer_to_another_call_answers_nothing():
         await asyncio.wait([replaying])
 
 
+@pytest.mark.virtual_time
 async def test_hostile_answers_keep_nobody_from_being_seen():
     async with a_mesh("memory") as mesh:
         connection, liar, asker = [await mesh.connection() for _ in range(3)]
@@ -85,6 +88,7 @@ async def test_hostile_answers_keep_nobody_from_being_seen():
         await asyncio.wait([lying])
 
 
+@pytest.mark.virtual_time
 async def test_a_call_with_an_endless_inbox_stops_nobody_from_answering():
     async with a_mesh("memory") as mesh:
         connection, liar, asker = [await mesh.connection() for _ in range(3)]
