@@ -16,6 +16,7 @@ from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.engines.nats import LocalServer, NatsEngine
 from antiphon.ports import WallClock
+from antiphon.runtime.artifacts.store import Artifacts
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handlers import HandlerOptions, Handlers, call_text
 from antiphon.runtime.identity import genesis
@@ -135,6 +136,7 @@ class MeshUnderTest:
         handlers = Handlers()
         self.stack.push_async_callback(handlers.close)
         handlers.register(kind, function, how)
+        handlers.artifacts = Artifacts(connection.session.engine.blobs)
         settings = WorkerSettings(slots=slots, drain_s=drain_s)
         return await self.stack.enter_async_context(
             assembly.working(connection, handlers, settings)

@@ -91,14 +91,16 @@ async def replicating(
     if caretaking:
         from antiphon.assembly.artifact_store import blobs_of
         from antiphon.runtime.node.artifact_eviction import Evictor
+        from antiphon.runtime.node.coordinator import Coordinator
         from antiphon.runtime.node.coordinator_watch import CoordinatorWatch
+        from antiphon.runtime.node.offer_audit import OfferAudit
         from antiphon.runtime.node.overdue_jobs import OverdueJobs
         from antiphon.runtime.node.sealer import Sealer
         from antiphon.runtime.node.write_volume_watch import VolumeWatch
 
-        node.watchers.append(VolumeWatch(node).applied)
-
+        node.watchers += [VolumeWatch(node).applied, OfferAudit(node).applied]
         services += [
+            Coordinator(node, blobs=blobs_of(connection)).run(),
             CoordinatorWatch(node).run(),
             OverdueJobs(node).run(),
             Sealer(node, bar_s=bar_s).run(),

@@ -16,7 +16,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from antiphon.core.record import codec
 from antiphon.core.record.json_schema import published
-from antiphon.core.record.op import Digest
+from antiphon.core.record.op import Digest, Kind
 from antiphon.errors import Malformed
 
 if TYPE_CHECKING:
@@ -64,7 +64,37 @@ class NonceInput(
     nonce: Annotated[str, Meta(pattern=r"^[0-9a-f]{16,64}\Z")]
 
 
-Input = BlobInput | NonceInput
+class ResultInput(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="result"
+):
+    """The result of a job that was submitted before; the job waits until that one has ended.
+
+    A command finds it as the file `name` in its work directory. For a handler `name` is the place
+    of the value among its arguments, such as `/args/0`.
+    """
+
+    of: Annotated[
+        tuple[Kind, Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]],
+        Meta(description="The kind and the id of the other job."),
+    ]
+    name: Annotated[
+        str,
+        Meta(min_length=1, max_length=255, description="Name of the file for the command."),
+    ]
+    output: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=255,
+                description="Which of the other job's outputs; if left out, a handler's result.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+Input = BlobInput | NonceInput | ResultInput
 
 
 class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -198,6 +228,12 @@ def stored_arguments(manifest: Manifest) -> BlobInput | None:
         return None
     named = (one for one in manifest.inputs if isinstance(one, BlobInput))
     return next((one for one in named if one.name == ARGUMENTS), None)
+
+
+def results_read(manifest: Manifest) -> tuple[ResultInput, ...]:
+    """The results of other jobs that a job reads, in the order of its inputs."""
+    given = () if isinstance(manifest.inputs, UnsetType) else manifest.inputs
+    return tuple(one for one in given if isinstance(one, ResultInput))
 
 
 def with_nonce(manifest: Manifest, nonce: str) -> Manifest:

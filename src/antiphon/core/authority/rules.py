@@ -11,6 +11,8 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
+from antiphon.core.record.op import Label
+
 _DAY_MS: Final = 24 * 3600 * 1000
 NOTICE_MS: Final = 7 * _DAY_MS
 """How long after its announcement a higher protocol comes into force: time to upgrade, and for
@@ -23,6 +25,19 @@ _YEAR_MS: Final = 366 * _DAY_MS
 Positive = Annotated[int, Meta(ge=1, le=_YEAR_MS * 10)]
 Prefix = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_.-]*\Z", max_length=128)]
 Selection = Literal["queue", "rendezvous"]
+
+
+class Limit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How many jobs with a label may run at once, or begin in a period, on the whole mesh."""
+
+    label: Label
+    kinds: Annotated[tuple[Prefix, ...], Meta(max_length=64)] = ()
+    """Prefixes of kinds whose jobs must name the label; the longest match decides."""
+    at_once: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    """Jobs that are offered and have not ended."""
+    rate: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    """Jobs that are offered within any `per_ms`."""
+    per_ms: Annotated[int, Meta(ge=1_000, le=_DAY_MS)] = 1_000
 
 
 class Rules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -47,6 +62,8 @@ class Rules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     attempts_max: Annotated[int, Meta(ge=1, le=1000)] = 100
     yields_max: Annotated[int, Meta(ge=0, le=1000)] = 32
     """Yields for other reasons before a job is exhausted."""
+    continuations_max: Annotated[int, Meta(ge=0, le=100_000)] = 1_000
+    """How often a job may give up its tenure to wait for other jobs."""
     retry_after_max_ms: Positive = 3_600_000
     """The longest wait that a yield may ask for; longer ones are shortened to it."""
     start_by_ms: Positive = 7 * _DAY_MS
@@ -61,6 +78,19 @@ class Rules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     """How long the outputs of a finished job are stored outside the log."""
     selection: Annotated[tuple[tuple[Prefix, Selection], ...], Meta(max_length=256)] = ()
     """Selection by kind prefix; the longest match decides; `queue` if none matches."""
+    limits: Annotated[tuple[Limit, ...], Meta(max_length=256)] = ()
+
+    def label_of(self, kind: str) -> str:
+        """The label that a job of this kind must name; empty if it is under no limit."""
+        if not self.limits:
+            return ""
+        matching = [
+            (len(prefix), limit.label)
+            for limit in self.limits
+            for prefix in limit.kinds
+            if kind == prefix or kind.startswith(f"{prefix}.")
+        ]
+        return max(matching)[1] if matching else ""
 
 
 def contradiction(rules: Rules) -> str | None:
@@ -81,4 +111,15 @@ def contradiction(rules: Rules) -> str | None:
         return "attempts is above attempts_max"
     if rules.start_by_ms > rules.horizon_ms:
         return "start_by_ms is above horizon_ms"
-    return None
+    return _limits_fault(rules.limits)
+
+
+def _limits_fault(limits: tuple[Limit, ...]) -> str | None:
+    labels = [limit.label for limit in limits]
+    prefixes = [prefix for limit in limits for prefix in limit.kinds]
+    for name, what in ((labels, "label"), (prefixes, "kind prefix")):
+        twice = next((one for one in name if name.count(one) > 1), None)
+        if twice is not None:
+            return f"two limits have the {what} {twice}"
+    bare = next((one.label for one in limits if one.at_once is None and one.rate is None), None)
+    return None if bare is None else f"the limit {bare} has neither at_once nor rate"

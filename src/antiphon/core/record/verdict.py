@@ -68,6 +68,9 @@ class Verdict(StrEnum):
     LEASE_OVER = "lease_over"
     EARLY = "early"
     DELAY = "delay"
+    LIMIT = "limit"
+    RESULTS = "results"
+    AFTER = "after"
     NOT_YET = "not_yet"
     TOO_LATE = "too_late"
     COOLDOWN = "cooldown"
@@ -167,6 +170,9 @@ _WORDS = {
     Verdict.EARLY: "its time has not come yet",
     Verdict.NOT_YET: "the job cannot be claimed again yet",
     Verdict.DELAY: "its delay is longer than the mesh's horizon ('antiphon rules' shows it)",
+    Verdict.LIMIT: "its kind is under a limit whose label it does not name ('antiphon limits')",
+    Verdict.RESULTS: "it does not carry the results that the job waits for",
+    Verdict.AFTER: "it names jobs to wait for without that reason, or the other way round",
     Verdict.TOO_LATE: "the latest time to start has passed, or is not after the earliest",
     Verdict.COOLDOWN: "its lease on this job expired, so it has to wait for one lease",
     Verdict.PRIORITY: "its priority is not the job's",

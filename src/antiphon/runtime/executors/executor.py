@@ -6,6 +6,7 @@ log. It is cancelled when the job is lost, and must then leave nothing running.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from msgspec import Struct
@@ -52,6 +53,9 @@ class Assignment(Struct, frozen=True, kw_only=True):
     attempt: int
     """1 for the first tenure of this job."""
     manifest: Manifest
+    """As it was submitted, with results of other jobs as inputs by content."""
+    texts: Mapping[str, str] = {}
+    """Inputs that came with the offer, by digest; the others are artifacts."""
     auth: tuple[str, ...] = ()
     """The delegations under which the job was claimed, by CID; none for the owner itself."""
     live: LiveOutput = NoLiveOutput()

@@ -12,14 +12,15 @@ from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, UnsetType
 
 from antiphon.core.manifest import ARGUMENTS, BlobInput, Manifest, stored_arguments
 from antiphon.core.proof.output import Output
 from antiphon.core.record.ids import digest
 from antiphon.errors import Malformed, Misconfigured
 from antiphon.runtime.artifacts.store import Artifacts, JobName
-from antiphon.runtime.executors.executor import LiveOutput, NoLiveOutput
+from antiphon.runtime.executors.executor import Assignment, LiveOutput, NoLiveOutput
+from antiphon.runtime.values.later_values import fill, is_place
 from antiphon.runtime.values.signature import plain_call, read_call
 from antiphon.runtime.values.value_codec import PLAIN
 
@@ -98,11 +99,24 @@ async def arguments_of(
 ) -> str | bytes:
     """The text of a job's arguments, wherever it is."""
     stored = stored_arguments(manifest)
-    if stored is None:
-        if len(manifest.args) != 1:
-            raise Malformed("a handler takes exactly one JSON argument", reason="manifest")
-        return manifest.args[0]
-    return await _read(stored, artifacts, job)
+    if stored is not None:
+        return await _read(stored, artifacts, job)
+    if len(manifest.args) != 1:
+        raise Malformed("a handler takes exactly one JSON argument", reason="manifest")
+    return manifest.args[0]
+
+
+async def filled(
+    call: str | bytes, assignment: Assignment, artifacts: Artifacts | None
+) -> str | bytes:
+    """A call's text with the results of other jobs in their places."""
+    given = () if isinstance(assignment.manifest.inputs, UnsetType) else assignment.manifest.inputs
+    job, values = (assignment.kind, assignment.job_id), dict[str, str | bytes]()
+    for one in given:
+        if isinstance(one, BlobInput) and is_place(one.name):
+            text = assignment.texts.get(one.hash)
+            values[str(one.name)] = await _read(one, artifacts, job) if text is None else text
+    return fill(call, values) if values else call
 
 
 # --- results ----------------------------------------------------------------------------------

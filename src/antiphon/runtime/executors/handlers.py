@@ -30,6 +30,7 @@ from antiphon.runtime.executors.handler_call import (
     arguments_of,
     call_of,
     call_text,
+    filled,
     inline_output,
     keep_result,
 )
@@ -85,6 +86,7 @@ class Registered(Struct, frozen=True):
             )
         job = (assignment.kind, assignment.job_id)
         text = await arguments_of(assignment.manifest, self.artifacts, job=job)
+        text = await filled(text, assignment, self.artifacts)
         if self.pool is not None:
             given = text if isinstance(text, str) else text.decode()
             wants = self.signature.wants_context

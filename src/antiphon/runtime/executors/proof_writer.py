@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET, Struct, structs
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from antiphon.core import manifest
 from antiphon.core.clock import hlc
 from antiphon.core.families.jobs.ops import CompleteBody
+from antiphon.core.manifest import Input
 from antiphon.core.proof import statement
 from antiphon.runtime.identity.host_clock import installed_version
 
@@ -23,6 +24,8 @@ class Run(Struct, frozen=True, kw_only=True):
     """What is known about one run besides its result."""
 
     manifest: manifest.Manifest
+    inputs: tuple[Input, ...] | UnsetType
+    """The manifest's, with results of other jobs by content."""
     started: hlc.Hlc
     usage: statement.Usage
     runner: statement.Runner
@@ -49,7 +52,7 @@ def prove(session: Session, body: CompleteBody, run: Run) -> CompleteBody:
         kind=body.kind,
         job=body.job,
         manifest=statement.manifest_digests(body.job, run.manifest),
-        inputs=_inputs(run.manifest),
+        inputs=_inputs(() if isinstance(run.inputs, UnsetType) else run.inputs),
         worker=author.did,
         fence=body.fence,
         started=hlc.pack(run.started),
@@ -66,8 +69,7 @@ def prove(session: Session, body: CompleteBody, run: Run) -> CompleteBody:
     return structs.replace(body, proof=author.prove(payload))
 
 
-def _inputs(content: manifest.Manifest) -> tuple[statement.Subject, ...]:
-    given = () if content.inputs is UNSET else content.inputs
+def _inputs(given: tuple[Input, ...]) -> tuple[statement.Subject, ...]:
     return tuple(
         statement.Subject(
             name=str(one.name) if one.name is not UNSET else f"input-{number}",

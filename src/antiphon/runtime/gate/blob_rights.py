@@ -17,7 +17,7 @@ from msgspec import UNSET
 from antiphon.core.authority.chain_check import path_to_author
 from antiphon.core.authority.job_rights import CALLED_BY, READ_BY, WORKED_BY
 from antiphon.core.families.jobs import JOBS
-from antiphon.core.families.jobs.ops import JobComplete, JobSchedule
+from antiphon.core.families.jobs.ops import JobComplete, JobOffer, JobSchedule
 from antiphon.core.manifest import BlobInput
 from antiphon.core.record.op import Op
 from antiphon.core.record.verdict import Verdict
@@ -88,4 +88,6 @@ def names(op: Op | None, digest: str) -> bool:
         return any(isinstance(one, BlobInput) and one.hash == digest for one in inputs)
     if isinstance(op, JobComplete):
         return any(output.hash == digest for output in op.body.outputs)
+    if isinstance(op, JobOffer):
+        return any(result.hash == digest for result in op.body.results)
     return False

@@ -273,6 +273,10 @@ class Session:
         """Several lanes from where each was read to before; the views show only what is new."""
         return await self.lanes.read_on(known)
 
+    def now_by_both_clocks_ms(self) -> int:
+        """The time by both clocks that count: this machine's and, as far as known, the engine's."""
+        return int(min(self.wall.now_ms(), self.author.mesh_time.most_ms()))
+
     def foresee(self, op_type: type[Op], body: Struct, lane: Lane, *, prev: int) -> Verdict:
         """The verdict that an op would get if it were drafted and committed right now.
 
@@ -288,7 +292,7 @@ class Session:
 
     def _foreseen(self, opened: OpenedRecord, lane: Lane) -> Verdict:
         newest = max(*lane.tails, self.history.applied) + 1
-        commit_ms = int(min(self.wall.now_ms(), self.author.mesh_time.most_ms()))
+        commit_ms = self.now_by_both_clocks_ms()
         outcome = judge(self.control, lane, replace(opened, seq=newest, commit_ms=commit_ms))
         verdict = Verdict.OK if isinstance(outcome, Needs) else outcome.verdict
         if verdict in ABOUT_TIME:

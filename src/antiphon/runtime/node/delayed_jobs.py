@@ -80,7 +80,7 @@ class DelayedJobs:
     async def look(self) -> float:
         """One round; how many seconds until the next one."""
         replica, boot_s = self.node.replica, self.node.session.wall.boot_s
-        now_ms, now_s = self._now_ms(), boot_s()
+        now_ms, now_s = self.node.session.now_by_both_clocks_ms(), boot_s()
         due = replica.beginning(now_ms, limit=OFFERS_PER_ROUND, skip=self._skipped)
         before, self._since = self._since, {}
         for job in due:
@@ -94,13 +94,8 @@ class DelayedJobs:
         pauses_s = [self._turn_s(key) - boot_s() for key in self._since]
         next_ms = replica.next_beginning(now_ms)
         if next_ms is not None:
-            pauses_s.append((next_ms - self._now_ms()) / 1000)
+            pauses_s.append((next_ms - now_ms) / 1000)
         return min((*pauses_s, LONGEST_SLEEP_S))
-
-    def _now_ms(self) -> int:
-        """The time by both clocks that count: this machine's and, as far as known, the engine's."""
-        session = self.node.session
-        return int(min(session.wall.now_ms(), session.author.mesh_time.most_ms()))
 
     def _turn_s(self, key: tuple[str, str]) -> float:
         """When this node should offer a job, on the clock that is never set."""

@@ -474,6 +474,33 @@ class Replica:
         ).fetchone()
         return None if row[0] is None else int(row[0])
 
+    def waiting(self, since: int, *, limit: int) -> list[Job]:
+        """Jobs that wait for the coordinator since after this record, in that order."""
+        rows = self._db.execute(
+            "select body from lanes_jobs where waiting_seq is not null and waiting_seq > ?"
+            " order by waiting_seq limit ?",
+            (since, limit),
+        )
+        return _jobs(rows)
+
+    def labelled(self, *, limit: int) -> list[Job]:
+        """Jobs with a label that were offered and have not ended."""
+        rows = self._db.execute(
+            "select body from lanes_jobs where label is not null"
+            " and state in ('pending', 'claimed', 'running') limit ?",
+            (limit,),
+        )
+        return _jobs(rows)
+
+    def offered_since(self, label: str, at_ms: int, *, limit: int) -> list[int]:
+        """When jobs with this label were first offered, the newest, oldest first."""
+        rows = self._db.execute(
+            "select offered_ms from lanes_jobs where offered_ms > ? and label = ?"
+            " order by offered_ms desc limit ?",
+            (at_ms, label, limit),
+        )
+        return [int(row[0]) for row in rows][::-1]
+
     def unanswered(self, now_ms: int, *, limit: int = 100) -> list[Job]:
         """Pending jobs that should be offered again, longest waiting first."""
         rows = self._db.execute(

@@ -58,13 +58,13 @@ class CallSignature:
 
         However its arguments were given, by place or by name, the same call has the same text.
         """
-        bound = self._converted(args, kwargs, lambda codec, one: Raw(codec.encode(one)))
+        bound = self.converted(args, kwargs, lambda codec, one: Raw(codec.encode(one)))
         return written(bound.args, bound.kwargs)
 
     def decode(self, text: str | bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of a call; `TypeError` if the function cannot be called so."""
         call = read_call(text)
-        bound = self._converted(call.args, call.kwargs, lambda codec, raw: codec.decode(raw))
+        bound = self.converted(call.args, call.kwargs, lambda codec, raw: codec.decode(raw))
         return bound.args, bound.kwargs
 
     def with_context(
@@ -95,7 +95,7 @@ class CallSignature:
         """The codec of what the function returns."""
         return (self._codecs or self._late())["return"]
 
-    def _converted(
+    def converted(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], convert: _Convert
     ) -> inspect.BoundArguments:
         """A call with each of its arguments converted by the codec of its parameter."""

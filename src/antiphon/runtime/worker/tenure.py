@@ -76,6 +76,7 @@ class Tenure:
         self.lane = claimed.lane
         self.job = job
         self.fence = job.fence
+        self.results = job.results
         self.lost: TenureLost | None = None
         self.is_out_of_time = False
         """Whether the work was stopped by its timeout."""

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from antiphon.core.clock import hlc
+from antiphon.core.families.jobs.given_results import with_results
 from antiphon.core.families.jobs.ops import JobComplete, JobOp, JobYield, ScheduleBody, YieldBody
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.policy import attempt_end
@@ -48,12 +49,14 @@ class TenureRunner:
         """Run the job and write its end; settle its announcement in every case."""
         job = tenure.job
         live = LiveOutputSender(self.session, job.kind, job.id, job.fence)
+        manifest, texts = with_results(body.manifest, job.results)
         assignment = Assignment(
             kind=job.kind,
             job_id=job.id,
             fence=job.fence,
             attempt=job.attempts + 1,
-            manifest=body.manifest,
+            manifest=manifest,
+            texts=texts,
             auth=job.auth,
             live=live,
         )
@@ -106,6 +109,7 @@ class TenureRunner:
             return
         run = proof_writer.Run(
             manifest=body.manifest,
+            inputs=with_results(body.manifest, tenure.results)[0].inputs,
             started=hlc.unpack(tenure.fence),
             usage=statement.Usage(
                 wall_ms=tenure.held_ms, cpu_ms=ran.cpu_ms, max_rss_kb=ran.max_rss_kb

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from antiphon.assembly.rerun import FolderBlobs, run_again
-from antiphon.core.families.jobs.ops import CompleteBody, JobSchedule
+from antiphon.core.families.jobs.given_results import with_results
+from antiphon.core.families.jobs.ops import CompleteBody, JobOffer, JobSchedule, Result
 from antiphon.core.proof import statement
+from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Rejected
 from antiphon.runtime.executors.executor import Assignment
 from antiphon.sdk.worker import command_terms
@@ -67,8 +69,9 @@ async def rerun(
     body = completion.body
     terms = command_terms([body.kind], mesh.home if mesh is not None else None, network=network)
     behind = mesh.connection.engine.blobs if mesh is not None else None
+    content, texts = with_results(content, _results_of(report))
     assignment = Assignment(
-        kind=body.kind, job_id=body.job, fence=body.fence, attempt=1, manifest=content
+        kind=body.kind, job_id=body.job, fence=body.fence, attempt=1, manifest=content, texts=texts
     )
     ran = await run_again(assignment, report.control, FolderBlobs(inputs, behind), terms)
     if ran.failure is not None and ran.failure.name in _NOT_RUN and ran.exit is None:
@@ -92,6 +95,14 @@ def _manifest_of(report: Report) -> Manifest:
         if opened.seq == report.job.scheduled_seq and isinstance(opened.op, JobSchedule):
             return opened.op.body.manifest
     raise Rejected("the bundle does not contain the schedule of its job", reason="bundle")
+
+
+def _results_of(report: Report) -> tuple[Result, ...]:
+    """The results of other jobs that came with the job's first offer."""
+    for opened, verdict in report.lane:
+        if isinstance(opened.op, JobOffer) and verdict is Verdict.OK:
+            return opened.op.body.results
+    return ()
 
 
 def _is_same_program(body: CompleteBody, runner: statement.Runner) -> bool | None:

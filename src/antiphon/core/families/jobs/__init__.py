@@ -3,6 +3,7 @@
     ops                what can be written about a job
     table              whether each op is accepted, in every state (`_complete`, `_expire_held`, …)
     completion_proof   the check of the proof in a completion
+    given_results      results of other jobs as the inputs of a job
     state              the job and its lane, derived from the accepted ops
     priority           which waiting job is handed out first
     subjects           where the records are on the log

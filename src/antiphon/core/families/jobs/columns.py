@@ -22,6 +22,16 @@ def _begins_ms(job: Job) -> int | None:
     return job.not_before_ms if job.waits_for_time_alone else None
 
 
+def _waiting_seq(job: Job) -> int | None:
+    """Since which record it waits for the coordinator; None if it does not."""
+    return job.waiting_seq if job.waits_for_coordinator else None
+
+
+def _offered_ms(job: Job) -> int | None:
+    """When it was first offered, if its label may have a rate."""
+    return job.offered_ms or None if job.concurrency else None
+
+
 def _recall_ms(job: Job) -> int | None:
     """When it should be offered again; None unless pending."""
     return job.recall_ms if job.state is State.PENDING else None
@@ -42,6 +52,9 @@ COLUMNS: Final = (
     Column("priority", "text", lambda job: job.priority),
     Column("due_ms", "integer", _due_ms),
     Column("begins_ms", "integer", _begins_ms),
+    Column("waiting_seq", "integer", _waiting_seq),
+    Column("label", "text", lambda job: job.concurrency or None),
+    Column("offered_ms", "integer", _offered_ms),
     Column("recall_ms", "integer", _recall_ms),
     Column("failed_seq", "integer", _failed_seq),
     Column("kept_ms", "integer", _kept_ms),
@@ -50,6 +63,9 @@ INDEXES: Final = (
     Index(("state", "kind", "first_seq"), of="due_ms"),
     Index(("due_ms",), of="due_ms"),
     Index(("begins_ms",), of="begins_ms"),
+    Index(("waiting_seq",), of="waiting_seq"),
+    Index(("label", "state"), of="label"),
+    Index(("label", "offered_ms"), of="offered_ms"),
     Index(("recall_ms",), of="recall_ms"),
     Index(("failed_seq",), of="failed_seq"),
     Index(("kept_ms",), of="kept_ms"),

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from antiphon.core.authority.job_rights import CALLED_BY, READ_BY, WORKED_BY
 from antiphon.core.families.jobs.priority import PRIORITIES, Priority
-from antiphon.core.manifest import Manifest, job_id
+from antiphon.core.manifest import Manifest, job_id, results_read
 from antiphon.core.proof.output import DsseEnvelope, Output
 from antiphon.core.record.branches import Branch
 from antiphon.core.record.codec import MAX_INTEGER
@@ -28,6 +28,9 @@ JOB: Final = Branch(stem="job", read_by=READ_BY, written_by=WORKED_BY)
 
 Fence = Annotated[str, Meta(pattern=r"^[0-9a-f]{16}\Z")]
 JobId = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+JobKey = tuple[Kind, JobId]
+"""A job as another op names it: its kind and its id."""
+MAX_AFTER: Final = 1024
 
 
 class Retry(Body, frozen=True):
@@ -54,13 +57,25 @@ class ScheduleBody(Body, frozen=True):
     """When it may begin at the earliest: any node with the right offers it from then on."""
     concurrency: Label | None = None
     """The label under which the coordinator counts it, and offers it when there is room."""
+    after: Annotated[tuple[JobKey, ...], Meta(max_length=MAX_AFTER)] = ()
+    """Jobs that have to end first, besides those whose results it reads."""
+    after_any_outcome: bool = False
+    """Whether it also begins after jobs that failed; not after those whose results it reads."""
     requires: Annotated[tuple[Label, ...], Meta(max_length=32)] = ()
     retry_of: JobId | None = None
 
     @property
     def waits(self) -> bool:
         """Whether the job begins as waiting and needs an offer."""
-        return self.not_before is not None or self.concurrency is not None
+        return (
+            self.not_before is not None or self.concurrency is not None or bool(self.predecessors)
+        )
+
+    @property
+    def predecessors(self) -> tuple[JobKey, ...]:
+        """The jobs that have to end before this one is offered, each once."""
+        read = (one.of for one in results_read(self.manifest))
+        return tuple(dict.fromkeys((*self.after, *read)))
 
 
 class _OnJob(Body, frozen=True):
@@ -68,10 +83,37 @@ class _OnJob(Body, frozen=True):
     job: JobId
 
 
+class Failure(Body, frozen=True):
+    """What went wrong, for people; retry rules match `name`."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=255)]
+    message: Text = ""
+
+
+class Result(Body, frozen=True):
+    """The result of another job: its text, the digest of its content, or why there is none."""
+
+    text: Annotated[str, Meta(max_length=128 * 1024)] | None = None
+    hash: Digest | None = None
+    size: Count | None = None
+    outcome: Annotated[str, Meta(min_length=1, max_length=32)] | None = None
+    """In one word, why a child has no result; its `error` may say more."""
+    error: Failure | None = None
+
+    @property
+    def has_value(self) -> bool:
+        """Whether it is a result, in exactly one of its two forms."""
+        is_stored = self.hash is not None and self.size is not None
+        return (self.text is not None) != is_stored and self.outcome is None
+
+
 class OfferBody(_OnJob, frozen=True):
     """Announces a job: a waiting one becomes pending, a pending one is offered again."""
 
     priority: Priority = "normal"
+    results: Annotated[tuple[Result, ...], Meta(max_length=MAX_AFTER)] = ()
+    """What a waiting job asked for: the results that it reads, in the order of its inputs, or
+    those of the jobs that its last tenure waited for."""
 
 
 class ClaimBody(_OnJob, frozen=True):
@@ -92,13 +134,6 @@ class StartBody(_OnJob, frozen=True):
     fence: Fence
 
 
-class Failure(Body, frozen=True):
-    """What went wrong, for people; retry rules match `name`."""
-
-    name: Annotated[str, Meta(min_length=1, max_length=255)]
-    message: Text = ""
-
-
 class CompleteBody(_OnJob, frozen=True):
     """Ends a job with an outcome; rejected without a valid proof."""
 
@@ -111,10 +146,11 @@ class CompleteBody(_OnJob, frozen=True):
 
 
 class YieldBody(_OnJob, frozen=True):
-    """Gives the job back, with a reason."""
+    """Gives the job back, with a reason. With `after` it waits until other jobs have ended."""
 
     fence: Fence
-    reason: Literal["error", "drain", "battery", "sleep", "lost", "other"]
+    reason: Literal["error", "drain", "battery", "sleep", "lost", "after", "other"]
+    after: Annotated[tuple[JobKey, ...], Meta(max_length=MAX_AFTER)] = ()
     retry_after_ms: Count = 0
     error: Failure | None = None
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from antiphon.core.families.jobs.ops import Result
 from antiphon.core.families.jobs.priority import PRIORITIES, Priority, rank
 from antiphon.core.family import Lane
 from antiphon.core.record.branches import LaneKey
@@ -25,6 +26,11 @@ class State(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     ABORTED = "aborted"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a job in this state has ended."""
+        return self in TERMINAL
 
 
 TERMINAL: Final = frozenset({State.SUCCEEDED, State.FAILED, State.ABORTED})
@@ -52,6 +58,24 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     """Wall time before which nobody may offer it; 0: none."""
     concurrency: str = ""
     """The label under which the coordinator counts it; empty: none."""
+    after: tuple[tuple[str, str], ...] = ()
+    """The jobs that had to end before it was first offered."""
+    after_any_outcome: bool = False
+    waiting_seq: int = 0
+    """The op with which it last began to wait; jobs that it waits for are older on the log."""
+    offered_seq: int = 0
+    """The offer that last ended its wait."""
+    offered_ms: int = 0
+    """When its first wait ended."""
+    results_read: int = 0
+    """How many results of other jobs its manifest asks for."""
+    results: tuple[Result, ...] = ()
+    """Those results, once it was offered; none after the end."""
+    children: tuple[tuple[str, str], ...] = ()
+    """The jobs that its last tenure waits for, or waited for."""
+    child_results: tuple[Result, ...] = ()
+    continuations: int = 0
+    """How often a tenure ended to wait for other jobs."""
     start_by_ms: int
     """Wall time by which a waiting or pending job must be claimed."""
     start_window_ms: int
@@ -102,9 +126,24 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
         return self.state in TERMINAL
 
     @property
+    def is_open_under_limit(self) -> bool:
+        """Whether the limit of its label counts it: it was offered and has not ended."""
+        return self.state is State.PENDING or self.state in HELD
+
+    @property
     def waits_for_time_alone(self) -> bool:
         """Whether any node may offer it for the first time, once `not_before_ms` has passed."""
-        return self.state is State.WAITING and not self.concurrency
+        return self.state is State.WAITING and not self.awaited and not self.concurrency
+
+    @property
+    def awaited(self) -> tuple[tuple[str, str], ...]:
+        """The jobs that have to end before it is offered, the next time or for the first time."""
+        return self.children if self.continuations else self.after
+
+    @property
+    def waits_for_coordinator(self) -> bool:
+        """Whether only the coordinator's offer can end its wait."""
+        return self.state is State.WAITING and not self.waits_for_time_alone
 
     @property
     def tries(self) -> int:

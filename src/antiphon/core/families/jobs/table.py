@@ -5,6 +5,7 @@
                        └──── yield / expire (attempts left) ────┘    none left → failed(exhausted)
     waiting | pending | claimed | running ─cancel→ aborted
     waiting | pending past start_by ─expire→ aborted(expired)
+    claimed | running ─yield after other jobs→ waiting
 
 An eviction changes no state: it only says that an output of an ended job is no longer kept.
 
@@ -30,7 +31,7 @@ from antiphon.core.clock.hlc import pack, unpack
 from antiphon.core.families.jobs import completion_proof, ops
 from antiphon.core.families.jobs.state import HELD, TERMINAL, Job, State
 from antiphon.core.family import At
-from antiphon.core.manifest import blobs_read, stored_arguments
+from antiphon.core.manifest import blobs_read, results_read, stored_arguments
 from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
 
@@ -118,6 +119,9 @@ def scheduled(op: ops.JobSchedule, at: At) -> Job | Verdict:
     attempts_max = body.retry.attempts or rules.attempts
     if attempts_max > rules.attempts_max:
         return Verdict.ATTEMPTS
+    label = rules.label_of(body.kind)
+    if label and body.concurrency != label:
+        return Verdict.LIMIT
     not_before_ms = body.not_before or 0
     if not_before_ms > wall_ms + rules.horizon_ms:
         return Verdict.DELAY
@@ -142,6 +146,10 @@ def scheduled(op: ops.JobSchedule, at: At) -> Job | Verdict:
         priority=body.priority,
         not_before_ms=not_before_ms,
         concurrency=body.concurrency or "",
+        after=body.predecessors,
+        after_any_outcome=body.after_any_outcome,
+        waiting_seq=at.seq,
+        results_read=len(results_read(body.manifest)),
         start_by_ms=start_by_ms,
         start_window_ms=start_window_ms,
         calls=0 if body.waits else 1,
@@ -168,19 +176,37 @@ def _tenure_ms_max(timeout_s: int, rules: Rules) -> int:
 
 def _offer_first(job: Job, op: ops.JobOffer, at: At) -> Job | Verdict:
     # Whether a job's time has come, any node can tell; only the coordinator counts (spec §7.3).
-    if job.concurrency and op.author != at.control.coordinator:
+    if not job.waits_for_time_alone and op.author != at.control.coordinator:
         return Verdict.NOT_COORDINATOR
     if op.body.priority != job.priority:
         return Verdict.PRIORITY
     if op.hlc[0] < job.not_before_ms or at.commit_ms < job.not_before_ms:
         return Verdict.EARLY
-    return replace(_called(job, at), state=State.PENDING, hlc=op.hlc, hlc_author=op.author)
+    results = op.body.results
+    if len(results) != (len(job.children) if job.continuations else job.results_read):
+        return Verdict.RESULTS
+    if not all(one.has_value or (job.continuations and one.outcome) for one in results):
+        return Verdict.RESULTS
+    reads = dict.fromkeys((*job.reads, *(one.hash for one in results if one.hash is not None)))
+    return replace(
+        _called(job, at),
+        state=State.PENDING,
+        hlc=op.hlc,
+        hlc_author=op.author,
+        offered_seq=at.seq,
+        offered_ms=job.offered_ms or at.commit_ms,
+        results=job.results if job.continuations else results,
+        child_results=results if job.continuations else (),
+        reads=tuple(reads),
+    )
 
 
 def _offer_again(job: Job, op: ops.JobOffer, at: At) -> Job | Verdict:
     # An announcement does not change the job's timestamp: a claim that is already on its way
     # must not become stale because the job was announced again.
-    return _called(job, at) if op.body.priority == job.priority else Verdict.PRIORITY
+    if op.body.priority != job.priority:
+        return Verdict.PRIORITY
+    return Verdict.RESULTS if op.body.results else _called(job, at)
 
 
 def _called(job: Job, at: At) -> Job:
@@ -285,6 +311,10 @@ def _yield(job: Job, op: ops.JobYield, at: At) -> Job | Verdict:
     if fault is not None:
         return fault
     body, rules = op.body, at.control.rules
+    if (body.reason == "after") != bool(body.after):
+        return Verdict.AFTER
+    if body.after:
+        return _yield_after(job, op, at)
     is_error = body.reason == "error"
     attempts, yields = job.attempts + is_error, job.yields + (not is_error)
     if attempts >= job.attempts_max or yields > rules.yields_max:
@@ -305,6 +335,28 @@ def _yield(job: Job, op: ops.JobYield, at: At) -> Job | Verdict:
         deadline_ms=0,
         retry_after_ms=retry_after_ms,
         start_by_ms=max(job.start_by_ms, retry_after_ms + job.start_window_ms),
+    )
+
+
+def _yield_after(job: Job, op: ops.JobYield, at: At) -> Job | Verdict:
+    """The tenure ends without an attempt; the job waits until the other jobs have ended."""
+    continuations = job.continuations + 1
+    if continuations > at.control.rules.continuations_max:
+        return _ended(job, op, at, State.FAILED, "exhausted")
+    return replace(
+        job,
+        state=State.WAITING,
+        hlc=op.hlc,
+        hlc_author=op.author,
+        claimer="",
+        fence="",
+        deadline_ms=0,
+        expired_fence=job.fence,
+        waiting_seq=at.seq,
+        continuations=continuations,
+        children=op.body.after,
+        child_results=(),
+        start_by_ms=max(job.start_by_ms, op.hlc[0] + job.start_window_ms),
     )
 
 
@@ -416,6 +468,8 @@ def _ended(job: Job, op: ops.JobOp, at: At, state: State, outcome: str) -> Job:
         ended_seq=at.seq,
         ended_ms=at.commit_ms,
         reads=(),
+        results=(),
+        child_results=(),
         stored=tuple(dict.fromkeys((*job.stored, job.arguments))) if job.arguments else job.stored,
     )
 

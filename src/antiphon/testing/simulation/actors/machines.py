@@ -37,7 +37,9 @@ from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.author import Author
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import Intent, write_one
+from antiphon.runtime.node.coordinator import Coordinator
 from antiphon.runtime.node.full_node import Applied, FullNode
+from antiphon.runtime.node.offer_audit import OfferAudit
 from antiphon.runtime.node.overdue_jobs import OverdueJobs
 from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.node.sealer import Sealer
@@ -360,11 +362,12 @@ class FullMachine(Machine):
         cluster = self.cluster
         self.replica = Replica(self.replica_path, mesh=cluster.mesh, protocol=cluster.protocol)
         self.node = FullNode(session, self.replica)
-        self.node.watchers.append(self._tell)
+        self.node.watchers += [self._tell, OfferAudit(self.node).applied]
         overdue_jobs = OverdueJobs(self.node, round_s=ROUND_S)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.node.run())
             tasks.create_task(overdue_jobs.run())
+            tasks.create_task(Coordinator(self.node).run())
             tasks.create_task(Sealer(self.node, bar_s=BAR_S).run())
 
     def _tell(self, applied: Applied) -> None:

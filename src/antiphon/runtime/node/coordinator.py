@@ -1,0 +1,192 @@
+"""The coordinator's offers: what waits for other jobs or for room begins when it may (spec §7.3).
+
+Runs beside every full node and writes only where the node's own key is the coordinator. It keeps
+no file: what waits, what was offered and what has ended is in the replica, so another node that is
+named coordinator goes on from there. What it writes is derived by
+`antiphon.core.policy.offer_derivation`, and `offer_audit` on every full node derives it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from antiphon.core.families.jobs.ops import CancelBody, JobCancel, JobOffer
+from antiphon.core.families.jobs.state import Job
+from antiphon.core.policy.limit_use import LimitUse, limit_of
+from antiphon.core.policy.waiting_jobs import WaitingJobs
+from antiphon.core.record.ids import digest
+from antiphon.errors import AntiphonError
+from antiphon.runtime.log.writer import Intent
+from antiphon.runtime.node.predecessors import Predecessors, limit_use_in
+from antiphon.telemetry import LazyLogger
+
+if TYPE_CHECKING:
+    from antiphon.core.authority.control import Control
+    from antiphon.core.policy.offer_derivation import Derived
+    from antiphon.ports import Blobs
+    from antiphon.runtime.node.full_node import Applied, FullNode
+
+JOBS_PER_ROUND: Final = 256
+LOADED_AT_ONCE: Final = 1_000
+RETRY_S: Final = 0.5
+"""How long a job is left alone after what was written about it did not take effect."""
+LONGEST_SLEEP_S: Final = 1.0
+"""While a time is waited for: clocks may be set, or the machine suspended."""
+
+log = LazyLogger(__name__)
+
+
+class Coordinator:
+    """Offers and cancels waiting jobs, if its full node is the coordinator."""
+
+    def __init__(self, node: FullNode, *, blobs: Blobs | None = None) -> None:
+        """`blobs` is where artifacts are stored; None: with the engine."""
+        self.node = node
+        self.blobs = blobs or node.session.engine.blobs
+        self._predecessors = Predecessors(node)
+        self._woken = asyncio.Event()
+        self._waiting: WaitingJobs | None = None
+        """None while this node is not the coordinator."""
+        self._use = LimitUse()
+        self._rules: object = None
+        self._unsettled: dict[tuple[str, str], Job] = {}
+        """Jobs about which something was written whose effect is not known yet."""
+
+    async def run(self) -> None:
+        """Offer what may begin until cancelled."""
+        self.node.watchers.append(self._applied)
+        try:
+            while True:
+                await self.node.ready.wait()
+                self._woken.clear()
+                try:
+                    pause_s = await self.look()
+                except AntiphonError as problem:
+                    log.warning("coordinator_waits", problem=problem.message)
+                    pause_s = RETRY_S
+                await self._sleep(pause_s)
+        finally:
+            self.node.watchers.remove(self._applied)
+
+    async def _sleep(self, pause_s: float | None) -> None:
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+
+    def _applied(self, applied: Applied) -> None:
+        if applied.opened.is_control:
+            self._woken.set()
+            return
+        waiting, job = self._waiting, applied.after
+        if waiting is None or not isinstance(job, Job) or not applied.verdict.is_accepted:
+            return
+        key = (job.kind, job.id)
+        self._use.see(job)
+        if job.waits_for_coordinator:
+            waiting.add(job, partial(self._predecessors.state, before=job.waiting_seq))
+        else:
+            waiting.remove(key)
+            self._unsettled.pop(key, None)
+        if job.concurrency and job.offered_seq == applied.opened.seq:
+            self._use.offered(job.concurrency, [job.offered_ms])
+        if job.is_terminal:
+            waiting.ended(key, job.state)
+        self._woken.set()
+
+    async def look(self) -> float | None:
+        """One round; seconds until the next one, None: until something happens."""
+        control = self._office()
+        if control is None:
+            self._waiting = None
+            return None
+        waiting = await self._load() if self._waiting is None else self._waiting
+        if self._rules is not control.rules:
+            self._rules = control.rules
+            self._use = limit_use_in(self.node, control.rules)
+        now_ms = self.node.session.now_by_both_clocks_ms()
+        room = partial(self._room, control, now_ms)
+        jobs = [*self._unsettled.values()][:JOBS_PER_ROUND]
+        jobs += waiting.take(now_ms, room, most=JOBS_PER_ROUND - len(jobs))
+        await self._write(jobs)
+        if self._unsettled:
+            return RETRY_S
+        if len(jobs) == JOBS_PER_ROUND:
+            return 0.0
+        return self._pause_s(control, waiting, now_ms)
+
+    def _office(self) -> Control | None:
+        """The present control state, if it names this node as the coordinator."""
+        session = self.node.session
+        control = session.history.newest(session.wall.now_ms())
+        if control is None or control.coordinator != session.author.did:
+            return None
+        return control
+
+    async def _load(self) -> WaitingJobs:
+        """Begin from the replica, which knows everything that a coordinator before this did."""
+        node, since = self.node, 0
+        waiting = self._waiting = WaitingJobs()
+        self._unsettled.clear()
+        node.replica.flush()  # what is applied later comes through `_applied`
+        while jobs := node.replica.waiting(since, limit=LOADED_AT_ONCE):
+            for job in jobs:
+                waiting.add(job, partial(self._predecessors.state, before=job.waiting_seq))
+            since = jobs[-1].waiting_seq
+            await asyncio.sleep(0)
+        log.info("coordinating", waiting=len(waiting))
+        return waiting
+
+    def _room(self, control: Control, now_ms: int, label: str) -> int:
+        unknown = sum(job.concurrency == label for job in self._unsettled.values())
+        return self._use.room(limit_of(control.rules, label), now_ms) - unknown
+
+    def _pause_s(self, control: Control, waiting: WaitingJobs, now_ms: int) -> float | None:
+        times = [waiting.next_ms]
+        for label in waiting.labels:
+            limit = limit_of(control.rules, label)
+            times.append(self._use.next_ms(limit, now_ms) if limit is not None else None)
+        known = [time for time in times if time is not None]
+        if not known:
+            return None
+        return min(max((min(known) - now_ms) / 1000, 0.0), LONGEST_SLEEP_S)
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    async def _write(self, jobs: list[Job]) -> None:
+        intents = []
+        for taken in jobs:
+            job = self.node.replica.job_lane(taken.kind, taken.id).job
+            if job is None or not job.waits_for_coordinator:
+                self._unsettled.pop((taken.kind, taken.id), None)
+                continue
+            self._unsettled[job.kind, job.id] = job
+            derived = self._predecessors.derive(job)
+            if derived is None:
+                log.error("offer_not_derived", job=job.id)
+                continue
+            await self._store(derived)
+            intents.append(self._intent(job, derived))
+        written = await self.node.write_all(intents)
+        problem = next((one.problem for one in written if one.problem is not None), None)
+        if problem is not None:
+            log.warning("coordinator_waits", jobs=len(self._unsettled), problem=problem.message)
+
+    def _intent(self, job: Job, derived: Derived) -> Intent:
+        lane = self.node.replica.job_lane(job.kind, job.id)
+        op = JobCancel if isinstance(derived.body, CancelBody) else JobOffer
+        return Intent(op, derived.body, lane)
+
+    async def _store(self, derived: Derived) -> None:
+        """Results that were texts in a completion and are too long for the offer."""
+        for text in derived.to_store:
+            content = text.encode()
+            await self.blobs.put(_once(content), digest=digest(content))
+
+
+async def _once(content: bytes) -> AsyncIterator[bytes]:
+    yield content
