@@ -24,7 +24,7 @@ class Run(Struct, frozen=True, kw_only=True):
     """What is known about one run besides its result."""
 
     manifest: manifest.Manifest
-    inputs: tuple[Input, ...] | UnsetType
+    inputs: tuple[Input, ...] | UnsetType = UNSET
     """The manifest's, with results of other jobs by content."""
     started: hlc.Hlc
     usage: statement.Usage
