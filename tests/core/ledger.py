@@ -264,8 +264,9 @@ class Story:
         body = ScheduleBody(kind=self.kind, manifest=self.manifest, **fields)
         return self.ledger.put(JobSchedule, body, by, **(how or {}))
 
-    def offer(self, by=OWNER, *, priority="normal", **how) -> Verdict:
-        return self._put(JobOffer, OfferBody, by, {"priority": priority}, how)
+    def offer(self, by=OWNER, *, priority="normal", results=(), **how) -> Verdict:
+        fields = {"priority": priority, "results": tuple(results)}
+        return self._put(JobOffer, OfferBody, by, fields, how)
 
     def claim(self, by=ALICE, *, lease_ms=LEASE_MS, begin=False, fence=None, **how) -> Verdict:
         fields = {"lease_ms": lease_ms, "begin": begin, "fence": fence}
@@ -291,11 +292,12 @@ class Story:
         return self.ledger.put(JobComplete, body, by, **how)
 
     def give_back(
-        self, by=ALICE, *, fence=None, reason="drain", retry_after_ms=0, **how
+        self, by=ALICE, *, fence=None, reason="drain", retry_after_ms=0, after=(), **how
     ) -> Verdict:
         fields = {
             "fence": fence or self.fence,
             "reason": reason,
+            "after": tuple(after),
             "retry_after_ms": retry_after_ms,
         }
         return self._put(JobYield, YieldBody, by, fields, how)

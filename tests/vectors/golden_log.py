@@ -13,9 +13,13 @@ The first line names the mesh and the digest of the state at the end; then one r
 import json
 from pathlib import Path
 
+from msgspec.structs import replace
+
+from antiphon.core.authority.rules import Limit
 from antiphon.core.families.jobs import subjects as job_subjects
-from antiphon.core.families.jobs.ops import JobSchedule, Retry, ScheduleBody
+from antiphon.core.families.jobs.ops import JobSchedule, Result, Retry, ScheduleBody
 from antiphon.core.families.seals.ops import MeshSeal, SealBody
+from antiphon.core.manifest import ResultInput, job_id
 from antiphon.core.proof.output import DsseEnvelope, DsseSignature, Output
 from antiphon.core.record import codec, signing, subjects
 from antiphon.core.record.ids import did_of, digest
@@ -195,6 +199,33 @@ def waiting_story(ledger: Ledger) -> None:
     old.schedule(how={"at": 50_400, "stamp": 50_401 + 30 * DAY})  # too_old
 
 
+def following_story(ledger: Ledger) -> None:
+    """A job that reads another's result, waits for a child, and is counted under a limit."""
+    ledger.rules(limits=(Limit(label="gpu", kinds=("gpu",), at_once=1),), how={"at": 50_410})
+    before = Story(ledger, word="before", kind="gpu")
+    before.schedule(how={"at": 50_411})  # limit
+    before.schedule(concurrency="gpu", how={"at": 50_412})
+    before.offer(CAROL, at=50_413)
+    before.claim(ALICE, begin=True, at=50_414)
+    reader = Story(ledger, word="reader", kind="a")
+    result = ResultInput(of=("gpu", before.id), name="in")
+    reader.manifest = replace(reader.manifest, inputs=(result,))
+    reader.id = job_id(reader.manifest)
+    reader.schedule(how={"at": 50_415})
+    out = Output(name="result", hash=digest(b"1"), size=1, text="1")
+    before.complete(ALICE, outputs=(out,), at=50_416)
+    reader.offer(CAROL, at=50_417)  # results
+    reader.offer(BOB, results=[Result(text="1")], at=50_418)  # not_coordinator
+    reader.offer(CAROL, results=[Result(text="1")], at=50_419)
+    reader.claim(BOB, begin=True, at=50_420)
+    reader.give_back(BOB, reason="after", at=50_421)  # after
+    reader.give_back(BOB, reason="after", after=[("gpu", before.id)], at=50_422)
+    reader.claim(BOB, at=50_423)  # waiting
+    reader.offer(CAROL, results=[Result(text="1")], at=50_424)
+    reader.claim(ALICE, begin=True, at=50_425)
+    reader.complete(ALICE, at=50_426)
+
+
 def stray_seal_story(ledger: Ledger) -> None:
     """Seals that are none: of another log, on another subject, by another key, in other bytes."""
     body = SealBody(upto=1, size=1, root="0" * 64)
@@ -217,6 +248,7 @@ STORIES = (
     byte_story,
     tenure_story,
     waiting_story,
+    following_story,
     stray_seal_story,
     *golden_log_closed.STORIES,
 )
