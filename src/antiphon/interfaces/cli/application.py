@@ -41,6 +41,7 @@ COMMANDS: Final = {
     "revoke": "antiphon.interfaces.cli.commands.authority.revoke",
     "route": "antiphon.interfaces.cli.commands.authority.route",
     "coordinator": "antiphon.interfaces.cli.commands.authority.coordinator",
+    "limits": "antiphon.interfaces.cli.commands.authority.limits",
     "rules": "antiphon.interfaces.cli.commands.authority.rules",
     "recover": "antiphon.interfaces.cli.commands.mesh.recover",
     "doctor": "antiphon.interfaces.cli.commands.mesh.doctor",

@@ -492,6 +492,26 @@ class Replica:
         )
         return _jobs(rows)
 
+    def label_counts(self) -> dict[str, dict[State, int]]:
+        """How many unfinished jobs with each label there are, by state."""
+        rows = self._db.execute(
+            "select label, state, count(*) from lanes_jobs where label is not null"
+            " and state in ('waiting', 'pending', 'claimed', 'running') group by label, state"
+        )
+        found: dict[str, dict[State, int]] = {}
+        for label, state, count in rows:
+            found.setdefault(label, {})[State(state)] = count
+        return found
+
+    def waiting_under(self, label: str, *, limit: int) -> list[Job]:
+        """Waiting jobs with this label, in the order in which they began to wait."""
+        rows = self._db.execute(
+            "select body from lanes_jobs where label = ? and state = 'waiting'"
+            " order by waiting_seq limit ?",
+            (label, limit),
+        )
+        return _jobs(rows)
+
     def offered_since(self, label: str, at_ms: int, *, limit: int) -> list[int]:
         """When jobs with this label were first offered, the newest, oldest first."""
         rows = self._db.execute(

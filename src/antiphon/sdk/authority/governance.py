@@ -45,6 +45,7 @@ MEANINGS: Final = {
     "attempts": "Failures after which a job has failed, unless it says otherwise.",
     "attempts_max": "The most attempts that a job may ask for.",
     "yields_max": "How often a job may be given back for other reasons.",
+    "continuations_max": "How often a job may give up its tenure to wait for its children.",
     "retry_after_max_ms": "The longest pause that a worker may ask for when it gives a job back.",
     "start_by_ms": "How long a job may wait to be claimed, unless it says otherwise.",
     "claim_window_ms": "How long each rank waits for the one before it under rendezvous.",
@@ -52,6 +53,7 @@ MEANINGS: Final = {
     "retention_ms": "How long finished jobs stay on the log.",
     "artifact_ttl_ms": "How long a finished job's artifacts are kept.",
     "selection": "How workers are chosen, by kind: render:rendezvous,build:queue. Else queue.",
+    "limits": "Jobs at once or per period, by label; 'antiphon limits' changes them.",
 }
 """A sentence for every rule."""
 

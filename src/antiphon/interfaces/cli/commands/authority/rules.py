@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from antiphon.interfaces.cli.commands.authority.delegate import acting
+from antiphon.interfaces.cli.commands.authority.limits import limit_words
 from antiphon.interfaces.cli.screen import command_loop
 from antiphon.interfaces.cli.screen.durations import span_ms, span_words
 from antiphon.interfaces.cli.screen.exits import Exit, WrongUsage
@@ -74,6 +75,11 @@ def parse_value(name: str, text: str) -> Any:
         return length_ms
     if name == "selection":
         return _parse_selection(text)
+    if name == "limits":
+        raise WrongUsage(
+            "limits have a command of their own",
+            hint="antiphon limits gpu --at-once 3 --kind 'render.*'",
+        )
     return int(text) if is_number else text
 
 
@@ -104,6 +110,8 @@ def in_words(name: str, value: Any) -> str:
         return span_words(value)
     if name == "selection":
         return ",".join(f"{prefix}:{how}" for prefix, how in value) or NONE
+    if name == "limits":
+        return ", ".join(f"{one.label}: {limit_words(one)}" for one in value) or NONE
     return str(value)
 
 

@@ -1,0 +1,192 @@
+"""`antiphon limits`: how many jobs may run at once or begin in a period, on the whole mesh."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from antiphon.interfaces.cli.commands.authority.delegate import acting
+from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.durations import span_words
+from antiphon.interfaces.cli.screen.exits import Exit, WrongUsage
+from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, open_mesh, print_json
+from antiphon.interfaces.cli.screen.terminal import err, out
+
+if TYPE_CHECKING:
+    from antiphon.sdk.limits import Limit, LimitStatus, Rate, WaitingJob
+
+JOBS_LISTED = 5
+
+
+def limits(
+    label: Annotated[
+        str,
+        typer.Argument(
+            metavar="[LABEL]",
+            help="The label to limit, such as gpu. Default: show all limits and what waits.",
+            show_default=False,
+        ),
+    ] = "",
+    at_once: Annotated[
+        int | None, typer.Option(min=1, help="How many of its jobs may run at once.")
+    ] = None,
+    rate: Annotated[
+        str, typer.Option(help="How many may begin in a period: 10/s, 100/m, 20/h.")
+    ] = "",
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(help="A kind whose jobs must carry the label, such as render.*; repeatable."),
+    ] = None,
+    *,
+    remove: Annotated[bool, typer.Option("--remove", help="End the limit of this label.")] = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Show or change the limits for the whole mesh.
+
+    \b
+      antiphon limits                                    what is running, and what waits for what
+      antiphon limits gpu --at-once 3 --kind 'render.*'  at most three render jobs at once
+      antiphon limits mail --rate 10/m --kind mail
+      antiphon limits gpu --remove
+
+    Only the owner can change limits. The coordinator keeps to them: it offers a job when there is
+    room.
+    """  # noqa: D301 - \b keeps the lines apart
+    from antiphon.sdk.limits import parse_rate
+
+    is_change = at_once is not None or bool(rate)
+    if not label or not (is_change or remove):
+        if is_change or remove or kind:
+            raise WrongUsage(
+                "which limit? a label and --at-once, --rate or --remove belong together",
+                hint="antiphon limits gpu --at-once 3 --kind 'render.*'",
+            )
+        return command_loop.run(_show(label, home, as_json=as_json))
+    if is_change and remove:
+        raise WrongUsage("--remove ends a limit; it takes no new one", hint="antiphon limits")
+    period = parse_rate(rate) if rate else None
+    return command_loop.run(_change(label, at_once, period, kind or [], home, as_json=as_json))
+
+
+async def _change(
+    label: str,
+    at_once: int | None,
+    rate: Rate | None,
+    kinds: list[str],
+    home: Path | None,
+    *,
+    as_json: bool,
+) -> int:
+    from antiphon.sdk.limits import remove_limit, set_limit
+
+    async with acting(home) as mesh:
+        if at_once is None and rate is None:
+            changed = await remove_limit(mesh, label)
+        else:
+            changed = await set_limit(mesh, label, at_once=at_once, rate=rate, kinds=kinds)
+        now = next((one for one in mesh.rules.limits if one.label == label), None)
+    if as_json:
+        print_json({"label": label, "limit": _limit_json(now), "seq": changed.seq})
+        return Exit.OK
+    words = f"{label}: {limit_words(now)}" if now is not None else f"{label} is no longer limited"
+    out.pieces(("✓ ", "succeeded"), (words, ""))
+    if changed.seq:
+        err.pieces((f"  in force from record {changed.seq:,} on", "quiet"))
+    return Exit.OK
+
+
+async def _show(label: str, home: Path | None, *, as_json: bool) -> int:
+    from antiphon.sdk.limits import limits as read
+
+    async with open_mesh(home) as mesh, mesh.replica() as replica:
+        found = [one for one in read(mesh, replica) if label in ("", one.label)]
+    if as_json:
+        print_json({"limits": [_status_json(one) for one in found]})
+        return Exit.OK
+    if not found:
+        about = f"no limit and no job has the label {label}" if label else "there are no limits"
+        out.say(about)
+        err.say("  try: ", "antiphon limits gpu --at-once 3 --kind 'render.*'")
+        return Exit.OK
+    rows = [
+        [
+            (one.label, "strong"),
+            (limit_words(one.limit), ""),
+            (str(one.open), ""),
+            (str(one.waiting), "" if one.waiting else "quiet"),
+            (" ".join(f"{kind}.*" for kind in one.limit.kinds) if one.limit else "", "quiet"),
+        ]
+        for one in found
+    ]
+    out.table(("LABEL", "LIMIT", "RUNNING", "WAITING", "KINDS"), rows, flexible=4)
+    for one in found:
+        _list_waiting(one)
+    return Exit.OK
+
+
+def _list_waiting(status: LimitStatus) -> None:
+    if not status.next:
+        return
+    out.say("")
+    out.say(f"waiting under {status.label}, the next ones first:")
+    for one in status.next[:JOBS_LISTED]:
+        out.pieces(
+            (f"  {one.job.id[:12]}", "strong"), (f"  {one.job.kind}  {cause_words(one)}", "")
+        )
+    more = status.waiting - min(len(status.next), JOBS_LISTED)
+    if more:
+        out.pieces((f"  and {more:,} more", "quiet"))
+
+
+def limit_words(limit: Limit | None) -> str:
+    """A limit in words."""
+    if limit is None:
+        return "none"
+    parts = []
+    if limit.at_once is not None:
+        parts.append(f"{limit.at_once:,} at once")
+    if limit.rate is not None:
+        parts.append(f"{limit.rate:,} per {span_words(limit.per_ms)}")
+    return ", ".join(parts)
+
+
+def cause_words(waiting: WaitingJob) -> str:
+    """What a job waits for, in words."""
+    match waiting.cause:
+        case "jobs":
+            plural = "job" if waiting.unfinished == 1 else "jobs"
+            return f"waits for {waiting.unfinished:,} other {plural} to end"
+        case "time":
+            return "waits for its time"
+        case "room":
+            return "waits for room"
+        case _:
+            return "waits for the coordinator's offer"
+
+
+def _limit_json(limit: Limit | None) -> dict[str, Any] | None:
+    if limit is None:
+        return None
+    return {
+        "at_once": limit.at_once,
+        "rate": limit.rate,
+        "per_ms": limit.per_ms if limit.rate is not None else None,
+        "kinds": list(limit.kinds),
+    }
+
+
+def _status_json(status: LimitStatus) -> dict[str, Any]:
+    waits = [
+        {"kind": one.job.kind, "job": one.job.id, "cause": one.cause, "unfinished": one.unfinished}
+        for one in status.next
+    ]
+    return {
+        "label": status.label,
+        "limit": _limit_json(status.limit),
+        "open": status.open,
+        "waiting": status.waiting,
+        "next": waits,
+    }
