@@ -11,9 +11,11 @@ from antiphon.core.authority.delegations import Grants
 from antiphon.core.families.jobs import completion_proof, table
 from antiphon.core.families.jobs.ops import JobClaim, JobExpire, JobOffer, JobYield
 from antiphon.core.families.seals import table as seals_table
+from antiphon.core.policy.limit_use import LimitUse
 from antiphon.core.ucan import Chain, chain, signatures
 from antiphon.engines.memory.log import LogStore
 from antiphon.engines.memory.oplog import MemoryLog
+from antiphon.runtime.node import predecessors
 from antiphon.runtime.node.delayed_jobs import DelayedJobs
 from antiphon.runtime.node.overdue_jobs import OverdueJobs
 from antiphon.runtime.worker import worker
@@ -41,6 +43,8 @@ CAUGHT_BY = {
     "delays_unread": {"not_before_its_time"},
     "delays_by_local_time": {"not_before_its_time"},
     "delays_unheeded": {"begins_on_time"},
+    "limits_forgotten": {"within_limits"},
+    "predecessors_forgotten": {"after_its_predecessors"},
     "leases_without_bound": {"bounded"},
     "tenures_without_end": {"bounded"},
     "attempts_uncounted": {"final"},
@@ -77,6 +81,8 @@ def patchable():
         Credits.admit,
         OverdueJobs._point_to,
         DelayedJobs.look,
+        LimitUse.room,
+        predecessors.derive,
         MemoryLog.read_lane,
         chain_check.fault,
         opened_record.open_record,

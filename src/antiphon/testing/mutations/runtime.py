@@ -6,8 +6,14 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+from antiphon.core.families.jobs.ops import OfferBody, Result
+from antiphon.core.families.jobs.state import Job, State
+from antiphon.core.manifest import Manifest, results_read
+from antiphon.core.policy.limit_use import UNLIMITED, LimitUse
+from antiphon.core.policy.offer_derivation import Derived
 from antiphon.engines.memory.oplog import MemoryLog
 from antiphon.ports import Record
+from antiphon.runtime.node import predecessors
 from antiphon.runtime.node.delayed_jobs import LONGEST_SLEEP_S, DelayedJobs
 from antiphon.runtime.node.overdue_jobs import OverdueJobs
 from antiphon.runtime.worker import worker
@@ -71,6 +77,29 @@ def delays_unheeded() -> Iterator[None]:
 
 
 @contextmanager
+def limits_forgotten() -> Iterator[None]:
+    """The coordinator offers whatever waits for room."""
+    with patched(LimitUse, "room", lambda *_: UNLIMITED):
+        yield
+
+
+@contextmanager
+def predecessors_forgotten() -> Iterator[None]:
+    """The coordinator offers a job without looking at those that it waits for."""
+
+    def derive(job: Job, manifest: Manifest, *_: object) -> Derived:
+        results = tuple(Result(text="null") for _ in results_read(manifest))
+        body = OfferBody(kind=job.kind, job=job.id, priority=job.priority, results=results)
+        return Derived(body)
+
+    with (
+        patched(predecessors, "derive", derive),
+        patched(predecessors.Predecessors, "state", lambda *_, **__: State.SUCCEEDED),
+    ):
+        yield
+
+
+@contextmanager
 def first_page_only() -> Iterator[None]:
     """Of a long lane nobody reads more than its first page."""
     really_read = MemoryLog.read_lane
@@ -92,5 +121,7 @@ MUTANTS: Final = (
     slots_uncounted,
     stolen_calls_unheeded,
     delays_unheeded,
+    limits_forgotten,
+    predecessors_forgotten,
     first_page_only,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,7 @@ from antiphon.runtime.node.replica import Replica
 from antiphon.testing.host_clock import SeededEntropy
 from antiphon.testing.simulation.actors.machines import FullMachine, WatchedKeyring, WorkerMachine
 from antiphon.testing.simulation.actors.workload import Workload
+from antiphon.testing.simulation.checks.law_state import LaneFacts, LawState
 from antiphon.testing.simulation.checks.plain_record import Key
 from antiphon.testing.simulation.cluster import Cluster
 
@@ -183,7 +185,10 @@ def _root(hashes: list[bytes]) -> bytes:
 
 
 def unfinished(cluster: Cluster, workers: list[WorkerMachine]) -> list[Key]:
-    """Open jobs that have no excuse to be: held, overdue, or somebody alive may claim them."""
+    """Open jobs that have no excuse to be: held, overdue, or somebody alive may claim them.
+
+    Those that wait for a job with an excuse have one, too.
+    """
     ledger, now_ms = cluster.referee.ledger, cluster.clock.now_ms()
     authority_model = ledger.authority_model
     alive = [(one.keyring.did, one.kinds) for one in workers if one.is_up]
@@ -197,13 +202,30 @@ def unfinished(cluster: Cluster, workers: list[WorkerMachine]) -> list[Key]:
             )
         return claimable[kind]
 
-    found: list[Key] = []
-    for key in cluster.referee.open_jobs():
-        lane = ledger.lane(key)
-        is_stuck = lane.held is None and not lane.is_waiting and now_ms <= lane.start_by_ms
-        if not is_stuck or is_claimable(key[0]):
-            found.append(key)
-    return found
+    lanes = {key: ledger.lane(key) for key in cluster.referee.open_jobs()}
+    stuck = {
+        key
+        for key, lane in lanes.items()
+        if lane.held is None and not lane.is_waiting and now_ms <= lane.start_by_ms
+        if not is_claimable(key[0])
+    }
+    while more := _held_back(ledger, lanes, stuck, now_ms):
+        stuck |= more
+    return [key for key in lanes if key not in stuck]
+
+
+def _held_back(
+    ledger: LawState, lanes: dict[Key, LaneFacts], stuck: set[Key], now_ms: int
+) -> set[Key]:
+    """Jobs that wait for others that are stuck, or under a label whose room those take."""
+    taken = Counter(lanes[key].label for key in stuck if lanes[key].is_counted)
+    return {
+        key
+        for key, lane in lanes.items()
+        if key not in stuck and lane.is_waiting and now_ms <= lane.start_by_ms
+        if not stuck.isdisjoint(lane.after)
+        or taken[lane.label] >= ledger.limits.get(lane.label, taken[lane.label] + 1)
+    }
 
 
 def state_of(replica: Replica, keys: list[LaneKey]) -> str:

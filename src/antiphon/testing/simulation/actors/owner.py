@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core.authority.delegations import token_of
-from antiphon.core.authority.rules import Rules
+from antiphon.core.authority.rules import Limit, Rules
 from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
 from antiphon.core.families.mesh.ops import (
     CoordinatorBody,
@@ -37,7 +37,7 @@ from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.testing.host_clock import HostClock
 from antiphon.testing.simulation.actors.machines import Machine
-from antiphon.testing.simulation.actors.workload import KINDS
+from antiphon.testing.simulation.actors.workload import KINDS, LABEL
 from antiphon.testing.simulation.cluster import Cluster
 
 RULES: Final = Rules(
@@ -49,6 +49,7 @@ RULES: Final = Rules(
     retry_after_max_ms=60_000,
     offer_after_ms=5_000,
     yields_max=12,
+    limits=(Limit(label=LABEL, at_once=2),),
 )
 """Short leases, so that an hour holds many of their ends."""
 DRAWN: Final = (("build", "rendezvous"), ("fetch", "rendezvous"))

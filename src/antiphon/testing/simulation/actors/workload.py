@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.core import manifest
 from antiphon.core.families.jobs.ops import JobSchedule, Retry, ScheduleBody
@@ -27,6 +28,7 @@ from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import Intent, Policy, Written, whole_lane, write_one
 from antiphon.testing.host_clock import HostClock
 from antiphon.testing.simulation.actors.machines import SLOTS, Machine
+from antiphon.testing.simulation.checks.plain_record import Key
 from antiphon.testing.simulation.checks.referee import Referee
 from antiphon.testing.simulation.cluster import Cluster
 
@@ -36,13 +38,20 @@ ALWAYS: Final = 1_000
 SHARED: Final = 0.06
 """Jobs that both submitters call."""
 CANCELLED: Final = 0.06
-LIMITED: Final = 0.02
-"""Jobs under a limit that nobody counts: as nobody offers them, they end at their `start_by`."""
+LABEL: Final = "few"
+LIMITED: Final = 0.06
+"""Jobs under a limit for the whole mesh."""
+FOLLOWING: Final = 0.1
+"""Jobs that wait for others, half of them for their results."""
+RECENT: Final = 20
+"""Among how many earlier calls those are."""
 DELAYED: Final = 0.08
 """Jobs that begin later, some of them at a time that has passed."""
 DELAYS_MS: Final = (100, 300_000)
 _PRIORITIES: Final[tuple[Priority, ...]] = ("high", "normal", "normal", "normal", "low")
 LEASES_MS: Final = (None, None, 5_000, 8_000, 20_000)
+NOTHING: Final = object()
+"""What a handler is given for the result of another job if it reads none."""
 LONGEST_PAUSE_S: Final = 15.0
 """Between two tries of a call that the rules refuse: the clock is wrong, or a grant is missing."""
 
@@ -62,6 +71,10 @@ class Call(Struct, frozen=True, kw_only=True):
     timeout_s: int
     start_within_ms: int | None
     is_limited: bool
+    after: tuple[Call, ...] = ()
+    reads: bool = False
+    """Whether it reads the result of the first of them."""
+    any_outcome: bool = False
     delay_ms: int | None
     names_dep: bool
     """Whether the call names an earlier record that must be on the log."""
@@ -70,10 +83,18 @@ class Call(Struct, frozen=True, kw_only=True):
     @property
     def manifest(self) -> manifest.Manifest:
         """What is run; the number makes it a job of its own."""
-        arguments = call_text((self.number, self.duration_ms, self.fails), {})
-        return manifest.author(
-            {"command": [f"@{self.kind}"], "args": [arguments], "timeout": self.timeout_s}
-        )
+        before = {"before": None} if self.reads else {}
+        arguments = call_text((self.number, self.duration_ms, self.fails), before)
+        content = {"command": [f"@{self.kind}"], "args": [arguments], "timeout": self.timeout_s}
+        if self.reads:
+            read = {"kind": "result", "of": self.after[0].key, "name": "/kwargs/before"}
+            content["inputs"] = [read]
+        return manifest.author(content)
+
+    @property
+    def key(self) -> Key:
+        """The job that it becomes."""
+        return self.kind, manifest.job_id(self.manifest)
 
 
 class Promise(Struct, frozen=True):
@@ -99,6 +120,7 @@ class Workload:
                 self.calls[1 - side].append(call)
         for calls in self.calls:
             calls.sort(key=lambda call: (call.at_s, call.number))
+            _link(chance, calls)
 
     def handlers(self, referee: Referee, name: str, kinds: tuple[str, ...]) -> Handlers:
         """A worker's handlers."""
@@ -109,8 +131,13 @@ class Workload:
 
     def _handler(self, referee: Referee, name: str, kind: str) -> Callable[..., Awaitable[object]]:
 
-        async def work(number: int, duration_ms: int, fails: int, ctx: JobContext) -> object:
+        async def work(
+            number: int, duration_ms: int, fails: int, ctx: JobContext, before: object = NOTHING
+        ) -> object:
             self.runs += 1
+            if before is not NOTHING and not isinstance(before, dict):
+                key = (kind, ctx.job_id)
+                referee.accuse("results_arrive", f"{number} was given {before!r}", key)
             with referee.running(name, (kind, ctx.job_id), ctx.fence, slots=SLOTS):
                 await asyncio.sleep(duration_ms / 1000)
             if ctx.attempt <= fails:
@@ -146,12 +173,22 @@ def _draw(chance: random.Random, number: int, span_s: float) -> Call:
         attempts=chance.choice((None, None, 1, 2, 6)),
         lease_ms=chance.choice(LEASES_MS),
         timeout_s=chance.choice((0, 120, 120, 20)),
-        start_within_ms=30_000 if is_limited or chance.random() < 0.05 else None,  # noqa: PLR2004
+        start_within_ms=30_000 if chance.random() < 0.05 else None,  # noqa: PLR2004
         is_limited=is_limited,
         delay_ms=delay_ms,
         names_dep=chance.random() < 0.1,  # noqa: PLR2004
         cancel_after_s=chance.uniform(0.0, 30.0) if chance.random() < CANCELLED else None,
     )
+
+
+def _link(chance: random.Random, calls: list[Call]) -> None:
+    """Let some calls wait for earlier ones; a submitter makes them in this order."""
+    for at, call in enumerate(calls):
+        if at == 0 or chance.random() >= FOLLOWING:
+            continue
+        some = chance.sample(calls[max(at - RECENT, 0) : at], k=min(chance.choice((1, 1, 2)), at))
+        reads, any_outcome = chance.random() < 0.5, chance.random() < 0.3  # noqa: PLR2004
+        calls[at] = replace(call, after=tuple(some), reads=reads, any_outcome=any_outcome)
 
 
 def _delay_ms(share: float) -> int | None:
@@ -241,7 +278,9 @@ class SubmitterMachine(Machine):
             lease_ms=call.lease_ms,
             start_by=start_by,
             not_before=not_before,
-            concurrency="nobody-counts" if call.is_limited else None,
+            concurrency=LABEL if call.is_limited else None,
+            after=tuple(one.key for one in call.after[call.reads :]),
+            after_any_outcome=call.any_outcome,
         )
 
     async def _cancel(self, session: Session, call: Call, after_s: float) -> None:

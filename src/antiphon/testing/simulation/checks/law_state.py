@@ -6,6 +6,7 @@ what a record says, `authority_model.py` for who may do what). The core is not a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -72,8 +73,16 @@ class LaneFacts(Struct):
     is_scheduled: bool = False
     is_waiting: bool = False
     not_before_ms: int = 0
-    is_limited: bool = False
+    needs_coordinator: bool = False
     """Whether only the coordinator may offer it."""
+    label: str = ""
+    is_counted: bool = False
+    """Whether it was offered under its label and has not ended."""
+    after: tuple[Key, ...] = ()
+    any_outcome: bool = False
+    reads: tuple[Key, ...] = ()
+    """Of these jobs, those whose results it reads."""
+    has_succeeded: bool = False
     called: Call = Call()
     held: Tenure | None = None
     fences: list[str] = field(default_factory=list)
@@ -103,6 +112,9 @@ class LawState:
         self.authority_model = AuthorityModel()
         self.signed: dict[str, set[bytes]] = {}
         """What each key really signed: ops and delegations."""
+        self.limits: dict[str, int] = {}
+        """How many jobs with each label may be offered at once."""
+        self.counted: Counter[str] = Counter()
         self.delayed: dict[Key, LaneFacts] = {}
         """Jobs that wait for their time alone, and perhaps some that no longer do."""
 
@@ -128,12 +140,17 @@ class LawState:
         if now.key is None:
             rules: dict[str, Any] = now.fact.body.get("rules", {})
             if now.fact.type in {"mesh.genesis", "mesh.rules"}:
+                self.limits = {one["label"]: one["at_once"] for one in rules.get("limits", [])}
                 self.rules = {
                     name: rules.get(name, default) for name, default in WORD_DEFAULTS.items()
                 }
             self.authority_model.move(now.record.seq, now.fact)
             return
-        _MOVES[now.fact.type](self, self.lane(now.key), now, now.fact)
+        lane = self.lane(now.key)
+        _MOVES[now.fact.type](self, lane, now, now.fact)
+        is_counted = bool(lane.label) and not lane.is_waiting and not lane.ended_seq
+        self.counted[lane.label] += is_counted - lane.is_counted
+        lane.is_counted = is_counted
 
 
 # --- how a lane moves ------------------------------------------------------------------------
@@ -142,9 +159,14 @@ class LawState:
 def _schedule(ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> None:
     lane.is_scheduled = True
     lane.not_before_ms = fact.body.get("not_before", 0)
-    lane.is_limited = "concurrency" in fact.body
-    lane.is_waiting = "not_before" in fact.body or lane.is_limited
-    if now.key is not None and lane.is_waiting and not lane.is_limited:
+    lane.label = fact.body.get("concurrency", "")
+    inputs = fact.body["manifest"].get("inputs", [])
+    lane.reads = tuple((one["of"][0], one["of"][1]) for one in inputs if one["kind"] == "result")
+    lane.after = tuple((kind, job) for kind, job in fact.body.get("after", [])) + lane.reads
+    lane.any_outcome = fact.body.get("after_any_outcome", False)
+    lane.needs_coordinator = bool(lane.label or lane.after)
+    lane.is_waiting = "not_before" in fact.body or lane.needs_coordinator
+    if now.key is not None and lane.is_waiting and not lane.needs_coordinator:
         ledger.delayed[now.key] = lane
     lane.called = Call(fact.author, fact.auth, now.record.seq)
     lane.newest = (fact.wall_ms, fact.logical)
@@ -188,6 +210,7 @@ def _start(_: LawState, lane: LaneFacts, __: Committed, fact: PlainRecord) -> No
 def _complete(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> None:
     lane.newest = (fact.wall_ms, fact.logical)
     lane.results += 1
+    lane.has_succeeded = fact.body["status"] == "succeeded"
     lane.ended_seq = lane.ended_seq or now.record.seq
     lane.held = None
 

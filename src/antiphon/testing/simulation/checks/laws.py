@@ -129,8 +129,45 @@ def not_before_its_time(
         if min(fact.wall_ms, now.record.commit_ms) < lane.not_before_ms:
             early_ms = lane.not_before_ms - min(fact.wall_ms, now.record.commit_ms)
             yield f"offered {early_ms} ms before its time"
-        if lane.is_limited and fact.author != ledger.authority_model.coordinator:
-            yield "a job under a limit was offered by somebody else than the coordinator"
+        if lane.needs_coordinator and fact.author != ledger.authority_model.coordinator:
+            yield "a job that waits for the coordinator was offered by somebody else"
+
+
+def after_its_predecessors(
+    ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord
+) -> Iterator[str]:
+    """An honest coordinator offers a job when those before it have ended, and cancels no other.
+
+    What a hostile one writes is not judged: a false offer can only waste work.
+    """
+    if not now.is_honest or not now.took_effect or not lane.is_waiting:
+        return
+    before = [ledger.lanes.get(key, LaneFacts()) for key in lane.after]
+    is_known = all(one.is_scheduled and one.called.seq < lane.called.seq for one in before)
+    if fact.type == "job.offer":
+        if not is_known or not all(one.ended_seq for one in before):
+            yield "offered before every job that it waits for had ended"
+        elif not all(one.has_succeeded or lane.any_outcome for one in before):
+            yield "offered although a job that it waits for did not succeed"
+        elif not all(ledger.lanes[key].has_succeeded for key in lane.reads):
+            yield "offered without a result that it reads"
+        elif len(fact.body.get("results", [])) != len(lane.reads):
+            yield "offered with other results than it reads"
+    elif fact.type == "job.cancel" and fact.body.get("reason", "").startswith("predecessor:"):
+        is_well = is_known and all(one.has_succeeded for one in before)
+        if is_well and not lane.reads:
+            yield "cancelled although every job that it waits for has succeeded"
+
+
+def within_limits(
+    ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord
+) -> Iterator[str]:
+    """An honest coordinator offers no job under a label that has no room."""
+    if fact.type != "job.offer" or not now.is_honest or not now.took_effect:
+        return
+    most = ledger.limits.get(lane.label)
+    if lane.is_waiting and most is not None and ledger.counted[lane.label] >= most:
+        yield f"offered under {lane.label} beside {ledger.counted[lane.label]} others of {most}"
 
 
 def patient(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:
@@ -283,6 +320,8 @@ LAWS: Final[tuple[Law, ...]] = (
     fences_rise,
     not_early,
     not_before_its_time,
+    after_its_predecessors,
+    within_limits,
     patient,
     begun_in_time,
     bounded,

@@ -150,7 +150,9 @@ def _home(mesh: str, kind_of_op: str, body: dict[str, Any]) -> str:
         place = f"ucan.{read_claims(body['token']).cid}" if what == "delegate" else "revoke."
         return f"{root}.ctl.{place}{body.get('cid', '')}"
     if what == "schedule":
-        waits = any(name in body for name in ("after", "not_before", "concurrency"))
+        waits = any(name in body for name in ("after", "not_before", "concurrency")) or any(
+            one["kind"] == "result" for one in body["manifest"].get("inputs", [])
+        )
         where = "wait" if waits else f"call.{body.get('priority', 'normal')}"
         return f"{root}.{where}.{body['kind']}.{_job_id(body['manifest'])}"
     if what == "offer":
