@@ -7,7 +7,7 @@ import pytest
 from antiphon.core.record.verdict import Verdict
 from antiphon.ports import Record
 from antiphon.testing.simulation.checks import laws
-from antiphon.testing.simulation.checks.law_state import Committed, LawState
+from antiphon.testing.simulation.checks.law_state import Call, Committed, LaneFacts, LawState
 from tests.simulation.histories import AT_MS, JOB, KIND, LEASE_MS, SUBJECT, History
 
 
@@ -175,6 +175,63 @@ def test_an_offer_of_a_limited_job_by_somebody_else_than_the_coordinator():
     history = delayed(concurrency="gpu")
     history.add("offer", 5_000, by="full")
     assert history.laws_broken == {"not_before_its_time"}
+
+
+BEFORE = ("build.slow", "b" * 64)
+
+
+def following(*, is_over=True, has_succeeded=True, seq=0, **fields):
+    """A job that waits for another one, of which the laws know this."""
+    history = History()
+    ended_seq = 3 if is_over else 0
+    history.ledger.lanes[BEFORE] = LaneFacts(
+        is_scheduled=True, called=Call(seq=seq), ended_seq=ended_seq, has_succeeded=has_succeeded
+    )
+    history.ledger.authority_model.coordinator = "full"
+    history.add("schedule", 0, by="s", **fields)
+    return history
+
+
+READS = {"inputs": [{"kind": "result", "of": BEFORE, "name": "in"}]}
+
+
+@pytest.mark.parametrize(
+    "fields, offer, is_broken",
+    [
+        ({"after": [BEFORE]}, {}, False),
+        ({"after": [BEFORE], "is_over": False, "has_succeeded": False}, {}, True),
+        ({"after": [BEFORE], "has_succeeded": False}, {}, True),
+        ({"after": [BEFORE], "has_succeeded": False, "after_any_outcome": True}, {}, False),
+        ({"after": [BEFORE], "seq": 9}, {}, True),
+        ({"manifest": READS}, {"results": [{"text": "1"}]}, False),
+        ({"manifest": READS}, {}, True),
+        (
+            {"manifest": READS, "has_succeeded": False, "after_any_outcome": True},
+            {"results": [{"text": "1"}]},
+            True,
+        ),
+    ],
+)
+def test_an_offer_before_its_predecessors(fields, offer, is_broken):
+    history = following(**fields)
+    history.add("offer", 10, by="full", honest=True, **offer)
+    assert history.laws_broken == ({"after_its_predecessors"} if is_broken else set())
+
+
+def test_a_job_that_was_cancelled_for_no_reason():
+    for has_succeeded in (True, False):
+        history = following(after=[BEFORE], has_succeeded=has_succeeded)
+        history.add("cancel", 10, by="full", honest=True, reason="predecessor: it failed")
+        assert history.laws_broken == ({"after_its_predecessors"} if has_succeeded else set())
+
+
+def test_an_offer_under_a_label_that_has_no_room():
+    for others in (1, 2):
+        history = following(concurrency="gpu")
+        history.ledger.limits["gpu"] = 2
+        history.ledger.counted["gpu"] = others
+        history.add("offer", 10, by="full", honest=True)
+        assert history.laws_broken == ({"within_limits"} if others == 2 else set())
 
 
 def test_the_window_to_start_of_a_delayed_job_begins_with_its_time():
