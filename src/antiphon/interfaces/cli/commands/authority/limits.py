@@ -15,7 +15,7 @@ from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, open_
 from antiphon.interfaces.cli.screen.terminal import err, out
 
 if TYPE_CHECKING:
-    from antiphon.sdk.limits import Limit, LimitStatus, Rate, WaitingJob
+    from antiphon.sdk.authority.limits import Limit, LimitStatus, Rate, WaitingJob
 
 JOBS_LISTED = 5
 
@@ -55,7 +55,7 @@ def limits(
     Only the owner can change limits. The coordinator keeps to them: it offers a job when there is
     room.
     """  # noqa: D301 - \b keeps the lines apart
-    from antiphon.sdk.limits import parse_rate
+    from antiphon.sdk.authority.limits import parse_rate
 
     is_change = at_once is not None or bool(rate)
     if not label or not (is_change or remove):
@@ -80,7 +80,7 @@ async def _change(
     *,
     as_json: bool,
 ) -> int:
-    from antiphon.sdk.limits import remove_limit, set_limit
+    from antiphon.sdk.authority.limits import remove_limit, set_limit
 
     async with acting(home) as mesh:
         if at_once is None and rate is None:
@@ -99,7 +99,7 @@ async def _change(
 
 
 async def _show(label: str, home: Path | None, *, as_json: bool) -> int:
-    from antiphon.sdk.limits import limits as read
+    from antiphon.sdk.authority.limits import limits as read
 
     async with open_mesh(home) as mesh, mesh.replica() as replica:
         found = [one for one in read(mesh, replica) if label in ("", one.label)]
