@@ -208,11 +208,10 @@ EXPLAINED: Final[dict[str, str]] = {
     ),
 }
 
-PENDING_CEILING: Final = 46
+PENDING_CEILING: Final = 45
 
 PENDING: Final[frozenset[str]] = frozenset(
     {
-        "M19",
         "M26",
         "M27",
         "M28",

@@ -150,6 +150,45 @@ async def submit_by_kind() -> None:
         assert "an address has a street" in str(failed)  # noqa: PT017 - a program, not a test
 
 
+@mesh.task("shop.sum")
+async def sum_up(numbers: list[int], *, start: int = 0) -> int:
+    return sum(numbers, start)
+
+
+async def a_graph(order: Order) -> None:
+    async with mesh.graph() as g:
+        two = g.add(double, 1)
+        assert_type(two, int)
+        four = g.add(double.options(priority="high"), two)
+        many = g.map(double, [1, 2, 3])
+        assert_type(many, list[int])
+        total = g.add(sum_up, g.map(double, many), start=four)
+        bill = g.add(invoice.options(after=[total], any_outcome=True), order)
+        assert_type(bill, Invoice)
+        built = g.command("ci.build", ["make"], inputs={"n.json": four}, outputs=["app"])
+        g.command("ci.test", ["./app"], inputs={"app": built, "lib": built.output("lib")})
+    assert_type(g.handle(built), JobHandle[None])
+    assert_type(g.handle(bill), JobHandle[Invoice])
+    assert_type(await g.result(total, timeout="1m"), int)
+    assert await g.result(total) == 28
+    assert_type(await g.result(many), list[int])
+    assert (await g.result(bill)).order == order.id
+
+
+def a_graph_in_a_thread() -> None:
+    shop = Mesh.open(engine="memory").blocking()
+    twice = shop.task("shop.twice")(half)
+    with shop, shop.worker():
+        with shop.graph() as g:
+            five = assert_type(g.add(twice, 10), float)
+        assert_type(g.handle(five), BlockingHandle[float])
+        assert assert_type(g.result(five, timeout=60), float) == 5
+
+
+def half(number: int) -> float:
+    return number / 2
+
+
 def in_a_thread(order: Order) -> None:
     shop = Mesh.open(engine="memory").blocking()
     price = shop.task("shop.price")(total)
@@ -175,4 +214,6 @@ async def main() -> None:
         await submit(order)
         await submit_with_options(order)
         await submit_by_kind()
+        await a_graph(order)
     await asyncio.to_thread(in_a_thread, order)
+    await asyncio.to_thread(a_graph_in_a_thread)

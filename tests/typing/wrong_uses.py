@@ -52,7 +52,7 @@ async def wrong_arguments() -> None:
     await add.submit()
     # E: Too many arguments | Expected 2 positional arguments
     await add.submit(1, 2, 3)
-    # E: type "str"; expected "int" | cannot be assigned to parameter "a" of type "int"
+    # E: type "str"; expected "int" | to parameter "a" of type "int"
     await add.submit("1")
     # E: expected "Order" | cannot be assigned to parameter "order" of type "Order"
     await ship.submit({"id": 1}, {"street": "x"})
@@ -120,10 +120,30 @@ async def wrong_results(when: datetime) -> None:
     text += (await ship.submit(Order(1), {"street": text})).kind
 
 
+async def wrong_graphs() -> None:
+    async with mesh.graph() as g:
+        total = g.add(add, 1)
+        # E: incompatible type "str"; expected "int" | to parameter "a" of type "int"
+        g.add(add, "1")
+        # E: Unexpected keyword argument "c" | No parameter named "c"
+        g.add(add, 1, c=2)
+        page = g.add(render, "u")
+        # E: incompatible type "bytes"; expected "int" | to parameter "a" of type "int"
+        g.add(add, page)
+        # E: "int" has no attribute "upper" | Cannot access attribute "upper" for class "int"
+        total.upper()
+        # E: Cannot infer value of type parameter "A" | cannot be assigned to parameter "items"
+        g.map(add, [page])
+        # E: Missing positional argument "a" | missing for parameter "a"
+        g.add(add)
+    # E: "int" has no attribute "upper" | Cannot access attribute "upper" for class "int"
+    (await g.result(total)).upper()
+
+
 def wrong_in_a_thread() -> None:
     with mesh.blocking() as shop:
         price = shop.wrap(add)
-        # E: type "str"; expected "int" | cannot be assigned to parameter "a" of type "int"
+        # E: type "str"; expected "int" | to parameter "a" of type "int"
         price.submit("1")
         # E: "int" has no attribute "upper" | Cannot access attribute "upper" for class "int"
         price.submit(1).result().upper()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
 
 import msgspec
 from blake3 import blake3
@@ -28,6 +28,14 @@ from antiphon.sdk.durations import seconds
 if TYPE_CHECKING:
     from antiphon.core.manifest import Manifest
     from antiphon.ports import Entropy
+
+
+class AnyJob(Protocol):
+    """Stands for a job: a handle, or a step of a graph."""
+
+    def job_key(self) -> tuple[str, str]:
+        """Its kind and its id; `Misconfigured` if it is not submitted."""
+
 
 Duration = float | timedelta | str
 """Seconds, a timedelta, or text such as "90s", "15m", "1h30m"."""
@@ -91,6 +99,12 @@ class CallOptions(TypedDict, total=False):
     lease_max: Duration
     requires: Sequence[str]
     """Labels that a worker must have: `"gpu=a100"`, or `"gpu"` for any (docs/selection.md)."""
+    concurrency: str
+    """The limit under which it is counted; without it, that of its kind, if there is one."""
+    after: Sequence[object]
+    """Handles of jobs, or steps of the same graph, that have to end first (docs/graphs.md)."""
+    any_outcome: bool
+    """Whether it also begins after jobs that failed; not after those whose results it reads."""
 
 
 class TaskOptions(CallOptions, total=False):
@@ -117,6 +131,9 @@ class Scheduling(Struct, frozen=True, kw_only=True):
     lease_ms: int | None = None
     lease_ms_max: int | None = None
     requires: tuple[str, ...] = ()
+    concurrency: str | None = None
+    after: tuple[AnyJob, ...] = ()
+    any_outcome: bool = False
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Scheduling:
@@ -142,21 +159,24 @@ class Scheduling(Struct, frozen=True, kw_only=True):
             lease_ms=_optional_ms(options.get("lease")),
             lease_ms_max=_optional_ms(options.get("lease_max")),
             requires=_requires(options.get("requires", ())),
+            concurrency=_label(options.get("concurrency")),
+            after=_after(options.get("after", ())),
+            any_outcome=bool(options.get("any_outcome", False)),
         )
 
-    def handler_call(self, kind: str, where: Mapping[str, Any], entropy: Entropy) -> Manifest:
-        """The manifest of a call whose arguments are there: a new job each time, unless `once`."""
+    def handler_call(self, kind: str, where: Mapping[str, Any], nonce: str) -> Manifest:
+        """The manifest of a call whose arguments are there: a new job, unless `once` or a key."""
         job = manifests.author(
             {"command": [f"@{check_kind(kind)}"], "timeout": self.timeout_s, **where}
         )
         if self.once:
             return job
         if self.idempotency_key is None:
-            return manifests.with_nonce(job, fresh_nonce(entropy))
+            return manifests.with_nonce(job, nonce)
         return manifests.with_nonce(job, blake3(self.idempotency_key.encode()).hexdigest(32))
 
     def body(self, kind: str, job: Manifest, *, now_ms: int) -> ops.ScheduleBody:
-        """The body of the op that submits this job."""
+        """The body of the op that submits this job; `Misconfigured` if it waits for none."""
         not_before_ms = self.at_ms if self.delay_ms is None else now_ms + self.delay_ms
         start_by_ms = self.start_by_ms
         if self.start_within_ms is not None:
@@ -171,6 +191,9 @@ class Scheduling(Struct, frozen=True, kw_only=True):
             start_by=start_by_ms,
             not_before=not_before_ms,
             requires=self.requires,
+            concurrency=self.concurrency,
+            after=tuple(one.job_key() for one in self.after),
+            after_any_outcome=self.any_outcome,
         )
 
 
@@ -236,6 +259,27 @@ def _retry(options: Mapping[str, Any]) -> ops.Retry:
     if options.get("attempts") is not None:
         retry = msgspec.structs.replace(retry, attempts=options["attempts"])
     return retry.body()
+
+
+def _label(given: str | None) -> str | None:
+    if given is None:
+        return None
+    try:
+        return check_labels([given])[0]
+    except (ValueError, TypeError) as wrong:
+        raise Misconfigured(str(wrong), hint="concurrency='gpu'") from wrong
+
+
+def _after(given: Sequence[Any]) -> tuple[AnyJob, ...]:
+    for one in given:
+        if not hasattr(type(one), "job_key"):
+            raise Misconfigured(
+                f"a job can be after jobs only, not after {one!r}",
+                hint="after=[handle], or after=[step] in the same graph",
+            )
+    if len(given) > ops.MAX_AFTER:
+        raise Misconfigured(f"a job can be after {ops.MAX_AFTER} jobs; these are {len(given)}")
+    return tuple(given)
 
 
 def _requires(labels: Sequence[str]) -> tuple[str, ...]:

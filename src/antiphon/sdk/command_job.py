@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -22,9 +22,8 @@ from antiphon.errors import Malformed
 from antiphon.sdk.defaults import TIMEOUT_S
 
 if TYPE_CHECKING:
-    from antiphon.runtime.artifacts.store import OnProgress
+    from antiphon.runtime.artifacts.store import Artifacts, OnProgress
     from antiphon.runtime.identity.state_directory import StateDirectory
-    from antiphon.sdk.mesh import Mesh
 
 _AS_A_BLOB: Final = -1
 """An input is named by its digest, so even the smallest one is stored."""
@@ -33,6 +32,14 @@ Given = Path | tuple[Path, str]
 """A file, or a file and the name under which the command finds it."""
 Telling = Callable[[str], "OnProgress"]
 """Returns the progress callback for one file."""
+
+
+class HasArtifacts(Protocol):
+    """A mesh, as far as files are concerned."""
+
+    @property
+    def artifacts(self) -> Artifacts:
+        """Where files are stored."""
 
 
 def command(  # noqa: PLR0913 - one argument per field of a manifest
@@ -65,7 +72,11 @@ def command(  # noqa: PLR0913 - one argument per field of a manifest
 
 
 async def with_inputs(
-    mesh: Mesh, content: Manifest, inputs: Sequence[Given], *, telling: Telling | None = None
+    mesh: HasArtifacts,
+    content: Manifest,
+    inputs: Sequence[Given],
+    *,
+    telling: Telling | None = None,
 ) -> Manifest:
     """The same command with more inputs, which are on the mesh when this returns."""
     kept: list[BlobInput] = []
@@ -87,7 +98,7 @@ def with_outputs(content: Manifest, globs: Sequence[str]) -> Manifest:
     return replace(content, outputs=(*before, *(one for one in globs if one not in before)))
 
 
-async def _stored(mesh: Mesh, path: Path, name: str, telling: Telling | None) -> Output:
+async def _stored(mesh: HasArtifacts, path: Path, name: str, telling: Telling | None) -> Output:
     return await mesh.artifacts.keep(
         path,
         name,

@@ -100,6 +100,10 @@ class JobHandle(Generic[R_co]):
     def __repr__(self) -> str:
         return f"<JobHandle {self.kind} {self.id[:8]}>"
 
+    def job_key(self) -> tuple[str, str]:
+        """Its kind and its id: for `after=[handle]`."""
+        return self.kind, self.id
+
     async def result(self, timeout: Duration | None = None) -> R_co:  # noqa: ASYNC109 - it says for what
         """Wait for the accepted result: what the task's annotation says, or plain JSON.
 

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.worker.worker import Worker
     from antiphon.sdk.blocking.blocking_mesh import BlockingMesh
     from antiphon.sdk.call_options import CallOptions, TaskOptions
+    from antiphon.sdk.graphs.graph import Graph
     from antiphon.sdk.log_watch import Event as Event  # noqa: PLC0414 - interfaces
     from antiphon.sdk.log_watch import Events as Events  # noqa: PLC0414 - interfaces
     from antiphon.sdk.many import Call, Caller
@@ -179,13 +180,13 @@ class Mesh:
         self._connection = await self._stack.enter_async_context(
             self._memory.connection("owner", self._memory.owner)
         )
-        # In one process there is no other node to expire leases or offer jobs again.
-        lease_timer = await self._stack.enter_async_context(self._memory.connection("node"))
+        # In one process there is no other node to expire leases, offer jobs again or coordinate.
         replica = await self._stack.enter_async_context(
-            owned_replica(":memory:", None, lease_timer)
+            owned_replica(":memory:", None, self._connection)
         )
         self._memory_replica = replica
-        await self._stack.enter_async_context(replicating(lease_timer, replica, caretaking=True))
+        node = replicating(self._connection, replica, caretaking=True)
+        await self._stack.enter_async_context(node)
 
     def _leave_to_parent(self) -> None:
         """In a forked child: forget what is open. Ending it would touch the parent's sockets."""
@@ -317,7 +318,7 @@ class Mesh:
 
     async def _call_body(self, kind: str, text: bytes, scheduling: Scheduling) -> ScheduleBody:
         where = inline_arguments(text) or await keep_arguments(text, self.artifacts)
-        job = scheduling.handler_call(kind, where, self.session.entropy)
+        job = scheduling.handler_call(kind, where, fresh_nonce(self.session.entropy))
         return scheduling.body(kind, job, now_ms=self.session.wall.now_ms())
 
     def _handle(
@@ -492,6 +493,17 @@ class Mesh:
     async def submit_many(self, calls: Iterable[Call[R]]) -> list[JobHandle[R]]:
         """Submit jobs that `bind` made, of any tasks; their handles, in the same order."""
         return await self.caller().submit(calls)
+
+    def graph(self) -> Graph:
+        """Steps that use each other's results, submitted at the end of its block: docs/graphs.md.
+
+        async with mesh.graph() as g:
+            page = g.add(fetch, url)
+            words = g.add(count, page)
+        """
+        from antiphon.sdk.graphs.graph import Graph
+
+        return Graph(self)
 
     def caller(self) -> Caller:
         """What submits many."""

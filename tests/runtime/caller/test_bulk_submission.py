@@ -3,14 +3,18 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from antiphon.core import manifest
+from antiphon.core.authority.rules import Limit
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.families.jobs.ops import ScheduleBody
+from antiphon.core.families.mesh.ops import MeshRules, RulesBody
 from antiphon.core.policy.circuit_breaker import CircuitBreaker
 from antiphon.errors import CircuitOpen, PartlySubmitted, Rejected, Unavailable
 from antiphon.runtime.caller import bulk_submission, submission
 from antiphon.runtime.caller.bulk_submission import submit_many
+from antiphon.runtime.log.writer import Intent, write_one
 from tests.runtime.meshes import CALM, KIND, LONG_MS, a_mesh, on_both_engines
 
 TOO_LONG_MS = 1000 * LONG_MS
@@ -134,3 +138,62 @@ async def test_an_open_breaker_sends_nothing():
         session.engine.heal()
         found = await submit_many(session, [body(number) for number in range(5)], breaker=breaker)
         assert all(one.is_new for one in found)
+
+
+def key(one: ScheduleBody) -> tuple[str, str]:
+    return one.kind, manifest.job_id(one.manifest)
+
+
+@on_both_engines
+async def test_a_job_is_sent_only_after_those_that_it_waits_for_are_stored(engine):
+    async with a_mesh(engine) as mesh:
+        session = (await mesh.connection()).session
+        bodies = [body(0)]
+        for number in range(1, 300):  # a tree, and a chain of every tenth
+            before = [key(bodies[number // 3])]
+            before += [key(bodies[number - 10])] if number % 10 == 0 else []
+            bodies.append(body(number, after=tuple(before)))
+        found = await submit_many(session, bodies)
+        seqs = {(one.kind, one.id): one.seq for one in found}
+        for one in bodies:
+            assert all(seqs[before] < seqs[key(one)] for before in one.after)
+
+
+@pytest.mark.virtual_time
+async def test_a_failure_in_the_middle_ends_what_waits_for_it():
+    async with a_mesh("memory") as mesh:
+        session = (await mesh.connection()).session
+        bodies = [body(0), body(1, lease_ms=TOO_LONG_MS, lease_ms_max=TOO_LONG_MS)]
+        bodies += [body(number, after=(key(bodies[1]),)) for number in range(2, 20)]
+        with pytest.raises(PartlySubmitted) as partly:
+            await submit_many(session, bodies)
+        assert partly.value.position == 1
+        assert [one.id for one in partly.value.submitted] == [key(bodies[0])[1]]
+
+
+@on_both_engines
+async def test_a_kind_under_a_limit_gets_its_label_unless_the_job_names_one(engine):
+    limits = (Limit(label="gpu", kinds=(KIND,), at_once=1), Limit(label="eu", at_once=1))
+    async with a_mesh(engine, replace(CALM, limits=limits)) as mesh:
+        session = (await mesh.connection()).session
+        found = await submit_many(session, [body(1), body(2)])
+        found.append(await submission.submit(session, body(3)))
+        for one in found:
+            job = (await session.read_lane(KIND, one.id)).lane.job
+            assert (job.concurrency, job.state.value) == ("gpu", "waiting")
+        with pytest.raises(Rejected, match="limit"):
+            await submission.submit(session, body(4, concurrency="eu"))
+
+
+@on_both_engines
+async def test_a_limit_that_is_newer_than_what_was_read_is_found_out(engine):
+    async with a_mesh(engine) as mesh:
+        session = (await mesh.connection()).session
+        owner = (await mesh.connection(mesh.owner)).session
+        rules = replace(CALM, limits=(Limit(label="gpu", kinds=(KIND,), at_once=1),))
+        await write_one(owner, Intent(MeshRules, RulesBody(rules=rules)))
+        one = await submission.submit(session, body(1))
+        many = await submit_many(session, [body(2), body(3)])
+        for found in (one, *many):
+            job = (await session.read_lane(KIND, found.id)).lane.job
+            assert job.concurrency == "gpu"

@@ -133,6 +133,7 @@ async def test_what_follows_a_failed_job_is_cancelled_unless_it_takes_any_outcom
         assert "was cancelled" in cancelled_because(node, below)
 
 
+@pytest.mark.req("M19")
 @on_both_engines
 async def test_a_job_that_names_one_submitted_later_or_never_is_cancelled(engine):
     async with coordinated(engine) as (_, session, node):
@@ -141,6 +142,33 @@ async def test_a_job_that_names_one_submitted_later_or_never_is_cancelled(engine
         await submission.submit(session, ScheduleBody(kind=BUILD, manifest=later))
         assert await ended(node, job) == ["aborted"]
         assert "was not submitted before it" in cancelled_because(node, job)
+
+
+@pytest.mark.req("M19")
+@on_both_engines
+async def test_of_a_loop_nothing_is_ever_offered(engine):
+    async with coordinated(engine) as (mesh, session, node):
+        ran = []
+
+        async def build(at: int) -> int:
+            ran.append(at)
+            return at
+
+        await mesh.worker(build, kind=BUILD)
+        contents = [
+            manifest.author(
+                {"command": [f"@{BUILD}"], "args": [call_text((at,), {})], "timeout": 9}
+            )
+            for at in range(3)
+        ]
+        keys = [(BUILD, manifest.job_id(one)) for one in contents]
+        for at, one in enumerate(contents):  # each waits for the next, the last for the first
+            body = ScheduleBody(kind=BUILD, manifest=one, after=(keys[(at + 1) % 3],))
+            await submission.submit(session, body)
+        jobs = [(await session.read_lane(*key)).lane.job for key in keys]
+        assert await ended(node, *jobs) == ["aborted"] * 3
+        assert "was not submitted before it" in cancelled_because(node, jobs[0])
+        assert ran == []
 
 
 @on_both_engines
@@ -165,11 +193,11 @@ async def test_no_more_jobs_are_offered_under_a_label_than_its_limit_allows(engi
         assert most == 2
 
 
-async def test_a_kind_under_a_limit_takes_no_job_without_its_label():
+async def test_a_kind_under_a_limit_takes_no_job_with_another_label():
     async with a_mesh("memory", LIMITED) as mesh:
         session = (await mesh.connection(mesh.owner)).session
         with pytest.raises(Exception, match="under a limit"):
-            await call(session, kind=BUILD)
+            await call(session, kind=BUILD, concurrency="other")
 
 
 @on_both_engines

@@ -1,8 +1,10 @@
 """Submits many jobs: their appends are in flight side by side, their verdicts are read together.
 
 The number of tasks is that of the appends in flight, however many jobs there are. Jobs are sent in
-the order of the list; the engine decides in which order it stores what is in flight together. What
-is out of the ordinary (the job exists, a verdict other than expected) is left to `submission`.
+the order of the list; the engine decides in which order it stores what is in flight together,
+except that a job is sent only after those of the list that it waits for are stored: they have to be
+older on the log (spec §7.3). What is out of the ordinary (the job exists, a verdict other than
+expected) is left to `submission`.
 """
 
 from __future__ import annotations
@@ -15,10 +17,11 @@ from msgspec import Struct
 
 from antiphon.core.families.jobs.ops import JobSchedule, ScheduleBody
 from antiphon.core.families.jobs.state import EMPTY
+from antiphon.core.manifest import job_id
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError, LostRace, PartlySubmitted
 from antiphon.ports import LANES_AT_ONCE
-from antiphon.runtime.caller.submission import Submitted, guarded, submit
+from antiphon.runtime.caller.submission import Submitted, guarded, labelled, submit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,27 +73,64 @@ class _Bulk:
         self.problem: tuple[int, AntiphonError] | None = None
         self._session = session
         self._breaker = breaker
-        self._turns = iter(range(len(bodies)))
+        self._turns: asyncio.Queue[int | None] = asyncio.Queue()
+        """Positions that may be sent; None: there are no more."""
+        self._left = len(bodies)
+        self._unmet: dict[int, int] = {}
+        self._successors: dict[int, list[int]] = {}
         self._appending = min(APPENDS_IN_FLIGHT, len(bodies))
+        self._begin()
         self._sent: deque[_Sent] = deque()
         self._news = asyncio.Event()
+
+    def _begin(self) -> None:
+        """Line up what waits for no other job of the list."""
+        waits = any(body.predecessors for body in self.bodies)
+        keys = [(one.kind, job_id(one.manifest)) for one in self.bodies] if waits else []
+        positions = {key: position for position, key in reversed([*enumerate(keys)])}
+        for position, body in enumerate(self.bodies):
+            before = {positions.get(key, position) for key in body.predecessors} if waits else ()
+            unmet = [one for one in before if one < position]
+            for one in unmet:
+                self._successors.setdefault(one, []).append(position)
+            if unmet:
+                self._unmet[position] = len(unmet)
+            else:
+                self._turns.put_nowait(position)
+
+    def _stored(self, position: int) -> None:
+        """A job is on the log: what waits for nothing else is next."""
+        self._left -= 1
+        for one in self._successors.pop(position, ()):
+            self._unmet[one] -= 1
+            if not self._unmet[one]:
+                self._turns.put_nowait(one)
+        if not self._left:
+            self._stop()
+
+    def _stop(self) -> None:
+        for _ in range(self._appending):
+            self._turns.put_nowait(None)
 
     async def append_in_turn(self) -> None:
         """Append one job after the other, until there are no more or one has failed."""
         try:
-            for position in self._turns:
+            while self.problem is None:
+                position = await self._turns.get()
+                if position is None or self.problem is not None:
+                    break
                 try:
                     await self._append(position)
                 except AntiphonError as problem:
                     self._fail(position, problem)
-                if self.problem is not None:
-                    break
+                else:
+                    self._stored(position)
         finally:
             self._appending -= 1
             self._news.set()
 
     async def _append(self, position: int) -> None:
-        session, body = self._session, self.bodies[position]
+        session, body = self._session, labelled(self._session, self.bodies[position])
         draft = session.draft(JobSchedule, body, prev=0)
         place = draft.opened.place
         if place is not None and session.foresee_draft(draft, EMPTY) is Verdict.OK:
@@ -133,6 +173,7 @@ class _Bulk:
     def _fail(self, position: int, problem: AntiphonError) -> None:
         if self.problem is None or position < self.problem[0]:
             self.problem = (position, problem)
+        self._stop()
 
 
 def _failure(bulk: _Bulk, position: int, problem: AntiphonError) -> AntiphonError:

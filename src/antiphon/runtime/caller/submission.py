@@ -61,6 +61,8 @@ class Ended(Struct, frozen=True):
     error: Failure | None
     exit: int | None = None
     """A command's exit code; negative: the signal that ended it."""
+    why: str = ""
+    """What whoever cancelled it said."""
 
 
 async def submit(
@@ -71,7 +73,8 @@ async def submit(
     `CircuitOpen` at once while the breaker is open; without one, every submission is tried.
 
     There may be rejected records on the job's subject, such as an earlier try of ours with a
-    wrong clock: the schedule is written after them.
+    wrong clock: the schedule is written after them. A job of a kind that is under a limit gets
+    the limit's label, unless it has one.
     """
 
     def again(now: Written) -> Intent | None:
@@ -81,10 +84,25 @@ async def submit(
         if session.confirmed == 0:
             await session.sync_control()
         policy = Policy(again=again, foresees=True, what="the job")
-        written = await write_one(session, Intent(JobSchedule, body, EMPTY), policy)
+        intent = Intent(JobSchedule, labelled(session, body), EMPTY)
+        try:
+            written = await write_one(session, intent, policy)
+        except Rejected as refused:
+            anew = labelled(session, body)  # the limit may be newer than what was known of the log
+            if refused.reason != Verdict.LIMIT.value or anew == intent.body:
+                raise
+            written = await write_one(session, Intent(JobSchedule, anew, EMPTY), policy)
     job, is_new = written.lane.job, written.verdict is Verdict.OK
     seq = written.seq if is_new or job is None else job.scheduled_seq
     return Submitted(body.kind, job_id(body.manifest), seq, is_new=is_new)
+
+
+def labelled(session: Session, body: ScheduleBody) -> ScheduleBody:
+    """The same with the label of its kind's limit, if it names none (spec §7.3)."""
+    if body.concurrency is not None:
+        return body
+    label = session.control.rules.label_of(body.kind)
+    return replace(body, concurrency=label) if label else body
 
 
 @contextmanager
@@ -155,7 +173,8 @@ def ended_of(view: JobView) -> Ended | None:
     error = None
     if opened is not None and isinstance(opened.op, JobYield):
         error = opened.op.body.error
-    return Ended(job, (), error)
+    why = opened.op.body.reason if opened is not None and isinstance(opened.op, JobCancel) else ""
+    return Ended(job, (), error, why=why)
 
 
 def failure(ended: Ended) -> JobFailed:
@@ -171,7 +190,7 @@ def failure(ended: Ended) -> JobFailed:
         case "expired":
             why = "no worker claimed it in time"
         case "cancelled":
-            why = "it was cancelled"
+            why = f"it was cancelled: {ended.why}" if ended.why else "it was cancelled"
         case _:
             why = "it failed"
     if ended.error is not None:

@@ -40,6 +40,10 @@ class BlockingHandle(Generic[R_co]):
     def __repr__(self) -> str:
         return f"<BlockingHandle {self.kind} {self.id[:8]}>"
 
+    def job_key(self) -> tuple[str, str]:
+        """Its kind and its id: for `after=[handle]`."""
+        return self.kind, self.id
+
     @property
     def unblocked(self) -> JobHandle[R_co]:
         """The async handle, for the loop thread only; `Forked` in a forked child."""

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from antiphon.errors import Misconfigured
+from antiphon.sdk.blocking.blocking_graph import BlockingGraph
 from antiphon.sdk.blocking.blocking_handle import BlockingHandle
 from antiphon.sdk.blocking.blocking_task import BlockingAsyncTask, BlockingTask
 from antiphon.sdk.blocking.loop_thread import OpenContext, entered, forget_after_fork, iterate, run
@@ -275,6 +276,10 @@ class BlockingMesh:
     def gather(self, *handles: BlockingHandle[R], timeout: Duration | None = None) -> list[R]:
         """The results of jobs, in the order of the handles: `antiphon.gather`."""
         return run(gather(*(handle.unblocked for handle in handles), timeout=timeout))
+
+    def graph(self) -> BlockingGraph:
+        """Steps that use each other's results, submitted at the end of its block: `Mesh.graph`."""
+        return BlockingGraph(self._open)
 
     # --- working ------------------------------------------------------------------------------
 
