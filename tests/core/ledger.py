@@ -23,10 +23,12 @@ from antiphon.core.families.jobs.ops import (
     JobEvict,
     JobExpire,
     JobOffer,
+    JobResolve,
     JobSchedule,
     JobStart,
     JobYield,
     OfferBody,
+    ResolveBody,
     ScheduleBody,
     StartBody,
     YieldBody,
@@ -120,11 +122,13 @@ class Reader:
         key = opened.place.key
         lane = self.all_lanes.get(key) or self.protocol.empty(key)
         sees_all = len(self.verdicts) == record.seq - 1
-        outcome = self.history.settle(lane, opened, lambda needs: self._read(needs, sees_all))
+        outcome = self.history.settle(
+            lane, opened, lambda needs: self._read(needs, sees_all, record.seq)
+        )
         self.all_lanes[key] = outcome.lane
         return outcome.verdict
 
-    def _read(self, needs: Needs, sees_all: bool = True) -> Reads:
+    def _read(self, needs: Needs, sees_all: bool = True, seq: int = 0) -> Reads:
         there = {record.seq: record for record in self.log}
         found = {seq: there.get(seq) for seq in needs.records}
         mark = self.mark_at(needs.upto) if sees_all else UNSEEN_ROOT
@@ -134,7 +138,17 @@ class Reader:
                 for seq, one in found.items()
             },
             mark=mark if needs.upto else None,
+            lanes={key: self._lane_before(key, seq) for key, _ in needs.lanes},
         )
+
+    def _lane_before(self, key: LaneKey, seq: int) -> Lane:
+        """A lane that an op names, as a light reader has it: what it names in turn is empty."""
+        lane = self.protocol.empty(key)
+        for record in self.log[: seq - 1]:
+            if self.protocol.lane_of(record.subject) == key:
+                opened = open_stored(self.mesh, record, self.protocol)
+                lane = self.history.settle(lane, opened, self._read).lane
+        return lane
 
 
 class Ledger:
@@ -306,6 +320,10 @@ class Story:
         """By default the current tenure; `fence=None` is about the wait."""
         fields = {"fence": self.fence if fence is CURRENT else fence}
         return self._put(JobExpire, ExpireBody, by, fields, how)
+
+    def resolve(self, by=OWNER, **how) -> Verdict:
+        """By no replica at all."""
+        return self._put(JobResolve, ResolveBody, by, {"children": ()}, how)
 
     def cancel(self, by=OWNER, **how) -> Verdict:
         return self._put(JobCancel, CancelBody, by, {}, how)

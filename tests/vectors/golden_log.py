@@ -25,7 +25,7 @@ from antiphon.core.record import codec, signing, subjects
 from antiphon.core.record.ids import did_of, digest
 from tests.core.authors import ALICE, BOB, CAROL, OWNER, sign_batch, sign_bytes
 from tests.core.ledger import T0, Ledger, Reader, Story
-from tests.vectors import golden_log_closed
+from tests.vectors import golden_log_closed, golden_log_quorum
 
 PATH = Path(__file__).with_name("golden-log-v1.jsonl")
 DAY = 86_400_000
@@ -250,6 +250,7 @@ STORIES = (
     waiting_story,
     following_story,
     stray_seal_story,
+    golden_log_quorum.story,
     *golden_log_closed.STORIES,
 )
 

@@ -1,8 +1,9 @@
 """Bundles: checking a job offline, with nothing but the file (spec §9).
 
 The check needs no server, no state directory and no clock. A bundle has a job's lane, the control
-records that its verdicts need, and one seal; each record with its place, its verdict and its path
-to the seal's root. What is checked:
+records that its verdicts need, the lanes of the replicas that agreed on its result if there are
+any, and one seal; each record with its place, its verdict and its path to the seal's root. What is
+checked:
 
 - the digest of genesis is the mesh's id, and genesis names the owner;
 - the same reducer that judged the records on the log gives the verdicts in the bundle. So
@@ -108,7 +109,8 @@ class Bundle(_Part, frozen=True, kw_only=True):
     name: Annotated[str, Meta(min_length=1, max_length=128)]
     """What it is about: family, kind and name; the name of a job is its id."""
     records: Annotated[tuple[Shown, ...], Meta(max_length=MAX_RECORDS)]
-    """In sequence order: the lane, the control records, and the deps that they name."""
+    """In sequence order: the lane, the lanes that its ops name, the control records, and the deps
+    of all these."""
     seal: Content
 
 
@@ -278,19 +280,25 @@ def _replayed(
                 for seq, shown in found.items()
             },
             mark=UNSEEN_ROOT,
+            lanes={named: lanes.get(named) or protocol.empty(named) for named, _ in needs.lanes},
         )
 
-    history, lane = ControlHistory(protocol, bundle.mesh), protocol.empty(key)
+    history = ControlHistory(protocol, bundle.mesh)
+    verdicts = (shown.verdict for shown in bundle.records)
+    named = lanes_named(zip(opened_records, verdicts, strict=True), key)
+    lanes = {each: protocol.empty(each) for each in (key, *named)}
     judged: list[tuple[OpenedRecord, Verdict]] = []
     needed: set[int] = set()
     beside: set[int] = set()
     for shown, opened in zip(bundle.records, opened_records, strict=True):
         if opened.is_control:
             verdict = history.apply(opened)
-        elif opened.place is not None and opened.place.key == key:
-            outcome = history.settle(lane, opened, read)
-            lane, verdict = outcome.lane, outcome.verdict
-            judged.append((opened, verdict))
+        elif opened.place is not None and opened.place.key in lanes:
+            where = opened.place.key
+            outcome = history.settle(lanes[where], opened, read)
+            lanes[where], verdict = outcome.lane, outcome.verdict
+            if where == key:
+                judged.append((opened, verdict))
         else:
             beside.add(opened.seq)
             continue
@@ -302,7 +310,23 @@ def _replayed(
             )
     if beside - needed:
         _refuse(f"record {min(beside - needed)} is not needed for what the bundle is about")
-    return history, lane, judged
+    return history, lanes[key], judged
+
+
+def lanes_named(
+    records: Iterable[tuple[OpenedRecord, Verdict]], key: LaneKey
+) -> tuple[LaneKey, ...]:
+    """The lanes that accepted ops on this lane were judged by, each once.
+
+    A rejected op needs none of them: it would be rejected on empty lanes, too.
+    """
+    found = dict[LaneKey, None]()
+    for opened, verdict in records:
+        is_here = opened.place is not None and opened.place.key == key
+        if is_here and verdict is Verdict.OK and opened.op is not None and opened.family:
+            found.update(dict.fromkeys(opened.family.lanes_named(opened.op)))
+    found.pop(key, None)
+    return tuple(found)
 
 
 def _check_seal(

@@ -49,6 +49,11 @@ class Dep(Struct, frozen=True, gc=False):
     kind: str
     """Empty if the record is not about a kind."""
     read_by: tuple[str, ...]
+    op: Op | None = None
+    """The op, where its family is one that others judge by, and the record holds a valid one.
+
+    Nobody has judged it: it is known who signed it, not that it took effect.
+    """
 
 
 class Needs(Struct, frozen=True, gc=False):
@@ -60,6 +65,11 @@ class Needs(Struct, frozen=True, gc=False):
     """A sequence up to which the reader's own mark is needed."""
     shown: tuple[str, ...] = ()
     """Records inside the op, to be opened."""
+    lanes: tuple[tuple[LaneKey, int], ...] = ()
+    """Lanes as they were before the record, each with a sequence that it should have.
+
+    A verdict must not depend on what those lanes name in turn, which light readers do not read.
+    """
 
 
 class Reads(Struct, frozen=True, gc=False):
@@ -70,6 +80,7 @@ class Reads(Struct, frozen=True, gc=False):
     mark: Mark | None = None
     shown: tuple[Any, ...] = ()
     """The records inside the op, opened (`antiphon.core.opened_record`)."""
+    lanes: Mapping[LaneKey, Lane] = {}
 
 
 NOTHING: Final = Reads()
@@ -94,6 +105,8 @@ class Moved(Struct, frozen=True, gc=False):
     state: Any = None
     change: Change | None = None
     """What the op changes in the control state."""
+    on_behalf: Op | None = None
+    """The op as somebody else would have written it, who must be allowed to, here and now."""
 
 
 class Column(Struct, frozen=True):
@@ -164,6 +177,10 @@ class Family(Struct, frozen=True, kw_only=True, eq=False):
     columns: tuple[Column, ...] = ()
     """A replica also counts lanes by the values of a column named `state`."""
     indexes: tuple[Index, ...] = ()
+    is_named: bool = False
+    """Whether other ops are judged by its ops, which they name as deps."""
+    lanes_named: Callable[[Any], tuple[LaneKey, ...]] = lambda _op: ()
+    """The lanes that the verdict on an op is read from, besides its own."""
     blobs: Callable[[Any], tuple[tuple[str, ...], tuple[str, ...]]] | None = None
     """Digests that a state still needs, and those that it no longer needs."""
 

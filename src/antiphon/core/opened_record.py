@@ -100,7 +100,11 @@ def dep_of(protocol: Protocol, subject: str, payload: bytes) -> Dep:
     place = protocol.place_of(subject)
     if place is None:
         return Dep(digest(op_bytes), "", ())
-    return Dep(digest(op_bytes), place.key.kind, protocol.read_by(place))
+    op = None
+    if protocol.is_named(place):
+        mesh = subject.split(".", 2)[1]
+        op = _opened(protocol, mesh, subject, payload, signing.is_block_valid)[1]
+    return Dep(digest(op_bytes), place.key.kind, protocol.read_by(place), op)
 
 
 _Opened = tuple[str, Op | None, str, Verdict | None, Place | None, Family | None, int]

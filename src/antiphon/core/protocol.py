@@ -82,6 +82,11 @@ class Protocol:
         branch = self._grammar.branch_at(place)
         return branch.read_by if branch is not None else ()
 
+    def is_named(self, place: Place) -> bool:
+        """Whether other ops are judged by what is there."""
+        family = self._by_name.get(place.key.family)
+        return family is not None and family.is_named
+
     def subjects_of(self, mesh: str, key: LaneKey) -> tuple[str, ...]:
         """The literal subjects of a lane, in the order of its slots."""
         return self._grammar.lane(mesh, key)

@@ -10,6 +10,9 @@ the protocol, since it decides which reason is recorded:
 
     bytes, genesis, time, predecessor, quarantine, authority, deps, order, then the family's own
 
+An op that follows from somebody else's is judged by that author's authority too: the family says
+whose, and the same check is made for it.
+
 If a verdict needs more than is at hand, `judge` returns what it `Needs`, after every cheaper check
 has passed: a node that may not write an op must not be able to make everyone read because of it.
 `judge` changes nothing; what a control op changes is in the outcome, and `ControlHistory.take`
@@ -72,7 +75,7 @@ def judge(
         if result is None and op.deps:
             result = read_set.fault(op, at)
         if result is None:
-            result = _order_fault(family, control, state, op) or family.step(state, op, at)
+            result = _order_fault(family, control, state, op) or _stepped(family, state, op, at)
     if isinstance(result, Verdict):
         return Outcome(result, type(lane)(moved, state))
     if isinstance(result, Needs):
@@ -118,6 +121,14 @@ def author_fault(family: Family, state: Any, op: Op, at: At) -> Verdict | None:
     if isinstance(by_right, Verdict):
         return by_right
     return chain_check.fault(control, op, seq=at.seq, commit_ms=at.commit_ms)
+
+
+def _stepped(family: Family, state: Any, op: Op, at: At) -> Any:
+    """What the family says, if whoever the op follows from may write it too."""
+    result = family.step(state, op, at)
+    if isinstance(result, Moved) and result.on_behalf is not None:
+        return author_fault(family, state, result.on_behalf, at) or result
+    return result
 
 
 def _order_fault(family: Family, control: Control, state: Any, op: Op) -> Verdict | None:

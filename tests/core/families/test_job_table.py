@@ -15,6 +15,7 @@ from antiphon.core.families.jobs.ops import (
     JobEvict,
     JobExpire,
     JobOffer,
+    JobResolve,
     JobSchedule,
     JobStart,
     JobYield,
@@ -179,6 +180,7 @@ ACTS = {
     "expire_other": (JobExpire, lambda job, _: job.expire(fence=OTHER_FENCE, at=late(job))),
     "expire_wait": (JobExpire, lambda job, _: job.expire(fence=None, at=TOO_LATE)),
     "expire_soon": (JobExpire, lambda job, at: job.expire(fence=None, at=at)),
+    "resolve": (JobResolve, lambda job, at: job.resolve(at=at)),
     "cancel": (JobCancel, lambda job, at: job.cancel(at=at)),
     "evict": (JobEvict, lambda job, at: job.evict(f"blake3:{0:064x}", at=at)),
 }
@@ -221,6 +223,7 @@ expire_early   not_claimed     not_claimed not_claimed
 expire_other   not_claimed     not_claimed not_claimed
 expire_wait    ok>aborted      ok>aborted  ok>aborted
 expire_soon    early           early       early
+resolve        quorum          quorum      quorum
 cancel         ok>aborted      ok>aborted  ok>aborted
 evict          not_ended       not_ended   not_ended
 """
@@ -257,6 +260,7 @@ expire_early   not_claimed already     early        early
 expire_other   not_claimed not_claimed fence        fence
 expire_wait    ok>aborted  ok>aborted  fence        fence
 expire_soon    early       early       fence        fence
+resolve        quorum      quorum      quorum       quorum
 cancel         ok>aborted  ok>aborted  ok>aborted   ok>aborted
 evict          not_ended   not_ended   not_ended    not_ended
 """
@@ -293,6 +297,7 @@ expire_early   finished  finished already   finished  finished
 expire_other   finished  finished finished  finished  finished
 expire_wait    finished  finished finished  finished  already
 expire_soon    finished  finished finished  finished  already
+resolve        finished  finished finished  finished  finished
 cancel         finished  finished finished  finished  finished
 evict          no_output no_output no_output no_output no_output
 """

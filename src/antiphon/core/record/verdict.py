@@ -80,6 +80,10 @@ class Verdict(StrEnum):
     PROOF = "proof"
     NOT_ENDED = "not_ended"
     NO_OUTPUT = "no_output"
+    REPLICAS = "replicas"
+    REPLICA = "replica"
+    BY_QUORUM = "by_quorum"
+    QUORUM = "quorum"
 
     @property
     def is_accepted(self) -> bool:
@@ -181,4 +185,8 @@ _WORDS = {
     Verdict.PROOF: "the proof is not valid",
     Verdict.NOT_ENDED: "it has not ended yet",
     Verdict.NO_OUTPUT: "the job has no such output stored outside the log",
+    Verdict.REPLICAS: "its quorum is not between 2 and the number of its replicas",
+    Verdict.REPLICA: "it is not a replica of the job that it names",
+    Verdict.BY_QUORUM: "the job is not run itself: it ends when enough of its replicas agree",
+    Verdict.QUORUM: "the replicas that it names are not enough that agree",
 }

@@ -160,7 +160,7 @@ class Judge(typing.Protocol):
     async def confirm(self, upto: int) -> None:
         """Make sure that every control op up to `upto` was read."""
 
-    async def judge(self, opened: OpenedRecord, lane: Lane) -> Outcome:
+    async def judge(self, opened: OpenedRecord, lane: Lane, *, is_named: bool = False) -> Outcome:
         """The verdict on one record."""
 
     async def pause(self, attempt: int) -> None:
@@ -246,11 +246,23 @@ class LaneReader:
         wanted = [self._by.protocol.subjects_of(self._by.mesh, key) for key in keys]
         return await self._by.log.read_lanes(wanted)
 
-    async def before(self, key: LaneKey, seq: int) -> Lane:
-        """The lane as it was before the record with that sequence."""
-        return (await self._judged(key, before=seq)).lane
+    async def before(self, key: LaneKey, seq: int, *, at_least: int | None = None) -> Lane:
+        """The lane as it was before the record with that sequence.
 
-    async def _judged(self, key: LaneKey, *, before: int | None = None) -> _Place:
+        With `at_least`, the lane is one that the record names, and has a record there; 0: it need
+        not have any.
+        """
+        for attempt in range(TRIES):
+            if attempt:
+                await self._by.pause(attempt - 1)
+            place = await self._judged(key, before=seq, is_named=at_least is not None)
+            if place.reach >= (at_least or 0):
+                return place.lane
+        raise Unavailable(f"this copy of the log does not have record {at_least} yet")
+
+    async def _judged(
+        self, key: LaneKey, *, before: int | None = None, is_named: bool = False
+    ) -> _Place:
         known, protocol = self._places.get(key), self._by.protocol
         if known is None or (before is not None and known.reach >= before):
             place = _Place(lane=protocol.empty(key))
@@ -259,19 +271,21 @@ class LaneReader:
         wanted = protocol.subjects_of(self._by.mesh, key)
         async for page in self._by.log.read_lane(wanted, after=place.reach):
             if before is not None and page[-1].seq >= before:
-                await self._judge(place, [one for one in page if one.seq < before])
+                earlier = [one for one in page if one.seq < before]
+                await self._judge(place, earlier, is_named=is_named)
                 break
-            await self._judge(place, page)
-        if place.length > LONG:
+            await self._judge(place, page, is_named=is_named)
+        if place.length > LONG and not is_named:
             self._remember(key, place)
         return place
 
-    async def _judge(self, place: _Place, page: list[Record]) -> None:
+    async def _judge(self, place: _Place, page: list[Record], *, is_named: bool = False) -> None:
         if page:
             await self._by.confirm(page[-1].seq)
         for record in page:
             opened = self._by.open(record)
-            place.take(record, opened, await self._by.judge(opened, place.lane), self._reader)
+            outcome = await self._by.judge(opened, place.lane, is_named=is_named)
+            place.take(record, opened, outcome, self._reader)
 
     def _remember(self, key: LaneKey, place: _Place) -> None:
         """Without the rejected records: a hostile writer decides how large they are."""

@@ -99,10 +99,12 @@ class Session:
 
     # --- our own ops ------------------------------------------------------------------------------
 
-    def compose(self, op_type: type[Op], body: Struct, *, prev: int) -> Op:
+    def compose(
+        self, op_type: type[Op], body: Struct, *, prev: int, deps: tuple[tuple[int, str], ...] = ()
+    ) -> Op:
         """An op as it would be drafted right now, unsigned."""
         auth, hlc = self._choose_auth(op_type, body), self.author.now()
-        return self.author.compose(op_type, body, prev=prev, hlc=hlc, auth=auth)
+        return self.author.compose(op_type, body, prev=prev, hlc=hlc, auth=auth, deps=deps)
 
     def draft(
         self,
@@ -227,23 +229,44 @@ class Session:
         if op is not None and op.hlc[0] <= opened.commit_ms + self._drift_ms:
             self.author.observe(op.hlc)
 
-    async def judge(self, opened: OpenedRecord, lane: Lane) -> Outcome:
-        """The verdict on one record outside control, which must be confirmed up to it."""
+    async def judge(self, opened: OpenedRecord, lane: Lane, *, is_named: bool = False) -> Outcome:
+        """The verdict on one record outside control, which must be confirmed up to it.
+
+        `is_named`: its lane is read because an op on another lane names it.
+        """
         control = self.history.at(opened.seq, opened.commit_ms)
         outcome = judge(control, lane, opened)
         if isinstance(outcome, Needs):
-            outcome = judge(control, lane, opened, await self._read(outcome))
+            reads = await self._read(outcome, opened.seq, is_named=is_named)
+            outcome = judge(control, lane, opened, reads)
         self.merge(opened)
         return settled(outcome)
 
-    async def _read(self, needs: Needs) -> Reads:
-        """What a verdict needs, in one read at most. Lane readers do not see every record."""
+    async def _read(self, needs: Needs, seq: int, *, is_named: bool) -> Reads:
+        """What a verdict needs, in a few reads. Lane readers do not see every record.
+
+        Lanes that a named lane names in turn count as empty (`Needs.lanes` says why that is
+        right): otherwise a coordinator could make everyone read without end.
+        """
+        if needs.lanes:
+            empty = {key: self.protocol.empty(key) for key, _ in needs.lanes}
+            return Reads(lanes=empty if is_named else await self._read_named(needs, seq))
         found = {seq: self._deps.get(seq) for seq in needs.records}
         unknown = [seq for seq, dep in found.items() if dep is None]
         for record in await self.log.fetch_many(unknown) if unknown else ():
             dep = found[record.seq] = dep_of(self.protocol, record)
-            self._deps.put(record.seq, dep, len(dep.kind))
+            self._deps.put(record.seq, dep, len(record.payload) if dep.op else len(dep.kind))
         return Reads(records=found, mark=UNSEEN_ROOT)
+
+    async def _read_named(self, needs: Needs, seq: int) -> dict[LaneKey, Lane]:
+        """Lanes as they were before a record, from copies of the log that have what it names."""
+        named = {upto: key for key, upto in needs.lanes if 0 < upto < seq}
+        found = await self.log.fetch_many(list(named)) if named else []
+        known = {one.seq for one in found if self.protocol.lane_of(one.subject) == named[one.seq]}
+        return {
+            key: await self.lanes.before(key, seq, at_least=upto if upto in known else 0)
+            for key, upto in needs.lanes
+        }
 
     async def read(self, key: LaneKey, *, at_least: int = 0) -> LaneView:
         """Load a whole lane with the control state it needs, and judge every record.
@@ -277,13 +300,21 @@ class Session:
         """The time by both clocks that count: this machine's and, as far as known, the engine's."""
         return int(min(self.wall.now_ms(), self.author.mesh_time.most_ms()))
 
-    def foresee(self, op_type: type[Op], body: Struct, lane: Lane, *, prev: int) -> Verdict:
+    def foresee(
+        self,
+        op_type: type[Op],
+        body: Struct,
+        lane: Lane,
+        *,
+        prev: int,
+        deps: tuple[tuple[int, str], ...] = (),
+    ) -> Verdict:
         """The verdict that an op would get if it were drafted and committed right now.
 
         Nothing is signed, and nothing is read. A clock that ran ahead of its own machine shows as
         `drift`, and so does a machine's clock that is known to be ahead of the mesh's.
         """
-        op = self.compose(op_type, body, prev=prev)
+        op = self.compose(op_type, body, prev=prev, deps=deps)
         return self._foreseen(opened_record.unsigned(self.protocol, op, 0, 0), lane)
 
     def foresee_draft(self, draft: Draft, lane: Lane) -> Verdict:
@@ -291,7 +322,8 @@ class Session:
         return self._foreseen(draft.opened, lane)
 
     def _foreseen(self, opened: OpenedRecord, lane: Lane) -> Verdict:
-        newest = max(*lane.tails, self.history.applied) + 1
+        named = (seq for seq, _ in opened.op.deps) if opened.op is not None else ()
+        newest = max(*lane.tails, self.history.applied, *named) + 1
         commit_ms = self.now_by_both_clocks_ms()
         outcome = judge(self.control, lane, replace(opened, seq=newest, commit_ms=commit_ms))
         verdict = Verdict.OK if isinstance(outcome, Needs) else outcome.verdict

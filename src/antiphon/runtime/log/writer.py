@@ -215,11 +215,11 @@ async def _try(session: Session, intent: Intent, policy: Policy) -> Written:
 async def _foresee(
     session: Session, intent: Intent, lane: Lane, prev: int, *, insists: bool
 ) -> Verdict:
-    verdict = session.foresee(intent.op, intent.body, lane, prev=prev)
+    verdict = session.foresee(intent.op, intent.body, lane, prev=prev, deps=intent.deps)
     if verdict is not Verdict.OK and insists:
         # What permits it may have been written just now.
         await session.sync_control()
-        verdict = session.foresee(intent.op, intent.body, lane, prev=prev)
+        verdict = session.foresee(intent.op, intent.body, lane, prev=prev, deps=intent.deps)
     return verdict
 
 

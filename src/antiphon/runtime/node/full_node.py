@@ -249,6 +249,7 @@ class FullNode:
                 for seq, found in stored.items()
             },
             mark=self._own_mark(needs.upto) if needs.upto else None,
+            lanes={key: self.replica.lane(key) for key, _ in needs.lanes},
         )
 
     def _own_mark(self, upto: int) -> Mark:

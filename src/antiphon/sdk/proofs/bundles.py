@@ -138,7 +138,10 @@ def assembled(replica: Replica, key: LaneKey) -> Bundle | None:
         return None
     seal, body = found
     lane = [stored for stored in lane if stored.record.seq <= body.upto]
+    lane += _named_lanes(replica, key, lane)
     opened_records = [_opened(replica, stored) for stored in [*lane, seal]]
+    named = (replica.record(seq) for one in opened_records if one.op for seq, _ in one.op.deps)
+    opened_records += [_opened(replica, stored) for stored in named if stored is not None]
     wanted = core_bundle.wanted_control(opened_records, replica.mesh, key.kind)
     everything = _control(replica, body.upto)
     few = [stored for stored in everything if stored.record.subject in wanted]
@@ -152,6 +155,18 @@ def assembled(replica: Replica, key: LaneKey) -> Bundle | None:
             continue  # a verdict depends on more than usual: include all of control
         return bundle
     return None
+
+
+def _named_lanes(replica: Replica, key: LaneKey, lane: list[StoredRecord]) -> list[StoredRecord]:
+    """The lanes that ops on this one name: for a job with replicas, those that agreed."""
+    judged = ((_opened(replica, stored), stored.verdict) for stored in lane)
+    newest = max(stored.record.seq for stored in lane)
+    return [
+        stored
+        for named in core_bundle.lanes_named(judged, key)
+        for stored in replica.lane_records(named)
+        if stored.record.seq < newest
+    ]
 
 
 def _control(replica: Replica, upto: int) -> list[StoredRecord]:

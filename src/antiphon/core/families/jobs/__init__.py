@@ -3,6 +3,7 @@
     ops                what can be written about a job
     table              whether each op is accepted, in every state (`_complete`, `_expire_held`, …)
     completion_proof   the check of the proof in a completion
+    replicas           replicas of a job, and which of them are a quorum
     given_results      results of other jobs as the inputs of a job
     state              the job and its lane, derived from the accepted ops
     priority           which waiting job is handed out first
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from antiphon.core.families.jobs import columns, ops, state, table, words
+from antiphon.core.families.jobs import columns, ops, replicas, state, table, words
 from antiphon.core.family import Family
 
 JOBS: Final = Family(
@@ -31,6 +32,7 @@ JOBS: Final = Family(
         ops.JobComplete,
         ops.JobYield,
         ops.JobExpire,
+        ops.JobResolve,
         ops.JobCancel,
         ops.JobEvict,
     ),
@@ -45,4 +47,6 @@ JOBS: Final = Family(
     columns=columns.COLUMNS,
     indexes=columns.INDEXES,
     blobs=columns.blobs,
+    is_named=True,
+    lanes_named=replicas.lanes_named,
 )

@@ -27,6 +27,11 @@ def _waiting_seq(job: Job) -> int | None:
     return job.waiting_seq if job.waits_for_coordinator else None
 
 
+def _replicas_seq(job: Job) -> int | None:
+    """Where it was submitted, if others are run in its place."""
+    return job.scheduled_seq if job.replicas else None
+
+
 def _offered_ms(job: Job) -> int | None:
     """When it was first offered, if its label may have a rate."""
     return job.offered_ms or None if job.concurrency else None
@@ -53,6 +58,7 @@ COLUMNS: Final = (
     Column("due_ms", "integer", _due_ms),
     Column("begins_ms", "integer", _begins_ms),
     Column("waiting_seq", "integer", _waiting_seq),
+    Column("replicas_seq", "integer", _replicas_seq),
     Column("label", "text", lambda job: job.concurrency or None),
     Column("offered_ms", "integer", _offered_ms),
     Column("recall_ms", "integer", _recall_ms),
@@ -64,6 +70,7 @@ INDEXES: Final = (
     Index(("due_ms",), of="due_ms"),
     Index(("begins_ms",), of="begins_ms"),
     Index(("waiting_seq",), of="waiting_seq"),
+    Index(("replicas_seq",), of="replicas_seq"),
     Index(("label", "state"), of="label"),
     Index(("label", "offered_ms"), of="offered_ms"),
     Index(("recall_ms",), of="recall_ms"),

@@ -1,4 +1,4 @@
-"""The nine ops about a job, each with its body (spec §7.2).
+"""The ten ops about a job, each with its body (spec §7.2).
 
 A job's lane is every record on its wait, call and job subjects.
 """
@@ -15,7 +15,7 @@ from antiphon.core.manifest import Manifest, job_id, results_read
 from antiphon.core.proof.output import DsseEnvelope, Output
 from antiphon.core.record.branches import Branch
 from antiphon.core.record.codec import MAX_INTEGER
-from antiphon.core.record.op import Body, Count, Digest, Kind, Label, Op, Text, WallMs
+from antiphon.core.record.op import Body, Count, Digest, Kind, Label, Op, Seq, Text, WallMs
 
 WAIT: Final = Branch(stem="wait", read_by=READ_BY, written_by=CALLED_BY)
 CALL: Final = Branch(
@@ -31,6 +31,7 @@ JobId = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 JobKey = tuple[Kind, JobId]
 """A job as another op names it: its kind and its id."""
 MAX_AFTER: Final = 1024
+MAX_REPLICAS: Final = 16
 
 
 class Retry(Body, frozen=True):
@@ -41,6 +42,13 @@ class Retry(Body, frozen=True):
     cap_ms: Annotated[int, Meta(ge=0, le=3_600_000)] = 60_000
     give_up_on: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
     """Names of errors that end the job without another attempt; subclasses are included."""
+
+
+class Replica(Body, frozen=True):
+    """Says that a job is one of the replicas of another one, and which."""
+
+    of: JobId
+    index: Annotated[int, Meta(ge=0, lt=2 * MAX_REPLICAS)]
 
 
 class ScheduleBody(Body, frozen=True):
@@ -63,12 +71,21 @@ class ScheduleBody(Body, frozen=True):
     """Whether it also begins after jobs that failed; not after those whose results it reads."""
     requires: Annotated[tuple[Label, ...], Meta(max_length=32)] = ()
     retry_of: JobId | None = None
+    replicas: Annotated[int, Meta(ge=2, le=MAX_REPLICAS)] | None = None
+    """How many jobs the coordinator makes of it, which are run in its place."""
+    quorum: Annotated[int, Meta(ge=2, le=MAX_REPLICAS)] | None = None
+    """How many of those have to agree, each run for somebody else."""
+    replica: Replica | None = None
+    """Of which job it is a replica; only the coordinator submits those."""
 
     @property
     def waits(self) -> bool:
-        """Whether the job begins as waiting and needs an offer."""
+        """Whether the job begins as waiting and needs an offer, or its replicas' results."""
         return (
-            self.not_before is not None or self.concurrency is not None or bool(self.predecessors)
+            self.not_before is not None
+            or self.concurrency is not None
+            or self.replicas is not None
+            or bool(self.predecessors)
         )
 
     @property
@@ -161,6 +178,13 @@ class ExpireBody(_OnJob, frozen=True):
     fence: Fence | None = None
 
 
+class ResolveBody(_OnJob, frozen=True):
+    """Ends a job by a quorum of its replicas: those, where each ended, and what they agree on."""
+
+    children: Annotated[tuple[tuple[JobId, Seq], ...], Meta(max_length=MAX_REPLICAS)]
+    outputs: Annotated[tuple[Output, ...], Meta(max_length=1024)] = ()
+
+
 class CancelBody(_OnJob, frozen=True):
     """Ends a job that has not ended."""
 
@@ -242,6 +266,12 @@ class JobExpire(_JobOp, frozen=True, tag="job.expire"):
     body: ExpireBody
 
 
+class JobResolve(_JobOp, frozen=True, tag="job.resolve"):
+    """Ends a job by a quorum of its replicas."""
+
+    body: ResolveBody
+
+
 class JobCancel(_JobOp, frozen=True, tag="job.cancel"):
     """Cancels a job."""
 
@@ -264,6 +294,7 @@ JobOp = (
     | JobComplete
     | JobYield
     | JobExpire
+    | JobResolve
     | JobCancel
     | JobEvict
 )

@@ -76,6 +76,17 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     child_results: tuple[Result, ...] = ()
     continuations: int = 0
     """How often a tenure ended to wait for other jobs."""
+    replicas: int = 0
+    """How many jobs are run in its place; 0: it is run itself."""
+    quorum: int = 0
+    """How many of those have to agree."""
+    replica_of: str = ""
+    """The job that it is a replica of."""
+    replica_index: int = 0
+    parent_seq: int = 0
+    """The schedule of that job."""
+    fingerprint: str = ""
+    """Of a replica that succeeded: what its outputs are, to compare them with others'."""
     start_by_ms: int
     """Wall time by which a waiting or pending job must be claimed."""
     start_window_ms: int
@@ -133,7 +144,8 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def waits_for_time_alone(self) -> bool:
         """Whether any node may offer it for the first time, once `not_before_ms` has passed."""
-        return self.state is State.WAITING and not self.awaited and not self.concurrency
+        holds_back = self.awaited or self.concurrency or self.replicas
+        return self.state is State.WAITING and not holds_back
 
     @property
     def awaited(self) -> tuple[tuple[str, str], ...]:
@@ -143,7 +155,13 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def waits_for_coordinator(self) -> bool:
         """Whether only the coordinator's offer can end its wait."""
-        return self.state is State.WAITING and not self.waits_for_time_alone
+        is_offered = not self.waits_for_time_alone and not self.replicas
+        return self.state is State.WAITING and is_offered
+
+    @property
+    def waits_for_replicas(self) -> bool:
+        """Whether it ends when enough of its replicas agree."""
+        return self.state is State.WAITING and self.replicas > 0
 
     @property
     def tries(self) -> int:

@@ -6,6 +6,7 @@
     waiting | pending | claimed | running ─cancel→ aborted
     waiting | pending past start_by ─expire→ aborted(expired)
     claimed | running ─yield after other jobs→ waiting
+    waiting with replicas ─resolve→ succeeded
 
 An eviction changes no state: it only says that an output of an ended job is no longer kept.
 
@@ -28,18 +29,19 @@ from msgspec.structs import replace
 from antiphon.core.authority.chain_check import is_revoked_since, stands_for
 from antiphon.core.authority.rules import Rules
 from antiphon.core.clock.hlc import pack, unpack
-from antiphon.core.families.jobs import completion_proof, ops
+from antiphon.core.families.jobs import completion_proof, ops, replicas
 from antiphon.core.families.jobs.state import HELD, TERMINAL, Job, State
-from antiphon.core.family import At
+from antiphon.core.family import At, Moved, Needs
 from antiphon.core.manifest import blobs_read, results_read, stored_arguments
 from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
 
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
+    from antiphon.core.proof.output import Output
     from antiphon.core.record.op import Op
 
-Cell = Callable[[Job, Any, At], Job | Verdict]
+Cell = Callable[[Job, Any, At], Job | Verdict | Needs]
 """Each cell takes the one op type of its row; the table's key guarantees it."""
 
 
@@ -47,12 +49,16 @@ Cell = Callable[[Job, Any, At], Job | Verdict]
 
 
 def entitled(control: Control, job: Job | None, op: Op, at: At) -> Verdict | bool:
-    """Three ops may be authorised without a chain, by the author's part in the job or the mesh.
+    """Some ops may be authorised without a chain, by the author's part in the job or the mesh.
 
-    The coordinator may offer any job; the submitter and the coordinator may cancel a job and
-    evict its outputs.
+    The coordinator alone may submit replicas of a job and resolve it. It may offer any job; the
+    submitter and the coordinator may cancel a job and evict its outputs.
     """
     match op:
+        case ops.JobSchedule(body=body) if body.replica is not None:
+            return op.author == control.coordinator or Verdict.NOT_COORDINATOR
+        case ops.JobResolve():
+            return op.author == control.coordinator or Verdict.NOT_COORDINATOR
         case ops.JobOffer():
             return op.author == control.coordinator
         case ops.JobCancel() | ops.JobEvict():
@@ -92,7 +98,7 @@ def last(_: Control, job: Job | None, op: Op) -> tuple[tuple[int, int], str] | N
     return job.hlc, job.hlc_author
 
 
-def step(job: Job | None, op: Op, at: At) -> Job | Verdict:
+def step(job: Job | None, op: Op, at: At) -> Job | Moved | Verdict | Needs:
     """The job after an op, or the verdict if nothing changes."""
     if job is None:
         return scheduled(op, at) if isinstance(op, ops.JobSchedule) else Verdict.NO_JOB
@@ -108,10 +114,10 @@ def unfinished(job: Job) -> str:
 # --- the cells ----------------------------------------------------------------------------------
 
 
-def scheduled(op: ops.JobSchedule, at: At) -> Job | Verdict:
+def scheduled(op: ops.JobSchedule, at: At) -> Job | Moved | Verdict:
     """The job that a first schedule creates, or the verdict why not."""
     body, rules = op.body, at.control.rules
-    wall_ms = op.hlc[0]
+    wall_ms, author = op.hlc[0], op.author
     lease_ms = body.lease_ms or rules.lease_ms
     lease_ms_max = body.lease_ms_max or max(lease_ms, rules.lease_ms_max)
     if not rules.lease_min_ms <= lease_ms <= lease_ms_max <= rules.lease_max_ms:
@@ -128,12 +134,22 @@ def scheduled(op: ops.JobSchedule, at: At) -> Job | Verdict:
     # A delay is no part of the window to start, and every wait ends.
     begin_ms = max(wall_ms, not_before_ms)
     start_by_ms = body.start_by if body.start_by is not None else begin_ms + rules.start_by_ms
-    start_by_ms = min(start_by_ms, begin_ms + rules.horizon_ms)
+    latest_ms = begin_ms + rules.horizon_ms
+    start_by_ms = min(start_by_ms, latest_ms) if body.replicas is None else latest_ms
     start_window_ms = start_by_ms - begin_ms
     arguments = stored_arguments(body.manifest)
     if start_window_ms <= 0:
         return Verdict.TOO_LATE
-    return Job(
+    if replicas.is_contradictory(body):
+        return Verdict.REPLICAS
+    parent: Op | None = None
+    if body.replica is not None:
+        found = replicas.parent_of(op, at)
+        if isinstance(found, Verdict):
+            return found
+        parent = replace(found, hlc=op.hlc)
+        op = replace(op, author=parent.author, auth=parent.auth)
+    job = Job(
         kind=body.kind,
         id=at.key.name,
         state=State.WAITING if body.waits else State.PENDING,
@@ -142,8 +158,13 @@ def scheduled(op: ops.JobSchedule, at: At) -> Job | Verdict:
         scheduled_seq=at.seq,
         scheduled_ms=at.commit_ms,
         hlc=op.hlc,
-        hlc_author=op.author,
+        hlc_author=author,
         priority=body.priority,
+        replicas=body.replicas or 0,
+        quorum=body.quorum or 0,
+        replica_of=body.replica.of if body.replica is not None else "",
+        replica_index=body.replica.index if body.replica is not None else 0,
+        parent_seq=op.deps[0][0] if body.replica is not None else 0,
         not_before_ms=not_before_ms,
         concurrency=body.concurrency or "",
         after=body.predecessors,
@@ -162,6 +183,8 @@ def scheduled(op: ops.JobSchedule, at: At) -> Job | Verdict:
         reads=blobs_read(body.manifest),
         arguments=arguments.hash if arguments is not None else "",
     )
+    # Whoever submitted the parent must still be allowed to.
+    return job if parent is None else Moved(Verdict.OK, job, on_behalf=parent)
 
 
 def _tenure_ms_max(timeout_s: int, rules: Rules) -> int:
@@ -175,6 +198,8 @@ def _tenure_ms_max(timeout_s: int, rules: Rules) -> int:
 
 
 def _offer_first(job: Job, op: ops.JobOffer, at: At) -> Job | Verdict:
+    if job.replicas:
+        return Verdict.BY_QUORUM
     # Whether a job's time has come, any node can tell; only the coordinator counts (spec §7.3).
     if not job.waits_for_time_alone and op.author != at.control.coordinator:
         return Verdict.NOT_COORDINATOR
@@ -296,14 +321,39 @@ def _complete(job: Job, op: ops.JobComplete, at: At) -> Job | Verdict:
     body = op.body
     if not completion_proof.is_proved(body, op.author, at):
         return Verdict.PROOF
-    for output in body.outputs:
+    if not _are_texts_true(body.outputs):
+        return Verdict.OUTPUT
+    state = State.SUCCEEDED if body.status == "succeeded" else State.FAILED
+    if job.replica_of and state is State.SUCCEEDED:
+        job = replace(job, fingerprint=replicas.fingerprint(body.outputs))
+    return _ended(replace(job, stored=_stored(body.outputs)), op, at, state, body.status)
+
+
+def _are_texts_true(outputs: tuple[Output, ...]) -> bool:
+    for output in outputs:
         if output.text is not None:
             raw = output.text.encode()
             if len(raw) != output.size or digest(raw) != output.hash:
-                return Verdict.OUTPUT
-    state = State.SUCCEEDED if body.status == "succeeded" else State.FAILED
-    stored = dict.fromkeys(output.hash for output in body.outputs if output.text is None)
-    return _ended(replace(job, stored=tuple(stored)), op, at, state, body.status)
+                return False
+    return True
+
+
+def _stored(outputs: tuple[Output, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(output.hash for output in outputs if output.text is None))
+
+
+def _resolve(job: Job, op: ops.JobResolve, at: At) -> Job | Verdict | Needs:
+    if op.author != at.control.coordinator:
+        return Verdict.NOT_COORDINATOR
+    if not job.replicas:
+        return Verdict.QUORUM
+    if not _are_texts_true(op.body.outputs):
+        return Verdict.OUTPUT
+    fault = replicas.quorum_fault(job, op, at)
+    if fault is not None:
+        return fault
+    job = replace(job, stored=_stored(op.body.outputs))
+    return _ended(job, op, at, State.SUCCEEDED, "succeeded")
 
 
 def _yield(job: Job, op: ops.JobYield, at: At) -> Job | Verdict:
@@ -491,7 +541,7 @@ def _row(
 
 
 _EXISTS, _HELD, _FINISHED, _WAITS = Verdict.EXISTS, Verdict.HELD, Verdict.FINISHED, Verdict.WAITING
-_OPEN = Verdict.NOT_ENDED
+_OPEN, _ALONE = Verdict.NOT_ENDED, Verdict.QUORUM
 
 # fmt: off
 TRANSITIONS: Final[dict[type, dict[State, Cell | Verdict]]] = {
@@ -503,6 +553,7 @@ TRANSITIONS: Final[dict[type, dict[State, Cell | Verdict]]] = {
     ops.JobComplete: _row(_fenced_idle, _fenced_idle, _complete,    _complete,    _fenced_late),
     ops.JobYield:    _row(_fenced_idle, _fenced_idle, _yield,       _yield,       _fenced_late),
     ops.JobExpire:   _row(_expire_open, _expire_open, _expire_held, _expire_held, _expire_late),
+    ops.JobResolve:  _row(_resolve,     _ALONE,       _ALONE,       _ALONE,       _FINISHED),
     ops.JobCancel:   _row(_cancel,      _cancel,      _cancel,      _cancel,      _FINISHED),
     ops.JobEvict:    _row(_OPEN,        _OPEN,        _OPEN,        _OPEN,        _evict),
 }

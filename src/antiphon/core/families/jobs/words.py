@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from antiphon.core.families.jobs import ops
 
 if TYPE_CHECKING:
     from antiphon.core.record.op import Op
 
+SHORT: Final = 8
+"""Digits of a job id that people see."""
+
 
 def sentence(op: Op) -> str:
     """What an op did, as the end of a sentence that begins with its author."""
     match op:
         case ops.JobSchedule(body=body):
-            return f"submitted {body.kind} with {body.priority} priority{_wait(op.hlc[0], body)}"
+            return _submitted(op.hlc[0], body)
         case ops.JobOffer():
             return "offered it"
         case ops.JobClaim(body=body) if body.fence is not None:
@@ -30,9 +33,18 @@ def sentence(op: Op) -> str:
         case ops.JobYield(body=body):
             why = f" ({body.error.name}: {body.error.message})" if body.error else ""
             return f"gave it back, reason {body.reason}{why}"
+        case _:
+            return _end(op)
+
+
+def _end(op: Op) -> str:
+    match op:
         case ops.JobExpire(body=body):
             what = "the lease" if body.fence is not None else "the wait"
             return f"expired {what}"
+        case ops.JobResolve(body=body):
+            named = ", ".join(child[:SHORT] for child, _ in body.children)
+            return f"resolved it, succeeded: its replicas {named} agree"
         case ops.JobCancel(body=body):
             return f"cancelled it{': ' + body.reason if body.reason else ''}"
         case ops.JobEvict(body=body):
@@ -42,7 +54,16 @@ def sentence(op: Op) -> str:
             return f"wrote {op.type_name()}"
 
 
+def _submitted(wall_ms: int, body: ops.ScheduleBody) -> str:
+    what = f"{body.kind} with {body.priority} priority"
+    if body.replica is not None:
+        what = f"it as replica {body.replica.index + 1} of {body.replica.of[:SHORT]}"
+    return f"submitted {what}{_wait(wall_ms, body)}"
+
+
 def _wait(wall_ms: int, body: ops.ScheduleBody) -> str:
+    if body.replicas is not None:
+        return f"; {body.quorum} of {body.replicas} replicas have to agree"
     if body.concurrency is not None:
         return "; it waits for the coordinator's offer"
     if body.not_before is None:

@@ -18,7 +18,7 @@ from blake3 import blake3
 
 from antiphon.core.control_history import ControlHistory
 from antiphon.core.families.jobs import JOBS
-from antiphon.core.families.jobs.state import JobLane
+from antiphon.core.families.jobs.state import EMPTY, JobLane
 from antiphon.core.families.seals.state import SealLane, leaf_of
 from antiphon.core.family import Lane, Mark, Needs, Reads
 from antiphon.core.opened_record import OpenedRecord
@@ -155,6 +155,7 @@ class Referee:
                 for seq, found in stored.items()
             },
             mark=self._mark_at(needs.upto) if needs.upto else None,
+            lanes={key: self.lanes.get(key[1:], EMPTY) for key, _ in needs.lanes},
         )
 
     @property

@@ -1,0 +1,157 @@
+"""Replicas of a job, and which of them are a quorum (spec §9).
+
+A job with `replicas` is never run itself. The coordinator submits that many *children*: the same
+work with a nonce each, which follows from the parent's schedule and an index alone. Enough of them
+that succeeded with equal outputs, for different *parties*, are a quorum, and the coordinator's
+`job.resolve` names it. The reducer sees the parent's schedule as the first dep of a child, and the
+lanes of the children that a resolve names.
+
+A party is whoever the owner delegated to directly: workers that one member delegated to count as
+that member, since it can make as many keys as it likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from blake3 import blake3
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from antiphon.core.families.jobs import ops
+from antiphon.core.families.jobs.state import Job, JobLane, State, job_key
+from antiphon.core.family import At, Needs
+from antiphon.core.manifest import MAX_INPUTS, job_id, with_nonce
+from antiphon.core.record import codec
+from antiphon.core.record.branches import LaneKey
+from antiphon.core.record.ids import digest
+from antiphon.core.record.verdict import Verdict
+
+if TYPE_CHECKING:
+    from antiphon.core.authority.control import Control
+    from antiphon.core.proof.output import Output
+    from antiphon.core.record.op import Op
+
+_RESULT: Final = ("result", "application/json")
+_NOT_COMPARED: Final = "stderr"
+
+
+# --- the parent and its children ----------------------------------------------------------------
+
+
+def most_children(replicas: int) -> int:
+    """How many children a job may have: one more for each that told nothing new, up to twice."""
+    return 2 * replicas
+
+
+def is_contradictory(body: ops.ScheduleBody) -> bool:
+    """Whether a schedule asks for a quorum that there cannot be."""
+    if body.replicas is None:
+        return body.quorum is not None
+    given = 0 if isinstance(body.manifest.inputs, UnsetType) else len(body.manifest.inputs)
+    is_between = body.quorum is not None and body.quorum <= body.replicas
+    return not is_between or body.replica is not None or given >= MAX_INPUTS
+
+
+def child_body(parent: ops.ScheduleBody, parent_op: str, index: int) -> ops.ScheduleBody:
+    """The schedule of one child; `parent_op` is the id of the op that submitted the parent."""
+    nonce = blake3(codec.encode(["replica", parent_op, index])).hexdigest()
+    content = replace(parent.manifest, ulid=UNSET)
+    return replace(
+        parent,
+        manifest=with_nonce(content, nonce),
+        replicas=None,
+        quorum=None,
+        retry_of=None,
+        replica=ops.Replica(of=job_id(parent.manifest), index=index),
+    )
+
+
+def parent_of(op: ops.JobSchedule, at: At) -> Op | Verdict:
+    """The schedule of a child's parent, or the verdict why this is not its child."""
+    if op.author != at.control.coordinator:
+        return Verdict.NOT_COORDINATOR
+    dep = at.reads.records.get(op.deps[0][0]) if len(op.deps) == 1 else None
+    parent, replica = dep.op if dep is not None else None, op.body.replica
+    if not isinstance(parent, ops.JobSchedule) or replica is None:
+        return Verdict.REPLICA
+    replicas = parent.body.replicas
+    if replicas is None or replica.index >= most_children(replicas):
+        return Verdict.REPLICA
+    if is_contradictory(parent.body):
+        return Verdict.REPLICA
+    if op.body != child_body(parent.body, op.deps[0][1], replica.index):
+        return Verdict.REPLICA
+    return parent
+
+
+# --- the quorum ---------------------------------------------------------------------------------
+
+
+def compared(outputs: Iterable[Output]) -> tuple[Output, ...]:
+    """The outputs that have to be equal: a function's result, or what a command wrote.
+
+    What a command says on standard error is often different in each run, and not compared.
+    """
+    kept = tuple(one for one in outputs if one.name != _NOT_COMPARED)
+    return tuple(one for one in kept if (one.name, one.type) == _RESULT) or kept
+
+
+def fingerprint(outputs: Iterable[Output]) -> str:
+    """A digest that is equal for outputs with the same names and contents."""
+    parts = sorted([one.name, one.hash, one.size] for one in compared(outputs))
+    return digest(codec.encode(parts))
+
+
+def party_of(control: Control, child: Job) -> str:
+    """For whom a child was run: the owner, or the key that the owner delegated to.
+
+    Empty if that cannot be told. On an open mesh every key is its own party.
+    """
+    if control.rules.authority == "open" or child.claimer == control.owner:
+        return child.claimer
+    if not child.auth:
+        return ""
+    chain = control.grants.chain(control.owner, child.auth, before=child.auth_seq)
+    if chain is None or chain.fault is not None or chain.holder != child.claimer:
+        return ""
+    return chain.links[0].payload.aud
+
+
+def is_child(child: Job | None, parent: Job) -> bool:
+    """Whether it is a replica of this job, by the schedule that counts."""
+    return (
+        child is not None
+        and child.parent_seq == parent.scheduled_seq
+        and child.replica_of == parent.id
+        and child.kind == parent.kind
+    )
+
+
+def lanes_named(op: Op) -> tuple[LaneKey, ...]:
+    """The lanes of the children that a resolve names."""
+    if not isinstance(op, ops.JobResolve):
+        return ()
+    return tuple(job_key(op.body.kind, child) for child, _ in op.body.children)
+
+
+def quorum_fault(parent: Job, op: ops.JobResolve, at: At) -> Verdict | Needs | None:
+    """Why the children that a resolve names are not a quorum for its outputs; None if they are."""
+    body = op.body
+    keys = [job_key(body.kind, child) for child, _ in body.children]
+    if len(set(keys)) != parent.quorum or len(keys) != parent.quorum or op.deps:
+        return Verdict.QUORUM
+    if any(key not in at.reads.lanes for key in keys):
+        ends = (seq for _, seq in body.children)
+        return Needs(lanes=tuple(zip(keys, ends, strict=True)))
+    wanted, parties = fingerprint(body.outputs), set[str]()
+    for key, (_, ended_seq) in zip(keys, body.children, strict=True):
+        lane = at.reads.lanes[key]
+        child = lane.job if isinstance(lane, JobLane) else None
+        if child is None or not is_child(child, parent) or child.ended_seq != ended_seq:
+            return Verdict.QUORUM
+        if child.state is not State.SUCCEEDED or child.fingerprint != wanted:
+            return Verdict.QUORUM
+        parties.add(party_of(at.control, child))
+    return None if len(parties - {""}) == parent.quorum else Verdict.QUORUM
