@@ -35,7 +35,7 @@ SMALL = BlobLimits(
     blob_bytes=3_000_000,
     member_bytes=6_400_000,
     puts_per_member=2,
-    errands_per_member=3,
+    transfers_per_member=3,
     transfers=4,
 )
 
@@ -229,7 +229,7 @@ async def test_too_many_uploads_at_once_are_refused_in_words():
         assert [one.status for one in taken] == [0, 0, BUSY]
 
 
-async def test_an_errand_that_nobody_goes_on_with_ends(monkeypatch):
+async def test_a_transfer_that_nobody_goes_on_with_ends(monkeypatch):
     monkeypatch.setattr(blob_service, "IDLE_S", 0.1)
     monkeypatch.setattr(blob_service, "SWEEP_S", 0.05)
     async with storeroom(SMALL) as here, await here.log_in() as member:
@@ -301,7 +301,7 @@ async def test_chunks_out_of_turn_too_large_or_after_the_end_are_refused():
         assert (await ask.step(begun, 1, b"more")).status == GONE
 
 
-async def test_another_members_errand_is_not_ones_own():
+async def test_another_members_transfer_is_not_ones_own():
     async with (
         storeroom() as here,
         await here.log_in() as member,

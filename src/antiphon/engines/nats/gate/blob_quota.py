@@ -28,7 +28,7 @@ class BlobLimits(Struct, frozen=True, kw_only=True):
     blob_bytes: int = 2 * GIB
     member_bytes: int = 20 * GIB
     puts_per_member: int = 2
-    errands_per_member: int = 8
+    transfers_per_member: int = 8
     transfers: int = 32
 
 

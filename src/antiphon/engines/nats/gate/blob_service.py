@@ -37,7 +37,7 @@ from antiphon.errors import AntiphonError, Corrupt, Rejected, Unavailable
 
 IDLE_S: Final = 30.0
 SWEEP_S: Final = 2.0
-MAX_ERRAND_BYTES: Final = 1024
+MAX_TRANSFER_REQUEST_BYTES: Final = 1024
 MAX_REFUSALS: Final = 1024  # that wait to be sent; beyond it the oldest are dropped
 
 Vouching: TypeAlias = Literal["others"] | frozenset[str]
@@ -125,7 +125,7 @@ class BlobService:
             refusing = group.create_task(self._send_refusals())
             serve, steps = self._hearing.serve, f"{words.BLOB}.{self._name}.*.*"
             stop_transfers = serve(
-                Service(words.BLOB, self._on_errand, words.ERRANDS_HEARD, queue=QUEUE)
+                Service(words.BLOB, self._on_transfer, words.TRANSFERS_HEARD, queue=QUEUE)
             )
             stop_steps = serve(Service(steps, self._on_step, words.STEPS_HEARD))
             try:
@@ -155,11 +155,11 @@ class BlobService:
 
     # --- beginnings -------------------------------------------------------------------------
 
-    def _on_errand(self, subject: bytes, reply: bytes, payload: bytes, _header: bytes) -> None:
+    def _on_transfer(self, subject: bytes, reply: bytes, payload: bytes, _header: bytes) -> None:
         user = wire.read_subject(subject).split(".")[2]
         if not self._is_own(user, reply):
             return
-        if self._asking.get(user, 0) >= self._limits.errands_per_member:
+        if self._asking.get(user, 0) >= self._limits.transfers_per_member:
             self._send(reply, _status(words.BUSY, "too many requests at once"))
             return
         self._asking[user] = self._asking.get(user, 0) + 1
@@ -182,7 +182,7 @@ class BlobService:
 
     async def _taken(self, user: str, payload: bytes) -> Taken:
         try:
-            blob_request = _decode(payload) if len(payload) <= MAX_ERRAND_BYTES else None
+            blob_request = _decode(payload) if len(payload) <= MAX_TRANSFER_REQUEST_BYTES else None
         except (msgspec.DecodeError, UnicodeDecodeError):
             blob_request = None
         if blob_request is None:
@@ -193,17 +193,17 @@ class BlobService:
         index = await self._admitted(user, blob_request)
         if blob_request.do == "has":
             return Taken()
-        name = self._new_errand(user, _Get(user, blob_request, index))
+        name = self._new_transfer(user, _Get(user, blob_request, index))
         return Taken(
             gate=self._name, blob_request=name, chunks=sum(count for _, count in index.runs)
         )
 
-    def _new_errand(self, user: str, blob_request: _Put | _Get) -> str:
+    def _new_transfer(self, user: str, blob_request: _Put | _Get) -> str:
         mine = [one for one in self._transfers.values() if one.user == user]
         puts = sum(isinstance(one, _Put) for one in mine)
         if (
             len(self._transfers) >= self._limits.transfers
-            or len(mine) >= self._limits.errands_per_member
+            or len(mine) >= self._limits.transfers_per_member
             or (isinstance(blob_request, _Put) and puts >= self._limits.puts_per_member)
         ):
             raise _Refused(words.BUSY, "too much is under way")
@@ -283,7 +283,7 @@ class BlobService:
 
     def _begin_put(self, user: str, digest: str) -> Taken:
         put = _Put(user, digest)
-        name = self._new_errand(user, put)
+        name = self._new_transfer(user, put)
         put.storing = self._group.create_task(self._store(put))
         return Taken(gate=self._name, blob_request=name)
 

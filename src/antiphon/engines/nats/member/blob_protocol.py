@@ -19,7 +19,7 @@ END: Final = "end"
 LEAVE: Final = "leave"
 WINDOW: Final = 8
 """Chunks of one transfer that are under way at a time."""
-ERRANDS_HEARD: Final = 512
+TRANSFERS_HEARD: Final = 512
 STEPS_HEARD: Final = 16 * 1024
 """Messages, and KiB, of one member that the gate receives in a quarter of a second."""
 
