@@ -325,8 +325,8 @@ def call(*args, command="'@example.add'"):
         (call("2", "3"), "one JSON text", 'args: [\'{"args":[2,3],"kwargs":{}}\']'),
         (call("it's"), "one JSON text", 'args: [\'{"args":["it\'\'s"],"kwargs":{}}\']'),
         (call(), "one JSON text", 'args: [\'{"args":[],"kwargs":{}}\']'),
-        (call('{"args": [2, 3], "kwargs": {}}'), "canonical", '\'{"args":[2,3],"kwargs":{}}\''),
-        (call('{"kwargs":{},"args":[2,3]}'), "canonical", '\'{"args":[2,3],"kwargs":{}}\''),
+        (call('{"args": [2, 3], "kwargs": {}}'), "sorted keys", '\'{"args":[2,3],"kwargs":{}}\''),
+        (call('{"kwargs":{},"args":[2,3]}'), "sorted keys", '\'{"args":[2,3],"kwargs":{}}\''),
         (call(command="'@example.add', '2'"), "more words", "'args'"),
     ],
 )
@@ -342,6 +342,15 @@ def test_a_call_that_no_handler_could_answer_says_how_it_is_written(manifest, se
 def test_commands_and_proper_calls_pass():
     require_handler_call(read_manifest(BLOCK))
     require_handler_call(call('{"args":[2,3],"kwargs":{}}'))
+    require_handler_call(call('{"args":[1.0,9007199254740993],"kwargs":{}}'))
+
+
+def test_a_call_whose_arguments_are_stored_passes():
+    stored = "inputs: [{kind: blobptr, algo: blake3, name: arguments, hash: '%s', size: 70000}]"
+    written = f"command: ['@example.add']\ntimeout: 1\n{stored % ('0' * 64)}\n"
+    require_handler_call(read_manifest(written))
+    with pytest.raises(Malformed, match="one JSON text"):
+        require_handler_call(read_manifest(written.replace("arguments", "others")))
 
 
 async def test_a_call_by_kind_writes_the_same_manifest():

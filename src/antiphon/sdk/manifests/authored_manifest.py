@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
 
-from antiphon.core.manifest import Manifest, author, core_bytes, job_id, with_nonce
+from antiphon.core.manifest import (
+    Manifest,
+    author,
+    core_bytes,
+    job_id,
+    stored_arguments,
+    with_nonce,
+)
 from antiphon.core.record import codec
 from antiphon.errors import Malformed, Misconfigured
 from antiphon.sdk.defaults import MANIFEST_SUFFIXES
@@ -73,8 +80,9 @@ def alias_of(manifest: Manifest) -> str | None:
 def require_handler_call(manifest: Manifest) -> None:
     """`Malformed` for a manifest that names a handler with arguments that no handler takes.
 
-    A handler's arguments are one canonical JSON text (spec §7.1); another spelling of the same
-    arguments would be another job.
+    A handler's arguments are one JSON text with sorted keys and no spaces, in which floats keep
+    their point (spec §7.1); another spelling of the same arguments would be another job. Where
+    they are stored, the input named `arguments` is that text.
     """
     from antiphon.runtime.executors.handlers import call_of, call_text
 
@@ -86,10 +94,12 @@ def require_handler_call(manifest: Manifest) -> None:
             reason="manifest",
             hint="a handler's arguments go into 'args'",
         )
+    if stored_arguments(manifest) is not None:
+        return
     try:
         args, kwargs = call_of(manifest)
         right = call_text(tuple(args), kwargs)
-        sentence = "a handler's argument is canonical JSON, and this is not"
+        sentence = "a handler's argument is JSON with sorted keys and no spaces, and this is not"
     except Malformed:
         right = call_text(tuple(map(_json_or_text, manifest.args)), {})
         sentence = "a handler takes its arguments as one JSON text"
