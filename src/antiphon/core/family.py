@@ -8,7 +8,7 @@ line in `antiphon.core.protocol`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
@@ -16,6 +16,14 @@ from antiphon.core.authority.control import Change, Control
 from antiphon.core.record.branches import Branch, LaneKey
 from antiphon.core.record.op import Op
 from antiphon.core.record.verdict import Verdict
+
+
+class Evicted(NamedTuple):
+    """Bytes that a lane no longer keeps."""
+
+    digest: str
+    is_arguments: bool = False
+    """Named by a job's scheduler as its arguments: nobody has shown that they are."""
 
 
 class Lane(Struct, frozen=True, gc=False):
@@ -181,7 +189,7 @@ class Family(Struct, frozen=True, kw_only=True, eq=False):
     """Whether other ops are judged by its ops, which they name as deps."""
     lanes_named: Callable[[Any], tuple[LaneKey, ...]] = lambda _op: ()
     """The lanes that the verdict on an op is read from, besides its own."""
-    blobs: Callable[[Any], tuple[tuple[str, ...], tuple[str, ...]]] | None = None
+    blobs: Callable[[Any], tuple[tuple[str, ...], tuple[Evicted, ...]]] | None = None
     """Digests that a state still needs, and those that it no longer needs."""
 
     @property

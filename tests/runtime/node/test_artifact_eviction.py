@@ -5,11 +5,14 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
+from antiphon.core import manifest
 from antiphon.core.authority.rules import Rules
+from antiphon.core.families.jobs.ops import ScheduleBody
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Rejected
 from antiphon.runtime.artifacts.store import Artifacts
 from antiphon.runtime.caller import submission
+from antiphon.runtime.executors.handler_call import call_text, keep_arguments
 from antiphon.runtime.node.artifact_eviction import Evictor
 from antiphon.runtime.node.replica import Replica
 from tests.runtime.by_hand import called, completed
@@ -102,6 +105,40 @@ async def test_bytes_that_another_job_keeps_or_reads_stay(tmp_path):
         assert not await kept.blobs.has(output.hash)
 
 
+async def cancelled_call(kept, fields):
+    """A call that was cancelled, and whose arguments its scheduler evicted."""
+    content = manifest.author({"command": [f"@{KIND}"], "timeout": 1, **fields})
+    content = manifest.with_nonce(content, kept.session.entropy.token(16).hex())
+    body = ScheduleBody(kind=KIND, manifest=content)
+    job = await submission.submit(kept.session, body)
+    await submission.cancel(kept.session, KIND, job.id, reason="")
+    (given,) = fields["inputs"]
+    await submission.evict(kept.session, KIND, job.id, given["hash"])
+    await kept.sync()
+    await kept.look()
+
+
+@on_both_engines_in_real_time
+async def test_evicted_arguments_go_only_if_they_are_a_call(engine, tmp_path):
+    async with a_mesh(engine, QUICK) as mesh:
+        kept = await kept_on(mesh, tmp_path)
+        text = call_text(("x" * 100_000,), {}).encode()
+        call = await keep_arguments(text, Artifacts(kept.blobs))
+        await cancelled_call(kept, call)
+        assert not await kept.blobs.has(call["inputs"][0]["hash"])
+
+        foreign = await kept.store()  # somebody keeps it, and no job reads it just now
+        given = {**call["inputs"][0], "hash": foreign.hash, "size": foreign.size}
+        await cancelled_call(kept, {"args": [], "inputs": [given]})
+        assert await kept.blobs.has(foreign.hash)
+        assert kept.node.replica.evicted_before(2**50, limit=9) == [], "and that is settled"
+
+        job = await kept.job(foreign)  # as an output it can be evicted as before
+        await submission.evict(kept.session, KIND, job.id, foreign.hash)
+        await cancelled_call(kept, {"args": [], "inputs": [given]})
+        assert not await kept.blobs.has(foreign.hash)
+
+
 async def test_bytes_go_only_after_a_while(tmp_path):
     async with a_mesh("memory", SHORT) as mesh:
         kept = await kept_on(mesh, tmp_path)
@@ -133,7 +170,7 @@ async def test_a_crash_between_the_record_and_the_removal_forgets_nothing(tmp_pa
         await submission.evict(kept.session, KIND, job.id, output.hash)
         await kept.sync()
         again = Replica(tmp_path / "replica.db", mesh=mesh.mesh, read_only=True)
-        assert again.evicted_before(2**50, limit=9) == [output.hash]
+        assert again.evicted_before(2**50, limit=9) == [(output.hash, False)]
         assert not again.is_needed(output.hash)
         again.close()
         # A replica that is made anew from the log knows it as well.

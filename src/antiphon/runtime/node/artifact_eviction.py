@@ -4,6 +4,9 @@ Runs beside every full node and acts only where the node's own key is the coordi
 an eviction for each output whose time is over. It removes the bytes of every evicted output,
 whoever evicted it, unless another job still needs them. The record of the output stays.
 
+A job's stored arguments go with its outputs. Any scheduler can name any digest as arguments, so
+those bytes are removed only if they are the text of a call: somebody else's file stays.
+
 Bytes are removed a while after their eviction: a node that was just storing the same bytes has
 named them by then. What is left to remove is in the replica, so a crash loses nothing.
 """
@@ -15,11 +18,13 @@ from typing import TYPE_CHECKING, Final
 
 from antiphon.core.families.jobs.ops import EvictBody, JobEvict
 from antiphon.core.families.jobs.state import Job
-from antiphon.errors import AntiphonError, EngineDenied
+from antiphon.errors import AntiphonError, EngineDenied, Rejected
 from antiphon.runtime.log.writer import Intent
+from antiphon.runtime.values.signature import CALL_BEGINS
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
+    from antiphon.core.family import Evicted
     from antiphon.ports import Blobs
     from antiphon.runtime.node.full_node import FullNode
 
@@ -71,8 +76,8 @@ class Evictor:
         for job in node.replica.kept_before(due_ms, limit=JOBS_PER_ROUND):
             await self._evict(job)
         past_ms = now_ms - round(self.grace_s * 1000)
-        for digest in node.replica.evicted_before(past_ms, limit=BLOBS_PER_ROUND):
-            await self._remove(digest)
+        for evicted in node.replica.evicted_before(past_ms, limit=BLOBS_PER_ROUND):
+            await self._remove(evicted)
 
     async def _evict(self, job: Job) -> None:
         node = self.node
@@ -82,9 +87,26 @@ class Evictor:
             if (await node.write(Intent(JobEvict, body, lane))).verdict is None:
                 return  # another record came first: next time
 
-    async def _remove(self, digest: str) -> None:
-        replica = self.node.replica
-        if not replica.is_needed(digest):
+    async def _remove(self, evicted: Evicted) -> None:
+        replica, digest = self.node.replica, evicted.digest
+        if replica.is_needed(digest):
+            pass
+        elif evicted.is_arguments and not await self._is_call(digest):
+            log.warning("artifact_is_no_arguments", digest=digest)
+        else:
             await self.blobs.remove(digest)
             log.info("artifact_removed", digest=digest)
         replica.settle_eviction(digest)
+
+    async def _is_call(self, digest: str) -> bool:
+        """Whether these bytes begin as the text of a call does."""
+        begin = b""
+        try:
+            async with self.blobs.get(digest) as chunks:
+                async for chunk in chunks:
+                    begin += chunk
+                    if len(begin) >= len(CALL_BEGINS):
+                        break
+        except Rejected:  # not stored: nothing to remove
+            return False
+        return begin.startswith(CALL_BEGINS)

@@ -26,7 +26,7 @@ from msgspec import Struct
 from antiphon.core.authority.subject_rights import WHOLE
 from antiphon.core.families.jobs.columns import WITHOUT_RESULT
 from antiphon.core.families.jobs.state import Job, JobLane, State, job_key
-from antiphon.core.family import Lane
+from antiphon.core.family import Evicted, Lane
 from antiphon.core.protocol import PROTOCOL, Protocol
 from antiphon.core.record import subjects
 from antiphon.core.record.branches import LaneKey
@@ -37,7 +37,7 @@ from antiphon.ports import Record
 from antiphon.runtime.node import replica_tree
 from antiphon.runtime.node.replica_table import LaneTable, Row
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 LANES_IN_MEMORY: Final = 50_000
 CACHE_KIB: Final = 16 * 1024
 _HEAD_BYTES: Final = 2048
@@ -51,7 +51,9 @@ create table if not exists meta (name text primary key, value text not null) wit
 create table if not exists named (  -- by digest: lanes that still need those bytes
     digest text not null, lane integer not null, primary key (digest, lane)
 ) without rowid;
-create table if not exists evicted (digest text primary key, at_ms integer not null) without rowid;
+create table if not exists evicted (
+    digest text primary key, at_ms integer not null, is_arguments integer not null
+) without rowid;
 create table if not exists tallies (
     family text not null, state text not null, lanes integer not null, primary key (family, state)
 ) without rowid;
@@ -317,8 +319,12 @@ class Replica:
             )
         if len(gone) > held.evictions:
             at_ms = held.lane.state.hlc[0]
-            rows = [(one, at_ms) for one in gone[held.evictions :]]
-            self._db.executemany("insert or replace into evicted values (?, ?)", rows)
+            rows = [(one.digest, at_ms, one.is_arguments) for one in gone[held.evictions :]]
+            self._db.executemany(
+                "insert into evicted values (?, ?, ?) on conflict (digest) do update set"
+                " at_ms = excluded.at_ms, is_arguments = min(is_arguments, excluded.is_arguments)",
+                rows,
+            )
         held.named, held.evictions = needs, len(gone)
 
     def settle_eviction(self, digest_: str) -> None:
@@ -544,12 +550,13 @@ class Replica:
         row = self._db.execute("select 1 from named where digest = ? limit 1", (digest,)).fetchone()
         return row is not None
 
-    def evicted_before(self, at_ms: int, *, limit: int) -> list[str]:
-        """Digests that were evicted before this and not settled yet."""
+    def evicted_before(self, at_ms: int, *, limit: int) -> list[Evicted]:
+        """What was evicted before this and is not settled yet."""
         rows = self._db.execute(
-            "select digest from evicted where at_ms < ? order by at_ms limit ?", (at_ms, limit)
+            "select digest, is_arguments from evicted where at_ms < ? order by at_ms limit ?",
+            (at_ms, limit),
         )
-        return [str(row[0]) for row in rows]
+        return [Evicted(row[0], bool(row[1])) for row in rows]
 
     def jobs(self, *, states: Iterable[State] = (), kind: str = "", limit: int = 50) -> list[Job]:
         """Jobs, newest first, filtered by state and kind prefix."""

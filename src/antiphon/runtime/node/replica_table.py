@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from antiphon.core.family import Family, Lane
+from antiphon.core.family import Evicted, Family, Lane
 
 _SHARED: Final = ("kind", "name", "first_seq")
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -69,7 +69,7 @@ class LaneTable:
             return None
         return str(self._tallied(lane.state))
 
-    def blobs(self, lane: Lane) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def blobs(self, lane: Lane) -> tuple[tuple[str, ...], tuple[Evicted, ...]]:
         """Digests that a lane still needs, and those that it evicted."""
         if self.family.blobs is None or lane.state is None:
             return (), ()

@@ -19,6 +19,8 @@ from antiphon.runtime.values.value_codec import PLAIN, ValueCodec, codec_of
 
 CONTEXT: Final = "ctx"
 """The parameter that gets the job's context; no argument of a call."""
+CALL_BEGINS: Final = b'{"args":['
+"""The text of every call begins so."""
 
 
 class WrittenCall(Struct, frozen=True, forbid_unknown_fields=True):

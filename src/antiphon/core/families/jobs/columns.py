@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from antiphon.core.families.jobs.state import HELD, OPEN, Job, State
-from antiphon.core.family import Column, Index
+from antiphon.core.family import Column, Evicted, Index
 
 WITHOUT_RESULT: Final = frozenset({State.FAILED, State.ABORTED})
 
@@ -79,6 +79,7 @@ INDEXES: Final = (
 )
 
 
-def blobs(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def blobs(job: Job) -> tuple[tuple[str, ...], tuple[Evicted, ...]]:
     """Digests that the job reads or stores, and those that were evicted."""
-    return tuple(dict.fromkeys((*job.reads, *job.stored))), job.evicted
+    gone = (Evicted(one, is_arguments=one == job.arguments) for one in job.evicted)
+    return tuple(dict.fromkeys((*job.reads, *job.stored))), tuple(gone)
