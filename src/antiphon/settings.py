@@ -102,6 +102,13 @@ class Settings(BaseSettings):
         ge=0,
         description="Megabytes of fetched artifacts that this machine caches; 0: none.",
     )
+    value_mb: int = Field(
+        default=256,
+        ge=1,
+        le=256,
+        description="Megabytes of JSON that arguments or a result may have, and that the stored"
+        " arguments of all jobs which a worker runs at once may have together.",
+    )
     blobs: str | None = Field(
         default=None,
         description="Bucket for artifacts, `s3://bucket/prefix`. Unset: they stay on the mesh.",

@@ -351,6 +351,8 @@ def test_a_call_whose_arguments_are_stored_passes():
     require_handler_call(read_manifest(written))
     with pytest.raises(Malformed, match="one JSON text"):
         require_handler_call(read_manifest(written.replace("arguments", "others")))
+    with pytest.raises(Malformed, match="size"):
+        require_handler_call(read_manifest(written.replace(", size: 70000", "")))
 
 
 async def test_a_call_by_kind_writes_the_same_manifest():

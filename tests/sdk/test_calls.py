@@ -12,9 +12,12 @@ from antiphon import JobContext, JobFailed, Mesh, Misconfigured, NobodyAnswers
 from antiphon.core.families.jobs.state import State
 from antiphon.core.manifest import ARGUMENTS, stored_arguments
 from antiphon.runtime.executors import handler_call
+from antiphon.runtime.executors.executor import GivenBack
 from antiphon.sdk import job_wait
 from antiphon.sdk.call_options import Scheduling
 from tests.patience import PATIENCE_S
+
+MEBIBYTE = 1 << 20
 
 
 @dataclass
@@ -183,14 +186,99 @@ def doubled(data: bytes) -> bytes:
 
 
 async def test_what_is_too_large_says_what_to_do(monkeypatch):
-    monkeypatch.setattr(handler_call, "MAX_VALUE_BYTES", 100_000)
+    monkeypatch.setenv("ANTIPHON_VALUE_MB", "1")
     mesh, _, echo = mesh_with_tasks()
     async with mesh, mesh.worker():
         before = await mesh.newest()
-        with pytest.raises(Exception, match="100,000") as refused:
-            await echo.submit("x" * 100_000)
+        with pytest.raises(Exception, match="1,048,576") as refused:
+            await echo.submit("x" * MEBIBYTE)
         assert "mesh.keep" in refused.value.hint
+        assert "ANTIPHON_VALUE_MB" in refused.value.hint
         assert await mesh.newest() == before
+
+
+async def test_a_result_or_arguments_beyond_the_limit_are_not_read(monkeypatch):
+    mesh, _, echo = mesh_with_tasks()
+    async with mesh:
+        async with mesh.worker():
+            done = await echo.submit("x" * MEBIBYTE)
+            await done.end(timeout=PATIENCE_S)
+        late = await echo.options(attempts=1).submit("y" * MEBIBYTE)
+        mesh.artifacts.value_bytes = 1000
+        with pytest.raises(Exception, match="the result has 1,048,578"):
+            await done.result(timeout=PATIENCE_S)
+        monkeypatch.setenv("ANTIPHON_VALUE_MB", "1")
+        async with mesh.worker():
+            with pytest.raises(JobFailed, match="the arguments have"):
+                await late.result(timeout=PATIENCE_S)
+
+
+async def test_stored_arguments_without_a_size_or_larger_than_they_say_end_the_job():
+    mesh, _, echo = mesh_with_tasks()
+    async with mesh, mesh.worker():
+        kept = await handler_call.keep_arguments(b"x" * 100_000, mesh.artifacts)
+        (given,) = kept["inputs"]
+        for wrong, why in (({}, "does not say its size"), ({"size": 10}, "more than 10 bytes")):
+            named = {name: given[name] for name in ("kind", "algo", "hash", "name")} | wrong
+            call = {"command": [f"@{echo.kind}"], "timeout": 1, "inputs": [named]}
+            handle = await mesh.submit_manifest(echo.kind, call, options={"attempts": 1})
+            with pytest.raises(JobFailed, match=why):
+                await handle.result(timeout=PATIENCE_S)
+
+
+@pytest.mark.virtual_time
+async def test_room_is_taken_in_turn_and_waited_for():
+    room = handler_call.ValueRoom(10)
+    begun = []
+
+    async def run(name, size, takes_s):
+        async with room.hold(size):
+            begun.append(name)
+            await asyncio.sleep(takes_s)
+
+    async with asyncio.TaskGroup() as jobs:
+        for one in (("first", 6, 20), ("large", 10, 20), ("small", 1, 20)):
+            jobs.create_task(run(*one))
+            await asyncio.sleep(1)
+        assert begun == ["first"], "the small one does not overtake the large one"
+        await asyncio.sleep(20)
+        assert begun == ["first", "large"]
+    assert begun == ["first", "large", "small"]
+
+
+@pytest.mark.virtual_time
+async def test_who_finds_no_room_in_time_gives_the_job_back():
+    room = handler_call.ValueRoom(10)
+    async with room.hold(10):
+        with pytest.raises(GivenBack):
+            async with room.hold(1):
+                pass
+    async with room.hold(10):
+        pass
+
+
+async def test_a_job_whose_arguments_find_no_room_goes_back_without_an_attempt(monkeypatch):
+    monkeypatch.setattr(handler_call, "ROOM_WAIT_S", 0.05)
+    monkeypatch.setenv("ANTIPHON_VALUE_MB", "1")
+    mesh = Mesh.open(engine="memory")
+    go = asyncio.Event()
+
+    @mesh.task("shop.slow")
+    async def slow(text: str) -> int:
+        await go.wait()
+        return len(text)
+
+    async with mesh, mesh.worker():
+        handles = [await slow.submit(letter * 600_000) for letter in "ab"]
+        async with asyncio.timeout(PATIENCE_S):
+            while not sum([(await one.state()).yields for one in handles]):
+                await asyncio.sleep(0.02)
+        go.set()
+        assert [await one.result(timeout=PATIENCE_S) for one in handles] == [600_000] * 2
+        states = [await one.state() for one in handles]
+        assert [job.attempts for job in states] == [0, 0]
+        lines = [line.words for one in handles for line in await one.story()]
+        assert any("reason other" in line for line in lines), lines
 
 
 def test_only_a_handlers_input_of_that_name_is_its_arguments():

@@ -18,14 +18,15 @@ MEGABYTE: Final = 1024 * 1024
 
 def artifacts_of(connection: MeshConnection, home: StateDirectory | None) -> Artifacts:
     """A connection's artifacts; without a state directory there is no cache."""
-    blobs = blobs_of(connection)
-    if home is None:
-        return Artifacts(blobs)
     from antiphon.settings import load
 
-    max_bytes = load().cache_mb * MEGABYTE
-    cache = BlobCache(home.cache, max_bytes=max_bytes) if max_bytes else None
-    return Artifacts(blobs, cache)
+    chosen = load()
+    max_bytes = chosen.cache_mb * MEGABYTE
+    return Artifacts(
+        blobs_of(connection),
+        BlobCache(home.cache, max_bytes=max_bytes) if home is not None and max_bytes else None,
+        value_bytes=chosen.value_mb * MEGABYTE,
+    )
 
 
 def blobs_of(connection: MeshConnection) -> Blobs:

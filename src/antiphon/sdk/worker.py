@@ -17,6 +17,7 @@ from antiphon.core.record.subjects import check_kind
 from antiphon.core.record.verdict import LACKS_AUTHORITY, Verdict
 from antiphon.errors import Misconfigured
 from antiphon.runtime.executors.executor import CombinedExecutors, Executors
+from antiphon.runtime.executors.handler_call import ValueRoom
 from antiphon.runtime.executors.hooks import hooked
 from antiphon.runtime.presence.worker_presence import Traits
 from antiphon.runtime.worker.worker import Worker, WorkerSettings
@@ -108,6 +109,7 @@ async def answering(
     async with AsyncExitStack() as stack:
         stack.push_async_callback(tasks.close)
         tasks.artifacts = artifacts = artifacts_of(connection, home)
+        tasks.room = ValueRoom(artifacts.value_bytes)
         executors: Executors = tasks
         if terms is not None:
             from antiphon.assembly.command_executor import open_commands

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import Struct
 
 from antiphon.core.families.jobs.ops import CompleteBody, Failure, Retry, YieldBody
@@ -11,6 +13,7 @@ from antiphon.core.proof.output import Output
 from antiphon.core.record.codec import MAX_INTEGER
 
 Ending = CompleteBody | YieldBody
+GivingBack = Literal["drain", "battery", "sleep", "other"]
 
 
 class Fault(Struct, frozen=True, kw_only=True):
@@ -69,9 +72,9 @@ def after(
     )
 
 
-def giving_back(job: Job) -> Ending:
-    """A yield because this process ends before the job does."""
-    return YieldBody(kind=job.kind, job=job.id, fence=job.fence, reason="drain")
+def giving_back(job: Job, reason: GivingBack = "drain") -> Ending:
+    """A yield that counts as no attempt: this worker cannot finish the job, another may (M22)."""
+    return YieldBody(kind=job.kind, job=job.id, fence=job.fence, reason=reason)
 
 
 def lost(job: Job) -> YieldBody:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 INLINE_BYTES: Final = 16 * 1024
 """Text up to this size travels in the record itself. A record has room for about sixteen."""
+MAX_VALUE_BYTES: Final = 256 * 1024 * 1024
+"""Arguments or a result as JSON; what is larger belongs into a file (docs/values.md)."""
 BLOCK_BYTES: Final = 1024 * 1024
 """What is read, hashed or written at once."""
 
@@ -47,10 +49,18 @@ JobName = tuple[str, str]
 class Artifacts:
     """A node's access to content by digest."""
 
-    def __init__(self, blobs: Blobs, cache: BlobCache | None = None) -> None:
+    def __init__(
+        self,
+        blobs: Blobs,
+        cache: BlobCache | None = None,
+        *,
+        value_bytes: int = MAX_VALUE_BYTES,
+    ) -> None:
         """Without a cache everything comes from the engine."""
         self._blobs = blobs
         self._cache = cache
+        self.value_bytes = value_bytes
+        """How large arguments or a result may be, which are in memory as a whole."""
 
     # --- in -----------------------------------------------------------------------------------
 

@@ -24,6 +24,10 @@ IN_PROCESS = statement.Isolation(level="none")
 Stream = Literal["stdout", "stderr"]
 
 
+class GivenBack(Exception):
+    """This worker cannot run the job now; another may, and no attempt is counted."""
+
+
 class LiveOutput(Protocol):
     """Receives a job's live output and progress. Nothing is stored, anything may be lost."""
 

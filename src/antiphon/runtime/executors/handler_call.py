@@ -6,8 +6,10 @@ stored as artifacts, and the records name them.
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from hashlib import sha256
 from typing import Any, Final
 
@@ -17,9 +19,14 @@ from msgspec import Struct, UnsetType
 from antiphon.core.manifest import ARGUMENTS, BlobInput, Manifest, stored_arguments
 from antiphon.core.proof.output import Output
 from antiphon.core.record.ids import digest
-from antiphon.errors import Malformed, Misconfigured
+from antiphon.errors import GiveUp, Malformed, Misconfigured
 from antiphon.runtime.artifacts.store import Artifacts, JobName
-from antiphon.runtime.executors.executor import Assignment, LiveOutput, NoLiveOutput
+from antiphon.runtime.executors.executor import (
+    Assignment,
+    GivenBack,
+    LiveOutput,
+    NoLiveOutput,
+)
 from antiphon.runtime.values.later_values import fill, is_place
 from antiphon.runtime.values.signature import plain_call, read_call
 from antiphon.runtime.values.value_codec import PLAIN
@@ -28,8 +35,9 @@ RESULT: Final = "result"
 JSON: Final = "application/json"
 INLINE_BYTES: Final = 64 * 1024
 """Arguments and results up to this size travel in the record itself."""
-MAX_VALUE_BYTES: Final = 256 * 1024 * 1024
-"""Arguments or a result as JSON; what is larger belongs into a file (docs/values.md)."""
+ROOM_WAIT_S: Final = 300.0
+"""How long a job waits for room for its arguments before it is given back; at most half of its
+timeout."""
 
 
 class JobContext(Struct, frozen=True, kw_only=True):
@@ -88,35 +96,46 @@ def inline_arguments(text: bytes) -> dict[str, Any] | None:
 
 async def keep_arguments(text: bytes, artifacts: Artifacts) -> dict[str, Any]:
     """The fields of a manifest that names a call's arguments, which are an artifact."""
-    check_size(len(text), "the arguments have")
+    check_size(len(text), "the arguments have", artifacts.value_bytes)
     kept = await artifacts.keep_bytes(text, ARGUMENTS, media_type=JSON)
     given = {"kind": "blobptr", "algo": "blake3", "hash": kept.hash, "size": kept.size}
     return {"args": [], "inputs": [{**given, "name": ARGUMENTS}]}
 
 
+@asynccontextmanager
 async def arguments_of(
-    manifest: Manifest, artifacts: Artifacts | None, *, job: JobName
-) -> str | bytes:
-    """The text of a job's arguments, wherever it is."""
-    stored = stored_arguments(manifest)
-    if stored is not None:
-        return await _read(stored, artifacts, job)
-    if len(manifest.args) != 1:
+    assignment: Assignment, artifacts: Artifacts | None, room: ValueRoom
+) -> AsyncIterator[str | bytes]:
+    """The text of a job's arguments, with the results of other jobs in their places.
+
+    What is stored outside the log takes room while the block runs.
+    """
+    manifest, job = assignment.manifest, (assignment.kind, assignment.job_id)
+    call = stored_arguments(manifest)
+    if call is None and len(manifest.args) != 1:
         raise Malformed("a handler takes exactly one JSON argument", reason="manifest")
-    return manifest.args[0]
+    given = () if isinstance(manifest.inputs, UnsetType) else manifest.inputs
+    later = [one for one in given if isinstance(one, BlobInput) and is_place(one.name)]
+    stored = [one for one in (call, *later) if one is not None]
+    stored = [one for one in stored if one.hash not in assignment.texts]
+    wait_s = manifest.timeout / 2 if manifest.timeout else ROOM_WAIT_S
+    if stored and artifacts is None:
+        raise _no_artifacts()
+    size = sum(map(_size, stored))
+    check_size(size, "the arguments have", artifacts.value_bytes if artifacts else MAX_VALUE_BYTES)
+    async with room.hold(size, wait_s=wait_s):
+        texts: dict[str, str | bytes] = dict(assignment.texts)
+        for one in stored if artifacts else ():
+            texts[one.hash] = await artifacts.read(one.hash, job=job, max_bytes=_size(one))
+        text = manifest.args[0] if call is None else texts[call.hash]
+        values = {str(one.name): texts[one.hash] for one in later}
+        yield fill(text, values) if values else text
 
 
-async def filled(
-    call: str | bytes, assignment: Assignment, artifacts: Artifacts | None
-) -> str | bytes:
-    """A call's text with the results of other jobs in their places."""
-    given = () if isinstance(assignment.manifest.inputs, UnsetType) else assignment.manifest.inputs
-    job, values = (assignment.kind, assignment.job_id), dict[str, str | bytes]()
-    for one in given:
-        if isinstance(one, BlobInput) and is_place(one.name):
-            text = assignment.texts.get(one.hash)
-            values[str(one.name)] = await _read(one, artifacts, job) if text is None else text
-    return fill(call, values) if values else call
+def _size(stored: BlobInput) -> int:
+    if isinstance(stored.size, UnsetType):
+        raise GiveUp(f"the input named {stored.name} does not say its size")
+    return stored.size
 
 
 # --- results ----------------------------------------------------------------------------------
@@ -126,9 +145,9 @@ async def keep_result(text: bytes, artifacts: Artifacts | None) -> Output:
     """The output that is a handler's result."""
     if len(text) <= INLINE_BYTES:
         return inline_output(RESULT, text.decode(), JSON)
-    check_size(len(text), "the result has")
     if artifacts is None:
         raise _no_artifacts()
+    check_size(len(text), "the result has", artifacts.value_bytes)
     return await artifacts.keep_bytes(text, RESULT, media_type=JSON)
 
 
@@ -141,7 +160,11 @@ async def result_of(
         if output.name == RESULT and output.type == JSON:
             if output.text is not None:
                 return output.text
-            return await _read(output, artifacts(), job)
+            store = artifacts()
+            if store is None:
+                raise _no_artifacts()
+            check_size(output.size, "the result has", store.value_bytes)
+            return await store.read(output, job=job, max_bytes=output.size)
     return None
 
 
@@ -161,21 +184,41 @@ def inline_output(name: str, text: str, media_type: str) -> Output:
 # --- size -------------------------------------------------------------------------------------
 
 
-def check_size(size: int, what: str) -> None:
+def check_size(size: int, what: str, limit: int) -> None:
     """`Malformed` for a value that is too large to be one."""
-    if size > MAX_VALUE_BYTES:
+    if size > limit:
         raise Malformed(
-            f"{what} {size:,} bytes as JSON; the limit is {MAX_VALUE_BYTES:,}",
+            f"{what} {size:,} bytes as JSON; the limit here is {limit:,}",
             reason="value_size",
-            hint="store the data as a file with mesh.keep(path) and pass on its hash",
+            hint="store the data as a file with mesh.keep(path) and pass on its hash; the limit is"
+            " ANTIPHON_VALUE_MB",
         )
 
 
-async def _read(wanted: Output | BlobInput, artifacts: Artifacts | None, job: JobName) -> bytes:
-    if artifacts is None:
-        raise _no_artifacts()
-    found = wanted if isinstance(wanted, Output) else wanted.hash
-    return await artifacts.read(found, job=job, max_bytes=MAX_VALUE_BYTES)
+class ValueRoom:
+    """The bytes of stored arguments that one worker holds at once; whoever comes first is first."""
+
+    def __init__(self, total: int) -> None:
+        """`total` is at least the limit of one value."""
+        self._total, self._held = total, 0
+        self._turn, self._freed = asyncio.Lock(), asyncio.Event()
+
+    @asynccontextmanager
+    async def hold(self, size: int, *, wait_s: float = ROOM_WAIT_S) -> AsyncIterator[None]:
+        """Wait for room and take it while the block runs; `GivenBack` if none comes in time."""
+        try:
+            async with asyncio.timeout(min(wait_s, ROOM_WAIT_S)), self._turn:
+                while self._held + size > self._total:
+                    self._freed.clear()
+                    await self._freed.wait()
+                self._held += size
+        except TimeoutError:
+            raise GivenBack("the arguments of other jobs take up this worker's memory") from None
+        try:
+            yield
+        finally:
+            self._held -= size
+            self._freed.set()
 
 
 def _no_artifacts() -> Misconfigured:

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from antiphon.core.manifest import Manifest
@@ -20,17 +20,17 @@ from antiphon.core.policy.rate_limit import Rate
 from antiphon.core.proof.output import Output
 from antiphon.core.record import subjects
 from antiphon.errors import Malformed, Misconfigured
-from antiphon.runtime.artifacts.store import Artifacts
+from antiphon.runtime.artifacts.store import MAX_VALUE_BYTES, Artifacts
 from antiphon.runtime.executors.executor import Assignment, Executor, Ran
 from antiphon.runtime.executors.failure import given_up
 from antiphon.runtime.executors.handler_call import (
     JSON,
     RESULT,
     JobContext,
+    ValueRoom,
     arguments_of,
     call_of,
     call_text,
-    filled,
     inline_output,
     keep_result,
 )
@@ -71,6 +71,8 @@ class Registered(Struct, frozen=True):
     """Whether it keeps running while the engine does not answer."""
     artifacts: Artifacts | None = None
     """Where large arguments and results are."""
+    room: ValueRoom = field(default_factory=lambda: ValueRoom(MAX_VALUE_BYTES))
+    """For its worker's stored arguments."""
 
     @property
     def grace_s(self) -> float:
@@ -84,9 +86,10 @@ class Registered(Struct, frozen=True):
                 f"a job of kind {assignment.kind} names the handler @{assignment.manifest.handler}",
                 reason="manifest",
             )
-        job = (assignment.kind, assignment.job_id)
-        text = await arguments_of(assignment.manifest, self.artifacts, job=job)
-        text = await filled(text, assignment, self.artifacts)
+        async with arguments_of(assignment, self.artifacts, self.room) as text:
+            return await self._run(assignment, text)
+
+    async def _run(self, assignment: Assignment, text: str | bytes) -> Ran:
         if self.pool is not None:
             given = text if isinstance(text, str) else text.decode()
             wants = self.signature.wants_context
@@ -132,6 +135,8 @@ class Handlers:
         self._rates: dict[str, Rate] = {}
         self.artifacts: Artifacts | None = None
         """Where large arguments and results are; a worker says it before it runs anything."""
+        self.room = ValueRoom(MAX_VALUE_BYTES)
+        """For the stored arguments of the jobs that run."""
         self.hooks: list[Hook] = []
         """Wrapped around every run, the first outermost."""
 
@@ -173,7 +178,7 @@ class Handlers:
     def find(self, kind: str, manifest: Manifest) -> Executor | None:
         """The handler of a kind; None for a command, which another worker may run."""
         found = None if manifest.handler is None else self._by_kind.get(kind)
-        return None if found is None else replace(found, artifacts=self.artifacts)
+        return None if found is None else replace(found, artifacts=self.artifacts, room=self.room)
 
     async def close(self) -> None:
         """End the idle processes."""

@@ -24,9 +24,9 @@ import msgspec
 from antiphon.core.families.jobs.ops import Failure
 from antiphon.core.proof import statement
 from antiphon.errors import AntiphonError, Misconfigured
+from antiphon.runtime.artifacts.store import MAX_VALUE_BYTES
 from antiphon.runtime.executors.executor import Ran
 from antiphon.runtime.executors.failure import failure_of, lineage_of
-from antiphon.runtime.executors.handler_call import MAX_VALUE_BYTES
 from antiphon.runtime.executors.process_child import Call, ChildMessage, Context
 from antiphon.runtime.executors.process_tree import end_tree
 from antiphon.runtime.executors.proof_writer import python_runner

@@ -15,7 +15,7 @@ from antiphon.core.proof import statement
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import EngineDenied, Unavailable
 from antiphon.runtime.executors import proof_writer
-from antiphon.runtime.executors.executor import Assignment
+from antiphon.runtime.executors.executor import Assignment, GivenBack
 from antiphon.runtime.executors.failure import failed_with
 from antiphon.runtime.worker.job_output import LiveOutputSender
 from antiphon.runtime.worker.tenure import Tenure, TenureLost
@@ -83,6 +83,10 @@ class TenureRunner:
                 tell("tenure_lost", job=job.id, verdict=verdict, **_standstill(tenure))
                 self.stay_away(tenure.delivery, tenure.job, Verdict.HELD)
                 return
+        except GivenBack as why:
+            log.info("job_given_back", kind=job.kind, job=job.id, why=str(why))
+            await self._write(tenure, JobYield, attempt_end.giving_back(tenure.held, "other"))
+            return
         except Exception as error:
             log.debug("handler_failed", kind=job.kind, job=job.id, exc_info=error)
             ran = failed_with(error)

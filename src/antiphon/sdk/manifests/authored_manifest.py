@@ -94,7 +94,14 @@ def require_handler_call(manifest: Manifest) -> None:
             reason="manifest",
             hint="a handler's arguments go into 'args'",
         )
-    if stored_arguments(manifest) is not None:
+    stored = stored_arguments(manifest)
+    if stored is not None:
+        if isinstance(stored.size, msgspec.UnsetType):
+            raise Malformed(
+                "the input named arguments does not say its size, so no worker reads it",
+                reason="manifest",
+                hint="give the input its 'size' in bytes",
+            )
         return
     try:
         args, kwargs = call_of(manifest)
