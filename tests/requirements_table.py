@@ -154,9 +154,9 @@ EXPLAINED: Final[dict[str, str]] = {
         "which it waits comes with offline work."
     ),
     "M22": (
-        "A worker hears of a shutdown, of sleep and of a low battery in one way: it is told to "
-        "stop, by a signal, and gives back what it cannot finish. Watching the battery is the "
-        "machine's business; `sleep` and `battery` are words that a yield may carry."
+        "A worker watches its machine's battery itself. Of sleep it is told, by a signal that a "
+        "suspend hook sends: hearing it from the system would need D-Bus. A machine that sleeps "
+        "untold keeps its leases until they end, and stops its work when it wakes."
     ),
     "M25": (
         "Kinds are dotted lower-case names and not any text: they are tokens of subjects, on "

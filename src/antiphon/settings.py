@@ -138,6 +138,13 @@ class Settings(BaseSettings):
         ge=0,
         description="Seconds that running jobs get to finish when a worker stops.",
     )
+    battery_low: int = Field(
+        default=10,
+        ge=0,
+        le=90,
+        description="Percent of the machine's battery at which a worker pauses and gives its jobs"
+        " back; 0: never.",
+    )
     labels: str = Field(
         default="",
         description="Labels of this machine's workers, separated by commas: `gpu=a100,eu`.",

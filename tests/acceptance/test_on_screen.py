@@ -64,6 +64,22 @@ def test_a_job_is_followed_a_cancelled_one_is_no_trouble_and_a_drained_one_is_to
         assert "no worker holds it now" in shell.run("show", left).out
 
 
+@pytest.mark.req("M22")
+def test_a_machine_that_goes_to_sleep_gives_its_jobs_back_and_takes_them_again(shell):
+    with shell.dev(), shell.start("worker", "tasks.py") as worker:
+        worker.line("runs")
+        gate = shell.directory / "gate"
+        job = call(shell, "walk.slow", str(gate))
+        until(runs(shell, job))
+        worker.send(signal.SIGUSR1)
+        until(lambda: "reason sleep" in shell.run("show", job).out)
+        assert shell.run("show", job, "--json").json["state"] == "pending"
+        gate.touch()
+        worker.send(signal.SIGUSR2)
+        until(lambda: shell.run("show", job, "--json").json["state"] == "succeeded")
+        assert worker.stop(signal.SIGINT) == 0
+
+
 def test_a_worker_tells_that_its_server_is_away_and_back(shell):
     with shell.start("dev", "--json") as first:
         server = json.loads(first.line())["server_pid"]

@@ -26,6 +26,7 @@ from antiphon.runtime.log.author import Author, Mark, NoMark
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.node.full_node import FullNode
 from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.worker.battery_watch import Battery
 from antiphon.runtime.worker.worker import Worker, WorkerSettings
 from antiphon.testing.host_clock import HostClock
 from antiphon.testing.local_server import shared_server
@@ -131,15 +132,17 @@ class MeshUnderTest:
         drain_s: float = 5.0,
         connection: assembly.MeshConnection | None = None,
         how: HandlerOptions | None = None,
+        battery: Battery | None = None,
     ) -> Worker:
         connection = connection or await self.connection()
         handlers = Handlers()
         self.stack.push_async_callback(handlers.close)
         handlers.register(kind, function, how)
         handlers.artifacts = Artifacts(connection.session.engine.blobs)
-        settings = WorkerSettings(slots=slots, drain_s=drain_s)
+        battery_low = 10 if battery is not None else 0
+        settings = WorkerSettings(slots=slots, drain_s=drain_s, battery_low=battery_low)
         return await self.stack.enter_async_context(
-            assembly.working(connection, handlers, settings)
+            assembly.working(connection, handlers, settings, battery)
         )
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from antiphon.assembly.mesh_connection import MeshConnection
     from antiphon.runtime.executors.executor import Executors
     from antiphon.runtime.identity.state_directory import StateDirectory
+    from antiphon.runtime.worker.battery_watch import Battery
     from antiphon.runtime.worker.worker import Worker, WorkerSettings
 
 BAR_S: Final = 32.0
@@ -33,9 +34,16 @@ Role = Literal["worker", "node", "dev"]
 
 @asynccontextmanager
 async def working(
-    connection: MeshConnection, executors: Executors, settings: WorkerSettings
+    connection: MeshConnection,
+    executors: Executors,
+    settings: WorkerSettings,
+    battery: Battery | None = None,
 ) -> AsyncIterator[Worker]:
-    """A light worker beside a block; drained when the block ends."""
+    """A light worker beside a block; drained when the block ends.
+
+    `battery` None is this machine's.
+    """
+    from antiphon.runtime.worker.battery_watch import BatteryWatch, HostBattery
     from antiphon.runtime.worker.worker import Worker
 
     if not executors.kinds:
@@ -58,7 +66,11 @@ async def working(
         )
 
     presence = Presence(connection.session, connection.keyring, card)
-    async with beside(worker.run(), presence.run(), ready=worker.ready, drain=worker.drain):
+    services = [worker.run(), presence.run()]
+    if settings.battery_low:
+        watch = BatteryWatch(worker, battery or HostBattery(), low=settings.battery_low)
+        services.append(watch.run())
+    async with beside(*services, ready=worker.ready, drain=worker.drain):
         yield worker
 
 

@@ -80,6 +80,7 @@ def worker_settings(
     return WorkerSettings(
         slots=slots or chosen.slots,
         drain_s=chosen.drain_s,
+        battery_low=chosen.battery_low,
         rates={kind: parse_rate(rate) for kind, rate in (rates or {}).items()},
         traits=_traits(
             split_labels(chosen.labels) if labels is None else labels, weight or chosen.weight
@@ -142,4 +143,11 @@ def claimable(worker: Worker) -> list[str]:
     return [kind for kind in worker.executors.kinds if fault(kind) not in LACKS_AUTHORITY]
 
 
-__all__ = ["answering", "claimable", "command_terms", "hidden_from_commands", "worker_settings"]
+__all__ = [
+    "Worker",
+    "answering",
+    "claimable",
+    "command_terms",
+    "hidden_from_commands",
+    "worker_settings",
+]

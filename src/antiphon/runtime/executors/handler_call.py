@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from hashlib import sha256
 from typing import Any, Final
 
@@ -119,14 +119,16 @@ async def arguments_of(
     stored = [one for one in (call, *later) if one is not None]
     stored = [one for one in stored if one.hash not in assignment.texts]
     wait_s = manifest.timeout / 2 if manifest.timeout else ROOM_WAIT_S
-    if stored and artifacts is None:
-        raise _no_artifacts()
-    size = sum(map(_size, stored))
-    check_size(size, "the arguments have", artifacts.value_bytes if artifacts else MAX_VALUE_BYTES)
-    async with room.hold(size, wait_s=wait_s):
-        texts: dict[str, str | bytes] = dict(assignment.texts)
-        for one in stored if artifacts else ():
-            texts[one.hash] = await artifacts.read(one.hash, job=job, max_bytes=_size(one))
+    texts: dict[str, str | bytes] = dict(assignment.texts)
+    async with AsyncExitStack() as stack:
+        if stored:
+            if artifacts is None:
+                raise _no_artifacts()
+            size = sum(map(_size, stored))
+            check_size(size, "the arguments have", artifacts.value_bytes)
+            await stack.enter_async_context(room.hold(size, wait_s=wait_s))
+            for one in stored:
+                texts[one.hash] = await artifacts.read(one.hash, job=job, max_bytes=_size(one))
         text = manifest.args[0] if call is None else texts[call.hash]
         values = {str(one.name): texts[one.hash] for one in later}
         yield fill(text, values) if values else text

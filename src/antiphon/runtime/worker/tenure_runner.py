@@ -44,6 +44,8 @@ class TenureRunner:
         self.session = session
         self.done = 0
         """Jobs whose accepted end was read."""
+        self.reason: attempt_end.GivingBack = "drain"
+        """Why work is given back that its worker cancels."""
 
     async def run(self, tenure: Tenure, body: ScheduleBody, executor: Executor) -> None:
         """Run the job and write its end; settle its announcement in every case."""
@@ -74,7 +76,9 @@ class TenureRunner:
             if tenure.is_out_of_time:
                 ran = failed_with(TimeoutError(f"took longer than {limit_s} s"))
             elif tenure.lost is None:
-                await self._write(tenure, JobYield, attempt_end.giving_back(tenure.held))
+                await self._write(
+                    tenure, JobYield, attempt_end.giving_back(tenure.held, self.reason)
+                )
                 return
             else:
                 # A cancelled job is not a problem of the worker.

@@ -41,6 +41,7 @@ from antiphon.telemetry import LazyLogger
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from antiphon.core.policy.attempt_end import GivingBack
     from antiphon.ports import Delivery, WorkQueue
     from antiphon.runtime.executors.executor import Executors
 
@@ -61,6 +62,8 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     rates: dict[str, Rate] = {}
     """How many jobs of a kind may begin here in a period of time; kinds that are not named have no
     limit."""
+    battery_low: int = 0
+    """Percent of its battery at which the worker pauses; 0: never."""
     traits: Traits = Traits()
     """Labels and weight: which jobs with `requires` it can run, and its share under rendezvous."""
 
@@ -81,6 +84,8 @@ class Worker:
         self._taken_away: set[str] = set()
         self._tasks: asyncio.TaskGroup | None = None
         self._stopping = False
+        self.paused: set[GivingBack] = set()
+        """Why it takes no jobs now; empty: it does."""
         self._lease_timer = LeaseTimer()
         self._runner = TenureRunner(session)
 
@@ -125,9 +130,30 @@ class Worker:
 
     def _free(self) -> int:
         """0 while its clock is ahead: its claims would only be rejected."""
-        if self._draining.is_set() or self.session.author.is_ahead:
+        if self._draining.is_set() or self.paused or self.session.author.is_ahead:
             return 0
         return self.settings.slots - self.busy
+
+    async def pause(self, reason: GivingBack, *, within_s: float | None = None) -> None:
+        """Take no more jobs, and give back those that do not end within a time (M22).
+
+        `within_s` None is the time that a worker which stops has. `resume` ends it.
+        """
+        self.paused.add(reason)
+        running = set(self._running)
+        if running:
+            drain_s = self.settings.drain_s if within_s is None else within_s
+            _, running = await asyncio.wait(running, timeout=drain_s)
+        self._runner.reason = reason
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
+
+    def resume(self, reason: GivingBack) -> None:
+        """Take jobs again, unless there is another reason not to."""
+        self.paused.discard(reason)
+        self._credits.top_up()
 
     def drain(self) -> None:
         """Take no more work; finish or give back what is running; then `run` returns."""
@@ -140,6 +166,7 @@ class Worker:
         if self._running:
             await asyncio.wait(self._running, timeout=self.settings.drain_s)
         self._stopping = True
+        self._runner.reason = "drain"
         for task in list(self._running):
             task.cancel()
         while self._running:

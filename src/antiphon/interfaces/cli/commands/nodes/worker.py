@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 import typer
 
@@ -33,6 +34,9 @@ from antiphon.interfaces.cli.screen.options import (
 )
 from antiphon.interfaces.cli.screen.terminal import counted, err, out
 from antiphon.sdk.defaults import COMMAND_KIND
+
+if TYPE_CHECKING:
+    from antiphon.sdk.worker import Worker
 
 COUNT_EVERY_S: Final = 0.5
 
@@ -89,6 +93,7 @@ def worker(
     Commands run in a sandbox: no network, no files but their own, and limits on everything.
 
     The first Ctrl-C or SIGTERM finishes running jobs or gives them back; the second ends at once.
+    SIGUSR1 says that the machine goes to sleep: jobs go back at once. SIGUSR2: it is awake again.
     """
     offer = offered(commands, network=network, unsafe=unsafe_no_sandbox)
     if not module and not offer.kinds:
@@ -146,7 +151,8 @@ async def _work(
                 f" ({counted(slots or settings.slots, 'slot')}{offer.in_words}); Ctrl-C stops it"
             )
             _say_forbidden([kind for kind in kinds if kind not in allowed])
-        await stop.wait()
+        with naps(working):
+            await stop.wait()
         say_draining(working.busy, settings.drain_s, as_json=as_json)
         due = working.done + working.busy
         if not as_json:
@@ -158,6 +164,25 @@ async def _work(
         rest = f"; {counted(left, 'job')} not finished, left for other workers" if left else ""
         out.say(f"stopped after {counted(working.done, 'job')}{rest}")
     return Exit.OK
+
+
+@contextmanager
+def naps(working: Worker) -> Iterator[None]:
+    """Let a worker sleep on SIGUSR1 and wake on SIGUSR2, as a machine's suspend hook sends them."""
+    loop, going = asyncio.get_running_loop(), set[asyncio.Task[None]]()
+
+    def sleep() -> None:
+        task = asyncio.ensure_future(working.pause("sleep", within_s=0.0))
+        going.add(task)
+        task.add_done_callback(going.discard)
+
+    loop.add_signal_handler(signal.SIGUSR1, sleep)
+    loop.add_signal_handler(signal.SIGUSR2, lambda: working.resume("sleep"))
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGUSR1)
+        loop.remove_signal_handler(signal.SIGUSR2)
 
 
 def _say_forbidden(kinds: list[str]) -> None:
