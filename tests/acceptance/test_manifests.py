@@ -116,13 +116,19 @@ def test_what_failed_says_so_and_offers_to_run_it_again(shell):
 
 
 @pytest.mark.nats
+@pytest.mark.req("P4")
 def test_a_command_needs_its_kind_and_one_kind_does_not_answer_for_another(shell):
     (shell.directory / "command.yaml").write_text(COMMAND)
     words = ("submit", "command.yaml", "--no-wait", "--kind")
     build = shell.run(*words, "build.docs", "--alias")
     assert build.code == 0, build.err
-    assert re.search("^alias [0-9A-Z]{26}$", build.err, re.MULTILINE)
+    alias = re.search("^alias ([0-9A-Z]{26})$", build.err, re.MULTILINE)[1]
     job = build.out.strip()
+    for typed in (alias, alias.lower()):
+        assert shell.run("show", typed, "--json").json["job"] == job
+    unknown = shell.run("show", alias[:-1] + ("0" if alias[-1] != "0" else "1"))
+    assert unknown.code != 0
+    assert "or that alias" in unknown.err
 
     known = shell.run(*words, "build.docs", "--alias")
     assert known.out.strip() == job

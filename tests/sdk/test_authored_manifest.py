@@ -315,6 +315,26 @@ def test_an_alias_is_made_once_and_changes_no_id():
     assert author(json.loads(msgspec.json.encode(named))) == named
 
 
+@pytest.mark.req("P4")
+async def test_a_ulid_is_resolved_by_reading_the_manifest_and_is_no_key():
+    once, other = with_alias(read_manifest(BLOCK)), author({"command": ["true"], "timeout": 1})
+    async with Mesh.open(engine="memory") as mesh:
+        first = await mesh.submit_manifest("build.docs", once)
+        again = await mesh.submit_manifest("build.docs", with_alias(read_manifest(BLOCK)))
+        await mesh.submit_manifest("build.docs", other)
+        async with mesh.replica() as replica:
+            assert [job.id for job in replica.find(alias_of(once))] == [SEED_ID]
+            assert [job.id for job in replica.find(alias_of(once).lower())] == [SEED_ID]
+            assert replica.find(alias_of(with_alias(other))) == []
+        assert (again.id, again.is_new) == (first.id, False), "another alias is no other job"
+
+        # Nobody keeps a ULID to one job: it names both, and ids tell them apart.
+        same = msgspec.structs.replace(other, timeout=2, ulid=alias_of(once))
+        second = await mesh.submit_manifest("build.docs", same)
+        async with mesh.replica() as replica:
+            assert {job.id for job in replica.find(alias_of(once))} == {SEED_ID, second.id}
+
+
 def call(*args, command="'@example.add'"):
     return read_manifest(f"command: [{command}]\ntimeout: 1\nargs: {json.dumps(args)}\n")
 

@@ -436,12 +436,12 @@ class Replica:
         ).fetchone()
         return _decode(row[0]).job if row else None
 
-    def find(self, prefix: str) -> list[Job]:
-        """Jobs whose id begins with these hex digits."""
+    def find(self, text: str) -> list[Job]:
+        """Jobs whose id begins with these hex digits, or whose alias is this ULID."""
         rows = self._db.execute(
             "select body from lanes_jobs"
-            " where name >= ? and name < ? and state is not null limit ?",
-            (prefix, prefix + "g", MOST_FOUND),
+            " where (name >= ? and name < ? and state is not null) or alias = ? limit ?",
+            (text, text + "g", text.upper(), MOST_FOUND),
         )
         return _jobs(rows)
 

@@ -55,6 +55,7 @@ def _kept_ms(job: Job) -> int | None:
 COLUMNS: Final = (
     Column("state", "text", lambda job: job.state.value),
     Column("priority", "text", lambda job: job.priority),
+    Column("alias", "text", lambda job: job.alias or None),
     Column("due_ms", "integer", _due_ms),
     Column("begins_ms", "integer", _begins_ms),
     Column("waiting_seq", "integer", _waiting_seq),
@@ -67,6 +68,7 @@ COLUMNS: Final = (
 )
 INDEXES: Final = (
     Index(("state", "kind", "first_seq"), of="due_ms"),
+    Index(("alias",), of="alias"),
     Index(("due_ms",), of="due_ms"),
     Index(("begins_ms",), of="begins_ms"),
     Index(("waiting_seq",), of="waiting_seq"),

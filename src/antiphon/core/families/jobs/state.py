@@ -54,6 +54,8 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     """Timestamp of the newest accepted op that changed this job; the next must be newer."""
     hlc_author: str
     priority: Priority
+    alias: str = ""
+    """The ULID in its manifest: a name for people that is no key, and that others may have too."""
     not_before_ms: int = 0
     """Wall time before which nobody may offer it; 0: none."""
     concurrency: str = ""

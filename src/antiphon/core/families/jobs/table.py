@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import UnsetType
 from msgspec.structs import replace
 
 from antiphon.core.authority.chain_check import is_revoked_since, stands_for
@@ -137,7 +138,7 @@ def scheduled(op: ops.JobSchedule, at: At) -> Job | Moved | Verdict:
     latest_ms = begin_ms + rules.horizon_ms
     start_by_ms = min(start_by_ms, latest_ms) if body.replicas is None else latest_ms
     start_window_ms = start_by_ms - begin_ms
-    arguments = stored_arguments(body.manifest)
+    arguments, ulid = stored_arguments(body.manifest), body.manifest.ulid
     if start_window_ms <= 0:
         return Verdict.TOO_LATE
     if replicas.is_contradictory(body):
@@ -165,6 +166,7 @@ def scheduled(op: ops.JobSchedule, at: At) -> Job | Moved | Verdict:
         replica_of=body.replica.of if body.replica is not None else "",
         replica_index=body.replica.index if body.replica is not None else 0,
         parent_seq=op.deps[0][0] if body.replica is not None else 0,
+        alias="" if isinstance(ulid, UnsetType) else ulid,
         not_before_ms=not_before_ms,
         concurrency=body.concurrency or "",
         after=body.predecessors,

@@ -1,4 +1,4 @@
-"""Looking up a job by the beginning of its id."""
+"""Looking up a job by the beginning of its id, or by its alias."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from antiphon.sdk.lanes import LaneKey
     from antiphon.sdk.mesh import Job, Mesh
 
-_HEX: Final = re.compile(r"[0-9a-f]{1,64}", re.ASCII)
+_JOB: Final = re.compile(r"[0-9a-f]{1,64}|[0-7][0-9a-hjkmnp-tv-z]{25}", re.ASCII)
+"""Digits of an id, or an alias: a ULID."""
 SHOWN: Final = 4
 
 JobArgument = Annotated[
     str,
     typer.Argument(
         metavar="JOB",
-        help="A job's id, or enough of its first digits to be unique.",
+        help="A job's id, enough of its first digits to be unique, or its ULID.",
         show_default=False,
         autocompletion=complete_job,
     ),
@@ -32,7 +33,7 @@ JobArgument = Annotated[
 
 async def find_any(mesh: Mesh, text: str) -> Job | LaneKey:
     """The job whose id begins with this, or else the other thing on the log with this name."""
-    if _HEX.fullmatch(text.strip().lower().removeprefix("blake3:")):
+    if _JOB.fullmatch(text.strip().lower().removeprefix("blake3:")):
         try:
             return await find_job(mesh, text)
         except Rejected as refused:
@@ -61,18 +62,18 @@ async def _find_other(mesh: Mesh, name: str) -> LaneKey | None:
 
 
 async def find_job(mesh: Mesh, prefix: str) -> Job:
-    """The one job whose id begins with this; otherwise an error that says what to type."""
+    """The one job with this alias, or whose id begins so; otherwise an error says what to type."""
     wanted = prefix.strip().lower().removeprefix("blake3:")
-    if not _HEX.fullmatch(wanted):
+    if not _JOB.fullmatch(wanted):
         raise WrongUsage(
-            f"{prefix!r} is not a job id: ids are hexadecimal digits",
+            f"{prefix!r} is not a job id: ids are hexadecimal digits, aliases are ULIDs",
             hint="antiphon jobs lists them",
         )
     async with mesh.replica() as replica:
         found = replica.find(wanted)
     if not found:
         raise Rejected(
-            f"no job on this mesh begins with {wanted[:12]}",
+            f"no job on this mesh has an id that begins with {short(wanted)}, or that alias",
             reason="no_job",
             hint="antiphon jobs lists the newest",
         )
@@ -80,7 +81,7 @@ async def find_job(mesh: Mesh, prefix: str) -> Job:
         some = ", ".join(f"{job.id[:12]} ({job.kind})" for job in found[:SHOWN])
         more = "" if len(found) <= SHOWN else ", …"
         raise Rejected(
-            f"several jobs begin with {short(wanted)}: {some}{more}",
+            f"several jobs begin with {short(wanted)}, or have that alias: {some}{more}",
             reason="ambiguous",
             hint="type more of the id",
         )

@@ -31,7 +31,7 @@ def retry(
         str | None,
         typer.Argument(
             metavar="JOB",
-            help="A job's id, or enough of its first digits to be unique.",
+            help="A job's id, enough of its first digits to be unique, or its ULID.",
             show_default=False,
             autocompletion=complete_job,
         ),
