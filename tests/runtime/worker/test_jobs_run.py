@@ -191,6 +191,7 @@ async def test_a_worker_that_is_told_to_stop_gives_back_what_it_cannot_finish(en
 
 
 @on_both_engines
+@pytest.mark.req("M21")
 async def test_a_job_longer_than_its_lease_is_kept_by_renewing(engine):
     may_end = asyncio.Event()
 
