@@ -228,7 +228,6 @@ PENDING: Final[frozenset[str]] = frozenset(
         "S16",
         "P11",
         "P12",
-        "P13",
         "B1",
         "B2",
         "B3",

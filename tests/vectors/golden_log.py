@@ -25,7 +25,7 @@ from antiphon.core.record import codec, signing, subjects
 from antiphon.core.record.ids import did_of, digest
 from tests.core.authors import ALICE, BOB, CAROL, OWNER, sign_batch, sign_bytes
 from tests.core.ledger import T0, Ledger, Reader, Story
-from tests.vectors import golden_log_closed, golden_log_quorum
+from tests.vectors import golden_log_closed, golden_log_plans, golden_log_quorum
 
 PATH = Path(__file__).with_name("golden-log-v1.jsonl")
 DAY = 86_400_000
@@ -252,6 +252,7 @@ STORIES = (
     stray_seal_story,
     golden_log_quorum.story,
     *golden_log_closed.STORIES,
+    *golden_log_plans.STORIES,
 )
 
 

@@ -12,6 +12,7 @@ from antiphon.core.record.subjects import matches
 from tests.families.polls import WITH_POLLS
 from tests.families.polls.ops import CLOSE, POLL, VOTE
 
+STEMS = ("job", "wait", "call.*", "plan")
 RELAYED = {f"ctl.{one}{end}" for one in ("evidence", "ucan", "revoke") for end in ("", ".>")}
 
 
@@ -34,32 +35,25 @@ def sets(rights: SubjectRights) -> tuple[set[str], ...]:
         (
             EVERYTHING,
             {">"},
-            {"ctl.>", "seal", "job.>", "wait.>", "call.*.>"},
+            {"ctl.>", "seal", "job.>", "wait.>", "call.*.>", "plan.>"},
             set(),
-            {"job.>", "wait.>", "call.*.>"},
+            {"job.>", "wait.>", "call.*.>", "plan.>"},
         ),
         (held(job_cancel=("a",)), {"ctl.>", "seal"}, {"ctl.>", "seal"}, set(), {"job.a.*"}),
         (
             held(job_claim=("a", "a.b", "c.>"), job_schedule=("d.e",)),
             {"ctl.>", "seal"}
-            | {
-                f"{one}.{end}"
-                for one in ("job", "wait", "call.*")
-                for end in ("a.*", "a.b.*", "c.*.>")
-            },
-            {"ctl.>", "seal"}
-            | {f"{one}.{end}" for one in ("job", "wait", "call.*") for end in ("a.b.*", "c.*.>")},
-            {"job.a.b.*.>", "wait.a.b.*.>", "call.*.a.b.*.>"},
-            {"job.a.*", "job.a.b.*", "job.c.*.>", "job.d.e.*", "wait.d.e.*", "call.*.d.e.*"},
+            | {f"{one}.{end}" for one in STEMS for end in ("a.*", "a.b.*", "c.*.>")},
+            {"ctl.>", "seal"} | {f"{one}.{end}" for one in STEMS for end in ("a.b.*", "c.*.>")},
+            {f"{one}.a.b.*.>" for one in STEMS},
+            {"job.a.*", "job.a.b.*", "job.c.*.>"} | {f"{one}.d.e.*" for one in STEMS},
         ),
         (
             held(job=("a", "a.>")),
-            {"ctl.>", "seal"}
-            | {f"{one}.{end}" for one in ("job", "wait", "call.*") for end in ("a.*", "a.*.>")},
-            {"ctl.>", "seal"}
-            | {f"{one}.{end}" for one in ("job", "wait", "call.*") for end in ("a.*", "a.*.>")},
+            {"ctl.>", "seal"} | {f"{one}.{end}" for one in STEMS for end in ("a.*", "a.*.>")},
+            {"ctl.>", "seal"} | {f"{one}.{end}" for one in STEMS for end in ("a.*", "a.*.>")},
             set(),
-            {f"{one}.{end}" for one in ("job", "wait", "call.*") for end in ("a.*", "a.*.>")},
+            {f"{one}.{end}" for one in STEMS for end in ("a.*", "a.*.>")},
         ),
     ],
 )
@@ -71,7 +65,7 @@ def test_what_jobs_come_to_written_out(scope, shown, heard, unheard, written):
 def test_a_family_brings_its_own_commands_and_changes_nothing_for_others():
     scope = held(poll_vote=("a.>", "b"), job_read=(">",))
     rights = rights_on(WITH_POLLS.branches, scope)
-    jobs = {"ctl.>", "seal", "job.>", "wait.>", "call.*.>"}
+    jobs = {"ctl.>", "seal", "job.>", "wait.>", "call.*.>", "plan.>"}
     polls = {f"{one}.{end}" for one in ("poll", "vote", "close") for end in ("a.*.>", "b.*")}
     unheard = {f"{one}.b.*.>" for one in ("poll", "vote", "close")}
     relayed = {*RELAYED, "close.>"}

@@ -85,6 +85,10 @@ class Verdict(StrEnum):
     BY_QUORUM = "by_quorum"
     QUORUM = "quorum"
 
+    # plans
+    PLAN = "plan"
+    DERIVED = "derived"
+
     @property
     def is_accepted(self) -> bool:
         """Whether the op took effect, or repeated what was already so."""
@@ -189,4 +193,6 @@ _WORDS = {
     Verdict.REPLICA: "it is not a replica of the job that it names",
     Verdict.BY_QUORUM: "the job is not run itself: it ends when enough of its replicas agree",
     Verdict.QUORUM: "the replicas that it names are not enough that agree",
+    Verdict.PLAN: "the plan would trigger itself, or has a time that only a single job can have",
+    Verdict.DERIVED: "it does not follow from the plan that it names",
 }

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from antiphon.core.authority.chain_check import path_to_author
 from antiphon.core.authority.job_rights import CALLED_BY, READ_BY, WORKED_BY
@@ -70,6 +71,10 @@ class BlobRights:
             op, seq = judged.opened.op, judged.opened.seq
             if judged.verdict is not Verdict.OK or not names(op, digest):
                 continue
+            job = view.lane.job
+            if isinstance(op, JobSchedule) and op.body.derived is not None and job is not None:
+                # The coordinator only wrote what the plan's author named.
+                op = replace(op, author=job.scheduler, auth=job.call_auth)
             control = self._session.history.at(seq, judged.opened.commit_ms)
             own: tuple[str, ...] = ()
             if control is not None and isinstance(op, JOBS.ops):

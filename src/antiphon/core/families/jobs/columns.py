@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from antiphon.core.families.jobs.derivation import Tick
 from antiphon.core.families.jobs.state import HELD, OPEN, Job, State
 from antiphon.core.family import Column, Evicted, Index
 
@@ -52,6 +53,21 @@ def _kept_ms(job: Job) -> int | None:
     return job.ended_ms if job.stored else None
 
 
+def _plan(job: Job) -> str | None:
+    """The plan that it was derived from."""
+    return job.plan or None
+
+
+def _tick_ms(job: Job) -> int | None:
+    """The tick that it was derived from."""
+    return job.derived.tick_ms if isinstance(job.derived, Tick) else None
+
+
+def _ended_seq(job: Job) -> int | None:
+    """Where it ended."""
+    return job.ended_seq or None
+
+
 COLUMNS: Final = (
     Column("state", "text", lambda job: job.state.value),
     Column("priority", "text", lambda job: job.priority),
@@ -65,6 +81,9 @@ COLUMNS: Final = (
     Column("recall_ms", "integer", _recall_ms),
     Column("failed_seq", "integer", _failed_seq),
     Column("kept_ms", "integer", _kept_ms),
+    Column("plan", "text", _plan),
+    Column("tick_ms", "integer", _tick_ms),
+    Column("ended_seq", "integer", _ended_seq),
 )
 INDEXES: Final = (
     Index(("state", "kind", "first_seq"), of="due_ms"),
@@ -78,6 +97,9 @@ INDEXES: Final = (
     Index(("recall_ms",), of="recall_ms"),
     Index(("failed_seq",), of="failed_seq"),
     Index(("kept_ms",), of="kept_ms"),
+    Index(("plan", "tick_ms"), of="plan"),
+    Index(("plan", "first_seq"), of="plan"),
+    Index(("ended_seq",), of="ended_seq"),
 )
 
 

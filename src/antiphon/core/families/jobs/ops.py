@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from msgspec import Meta
 
 from antiphon.core.authority.job_rights import CALLED_BY, READ_BY, WORKED_BY
+from antiphon.core.families.jobs.derivation import Derivation
 from antiphon.core.families.jobs.priority import PRIORITIES, Priority
 from antiphon.core.manifest import Manifest, job_id, results_read
 from antiphon.core.proof.output import DsseEnvelope, Output
@@ -77,6 +78,8 @@ class ScheduleBody(Body, frozen=True):
     """How many of those have to agree, each run for somebody else."""
     replica: Replica | None = None
     """Of which job it is a replica; only the coordinator submits those."""
+    derived: Derivation | None = None
+    """What it was derived from by the coordinator: a tick or a cause of the plan that it names."""
 
     @property
     def waits(self) -> bool:

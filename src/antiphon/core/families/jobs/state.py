@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from antiphon.core.families.jobs.derivation import Derivation
 from antiphon.core.families.jobs.ops import Result
 from antiphon.core.families.jobs.priority import PRIORITIES, Priority, rank
 from antiphon.core.family import Lane
@@ -48,6 +49,7 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     id: str
     state: State
     scheduler: str
+    """Who submitted it; of a derived job, the plan's author."""
     scheduled_seq: int
     scheduled_ms: int
     hlc: tuple[int, int]
@@ -105,6 +107,10 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     attempts: int = 0
     """Tenures that ended in expiry or an `error` yield."""
     yields: int = 0
+    plan: str = ""
+    """The op id of the plan that it was derived from; empty if somebody submitted it."""
+    derived: Derivation | None = None
+    """The tick or the cause."""
     call_auth: tuple[str, ...] = ()
     """The delegations under which it was submitted."""
     claimer: str = ""

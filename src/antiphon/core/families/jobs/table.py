@@ -30,7 +30,7 @@ from msgspec.structs import replace
 from antiphon.core.authority.chain_check import is_revoked_since, stands_for
 from antiphon.core.authority.rules import Rules
 from antiphon.core.clock.hlc import pack, unpack
-from antiphon.core.families.jobs import completion_proof, ops, replicas
+from antiphon.core.families.jobs import completion_proof, ops, planned, replicas
 from antiphon.core.families.jobs.state import HELD, TERMINAL, Job, State
 from antiphon.core.family import At, Moved, Needs
 from antiphon.core.manifest import blobs_read, results_read, stored_arguments
@@ -52,11 +52,12 @@ Cell = Callable[[Job, Any, At], Job | Verdict | Needs]
 def entitled(control: Control, job: Job | None, op: Op, at: At) -> Verdict | bool:
     """Some ops may be authorised without a chain, by the author's part in the job or the mesh.
 
-    The coordinator alone may submit replicas of a job and resolve it. It may offer any job; the
-    submitter and the coordinator may cancel a job and evict its outputs.
+    The coordinator alone may submit replicas of a job and what follows from a plan, and resolve a
+    job by its replicas. It may offer any job; the submitter and the coordinator may cancel a job
+    and evict its outputs.
     """
     match op:
-        case ops.JobSchedule(body=body) if body.replica is not None:
+        case ops.JobSchedule(body=body) if body.replica is not None or body.derived is not None:
             return op.author == control.coordinator or Verdict.NOT_COORDINATOR
         case ops.JobResolve():
             return op.author == control.coordinator or Verdict.NOT_COORDINATOR
@@ -143,19 +144,26 @@ def scheduled(op: ops.JobSchedule, at: At) -> Job | Moved | Verdict:
         return Verdict.TOO_LATE
     if replicas.is_contradictory(body):
         return Verdict.REPLICAS
-    parent: Op | None = None
+    on_behalf: Op | None = None
     if body.replica is not None:
         found = replicas.parent_of(op, at)
         if isinstance(found, Verdict):
             return found
-        parent = replace(found, hlc=op.hlc)
-        op = replace(op, author=parent.author, auth=parent.auth)
+        on_behalf = replace(found, hlc=op.hlc)
+        op = replace(op, author=on_behalf.author, auth=on_behalf.auth)
+    elif body.derived is not None:
+        plan = planned.plan_of(op, at)
+        if isinstance(plan, Verdict):
+            return plan
+        on_behalf = op = planned.as_its_author(op, plan)
     job = Job(
         kind=body.kind,
         id=at.key.name,
         state=State.WAITING if body.waits else State.PENDING,
         scheduler=op.author,
         call_auth=op.auth,
+        plan=op.deps[0][1] if body.derived is not None else "",
+        derived=body.derived,
         scheduled_seq=at.seq,
         scheduled_ms=at.commit_ms,
         hlc=op.hlc,
@@ -185,8 +193,8 @@ def scheduled(op: ops.JobSchedule, at: At) -> Job | Moved | Verdict:
         reads=blobs_read(body.manifest),
         arguments=arguments.hash if arguments is not None else "",
     )
-    # Whoever submitted the parent must still be allowed to.
-    return job if parent is None else Moved(Verdict.OK, job, on_behalf=parent)
+    # Whoever submitted the parent, or wrote the plan, must still be allowed to.
+    return job if on_behalf is None else Moved(Verdict.OK, job, on_behalf=on_behalf)
 
 
 def _tenure_ms_max(timeout_s: int, rules: Rules) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from antiphon.core.families.jobs import ops
+from antiphon.core.families.jobs.derivation import Cause, Tick
 
 if TYPE_CHECKING:
     from antiphon.core.record.op import Op
@@ -58,7 +59,17 @@ def _submitted(wall_ms: int, body: ops.ScheduleBody) -> str:
     what = f"{body.kind} with {body.priority} priority"
     if body.replica is not None:
         what = f"it as replica {body.replica.index + 1} of {body.replica.of[:SHORT]}"
-    return f"submitted {what}{_wait(wall_ms, body)}"
+    return f"submitted {what}{_origin(body)}{_wait(wall_ms, body)}"
+
+
+def _origin(body: ops.ScheduleBody) -> str:
+    match body.derived:
+        case Tick():
+            return ", by a plan's cron"
+        case Cause(kind=kind, job=job):
+            return f", by a plan, since {kind} {job[:SHORT]} ended"
+        case None:
+            return ""
 
 
 def _wait(wall_ms: int, body: ops.ScheduleBody) -> str:

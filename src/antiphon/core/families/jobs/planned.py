@@ -1,0 +1,103 @@
+"""Whether a derived schedule follows from the plan that it names (spec §7.4).
+
+A plan is a schedule with a name and a trigger, so every policy about a schedule's fields also
+holds for a plan. The reducer sees the plan's op as the schedule's first dep. It checks that the
+coordinator wrote the schedule, that it is what the plan says and nothing else, and that the plan's
+author could submit it here and now. Whether the plan still stands, whether its expression has the
+tick, and whether the cause ended so is on other lanes: full nodes check it and report a difference
+(`runtime/plans/plan_audit.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from msgspec import Meta
+from msgspec.structs import replace
+
+from antiphon.core.families.jobs.derivation import (
+    Cause,
+    Cron,
+    Derivation,
+    Reaction,
+    Tick,
+    Trigger,
+    nonce,
+)
+from antiphon.core.families.jobs.ops import JobSchedule, ScheduleBody
+from antiphon.core.manifest import with_nonce
+from antiphon.core.record.verdict import Verdict
+
+if TYPE_CHECKING:
+    from antiphon.core.family import At
+    from antiphon.core.record.op import Op
+
+PlanName = Annotated[str, Meta(pattern=r"^[a-z0-9](?:[a-z0-9_-]{0,61}[a-z0-9])?\Z")]
+"""One token of a subject, and never as long as a job id."""
+
+
+class PlanBody(ScheduleBody, frozen=True, kw_only=True):
+    """What a plan submits, under which name, and when."""
+
+    name: PlanName
+    trigger: Trigger
+
+
+_SHARED: Final = ScheduleBody.__struct_fields__
+_OF_ONE_JOB: Final = ("start_by", "not_before", "retry_of", "derived")
+"""What only a single job can have: the times would be the same for every derived one."""
+
+
+def derived_body(plan: PlanBody, plan_id: str, derived: Derivation) -> ScheduleBody:
+    """The schedule that follows from a plan at a tick, or from a cause."""
+    fields: dict[str, Any] = {name: getattr(plan, name) for name in _SHARED}
+    fields["manifest"] = with_nonce(plan.manifest, nonce(plan_id, derived))
+    return ScheduleBody(**{**fields, "derived": derived})
+
+
+def contradiction(plan: PlanBody) -> bool:
+    """Whether no job can be derived from a plan, or one would cause itself again and again."""
+    if any(getattr(plan, name) is not None for name in _OF_ONE_JOB):
+        return True
+    return isinstance(plan.trigger, Reaction) and plan.trigger.covers(plan.kind)
+
+
+def starts_ms(plan: PlanBody, put_ms: int) -> int:
+    """The time after which ticks count, for a plan that was put at this wall time."""
+    trigger = plan.trigger
+    return max(put_ms, (trigger.from_ms or 0) if isinstance(trigger, Cron) else 0)
+
+
+def as_its_author(op: JobSchedule, plan: Op) -> JobSchedule:
+    """A derived schedule as the plan's author would have written it, by the plan's own chain."""
+    body = replace(op.body, derived=None)
+    return replace(op, author=plan.author, auth=plan.auth, body=body)
+
+
+def plan_of(op: JobSchedule, at: At) -> Op | Verdict:
+    """The plan of a derived schedule, or the verdict why the schedule does not count."""
+    if op.author != at.control.coordinator:
+        return Verdict.NOT_COORDINATOR
+    dep = at.reads.records.get(op.deps[0][0]) if op.deps else None
+    plan = dep.op if dep is not None else None
+    derived = op.body.derived
+    if plan is None or derived is None or not isinstance(plan.body, PlanBody):
+        return Verdict.DERIVED
+    if contradiction(plan.body) or not _sets_off(plan.body, plan.hlc[0], derived):
+        return Verdict.DERIVED
+    if op.body != derived_body(plan.body, op.deps[0][1], derived):
+        return Verdict.DERIVED
+    if isinstance(derived, Tick) and derived.tick_ms > min(op.hlc[0], at.commit_ms):
+        return Verdict.EARLY
+    return plan
+
+
+def _sets_off(plan: PlanBody, put_ms: int, derived: Derivation) -> bool:
+    """Whether the plan's trigger is of this sort, as far as a reader of this lane can tell."""
+    match plan.trigger, derived:
+        case Cron(), Tick(tick_ms=tick_ms):
+            return tick_ms > starts_ms(plan, put_ms)
+        case Reaction() as reaction, Cause(kind=kind):
+            return reaction.covers(kind)
+        case _:
+            return False
