@@ -109,12 +109,19 @@ async def replicating(
         from antiphon.runtime.node.overdue_jobs import OverdueJobs
         from antiphon.runtime.node.sealer import Sealer
         from antiphon.runtime.node.write_volume_watch import VolumeWatch
+        from antiphon.runtime.plans.plan_audit import PlanAudit
+        from antiphon.runtime.plans.plan_runner import PlanRunner
 
-        node.watchers += [VolumeWatch(node).applied, OfferAudit(node).applied]
+        node.watchers += [
+            VolumeWatch(node).applied,
+            OfferAudit(node).applied,
+            PlanAudit(node).applied,
+        ]
         services += [
             Coordinator(node, blobs=blobs_of(connection)).run(),
             CoordinatorWatch(node).run(),
             OverdueJobs(node).run(),
+            PlanRunner(node).run(),
             Sealer(node, bar_s=bar_s).run(),
             Evictor(node, blobs=blobs_of(connection)).run(),
             Presence(connection.session, connection.keyring, card).run(),

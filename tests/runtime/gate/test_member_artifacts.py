@@ -1,5 +1,6 @@
 """Artifacts of members: on a mesh as people host it, over its gate, by its log's word."""
 
+import asyncio
 import os
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -10,6 +11,11 @@ from antiphon.assembly.mesh_connection import place
 from antiphon.core.authority.delegations import token_of
 from antiphon.core.authority.grant_terms import Terms
 from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
+from antiphon.core.families.jobs.derivation import Cron
+from antiphon.core.families.jobs.planned import PlanBody
+from antiphon.core.families.plans.ops import PlanPut
+from antiphon.core.families.plans.state import PlanLane
+from antiphon.core.manifest import BlobInput, Manifest
 from antiphon.core.ucan import Payload, Policy
 from antiphon.errors import EngineDenied, Rejected
 from antiphon.runtime.artifacts.store import Artifacts
@@ -181,3 +187,24 @@ async def test_only_accepted_records_name_a_blob(tmp_path):
         ):
             assert await rights.vouches(user, kind, job, made.hash) == frozenset()
         assert await rights.vouches("U2", KIND, read.id, "blake3:" + "0" * 64) == frozenset()
+
+
+@pytest.mark.virtual_time
+async def test_what_the_coordinator_derives_names_a_blob_by_the_word_of_the_plans_author(tmp_path):
+    """Otherwise anyone could read any blob: by a plan that names it."""
+    async with a_mesh("memory") as mesh:
+        node = await mesh.node(connection=await mesh.connection(mesh.owner))
+        one, two, gate = [(await mesh.connection()).session for _ in range(3)]
+        nodes = {"U1": one.author.did, "U2": two.author.did}
+        rights = BlobRights(
+            gate, {}.get, nodes.get, lambda who: [u for u in nodes if nodes[u] in who]
+        )
+        secret = BlobInput(algo="blake3", hash="blake3:" + "ab" * 32)
+        manifest = Manifest(command=("true",), args=(), timeout=30, inputs=(secret,))
+        trigger = Cron(at="* * * * * *", zone="UTC")
+        body = PlanBody(kind=KIND, name="reads", manifest=manifest, trigger=trigger)
+        await write_one(one, Intent(PlanPut, body, PlanLane()))
+        await asyncio.sleep(3)
+        job = node.replica.jobs()[0]
+        assert await rights.vouches("U1", KIND, job.id, secret.hash) == {"U1"}
+        assert await rights.vouches("U2", KIND, job.id, secret.hash) == "others"

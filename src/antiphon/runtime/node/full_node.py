@@ -33,6 +33,7 @@ from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from antiphon.core.families.jobs.priority import Priority
+    from antiphon.core.record.op import Op
     from antiphon.ports import Record
     from antiphon.runtime.log.author import Draft
     from antiphon.runtime.node.replica import Replica
@@ -251,6 +252,11 @@ class FullNode:
             mark=self._own_mark(needs.upto) if needs.upto else None,
             lanes={key: self.replica.lane(key) for key, _ in needs.lanes},
         )
+
+    def look_up(self, seq: int) -> Op | None:
+        """The op at a sequence, where it is one that others are judged by."""
+        dep = self._read(Needs(records=(seq,))).records[seq]
+        return dep.op if dep is not None else None
 
     def _own_mark(self, upto: int) -> Mark:
         tree = self.replica.tree

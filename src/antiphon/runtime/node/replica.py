@@ -35,6 +35,7 @@ from antiphon.core.record.verdict import Verdict
 from antiphon.errors import Corrupt
 from antiphon.ports import Record
 from antiphon.runtime.node import replica_tree
+from antiphon.runtime.node.replica_plans import ReplicaPlans
 from antiphon.runtime.node.replica_table import LaneTable, Row
 
 SCHEMA_VERSION: Final = 5
@@ -134,6 +135,8 @@ class Replica:
             self._db.executescript("".join(table.schema for table in self.tables.values()))
         self.tree = replica_tree.Tree(self._db)
         """The Merkle tree over the records: what seals are compared with."""
+        self.plans = ReplicaPlans(self._db)
+        """Plans, and the jobs derived from them."""
         self._load()
         if not read_only:
             self.tree.load(self._cursor.seq)

@@ -1,0 +1,1 @@
+"""Plans at run time: cron ticks, the coordinator's derivations, and what others check of them."""
