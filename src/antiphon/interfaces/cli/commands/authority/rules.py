@@ -76,6 +76,8 @@ def parse_value(name: str, text: str) -> Any:
     if name == "selection":
         return _parse_selection(text)
     if name == "limits":
+        if text == NONE:
+            return []
         raise WrongUsage(
             "limits have a command of their own",
             hint="antiphon limits gpu --at-once 3 --kind 'render.*'",
