@@ -10,6 +10,7 @@ COMMANDS = {
     "artifacts": "bench.artifacts",
     "authority": "bench.authority",
     "fairness": "bench.fairness.command",
+    "graph": "bench.graph.command",
     "latency": "bench.latency.command",
     "lifecycle": "bench.lifecycle.command",
     "many": "bench.many.command",
