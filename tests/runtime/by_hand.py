@@ -53,14 +53,22 @@ async def completed(
 ) -> submission.Submitted:
     """A job of the caller's that the worker did, with these outputs."""
     job = await called(caller, kind, **fields)
+    await finished(worker, kind, job, *outputs)
+    return job
+
+
+async def finished(
+    worker: Session, kind: str, job: submission.Submitted, *outputs: Output, prev: int = 0
+) -> int:
+    """Claim and complete a pending job, whose own subject ends at `prev`; the end's sequence."""
     await worker.sync_control()
-    view = await worker.read_lane(kind, job.id, at_least=job.seq)
+    view = await worker.read_lane(kind, job.id, at_least=max(job.seq, prev))
     schedule = view.opened_at(job.seq)
     assert schedule is not None
     assert isinstance(schedule.op, JobSchedule)
     rules = worker.control.rules
     claim = ClaimBody(kind=kind, job=job.id, lease_ms=rules.lease_ms, begin=True)
-    draft = worker.draft(JobClaim, claim, prev=0)
+    draft = worker.draft(JobClaim, claim, prev=prev)
     seq = await worker.commit(draft)
     body = CompleteBody(
         kind=kind,
@@ -76,4 +84,4 @@ async def completed(
     view = await worker.read_lane(kind, job.id, at_least=ended)
     assert view.lane.job is not None
     assert view.lane.job.outcome == "succeeded", view.verdict_of(done.op_id)
-    return job
+    return ended

@@ -448,12 +448,13 @@ class Replica:
         )
         return _jobs(rows)
 
-    def pending(self, kind: str, *, limit: int) -> list[Job]:
-        """Pending jobs of a kind, or below it, oldest first (M20)."""
+    def pending(self, kind: str, *, limit: int, after: int = 0) -> list[Job]:
+        """Pending jobs of a kind, or below it, oldest first, scheduled after a sequence (M20)."""
         rows = self._db.execute(
             "select body from lanes_jobs where due_ms is not null and state = 'pending'"
-            " and (kind = ? or (kind > ? and kind < ?)) order by first_seq limit ?",
-            (kind, kind + ".", kind + "/", limit),
+            " and (kind = ? or (kind > ? and kind < ?)) and first_seq > ?"
+            " order by first_seq limit ?",
+            (kind, kind + ".", kind + "/", after, limit),
         )
         return _jobs(rows)
 

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from antiphon.runtime.node.full_node import FullNode
 
 
-LOOKED_AT: Final = 100
-"""Pending jobs, the oldest, among which claimable ones are looked for."""
+FOUND: Final = 100
+"""Claimable jobs that one answer lists."""
+PAGES: Final = 100
+"""Pages of pending jobs, the oldest first, among which claimable ones are looked for."""
 
 
 class Roster:
@@ -39,11 +41,17 @@ class Roster:
         now_ms = session.author.now().wall_ms
         routes = session.control.route_for
         nodes = {None, *acts_for(session.control.grants, by, before=self._node.applied + 1)}
-        return [
-            job
-            for job in self._node.replica.pending(kind, limit=LOOKED_AT)
-            if routes(job.kind) in nodes and job.is_claimable(now_ms, by)
-        ]
+        found: list[Job] = []
+        after = 0
+        for _ in range(PAGES):
+            page = self._node.replica.pending(kind, limit=FOUND, after=after)
+            found += [
+                job for job in page if routes(job.kind) in nodes and job.is_claimable(now_ms, by)
+            ]
+            if len(page) < FOUND or len(found) >= FOUND:
+                break
+            after = page[-1].scheduled_seq
+        return found[:FOUND]
 
     def overdue(self, *, limit: int = 100) -> list[Job]:
         """Jobs past their deadline, by the hybrid clock of the node."""
