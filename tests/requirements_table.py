@@ -208,7 +208,7 @@ EXPLAINED: Final[dict[str, str]] = {
     ),
 }
 
-PENDING_CEILING: Final = 45
+PENDING_CEILING: Final = 44
 
 PENDING: Final[frozenset[str]] = frozenset(
     {

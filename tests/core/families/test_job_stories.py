@@ -269,7 +269,7 @@ def test_a_renewal_that_names_a_lost_tenure_does_not_begin_a_new_one():
 # --- M10: rivals -----------------------------------------------------------------------------
 
 
-@pytest.mark.req("M10")
+@pytest.mark.req("M10", "G8")
 @pytest.mark.parametrize("first_at, second_at", [(1_000, 1_500), (1_500, 1_000)])
 def test_of_two_rival_claims_the_first_committed_wins_whatever_their_times(first_at, second_at):
     story = Story()

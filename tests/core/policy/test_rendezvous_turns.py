@@ -12,6 +12,7 @@ from antiphon.core.policy.rendezvous_turns import (
     PATIENCE,
     SOON_S,
     Changed,
+    Said,
     Step,
 )
 from tests.core.drawn import (
@@ -219,6 +220,30 @@ def test_a_first_call_that_somebody_took_is_left_alone_for_the_length_of_a_loan(
     assert worker.turns.take_up(call.job_id) == 7
 
 
+@pytest.mark.req("G8")
+@pytest.mark.parametrize(
+    "holder, other",
+    [
+        (Said(1_000, "did:key:z"), Said(2_000, "did:key:a")),
+        (Said(1_000, "did:key:a"), Said(1_000, "did:key:z")),
+    ],
+    ids=["the earlier", "the lower id"],
+)
+@pytest.mark.parametrize("is_heard_first", [True, False])
+def test_whatever_order_two_claims_are_heard_in_one_is_believed(holder, other, is_heard_first):
+    worker = Worker()
+    heard = (holder, other) if is_heard_first else (other, holder)
+    for now_s, said in enumerate(heard):
+        worker.turns.hear_taken("a" * 64, 7, said, at(now_s))
+    looks = worker.looks
+    worker.turns.hear_returned("a" * 64, 0.0, other, at(2.0))
+    worker.turns.hear_ended("a" * 64, 7, other, at(2.0))
+    assert worker.looks == looks, "what the other says changes nothing"
+    worker.turns.hear_returned("a" * 64, 5.0, holder, at(2.0))
+    assert worker.looks == 7.0
+
+
+@pytest.mark.req("G8")
 def test_of_two_that_took_a_job_the_earlier_one_is_believed_to_hold_it():
     worker = Worker()
     worker.turns.hear_taken("a" * 64, 7, TWO, at(0.0))

@@ -19,7 +19,7 @@ from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
 from tests.core.authority.test_chain_check import RENDER, Court
 from tests.core.authors import ALICE, BOB, CAROL, OWNER, Author, sign_batch, signed
-from tests.core.ledger import T0, Ledger, manifest
+from tests.core.ledger import T0, Ledger, Story, manifest
 from tests.core.strategies import BRISK, hexes
 
 JOB, SEED = "0f" * 32, bytes([0xA1]) * 32
@@ -196,6 +196,45 @@ def test_what_a_worker_gets_cannot_be_told_before_the_call_is_signed():
         need = Need(kind="render", job_id=JOB, seed=seed)
         firsts[selection.ranked(need, presence)[0].candidate.did] += 1
     assert min(firsts.values()) > 60
+
+
+@pytest.mark.req("G5")
+def test_a_key_made_to_draw_lowest_is_no_candidate_and_its_claim_is_rejected():
+    """A worker knows the seed once a job is there, and can make keys until one draws lowest."""
+    court = Court()
+    court.grant(OWNER, ALICE, cmd="/job/claim", pol=RENDER)
+    story = court.job("render.frame")
+    seed = selection.seed_of(court.ledger.log[-1].payload)
+    honest = selection.draw(story.id, seed, ALICE.did)
+    keys = (Author(f"key {n}") for n in range(10_000))
+    made = next(one for one in keys if selection.draw(story.id, seed, one.did) < honest)
+    control = court.ledger.history.at(len(court.ledger.log), T0)
+    where = {"kind": "render.frame", "job_id": story.id, "now_ms": T0}
+    faults = [
+        selection.claim_fault(control, ChainChoice(one.did), did=one.did, **where)
+        for one in (ALICE, made)
+    ]
+    assert faults == [None, Verdict.NO_CHAIN]
+    assert story.claim(made) is Verdict.NO_CHAIN
+
+
+@pytest.mark.req("G5")
+def test_signing_an_accepted_job_again_draws_nothing_anew_and_who_is_last_may_claim_too():
+    """A caller chooses among its own signatures before the job is there, and gains nothing."""
+    presence = [worker(one.did) for one in (ALICE, BOB, CAROL)]
+    story = Story()
+    assert story.schedule(OWNER) is Verdict.OK
+    seed = selection.seed_of(story.ledger.log[-1].payload)
+    need = Need(kind=story.kind, job_id=story.id, seed=seed)
+    order = [one.candidate.did for one in selection.ranked(need, presence)]
+    again = set()
+    for n in range(20):
+        assert story.schedule(OWNER, how={"at": 10 + n}) is Verdict.EXISTS
+        again.add(selection.seed_of(story.ledger.log[-1].payload))
+    assert len(again | {seed}) == 21, "each would have dealt anew"
+    assert story.job.scheduled_seq == 2, "the accepted schedule is the one that workers draw by"
+    last = next(one for one in (ALICE, BOB, CAROL) if one.did == order[-1])
+    assert story.claim(last, at=100) is Verdict.OK
 
 
 def test_the_first_rank_claims_at_once_and_each_next_a_window_later():

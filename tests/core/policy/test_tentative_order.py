@@ -15,7 +15,7 @@ def ids(ops):
     return [op.op_id for op in ops]
 
 
-@pytest.mark.req("M10")
+@pytest.mark.req("M10", "G8")
 def test_the_smaller_timestamp_wins_in_whatever_order_they_were_heard():
     first = Tentative("x", BOB.did, (10, 0))
     second = Tentative("a", ALICE.did, (10, 1))
@@ -24,7 +24,7 @@ def test_the_smaller_timestamp_wins_in_whatever_order_they_were_heard():
         assert rank(order).ordered == (first, second, third)
 
 
-@pytest.mark.req("M10")
+@pytest.mark.req("M10", "G8")
 def test_a_tie_goes_to_the_lower_node_id():
     low, high = sorted([ALICE.did, BOB.did])
     ranking = rank([Tentative("a", high, (10, 0)), Tentative("b", low, (10, 0))])

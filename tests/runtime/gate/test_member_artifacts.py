@@ -58,6 +58,7 @@ async def hosted(directory, **members):
 
 
 @pytest.mark.nats
+@pytest.mark.req("M29")
 async def test_a_worker_reads_its_jobs_inputs_and_its_outputs_reach_the_owner(tmp_path):
     terms = Terms(can=("claim",), kinds=("render.*",), alias="gpu")
     async with hosted(tmp_path, gpu=terms) as (owner, worker):
@@ -74,6 +75,7 @@ async def test_a_worker_reads_its_jobs_inputs_and_its_outputs_reach_the_owner(tm
 
 
 @pytest.mark.nats
+@pytest.mark.req("M29")
 async def test_a_blob_of_another_kind_is_not_had_by_naming_it_oneself(tmp_path):
     both = Terms(can=("claim", "schedule"), kinds=("render.*",), alias="gpu")
     async with hosted(tmp_path, gpu=both) as (owner, member):

@@ -86,6 +86,47 @@ async def test_of_two_claims_on_a_fresh_job_the_second_gets_a_conflict(engine):
         assert {type(result) for result in results} == {int, LostRace}
 
 
+@on_both_engines
+@pytest.mark.req("P5")
+@pytest.mark.parametrize("stored", [True, False])
+async def test_a_claim_that_got_no_answer_here_and_is_tried_elsewhere_is_there_once(engine, stored):
+    """The same claim through another connection, while a rival tries too: all see one outcome."""
+    async with a_mesh(engine) as mesh:
+        caller, rival = [(await mesh.connection()).session for _ in range(2)]
+        key = SeedKeyring(mesh.entropy.token(32))
+        here, elsewhere = [(await mesh.connection(key)).session for _ in range(2)]
+        called = await call(caller, 1)
+        for session in (here, rival):
+            await session.read_lane(KIND, called.id)
+        body = ClaimBody(kind=KIND, job=called.id, lease_ms=600)
+        draft = here.draft(JobClaim, body, prev=0)
+        log = Unreliable(here.log, stored=stored, times=1)
+        with pytest.raises(OutcomeUnknown):
+            await log.append(
+                draft.subject, draft.payload, message_id=digest(draft.payload), expected_last=0
+            )
+        seq = await elsewhere.commit(draft)
+        assert await here.commit(draft) == await elsewhere.commit(draft) == seq
+        for _ in range(2):  # a conflict is the same each time
+            with pytest.raises(LostRace):
+                await rival.commit(rival.draft(JobClaim, body, prev=0))
+        for reader in (caller, here, elsewhere, rival):
+            view = await reader.read_lane(KIND, called.id, at_least=seq)
+            assert [one.opened.seq for one in view.history] == [called.seq, seq]
+            assert view.lane.job.claimer == key.did
+
+
+@on_both_engines
+@pytest.mark.req("P5")
+async def test_a_job_that_is_submitted_again_elsewhere_is_the_same_job(engine):
+    async with a_mesh(engine) as mesh:
+        sessions = [(await mesh.connection()).session for _ in range(4)]
+        sessions[0].log = Unreliable(sessions[0].log, stored=True, times=1)
+        told = await asyncio.gather(*(call(session, 1) for session in sessions))
+        assert len({(one.id, one.seq) for one in told}) == 1
+        assert sum(one.is_new for one in told) == 1
+
+
 @pytest.mark.req("P6", "M24")
 @given(st.integers(0, 60), st.floats(0, 1, exclude_max=True))
 def test_waits_between_tries_double_up_to_the_cap_and_are_jittered(attempt, chance):

@@ -111,6 +111,7 @@ async def test_a_member_stores_and_others_read_what_a_job_names():
             assert await get(member, blob) == blob
 
 
+@pytest.mark.req("M29")
 async def test_no_blob_without_a_job_that_names_it():
     async with storeroom() as here, await here.log_in() as member:
         await put(here.owner, BIG)
@@ -122,6 +123,7 @@ async def test_no_blob_without_a_job_that_names_it():
             await get(member, BIG, None)
 
 
+@pytest.mark.req("M29")
 async def test_a_job_out_of_scope_admits_nothing():
     async with storeroom() as here, await here.log_in() as member:
         await put(here.owner, BIG)
