@@ -107,6 +107,7 @@ async def replicating(
         from antiphon.runtime.node.coordinator_watch import CoordinatorWatch
         from antiphon.runtime.node.offer_audit import OfferAudit
         from antiphon.runtime.node.overdue_jobs import OverdueJobs
+        from antiphon.runtime.node.quorums import Quorums
         from antiphon.runtime.node.sealer import Sealer
         from antiphon.runtime.node.write_volume_watch import VolumeWatch
         from antiphon.runtime.plans.plan_audit import PlanAudit
@@ -119,6 +120,7 @@ async def replicating(
         ]
         services += [
             Coordinator(node, blobs=blobs_of(connection)).run(),
+            Quorums(node).run(),
             CoordinatorWatch(node).run(),
             OverdueJobs(node).run(),
             PlanRunner(node).run(),

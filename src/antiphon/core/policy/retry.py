@@ -34,6 +34,7 @@ def retried(body: ScheduleBody, job_id: str) -> ScheduleBody:
         start_by=None,
         not_before=None,
         retry_of=job_id,
+        replica=None,
     )
 
 

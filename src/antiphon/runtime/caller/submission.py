@@ -16,6 +16,7 @@ from antiphon.core.families.jobs.ops import (
     JobCancel,
     JobComplete,
     JobEvict,
+    JobResolve,
     JobSchedule,
     JobYield,
     ScheduleBody,
@@ -61,8 +62,8 @@ class Ended(Struct, frozen=True):
     error: Failure | None
     exit: int | None = None
     """A command's exit code; negative: the signal that ended it."""
-    why: str = ""
-    """What whoever cancelled it said."""
+    reason: str = ""
+    """Why it was cancelled, as far as that was said."""
 
 
 async def submit(
@@ -170,11 +171,15 @@ def ended_of(view: JobView) -> Ended | None:
     if opened is not None and isinstance(opened.op, JobComplete):
         body = opened.op.body
         return Ended(job, body.outputs, body.error, body.exit)
+    if opened is not None and isinstance(opened.op, JobResolve):
+        return Ended(job, opened.op.body.outputs, None)
     error = None
     if opened is not None and isinstance(opened.op, JobYield):
         error = opened.op.body.error
-    why = opened.op.body.reason if opened is not None and isinstance(opened.op, JobCancel) else ""
-    return Ended(job, (), error, why=why)
+    reason = ""
+    if opened is not None and isinstance(opened.op, JobCancel):
+        reason = opened.op.body.reason
+    return Ended(job, (), error, reason=reason)
 
 
 def failure(ended: Ended) -> JobFailed:
@@ -190,7 +195,7 @@ def failure(ended: Ended) -> JobFailed:
         case "expired":
             why = "no worker claimed it in time"
         case "cancelled":
-            why = f"it was cancelled: {ended.why}" if ended.why else "it was cancelled"
+            why = f"it was cancelled: {ended.reason}" if ended.reason else "it was cancelled"
         case _:
             why = "it failed"
     if ended.error is not None:

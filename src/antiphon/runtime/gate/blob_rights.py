@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from antiphon.core.authority.chain_check import path_to_author
 from antiphon.core.authority.job_rights import CALLED_BY, READ_BY, WORKED_BY
 from antiphon.core.families.jobs import JOBS
-from antiphon.core.families.jobs.ops import JobComplete, JobOffer, JobSchedule
+from antiphon.core.families.jobs.ops import JobComplete, JobOffer, JobResolve, JobSchedule
 from antiphon.core.manifest import BlobInput
 from antiphon.core.record.op import Op
 from antiphon.core.record.verdict import Verdict
@@ -72,8 +72,8 @@ class BlobRights:
             if judged.verdict is not Verdict.OK or not names(op, digest):
                 continue
             job = view.lane.job
-            if isinstance(op, JobSchedule) and op.body.derived is not None and job is not None:
-                # The coordinator only wrote what the plan's author named.
+            if isinstance(op, JobSchedule) and op.body.is_derived and job is not None:
+                # The coordinator only wrote what the submitter, or the plan's author, named.
                 op = replace(op, author=job.scheduler, auth=job.call_auth)
             control = self._session.history.at(seq, judged.opened.commit_ms)
             own: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ def names(op: Op | None, digest: str) -> bool:
         given = op.body.manifest.inputs
         inputs = () if given is UNSET else given
         return any(isinstance(one, BlobInput) and one.hash == digest for one in inputs)
-    if isinstance(op, JobComplete):
+    if isinstance(op, JobComplete | JobResolve):
         return any(output.hash == digest for output in op.body.outputs)
     if isinstance(op, JobOffer):
         return any(result.hash == digest for result in op.body.results)

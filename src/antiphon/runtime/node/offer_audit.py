@@ -1,7 +1,8 @@
-"""Full nodes derive the coordinator's offers again, and name every difference (spec §7.3).
+"""Full nodes derive what the coordinator writes again, and name every difference (spec §7.3).
 
 A false offer can only waste work: it begins a job too early, above a limit, or with a result that
-is not its predecessor's. Nobody but the owner can replace a coordinator, so a difference is logged
+is not its predecessor's. So can a replica that is not needed, or a job that is cancelled although
+its replicas could agree. Nobody but the owner can replace a coordinator, so a difference is logged
 as an error and kept for whoever looks (`antiphon doctor`), and nothing is written.
 """
 
@@ -17,6 +18,7 @@ from antiphon.core.families.jobs.state import Job
 from antiphon.core.policy.limit_use import LimitUse, limit_of
 from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.node.predecessors import Predecessors, limit_use_in
+from antiphon.runtime.node.quorum_children import QuorumChildren
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ class OfferAudit:
         self.node = node
         self.differences: deque[Difference] = deque(maxlen=DIFFERENCES_KEPT)
         self._predecessors = Predecessors(node)
+        self._quorums = QuorumChildren(node)
         self._use = LimitUse()
         self._rules: object = None
 
@@ -76,8 +79,12 @@ class OfferAudit:
             self._use.offered(job.concurrency, [job.offered_ms])
 
     def _difference(self, job: Job, op: Op, seq: int) -> str:
-        """How an offer or a cancellation differs from what follows from the log; often empty."""
+        """How an op differs from what follows from the log; often empty."""
         control = self.node.session.control
+        if job.replicas or job.replica_of:
+            what = self._quorums.difference(control, job, op)
+            if what:
+                return what
         match op:
             case JobOffer() if job.offered_seq == seq:
                 return self._result_difference(job, op) or self._count_difference(control, job)

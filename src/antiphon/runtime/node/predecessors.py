@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from antiphon.core.authority.job_rights import READ_BY
 from antiphon.core.authority.rules import Rules
 from antiphon.core.authority.scope import scope_of
-from antiphon.core.families.jobs.ops import JobComplete, JobSchedule, JobYield
+from antiphon.core.families.jobs.ops import JobComplete, JobResolve, JobSchedule, JobYield
 from antiphon.core.families.jobs.state import Job, State
 from antiphon.core.policy.limit_use import LimitUse
 from antiphon.core.policy.offer_derivation import Derived, Predecessor, derive
@@ -44,6 +44,8 @@ class Predecessors:
         op = self._op(job.ended_seq) if job.is_terminal else None
         if isinstance(op, JobComplete):
             return Predecessor(job, op.body.outputs, op.body.error)
+        if isinstance(op, JobResolve):
+            return Predecessor(job, op.body.outputs)
         return Predecessor(job, (), op.body.error if isinstance(op, JobYield) else None)
 
     def _op(self, seq: int) -> Op | None:

@@ -493,6 +493,18 @@ class Replica:
         )
         return _jobs(rows)
 
+    def replicated(self, since: int, *, limit: int, ended: bool = False) -> list[Job]:
+        """Jobs with replicas that were submitted after this record and wait for them, in order.
+
+        With `ended`, those that have ended.
+        """
+        rows = self._db.execute(
+            "select body from lanes_jobs where replicas_seq is not null and replicas_seq > ?"
+            " and (state != 'waiting') = ? order by replicas_seq limit ?",
+            (since, ended, limit),
+        )
+        return _jobs(rows)
+
     def labelled(self, *, limit: int) -> list[Job]:
         """Jobs with a label that were offered and have not ended."""
         rows = self._db.execute(

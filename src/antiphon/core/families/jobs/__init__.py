@@ -2,6 +2,7 @@
 
     ops                what can be written about a job
     table              whether each op is accepted, in every state (`_complete`, `_expire_held`, …)
+    quorum_derivation  what the coordinator writes about a job with replicas
     completion_proof   the check of the proof in a completion
     replicas           replicas of a job, and which of them are a quorum
     given_results      results of other jobs as the inputs of a job

@@ -92,6 +92,11 @@ class ScheduleBody(Body, frozen=True):
         )
 
     @property
+    def is_derived(self) -> bool:
+        """Whether the coordinator wrote it for somebody else: for a plan, or as a replica."""
+        return self.derived is not None or self.replica is not None
+
+    @property
     def predecessors(self) -> tuple[JobKey, ...]:
         """The jobs that have to end before this one is offered, each once."""
         read = (one.of for one in results_read(self.manifest))

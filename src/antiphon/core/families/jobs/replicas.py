@@ -100,7 +100,7 @@ def compared(outputs: Iterable[Output]) -> tuple[Output, ...]:
 
 def fingerprint(outputs: Iterable[Output]) -> str:
     """A digest that is equal for outputs with the same names and contents."""
-    parts = sorted([one.name, one.hash, one.size] for one in compared(outputs))
+    parts = sorted([one.name, one.hash, one.size, one.sha256 or ""] for one in compared(outputs))
     return digest(codec.encode(parts))
 
 

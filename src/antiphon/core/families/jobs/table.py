@@ -57,7 +57,7 @@ def entitled(control: Control, job: Job | None, op: Op, at: At) -> Verdict | boo
     and evict its outputs.
     """
     match op:
-        case ops.JobSchedule(body=body) if body.replica is not None or body.derived is not None:
+        case ops.JobSchedule(body=body) if body.is_derived:
             return op.author == control.coordinator or Verdict.NOT_COORDINATOR
         case ops.JobResolve():
             return op.author == control.coordinator or Verdict.NOT_COORDINATOR

@@ -1,0 +1,126 @@
+"""What a full node's replica says about a job with replicas and its children."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from antiphon.core.families.jobs.ops import (
+    JobCancel,
+    JobComplete,
+    JobSchedule,
+    ResolveBody,
+    ScheduleBody,
+)
+from antiphon.core.families.jobs.quorum_derivation import NO_QUORUM, NextStep, derive
+from antiphon.core.families.jobs.replicas import (
+    child_body,
+    compared,
+    most_children,
+    party_of,
+)
+from antiphon.core.families.jobs.state import Job, State
+from antiphon.core.manifest import job_id
+
+if TYPE_CHECKING:
+    from antiphon.core.authority.control import Control
+    from antiphon.core.opened_record import OpenedRecord
+    from antiphon.core.record.op import Op
+    from antiphon.runtime.node.full_node import FullNode
+
+CANNOT_SUBMIT = f"{NO_QUORUM}its replicas cannot be submitted: "
+
+
+class Parent(Struct, frozen=True):
+    """A job with replicas, and its schedule."""
+
+    job: Job
+    body: ScheduleBody
+    op_id: str
+
+    @property
+    def named(self) -> tuple[int, str]:
+        """How a child names it."""
+        return self.job.scheduled_seq, self.op_id
+
+    def child(self, index: int) -> ScheduleBody:
+        """What a child is submitted with."""
+        return child_body(self.body, self.op_id, index)
+
+
+class QuorumChildren:
+    """Answers what `quorum_derivation` asks, from one node's replica."""
+
+    def __init__(self, node: FullNode) -> None:
+        self.node = node
+
+    def parent(self, kind: str, job_id: str) -> Parent | None:
+        """A job with replicas; None if there is no such job."""
+        job = self.node.replica.job_lane(kind, job_id).job
+        if job is None or not job.replicas:
+            return None
+        opened = self._opened(job.scheduled_seq)
+        if opened is None or not isinstance(opened.op, JobSchedule):
+            return None
+        return Parent(job, opened.op.body, opened.op_id)
+
+    def children(self, parent: Parent) -> list[Job]:
+        """What is on the log under the ids of its children, by index, up to the first gap."""
+        found: list[Job] = []
+        for index in range(most_children(parent.job.replicas)):
+            child = job_id(parent.child(index).manifest)
+            job = self.node.replica.job_lane(parent.job.kind, child).job
+            if job is None:
+                break
+            found.append(job)
+        return found
+
+    def derive(self, control: Control, parent: Parent) -> NextStep:
+        """What the log says should be written next."""
+        return derive(parent.job, self.children(parent), partial(party_of, control))
+
+    def resolve_body(self, parent: Parent, quorum: tuple[Job, ...]) -> ResolveBody | None:
+        """The resolve that names these children, with the outputs that they agree on."""
+        opened = self._opened(quorum[0].ended_seq)
+        if opened is None or not isinstance(opened.op, JobComplete):
+            return None
+        return ResolveBody(
+            kind=parent.job.kind,
+            job=parent.job.id,
+            children=tuple((child.id, child.ended_seq) for child in quorum),
+            outputs=compared(opened.op.body.outputs),
+        )
+
+    def difference(self, control: Control, job: Job, op: Op) -> str:
+        """How what was written about a job or its replica differs from the log; often empty."""
+        match op:
+            case JobSchedule() if job.replica_of:
+                parent = self.parent(job.kind, job.replica_of)
+                if parent is None or parent.job.is_terminal:
+                    return ""
+                before = self.children(parent)[: job.replica_index]
+                wanted = derive(parent.job, before, partial(party_of, control)).submit
+                if job.replica_index in wanted or job.replica_index < parent.job.replicas:
+                    return ""
+                return f"replica {job.replica_index + 1} was submitted, and none more is needed"
+            case JobCancel() if job.replicas and op.body.reason.startswith(NO_QUORUM):
+                parent = self.parent(job.kind, job.id)
+                if parent is None or op.body.reason.startswith(CANNOT_SUBMIT):
+                    return ""
+                open_again = replace(parent, job=replace(job, state=State.WAITING))
+                if self.derive(control, open_again).give_up:
+                    return ""
+                return "it was cancelled, and its replicas could still agree"
+            case _:
+                return ""
+
+    def _opened(self, seq: int) -> OpenedRecord | None:
+        replica, session = self.node.replica, self.node.session
+        stored = replica.record(seq)
+        if stored is None:
+            replica.flush()
+            stored = replica.record(seq)
+        return None if stored is None else session.open(stored.record)

@@ -1,0 +1,161 @@
+"""The coordinator's replicas: submits them, and resolves a job when enough of them agree (spec §9).
+
+Runs beside every full node and writes only where the node's own key is the coordinator. Like
+`coordinator` it keeps no file: which children there are and what became of them is in the replica.
+What it writes is derived by `antiphon.core.families.jobs.quorum_derivation`, and checked by
+everyone who reads it; what a reader of one lane cannot check, full nodes do (`offer_audit`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from antiphon.core.families.jobs.ops import CancelBody, JobCancel, JobResolve, JobSchedule
+from antiphon.core.families.jobs.state import Job
+from antiphon.core.manifest import job_id
+from antiphon.core.record.verdict import ABOUT_TIME, Verdict
+from antiphon.errors import AntiphonError
+from antiphon.runtime.log.writer import Intent
+from antiphon.runtime.node.quorum_children import CANNOT_SUBMIT, Parent, QuorumChildren
+from antiphon.telemetry import LazyLogger
+
+if TYPE_CHECKING:
+    from antiphon.core.authority.control import Control
+    from antiphon.core.families.jobs.quorum_derivation import NextStep
+    from antiphon.runtime.log.writer import Written
+    from antiphon.runtime.node.full_node import Applied, FullNode
+
+LOADED_AT_ONCE: Final = 1_000
+JOBS_PER_ROUND: Final = 64
+RETRY_S: Final = 0.5
+"""How long to wait after something that was written did not take effect."""
+DROPPED: Final = "its result is no longer needed"
+
+log = LazyLogger(__name__)
+
+
+class Quorums:
+    """Looks after jobs with replicas, if its full node is the coordinator."""
+
+    def __init__(self, node: FullNode) -> None:
+        """Nothing is known before `run`."""
+        self.node = node
+        self._children = QuorumChildren(node)
+        self._woken = asyncio.Event()
+        self._touched: dict[tuple[str, str], None] | None = None
+        """Parents to look at; None while this node is not the coordinator."""
+
+    async def run(self) -> None:
+        """Submit, resolve and cancel until cancelled."""
+        self.node.watchers.append(self._applied)
+        try:
+            while True:
+                await self.node.ready.wait()
+                self._woken.clear()
+                try:
+                    pause_s = await self.look()
+                except AntiphonError as problem:
+                    log.warning("quorums_wait", problem=problem.message)
+                    pause_s = RETRY_S
+                await self._sleep(pause_s)
+        finally:
+            self.node.watchers.remove(self._applied)
+
+    async def _sleep(self, pause_s: float | None) -> None:
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+
+    def _applied(self, applied: Applied) -> None:
+        if applied.opened.is_control:
+            self._woken.set()
+            return
+        job = applied.after
+        if self._touched is None or not isinstance(job, Job) or not applied.verdict.is_accepted:
+            return
+        if job.replicas or (job.replica_of and job.is_terminal):
+            self._touched[job.kind, job.replica_of or job.id] = None
+            self._woken.set()
+
+    async def look(self) -> float | None:
+        """One round; seconds until the next one, None: until something happens."""
+        session = self.node.session
+        control = session.history.newest(session.wall.now_ms())
+        if control is None or control.coordinator != session.author.did:
+            self._touched = None
+            return None
+        touched = self._load() if self._touched is None else self._touched
+        is_settled = True
+        for key in list(touched)[:JOBS_PER_ROUND]:
+            del touched[key]
+            if not await self._look_at(control, key):
+                touched[key] = None
+                is_settled = False
+        if not is_settled:
+            return RETRY_S
+        return 0.0 if touched else None
+
+    def _load(self) -> dict[tuple[str, str], None]:
+        """Begin from the replica, which knows everything that a coordinator before this did."""
+        touched = self._touched = dict[tuple[str, str], None]()
+        replica, since = self.node.replica, 0
+        replica.flush()  # what is applied later comes through `_applied`
+        while jobs := replica.replicated(since, limit=LOADED_AT_ONCE):
+            for job in jobs:
+                touched[job.kind, job.id] = None
+            since = jobs[-1].scheduled_seq
+        return touched
+
+    async def _look_at(self, control: Control, key: tuple[str, str]) -> bool:
+        """Write what follows for one parent; whether it took effect."""
+        parent = self._children.parent(*key)
+        if parent is None:
+            return True
+        step = self._children.derive(control, parent)
+        written = await self.node.write_all(self._intents(parent, step))
+        problem = next((one.problem for one in written if one.problem is not None), None)
+        if problem is not None:
+            log.warning("quorums_wait", job=parent.job.id, problem=problem.message)
+            return False
+        if step.submit:
+            return await self._see_refusals(parent, written)
+        return all(one.verdict is None or one.verdict.is_accepted for one in written)
+
+    def _intents(self, parent: Parent, step: NextStep) -> list[Intent]:
+        job, replica = parent.job, self.node.replica
+        lane = replica.job_lane(job.kind, job.id)
+        intents = []
+        for index in step.submit:
+            body = parent.child(index)
+            child = replica.job_lane(job.kind, job_id(body.manifest))
+            intents.append(Intent(JobSchedule, body, child, deps=(parent.named,)))
+        if step.resolve:
+            resolved = self._children.resolve_body(parent, step.resolve)
+            if resolved is not None:
+                intents.append(Intent(JobResolve, resolved, lane))
+        if step.give_up:
+            reason = CancelBody(kind=job.kind, job=job.id, reason=step.give_up)
+            intents.append(Intent(JobCancel, reason, lane))
+        for one in step.drop:
+            dropped = CancelBody(kind=one.kind, job=one.id, reason=DROPPED)
+            intents.append(Intent(JobCancel, dropped, replica.job_lane(one.kind, one.id)))
+        return intents
+
+    async def _see_refusals(self, parent: Parent, written: list[Written]) -> bool:
+        """Cancel a job whose replicas the log does not take, such as a revoked submitter's."""
+        verdicts = [one.verdict for one in written if one.verdict is not None]
+        refused = next((one for one in verdicts if not one.is_accepted), None)
+        if refused is None:
+            # One that existed before wakes nobody: it may have ended already.
+            return Verdict.EXISTS not in verdicts
+        if refused in ABOUT_TIME or refused is Verdict.PREV:
+            return False
+        job = parent.job
+        reason = f"{CANNOT_SUBMIT}{refused.in_words}"
+        body = CancelBody(kind=job.kind, job=job.id, reason=reason)
+        lane = self.node.replica.job_lane(job.kind, job.id)
+        end = await self.node.write(Intent(JobCancel, body, lane))
+        return end.verdict is None or end.verdict.is_accepted

@@ -1,0 +1,202 @@
+"""The coordinator submits replicas and resolves a job when enough of them agree."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from antiphon import assembly
+from antiphon.core import manifest
+from antiphon.core.families.jobs.ops import (
+    CancelBody,
+    JobCancel,
+    JobSchedule,
+    ScheduleBody,
+)
+from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
+from antiphon.core.record.verdict import Verdict
+from antiphon.errors import JobFailed
+from antiphon.runtime.caller import submission
+from antiphon.runtime.executors.handlers import Handlers, call_text
+from antiphon.runtime.log.writer import Intent, write_one
+from antiphon.runtime.node.offer_audit import OfferAudit
+from antiphon.runtime.node.quorum_children import QuorumChildren
+from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.worker.worker import WorkerSettings
+from tests.runtime.meshes import KIND, a_mesh, call, eventually, on_both_engines
+
+
+@asynccontextmanager
+async def coordinated(engine):
+    """A mesh whose owner is connected and runs the coordinator."""
+    async with a_mesh(engine) as mesh:
+        owner = await mesh.connection(mesh.owner)
+        node = await mesh.node(connection=owner)
+        yield mesh, owner.session, node
+
+
+async def worker(mesh, answer, *, slots=1, gate=None):
+    """A worker of its own key; the number of jobs that it began."""
+    began = []
+
+    async def work(number: int) -> int:
+        began.append(number)
+        if gate is not None:
+            await gate.wait()
+        return answer(number)
+
+    await mesh.worker(work, slots=slots)
+    return began
+
+
+def children(node, job):
+    view = QuorumChildren(node)
+    parent = view.parent(KIND, job.id)
+    return [] if parent is None else view.children(parent)
+
+
+@on_both_engines
+async def test_two_that_agree_outvote_one_that_lies(engine):
+    async with coordinated(engine) as (mesh, session, node):
+        gate = asyncio.Event()  # each takes one
+        workers = [await worker(mesh, answer, gate=gate) for answer in (true, false, true)]
+        job = await call(session, 7, replicas=3, quorum=2)
+        await eventually(lambda: sum(map(len, workers)) == 3)
+        gate.set()
+        ended = await submission.wait_for_end(session, KIND, job.id)
+        assert ended.job.outcome == "succeeded"
+        assert [one.text for one in ended.outputs] == ["49"]
+        light = (await mesh.connection()).session  # it reads the lanes of the children
+        assert (await submission.wait_for_end(light, KIND, job.id)) == ended
+        assert node.replica.job(KIND, job.id).state.value == "succeeded"
+
+
+@on_both_engines
+async def test_a_worker_that_took_two_costs_one_more_child(engine):
+    async with coordinated(engine) as (mesh, session, node):
+        began = []
+
+        async def work(number: int) -> int:
+            began.append(number)
+            if len(began) > 2:
+                await asyncio.Event().wait()  # the third is for somebody else
+            return true(number)
+
+        handlers = Handlers()
+        handlers.register(KIND, work)
+        settings = WorkerSettings(slots=4, drain_s=0.1)
+        async with assembly.working(await mesh.connection(), handlers, settings):
+            job = await call(session, 7, replicas=2, quorum=2)
+            await eventually(lambda: len(children(node, job)) == 3)
+        await worker(mesh, true)
+        ended = await submission.wait_for_end(session, KIND, job.id)
+        assert ended.job.outcome == "succeeded"
+        assert len(children(node, job)) == 3
+        await handlers.close()
+
+
+@on_both_engines
+async def test_without_agreement_the_job_is_cancelled_with_who_said_what(engine):
+    async with coordinated(engine) as (mesh, session, node):
+        gate = asyncio.Event()
+        workers = [await worker(mesh, answer, gate=gate) for answer in (true, false)]
+        job = await call(session, 7, replicas=2, quorum=2)
+        await eventually(lambda: all(workers))
+        gate.set()
+        ended = await submission.wait_for_end(session, KIND, job.id)
+        assert ended.job.outcome == "cancelled"
+        assert ended.reason.startswith("quorum: 1 of the 2 needed agree; ")
+        with pytest.raises(JobFailed, match="needed agree"):
+            raise submission.failure(ended)
+        assert len(children(node, job)) == 2
+
+
+@on_both_engines
+async def test_children_of_a_cancelled_job_are_cancelled(engine):
+    async with coordinated(engine) as (_, session, node):
+        job = await call(session, 7, replicas=3, quorum=2)
+        await eventually(lambda: len(children(node, job)) == 3)
+        await submission.cancel(session, KIND, job.id, reason="enough")
+        await eventually(lambda: all(one.is_terminal for one in children(node, job)))
+        assert {one.outcome for one in children(node, job)} == {"cancelled"}
+
+
+@on_both_engines
+async def test_another_coordinator_goes_on_and_derives_no_child_twice(engine):
+    async with a_mesh(engine) as mesh:
+        owner = (await mesh.connection(mesh.owner)).session
+        gate, ended = asyncio.Event(), None
+        workers = [await worker(mesh, true, gate=gate) for _ in range(3)]
+        job = await call(owner, 7, replicas=3, quorum=2)
+        for at in range(2):
+            connection = await mesh.connection()
+            body = CoordinatorBody(node=connection.session.author.did)
+            await write_one(owner, Intent(MeshCoordinator, body))
+            replica = Replica(":memory:", mesh=mesh.mesh)
+            async with assembly.replicating(connection, replica, caretaking=True) as node:
+                await eventually(lambda: len(children(node, job)) == 3)
+                await eventually(lambda: all(workers))
+                if at:
+                    gate.set()
+                    ended = await submission.wait_for_end(owner, KIND, job.id)
+                    assert len(children(node, job)) == 3
+            replica.close()
+        assert ended.job.outcome == "succeeded"
+        assert sum(map(len, workers)) == 3
+
+
+@on_both_engines
+async def test_a_job_that_reads_the_result_of_a_quorum_gets_it(engine):
+    async with coordinated(engine) as (mesh, session, _):
+        gate = asyncio.Event()
+        workers = [await worker(mesh, true, gate=gate) for _ in range(2)]
+        job = await call(session, 7, replicas=2, quorum=2)
+        content = manifest.author(
+            {
+                "command": [f"@{KIND}"],
+                "args": [call_text((None,), {})],
+                "timeout": 30,
+                "inputs": [{"kind": "result", "of": [KIND, job.id], "name": "/args/0"}],
+            }
+        )
+        after = await submission.submit(session, ScheduleBody(kind=KIND, manifest=content))
+        await eventually(lambda: all(workers))
+        gate.set()
+        ended = await submission.wait_for_end(session, KIND, after.id)
+        assert ended.outputs[0].text == str(49 * 49)
+
+
+async def test_full_nodes_name_a_replica_too_many_and_a_cancellation_too_early():
+    async with a_mesh("memory") as mesh:
+        session = (await mesh.connection(mesh.owner)).session  # a coordinator that writes by hand
+        node = await mesh.node(caretaking=False)
+        audit = OfferAudit(node)
+        node.watchers.append(audit.applied)
+        job = await call(session, 7, replicas=2, quorum=2)
+        await node.reached(job.seq)
+        view = QuorumChildren(node)
+        parent = view.parent(KIND, job.id)
+
+        async def write(op, body, lane_of, **more):
+            lane = (await session.read_lane(KIND, lane_of)).lane
+            written = await write_one(session, Intent(op, body, lane, **more))
+            assert written.verdict is Verdict.OK
+            await node.reached(written.seq)
+            return [one.what for one in audit.differences]
+
+        for index, said in ((0, []), (1, []), (2, ["replica 3 was submitted, and none more"])):
+            body = parent.child(index)
+            child = manifest.job_id(body.manifest)
+            found = await write(JobSchedule, body, child, deps=(parent.named,))
+            assert [one[: len(word)] for one, word in zip(found, said, strict=True)] == said
+        body = CancelBody(kind=KIND, job=job.id, reason="quorum: I do not like it")
+        found = await write(JobCancel, body, job.id)
+        assert found[1:] == ["it was cancelled, and its replicas could still agree"]
+
+
+def true(number):
+    return number * number
+
+
+def false(number):
+    return number * number + 1
