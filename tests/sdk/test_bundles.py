@@ -180,6 +180,41 @@ async def test_exporting_waits_for_a_seal_and_says_what_to_do(engine):
         assert (await bundles.seal_status(face)).upto == node.seals.upto > 0
 
 
+@pytest.mark.virtual_time
+async def test_the_bundle_of_a_quorum_shows_the_replicas_that_agree():
+    async with a_mesh("memory") as mesh:
+        node = await mesh.node(connection=await mesh.connection(mesh.owner), bar_s=1.0)
+        gate, began = asyncio.Event(), []
+
+        async def work(number: int) -> int:
+            began.append(number)
+            await gate.wait()
+            return number
+
+        for _ in range(2):
+            await mesh.worker(work, slots=1)
+        called = await call(node.session, 1, replicas=2, quorum=2)
+        await eventually(lambda: len(began) == 2)
+        gate.set()
+        await submission.wait_for_end(node.session, KIND, called.id)
+        await node.reached((await node.session.log.last()).seq)
+        data = await bundles.export(ExportSource(node), KIND, called.id)
+        report = open_bundle(data)
+        assert report.job.outcome == "succeeded"
+        assert len({done.author for done in report.quorum}) == 2
+        assert "2 replicas of it agree" in "\n".join(proved(report, is_owner_given=True))
+        assert "arrange that with each other" in "\n".join(not_proved(report))
+        bundle = decode_bundle(data)
+        ends = [e.seq for e in report.beside if e.op in report.quorum]
+        for seq in ends:
+            kept = [one for one in bundle["records"] if one["seq"] != seq]
+            with pytest.raises(Rejected, match="something is missing"):
+                open_bundle(encode_bundle({**bundle, "records": kept}))
+        child = report.quorum[0].body.job
+        alone = open_bundle(await bundles.export(ExportSource(node), KIND, child))
+        assert alone.job.replica_of == called.id
+
+
 async def _seal_soon(node) -> None:
     from antiphon.runtime.node.sealer import Sealer
 

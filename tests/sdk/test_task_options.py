@@ -67,6 +67,30 @@ async def test_a_delayed_job_begins_by_itself_on_a_mesh_in_this_process():
         assert not_before_ms <= ended.job.not_before_ms <= ended.job.called_ms
 
 
+async def test_a_task_may_be_run_several_times_until_enough_agree():
+    mesh = Mesh.open(engine="memory")
+
+    @mesh.task("example.add", replicas=3)
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    assert (add.scheduling.replicas, add.scheduling.quorum) == (3, 2)
+    async with mesh:
+        handle = await add.submit(2, 3)
+        assert (await handle.state()).waits_for_replicas
+        assert await add.options(replicas=16, quorum=16).submit(2, 4)
+
+
+@pytest.mark.parametrize(
+    "options", [{"quorum": 2}, {"replicas": 1}, {"replicas": 17}, {"replicas": 2, "quorum": 3}]
+)
+def test_a_quorum_that_cannot_be_says_what_to_write(options):
+    mesh = Mesh.open(engine="memory")
+    with pytest.raises(Misconfigured, match="quorum") as refused:
+        mesh.task("example.add", **options)(spawned.add)
+    assert "replicas" in refused.value.hint
+
+
 @pytest.mark.parametrize("rates, begin", [(None, 1), ({"example.tick": "1000/s"}, 10)])
 async def test_a_tasks_rate_holds_and_the_workers_word_wins_over_it(rates, begin):
     mesh, ticks = Mesh.open(engine="memory"), []

@@ -28,7 +28,7 @@ from msgspec import Meta, Struct
 from antiphon.core import opened_record
 from antiphon.core.authority.control import Control
 from antiphon.core.control_history import ControlHistory
-from antiphon.core.families.jobs.ops import JobComplete
+from antiphon.core.families.jobs.ops import JobComplete, JobResolve
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.families.mesh.ops import Genesis, MeshGenesis
 from antiphon.core.families.seals.ops import MeshSeal, SealBody
@@ -130,6 +130,8 @@ class Report(Struct, frozen=True, kw_only=True):
     seal: SealBody
     coordinator: str
     records: int
+    beside: list[OpenedRecord]
+    """The records of other lanes, by which some of its own were judged."""
 
     @property
     def is_job(self) -> bool:
@@ -154,6 +156,17 @@ class Report(Struct, frozen=True, kw_only=True):
             return None
         ending = next((e.op for e, _ in self.lane if e.seq == self.job.ended_seq), None)
         return ending if isinstance(ending, JobComplete) else None
+
+    @property
+    def quorum(self) -> list[JobComplete]:
+        """The completions of the replicas that agreed on its result; none if it was run itself."""
+        if not self.is_job:
+            return []
+        ending = next((e.op for e, _ in self.lane if e.seq == self.job.ended_seq), None)
+        if not isinstance(ending, JobResolve):
+            return []
+        ends = {seq for _, seq in ending.body.children}
+        return [e.op for e in self.beside if e.seq in ends and isinstance(e.op, JobComplete)]
 
 
 _decoder = msgspec.json.Decoder(Bundle)
@@ -209,6 +222,7 @@ def check(protocol: Protocol, bundle: Bundle, *, owner: str | None = None) -> Re
         seal=seal.body,
         coordinator=seal.author,
         records=len(opened_records),
+        beside=[one for one in opened_records if one.place is not None and one.place.key != key],
     )
 
 

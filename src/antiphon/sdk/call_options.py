@@ -105,6 +105,10 @@ class CallOptions(TypedDict, total=False):
     """Handles of jobs, or steps of the same graph, that have to end first (docs/graphs.md)."""
     any_outcome: bool
     """Whether it also begins after jobs that failed; not after those whose results it reads."""
+    replicas: int
+    """How many times it is run, by whoever claims it; `quorum` of these have to agree."""
+    quorum: int
+    """How many independent workers have to reach the same result; if left out, most of them."""
 
 
 class TaskOptions(CallOptions, total=False):
@@ -134,6 +138,8 @@ class Scheduling(Struct, frozen=True, kw_only=True):
     concurrency: str | None = None
     after: tuple[AnyJob, ...] = ()
     any_outcome: bool = False
+    replicas: int | None = None
+    quorum: int | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Scheduling:
@@ -146,6 +152,7 @@ class Scheduling(Struct, frozen=True, kw_only=True):
         if options.get("once") and "idempotency_key" in options:
             raise Misconfigured("once=True is for all calls with the same arguments; a key is not")
         start_by = options.get("start_by")
+        replicas, quorum = _replicas(options.get("replicas"), options.get("quorum"))
         return cls(
             timeout_s=math.ceil(seconds(options.get("timeout", TIMEOUT_S))),
             priority=_priority(options.get("priority", "normal")),
@@ -162,6 +169,8 @@ class Scheduling(Struct, frozen=True, kw_only=True):
             concurrency=_label(options.get("concurrency")),
             after=_after(options.get("after", ())),
             any_outcome=bool(options.get("any_outcome", False)),
+            replicas=replicas,
+            quorum=quorum,
         )
 
     def handler_call(self, kind: str, where: Mapping[str, Any], nonce: str) -> Manifest:
@@ -194,6 +203,8 @@ class Scheduling(Struct, frozen=True, kw_only=True):
             concurrency=self.concurrency,
             after=tuple(one.job_key() for one in self.after),
             after_any_outcome=self.any_outcome,
+            replicas=self.replicas,
+            quorum=self.quorum,
         )
 
 
@@ -280,6 +291,24 @@ def _after(given: Sequence[Any]) -> tuple[AnyJob, ...]:
     if len(given) > ops.MAX_AFTER:
         raise Misconfigured(f"a job can be after {ops.MAX_AFTER} jobs; these are {len(given)}")
     return tuple(given)
+
+
+def _replicas(replicas: int | None, quorum: int | None) -> tuple[int | None, int | None]:
+    if replicas is None and quorum is None:
+        return None, None
+    if replicas is None:
+        raise Misconfigured(
+            "a quorum is some of a job's replicas, and no number of replicas is given",
+            hint=f"such as replicas={quorum}, quorum={quorum}",
+        )
+    quorum = replicas // 2 + 1 if quorum is None else quorum
+    if not ops.MIN_QUORUM <= quorum <= replicas <= ops.MAX_REPLICAS:
+        raise Misconfigured(
+            f"{quorum} of {replicas} replicas cannot be a quorum",
+            hint=f"use {ops.MIN_QUORUM} to {ops.MAX_REPLICAS} replicas, and a quorum of"
+            f" {ops.MIN_QUORUM} up to as many",
+        )
+    return replicas, quorum
 
 
 def _requires(labels: Sequence[str]) -> tuple[str, ...]:

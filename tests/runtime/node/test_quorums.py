@@ -50,7 +50,7 @@ async def worker(mesh, answer, *, slots=1, gate=None):
 
 
 def children(node, job):
-    view = QuorumChildren(node)
+    view = QuorumChildren(node.replica, node.session)
     parent = view.parent(KIND, job.id)
     return [] if parent is None else view.children(parent)
 
@@ -174,7 +174,7 @@ async def test_full_nodes_name_a_replica_too_many_and_a_cancellation_too_early()
         node.watchers.append(audit.applied)
         job = await call(session, 7, replicas=2, quorum=2)
         await node.reached(job.seq)
-        view = QuorumChildren(node)
+        view = QuorumChildren(node.replica, node.session)
         parent = view.parent(KIND, job.id)
 
         async def write(op, body, lane_of, **more):

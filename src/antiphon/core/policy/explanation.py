@@ -58,6 +58,8 @@ class Waits(StrEnum):
     """A full node that offers it: its time has come."""
     OFFER = "offer"
     """The coordinator's offer."""
+    REPLICAS = "replicas"
+    """Enough of its replicas that agree."""
     RETRY = "retry"
     """The end of a pause after a failed attempt."""
     WORKER = "worker"
@@ -299,6 +301,8 @@ def _offers(control: Control, job: Job, now_ms: int) -> tuple[Wait, ...]:
     found: list[Wait] = []
     if now_ms < job.not_before_ms:
         found.append(Wait(what=Waits.TIME, until_ms=job.not_before_ms))
+    if job.waits_for_replicas:
+        return (Wait(what=Waits.REPLICAS, node=control.coordinator),)
     if not job.waits_for_time_alone:
         found.append(Wait(what=Waits.OFFER, node=control.coordinator))
     return tuple(found) or (Wait(what=Waits.NODE),)

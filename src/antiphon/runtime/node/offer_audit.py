@@ -49,7 +49,7 @@ class OfferAudit:
         self.node = node
         self.differences: deque[Difference] = deque(maxlen=DIFFERENCES_KEPT)
         self._predecessors = Predecessors(node)
-        self._quorums = QuorumChildren(node)
+        self._quorums = QuorumChildren(node.replica, node.session)
         self._use = LimitUse()
         self._rules: object = None
 

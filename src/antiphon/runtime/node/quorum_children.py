@@ -1,4 +1,4 @@
-"""What a full node's replica says about a job with replicas and its children."""
+"""What a replica says about a job with replicas and its children."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
     from antiphon.core.opened_record import OpenedRecord
     from antiphon.core.record.op import Op
-    from antiphon.runtime.node.full_node import FullNode
+    from antiphon.runtime.log.session import Session
+    from antiphon.runtime.node.replica import Replica
 
 CANNOT_SUBMIT = f"{NO_QUORUM}its replicas cannot be submitted: "
 
@@ -52,14 +53,16 @@ class Parent(Struct, frozen=True):
 
 
 class QuorumChildren:
-    """Answers what `quorum_derivation` asks, from one node's replica."""
+    """Answers what `quorum_derivation` asks, from a replica."""
 
-    def __init__(self, node: FullNode) -> None:
-        self.node = node
+    def __init__(self, replica: Replica, session: Session) -> None:
+        """The session opens records; nothing is read through it."""
+        self.replica = replica
+        self.session = session
 
     def parent(self, kind: str, job_id: str) -> Parent | None:
         """A job with replicas; None if there is no such job."""
-        job = self.node.replica.job_lane(kind, job_id).job
+        job = self.replica.job_lane(kind, job_id).job
         if job is None or not job.replicas:
             return None
         opened = self._opened(job.scheduled_seq)
@@ -72,7 +75,7 @@ class QuorumChildren:
         found: list[Job] = []
         for index in range(most_children(parent.job.replicas)):
             child = job_id(parent.child(index).manifest)
-            job = self.node.replica.job_lane(parent.job.kind, child).job
+            job = self.replica.job_lane(parent.job.kind, child).job
             if job is None:
                 break
             found.append(job)
@@ -118,9 +121,8 @@ class QuorumChildren:
                 return ""
 
     def _opened(self, seq: int) -> OpenedRecord | None:
-        replica, session = self.node.replica, self.node.session
-        stored = replica.record(seq)
+        stored = self.replica.record(seq)
         if stored is None:
-            replica.flush()
-            stored = replica.record(seq)
-        return None if stored is None else session.open(stored.record)
+            self.replica.flush()
+            stored = self.replica.record(seq)
+        return None if stored is None else self.session.open(stored.record)

@@ -41,7 +41,7 @@ class Quorums:
     def __init__(self, node: FullNode) -> None:
         """Nothing is known before `run`."""
         self.node = node
-        self._children = QuorumChildren(node)
+        self._children = QuorumChildren(node.replica, node.session)
         self._woken = asyncio.Event()
         self._touched: dict[tuple[str, str], None] | None = None
         """Parents to look at; None while this node is not the coordinator."""

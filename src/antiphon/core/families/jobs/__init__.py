@@ -9,6 +9,7 @@
     state              the job and its lane, derived from the accepted ops
     priority           which waiting job is handed out first
     subjects           where the records are on the log
+    party_record       who agreed with whom
     columns            what a replica can be queried by
     words              ops as sentences, for people
 

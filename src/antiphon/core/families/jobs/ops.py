@@ -32,6 +32,7 @@ JobId = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 JobKey = tuple[Kind, JobId]
 """A job as another op names it: its kind and its id."""
 MAX_AFTER: Final = 1024
+MIN_QUORUM: Final = 2
 MAX_REPLICAS: Final = 16
 
 
@@ -72,9 +73,9 @@ class ScheduleBody(Body, frozen=True):
     """Whether it also begins after jobs that failed; not after those whose results it reads."""
     requires: Annotated[tuple[Label, ...], Meta(max_length=32)] = ()
     retry_of: JobId | None = None
-    replicas: Annotated[int, Meta(ge=2, le=MAX_REPLICAS)] | None = None
+    replicas: Annotated[int, Meta(ge=MIN_QUORUM, le=MAX_REPLICAS)] | None = None
     """How many jobs the coordinator makes of it, which are run in its place."""
-    quorum: Annotated[int, Meta(ge=2, le=MAX_REPLICAS)] | None = None
+    quorum: Annotated[int, Meta(ge=MIN_QUORUM, le=MAX_REPLICAS)] | None = None
     """How many of those have to agree, each run for somebody else."""
     replica: Replica | None = None
     """Of which job it is a replica; only the coordinator submits those."""

@@ -90,7 +90,7 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     parent_seq: int = 0
     """The schedule of that job."""
     fingerprint: str = ""
-    """Of a replica that succeeded: what its outputs are, to compare them with others'."""
+    """What the outputs are, to compare them: of a replica that succeeded, and of its parent."""
     start_by_ms: int
     """Wall time by which a waiting or pending job must be claimed."""
     start_window_ms: int

@@ -362,7 +362,8 @@ def _resolve(job: Job, op: ops.JobResolve, at: At) -> Job | Verdict | Needs:
     fault = replicas.quorum_fault(job, op, at)
     if fault is not None:
         return fault
-    job = replace(job, stored=_stored(op.body.outputs))
+    outputs = op.body.outputs
+    job = replace(job, stored=_stored(outputs), fingerprint=replicas.fingerprint(outputs))
     return _ended(job, op, at, State.SUCCEEDED, "succeeded")
 
 

@@ -198,6 +198,18 @@ RequiresOption = Annotated[
         help="A label that a worker must have, such as gpu=a100 or gpu; may be repeated.",
     ),
 ]
+ReplicasOption = Annotated[
+    int | None,
+    typer.Option("--replicas", metavar="N", help="Run it N times and compare the results."),
+]
+QuorumOption = Annotated[
+    int | None,
+    typer.Option(
+        "--quorum",
+        metavar="K",
+        help="With --replicas: how many independent workers have to agree. Default: most of them.",
+    ),
+]
 
 
 # --- retries ----------------------------------------------------------------------------------

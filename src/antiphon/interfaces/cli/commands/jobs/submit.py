@@ -30,6 +30,8 @@ from antiphon.interfaces.cli.commands.jobs.job_options import (
     OnceOption,
     OutputsOption,
     PriorityOption,
+    QuorumOption,
+    ReplicasOption,
     RequiresOption,
     RetryBaseOption,
     RetryCapOption,
@@ -129,6 +131,8 @@ def submit(
     give_up_on: GiveUpOption = None,
     lease: LeaseOption = None,
     requires: RequiresOption = None,
+    replicas: ReplicasOption = None,
+    quorum: QuorumOption = None,
     wait: WaitOption = True,
     wait_timeout: WaitTimeoutOption = None,
     inputs: InputsOption = None,
@@ -147,6 +151,7 @@ def submit(
       antiphon submit example.echo '{"a": [1, 2]}'
       antiphon submit example.sleep --kw seconds=5 --no-wait
       antiphon submit example.add 2 3 --delay 15m --no-wait
+      antiphon submit example.add 2 3 --replicas 3 --quorum 2
       antiphon submit job.yaml --kind build
       antiphon submit job.yaml --kind build --again
     """  # noqa: D301 - \b keeps the lines apart
@@ -163,6 +168,10 @@ def submit(
         retry=retry_of(attempts, retry_base, retry_cap, give_up_on),
         requires=tuple(requires or ()),
     )
+    if replicas is not None:
+        options["replicas"] = replicas
+    if quorum is not None:
+        options["quorum"] = quorum
     if lease is not None:
         options["lease"] = lease
     if delay is not None:

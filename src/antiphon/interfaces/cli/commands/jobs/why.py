@@ -130,6 +130,7 @@ def _wait_words(wait: Wait, names: dict[str, str]) -> str:
         "time": f"it waits until {moment(wait.until_ms)}",
         "node": "its time has come; it waits for a full node to offer it (antiphon node)",
         "offer": f"it waits for the coordinator's offer ({node})",
+        "replicas": f"it waits until enough of its replicas agree; {node} counts them",
         "retry": f"it failed and may be claimed again from {clock(wait.until_ms)}",
         "worker": "no worker that is online runs this kind: start one with antiphon worker",
         "labels": f"no worker that is online has {', '.join(wait.labels)}:"

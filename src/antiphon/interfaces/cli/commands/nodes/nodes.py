@@ -1,4 +1,4 @@
-"""`antiphon nodes`: which nodes are online."""
+"""`antiphon nodes`: which nodes are online, and with `--record` who agreed with whom."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ from antiphon.interfaces.cli.screen.terminal import Piece, err, out
 from antiphon.sdk.defaults import ROLL_CALL_S
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from antiphon.sdk.authority.quorum_record import PartyRecord
     from antiphon.sdk.mesh import Card
 
 
@@ -32,10 +35,19 @@ def nodes(
             "--wait", parser=some_seconds, metavar="TIME", help="How long to wait for answers."
         ),
     ] = ROLL_CALL_S,
+    record: Annotated[
+        bool,
+        typer.Option(
+            "--record",
+            help="Show instead who ran replicas of jobs, and whose results were outvoted.",
+        ),
+    ] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """List the nodes that are online."""
+    if record:
+        return command_loop.run(_record(home, as_json=as_json))
     return command_loop.run(_nodes(home, wait, as_json=as_json))
 
 
@@ -53,6 +65,52 @@ async def _nodes(home: Path | None, wait_s: float, *, as_json: bool) -> int:
     heads = ("ALIAS", "ROLE", "BUSY", "DONE", "VERSION", "ID", "KINDS")
     out.table(heads, map(_row, cards), flexible=6, wraps=True)
     return Exit.OK
+
+
+async def _record(home: Path | None, *, as_json: bool) -> int:
+    from antiphon.sdk.authority.holdings import who
+    from antiphon.sdk.authority.quorum_record import quorum_record
+
+    async with open_mesh(home) as mesh:
+        records = await quorum_record(mesh)
+        called = (await who(mesh)).called
+    if as_json:
+        print_json({"record": [_record_object(one, called(one.party)) for one in records]})
+        return Exit.OK
+    if not records:
+        out.say("no job was run as replicas yet")
+        err.say("  try: ", "antiphon submit KIND ARGS --replicas 3 --quorum 2")
+        return Exit.OK
+    heads = ("NODE", "DONE", "AGREED", "DISAGREED", "UNDECIDED", "FAILED", "WITH")
+    out.table(heads, (_record_row(one, called) for one in records), flexible=6, wraps=True)
+    return Exit.OK
+
+
+def _record_row(one: PartyRecord, called: Callable[[str], str]) -> list[Piece]:
+    against = (f"{called(other)} ({times})" for other, times in one.against.most_common())
+    return [
+        (called(one.party), "strong"),
+        (f"{one.done:,}", ""),
+        (f"{one.agreed:,}", ""),
+        (f"{one.disagreed:,}", "failed" if one.disagreed else ""),
+        (f"{one.undecided:,}", ""),
+        (f"{one.failed:,}", ""),
+        (", ".join(against), ""),
+    ]
+
+
+def _record_object(one: PartyRecord, name: str) -> dict[str, object]:
+    return {
+        "node": one.party,
+        "name": name,
+        "done": one.done,
+        "agreed": one.agreed,
+        "disagreed": one.disagreed,
+        "undecided": one.undecided,
+        "failed": one.failed,
+        "with": dict(one.against.most_common()),
+        "jobs": [{"kind": kind, "job": job} for kind, job in one.jobs],
+    }
 
 
 def _row(card: Card) -> list[Piece]:

@@ -150,7 +150,9 @@ def proved(report: Report, *, is_owner_given: bool) -> list[str]:
     if not report.is_job:
         return [*sentences, *(f"record {line.seq}: {line.words}" for line in report.story())]
     completion = report.completion
-    if completion is None:
+    if report.quorum:
+        sentences.append(_agreement(report))
+    elif completion is None:
         sentences.append(f"the job ended as {report.job.outcome}; no run of it was completed")
     else:
         body = completion.body
@@ -166,6 +168,16 @@ def proved(report: Report, *, is_owner_given: bool) -> list[str]:
             )
             sentences.append(f"the worker states: {in_its_words(body.proof)}")
     return sentences
+
+
+def _agreement(report: Report) -> str:
+    """Who agreed on the result of a job that was run several times."""
+    workers = " and ".join(done.author for done in report.quorum)
+    counted_by = "keys" if report.control.rules.authority == "open" else "members of the owner"
+    return (
+        f"{counted(len(report.quorum), 'replica')} of it agree on its outputs, completed by"
+        f" {workers}, for different {counted_by}; each has a proof of execution by its worker"
+    )
 
 
 def in_its_words(envelope: DsseEnvelope) -> str:
@@ -206,6 +218,9 @@ def _not_proved_of_a_job(report: Report) -> list[str]:
     sentences = [
         "repeated submissions, and records about the job after its end: neither changes it",
     ]
+    if report.quorum:
+        sentences.append("that the workers which agree did not arrange that with each other")
+        return sentences
     if report.completion is not None:
         sentences.append("that the worker told the truth about what it ran")
     if report.completion is None or report.completion.body.proof is None:
