@@ -10,6 +10,7 @@ COMMANDS = (
     "drain",
     "escape",
     "hostile",
+    "liar",
     "outsider",
     "partition",
     "stale",

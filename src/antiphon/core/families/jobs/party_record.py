@@ -43,7 +43,7 @@ def add(
     ]
     is_decided = parent.state is State.SUCCEEDED
     agreed = {
-        who: None
+        who
         for who, child in ran
         if is_decided and child.state is State.SUCCEEDED and child.fingerprint == parent.fingerprint
     }

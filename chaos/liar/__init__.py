@@ -1,0 +1,1 @@
+"""`chaos liar`: workers that lie about results, alone and together."""
