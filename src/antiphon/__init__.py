@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from antiphon.core.manifest import Manifest
     from antiphon.core.record.verdict import Verdict
     from antiphon.errors import (
+        After,
         AntiphonError,
         CircuitOpen,
         Conflict,
@@ -34,18 +35,24 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from antiphon.runtime.executors.executor import Assignment, Ran
-    from antiphon.runtime.executors.handlers import JobContext
+    from antiphon.runtime.executors.handlers import Child, JobContext
     from antiphon.runtime.executors.hooks import Hook, Timed
+    from antiphon.sdk.blocking.blocking_graph import BlockingGraph
     from antiphon.sdk.blocking.blocking_handle import BlockingHandle
     from antiphon.sdk.blocking.blocking_mesh import BlockingMesh
     from antiphon.sdk.blocking.blocking_task import BlockingAsyncTask, BlockingTask
     from antiphon.sdk.call_options import CallOptions, Retry, TaskOptions
+    from antiphon.sdk.graphs.graph import Graph
     from antiphon.sdk.handle import JobHandle
     from antiphon.sdk.many import Call, as_completed, gather
     from antiphon.sdk.mesh import Mesh
     from antiphon.sdk.task import AsyncTask, Task
 
 _WHERE = {
+    "After": "antiphon.errors",
+    "Child": "antiphon.runtime.executors.handlers",
+    "Graph": "antiphon.sdk.graphs.graph",
+    "BlockingGraph": "antiphon.sdk.blocking.blocking_graph",
     "AntiphonError": "antiphon.errors",
     "Assignment": "antiphon.runtime.executors.executor",
     "AsyncTask": "antiphon.sdk.task",
@@ -87,20 +94,24 @@ _WHERE = {
 }
 
 __all__ = [
+    "After",
     "AntiphonError",
     "Assignment",
     "AsyncTask",
     "BlockingAsyncTask",
+    "BlockingGraph",
     "BlockingHandle",
     "BlockingMesh",
     "BlockingTask",
     "Call",
     "CallOptions",
+    "Child",
     "CircuitOpen",
     "Conflict",
     "Corrupt",
     "Forked",
     "GiveUp",
+    "Graph",
     "Hook",
     "Job",
     "JobContext",

@@ -22,7 +22,8 @@ The branches follow what a caller can do about the error, not where it happened:
     │   └── Forked          used in a forked child, but opened by its parent
     └── HandlerWish         raised by a handler, to say what happens to its job
         ├── GiveUp          fail now, without another attempt
-        └── RetryLater      retry, but not before a number of seconds
+        ├── RetryLater      retry, but not before a number of seconds
+        └── After           no failure: continue when other jobs have ended
 
 `NobodyAnswers` is a warning: whoever waits for a job goes on waiting.
 
@@ -31,12 +32,13 @@ The engine's adapter translates engine exceptions into these; callers never see 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 __all__ = [
+    "After",
     "AntiphonError",
     "CircuitOpen",
     "Conflict",
@@ -181,7 +183,7 @@ class Forked(Misconfigured):
 
 
 class HandlerWish(AntiphonError):
-    """A handler failed and overrides the job's retry rules.
+    """What a handler wants to happen to its job, whatever the job's retry rules say.
 
     If it is raised `from` another error, the log keeps that error's name.
     """
@@ -202,6 +204,42 @@ class RetryLater(HandlerWish):
             raise ValueError(f"a job cannot wait {after_s} seconds")
         super().__init__(message or f"asked for a retry in {after_s:g} s")
         self.after_s = after_s
+
+
+class CallToSubmit(Protocol):
+    """A call of a task that is not submitted yet: `task.bind(...)`."""
+
+    @property
+    def kind(self) -> str:
+        """Its task's kind."""
+
+    @property
+    def text(self) -> bytes:
+        """Its arguments."""
+
+
+class SubmittedJob(Protocol):
+    """A handle of a job."""
+
+    def job_key(self) -> tuple[str, str]:
+        """Its kind and its id."""
+
+
+class After(HandlerWish):
+    """Submit these jobs, and call the handler again when all of them have ended.
+
+    Until then the job waits on the log, and no worker holds it. The next call finds the results
+    in its context: `ctx.results(task)` (docs/graphs.md).
+    """
+
+    def __init__(self, children: Iterable[CallToSubmit | SubmittedJob]) -> None:
+        self.children: tuple[Any, ...] = tuple(children)
+        if not self.children:
+            raise ValueError("After needs at least one job to wait for")
+        for one in self.children:
+            if not hasattr(one, "job_key") and not hasattr(one, "text"):
+                raise TypeError(f"After takes task.bind(...) or handles of jobs, not {one!r}")
+        super().__init__(f"waits for {len(self.children)} jobs")
 
 
 class NobodyAnswers(UserWarning):

@@ -62,6 +62,11 @@ class Call(Struct, Generic[R_co], frozen=True):
     signature: CallSignature | None = None
     """The task's; None: its result is plain JSON."""
 
+    def schedule(self, where: Mapping[str, Any], *, nonce: str, now_ms: int) -> ScheduleBody:
+        """The body of the op that submits it, given where its arguments are."""
+        job = self.scheduling.handler_call(self.kind, where, nonce)
+        return self.scheduling.body(self.kind, job, now_ms=now_ms)
+
 
 class OfOne(Protocol[A_contra, R_co]):
     """A task that takes one argument: what `Task.map` and `Task.submit_many` can be used on."""

@@ -290,8 +290,7 @@ class Mesh:
         self, kind: str, /, *args: object, options: CallOptions | None = None, **kwargs: object
     ) -> JobHandle[Any]:
         """Submit a task by its kind, without having its function here: plain JSON both ways."""
-        body = await self._call_body(kind, plain_call(args, kwargs), Scheduling.of(options or {}))
-        return self._handle(await submission.submit(self.session, body, breaker=self._breaker))
+        return await self.submit_arguments(kind, args, kwargs, options=options)
 
     async def submit_arguments(
         self,
@@ -312,14 +311,16 @@ class Mesh:
         signature: CallSignature | None = None,
     ) -> JobHandle[Any]:
         """Submit a call by the text of its arguments; what `Task.submit` uses."""
-        body = await self._call_body(kind, text, scheduling)
+        from antiphon.sdk.many import Call
+
+        body = await self._call_body(Call(kind, text, scheduling))
         submitted = await submission.submit(self.session, body, breaker=self._breaker)
         return self._handle(submitted, signature)
 
-    async def _call_body(self, kind: str, text: bytes, scheduling: Scheduling) -> ScheduleBody:
-        where = inline_arguments(text) or await keep_arguments(text, self.artifacts)
-        job = scheduling.handler_call(kind, where, fresh_nonce(self.session.entropy))
-        return scheduling.body(kind, job, now_ms=self.session.wall.now_ms())
+    async def _call_body(self, call: Call[Any]) -> ScheduleBody:
+        where = inline_arguments(call.text) or await keep_arguments(call.text, self.artifacts)
+        nonce = fresh_nonce(self.session.entropy)
+        return call.schedule(where, nonce=nonce, now_ms=self.session.wall.now_ms())
 
     def _handle(
         self, submitted: submission.Submitted, signature: CallSignature | None = None
@@ -510,7 +511,7 @@ class Mesh:
         from antiphon.sdk.many import Caller
 
         def body_of(call: Call[Any]) -> Awaitable[ScheduleBody]:
-            return self._call_body(call.kind, call.text, call.scheduling)
+            return self._call_body(call)
 
         return Caller(self.session, self._breaker, body_of, self._handle)
 

@@ -108,6 +108,11 @@ class Task(Generic[P, R]):
         """A handle on one of its jobs, by its id."""
         return self.mesh.job(self.kind, job_id, self.signature)
 
+    def decode_result(self, text: str | bytes) -> R:
+        """The value of a result's text; for `ctx.results(task)`."""
+        value: R = self.signature.decode_result(text)
+        return value
+
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A call that is not submitted yet, for `Mesh.submit_many`."""
         from antiphon.sdk.many import Call

@@ -109,6 +109,7 @@ async def answering(
     settings = replace(settings, rates=tasks.rates | settings.rates)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(tasks.close)
+        tasks.wall = connection.session.wall
         tasks.artifacts = artifacts = artifacts_of(connection, home)
         tasks.room = ValueRoom(artifacts.value_bytes)
         executors: Executors = tasks

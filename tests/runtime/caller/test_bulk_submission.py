@@ -1,6 +1,7 @@
 """Many jobs submitted at once: each as if alone, with few appends in flight."""
 
 import asyncio
+import random
 
 import pytest
 from msgspec.structs import replace
@@ -145,9 +146,16 @@ def key(one: ScheduleBody) -> tuple[str, str]:
 
 
 @on_both_engines
-async def test_a_job_is_sent_only_after_those_that_it_waits_for_are_stored(engine):
+async def test_a_job_is_sent_only_after_those_that_it_waits_for_are_stored(engine, monkeypatch):
     async with a_mesh(engine) as mesh:
         session = (await mesh.connection()).session
+        commit, dice = session.commit, random.Random(7)
+
+        async def slow(draft):
+            await asyncio.sleep(dice.random() / 50)
+            return await commit(draft)
+
+        monkeypatch.setattr(session, "commit", slow)
         bodies = [body(0)]
         for number in range(1, 300):  # a tree, and a chain of every tenth
             before = [key(bodies[number // 3])]

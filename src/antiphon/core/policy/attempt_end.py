@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from antiphon.core.families.jobs.ops import CompleteBody, Failure, Retry, YieldBody
+from antiphon.core.families.jobs.ops import CompleteBody, Failure, JobKey, Retry, YieldBody
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.policy.backoff import backoff_ms
 from antiphon.core.proof.output import Output
@@ -75,6 +75,11 @@ def after(
 def giving_back(job: Job, reason: GivingBack = "drain") -> Ending:
     """A yield that counts as no attempt: this worker cannot finish the job, another may (M22)."""
     return YieldBody(kind=job.kind, job=job.id, fence=job.fence, reason=reason)
+
+
+def waiting(job: Job, children: tuple[JobKey, ...]) -> YieldBody:
+    """A yield until other jobs have ended; it is no attempt."""
+    return YieldBody(kind=job.kind, job=job.id, fence=job.fence, reason="after", after=children)
 
 
 def lost(job: Job) -> YieldBody:

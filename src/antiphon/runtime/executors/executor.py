@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from msgspec import Struct
 
-from antiphon.core.families.jobs.ops import Failure
+from antiphon.core.families.jobs.ops import Failure, JobKey, Result, ScheduleBody
 from antiphon.core.policy.attempt_end import Fault
 from antiphon.core.proof import statement
 from antiphon.core.proof.output import Output
@@ -60,6 +60,11 @@ class Assignment(Struct, frozen=True, kw_only=True):
     """As it was submitted, with results of other jobs as inputs by content."""
     texts: Mapping[str, str] = {}
     """Inputs that came with the offer, by digest; the others are artifacts."""
+    continuations: int = 0
+    """How often the job has waited for children."""
+    children: tuple[JobKey, ...] = ()
+    """The jobs that it waited for last, and their results in the same order."""
+    child_results: tuple[Result, ...] = ()
     auth: tuple[str, ...] = ()
     """The delegations under which the job was claimed, by CID; none for the owner itself."""
     live: LiveOutput = NoLiveOutput()
@@ -78,6 +83,8 @@ class Ran(Struct, frozen=True, kw_only=True):
     """The failure's class and its base classes, by name: what retry rules match."""
     retry_after_ms: int | None = None
     """The wait before the next attempt that the job asked for; None: as its retry rules say."""
+    after: tuple[ScheduleBody | JobKey, ...] = ()
+    """It did not end: it continues when these jobs have. Those that are new are to be submitted."""
     exit: int | None = None
     isolation: statement.Isolation = IN_PROCESS
     environment: str | None = None

@@ -11,11 +11,12 @@ import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct, UnsetType
 
+from antiphon.core.families.jobs.ops import Failure
 from antiphon.core.manifest import ARGUMENTS, BlobInput, Manifest, stored_arguments
 from antiphon.core.proof.output import Output
 from antiphon.core.record.ids import digest
@@ -31,6 +32,9 @@ from antiphon.runtime.values.later_values import fill, is_place
 from antiphon.runtime.values.signature import plain_call, read_call
 from antiphon.runtime.values.value_codec import PLAIN
 
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
 RESULT: Final = "result"
 JSON: Final = "application/json"
 INLINE_BYTES: Final = 64 * 1024
@@ -38,6 +42,37 @@ INLINE_BYTES: Final = 64 * 1024
 ROOM_WAIT_S: Final = 300.0
 """How long a job waits for room for its arguments before it is given back; at most half of its
 timeout."""
+
+
+class Child(Struct, frozen=True, kw_only=True):
+    """A job that this one waited for, and what became of it."""
+
+    kind: str
+    job_id: str
+    outcome: str
+    """`succeeded`, or in one word why it has no result."""
+    error: Failure | None = None
+    text: str | None = None
+    """Its result as JSON."""
+
+    def job_key(self) -> tuple[str, str]:
+        """Its kind and its id: named again in `After`, its result comes again."""
+        return self.kind, self.job_id
+
+    @property
+    def ending(self) -> str:
+        """How it ended, in words."""
+        why = f": {self.error.name}: {self.error.message}" if self.error is not None else ""
+        return f"{self.kind} {self.job_id[:8]}, ended as {self.outcome}{why}"
+
+
+class Reads(Protocol[R_co]):
+    """A task: knows its kind, and what a result's text says."""
+
+    kind: str
+
+    def decode_result(self, text: str | bytes) -> R_co:
+        """The value of a result's text."""
 
 
 class JobContext(Struct, frozen=True, kw_only=True):
@@ -49,6 +84,10 @@ class JobContext(Struct, frozen=True, kw_only=True):
     """Give this to every resource that the handler writes to, which then refuses lower ones."""
     attempt: int
     """1 for the first tenure of this job."""
+    children: tuple[Child, ...] = ()
+    """The jobs that it waited for last, and what became of each, in the order of `After`."""
+    continuations: int = 0
+    """How often it has waited for children; 0: it begins."""
     live: LiveOutput = NoLiveOutput()
     stop: threading.Event = msgspec.field(default_factory=threading.Event)
     """Set when the job is no longer this worker's; `stop.wait(seconds)` is a sleep that it ends."""
@@ -60,6 +99,20 @@ class JobContext(Struct, frozen=True, kw_only=True):
         Coroutines and processes are stopped. A thread cannot be, and should check this.
         """
         return self.stop.is_set()
+
+    def results(self, task: Reads[R]) -> list[R] | None:
+        """The results of the children of this task, in the order of `After`.
+
+        None if the job has not waited for children yet. `GiveUp` if one of them ended without a
+        result; `children` says how each of them ended.
+        """
+        if not self.continuations:
+            return None
+        own = [(at, one) for at, one in enumerate(self.children, 1) if one.kind == task.kind]
+        for at, one in own:
+            if one.text is None:
+                raise GiveUp(f"child {at}, {one.ending}")
+        return [task.decode_result(one.text or "") for _, one in own]
 
     def progress(self, done: float, note: str = "") -> None:
         """Report the job's progress, from 0 to 1; from any thread, as often as you like.
@@ -94,8 +147,10 @@ def inline_arguments(text: bytes) -> dict[str, Any] | None:
     return {"args": [text.decode()]} if len(text) <= INLINE_BYTES else None
 
 
-async def keep_arguments(text: bytes, artifacts: Artifacts) -> dict[str, Any]:
+async def keep_arguments(text: bytes, artifacts: Artifacts | None) -> dict[str, Any]:
     """The fields of a manifest that names a call's arguments, which are an artifact."""
+    if artifacts is None:
+        raise _no_artifacts()
     check_size(len(text), "the arguments have", artifacts.value_bytes)
     kept = await artifacts.keep_bytes(text, ARGUMENTS, media_type=JSON)
     given = {"kind": "blobptr", "algo": "blake3", "hash": kept.hash, "size": kept.size}
@@ -162,11 +217,7 @@ async def result_of(
         if output.name == RESULT and output.type == JSON:
             if output.text is not None:
                 return output.text
-            store = artifacts()
-            if store is None:
-                raise _no_artifacts()
-            check_size(output.size, "the result has", store.value_bytes)
-            return await store.read(output, job=job, max_bytes=output.size)
+            return await read_stored(output, output.size, artifacts(), job)
     return None
 
 
@@ -221,6 +272,16 @@ class ValueRoom:
         finally:
             self._held -= size
             self._freed.set()
+
+
+async def read_stored(
+    found: Output | str, size: int, artifacts: Artifacts | None, job: JobName
+) -> bytes:
+    """The text of a value that is an artifact, of this size at most."""
+    if artifacts is None:
+        raise _no_artifacts()
+    check_size(size, "the result has", artifacts.value_bytes)
+    return await artifacts.read(found, job=job, max_bytes=size)
 
 
 def _no_artifacts() -> Misconfigured:

@@ -19,13 +19,16 @@ from antiphon.core.manifest import Manifest
 from antiphon.core.policy.rate_limit import Rate
 from antiphon.core.proof.output import Output
 from antiphon.core.record import subjects
-from antiphon.errors import Malformed, Misconfigured
+from antiphon.errors import After, Malformed, Misconfigured
+from antiphon.ports import WallClock
 from antiphon.runtime.artifacts.store import MAX_VALUE_BYTES, Artifacts
+from antiphon.runtime.executors.children import check_continuable, children_of, to_await
 from antiphon.runtime.executors.executor import Assignment, Executor, Ran
 from antiphon.runtime.executors.failure import given_up
 from antiphon.runtime.executors.handler_call import (
     JSON,
     RESULT,
+    Child,
     JobContext,
     ValueRoom,
     arguments_of,
@@ -36,6 +39,7 @@ from antiphon.runtime.executors.handler_call import (
 )
 from antiphon.runtime.executors.hooks import Hook
 from antiphon.runtime.executors.proof_writer import python_runner
+from antiphon.runtime.identity.host_clock import SystemClock
 from antiphon.runtime.values.signature import CallSignature
 
 if TYPE_CHECKING:
@@ -73,6 +77,7 @@ class Registered(Struct, frozen=True):
     """Where large arguments and results are."""
     room: ValueRoom = field(default_factory=lambda: ValueRoom(MAX_VALUE_BYTES))
     """For its worker's stored arguments."""
+    wall: WallClock = SystemClock()
 
     @property
     def grace_s(self) -> float:
@@ -93,16 +98,20 @@ class Registered(Struct, frozen=True):
         if self.pool is not None:
             given = text if isinstance(text, str) else text.decode()
             wants = self.signature.wants_context
-            return await self.pool.call(assignment, given, self._kept, wants_context=wants)
+            children = await children_of(assignment, self.artifacts) if wants else None
+            return await self.pool.call(assignment, given, self._kept, children)
         with given_up():
             args, kwargs = self.signature.decode(text)
         stop = _nothing
         if self.signature.wants_context:
+            children = await children_of(assignment, self.artifacts)
             context = JobContext(
                 kind=assignment.kind,
                 job_id=assignment.job_id,
                 fence=assignment.fence,
                 attempt=assignment.attempt,
+                children=children,
+                continuations=assignment.continuations,
                 live=assignment.live,
             )
             stop = context.stop.set
@@ -112,6 +121,10 @@ class Registered(Struct, frozen=True):
         except asyncio.CancelledError:
             stop()
             raise
+        except After as after:
+            check_continuable(assignment.kind, wants_context=self.signature.wants_context)
+            awaited = await to_await(after, assignment, self.artifacts, self.wall.now_ms())
+            return Ran(runner=python_runner(), after=awaited)
         with given_up():
             result = self.signature.encode_result(value)
         return Ran(runner=python_runner(), outputs=(await self._kept(result),))
@@ -137,6 +150,7 @@ class Handlers:
         """Where large arguments and results are; a worker says it before it runs anything."""
         self.room = ValueRoom(MAX_VALUE_BYTES)
         """For the stored arguments of the jobs that run."""
+        self.wall: WallClock = SystemClock()
         self.hooks: list[Hook] = []
         """Wrapped around every run, the first outermost."""
 
@@ -178,7 +192,9 @@ class Handlers:
     def find(self, kind: str, manifest: Manifest) -> Executor | None:
         """The handler of a kind; None for a command, which another worker may run."""
         found = None if manifest.handler is None else self._by_kind.get(kind)
-        return None if found is None else replace(found, artifacts=self.artifacts, room=self.room)
+        if found is None:
+            return None
+        return replace(found, artifacts=self.artifacts, room=self.room, wall=self.wall)
 
     async def close(self) -> None:
         """End the idle processes."""
@@ -217,6 +233,7 @@ async def _awaited(value: Awaitable[object]) -> object:
 __all__ = [
     "JSON",
     "RESULT",
+    "Child",
     "Handler",
     "HandlerOptions",
     "Handlers",

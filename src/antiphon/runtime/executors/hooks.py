@@ -52,7 +52,9 @@ class Timed:
         outcome = "stopped"
         try:
             ran = await call_next(assignment)
-            outcome = ran.failure.name if ran.failure is not None else "succeeded"
+            outcome = "after" if ran.after else "succeeded"
+            if ran.failure is not None:
+                outcome = ran.failure.name
         except Exception as error:
             outcome = type(error).__name__
             raise

@@ -22,12 +22,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec import structs
 
 from antiphon.core.families.jobs.ops import Failure
-from antiphon.errors import Misconfigured
+from antiphon.errors import After, Misconfigured
+from antiphon.runtime.executors.children import Awaited, check_continuable, to_await_inline
 from antiphon.runtime.executors.executor import Stream
 from antiphon.runtime.executors.failure import failed_with, given_up
-from antiphon.runtime.executors.handler_call import JobContext
+from antiphon.runtime.executors.handler_call import Child, JobContext
+from antiphon.runtime.identity.host_clock import SystemClock
 from antiphon.runtime.values.signature import CallSignature
 
 MAIN: Final = "__antiphon_main__"
@@ -43,6 +46,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     job_id: str
     fence: str
     attempt: int
+    children: tuple[Child, ...] = ()
+    continuations: int = 0
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +73,7 @@ class ChildMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     lineage: tuple[str, ...] = ()
     is_final: bool = False
     retry_after_ms: int | None = None
+    after: tuple[Awaited, ...] = ()
     cpu_ms: int = 0
     max_rss_kb: int = 0
 
@@ -125,13 +131,17 @@ def answer(call: Call, line: _Line) -> ChildMessage:
             signature = CallSignature(function, name=call.kind)
             args, kwargs = signature.decode(call.arguments)
         if call.context is not None:
-            context = JobContext(**msgspec.structs.asdict(call.context), live=line)
+            context = JobContext(**structs.asdict(call.context), live=line)
             args, kwargs = signature.with_context(context, args, kwargs)
-        value = function(*args, **kwargs)
-        if inspect.isawaitable(value):
-            value = asyncio.run(_awaited(value))
-        with given_up():
-            message = ChildMessage(result=signature.encode_result(value).decode())
+        try:
+            value = function(*args, **kwargs)
+            if inspect.isawaitable(value):
+                value = asyncio.run(_awaited(value))
+        except After as after:
+            message = ChildMessage(after=_to_await(after, call))
+        else:
+            with given_up():
+                message = ChildMessage(result=signature.encode_result(value).decode())
     except BaseException as error:  # noqa: BLE001 - even SystemExit is the job's failure, not ours
         ran = failed_with(error)
         message = ChildMessage(
@@ -141,9 +151,18 @@ def answer(call: Call, line: _Line) -> ChildMessage:
             retry_after_ms=ran.retry_after_ms,
         )
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    return msgspec.structs.replace(
+    return structs.replace(
         message, cpu_ms=round((_cpu_s() - before_s) * 1000), max_rss_kb=usage.ru_maxrss
     )
+
+
+def _to_await(after: After, call: Call) -> tuple[Awaited, ...]:
+    context = call.context
+    check_continuable(call.kind, wants_context=context is not None)
+    if context is None:
+        raise TypeError("checked above")
+    now_ms = SystemClock().now_ms()
+    return to_await_inline(after, context.kind, context.job_id, context.continuations, now_ms)
 
 
 async def _awaited(value: Any) -> Any:

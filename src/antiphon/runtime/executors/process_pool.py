@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from antiphon.core.proof.output import Output
     from antiphon.runtime.executors.executor import Assignment, LiveOutput
+    from antiphon.runtime.executors.handler_call import Child
 
 ISOLATION: Final = statement.Isolation(level="process")
 MAX_IDLE: Final = 4
@@ -95,17 +96,17 @@ class Pool:
         assignment: Assignment,
         arguments: str,
         keep: Callable[[bytes], Awaitable[Output]],
-        *,
-        wants_context: bool,
+        children: tuple[Child, ...] | None,
     ) -> Ran:
         """Run the handler once; a cancellation ends its process, and what that started.
 
-        So does the job's timeout.
+        So does the job's timeout. `children` are for its context; None: it takes none.
         """
         limit_s = assignment.manifest.timeout
         try:
             async with asyncio.timeout(limit_s or None):
-                message = await self._answered(assignment, arguments, wants_context=wants_context)
+                context = None if children is None else _context_of(assignment, children)
+                message = await self._answered(assignment, arguments, context)
         except TimeoutError:
             late = TimeoutError(f"took longer than {limit_s} s")
             message = ChildMessage(failure=failure_of(late), lineage=lineage_of(late))
@@ -113,7 +114,7 @@ class Pool:
         return _ran(message, outputs)
 
     async def _answered(
-        self, assignment: Assignment, arguments: str, *, wants_context: bool
+        self, assignment: Assignment, arguments: str, context: Context | None
     ) -> ChildMessage:
         child = self._idle.pop() if self._idle else await _Child.start(self._environment())
         is_whole = False
@@ -126,7 +127,7 @@ class Pool:
                 qualname=qualname,
                 kind=assignment.kind,
                 arguments=arguments,
-                context=_context_of(assignment) if wants_context else None,
+                context=context,
             )
             message = await child.answer(call, assignment.live)
             is_whole = True
@@ -246,18 +247,20 @@ def _where(function: Callable[..., Any]) -> tuple[str, str | None, str]:
     return module, os.path.abspath(file), qualname  # noqa: PTH100 - no file is read here
 
 
-def _context_of(assignment: Assignment) -> Context:
+def _context_of(assignment: Assignment, children: tuple[Child, ...]) -> Context:
     return Context(
         kind=assignment.kind,
         job_id=assignment.job_id,
         fence=assignment.fence,
         attempt=assignment.attempt,
+        children=children,
+        continuations=assignment.continuations,
     )
 
 
 def _ran(message: ChildMessage, outputs: tuple[Output, ...]) -> Ran:
     failure = message.failure
-    if failure is None and message.result is None:
+    if failure is None and message.result is None and not message.after:
         failure = Failure(name="ProcessDied", message="the handler's process sent no result")
     return Ran(
         runner=python_runner(),
@@ -266,6 +269,7 @@ def _ran(message: ChildMessage, outputs: tuple[Output, ...]) -> Ran:
         lineage=message.lineage,
         is_final=message.is_final,
         retry_after_ms=message.retry_after_ms,
+        after=message.after,
         isolation=ISOLATION,
         cpu_ms=message.cpu_ms,
         max_rss_kb=message.max_rss_kb,

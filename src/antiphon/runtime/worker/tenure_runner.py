@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Final
 from antiphon.core.clock import hlc
 from antiphon.core.families.jobs.given_results import with_results
 from antiphon.core.families.jobs.ops import JobComplete, JobOp, JobYield, ScheduleBody, YieldBody
-from antiphon.core.families.jobs.state import Job
+from antiphon.core.families.jobs.state import Job, State
 from antiphon.core.policy import attempt_end
 from antiphon.core.policy.claim_delay import claim_delay_s
 from antiphon.core.proof import statement
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import EngineDenied, Unavailable
+from antiphon.runtime.caller.bulk_submission import submit_many
 from antiphon.runtime.executors import proof_writer
+from antiphon.runtime.executors.children import key_of
 from antiphon.runtime.executors.executor import Assignment, GivenBack
 from antiphon.runtime.executors.failure import failed_with
 from antiphon.runtime.worker.job_output import LiveOutputSender
@@ -59,10 +61,13 @@ class TenureRunner:
             attempt=job.attempts + 1,
             manifest=manifest,
             texts=texts,
+            continuations=job.continuations,
+            children=job.children if job.child_results else (),
+            child_results=job.child_results,
             auth=job.auth,
             live=live,
         )
-        work = asyncio.ensure_future(executor.run(assignment))
+        work = asyncio.ensure_future(self._ran(executor, assignment))
         limit_s = body.manifest.timeout
         tenure.keep(
             work,
@@ -102,8 +107,20 @@ class TenureRunner:
         patience_s = max(tenure.lease_left_s, LATER_S if executor.goes_on else 0.0)
         await self._end(tenure, body, ran, until_s=self.session.wall.boot_s() + patience_s)
 
+    async def _ran(self, executor: Executor, assignment: Assignment) -> Ran:
+        """Run the job, and submit the jobs that it wants to wait for while its lease is kept."""
+        ran = await executor.run(assignment)
+        new = [one for one in ran.after if isinstance(one, ScheduleBody)]
+        if new:
+            await submit_many(self.session, new)
+        return ran
+
     async def _end(self, tenure: Tenure, body: ScheduleBody, ran: Ran, *, until_s: float) -> None:
         """Write how it ended, with the proof where that is the end of the job."""
+        if ran.after:
+            waiting = attempt_end.waiting(tenure.held, tuple(map(key_of, ran.after)))
+            await self._write(tenure, JobYield, waiting, until_s=until_s)
+            return
         end = attempt_end.after(
             tenure.held,
             body.retry,
@@ -173,8 +190,8 @@ class TenureRunner:
 
     def stay_away(self, delivery: Delivery, job: Job | None, verdict: Verdict) -> None:
         """Settle an announcement that cannot be claimed now: not before it can be."""
-        if job is None or job.is_terminal:
-            delivery.ack()
+        if job is None or job.is_terminal or job.state is State.WAITING:
+            delivery.ack()  # the offer that ends a wait is another announcement
             return
         wait_s = claim_delay_s(
             job,

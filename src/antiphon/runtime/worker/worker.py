@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from antiphon.runtime.executors.executor import Executors
 
 UNAVAILABLE_NAK_S: Final = 2.0
+SOON_S: Final = 0.05
+"""When an announcement of a job that is in hand is looked at again; doubled each time."""
 LONGEST_PAUSE: Final = 8
 """Doublings of the pause while the engine does not return what an op depends on."""
 
@@ -251,7 +253,9 @@ class Worker:
         job_id = opened.subject[-64:]
         if (kind, job_id) in self._in_hand:
             # A second claim would count as a renewal: two runs at once under one fence.
-            delivery.nak(loan_s + self._jitter_s(JITTER_S))
+            # It may be the offer after a wait whose beginning is just being written here.
+            soon_s = SOON_S * 2 ** min(delivery.deliveries, LONGEST_PAUSE)
+            delivery.nak(min(soon_s, loan_s) + self._jitter_s(JITTER_S))
             return
         self._in_hand.add((kind, job_id))
         try:

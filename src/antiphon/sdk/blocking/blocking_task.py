@@ -99,6 +99,10 @@ class BlockingTask(Generic[P, R]):
         """A handle on one of its jobs, by its id."""
         return self.mesh.job(self.kind, job_id, self.signature)
 
+    def decode_result(self, text: str | bytes) -> R:
+        """The value of a result's text; for `ctx.results(task)`."""
+        return self._task.decode_result(text)
+
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A call that is not submitted yet, for `BlockingMesh.submit_many`."""
         return self._task.bind(*args, **kwargs)

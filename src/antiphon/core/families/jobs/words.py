@@ -19,8 +19,8 @@ def sentence(op: Op) -> str:
     match op:
         case ops.JobSchedule(body=body):
             return _submitted(op.hlc[0], body)
-        case ops.JobOffer():
-            return "offered it"
+        case ops.JobOffer(body=body):
+            return f"offered it{_results(len(body.results))}"
         case ops.JobClaim(body=body) if body.fence is not None:
             return f"renewed the lease for {_seconds(body.lease_ms)}"
         case ops.JobClaim(body=body):
@@ -32,8 +32,7 @@ def sentence(op: Op) -> str:
             why = f": {body.error.name}: {body.error.message}" if body.error else ""
             return f"completed it, {body.status}{why}"
         case ops.JobYield(body=body):
-            why = f" ({body.error.name}: {body.error.message})" if body.error else ""
-            return f"gave it back, reason {body.reason}{why}"
+            return f"gave it back{_reason(body)}"
         case _:
             return _end(op)
 
@@ -75,11 +74,31 @@ def _origin(body: ops.ScheduleBody) -> str:
 def _wait(wall_ms: int, body: ops.ScheduleBody) -> str:
     if body.replicas is not None:
         return f"; {body.quorum} of {body.replicas} replicas have to agree"
+    if body.predecessors:
+        return f"; it begins after {_jobs(len(body.predecessors))}"
     if body.concurrency is not None:
-        return "; it waits for the coordinator's offer"
+        return f"; it waits for room under {body.concurrency}"
     if body.not_before is None:
         return ""
     return f"; it may begin {_seconds(max(body.not_before - wall_ms, 0))} later"
+
+
+def _jobs(count: int) -> str:
+    return "another job" if count == 1 else f"{count} other jobs"
+
+
+def _results(count: int) -> str:
+    if not count:
+        return ""
+    return " with a result" if count == 1 else f" with {count} results"
+
+
+def _reason(body: ops.YieldBody) -> str:
+    count = len(body.after)
+    if count:
+        return f" until {_jobs(count)} {'has' if count == 1 else 'have'} ended"
+    why = f" ({body.error.name}: {body.error.message})" if body.error else ""
+    return f", reason {body.reason}{why}"
 
 
 def _seconds(milliseconds: int) -> str:

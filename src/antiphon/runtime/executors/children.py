@@ -1,0 +1,136 @@
+"""Children: jobs that a handler asks for and whose results its job continues with (spec §7.3).
+
+    pages = ctx.results(fetch)
+    if pages is None:
+        raise After([fetch.bind(link) for link in links])
+
+The worker submits them and gives the job back until they have ended. A child's id follows from its
+parent, from how often the parent has waited before, and from its place in the list. So a worker
+that is killed between submitting and giving back leaves nothing that would run twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+from blake3 import blake3
+
+from antiphon.core.families.jobs.ops import MAX_AFTER, JobKey, ScheduleBody
+from antiphon.core.manifest import job_id
+from antiphon.errors import GiveUp
+from antiphon.runtime.executors.handler_call import (
+    Child,
+    inline_arguments,
+    keep_arguments,
+    read_stored,
+)
+
+if TYPE_CHECKING:
+    from antiphon.errors import After
+    from antiphon.runtime.artifacts.store import Artifacts
+    from antiphon.runtime.executors.executor import Assignment
+
+_CONTEXT: Final = b"antiphon child\n"
+_NONCE_DIGITS: Final = 32
+
+Awaited = ScheduleBody | JobKey
+"""What a job waits for: a job to be submitted, or one that was."""
+
+
+class PlannedCall(Protocol):
+    """A call that is not submitted yet; what `Task.bind` makes."""
+
+    @property
+    def kind(self) -> str:
+        """Its task's kind."""
+
+    @property
+    def text(self) -> bytes:
+        """Its arguments."""
+
+    def schedule(self, where: Mapping[str, Any], *, nonce: str, now_ms: int) -> ScheduleBody:
+        """The op's body that submits it, given where its arguments are."""
+
+
+async def children_of(assignment: Assignment, artifacts: Artifacts | None) -> tuple[Child, ...]:
+    """The children that the last tenure waited for, with the texts of their results."""
+    found = []
+    for (kind, name), result in zip(assignment.children, assignment.child_results, strict=True):
+        text = result.text
+        if result.hash is not None:
+            job = (assignment.kind, assignment.job_id)
+            text = (await read_stored(result.hash, result.size or 0, artifacts, job)).decode()
+        outcome = result.outcome or "succeeded"
+        found.append(Child(kind=kind, job_id=name, outcome=outcome, error=result.error, text=text))
+    return tuple(found)
+
+
+async def to_await(
+    after: After, assignment: Assignment, artifacts: Artifacts | None, now_ms: int
+) -> tuple[Awaited, ...]:
+    """What a handler's job waits for; large arguments are stored first."""
+    found = list[Awaited]()
+    for at, one in enumerate(after.children):
+        if (key := _key(one)) is not None:
+            found.append(key)
+            continue
+        call = cast("PlannedCall", one)
+        where = inline_arguments(call.text) or await keep_arguments(call.text, artifacts)
+        nonce = child_nonce(assignment.kind, assignment.job_id, assignment.continuations, at)
+        found.append(call.schedule(where, nonce=nonce, now_ms=now_ms))
+    return _bounded(found)
+
+
+def to_await_inline(
+    after: After, kind: str, name: str, continuations: int, now_ms: int
+) -> tuple[Awaited, ...]:
+    """The same without a store: for a process, which has none."""
+    found = list[Awaited]()
+    for at, one in enumerate(after.children):
+        if (key := _key(one)) is not None:
+            found.append(key)
+            continue
+        call = cast("PlannedCall", one)
+        where = inline_arguments(call.text)
+        if where is None:
+            raise GiveUp(
+                f"the arguments of child {at + 1} ({call.kind}) are too large to be submitted from"
+                ' a process: leave out run_in="process", or store them with mesh.keep(path)'
+            )
+        nonce = child_nonce(kind, name, continuations, at)
+        found.append(call.schedule(where, nonce=nonce, now_ms=now_ms))
+    return _bounded(found)
+
+
+def child_nonce(kind: str, name: str, continuations: int, at: int) -> str:
+    """Makes a child a job of its own: the same again if its parent begins again."""
+    words = f"{kind}\n{name}\n{continuations}\n{at}".encode()
+    return blake3(_CONTEXT + words).hexdigest()[:_NONCE_DIGITS]
+
+
+def check_continuable(kind: str, *, wants_context: bool) -> None:
+    """`GiveUp` for a handler that could not tell its second call from its first."""
+    if not wants_context:
+        raise GiveUp(
+            f"the handler of {kind} raised After, but takes no ctx: JobContext, in which it would"
+            " find the results"
+        )
+
+
+def key_of(awaited: Awaited) -> JobKey:
+    """The job that this is or will be."""
+    if isinstance(awaited, ScheduleBody):
+        return awaited.kind, job_id(awaited.manifest)
+    return awaited
+
+
+def _key(one: Any) -> JobKey | None:
+    """The job of a handle; None for a call, which is none yet."""
+    return one.job_key() if hasattr(one, "job_key") else None
+
+
+def _bounded(found: list[Awaited]) -> tuple[Awaited, ...]:
+    if len(found) > MAX_AFTER:
+        raise GiveUp(f"a job can wait for {MAX_AFTER:,} jobs at once; these are {len(found):,}")
+    return tuple(found)
