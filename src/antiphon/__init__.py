@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from antiphon.sdk.handle import JobHandle
     from antiphon.sdk.many import Call, as_completed, gather
     from antiphon.sdk.mesh import Mesh
+    from antiphon.sdk.plans.plan_methods import PlanStatus
+    from antiphon.sdk.plans.triggers import cron, on
     from antiphon.sdk.task import AsyncTask, Task
 
 _WHERE = {
@@ -79,6 +81,7 @@ _WHERE = {
     "NobodyAnswers": "antiphon.errors",
     "OutcomeUnknown": "antiphon.errors",
     "PartlySubmitted": "antiphon.errors",
+    "PlanStatus": "antiphon.sdk.plans.plan_methods",
     "Ran": "antiphon.runtime.executors.executor",
     "Verdict": "antiphon.core.record.verdict",
     "Rejected": "antiphon.errors",
@@ -90,7 +93,9 @@ _WHERE = {
     "Timed": "antiphon.runtime.executors.hooks",
     "Unavailable": "antiphon.errors",
     "as_completed": "antiphon.sdk.many",
+    "cron": "antiphon.sdk.plans.triggers",
     "gather": "antiphon.sdk.many",
+    "on": "antiphon.sdk.plans.triggers",
 }
 
 __all__ = [
@@ -124,6 +129,7 @@ __all__ = [
     "NobodyAnswers",
     "OutcomeUnknown",
     "PartlySubmitted",
+    "PlanStatus",
     "Ran",
     "Rejected",
     "Retry",
@@ -135,7 +141,9 @@ __all__ = [
     "Unavailable",
     "Verdict",
     "as_completed",
+    "cron",
     "gather",
+    "on",
 ]
 
 

@@ -39,6 +39,7 @@ from antiphon.sdk.call_options import Scheduling, fresh_nonce, split_options
 from antiphon.sdk.defaults import ROLL_CALL_S
 from antiphon.sdk.environment import read_environment
 from antiphon.sdk.handle import JobHandle, ResultReader
+from antiphon.sdk.plans.plan_methods import PlanMethods, Planned
 from antiphon.sdk.task import AsyncTask, Task, kind_of
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ R = TypeVar("R")
 EngineName = Literal["nats", "memory"]
 
 
-class Mesh:
+class Mesh(PlanMethods):
     """A mesh, seen from one process."""
 
     def __init__(
@@ -102,6 +103,7 @@ class Mesh:
         self._artifacts: Artifacts | None = None
         self._breaker: CircuitBreaker | None = CircuitBreaker()
         self._blocking: BlockingMesh | None = None
+        self._planned: list[Planned] = []
         self._pid = os.getpid()
         self._of_parent: tuple[object, ...] = ()
 
@@ -520,7 +522,7 @@ class Mesh:
     def twin(self) -> Mesh:
         """The same mesh and tasks with a connection of its own, not open yet."""
         twin = Mesh(engine=self._engine, home=self._explicit_home, role=self._role, key=self._key)
-        twin._handlers = self._handlers
+        twin._handlers, twin._planned = self._handlers, self._planned
         return twin
 
     def blocking(self) -> BlockingMesh:

@@ -45,6 +45,7 @@ def test_the_names_are_those_of_the_async_classes():
         "replica",
         "session",
         "twin",
+        "put_manifest_plan",  # what the command line plans with
         "caller",  # what submits many
         "submit_arguments",  # what the command line submits with
         "watching",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from antiphon.core.authority.job_rights import READ_BY
 from antiphon.core.authority.scope import scope_of
 from antiphon.core.families.jobs import JOBS
-from antiphon.core.families.jobs.derivation import Derivation
+from antiphon.core.families.jobs.derivation import Cause, Cron, Derivation, Tick
 from antiphon.core.families.jobs.ops import JobSchedule
 from antiphon.core.families.jobs.planned import as_its_author, derived_body
 from antiphon.core.families.jobs.state import job_key
@@ -33,6 +33,14 @@ def derived_key(plan: Plan, derived: Derivation) -> LaneKey:
     """The lane of the job that follows from a plan."""
     body = derived_body(plan.body, plan.op_id, derived)
     return job_key(plan.body.kind, job_id(body.manifest))
+
+
+def example(plan: Plan) -> Derivation:
+    """Something that could set off a plan, to ask what would be said about it."""
+    trigger = plan.body.trigger
+    if isinstance(trigger, Cron):
+        return Tick(tick_ms=plan.put_ms + 1)
+    return Cause(kind=plan.body.kind, job="0" * 64)
 
 
 def fault(

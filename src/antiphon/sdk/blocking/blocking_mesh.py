@@ -48,10 +48,25 @@ if TYPE_CHECKING:
     from antiphon.sdk.call_options import CallOptions, Duration, Scheduling, TaskOptions
     from antiphon.sdk.many import Call
     from antiphon.sdk.mesh import EngineName, Mesh
+    from antiphon.sdk.plans.plan_methods import PlanStatus
+    from antiphon.sdk.plans.triggers import Ending, Trigger
     from antiphon.sdk.task import Task
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+B = TypeVar("B", bound=BlockingTask[..., Any])
+
+
+def _over(planned: Callable[[Task[..., Any]], object]) -> Callable[[B], B]:
+    """A decorator of async tasks, over blocking ones."""
+
+    def register(task: B) -> B:
+        planned(task.unblocked)
+        return task
+
+    return register
 
 
 class BlockingWorker:
@@ -309,6 +324,30 @@ class BlockingMesh:
             yield BlockingWorker(worker.value)
 
     # --- reading ------------------------------------------------------------------------------
+
+    def cron(self, expression: str, **how: Any) -> Callable[[B], B]:
+        """Plan a task at the ticks of a cron expression: `Mesh.cron`."""
+        return _over(self.mesh.cron(expression, **how))
+
+    def on(self, ending: Ending, **how: Any) -> Callable[[B], B]:
+        """Plan a task for whenever a job of a kind ends so: `Mesh.on`."""
+        return _over(self.mesh.on(ending, **how))
+
+    def put_plans(self) -> list[str]:
+        """Put every plan of the async mesh's tasks on the mesh; those that changed."""
+        return run(self._here.put_plans())
+
+    def put_plan(self, name: str, when: Trigger, call: Call[Any]) -> bool:
+        """Put a plan; False if it already stands so."""
+        return run(self._here.put_plan(name, when, call))
+
+    def plans(self) -> list[PlanStatus]:
+        """The plans that stand, and what each does next."""
+        return run(self._here.plans())
+
+    def drop_plan(self, name: str, *, kind: str = "") -> str:
+        """Drop a plan by its name; its kind."""
+        return run(self._here.drop_plan(name, kind=kind))
 
     def keep(self, path: Path | str, name: str | None = None) -> Output:
         """Store a file's content, so that jobs can read it; its name, digests and size."""

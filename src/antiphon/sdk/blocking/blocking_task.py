@@ -79,6 +79,11 @@ class BlockingTask(Generic[P, R]):
         self.scheduling = task.scheduling
         functools.update_wrapper(self, task.function)
 
+    @property
+    def unblocked(self) -> Task[P, R]:
+        """The task of the async mesh."""
+        return self._task
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run it in this process, without the mesh; its context belongs to no job."""
         return self._task(*args, **kwargs)

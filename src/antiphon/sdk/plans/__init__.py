@@ -1,0 +1,1 @@
+"""Plans, as a program puts, lists and drops them."""

@@ -1,0 +1,318 @@
+"""Plans: jobs that the mesh submits by itself (docs/plans.md).
+
+    @mesh.cron("0 3 * * *", zone="Europe/Berlin")
+    @mesh.task("report.daily")
+    async def report() -> None: ...
+
+    @mesh.on("succeeded", kind="build.*")
+    @mesh.task("test.unit")
+    async def test() -> None: ...
+
+    async with mesh:
+        await mesh.put_plans()
+
+The decorators only write down what is planned. `put_plans` puts it on the log, with this process's
+right to submit; from then on the coordinator submits the jobs, whether or not this process runs.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+from msgspec import UNSET, Struct
+from msgspec.structs import asdict, replace
+
+from antiphon.core.families.jobs.planned import PlanBody
+from antiphon.core.families.plans.ops import DropBody, PlanDrop, PlanPut
+from antiphon.core.families.plans.state import Plan, plan_key
+from antiphon.core.families.plans.words import when as in_words
+from antiphon.core.policy import plan_authority
+from antiphon.errors import Malformed, Misconfigured
+from antiphon.runtime.log.writer import BEHIND, Intent, write_one
+from antiphon.sdk.plans.triggers import Cron, Ending, Missed, Reaction, Trigger, cron, on
+from antiphon.sdk.task import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
+
+    from antiphon.core.authority.control import Control
+    from antiphon.core.families.jobs.ops import ScheduleBody
+    from antiphon.core.manifest import Manifest
+    from antiphon.runtime.log.session import Session
+    from antiphon.runtime.node.replica import Replica
+    from antiphon.sdk.call_options import CallOptions, Scheduling
+    from antiphon.sdk.many import Call
+
+T = TypeVar("T", bound=Task[..., Any])
+
+MOST_LISTED: Final = 10_000
+TICKS_SHOWN: Final = 3
+_OF_ONE_JOB: Final = {
+    "delay_ms": "delay",
+    "at_ms": "at",
+    "start_by_ms": "start_by",
+    "start_within_ms": "start_by",
+    "idempotency_key": "idempotency_key",
+    "after": "after",
+}
+
+
+def plan_body(name: str, trigger: Trigger, schedule: ScheduleBody) -> PlanBody:
+    """A plan of what would be submitted; `Misconfigured` for what no plan can have."""
+    if isinstance(trigger, Reaction) and trigger.covers(schedule.kind):
+        raise Misconfigured(
+            f"the plan {name} would trigger itself: {trigger.kinds} includes {schedule.kind}",
+            hint="react to other kinds than the one that it submits",
+        )
+    fields = {field: getattr(schedule, field) for field in schedule.__struct_fields__}
+    return PlanBody(**fields, name=name, trigger=trigger)
+
+
+class Planned(Struct, frozen=True):
+    """A plan that a decorator wrote down."""
+
+    name: str
+    trigger: Trigger
+    call: Call[Any]
+
+
+class PlanStatus(Struct, frozen=True, kw_only=True):
+    """A plan that stands, for people."""
+
+    name: str
+    kind: str
+    when: str
+    """In words."""
+    trigger: Trigger
+    author: str
+    priority: str
+    put_ms: int
+    problem: str
+    """Why it derives nothing; empty if it runs."""
+    next: list[datetime]
+    """The next ticks, in the plan's zone."""
+    newest: str
+    """The id of the newest job derived from it; empty if there is none yet."""
+
+
+class PlanMethods:
+    """What `Mesh` can do with plans."""
+
+    _planned: list[Planned]
+
+    if TYPE_CHECKING:
+
+        @property
+        def session(self) -> Session:
+            """See `Mesh`."""
+
+        def replica(self) -> AbstractAsyncContextManager[Replica]:
+            """See `Mesh`."""
+
+        async def _call_body(self, call: Call[Any]) -> ScheduleBody:
+            """See `Mesh`."""
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        zone: str = "UTC",
+        missed: Missed = "last",
+        name: str = "",
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> Callable[[T], T]:
+        """Plan a task at the ticks of a cron expression; `put_plans` puts it on the mesh."""
+        return self._plan_task(cron(expression, zone=zone, missed=missed), name, args, kwargs)
+
+    def on(
+        self,
+        ending: Ending,
+        *,
+        kind: str,
+        name: str = "",
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> Callable[[T], T]:
+        """Plan a task for whenever a job of a kind ends so; `put_plans` puts it on the mesh."""
+        return self._plan_task(on(ending, kind=kind), name, args, kwargs)
+
+    def _plan_task(
+        self,
+        trigger: Trigger,
+        name: str,
+        args: Sequence[object],
+        kwargs: Mapping[str, object] | None,
+    ) -> Callable[[T], T]:
+        def register(task: T) -> T:
+            if not isinstance(task, Task):
+                raise Misconfigured(
+                    "a plan needs a task",
+                    hint='put @mesh.cron(...) above @mesh.task("report.daily")',
+                )
+            chosen = check_name(name or default_name(task))
+            if any((one.name, one.call.kind) == (chosen, task.kind) for one in self._planned):
+                raise Misconfigured(
+                    f"{task.kind} already has a plan named {chosen}",
+                    hint='give each a name: @mesh.cron("0 3 * * *", name="nightly")',
+                )
+            self._planned.append(Planned(chosen, trigger, task.bind(*args, **(kwargs or {}))))
+            return task
+
+        return register
+
+    async def put_plans(self) -> list[str]:
+        """Put every plan of this process's tasks on the mesh; the names of those that changed.
+
+        What already stands so is left alone, so that every start of a program may call it. A plan
+        whose decorator is gone stays until `drop_plan`.
+        """
+        return [
+            one.name
+            for one in self._planned
+            if await self.put_plan(one.name, one.trigger, one.call)
+        ]
+
+    async def put_plan(self, name: str, when: Trigger, call: Call[Any]) -> bool:
+        """Put a plan: what `Task.bind` or `Mesh.bind` made, at a `cron(...)` or an `on(...)`.
+
+        It replaces the plan of that name and kind. False if it already stands so.
+        """
+        _refuse_single(call.scheduling)
+        # Every derived job gets its own nonce from the plan.
+        repeatable = replace(call.scheduling, once=True, idempotency_key=None)
+        schedule = await self._call_body(replace(call, scheduling=repeatable))
+        return await self._put(name, when, schedule)
+
+    async def put_manifest_plan(
+        self,
+        name: str,
+        when: Trigger,
+        kind: str,
+        job: Manifest,
+        *,
+        options: CallOptions | None = None,
+    ) -> bool:
+        """Put a plan that submits a manifest, such as a command's."""
+        from antiphon.sdk.call_options import Scheduling
+
+        scheduling = Scheduling.of(options or {})
+        _refuse_single(scheduling)
+        content = replace(job, ulid=UNSET)
+        body = scheduling.body(kind, content, now_ms=self.session.wall.now_ms())
+        return await self._put(name, when, body)
+
+    async def _put(self, name: str, when: Trigger, schedule: ScheduleBody) -> bool:
+        body, session = plan_body(check_name(name), when, schedule), self.session
+        view = await session.read(plan_key(body.kind, name))
+        control = await session.sync_control()
+        plan = view.lane.state
+        stands = isinstance(plan, Plan) and plan.body == body and not plan.is_dropped
+        if stands and not _fault(control, plan, session):
+            return False
+        await write_one(session, Intent(PlanPut, body, view.lane), BEHIND)
+        return True
+
+    async def plans(self) -> list[PlanStatus]:
+        """The plans that stand, as this machine sees them, and what each does next."""
+        control = await self.session.sync_control()
+        async with self.replica() as replica:
+            plans = replica.plans.standing(limit=MOST_LISTED)
+            return [_status(replica, self.session, control, plan) for plan in plans]
+
+    async def drop_plan(self, name: str, *, kind: str = "") -> str:
+        """Drop a plan by its name; its kind. Jobs that were derived from it stay."""
+        async with self.replica() as replica:
+            standing = replica.plans.standing(limit=MOST_LISTED)
+        found = [
+            plan.body.kind
+            for plan in standing
+            if plan.body.name == name and kind in ("", plan.body.kind)
+        ]
+        if not found:
+            raise Misconfigured(
+                f"there is no plan named {name}" + (f" for {kind}" if kind else ""),
+                hint="antiphon plan list, or mesh.plans(), lists those that stand",
+            )
+        if len(found) > 1:
+            raise Misconfigured(
+                f"{len(found)} kinds have a plan named {name}: {', '.join(found)}",
+                hint=f"say which: --kind {found[0]}, or kind={found[0]!r}",
+            )
+        view = await self.session.read(plan_key(found[0], name))
+        body = DropBody(kind=found[0], name=name)
+        await write_one(self.session, Intent(PlanDrop, body, view.lane), BEHIND)
+        return found[0]
+
+
+def check_name(name: str) -> str:
+    """`name`, or `Malformed` with what a plan's name looks like."""
+    try:
+        msgspec.convert({"kind": "a", "name": name}, DropBody)
+    except msgspec.ValidationError as problem:
+        raise Malformed(
+            f"{name!r} is not a plan's name",
+            reason="name",
+            hint="use up to 63 of a-z, 0-9, '-' and '_', such as nightly",
+        ) from problem
+    return name
+
+
+def default_name(task: Task[..., Any]) -> str:
+    """The name of a task's plan that names none: its function's."""
+    return str(getattr(task, "__name__", "")).strip("_").lower() or task.kind.rpartition(".")[2]
+
+
+def _refuse_single(scheduling: Scheduling) -> None:
+    given = asdict(scheduling)
+    absent = (None, ())
+    wrong = next((word for name, word in _OF_ONE_JOB.items() if given[name] not in absent), None)
+    if wrong is not None:
+        raise Misconfigured(
+            f"a plan cannot have {wrong}: it would be the same for every job that it submits",
+            hint=f"leave out {wrong}; the trigger says when",
+        )
+
+
+def _fault(control: Control, plan: Plan, session: Session) -> str:
+    """Why a plan's author could not submit its job now; empty if it could."""
+    derived = plan_authority.example(plan)
+    seq, at_ms = session.confirmed + 1, session.wall.now_ms()
+    fault = plan_authority.fault(control, plan, derived, seq=seq, at_ms=at_ms)
+    return "" if fault is None else f"its author may not submit it: {fault.in_words}"
+
+
+def _status(replica: Replica, session: Session, control: Control, plan: Plan) -> PlanStatus:
+    from antiphon.core.families.jobs.planned import starts_ms
+    from antiphon.runtime.plans.cron_ticks import CronTicks
+
+    problem, ticks = _fault(control, plan, session), list["datetime"]()
+    trigger = plan.body.trigger
+    if isinstance(trigger, Cron):
+        try:
+            cron_ticks = CronTicks(trigger.at, trigger.zone)
+            after_ms = max(session.wall.now_ms(), starts_ms(plan.body, plan.put_ms))
+            ticks = cron_ticks.first(TICKS_SHOWN, after_ms=after_ms)
+        except Malformed as wrong:
+            problem = problem or wrong.message
+        if not ticks:
+            problem = problem or "the expression has no tick in the next fifty years"
+    newest = replica.plans.derived(plan.op_id, limit=1)
+    return PlanStatus(
+        name=plan.body.name,
+        kind=plan.body.kind,
+        when=in_words(trigger),
+        trigger=trigger,
+        author=plan.author,
+        priority=plan.body.priority,
+        put_ms=plan.put_ms,
+        problem=problem,
+        next=[] if problem else ticks,
+        newest=newest[0].id if newest else "",
+    )
+
+
+__all__ = ["PlanMethods", "PlanStatus", "Planned", "check_name"]

@@ -1,0 +1,127 @@
+"""Plans from a program: written down by decorators, put once, listed with what they do next."""
+
+import asyncio
+import queue
+
+import pytest
+
+from antiphon import Mesh, cron, on
+from antiphon.errors import Malformed, Misconfigured
+from tests.patience import PATIENCE_S
+
+pytestmark = pytest.mark.req("P13")
+
+
+@pytest.fixture
+def mesh():
+    return Mesh.open(engine="memory")
+
+
+async def test_a_task_runs_at_its_ticks_and_when_others_end(mesh):
+    ran: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+
+    @mesh.cron("* * * * * *", zone="Europe/Berlin", args=("eu",))
+    @mesh.task("report.daily", priority="high")
+    async def report(region: str) -> None:
+        await ran.put(("report", region))
+
+    @mesh.on("succeeded", kind="report.*", name="after-reports")
+    @mesh.task("mail.send")
+    async def mail() -> None:
+        await ran.put(("mail", ""))
+
+    async with mesh, mesh.worker():
+        assert await mesh.put_plans() == ["report", "after-reports"]
+        assert await mesh.put_plans() == [], "what stands so is left alone"
+        async with asyncio.timeout(60):
+            seen = {await ran.get() for _ in range(4)}
+        assert seen == {("report", "eu"), ("mail", "")}
+        first, second = await mesh.plans()
+        assert (first.name, first.kind, first.priority) == ("report", "report.daily", "high")
+        assert (first.problem, second.problem, second.next) == ("", "", [])
+        assert len(first.next) == 3
+        assert str(first.next[0].tzinfo) == "Europe/Berlin"
+        assert first.newest
+        assert await mesh.drop_plan("after-reports") == "mail.send"
+        assert [plan.name for plan in await mesh.plans()] == ["report"]
+
+
+async def test_a_plan_is_replaced_by_another_of_its_name(mesh):
+    async with mesh:
+        daily, hourly = cron("@daily"), cron("@hourly", missed="skip")
+        assert await mesh.put_plan("nightly", daily, mesh.bind("report.daily", 1))
+        assert await mesh.put_plan("nightly", hourly, mesh.bind("report.daily", 1))
+        assert not await mesh.put_plan("nightly", hourly, mesh.bind("report.daily", 1))
+        assert await mesh.put_plan("nightly", hourly, mesh.bind("report.daily", 2))
+        (plan,) = await mesh.plans()
+        assert plan.when == "at '@hourly' in UTC"
+
+
+async def test_a_name_alone_is_enough_where_one_kind_has_it(mesh):
+    async with mesh:
+        for kind in ("report.daily", "report.weekly"):
+            await mesh.put_plan("nightly", cron("@daily"), mesh.bind(kind))
+        with pytest.raises(Misconfigured, match=r"2 kinds have a plan named nightly"):
+            await mesh.drop_plan("nightly")
+        assert await mesh.drop_plan("nightly", kind="report.daily") == "report.daily"
+        assert await mesh.drop_plan("nightly") == "report.weekly"
+        with pytest.raises(Misconfigured, match="no plan named nightly"):
+            await mesh.drop_plan("nightly")
+
+
+@pytest.mark.parametrize(
+    "make, says",
+    [
+        (lambda: cron("0 3 * *"), "hour 0-23"),
+        (lambda: cron("@daily", zone="Berlin"), "Europe/Berlin"),
+        (lambda: cron("@daily", missed="some"), "last"),
+        (lambda: on("won", kind="a"), "succeeded"),
+        (lambda: on("ended", kind="build*"), "build.*"),
+    ],
+)
+def test_a_trigger_that_is_not_valid_says_what_would_be(make, says):
+    with pytest.raises(Malformed) as caught:
+        make()
+    assert says in caught.value.hint
+
+
+async def test_what_no_plan_can_have_is_refused_before_anything_is_written(mesh):
+    async with mesh:
+        before = (await mesh.newest()).seq
+        with pytest.raises(Misconfigured, match="would trigger itself"):
+            await mesh.put_plan("loop", on("ended", kind="a.*"), mesh.bind("a.b"))
+        with pytest.raises(Misconfigured, match="cannot have delay"):
+            await mesh.put_plan("late", cron("@daily"), mesh.bind("a.b", options={"delay": 5}))
+        with pytest.raises(Malformed, match="not a plan's name"):
+            await mesh.put_plan("Not a name", cron("@daily"), mesh.bind("a.b"))
+        assert (await mesh.newest()).seq == before
+
+
+def test_a_plan_needs_a_task_and_a_name_of_its_own(mesh):
+    with pytest.raises(Misconfigured, match="needs a task"):
+        mesh.cron("@daily")(lambda: None)
+
+    @mesh.cron("@daily")
+    @mesh.task("report.daily")
+    def report() -> None: ...
+
+    with pytest.raises(Misconfigured, match="already has a plan named report"):
+        mesh.cron("@hourly")(report)
+    mesh.cron("@hourly", name="hourly")(report)
+    assert report() is None, "called directly it is just the function"
+
+
+def test_the_blocking_mesh_plans_too():
+    ran: queue.Queue[str] = queue.Queue()
+    with Mesh.open(engine="memory").blocking() as mesh:
+
+        @mesh.cron("* * * * * *")
+        @mesh.task("report.daily")
+        def report() -> None:
+            ran.put("report")
+
+        with mesh.worker():
+            assert mesh.put_plans() == ["report"]
+            assert ran.get(timeout=PATIENCE_S) == "report"
+        assert [plan.name for plan in mesh.plans()] == ["report"]
+        assert mesh.drop_plan("report") == "report.daily"
