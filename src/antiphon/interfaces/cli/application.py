@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "watch": "antiphon.interfaces.cli.commands.jobs.watch",
     "cancel": "antiphon.interfaces.cli.commands.jobs.cancel",
     "retry": "antiphon.interfaces.cli.commands.jobs.retry",
+    "plan": "antiphon.interfaces.cli.commands.plans.plan",
     "worker": "antiphon.interfaces.cli.commands.nodes.worker",
     "node": "antiphon.interfaces.cli.commands.nodes.node",
     "nodes": "antiphon.interfaces.cli.commands.nodes.nodes",
@@ -63,6 +64,9 @@ def make_app(*names: str) -> typer.Typer:
     app.callback()(antiphon)
     for name in names or COMMANDS:
         module = import_module(COMMANDS[name])
+        if name == "plan":  # its own commands: add, list, drop
+            app.add_typer(module.plan, name=name)
+            continue
         # After the first word of the command to run, every option is that command's.
         settings = {"allow_interspersed_args": False} if name == "run" else None
         app.command(name, context_settings=settings)(getattr(module, name))

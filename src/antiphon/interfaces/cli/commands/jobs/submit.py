@@ -250,7 +250,7 @@ def _by_kind(asked: Asked, options: CallOptions) -> Call:
             hint=f"a manifest's file ends in {', '.join(MANIFEST_SUFFIXES)}",
         )
     values = [parse_value(text) for text in asked.args]
-    named = dict(_parse_named(text) for text in asked.named)
+    named = dict(parse_named(text) for text in asked.named)
 
     async def call(mesh: Mesh) -> JobHandle[Any]:
         return await mesh.submit_arguments(what, values, named, options=options)
@@ -275,7 +275,8 @@ def _no_constant(name: str) -> Any:
     raise ValueError(name)  # Python accepts NaN and Infinity, which are not JSON: text
 
 
-def _parse_named(text: str) -> tuple[str, Any]:
+def parse_named(text: str) -> tuple[str, Any]:
+    """An argument by its name: NAME=JSON."""
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
         raise WrongUsage(f"{text!r} is not NAME=JSON", hint="such as --kw seconds=5")

@@ -1,0 +1,71 @@
+"""Plans, as typed: `antiphon plan add`, `list` and `drop`."""
+
+import pytest
+
+from tests.acceptance.shell import Shell, until
+
+pytestmark = [pytest.mark.nats, pytest.mark.req("P13")]
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory):
+    typed = Shell(tmp_path_factory.mktemp("project"))
+    with typed.dev():
+        yield typed
+
+
+def listed(shell) -> dict[str, dict]:
+    return {one["name"]: one for one in shell.run("plan", "list", "--json").json["plans"]}
+
+
+def test_a_plan_runs_its_task_and_another_reacts_to_it(shell):
+    assert "no plans" in shell.run("plan", "list").out
+    when = ["--cron", "* * * * * *", "--tz", "Europe/Berlin"]
+    added = shell.run("plan", "add", "adding", *when, "--task", "example.add", "--", "2", "3")
+    assert added.code == 0, added.err
+    assert "✓ plan adding: example.add at '* * * * * *' in Europe/Berlin" in added.out
+    assert added.err.count("next ") == 3
+    again = shell.run("plan", "add", "adding", *when, "--task", "example.add", "--", "2", "3")
+    assert "nothing to do" in again.out
+    how = ["--on", "succeeded", "--of", "example.add", "--task", "example.echo"]
+    assert shell.run("plan", "add", "echo", *how, "--", '"added"').code == 0
+    until(lambda: listed(shell)["echo"]["newest"])
+    plans = listed(shell)
+    told = shell.run("show", plans["adding"]["newest"]).out
+    assert "by a plan's cron" in told
+    assert "by a plan, since example.add" in shell.run("show", plans["echo"]["newest"]).out
+    text = shell.run("plan", "list").out
+    assert "whenever example.add has succeeded" in text
+    assert text.count("next ") == 3
+    assert "CET" in text or "CEST" in text
+    assert shell.run("plan", "drop", "adding").out.strip() == (
+        "✓ dropped the plan adding for example.add"
+    )
+    assert shell.run("plan", "drop", "echo").code == 0
+    assert "put the plan adding" in shell.run("show", "adding").out
+    assert "no plans" in shell.run("plan", "list").out
+
+
+@pytest.mark.parametrize(
+    "words, says",
+    [
+        (["--cron", "0 3 * *", "--", "ls"], "hour 0-23"),
+        (["--cron", "@daily", "--tz", "Berlin", "--", "ls"], "Europe/Berlin"),
+        (["--", "ls"], "either --cron or --on"),
+        (["--cron", "@daily"], "nothing to run"),
+        (["--on", "failed", "--", "ls"], "needs --of"),
+        (["--on", "failed", "--of", "command", "--", "ls"], "would trigger itself"),
+        (["--cron", "@daily", "--task", "a.b", "--network"], "--network is for commands"),
+    ],
+)
+def test_a_mistake_is_a_sentence_and_what_to_type(shell, words, says):
+    answer = shell.run("plan", "add", "nightly", *words)
+    assert answer.code != 0
+    assert says in answer.err
+    assert "Traceback" not in answer.err
+
+
+def test_a_plan_that_does_not_stand_cannot_be_dropped(shell):
+    answer = shell.run("plan", "drop", "gone")
+    assert answer.code != 0
+    assert "there is no plan named gone" in answer.err
