@@ -7,6 +7,7 @@ from importlib import import_module
 
 COMMANDS = (
     "clock",
+    "coordinator",
     "drain",
     "escape",
     "hostile",

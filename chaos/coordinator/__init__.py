@@ -1,0 +1,1 @@
+"""`chaos coordinator`: the coordinator is killed and another named, again and again."""

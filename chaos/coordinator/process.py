@@ -1,0 +1,45 @@
+"""A full node in a process of its own, which coordinates whenever the owner names its key."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from msgspec import Struct
+
+from antiphon import assembly, telemetry
+from antiphon.runtime.identity.state_directory import StateDirectory
+from antiphon.runtime.node.replica import Replica
+from chaos.cluster.worker_process import die_with_parent
+
+
+class NodeConfig(Struct, frozen=True, kw_only=True):
+    """How such a process works."""
+
+    home: Path
+    key: str
+    """The name of its key; whoever takes its place has the same."""
+    replica: Path
+    log: Path
+
+
+async def follow(config: NodeConfig) -> None:
+    """Be a full node until killed."""
+    async with assembly.join(StateDirectory(config.home), "node", key=config.key) as connection:
+        replica = Replica(config.replica, mesh=connection.session.mesh)
+        async with assembly.replicating(connection, replica, caretaking=True):
+            config.replica.with_suffix(".ready").touch()
+            await asyncio.Event().wait()
+
+
+def main(config: NodeConfig) -> None:
+    """What `multiprocessing` calls after the fork."""
+    die_with_parent()
+    handle = os.open(config.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(handle, 1)
+    os.dup2(handle, 2)
+    telemetry.configure("warning", "text")
+    print(f"--- {os.getpid()}", file=sys.stderr, flush=True)
+    asyncio.run(follow(config))
