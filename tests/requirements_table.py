@@ -150,8 +150,10 @@ EXPLAINED: Final[dict[str, str]] = {
     ),
     "M18": (
         "A committed record whose deps are missing is rejected and not deferred: it needs one "
-        "verdict for ever. Waiting happens before it is committed, with its author; the outbox in "
-        "which it waits comes with offline work."
+        "verdict for ever. An op can only name what has a place on the log, so its author waits "
+        "before it writes; the outbox in which it waits comes with offline work. A job that "
+        "depends on others, of whatever kind, says so in its schedule and waits for the "
+        "coordinator's offer."
     ),
     "M22": (
         "A worker watches its machine's battery itself. Of sleep it is told, by a signal that a "
