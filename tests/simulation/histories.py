@@ -17,7 +17,7 @@ KIND, JOB = "build.fast", "a" * 64
 SUBJECT = f"ap.{MESH}.job.{KIND}.{JOB}"
 LEASE_MS = 10_000
 AT_MS = 1_000_000
-GIVEN = {"prev", "subject", "commit", "wall_ms", "signed", "verdict", "auth"}
+GIVEN = {"prev", "subject", "commit", "wall_ms", "signed", "verdict", "auth", "deps"}
 
 
 class History:
@@ -34,17 +34,17 @@ class History:
     def laws_broken(self):
         return {violation.law for violation in self.broken}
 
-    def add(self, kind, at_ms, *, by="w", ok=True, honest=False, **fields):
+    def add(self, kind, at_ms, *, by="w", ok=True, honest=False, job=JOB, **fields):
         """Commit one op at `at_ms`; `fields` beside the body's own are those in `GIVEN`."""
         given = {name: fields.pop(name) for name in list(fields) if name in GIVEN}
         manifest = {"args": [], "command": ["@x"], "timeout": 0, **fields.pop("manifest", {})}
         body = {"kind": KIND, **fields}
-        body |= {"manifest": manifest} if kind == "schedule" else {"job": JOB}
+        body |= {"manifest": manifest} if kind == "schedule" else {"job": job}
         if kind == "complete" and "proof" not in body:
-            body["proof"] = self.proof(body["fence"], worker=by, status=body["status"])
+            body["proof"] = self.proof(body["fence"], worker=by, status=body["status"], job=job)
         home = plain_record._home(MESH, f"job.{kind}", body)
         if kind == "schedule":
-            home = home[:-64] + JOB  # the laws know a job by its subject
+            home = home[:-64] + job  # the laws know a job by its subject
         given.setdefault("verdict", Verdict.OK if ok else Verdict.FENCE)
         return self._commit(f"job.{kind}", at_ms, by, body, home, honest=honest, **given)
 
@@ -67,6 +67,7 @@ class History:
             "type": kind,
             "author": by,
             "auth": given.get("auth", ()),
+            "deps": given.get("deps", ()),
             "hlc": [given.get("wall_ms", AT_MS + at_ms), 0],
             "mesh": MESH,
             "prev": given.get("prev", self.tails.get(subject, 0)),

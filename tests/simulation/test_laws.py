@@ -36,6 +36,66 @@ def test_a_good_history_breaks_nothing():
     assert not history.broken
 
 
+def resolved(*children, by="c", result="1", **ends):
+    """A job with three replicas that ended with these results, by these workers."""
+    history = History()
+    history.ledger.authority_model.coordinator = "c"
+    history.add("schedule", 0, by="s", replicas=3, quorum=2)
+    named = []
+    for index, (worker, said) in enumerate(children, start=1):
+        child, at = f"{index:064x}", 100 * index
+        replica = {"of": JOB, "index": index}
+        history.add("schedule", at, by="c", job=child, replica=replica, deps=[[1, ""]])
+        fence = history.add("claim", at + 1, by=worker, job=child, lease_ms=LEASE_MS)
+        outputs = [{"name": "result", "hash": said, "size": 1}]
+        status = "succeeded" if said else "failed"
+        history.add(
+            "complete", at + 2, by=worker, job=child, fence=fence, status=status, outputs=outputs
+        )
+        named.append([child, history.seq])
+    outputs = [{"name": "result", "hash": result, "size": 1}]
+    history.add("resolve", 900, by=by, children=named, outputs=outputs, **ends)
+    return history
+
+
+def test_two_that_agree_resolve_a_job():
+    history = resolved(("w", "1"), ("v", "1"))
+    assert not history.broken
+    assert history.ledger.lane((KIND, JOB)).results == 1
+
+
+@pytest.mark.parametrize(
+    "children, how",
+    [
+        ([("w", "1")], {}),
+        ([("w", "1"), ("w", "1")], {}),
+        ([("w", "1"), ("v", "2")], {}),
+        ([("w", "1"), ("v", "1")], {"result": "2"}),
+        ([("w", "1"), ("v", "")], {}),
+        ([("w", "1"), ("v", "1")], {"by": "w"}),
+        ([], {}),
+    ],
+)
+def test_a_resolve_that_too_few_agree_on(children, how):
+    assert resolved(*children, **how).laws_broken == {"agreed"}
+
+
+def test_a_resolve_by_replicas_of_another_job():
+    history = resolved(("w", "1"), ("v", "1"), ok=False)
+    other = "c" * 64
+    history.add("schedule", 901, by="s", job=other, replicas=3, quorum=2)
+    named = [[f"{index:064x}", 0] for index in (1, 2)]
+    outputs = [{"name": "result", "hash": "1", "size": 1}]
+    history.add("resolve", 910, by="c", job=other, children=named, outputs=outputs)
+    assert history.laws_broken == {"agreed"}
+
+
+def test_an_offer_of_a_job_that_replicas_are_run_for():
+    history = resolved(ok=False)
+    history.add("offer", 910, by="c")
+    assert history.laws_broken == {"not_before_its_time"}
+
+
 def test_a_second_result():
     history, fence = held()
     history.add("complete", 20, fence=fence, status="succeeded")

@@ -8,7 +8,7 @@ import pytest
 from antiphon.core import opened_record, reducer
 from antiphon.core.authority import chain_check
 from antiphon.core.authority.delegations import Grants
-from antiphon.core.families.jobs import completion_proof, table
+from antiphon.core.families.jobs import completion_proof, quorum_derivation, replicas, table
 from antiphon.core.families.jobs.ops import JobClaim, JobExpire, JobOffer, JobYield
 from antiphon.core.families.seals import table as seals_table
 from antiphon.core.policy.limit_use import LimitUse
@@ -45,6 +45,7 @@ CAUGHT_BY = {
     "delays_unheeded": {"begins_on_time"},
     "limits_forgotten": {"within_limits"},
     "predecessors_forgotten": {"after_its_predecessors"},
+    "quorum_of_one": {"agreed"},
     "leases_without_bound": {"bounded"},
     "tenures_without_end": {"bounded"},
     "attempts_uncounted": {"final"},
@@ -71,6 +72,8 @@ def patchable():
     return [
         table._holder_fault,
         table.stands_for,
+        replicas.quorum_fault,
+        quorum_derivation.derive,
         completion_proof.is_proved,
         seals_table._matches,
         worker.HELD,

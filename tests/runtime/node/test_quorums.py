@@ -96,6 +96,18 @@ async def test_a_worker_that_took_two_costs_one_more_child(engine):
 
 
 @on_both_engines
+async def test_a_worker_with_free_slots_leaves_the_second_replica_to_others(engine):
+    async with coordinated(engine) as (mesh, session, node):
+        workers = [await worker(mesh, true, slots=4) for _ in range(3)]
+        jobs = [await call(session, number, replicas=3, quorum=3) for number in range(5)]
+        for job in jobs:
+            ended = await submission.wait_for_end(session, KIND, job.id)
+            assert ended.job.outcome == "succeeded"
+            assert len(children(node, job)) == 3
+        assert [sorted(began) for began in workers] == [[*range(5)]] * 3
+
+
+@on_both_engines
 async def test_without_agreement_the_job_is_cancelled_with_who_said_what(engine):
     async with coordinated(engine) as (mesh, session, node):
         gate = asyncio.Event()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from antiphon.core.families.jobs import quorum_derivation
 from antiphon.core.families.jobs.ops import (
     JobCancel,
     JobComplete,
@@ -15,7 +16,7 @@ from antiphon.core.families.jobs.ops import (
     ResolveBody,
     ScheduleBody,
 )
-from antiphon.core.families.jobs.quorum_derivation import NO_QUORUM, NextStep, derive
+from antiphon.core.families.jobs.quorum_derivation import NO_QUORUM, NextStep
 from antiphon.core.families.jobs.replicas import (
     child_body,
     compared,
@@ -83,7 +84,8 @@ class QuorumChildren:
 
     def derive(self, control: Control, parent: Parent) -> NextStep:
         """What the log says should be written next."""
-        return derive(parent.job, self.children(parent), partial(party_of, control))
+        children, party = self.children(parent), partial(party_of, control)
+        return quorum_derivation.derive(parent.job, children, party)
 
     def resolve_body(self, parent: Parent, quorum: tuple[Job, ...]) -> ResolveBody | None:
         """The resolve that names these children, with the outputs that they agree on."""
@@ -105,7 +107,8 @@ class QuorumChildren:
                 if parent is None or parent.job.is_terminal:
                     return ""
                 before = self.children(parent)[: job.replica_index]
-                wanted = derive(parent.job, before, partial(party_of, control)).submit
+                party = partial(party_of, control)
+                wanted = quorum_derivation.derive(parent.job, before, party).submit
                 if job.replica_index in wanted or job.replica_index < parent.job.replicas:
                     return ""
                 return f"replica {job.replica_index + 1} was submitted, and none more is needed"

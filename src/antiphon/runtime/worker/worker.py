@@ -15,13 +15,20 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import Struct
 
-from antiphon.core.families.jobs.ops import ClaimBody, JobClaim, JobOffer, JobSchedule, JobYield
+from antiphon.core.families.jobs.ops import (
+    ClaimBody,
+    JobClaim,
+    JobOffer,
+    JobSchedule,
+    JobYield,
+    ScheduleBody,
+)
 from antiphon.core.families.jobs.state import EMPTY, HELD, JobLane
 from antiphon.core.families.jobs.subjects import queue_name as queue_name  # noqa: PLC0414 - also found here
 from antiphon.core.family import Needs
 from antiphon.core.opened_record import OpenedRecord
 from antiphon.core.policy import attempt_end
-from antiphon.core.policy.claim_delay import JITTER_S, LONGEST_S
+from antiphon.core.policy.claim_delay import JITTER_S, LONGEST_S, sibling_delay_s
 from antiphon.core.policy.rate_limit import Rate
 from antiphon.core.record import subjects
 from antiphon.core.record.verdict import Verdict
@@ -45,6 +52,7 @@ if TYPE_CHECKING:
     from antiphon.ports import Delivery, WorkQueue
     from antiphon.runtime.executors.executor import Executors
 
+REPLICAS_KEPT: Final = 1_024
 UNAVAILABLE_NAK_S: Final = 2.0
 SOON_S: Final = 0.05
 """When an announcement of a job that is in hand is looked at again; doubled each time."""
@@ -84,6 +92,8 @@ class Worker:
         self._running: set[asyncio.Task[None]] = set()
         self._in_hand: set[tuple[str, str]] = set()
         self._taken_away: set[str] = set()
+        self._replicas: dict[tuple[str, str], str] = {}
+        """By parent: the replica that this worker claimed last; the newest `REPLICAS_KEPT`."""
         self._tasks: asyncio.TaskGroup | None = None
         self._stopping = False
         self.paused: set[GivingBack] = set()
@@ -277,6 +287,8 @@ class Worker:
             # Another worker of this kind may be able to run it.
             delivery.nak(self._jitter_s(LONGEST_S))
             return
+        if body is not None and self._leaves_to_others(delivery, body, job_id):
+            return
         held = await self._claim(delivery, lane)
         if held is None:
             return
@@ -287,6 +299,21 @@ class Worker:
         claimed = Claimed(delivery=delivery, loan_s=loan_s, lane=view.lane, job=job, boot_s=boot_s)
         tenure = Tenure(self.session, claimed, lease_timer=self._lease_timer, spawn=self._spawn)
         await self._runner.run(tenure, body, executor)
+
+    def _leaves_to_others(self, delivery: Delivery, body: ScheduleBody, job_id: str) -> bool:
+        """Whether it is a second replica of one job, and others have the first turns."""
+        if body.replica is None:
+            return False
+        parent = (body.kind, body.replica.of)
+        delay_s = sibling_delay_s(delivery.deliveries)
+        if self._replicas.get(parent, job_id) != job_id and delay_s is not None:
+            delivery.nak(delay_s + self._jitter_s(delay_s))
+            return True
+        self._replicas.pop(parent, None)
+        self._replicas[parent] = job_id
+        if len(self._replicas) > REPLICAS_KEPT:
+            del self._replicas[next(iter(self._replicas))]
+        return False
 
     def _assumed_lane(self, delivery: Delivery, opened: OpenedRecord) -> JobLane | None:
         """The lane of a job that was just submitted for the first time: only its schedule.

@@ -32,6 +32,7 @@ PROVOKED_BY: Final[dict[str, tuple[str, ...]]] = {
     "start_by_ignored": ("claim_late",),
     "delays_unread": ("early_offer",),
     "delays_by_local_time": ("early_offer",),
+    "quorum_of_one": ("false_resolve",),
     "leases_without_bound": ("overreach",),
     "tenures_without_end": ("cling",),
     "proofs_unread": ("false_witness",),

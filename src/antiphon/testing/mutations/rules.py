@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from antiphon.core import opened_record, reducer
-from antiphon.core.families.jobs import completion_proof, table
+from antiphon.core.families.jobs import completion_proof, quorum_derivation, replicas, table
 from antiphon.core.families.jobs.ops import JobClaim, JobExpire, JobOffer, JobYield
 from antiphon.core.families.jobs.state import HELD, OPEN, Job, State
 from antiphon.core.families.seals import table as seals_table
@@ -178,6 +178,21 @@ def delays_by_local_time() -> Iterator[None]:
 
 
 @contextmanager
+def quorum_of_one() -> Iterator[None]:
+    """One replica is enough, for the coordinator that resolves and for the rules."""
+    really_fault, really_derive = replicas.quorum_fault, quorum_derivation.derive
+
+    def fault(parent: Job, op: Any, at: Any) -> Any:
+        return really_fault(replace(parent, quorum=1), op, at)
+
+    def derive(parent: Job, *rest: Any) -> Any:
+        return really_derive(replace(parent, quorum=1), *rest)
+
+    with patched(replicas, "quorum_fault", fault), patched(quorum_derivation, "derive", derive):
+        yield
+
+
+@contextmanager
 def attempts_uncounted() -> Iterator[None]:
     """Neither an expiry nor an error uses up an attempt."""
 
@@ -202,6 +217,7 @@ MUTANTS: Final = (
     start_by_ignored,
     delays_unread,
     delays_by_local_time,
+    quorum_of_one,
     leases_without_bound,
     attempts_uncounted,
     proofs_unread,

@@ -206,7 +206,8 @@ def unfinished(cluster: Cluster, workers: list[WorkerMachine]) -> list[Key]:
     stuck = {
         key
         for key, lane in lanes.items()
-        if lane.held is None and not lane.is_waiting and now_ms <= lane.start_by_ms
+        if lane.held is None and (lane.quorum or not lane.is_waiting)
+        if now_ms <= lane.start_by_ms
         if not is_claimable(key[0])
     }
     while more := _held_back(ledger, lanes, stuck, now_ms):
@@ -217,13 +218,15 @@ def unfinished(cluster: Cluster, workers: list[WorkerMachine]) -> list[Key]:
 def _held_back(
     ledger: LawState, lanes: dict[Key, LaneFacts], stuck: set[Key], now_ms: int
 ) -> set[Key]:
-    """Jobs that wait for others that are stuck, or under a label whose room those take."""
+    """Jobs that wait for others or replicas that are stuck, or for the room that those take."""
     taken = Counter(lanes[key].label for key in stuck if lanes[key].is_counted)
+    parents = {lanes[key].parent_seq for key in stuck}
     return {
         key
         for key, lane in lanes.items()
         if key not in stuck and lane.is_waiting and now_ms <= lane.start_by_ms
         if not stuck.isdisjoint(lane.after)
+        or (lane.quorum and lane.called.seq in parents)
         or taken[lane.label] >= ledger.limits.get(lane.label, taken[lane.label] + 1)
     }
 

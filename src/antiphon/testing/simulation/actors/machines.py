@@ -41,6 +41,7 @@ from antiphon.runtime.node.coordinator import Coordinator
 from antiphon.runtime.node.full_node import Applied, FullNode
 from antiphon.runtime.node.offer_audit import OfferAudit
 from antiphon.runtime.node.overdue_jobs import OverdueJobs
+from antiphon.runtime.node.quorums import Quorums
 from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.node.sealer import Sealer
 from antiphon.runtime.worker.worker import Worker, WorkerSettings
@@ -368,6 +369,7 @@ class FullMachine(Machine):
             tasks.create_task(self.node.run())
             tasks.create_task(overdue_jobs.run())
             tasks.create_task(Coordinator(self.node).run())
+            tasks.create_task(Quorums(self.node).run())
             tasks.create_task(Sealer(self.node, bar_s=BAR_S).run())
 
     def _tell(self, applied: Applied) -> None:

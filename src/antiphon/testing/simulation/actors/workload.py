@@ -47,6 +47,11 @@ RECENT: Final = 20
 """Among how many earlier calls those are."""
 DELAYED: Final = 0.08
 """Jobs that begin later, some of them at a time that has passed."""
+REPLICATED_EVERY: Final = 25
+REPLICATED_AT: Final = 7
+"""Of so many jobs, the one that is run as three replicas, of which two have to agree."""
+LIAR: Final = "worker-2"
+"""Answers every second of these falsely."""
 DELAYS_MS: Final = (100, 300_000)
 _PRIORITIES: Final[tuple[Priority, ...]] = ("high", "normal", "normal", "normal", "low")
 LEASES_MS: Final = (None, None, 5_000, 8_000, 20_000)
@@ -79,6 +84,11 @@ class Call(Struct, frozen=True, kw_only=True):
     names_dep: bool
     """Whether the call names an earlier record that must be on the log."""
     cancel_after_s: float | None
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether it is run several times, and enough have to agree."""
+        return self.number % REPLICATED_EVERY == REPLICATED_AT
 
     @property
     def manifest(self) -> manifest.Manifest:
@@ -142,7 +152,8 @@ class Workload:
                 await asyncio.sleep(duration_ms / 1000)
             if ctx.attempt <= fails:
                 raise RuntimeError(f"attempt {ctx.attempt} of {number} fails")
-            return {"number": number}
+            is_lie = name == LIAR and number % (2 * REPLICATED_EVERY) == REPLICATED_AT
+            return {"number": -number if is_lie else number}
 
         return work
 
@@ -281,6 +292,8 @@ class SubmitterMachine(Machine):
             concurrency=LABEL if call.is_limited else None,
             after=tuple(one.key for one in call.after[call.reads :]),
             after_any_outcome=call.any_outcome,
+            replicas=3 if call.is_replicated else None,
+            quorum=2 if call.is_replicated else None,
         )
 
     async def _cancel(self, session: Session, call: Call, after_s: float) -> None:

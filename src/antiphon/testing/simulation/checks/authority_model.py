@@ -118,6 +118,8 @@ class AuthorityModel:
             return ""
         if fact.type == "job.offer" and author == self.coordinator:
             return ""
+        if fact.type == "job.resolve" or "replica" in fact.body:
+            return "" if author == self.coordinator else "not_coordinator"
         ends = fact.type in {"job.cancel", "job.evict"}
         if ends and author == self.coordinator:
             return ""
@@ -126,6 +128,22 @@ class AuthorityModel:
         command = COMMANDS.get(fact.type, COMPLETING)
         times_s = (fact.wall_ms // 1000, commit_ms // 1000)
         return self._chain_fault(author, fact.auth, command, fact.body["kind"], times_s)
+
+    def fault_of_caller(self, fact: PlainRecord, caller: Call, *, commit_ms: int) -> str:
+        """Why a job's caller could not call it again here and now; empty if it could."""
+        if caller.author in self.quarantined and caller.author != self.owner:
+            return "quarantined"
+        if self.is_open or caller.author == self.owner:
+            return ""
+        times_s = (fact.wall_ms // 1000, commit_ms // 1000)
+        kind = fact.body["kind"]
+        return self._chain_fault(caller.author, caller.auth, "/job/schedule", kind, times_s)
+
+    def party(self, done: Call) -> str:
+        """For whom something was done: whoever the owner delegated to, at the top of the chain."""
+        if self.is_open or done.author == self.owner or not done.auth:
+            return done.author
+        return self.grants[done.auth[0]].claims.audience
 
     def _chain_fault(
         self,

@@ -83,6 +83,14 @@ class LaneFacts(Struct):
     reads: tuple[Key, ...] = ()
     """Of these jobs, those whose results it reads."""
     has_succeeded: bool = False
+    quorum: int = 0
+    """How many parties have to agree, where replicas are run in its place."""
+    parent_seq: int = 0
+    """The schedule that it is a replica of."""
+    told: tuple[tuple[str, str, int], ...] | None = None
+    """What it ended with, if it succeeded: what has to be equal among replicas."""
+    done: Call = Call()
+    """Who completed it, under the delegations of which claim."""
     called: Call = Call()
     held: Tenure | None = None
     fences: list[str] = field(default_factory=list)
@@ -133,6 +141,10 @@ class LawState:
             lane.start_by_ms = max(lane.start_by_ms, again_ms)
         return lane
 
+    def parent(self, fact: PlainRecord) -> LaneFacts:
+        """The job that a schedule says to be a replica of."""
+        return self.lane((fact.body["kind"], fact.body["replica"]["of"]))
+
     def move(self, now: Committed) -> None:
         """Take in a record that was accepted."""
         if not now.took_effect or now.fact is None:
@@ -164,15 +176,21 @@ def _schedule(ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainReco
     lane.reads = tuple((one["of"][0], one["of"][1]) for one in inputs if one["kind"] == "result")
     lane.after = tuple((kind, job) for kind, job in fact.body.get("after", [])) + lane.reads
     lane.any_outcome = fact.body.get("after_any_outcome", False)
-    lane.needs_coordinator = bool(lane.label or lane.after)
+    lane.quorum = fact.body.get("quorum", 0)
+    lane.needs_coordinator = bool(lane.label or lane.after or lane.quorum)
     lane.is_waiting = "not_before" in fact.body or lane.needs_coordinator
     if now.key is not None and lane.is_waiting and not lane.needs_coordinator:
         ledger.delayed[now.key] = lane
     lane.called = Call(fact.author, fact.auth, now.record.seq)
+    if "replica" in fact.body:
+        lane.parent_seq = fact.deps[0]
+        caller = ledger.parent(fact).called
+        lane.called = Call(caller.author, caller.auth, now.record.seq)
     lane.newest = (fact.wall_ms, fact.logical)
     begin_ms = max(fact.wall_ms, lane.not_before_ms)
     start_by_ms = fact.body.get("start_by", begin_ms + ledger.rules["start_by_ms"])
-    lane.start_by_ms = min(start_by_ms, begin_ms + ledger.rules["horizon_ms"])
+    latest_ms = begin_ms + ledger.rules["horizon_ms"]
+    lane.start_by_ms = latest_ms if lane.quorum else min(start_by_ms, latest_ms)
     lane.start_window_ms = lane.start_by_ms - begin_ms
     rules = ledger.rules
     lease_ms = fact.body.get("lease_ms") or rules["lease_ms"]
@@ -212,7 +230,24 @@ def _complete(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -
     lane.results += 1
     lane.has_succeeded = fact.body["status"] == "succeeded"
     lane.ended_seq = lane.ended_seq or now.record.seq
+    if fact.body["status"] == "succeeded":
+        lane.told = told(fact.body)
+    if lane.held is not None:
+        lane.done = Call(lane.held.claimer, lane.held.auth, lane.held.auth_seq)
     lane.held = None
+
+
+def told(body: dict[str, Any]) -> tuple[tuple[str, str, int], ...]:
+    """The outputs that have to be equal; simulated jobs have a result and nothing else."""
+    outputs = (one for one in body.get("outputs", ()) if one["name"] == "result")
+    return tuple(sorted((one["name"], one["hash"], one["size"]) for one in outputs))
+
+
+def _resolve(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> None:
+    lane.newest = (fact.wall_ms, fact.logical)
+    lane.results += 1
+    lane.has_succeeded = True
+    lane.ended_seq = lane.ended_seq or now.record.seq
 
 
 def _yield(ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> None:
@@ -260,6 +295,7 @@ _MOVES: Final[dict[str, Callable[[LawState, LaneFacts, Committed, PlainRecord], 
     "job.complete": _complete,
     "job.yield": _yield,
     "job.expire": _expire,
+    "job.resolve": _resolve,
     "job.cancel": _cancel,
     "job.evict": _evict,
 }

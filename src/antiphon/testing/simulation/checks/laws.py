@@ -17,7 +17,7 @@ from typing import Final
 from msgspec import Struct
 
 from antiphon.core.record.verdict import Verdict
-from antiphon.testing.simulation.checks.law_state import Committed, LaneFacts, LawState
+from antiphon.testing.simulation.checks.law_state import Committed, LaneFacts, LawState, told
 from antiphon.testing.simulation.checks.plain_record import Key, PlainRecord
 
 NEVER_HONEST: Final = frozenset(
@@ -125,6 +125,8 @@ def not_before_its_time(
         return
     if fact.type == "job.claim":
         yield "claimed before it was offered"
+    elif fact.type == "job.offer" and lane.quorum:
+        yield "a job was offered that its replicas are run for"
     elif fact.type == "job.offer":
         if min(fact.wall_ms, now.record.commit_ms) < lane.not_before_ms:
             early_ms = lane.not_before_ms - min(fact.wall_ms, now.record.commit_ms)
@@ -168,6 +170,25 @@ def within_limits(
     most = ledger.limits.get(lane.label)
     if lane.is_waiting and most is not None and ledger.counted[lane.label] >= most:
         yield f"offered under {lane.label} beside {ledger.counted[lane.label]} others of {most}"
+
+
+def agreed(ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:
+    """A job with replicas gets the result that enough of them have, for different parties."""
+    if fact.type != "job.resolve" or not now.took_effect:
+        return
+    if fact.author != ledger.authority_model.coordinator:
+        yield "resolved by somebody else than the coordinator"
+    result, parties = told(fact.body), set[str]()
+    for child, _ in fact.body["children"]:
+        found = ledger.lane((fact.body["kind"], child))
+        if found.parent_seq != lane.called.seq:
+            yield f"{child[:8]} is not a replica of it"
+        elif found.told != result:
+            yield f"{child[:8]} has another result"
+        else:
+            parties.add(ledger.authority_model.party(found.done))
+    if not lane.quorum or len(parties) < lane.quorum:
+        yield f"resolved by {len(parties)} that agree, and {lane.quorum} are needed"
 
 
 def patient(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:
@@ -269,8 +290,16 @@ def authorised(
     if now.key is None or now.verdict.value in BEFORE_AUTHORITY:
         return
     commit_ms = now.record.commit_ms
+    if fact.type == "job.schedule" and "replica" in fact.body and now.took_effect:
+        caller = ledger.parent(fact).called
+        fault = ledger.authority_model.fault_of_caller(fact, caller, commit_ms=commit_ms)
+        if fault:
+            yield f"a replica was submitted for a caller who may not: {fault}"
     expected = ledger.authority_model.fault(fact, lane.called, commit_ms=commit_ms)
     said = now.verdict.value
+    if not expected and "replica" in fact.body and said in ABOUT_AUTHORITY:
+        caller = ledger.parent(fact).called
+        expected = ledger.authority_model.fault_of_caller(fact, caller, commit_ms=commit_ms)
     if said != expected and (expected or said in ABOUT_AUTHORITY):
         yield f"{fact.type} got {said}; by the delegations on the log it is {expected or 'allowed'}"
 
@@ -322,6 +351,7 @@ LAWS: Final[tuple[Law, ...]] = (
     not_before_its_time,
     after_its_predecessors,
     within_limits,
+    agreed,
     patient,
     begun_in_time,
     bounded,

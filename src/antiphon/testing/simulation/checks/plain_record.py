@@ -48,6 +48,8 @@ class PlainRecord(Struct, frozen=True):
     auth: tuple[str, ...] = ()
     """The delegations that it names."""
     mesh: str = ""
+    deps: tuple[int, ...] = ()
+    """The places of the records that it names."""
 
     @property
     def fence(self) -> str:
@@ -124,6 +126,7 @@ def read(mesh: str, record: Record, homes: Homes = NO_HOMES) -> PlainRecord | No
             home=homes.get(op["type"].partition(".")[0], _home)(mesh, op["type"], op["body"]),
             auth=tuple(op.get("auth", ())),
             mesh=op.get("mesh", ""),
+            deps=tuple(int(seq) for seq, _ in op.get("deps", ())),
         )
     except (msgspec.MsgspecError, ValueError, LookupError, TypeError, AttributeError):
         return None
@@ -150,9 +153,9 @@ def _home(mesh: str, kind_of_op: str, body: dict[str, Any]) -> str:
         place = f"ucan.{read_claims(body['token']).cid}" if what == "delegate" else "revoke."
         return f"{root}.ctl.{place}{body.get('cid', '')}"
     if what == "schedule":
-        waits = any(name in body for name in ("after", "not_before", "concurrency")) or any(
-            one["kind"] == "result" for one in body["manifest"].get("inputs", [])
-        )
+        waits = any(
+            name in body for name in ("after", "not_before", "concurrency", "replicas")
+        ) or any(one["kind"] == "result" for one in body["manifest"].get("inputs", []))
         where = "wait" if waits else f"call.{body.get('priority', 'normal')}"
         return f"{root}.{where}.{body['kind']}.{_job_id(body['manifest'])}"
     if what == "offer":

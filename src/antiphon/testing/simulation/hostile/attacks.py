@@ -20,9 +20,11 @@ from antiphon.core.families.jobs.ops import (
     JobComplete,
     JobExpire,
     JobOffer,
+    JobResolve,
     JobSchedule,
     JobYield,
     OfferBody,
+    ResolveBody,
     ScheduleBody,
     YieldBody,
 )
@@ -206,6 +208,30 @@ async def early_offer(m: HostileMember) -> None:
     await m.put(subject, m.op(JobOffer, body, prev=m.tail(subject), wall_ms=wall_ms))
 
 
+async def false_resolve(m: HostileMember) -> None:
+    """A resolve of a job with replicas, by too few of them, or by jobs that are none of them."""
+    found = await m.next_job(State.WAITING, where=lambda job: job.replicas > 0)
+    if found is None:
+        return
+    key, lane, job = found
+    ended = [one.job for (kind, _), one in m.referee.lanes.items() if kind == key[0] and one.job]
+    ended = [one for one in ended if one.state is State.SUCCEEDED and one.claimer]
+    own = [one for one in ended if one.replica_of == job.id]
+    chosen = (own or ended)[-m.chance.choice((1, job.quorum)) :]
+    if not chosen:
+        return
+    stored = m.referee.log.at(chosen[0].ended_seq)
+    done = (
+        None if stored is None else codec.decode(stored.payload.split(b"\n")[0], PROTOCOL.decoder)
+    )
+    outputs = done.body.outputs if isinstance(done, JobComplete) else ()
+    named = tuple((one.id, one.ended_seq) for one in chosen)
+    if m.chance.random() < 0.5:  # noqa: PLR2004 - as often as not, one counts several times
+        named = named[:1] * job.quorum
+    body = ResolveBody(kind=key[0], job=key[1], children=named, outputs=outputs)
+    await m.put(m.lane_subject(key), m.op(JobResolve, body, prev=lane.job_tail, is_plain=True))
+
+
 async def double_schedule(m: HostileMember) -> None:
     """The same job again, with another priority and with other terms."""
     found = m.some_job()
@@ -302,6 +328,7 @@ DEEDS: Final[dict[str, Deed]] = {
         future,
         early_expire,
         early_offer,
+        false_resolve,
         double_schedule,
         usurp,
         plant,
