@@ -21,7 +21,7 @@ from antiphon.core.families.jobs.state import Job
 from antiphon.runtime.executors.handlers import Handlers
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.node.full_node import FullNode
-from antiphon.runtime.node.quorum_children import QuorumChildren
+from antiphon.runtime.coordinator.quorum_children import QuorumChildren
 from antiphon.runtime.worker.worker import WorkerSettings
 from antiphon.sdk.hosting import hosted_mesh
 from antiphon.sdk.mesh import Mesh

@@ -8,14 +8,15 @@ import pytest
 from antiphon.core import opened_record, reducer
 from antiphon.core.authority import chain_check
 from antiphon.core.authority.delegations import Grants
-from antiphon.core.families.jobs import completion_proof, quorum_derivation, replicas, table
+from antiphon.core.derivations import quorum_derivation
+from antiphon.core.derivations.limit_use import LimitUse
+from antiphon.core.families.jobs import completion_proof, replicas, table
 from antiphon.core.families.jobs.ops import JobClaim, JobExpire, JobOffer, JobYield
 from antiphon.core.families.seals import table as seals_table
-from antiphon.core.policy.limit_use import LimitUse
 from antiphon.core.ucan import Chain, chain, signatures
 from antiphon.engines.memory.log import LogStore
 from antiphon.engines.memory.oplog import MemoryLog
-from antiphon.runtime.node import predecessors
+from antiphon.runtime.coordinator import predecessors
 from antiphon.runtime.node.delayed_jobs import DelayedJobs
 from antiphon.runtime.node.overdue_jobs import OverdueJobs
 from antiphon.runtime.worker import worker

@@ -102,12 +102,12 @@ async def replicating(
     services = [node.run()]
     if caretaking:
         from antiphon.assembly.artifact_store import blobs_of
+        from antiphon.runtime.coordinator.coordinator import Coordinator
+        from antiphon.runtime.coordinator.offer_audit import OfferAudit
+        from antiphon.runtime.coordinator.quorums import Quorums
         from antiphon.runtime.node.artifact_eviction import Evictor
-        from antiphon.runtime.node.coordinator import Coordinator
         from antiphon.runtime.node.coordinator_watch import CoordinatorWatch
-        from antiphon.runtime.node.offer_audit import OfferAudit
         from antiphon.runtime.node.overdue_jobs import OverdueJobs
-        from antiphon.runtime.node.quorums import Quorums
         from antiphon.runtime.node.sealer import Sealer
         from antiphon.runtime.node.write_volume_watch import VolumeWatch
         from antiphon.runtime.plans.plan_audit import PlanAudit

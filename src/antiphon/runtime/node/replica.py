@@ -37,6 +37,7 @@ from antiphon.ports import Record
 from antiphon.runtime.node import replica_tree
 from antiphon.runtime.node.replica_plans import ReplicaPlans
 from antiphon.runtime.node.replica_table import LaneTable, Row
+from antiphon.runtime.node.replica_waits import ReplicaWaits
 
 SCHEMA_VERSION: Final = 5
 LANES_IN_MEMORY: Final = 50_000
@@ -136,6 +137,7 @@ class Replica:
         self.tree = replica_tree.Tree(self._db)
         """The Merkle tree over the records: what seals are compared with."""
         self.plans = ReplicaPlans(self._db)
+        self.waits = ReplicaWaits(self._db)
         """Plans, and the jobs derived from them."""
         self._load()
         if not read_only:
@@ -483,65 +485,6 @@ class Replica:
             (now_ms,),
         ).fetchone()
         return None if row[0] is None else int(row[0])
-
-    def waiting(self, since: int, *, limit: int) -> list[Job]:
-        """Jobs that wait for the coordinator since after this record, in that order."""
-        rows = self._db.execute(
-            "select body from lanes_jobs where waiting_seq is not null and waiting_seq > ?"
-            " order by waiting_seq limit ?",
-            (since, limit),
-        )
-        return _jobs(rows)
-
-    def replicated(self, since: int, *, limit: int, ended: bool = False) -> list[Job]:
-        """Jobs with replicas that were submitted after this record and wait for them, in order.
-
-        With `ended`, those that have ended.
-        """
-        rows = self._db.execute(
-            "select body from lanes_jobs where replicas_seq is not null and replicas_seq > ?"
-            " and (state != 'waiting') = ? order by replicas_seq limit ?",
-            (since, ended, limit),
-        )
-        return _jobs(rows)
-
-    def labelled(self, *, limit: int) -> list[Job]:
-        """Jobs with a label that were offered and have not ended."""
-        rows = self._db.execute(
-            "select body from lanes_jobs where label is not null"
-            " and state in ('pending', 'claimed', 'running') limit ?",
-            (limit,),
-        )
-        return _jobs(rows)
-
-    def label_counts(self) -> dict[str, dict[State, int]]:
-        """How many unfinished jobs with each label there are, by state."""
-        rows = self._db.execute(
-            "select label, state, count(*) from lanes_jobs where label is not null"
-            " and state in ('waiting', 'pending', 'claimed', 'running') group by label, state"
-        )
-        found: dict[str, dict[State, int]] = {}
-        for label, state, count in rows:
-            found.setdefault(label, {})[State(state)] = count
-        return found
-
-    def waiting_under(self, label: str, *, limit: int) -> list[Job]:
-        """Waiting jobs with this label, in the order in which they began to wait."""
-        rows = self._db.execute(
-            "select body from lanes_jobs where label = ? and state = 'waiting'"
-            " order by waiting_seq limit ?",
-            (label, limit),
-        )
-        return _jobs(rows)
-
-    def offered_since(self, label: str, at_ms: int, *, limit: int) -> list[int]:
-        """When jobs with this label were first offered, the newest, oldest first."""
-        rows = self._db.execute(
-            "select offered_ms from lanes_jobs where offered_ms > ? and label = ?"
-            " order by offered_ms desc limit ?",
-            (at_ms, label, limit),
-        )
-        return [int(row[0]) for row in rows][::-1]
 
     def unanswered(self, now_ms: int, *, limit: int = 100) -> list[Job]:
         """Pending jobs that should be offered again, longest waiting first."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from antiphon.core.derivations import missed_ticks, plan_authority
 from antiphon.core.families.jobs.derivation import (
     MAX_DEPTH,
     Cause,
@@ -34,7 +35,6 @@ from antiphon.core.families.jobs.ops import JobSchedule
 from antiphon.core.families.jobs.planned import derived_body, starts_ms
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.families.plans.state import Plan
-from antiphon.core.policy import missed_ticks, plan_authority
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import AntiphonError, Malformed
 from antiphon.runtime.log.writer import Intent

@@ -48,14 +48,14 @@ class LimitStatus(Struct, frozen=True, kw_only=True):
 def limits(mesh: Mesh, replica: Replica, *, shown: int = WAITING_SHOWN) -> list[LimitStatus]:
     """Every limit and every label that is in use, by label."""
     by_label = {limit.label: limit for limit in mesh.rules.limits}
-    counts = replica.label_counts()
+    counts = replica.waits.label_counts()
     found = []
     for label in sorted({*by_label, *counts}):
         states = counts.get(label, {})
         limit, waiting = by_label.get(label), states.get(State.WAITING, 0)
         opened = sum(count for state, count in states.items() if state is not State.WAITING)
         is_full = limit is None or limit.at_once is None or opened >= limit.at_once
-        jobs = replica.waiting_under(label, limit=shown) if waiting else []
+        jobs = replica.waits.waiting_under(label, limit=shown) if waiting else []
         found.append(
             LimitStatus(
                 label=label,

@@ -6,9 +6,9 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from antiphon.core.families.jobs.party_record import PartyRecord, add
+from antiphon.core.derivations.party_record import PartyRecord, add
 from antiphon.core.families.jobs.replicas import party_of
-from antiphon.runtime.node.quorum_children import QuorumChildren
+from antiphon.runtime.coordinator.quorum_children import QuorumChildren
 
 if TYPE_CHECKING:
     from antiphon.sdk.mesh import Mesh
@@ -23,7 +23,7 @@ async def quorum_record(mesh: Mesh) -> list[PartyRecord]:
     records: dict[str, PartyRecord] = {}
     async with mesh.replica() as replica:
         view, since = QuorumChildren(replica, mesh.session), 0
-        while jobs := replica.replicated(since, limit=JOBS_AT_ONCE, ended=True):
+        while jobs := replica.waits.replicated(since, limit=JOBS_AT_ONCE, ended=True):
             for job in jobs:
                 parent = view.parent(job.kind, job.id)
                 if parent is not None:

@@ -24,11 +24,11 @@ import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import asdict, replace
 
+from antiphon.core.derivations import plan_authority
 from antiphon.core.families.jobs.planned import PlanBody
 from antiphon.core.families.plans.ops import DropBody, PlanDrop, PlanPut
 from antiphon.core.families.plans.state import Plan, plan_key
 from antiphon.core.families.plans.words import when as in_words
-from antiphon.core.policy import plan_authority
 from antiphon.errors import Malformed, Misconfigured
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one
 from antiphon.sdk.plans.triggers import Cron, Ending, Missed, Reaction, Trigger, cron, on

@@ -9,7 +9,8 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from antiphon.core import opened_record, reducer
-from antiphon.core.families.jobs import completion_proof, quorum_derivation, replicas, table
+from antiphon.core.derivations import quorum_derivation
+from antiphon.core.families.jobs import completion_proof, replicas, table
 from antiphon.core.families.jobs.ops import JobClaim, JobExpire, JobOffer, JobYield
 from antiphon.core.families.jobs.state import HELD, OPEN, Job, State
 from antiphon.core.families.seals import table as seals_table

@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+from antiphon.core.derivations.limit_use import UNLIMITED, LimitUse
+from antiphon.core.derivations.offer_derivation import Derived
 from antiphon.core.families.jobs.ops import OfferBody, Result
 from antiphon.core.families.jobs.state import Job, State
 from antiphon.core.manifest import Manifest, results_read
-from antiphon.core.policy.limit_use import UNLIMITED, LimitUse
-from antiphon.core.policy.offer_derivation import Derived
 from antiphon.engines.memory.oplog import MemoryLog
 from antiphon.ports import Record
-from antiphon.runtime.node import predecessors
+from antiphon.runtime.coordinator import predecessors
 from antiphon.runtime.node.delayed_jobs import LONGEST_SLEEP_S, DelayedJobs
 from antiphon.runtime.node.overdue_jobs import OverdueJobs
 from antiphon.runtime.worker import worker

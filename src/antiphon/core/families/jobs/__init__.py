@@ -2,14 +2,12 @@
 
     ops                what can be written about a job
     table              whether each op is accepted, in every state (`_complete`, `_expire_held`, …)
-    quorum_derivation  what the coordinator writes about a job with replicas
     completion_proof   the check of the proof in a completion
     replicas           replicas of a job, and which of them are a quorum
     given_results      results of other jobs as the inputs of a job
     state              the job and its lane, derived from the accepted ops
     priority           which waiting job is handed out first
     subjects           where the records are on the log
-    party_record       who agreed with whom
     columns            what a replica can be queried by
     words              ops as sentences, for people
 

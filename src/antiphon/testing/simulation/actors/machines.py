@@ -32,16 +32,16 @@ from antiphon.engines.memory.queues import QueueStore
 from antiphon.engines.memory.server import MeshState
 from antiphon.errors import Conflict, Rejected, Unavailable
 from antiphon.ports import Record
+from antiphon.runtime.coordinator.coordinator import Coordinator
+from antiphon.runtime.coordinator.offer_audit import OfferAudit
+from antiphon.runtime.coordinator.quorums import Quorums
 from antiphon.runtime.executors.handlers import Handlers
 from antiphon.runtime.identity.key_files import SeedKeyring
 from antiphon.runtime.log.author import Author
 from antiphon.runtime.log.session import Session
 from antiphon.runtime.log.writer import Intent, write_one
-from antiphon.runtime.node.coordinator import Coordinator
 from antiphon.runtime.node.full_node import Applied, FullNode
-from antiphon.runtime.node.offer_audit import OfferAudit
 from antiphon.runtime.node.overdue_jobs import OverdueJobs
-from antiphon.runtime.node.quorums import Quorums
 from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.node.sealer import Sealer
 from antiphon.runtime.worker.worker import Worker, WorkerSettings

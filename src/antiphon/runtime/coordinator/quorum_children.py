@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.core.families.jobs import quorum_derivation
+from antiphon.core.derivations import quorum_derivation
+from antiphon.core.derivations.quorum_derivation import NO_QUORUM, NextStep
 from antiphon.core.families.jobs.ops import (
     JobCancel,
     JobComplete,
@@ -16,7 +17,6 @@ from antiphon.core.families.jobs.ops import (
     ResolveBody,
     ScheduleBody,
 )
-from antiphon.core.families.jobs.quorum_derivation import NO_QUORUM, NextStep
 from antiphon.core.families.jobs.replicas import (
     child_body,
     compared,

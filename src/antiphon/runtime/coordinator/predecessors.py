@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 from antiphon.core.authority.job_rights import READ_BY
 from antiphon.core.authority.rules import Rules
 from antiphon.core.authority.scope import scope_of
+from antiphon.core.derivations.limit_use import LimitUse
+from antiphon.core.derivations.offer_derivation import Derived, Predecessor, derive
 from antiphon.core.families.jobs.ops import JobComplete, JobResolve, JobSchedule, JobYield
 from antiphon.core.families.jobs.state import Job, State
-from antiphon.core.policy.limit_use import LimitUse
-from antiphon.core.policy.offer_derivation import Derived, Predecessor, derive
 
 if TYPE_CHECKING:
     from antiphon.core.record.op import Op
@@ -70,11 +70,13 @@ def limit_use_in(node: FullNode, rules: Rules) -> LimitUse:
     """How much of the limits is in use, as the replica has it."""
     replica, use = node.replica, LimitUse()
     replica.flush()
-    for job in replica.labelled(limit=MOST_LABELLED):
+    for job in replica.waits.labelled(limit=MOST_LABELLED):
         use.see(replica.job_lane(job.kind, job.id).job or job)
     now_ms = node.session.wall.now_ms()
     for limit in rules.limits:
         if limit.rate is not None:
             since_ms = now_ms - limit.per_ms
-            use.offered(limit.label, replica.offered_since(limit.label, since_ms, limit=limit.rate))
+            use.offered(
+                limit.label, replica.waits.offered_since(limit.label, since_ms, limit=limit.rate)
+            )
     return use

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from antiphon.core.derivations.limit_use import LimitUse, limit_of
 from antiphon.core.families.jobs.ops import JobCancel, JobOffer, OfferBody
 from antiphon.core.families.jobs.state import Job
-from antiphon.core.policy.limit_use import LimitUse, limit_of
 from antiphon.core.record.verdict import Verdict
-from antiphon.runtime.node.predecessors import Predecessors, limit_use_in
-from antiphon.runtime.node.quorum_children import QuorumChildren
+from antiphon.runtime.coordinator.predecessors import Predecessors, limit_use_in
+from antiphon.runtime.coordinator.quorum_children import QuorumChildren
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:

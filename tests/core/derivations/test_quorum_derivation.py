@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from antiphon.core.families.jobs.quorum_derivation import derive
+from antiphon.core.derivations.quorum_derivation import derive
 from antiphon.core.families.jobs.state import Job, State
 from tests.core.ledger import Ledger
 from tests.core.quorums import Replicated

@@ -3,7 +3,7 @@
 Runs beside every full node and writes only where the node's own key is the coordinator. It keeps
 no file: what waits, what was offered and what has ended is in the replica, so another node that is
 named coordinator goes on from there. What it writes is derived by
-`antiphon.core.policy.offer_derivation`, and `offer_audit` on every full node derives it again.
+`antiphon.core.derivations.offer_derivation`, and `offer_audit` on every full node derives it again.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from antiphon.core.derivations.limit_use import LimitUse, limit_of
+from antiphon.core.derivations.waiting_jobs import WaitingJobs
 from antiphon.core.families.jobs.ops import CancelBody, JobCancel, JobOffer
 from antiphon.core.families.jobs.state import Job
-from antiphon.core.policy.limit_use import LimitUse, limit_of
-from antiphon.core.policy.waiting_jobs import WaitingJobs
 from antiphon.core.record.ids import digest
 from antiphon.errors import AntiphonError
+from antiphon.runtime.coordinator.predecessors import Predecessors, limit_use_in
 from antiphon.runtime.log.writer import Intent
-from antiphon.runtime.node.predecessors import Predecessors, limit_use_in
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
-    from antiphon.core.policy.offer_derivation import Derived
+    from antiphon.core.derivations.offer_derivation import Derived
     from antiphon.ports import Blobs
     from antiphon.runtime.node.full_node import Applied, FullNode
 
@@ -133,7 +133,7 @@ class Coordinator:
         waiting = self._waiting = WaitingJobs()
         self._unsettled.clear()
         node.replica.flush()  # what is applied later comes through `_applied`
-        while jobs := node.replica.waiting(since, limit=LOADED_AT_ONCE):
+        while jobs := node.replica.waits.waiting(since, limit=LOADED_AT_ONCE):
             for job in jobs:
                 waiting.add(job, partial(self._predecessors.state, before=job.waiting_seq))
             since = jobs[-1].waiting_seq

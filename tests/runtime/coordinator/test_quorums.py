@@ -17,10 +17,10 @@ from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import JobFailed
 from antiphon.runtime.caller import submission
+from antiphon.runtime.coordinator.offer_audit import OfferAudit
+from antiphon.runtime.coordinator.quorum_children import QuorumChildren
 from antiphon.runtime.executors.handlers import Handlers, call_text
 from antiphon.runtime.log.writer import Intent, write_one
-from antiphon.runtime.node.offer_audit import OfferAudit
-from antiphon.runtime.node.quorum_children import QuorumChildren
 from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.worker.worker import WorkerSettings
 from tests.runtime.meshes import KIND, a_mesh, call, eventually, on_both_engines

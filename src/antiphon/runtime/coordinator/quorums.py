@@ -2,7 +2,7 @@
 
 Runs beside every full node and writes only where the node's own key is the coordinator. Like
 `coordinator` it keeps no file: which children there are and what became of them is in the replica.
-What it writes is derived by `antiphon.core.families.jobs.quorum_derivation`, and checked by
+What it writes is derived by `antiphon.core.derivations.quorum_derivation`, and checked by
 everyone who reads it; what a reader of one lane cannot check, full nodes do (`offer_audit`).
 """
 
@@ -16,13 +16,13 @@ from antiphon.core.families.jobs.state import Job
 from antiphon.core.manifest import job_id
 from antiphon.core.record.verdict import ABOUT_TIME, Verdict
 from antiphon.errors import AntiphonError
+from antiphon.runtime.coordinator.quorum_children import CANNOT_SUBMIT, Parent, QuorumChildren
 from antiphon.runtime.log.writer import Intent
-from antiphon.runtime.node.quorum_children import CANNOT_SUBMIT, Parent, QuorumChildren
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
-    from antiphon.core.families.jobs.quorum_derivation import NextStep
+    from antiphon.core.derivations.quorum_derivation import NextStep
     from antiphon.runtime.log.writer import Written
     from antiphon.runtime.node.full_node import Applied, FullNode
 
@@ -103,7 +103,7 @@ class Quorums:
         touched = self._touched = dict[tuple[str, str], None]()
         replica, since = self.node.replica, 0
         replica.flush()  # what is applied later comes through `_applied`
-        while jobs := replica.replicated(since, limit=LOADED_AT_ONCE):
+        while jobs := replica.waits.replicated(since, limit=LOADED_AT_ONCE):
             for job in jobs:
                 touched[job.kind, job.id] = None
             since = jobs[-1].scheduled_seq

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct, field
 
-from antiphon.core.families.jobs.quorum_derivation import Party
+from antiphon.core.derivations.quorum_derivation import Party
 from antiphon.core.families.jobs.replicas import is_child
 from antiphon.core.families.jobs.state import Job, State
 

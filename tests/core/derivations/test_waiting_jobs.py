@@ -4,9 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.core.authority.rules import Limit, Rules
+from antiphon.core.derivations.limit_use import LimitUse, limit_of
+from antiphon.core.derivations.waiting_jobs import WaitingJobs
 from antiphon.core.families.jobs.state import Job, State
-from antiphon.core.policy.limit_use import LimitUse, limit_of
-from antiphon.core.policy.waiting_jobs import WaitingJobs
 
 KIND = "test.work"
 ENDS = st.sampled_from([State.SUCCEEDED, State.SUCCEEDED, State.FAILED, State.ABORTED])

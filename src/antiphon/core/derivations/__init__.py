@@ -1,0 +1,10 @@
+"""What only the coordinator writes, and every full node can derive again from the log.
+
+waiting_jobs        which waiting job may begin next
+limit_use           how much room there is under a label
+offer_derivation    what is written about a job that waited: an offer with results, or why not
+quorum_derivation   what is written about a job with replicas
+party_record        who agreed with whom among those replicas
+plan_authority      whether a plan's author may still submit what it plans
+missed_ticks        which ticks of a plan are made up for
+"""
