@@ -7,4 +7,6 @@ quorum_derivation   what is written about a job with replicas
 party_record        who agreed with whom among those replicas
 plan_authority      whether a plan's author may still submit what it plans
 missed_ticks        which ticks of a plan are made up for
+
+All of it is pure; `runtime/coordinator` and `runtime/plans` write it and compare it.
 """
