@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "join": "antiphon.interfaces.cli.commands.mesh.join",
     "submit": "antiphon.interfaces.cli.commands.jobs.submit",
     "run": "antiphon.interfaces.cli.commands.jobs.run",
+    "graph": "antiphon.interfaces.cli.commands.graphs.graph",
     "jobs": "antiphon.interfaces.cli.commands.jobs.jobs",
     "show": "antiphon.interfaces.cli.commands.jobs.show",
     "why": "antiphon.interfaces.cli.commands.jobs.why",

@@ -138,7 +138,8 @@ class Coordinator:
                 waiting.add(job, partial(self._predecessors.state, before=job.waiting_seq))
             since = jobs[-1].waiting_seq
             await asyncio.sleep(0)
-        log.info("coordinating", waiting=len(waiting))
+        if len(waiting):
+            log.info("coordinating", waiting=len(waiting))
         return waiting
 
     def _room(self, control: Control, now_ms: int, label: str) -> int:

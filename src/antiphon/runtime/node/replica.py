@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.core.authority.subject_rights import WHOLE
-from antiphon.core.families.jobs.columns import WITHOUT_RESULT
+from antiphon.core.families.jobs.columns import WITHOUT_RESULT, link
 from antiphon.core.families.jobs.state import Job, JobLane, State, job_key
 from antiphon.core.family import Evicted, Lane
 from antiphon.core.protocol import PROTOCOL, Protocol
@@ -50,7 +50,7 @@ _decode = msgspec.msgpack.Decoder(JobLane).decode
 
 _SCHEMA: Final = """
 create table if not exists meta (name text primary key, value text not null) without rowid;
-create table if not exists named (  -- by digest: lanes that still need those bytes
+create table if not exists named (  -- lanes that still need those bytes, or wait for that job
     digest text not null, lane integer not null, primary key (digest, lane)
 ) without rowid;
 create table if not exists evicted (
@@ -501,6 +501,15 @@ class Replica:
             "select body from lanes_jobs where kept_ms is not null and kept_ms < ?"
             " order by kept_ms limit ?",
             (ended_ms, limit),
+        )
+        return _jobs(rows)
+
+    def followers(self, kind: str, job: str, *, limit: int) -> list[Job]:
+        """Jobs that wait or waited for this one, oldest first."""
+        rows = self._db.execute(
+            "select body from lanes_jobs join named on lane = id where digest = ?"
+            " order by id limit ?",
+            (link((kind, job)), limit),
         )
         return _jobs(rows)
 

@@ -150,9 +150,10 @@ class GraphPlan:
 
         `inputs` are by the name under which the command finds them: the path of a file, an output
         of another command (`build.output("app.tar")`, or `build` if it has that name there), or a
-        step, whose result it finds as JSON.
+        step, whose result it finds as JSON. It is tried once, unless `options` say otherwise.
         """
-        step = _Commanded(self, self._next(), check_kind(kind), Scheduling.of(options or {}))
+        chosen = Scheduling.of({"attempts": 1, **(options or {})})
+        step = _Commanded(self, self._next(), check_kind(kind), chosen)
         step.files = dict(inputs or {})
         for name, given in step.files.items():
             plan = plan_of(given.step if isinstance(given, StepOutput) else given)

@@ -44,15 +44,20 @@ def read_manifest(source: str | bytes | Path) -> Manifest:
     """
     name = str(source) if isinstance(source, Path) else ""
     try:
-        text = _text_of(source)
-        is_json = name.lower().endswith(".json")
-        return _manifest_of(_read_json(text) if is_json else _read_either(text))
+        return _manifest_of(read_document(source))
     except Malformed as problem:
         if not name:
             raise
         joint = ", " if problem.message.startswith("line ") else ": "
         message = f"{name}{joint}{problem.message}"
         raise Malformed(message, reason=problem.reason, hint=problem.hint) from problem
+
+
+def read_document(source: str | bytes | Path) -> Document:
+    """What is written in a text or a file, and where; by the same rules as a manifest."""
+    text = _text_of(source)
+    is_json = isinstance(source, Path) and source.name.lower().endswith(".json")
+    return _read_json(text) if is_json else _read_either(text)
 
 
 def again(manifest: Manifest, nonce: str) -> Manifest:
@@ -291,7 +296,7 @@ def _manifest_of(written: Document) -> Manifest:
         manifest = author(fields)
     except Malformed as problem:
         mistake = explain(fields, problem)
-        place = _place(written, mistake.path, at_name=mistake.at_name)
+        place = place_of(written, mistake.path, at_name=mistake.at_name)
         raise objection(place, mistake.sentence, hint=mistake.hint, reason="manifest") from problem
     size = len(core_bytes(manifest))
     if size > MAX_CORE_BYTES:
@@ -304,7 +309,7 @@ def _manifest_of(written: Document) -> Manifest:
     return manifest
 
 
-def _place(written: Document, path: FieldPath, *, at_name: bool) -> Place | None:
+def place_of(written: Document, path: FieldPath, *, at_name: bool) -> Place | None:
     """Where a field is, or the nearest thing around it; None for JSON, which has no places."""
     if at_name and path in written.keys:
         return written.keys[path]
@@ -319,6 +324,8 @@ __all__ = [
     "again",
     "alias_of",
     "job_id",
+    "place_of",
+    "read_document",
     "read_manifest",
     "require_handler_call",
     "with_alias",

@@ -104,6 +104,15 @@ INDEXES: Final = (
 
 
 def blobs(job: Job) -> tuple[tuple[str, ...], tuple[Evicted, ...]]:
-    """Digests that the job reads or stores, and those that were evicted."""
+    """Digests that the job reads or stores, and those that were evicted.
+
+    Among the first are the jobs that it waits or waited for: a replica finds it by them.
+    """
     gone = (Evicted(one, is_arguments=one == job.arguments) for one in job.evicted)
-    return tuple(dict.fromkeys((*job.reads, *job.stored))), tuple(gone)
+    links = (link(key) for key in (*job.after, *job.children))
+    return tuple(dict.fromkeys((*job.reads, *job.stored, *links))), tuple(gone)
+
+
+def link(key: tuple[str, str]) -> str:
+    """How a replica names a job that others wait for."""
+    return f"{key[0]} {key[1]}"

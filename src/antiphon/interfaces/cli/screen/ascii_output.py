@@ -24,6 +24,10 @@ STAND_INS: Final = {
     "→": "->",
     "×": "x",
     "—": "-",
+    "├": "|",
+    "└": "`",
+    "│": "|",
+    "─": "-",
 }
 ERRORS: Final = "antiphon-plain"
 """The name under which our codec error handler is registered."""

@@ -190,6 +190,14 @@ AtOption = Annotated[
         help="Begin at this time, with its zone: 2026-11-16T03:00+01:00.",
     ),
 ]
+LimitLabelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--label",
+        metavar="LABEL",
+        help="The limit under which it is counted. Default: that of its kind, if there is one.",
+    ),
+]
 RequiresOption = Annotated[
     list[str] | None,
     typer.Option(

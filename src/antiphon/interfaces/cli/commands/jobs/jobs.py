@@ -20,7 +20,16 @@ from antiphon.interfaces.cli.screen.options import (
     short,
     short_node,
 )
-from antiphon.interfaces.cli.screen.terminal import Piece, ago, counted, err, out, span, state_piece
+from antiphon.interfaces.cli.screen.terminal import (
+    Piece,
+    ago,
+    clock,
+    counted,
+    err,
+    out,
+    span,
+    state_piece,
+)
 from antiphon.sdk.defaults import StateName
 
 if TYPE_CHECKING:
@@ -152,7 +161,11 @@ def wait_words(job: Job) -> str:
     """What a waiting job waits for, as the end of a sentence."""
     if job.waits_for_time_alone:
         return wait_in_words(job.not_before_ms, time.time())
-    return "waits for the coordinator's offer"
+    room = f"room under {job.concurrency}" if job.concurrency else ""
+    others = f"{counted(len(job.awaited), 'other job')} to end" if job.awaited else ""
+    words = f"waits for {', and then for '.join(filter(None, (others, room)))}"
+    when = f"; not before {clock(job.not_before_ms)}" if job.not_before_ms else ""
+    return words + when
 
 
 def job_object(job: Job) -> dict[str, Any]:

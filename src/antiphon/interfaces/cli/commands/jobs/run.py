@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 import typer
 
@@ -14,6 +14,7 @@ from antiphon.interfaces.cli.commands.jobs.job_options import (
     DetachOption,
     DirectoryOption,
     InputsOption,
+    LimitLabelOption,
     NetworkWishOption,
     OutputsOption,
     SecretsOption,
@@ -37,6 +38,16 @@ CommandArgument = Annotated[
 ]
 
 
+class Asked(NamedTuple):
+    """The command as it was typed."""
+
+    kind: str
+    content: Manifest
+    files: list[tuple[Path, str]]
+    label: str | None
+    again: bool
+
+
 def run(
     words: CommandArgument,
     *,
@@ -48,6 +59,7 @@ def run(
     env: VariablesOption = None,
     cwd: DirectoryOption = None,
     timeout: CommandTimeoutOption = TIMEOUT_S,
+    label: LimitLabelOption = None,
     again: CommandAgainOption = False,
     detach: DetachOption = False,
     home: HomeOption = None,
@@ -79,18 +91,11 @@ def run(
     files = [parse_input(text) for text in inputs or ()]
     again_hint = "antiphon run --again with the same arguments, which runs it as a new job"
     wish = Wish(not detach, None, as_json, again_hint, {})
-    return command_loop.run(_run(open_mesh(home), kind, content, files, wish, again=again))
+    asked = Asked(kind, content, files, label, again)
+    return command_loop.run(_run(open_mesh(home), asked, wish))
 
 
-async def _run(
-    mesh: Mesh,
-    kind: str,
-    content: Manifest,
-    files: list[tuple[Path, str]],
-    wish: Wish,
-    *,
-    again: bool,
-) -> int:
+async def _run(mesh: Mesh, asked: Asked, wish: Wish) -> int:
     from antiphon.interfaces.cli.commands.jobs.follow import follow
     from antiphon.sdk.call_options import CallOptions
     from antiphon.sdk.command_job import with_inputs
@@ -98,16 +103,18 @@ async def _run(
 
     async with mesh:
         with Uploads() as uploads:
-            content = await with_inputs(mesh, content, files, telling=uploads.telling)
-        if again:
+            content = await with_inputs(mesh, asked.content, asked.files, telling=uploads.telling)
+        if asked.again:
             content = mesh.again(content)
+        options = CallOptions(attempts=1)
+        if asked.label is not None:
+            options["concurrency"] = asked.label
 
         async def call() -> JobHandle[Any]:
-            return await mesh.submit_manifest(kind, content, options=CallOptions(attempts=1))
+            return await mesh.submit_manifest(asked.kind, content, options=options)
 
-        return await follow(
-            mesh, (kind, authored_manifest.job_id(content)), call, wish, is_live=True
-        )
+        name = (asked.kind, authored_manifest.job_id(content))
+        return await follow(mesh, name, call, wish, is_live=True)
 
 
 class Uploads:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from antiphon.errors import JobFailed
+from antiphon.interfaces.cli.commands.graphs.graph_tree import as_objects, draw
 from antiphon.interfaces.cli.commands.jobs.jobs import job_object, wait_words
 from antiphon.interfaces.cli.commands.jobs.wait import narrated, say_it_keeps_running
 from antiphon.interfaces.cli.screen import command_loop
@@ -55,12 +56,15 @@ def show(
 ) -> int:
     """Show the history of a job.
 
-    Who did what, when, and whether it was accepted.
+    Who did what, when, and whether it was accepted; then the jobs that it begins after, and those
+    that begin after it.
     """
     return command_loop.run(_show(job, home, follow=follow, as_json=as_json))
 
 
 async def _show(prefix: str, home: Path | None, *, follow: bool, as_json: bool) -> int:
+    from antiphon.sdk.graphs.neighbours import around
+
     mesh = open_mesh(home)
     async with mesh:
         if follow:
@@ -73,6 +77,7 @@ async def _show(prefix: str, home: Path | None, *, follow: bool, as_json: bool) 
             handle = mesh.job(found.kind, found.id)
             job, story = await handle.state(), await handle.story()
             links = await handle.links()
+            graph = await around(mesh, found)
         names = {card.node: card.alias for card in asking.result()}
         names[mesh.did] = f"{mesh.alias}, here"
         end: dict[str, Any] = {}
@@ -87,10 +92,12 @@ async def _show(prefix: str, home: Path | None, *, follow: bool, as_json: bool) 
     if as_json:
         lines = [_line_object(line) for line in story]
         chain = {"retry_of": links.retry_of, "retried_as": links.retried_as}
-        print_json({**job_object(job), **chain, **end, "story": lines})
+        near = {"after": as_objects(graph.before), "then": as_objects(graph.after)}
+        print_json({**job_object(job), **chain, **near, **end, "story": lines})
     else:
         _tell(job, story, end, names)
         _tell_links(links)
+        draw(graph)
     return Exit.OK
 
 

@@ -24,6 +24,7 @@ from antiphon.interfaces.cli.commands.jobs.job_options import (
     GiveUpOption,
     InputsOption,
     LeaseOption,
+    LimitLabelOption,
     ManifestAgainOption,
     ManifestKindOption,
     NamedOption,
@@ -133,6 +134,7 @@ def submit(
     requires: RequiresOption = None,
     replicas: ReplicasOption = None,
     quorum: QuorumOption = None,
+    label: LimitLabelOption = None,
     wait: WaitOption = True,
     wait_timeout: WaitTimeoutOption = None,
     inputs: InputsOption = None,
@@ -174,6 +176,8 @@ def submit(
         options["quorum"] = quorum
     if lease is not None:
         options["lease"] = lease
+    if label is not None:
+        options["concurrency"] = label
     if delay is not None:
         options["delay"] = delay
     if at is not None:
