@@ -6,8 +6,8 @@ import json
 import pytest
 
 from antiphon import Mesh
+from antiphon.assembly.node_services import BAR_S
 from antiphon.interfaces.cli.commands.jobs.watch import _follow
-from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.virtual_time
 
@@ -16,11 +16,12 @@ async def watched(per_s, *, as_json, jobs=20) -> None:
     """Watch until the count of the last second must have been printed."""
     mesh = Mesh.open(engine="memory")
     async with mesh:
+        await asyncio.sleep(2 * BAR_S)  # the seal over what there is
         following = asyncio.ensure_future(_follow(mesh, per_s, as_json=as_json))
         await asyncio.sleep(1)
         for number in range(jobs):
             await mesh.submit("example.add", number)
-        await asyncio.sleep(PATIENCE_S)
+        await asyncio.sleep(BAR_S / 2)
         following.cancel()
         await asyncio.wait({following})
 
