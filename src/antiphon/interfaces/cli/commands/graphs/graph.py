@@ -103,7 +103,7 @@ async def _wait(handles: dict[str, JobHandle[None]], *, is_silent: bool) -> dict
         outcomes[name] = job.outcome
         if is_silent:
             continue
-        why = ended.error.message if ended.error is not None else _named(ended.why, handles)
+        why = ended.error.message if ended.error is not None else _named(ended.reason, handles)
         took = span((job.ended_ms - (job.offered_ms or job.scheduled_ms)) / 1000)
         mark, style = state_piece(job.state.value)
         out.pieces(
