@@ -3,12 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
+from antiphon.core.derivations.party_record import add
 from antiphon.core.derivations.quorum_derivation import derive
 from antiphon.core.families.jobs.state import Job, State
 from tests.core.ledger import Ledger
 from tests.core.quorums import Replicated
-
-ENDED = {"ok": State.SUCCEEDED, "failed": State.FAILED, "aborted": State.ABORTED}
 
 
 @pytest.fixture(scope="module")
@@ -84,3 +83,21 @@ def test_what_is_left_of_an_ended_job_is_dropped(replicated, state, dropped):
     )
     assert [job.replica_index for job in step.drop] == dropped
     assert (step.submit, step.resolve, step.give_up) == ((), (), "")
+
+
+def test_the_record_says_who_was_outvoted_and_by_whom(replicated):
+    parent, pattern = replicated
+    ran = children(pattern, "a=1 b=2 c=1 failed d")
+    records = {}
+    decided = replace(parent, state=State.SUCCEEDED, fingerprint="1")
+    add(records, decided, ran, lambda job: job.claimer)
+    add(records, replace(parent, state=State.ABORTED), ran, lambda job: job.claimer)
+    assert [(one.party, one.done, one.agreed, one.undecided) for one in records.values()] == [
+        ("a", 2, 1, 1),
+        ("b", 2, 0, 1),
+        ("c", 2, 1, 1),
+        ("x", 0, 0, 0),
+    ]
+    assert records["b"].against == {"a": 1, "c": 1}
+    assert records["b"].jobs == [(parent.kind, parent.id)]
+    assert (records["x"].failed, records["a"].disagreed) == (2, 0)
