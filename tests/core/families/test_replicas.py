@@ -3,13 +3,16 @@
 import pytest
 from msgspec.structs import replace
 
+from antiphon.core.families.jobs.derivation import Cron, Tick
 from antiphon.core.families.jobs.ops import JobSchedule, Replica, ScheduleBody
+from antiphon.core.families.jobs.planned import PlanBody, derived_body
 from antiphon.core.families.jobs.replicas import compared, most_children
-from antiphon.core.manifest import with_nonce
+from antiphon.core.families.plans.ops import PlanPut
+from antiphon.core.manifest import job_id, with_nonce
 from antiphon.core.record.verdict import Verdict
 from tests.core.authority.test_chain_check import Court
 from tests.core.authors import ALICE, BOB, CAROL, OWNER
-from tests.core.ledger import Ledger, Reader, Story
+from tests.core.ledger import T0, Ledger, Reader, Story, manifest
 from tests.core.quorums import FALSE, TRUE, Replicated, said
 
 OK = Verdict.OK
@@ -176,3 +179,46 @@ def test_what_is_compared_is_the_result_or_the_files():
     assert compared((TRUE, noise, a)) == (TRUE,)
     assert compared((a, noise, b)) == (a, b)
     assert compared(()) == ()
+
+
+def planned(court):
+    """A job with replicas that follows from Alice's plan, by the coordinator Carol."""
+    ledger, tick = court.ledger, Tick(tick_ms=T0 + 4_000)
+    assert ledger.coordinator(CAROL) is OK
+    chain = (court.grant(OWNER, ALICE, cmd="/job/schedule"),)
+    cron = Cron(at="0 3 * * *", zone="Europe/Berlin")
+    plan = PlanBody(
+        kind="render", name="nightly", manifest=manifest(), trigger=cron, replicas=2, quorum=2
+    )
+    assert ledger.put(PlanPut, plan, ALICE, auth=chain) is OK
+    named = ledger.dep(len(ledger.log))
+    parent = Replicated.__new__(Replicated)
+    Story.__init__(parent, ledger)
+    parent.body = derived_body(plan, named[1], tick)
+    parent.manifest, parent.id = parent.body.manifest, job_id(parent.body.manifest)
+    assert ledger.put(JobSchedule, parent.body, CAROL, deps=(named,), at=5_000) is OK
+    parent.named = ledger.dep(len(ledger.log))
+    return parent, (parent.named, named), chain[0]
+
+
+def test_replicas_of_what_follows_from_a_plan_are_its_authors():
+    court = Court()
+    parent, deps, cid = planned(court)
+    assert parent.derive(0, CAROL, deps=deps[:1]) is Verdict.REPLICA, "it names its plan, too"
+    assert parent.derive(0, CAROL, deps=deps) is OK
+    assert parent.child(0).job.scheduler == ALICE.did
+    assert parent.child(0).job.derived is None
+    assert court.ledger.coordinator(BOB) is OK
+    assert parent.derive(1, BOB, deps=deps) is OK, "another coordinator goes on"
+    assert court.revoke(cid, OWNER) is OK
+    assert parent.derive(2, BOB, deps=deps) is Verdict.REVOKED
+
+
+def test_a_schedule_that_does_not_follow_from_its_plan_has_no_replicas():
+    court = Court()
+    parent, deps, _ = planned(court)
+    parent.body = replace(parent.body, manifest=with_nonce(parent.manifest, "0" * 32))
+    body = parent.body
+    assert court.ledger.put(JobSchedule, body, CAROL, deps=deps[1:]) is Verdict.DERIVED
+    parent.named = court.ledger.dep(len(court.ledger.log))
+    assert parent.derive(0, CAROL, deps=(parent.named, deps[1])) is Verdict.REPLICA

@@ -199,7 +199,7 @@ async def test_full_nodes_name_a_replica_too_many_and_a_cancellation_too_early()
         for index, said in ((0, []), (1, []), (2, ["replica 3 was submitted, and none more"])):
             body = parent.child(index)
             child = manifest.job_id(body.manifest)
-            found = await write(JobSchedule, body, child, deps=(parent.named,))
+            found = await write(JobSchedule, body, child, deps=parent.named)
             assert [one[: len(word)] for one, word in zip(found, said, strict=True)] == said
         body = CancelBody(kind=KIND, job=job.id, reason="quorum: I do not like it")
         found = await write(JobCancel, body, job.id)

@@ -19,6 +19,7 @@ from antiphon.core.families.jobs.ops import (
 )
 from antiphon.core.families.jobs.replicas import (
     child_body,
+    child_deps,
     compared,
     most_children,
     party_of,
@@ -40,17 +41,17 @@ class Parent(Struct, frozen=True):
     """A job with replicas, and its schedule."""
 
     job: Job
-    body: ScheduleBody
+    op: JobSchedule
     op_id: str
 
     @property
-    def named(self) -> tuple[int, str]:
-        """How a child names it."""
-        return self.job.scheduled_seq, self.op_id
+    def named(self) -> tuple[tuple[int, str], ...]:
+        """What a child names as its deps."""
+        return child_deps(self.op, (self.job.scheduled_seq, self.op_id))
 
     def child(self, index: int) -> ScheduleBody:
         """What a child is submitted with."""
-        return child_body(self.body, self.op_id, index)
+        return child_body(self.op.body, self.op_id, index)
 
 
 class QuorumChildren:
@@ -69,7 +70,7 @@ class QuorumChildren:
         opened = self._opened(job.scheduled_seq)
         if opened is None or not isinstance(opened.op, JobSchedule):
             return None
-        return Parent(job, opened.op.body, opened.op_id)
+        return Parent(job, opened.op, opened.op_id)
 
     def children(self, parent: Parent) -> list[Job]:
         """What is on the log under the ids of its children, by index, up to the first gap."""

@@ -131,7 +131,7 @@ class Quorums:
         for index in step.submit:
             body = parent.child(index)
             child = replica.job_lane(job.kind, job_id(body.manifest))
-            intents.append(Intent(JobSchedule, body, child, deps=(parent.named,)))
+            intents.append(Intent(JobSchedule, body, child, deps=parent.named))
         if step.resolve:
             resolved = self._children.resolve_body(parent, step.resolve)
             if resolved is not None:

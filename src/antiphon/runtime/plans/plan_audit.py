@@ -91,7 +91,7 @@ class PlanAudit:
         if job is None:
             is_whole = self.node.replica.reads == WHOLE
             return f"its cause {named} does not exist" if is_whole else ""
-        if not job.is_terminal or not reaction.counts(job.state.value):
+        if job.replica_of or not job.is_terminal or not reaction.counts(job.state.value):
             return f"its cause {named} is {job.state.value}, not {reaction.on}"
         if not plan.put_seq < job.ended_seq < seq:
             return f"its cause {named} ended before the plan was put"

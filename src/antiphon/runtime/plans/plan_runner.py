@@ -255,6 +255,8 @@ class PlanRunner:
         plan, trigger = one.plan, one.plan.body.trigger
         if not isinstance(trigger, Reaction) or cause.ended_seq <= plan.put_seq:
             return None
+        if cause.replica_of:
+            return None  # its parent is what ends
         if not trigger.covers(cause.kind) or not trigger.counts(cause.state.value):
             return None
         if depth_of(cause.derived) >= MAX_DEPTH:

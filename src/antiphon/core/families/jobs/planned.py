@@ -44,7 +44,7 @@ class PlanBody(ScheduleBody, frozen=True, kw_only=True):
 
 
 _SHARED: Final = ScheduleBody.__struct_fields__
-_OF_ONE_JOB: Final = ("start_by", "not_before", "retry_of", "derived")
+_OF_ONE_JOB: Final = ("start_by", "not_before", "retry_of", "derived", "replica")
 """What only a single job can have: the times would be the same for every derived one."""
 
 
@@ -78,18 +78,25 @@ def plan_of(op: JobSchedule, at: At) -> Op | Verdict:
     """The plan of a derived schedule, or the verdict why the schedule does not count."""
     if op.author != at.control.coordinator:
         return Verdict.NOT_COORDINATOR
-    dep = at.reads.records.get(op.deps[0][0]) if op.deps else None
-    plan = dep.op if dep is not None else None
-    derived = op.body.derived
-    if plan is None or derived is None or not isinstance(plan.body, PlanBody):
-        return Verdict.DERIVED
-    if contradiction(plan.body) or not _sets_off(plan.body, plan.hlc[0], derived):
-        return Verdict.DERIVED
-    if op.body != derived_body(plan.body, op.deps[0][1], derived):
+    plan, derived = plan_behind(op, at), op.body.derived
+    if plan is None:
         return Verdict.DERIVED
     if isinstance(derived, Tick) and derived.tick_ms > min(op.hlc[0], at.commit_ms):
         return Verdict.EARLY
     return plan
+
+
+def plan_behind(op: JobSchedule, at: At) -> Op | None:
+    """The plan that a schedule names and follows from; None if it does not."""
+    dep = at.reads.records.get(op.deps[0][0]) if op.deps else None
+    plan = dep.op if dep is not None and dep.op_id == op.deps[0][1] else None
+    derived = op.body.derived
+    if plan is None or derived is None or not isinstance(plan.body, PlanBody):
+        return None
+    if contradiction(plan.body) or not _sets_off(plan.body, plan.hlc[0], derived):
+        return None
+    is_it = op.body == derived_body(plan.body, op.deps[0][1], derived)
+    return plan if is_it else None
 
 
 def _sets_off(plan: PlanBody, put_ms: int, derived: Derivation) -> bool:

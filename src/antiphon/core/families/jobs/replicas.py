@@ -19,7 +19,7 @@ from blake3 import blake3
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from antiphon.core.families.jobs import ops
+from antiphon.core.families.jobs import ops, planned
 from antiphon.core.families.jobs.state import Job, JobLane, State, job_key
 from antiphon.core.family import At, Needs
 from antiphon.core.manifest import MAX_INPUTS, job_id, with_nonce
@@ -64,17 +64,29 @@ def child_body(parent: ops.ScheduleBody, parent_op: str, index: int) -> ops.Sche
         replicas=None,
         quorum=None,
         retry_of=None,
+        derived=None,
         replica=ops.Replica(of=job_id(parent.manifest), index=index),
     )
 
 
-def parent_of(op: ops.JobSchedule, at: At) -> Op | Verdict:
-    """The schedule of a child's parent, or the verdict why this is not its child."""
+def child_deps(parent: ops.JobSchedule, named: tuple[int, str]) -> tuple[tuple[int, str], ...]:
+    """What a child names: its parent's schedule, and the plan that this follows from, if any."""
+    return (named, *parent.deps[:1]) if parent.body.derived is not None else (named,)
+
+
+def parent_of(op: ops.JobSchedule, at: At) -> ops.JobSchedule | Verdict:
+    """The schedule of a child's parent, or the verdict why this is not its child.
+
+    A parent that follows from a plan is given as the plan's author would have written it: it is
+    that one's job.
+    """
     if op.author != at.control.coordinator:
         return Verdict.NOT_COORDINATOR
-    dep = at.reads.records.get(op.deps[0][0]) if len(op.deps) == 1 else None
+    dep = at.reads.records.get(op.deps[0][0]) if op.deps else None
     parent, replica = dep.op if dep is not None else None, op.body.replica
     if not isinstance(parent, ops.JobSchedule) or replica is None:
+        return Verdict.REPLICA
+    if op.deps != child_deps(parent, op.deps[0]):
         return Verdict.REPLICA
     replicas = parent.body.replicas
     if replicas is None or replica.index >= most_children(replicas):
@@ -83,7 +95,11 @@ def parent_of(op: ops.JobSchedule, at: At) -> Op | Verdict:
         return Verdict.REPLICA
     if op.body != child_body(parent.body, op.deps[0][1], replica.index):
         return Verdict.REPLICA
-    return parent
+    if parent.body.derived is None:
+        return parent
+    # The coordinator wrote it, so it counts only as far as the plan says so.
+    plan = planned.plan_behind(parent, at)
+    return Verdict.REPLICA if plan is None else planned.as_its_author(parent, plan)
 
 
 # --- the quorum ---------------------------------------------------------------------------------
