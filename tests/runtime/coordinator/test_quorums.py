@@ -7,13 +7,17 @@ import pytest
 
 from antiphon import assembly
 from antiphon.core import manifest
+from antiphon.core.families.jobs.derivation import Reaction
 from antiphon.core.families.jobs.ops import (
     CancelBody,
     JobCancel,
     JobSchedule,
     ScheduleBody,
 )
+from antiphon.core.families.jobs.planned import PlanBody
 from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
+from antiphon.core.families.plans.ops import PlanPut
+from antiphon.core.families.plans.state import PlanLane
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import JobFailed
 from antiphon.runtime.caller import submission
@@ -178,6 +182,37 @@ async def test_a_job_that_reads_the_result_of_a_quorum_gets_it(engine):
         assert ended.outputs[0].text == str(49 * 49)
 
 
+@on_both_engines
+async def test_a_reaction_to_a_job_with_replicas_comes_once_and_may_have_replicas_too(engine):
+    async with coordinated(engine) as (mesh, session, node):
+        for _ in range(2):
+            await worker(mesh, true)
+        content = manifest.author(
+            {"command": ["@after.work"], "args": [call_text((), {})], "timeout": 30}
+        )
+        body = PlanBody(
+            kind="after.work",
+            name="then",
+            manifest=content,
+            trigger=Reaction(on="succeeded", kinds=KIND),
+            replicas=2,
+            quorum=2,
+        )
+        for _ in range(2):
+            await mesh.worker(constant, kind="after.work")
+        await write_one(session, Intent(PlanPut, body, PlanLane()))
+        job = await call(session, 7, replicas=2, quorum=2)
+        assert (await submission.wait_for_end(session, KIND, job.id)).job.outcome == "succeeded"
+
+        def follows():
+            found = node.replica.jobs(kind="after.work")
+            return [one for one in found if not one.replica_of]
+
+        await eventually(lambda: follows() and follows()[0].is_terminal)
+        assert [(one.outcome, one.derived.job) for one in follows()] == [("succeeded", job.id)]
+        assert len(node.replica.jobs(kind="after.work")) == 3
+
+
 async def test_full_nodes_name_a_replica_too_many_and_a_cancellation_too_early():
     async with a_mesh("memory") as mesh:
         session = (await mesh.connection(mesh.owner)).session  # a coordinator that writes by hand
@@ -212,3 +247,7 @@ def true(number):
 
 def false(number):
     return number * number + 1
+
+
+async def constant():
+    return 1
