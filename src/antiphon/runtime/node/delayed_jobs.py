@@ -31,6 +31,8 @@ TURN_S: Final = 0.3
 """How long each turn waits for the one before: so late is a job whose first node just died."""
 RETRY_S: Final = 0.25
 """How long a job is left alone after an offer of it did not take effect."""
+SHORTEST_SLEEP_S: Final = 0.001
+"""A difference of two times may be too small to be slept: then the turn would never come."""
 LONGEST_SLEEP_S: Final = 1.0
 """The clocks may be set, or the machine suspended, while a node sleeps."""
 
@@ -95,7 +97,7 @@ class DelayedJobs:
         next_ms = replica.next_beginning(now_ms)
         if next_ms is not None:
             pauses_s.append((next_ms - now_ms) / 1000)
-        return min((*pauses_s, LONGEST_SLEEP_S))
+        return max(SHORTEST_SLEEP_S, min((*pauses_s, LONGEST_SLEEP_S)))
 
     def _turn_s(self, key: tuple[str, str]) -> float:
         """When this node should offer a job, on the clock that is never set."""
