@@ -18,10 +18,10 @@ from msgspec import Struct
 from antiphon import assembly
 from antiphon.core.authority.grant_terms import Terms
 from antiphon.core.families.jobs.state import Job
+from antiphon.runtime.coordinator.quorum_children import QuorumChildren
 from antiphon.runtime.executors.handlers import Handlers
 from antiphon.runtime.identity.state_directory import StateDirectory
 from antiphon.runtime.node.full_node import FullNode
-from antiphon.runtime.coordinator.quorum_children import QuorumChildren
 from antiphon.runtime.worker.worker import WorkerSettings
 from antiphon.sdk.hosting import hosted_mesh
 from antiphon.sdk.mesh import Mesh
