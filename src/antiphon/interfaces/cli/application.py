@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Annotated, Final
 
 import typer
+from typer.core import TyperGroup
 
 from antiphon.errors import AntiphonError
 from antiphon.interfaces.cli.screen.ascii_output import make_readable
@@ -52,10 +53,18 @@ COMMANDS: Final = {
 """Every command in the order of the help, and its module."""
 
 
+class _InOrder(TyperGroup):
+    """Lists commands and groups of commands in one order; Typer puts groups at the end."""
+
+    def list_commands(self, _: object) -> list[str]:
+        return [name for name in COMMANDS if name in self.commands]
+
+
 def make_app(*names: str) -> typer.Typer:
     """The application with these commands, or with all: loading them all takes a while."""
     app = typer.Typer(
         name="antiphon",
+        cls=_InOrder,
         no_args_is_help=True,
         rich_markup_mode=None,  # plain help comes up in a quarter of the time
         pretty_exceptions_enable=False,
