@@ -16,8 +16,8 @@ from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.log.session import dep_of
 from tests.runtime.by_hand import called, finished
+from tests.runtime.coordinator.test_coordinator import coordinated, ended, result_of, state, submit
 from tests.runtime.meshes import CALM, KIND, a_mesh, eventually, on_both_engines
-from tests.runtime.node.test_coordinator import coordinated, ended, result_of, state, submit
 
 TOOL, SYNTHESIS = "cortex.tool.search", "cortex.synthesize.window"
 
