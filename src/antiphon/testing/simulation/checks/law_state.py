@@ -73,6 +73,8 @@ class LaneFacts(Struct):
     is_scheduled: bool = False
     is_waiting: bool = False
     not_before_ms: int = 0
+    offered_seq: int = 0
+    """The offer that last ended its wait."""
     needs_coordinator: bool = False
     """Whether only the coordinator may offer it."""
     label: str = ""
@@ -201,10 +203,11 @@ def _schedule(ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainReco
     lane.attempts_left = fact.body.get("retry", {}).get("attempts") or ledger.rules["attempts"]
 
 
-def _offer(_: LawState, lane: LaneFacts, __: Committed, fact: PlainRecord) -> None:
+def _offer(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> None:
     """What waited is pending; an announcement of a pending job changes nothing."""
     if lane.is_waiting:
         lane.is_waiting = False
+        lane.offered_seq = now.record.seq
         lane.newest = (fact.wall_ms, fact.logical)
 
 

@@ -211,12 +211,14 @@ class Referee:
     def acked(self, name: str, record: Record) -> None:
         """An honest worker acknowledged an announcement: then the job must have ended.
 
-        Or the record announces nothing: no reader ever accepted it.
+        Or the record announces nothing: no reader ever accepted it, or the job waited after it,
+        and what ends a wait is another announcement.
         """
         key = plain_record.key_of(record)
         if key is None or not self.verdicts[record.seq - 1].is_accepted:
             return
-        if not self.ledger.lane(key).ended_seq:
+        lane = self.ledger.lane(key)
+        if not lane.ended_seq and not lane.is_waiting and record.seq >= lane.offered_seq:
             what = f"{name} acknowledged announcement {record.seq} of a job that has not ended"
             self.accuse("acks_are_true", what, key, record.seq)
 
