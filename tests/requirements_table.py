@@ -140,9 +140,9 @@ EXPLAINED: Final[dict[str, str]] = {
         "dated op arrives."
     ),
     "M15": (
-        "Derivations that nodes write today are seals, which every full node computes again; it "
-        "rejects a wrong one and says so. Offers are refused from anybody but the coordinator; "
-        "auditing what they offer comes with dependencies between jobs."
+        "A wrong seal is rejected. A false offer is not: nobody judges what a job waits for, since "
+        "not every reader of it may read that. Every full node derives offers, plans and quorums "
+        "again, and logs the difference."
     ),
     "M16": (
         "A designation holds from its place on the log, where `stale` makes both orders agree: "

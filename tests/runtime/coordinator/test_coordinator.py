@@ -226,6 +226,7 @@ async def test_another_coordinator_goes_on_from_the_log_alone(engine):
         assert ran == list(range(9)), "each once, in order"
 
 
+@pytest.mark.req("M15")
 @on_both_engines
 async def test_a_full_node_names_an_offer_that_does_not_follow_from_the_log(engine):
     async with a_mesh(engine, LIMITED) as mesh:
