@@ -104,6 +104,9 @@ class Coordinator:
         if control is None:
             self._waiting = None
             return None
+        if self._waiting is None:
+            # Control ops are known ahead of others: what the coordinator before offered counts.
+            await self.node.reached(control.since)
         waiting = await self._load() if self._waiting is None else self._waiting
         if self._rules is not control.rules:
             self._rules = control.rules

@@ -139,7 +139,7 @@ class PlanRunner:
         """Until the next tick, or not at all if causes are left."""
         if self._causes(limit=1):
             return 0.0
-        now_ms = self._now_ms()
+        now_ms = self.node.session.now_by_both_clocks_ms()
         due_ms = [
             one.next_ms - now_ms
             for one in self._plans().values()
@@ -152,11 +152,6 @@ class PlanRunner:
         session = self.node.session
         control = session.history.newest(session.wall.now_ms())
         return control if control is not None and control.coordinator == self.node.did else None
-
-    def _now_ms(self) -> int:
-        """The time by both clocks that count: this machine's and, as far as known, the engine's."""
-        session = self.node.session
-        return int(min(session.wall.now_ms(), session.author.mesh_time.most_ms()))
 
     # --- which plans stand --------------------------------------------------------------------
 
@@ -210,7 +205,7 @@ class PlanRunner:
 
     async def _tick(self, one: _Running) -> bool:
         """Derive what is due; False if that has to be tried again soon."""
-        now_ms = self._now_ms()
+        now_ms = self.node.session.now_by_both_clocks_ms()
         ticks, trigger = one.ticks, one.plan.body.trigger
         if one.next_ms is None or one.next_ms > now_ms or ticks is None:
             return True
@@ -281,7 +276,11 @@ class PlanRunner:
             return False
         branches = session.protocol.branches
         if plan_authority.may_read(
-            session.control, branches, plan.author, cause.kind, self._now_ms()
+            session.control,
+            branches,
+            plan.author,
+            cause.kind,
+            self.node.session.now_by_both_clocks_ms(),
         ):
             return True
         self._tell("plan_may_not_read", plan, f"its author may not read {cause.kind}")
@@ -335,7 +334,7 @@ class PlanRunner:
     def _is_allowed(self, one: _Running, derived: Derivation) -> bool:
         """Whether the plan's author could submit this now."""
         session = self.node.session
-        seq, at_ms = session.history.applied + 1, self._now_ms()
+        seq, at_ms = session.history.applied + 1, self.node.session.now_by_both_clocks_ms()
         fault = plan_authority.fault(session.control, one.plan, derived, seq=seq, at_ms=at_ms)
         if fault is not None:
             self._refuse(one, fault)
