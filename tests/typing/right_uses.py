@@ -16,8 +16,10 @@ from uuid import UUID, uuid4
 from pydantic import BaseModel
 
 from antiphon import (
+    After,
     BlockingHandle,
     CallOptions,
+    Child,
     GiveUp,
     Job,
     JobContext,
@@ -155,6 +157,18 @@ async def sum_up(numbers: list[int], *, start: int = 0) -> int:
     return sum(numbers, start)
 
 
+@mesh.task("shop.doubles")
+def sum_of_doubles(ctx: JobContext, upto: int) -> int:
+    found = ctx.results(double)
+    assert_type(found, list[int] | None)
+    if found is None:
+        raise After(double.bind(number) for number in range(upto))
+    for child in ctx.children:
+        assert_type(child, Child)
+        assert child.outcome == "succeeded"
+    return sum(found)
+
+
 async def a_graph(order: Order) -> None:
     async with mesh.graph() as g:
         two = g.add(double, 1)
@@ -215,5 +229,6 @@ async def main() -> None:
         await submit_with_options(order)
         await submit_by_kind()
         await a_graph(order)
+        assert await (await sum_of_doubles.submit(4)).result(timeout=60) == 12
     await asyncio.to_thread(in_a_thread, order)
     await asyncio.to_thread(a_graph_in_a_thread)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypedDict
 
-from antiphon import CallOptions, JobContext, Mesh, Retry
+from antiphon import After, CallOptions, JobContext, Mesh, Retry
 
 mesh = Mesh.open(engine="memory")
 
@@ -118,6 +118,22 @@ async def wrong_results(when: datetime) -> None:
     # E: expression has type "int", variable has type "str" | "int" is not assignable to "str"
     text: str = add(1)
     text += (await ship.submit(Order(1), {"street": text})).kind
+
+
+@mesh.task
+def wrong_children(ctx: JobContext) -> int:
+    # E: expected "CallToSubmit | SubmittedJob" | cannot be assigned to parameter "children"
+    raise_later = After([add])
+    # E: incompatible type "int" | cannot be assigned to parameter "children"
+    After([add(1)])
+    found = ctx.results(ship)
+    # E: Item "None" of | is not a known attribute of "None"
+    found.append([])
+    if found is None:
+        raise raise_later
+    # E: "list[str]" has no attribute "upper" | attribute "upper" for class "list[str]"
+    found[0].upper()
+    return 1
 
 
 async def wrong_graphs() -> None:
