@@ -3,10 +3,16 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from antiphon import After, JobContext, Mesh
+from antiphon.core.authority.delegations import token_of
+from antiphon.core.authority.grant_terms import Terms, payloads
+from antiphon.core.families.grants.ops import DelegateBody, UcanDelegate
+from antiphon.core.families.jobs.ops import Retry
 from antiphon.core.families.jobs.state import State
 from antiphon.runtime.caller import submission
+from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.worker import tenure_runner
 from antiphon.sdk.many import Call
 from tests.patience import PATIENCE_S
@@ -203,6 +209,36 @@ async def test_a_handler_that_could_not_tell_its_calls_apart_fails_at_once(engin
         assert "takes no ctx" in ended.error.message
         ended = await result(session, await call(session, kind="test.greedy"))
         assert "can wait for 1,024 jobs" in ended.error.message
+        assert children(node) == []
+
+
+async def grant(owner, to: str, can: tuple[str, ...]) -> None:
+    terms, did = Terms(can=can, kinds=("test.*",)), owner.author.did
+    for payload in payloads(terms, issuer=did, audience=to, owner=did, nonce=owner.entropy.token):
+        granted = owner.author._keyring.delegate(payload)
+        await write_one(owner, Intent(UcanDelegate, DelegateBody(token=token_of(granted.raw))))
+
+
+@pytest.mark.parametrize("can", [("claim",), ("claim", "schedule")])
+@on_both_engines
+async def test_a_worker_submits_children_under_its_own_permissions(engine, can):
+    async with a_mesh(engine, replace(CALM, authority="chain")) as mesh:
+        session, node = await coordinated(mesh)
+
+        async def work(number: int) -> str:
+            return str(number)
+
+        for function, kind in ((parent, PARENT), (work, PART)):
+            connection = await mesh.connection()
+            await grant(session, connection.session.author.did, can)
+            await mesh.worker(function, kind=kind, connection=connection)
+        job = await call(session, 2, kind=PARENT, retry=Retry(attempts=1))
+        ended = await result(session, job)
+        if "schedule" in can:
+            assert ended.job.outcome == "succeeded"
+            return
+        assert ended.job.outcome == "failed"
+        assert "this worker could not submit" in ended.error.message
         assert children(node) == []
 
 

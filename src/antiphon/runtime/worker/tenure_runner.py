@@ -13,7 +13,7 @@ from antiphon.core.policy import attempt_end
 from antiphon.core.policy.claim_delay import claim_delay_s
 from antiphon.core.proof import statement
 from antiphon.core.record.verdict import Verdict
-from antiphon.errors import EngineDenied, Unavailable
+from antiphon.errors import EngineDenied, PartlySubmitted, Rejected, Unavailable
 from antiphon.runtime.caller.bulk_submission import submit_many
 from antiphon.runtime.executors import proof_writer
 from antiphon.runtime.executors.children import key_of
@@ -111,8 +111,15 @@ class TenureRunner:
         """Run the job, and submit the jobs that it wants to wait for while its lease is kept."""
         ran = await executor.run(assignment)
         new = [one for one in ran.after if isinstance(one, ScheduleBody)]
-        if new:
+        if not new:
+            return ran
+        try:
             await submit_many(self.session, new)
+        except (Rejected, PartlySubmitted) as refused:
+            raise Rejected(
+                f"this worker could not submit what the handler asked for: {refused.message}",
+                reason=getattr(refused, "reason", "rejected"),
+            ) from refused
         return ran
 
     async def _end(self, tenure: Tenure, body: ScheduleBody, ran: Ran, *, until_s: float) -> None:
