@@ -10,7 +10,7 @@ from antiphon.core.authority import chain_check
 from antiphon.core.authority.delegations import Grants
 from antiphon.core.derivations import quorum_derivation
 from antiphon.core.derivations.limit_use import LimitUse
-from antiphon.core.families.jobs import completion_proof, replicas, table
+from antiphon.core.families.jobs import completion_proof, planned, replicas, table
 from antiphon.core.families.jobs.ops import JobClaim, JobExpire, JobOffer, JobYield
 from antiphon.core.families.seals import table as seals_table
 from antiphon.core.ucan import Chain, chain, signatures
@@ -19,6 +19,7 @@ from antiphon.engines.memory.oplog import MemoryLog
 from antiphon.runtime.coordinator import predecessors
 from antiphon.runtime.node.delayed_jobs import DelayedJobs
 from antiphon.runtime.node.overdue_jobs import OverdueJobs
+from antiphon.runtime.plans.plan_runner import PlanRunner
 from antiphon.runtime.worker import worker
 from antiphon.runtime.worker.queue_credits import Credits
 from antiphon.runtime.worker.tenure_runner import TenureRunner
@@ -53,6 +54,7 @@ CAUGHT_BY = {
     "slots_uncounted": {"within_slots"},
     "stolen_calls_unheeded": {"every_job_ends"},
     "first_page_only": {"light_equals_full"},
+    "ticks_doubled": {"derived_once", "ticks_in_order"},
 }
 ON_CHAINED_WORLDS = {
     "revocation_ignored": {"leases_end", "truly_held"},
@@ -88,6 +90,8 @@ def patchable():
         LimitUse.room,
         predecessors.derive,
         MemoryLog.read_lane,
+        planned._is_said,
+        PlanRunner._derived_ms,
         chain_check.fault,
         opened_record.open_record,
         table._has_lost_authority,

@@ -55,5 +55,6 @@ PROVOKED_BY: Final[dict[str, tuple[str, ...]]] = {
     "second_life": ("second_life",),
     "stolen_calls_unheeded": ("unquenchable",),
     "first_page_only": ("bury",),
+    "ticks_doubled": ("crash",),
 }
 """What puts the very rule to the test that a mutant breaks: in a quick hunt it comes often."""

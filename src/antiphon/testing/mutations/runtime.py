@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from antiphon.core.derivations.limit_use import UNLIMITED, LimitUse
 from antiphon.core.derivations.offer_derivation import Derived
+from antiphon.core.families.jobs import planned
 from antiphon.core.families.jobs.ops import OfferBody, Result
+from antiphon.core.families.jobs.planned import starts_ms
 from antiphon.core.families.jobs.state import Job, State
-from antiphon.core.manifest import Manifest, results_read
+from antiphon.core.manifest import Manifest, results_read, with_nonce
 from antiphon.engines.memory.oplog import MemoryLog
 from antiphon.ports import Record
 from antiphon.runtime.coordinator import predecessors
 from antiphon.runtime.node.delayed_jobs import LONGEST_SLEEP_S, DelayedJobs
 from antiphon.runtime.node.overdue_jobs import OverdueJobs
+from antiphon.runtime.plans import plan_runner
+from antiphon.runtime.plans.plan_runner import PlanRunner
 from antiphon.runtime.worker import worker
 from antiphon.runtime.worker.queue_credits import Credits
 from antiphon.runtime.worker.tenure import Tenure
@@ -115,7 +122,26 @@ def first_page_only() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def ticks_doubled() -> Iterator[None]:
+    """A coordinator forgets what was derived, and the ids of its jobs follow from nothing."""
+    made = count()
+    really_derive = planned.derived_body
+
+    def derive(plan: Any, plan_id: str, derived: Any) -> Any:
+        body = really_derive(plan, plan_id, derived)
+        return replace(body, manifest=with_nonce(body.manifest, f"{next(made):016x}"))
+
+    with (
+        patched(planned, "_is_said", lambda *_: True),
+        patched(plan_runner, "derived_body", derive),
+        patched(PlanRunner, "_derived_ms", lambda _, plan: starts_ms(plan.body, plan.put_ms)),
+    ):
+        yield
+
+
 MUTANTS: Final = (
+    ticks_doubled,
     early_ack,
     second_life,
     slots_uncounted,

@@ -95,8 +95,12 @@ def plan_behind(op: JobSchedule, at: At) -> Op | None:
         return None
     if contradiction(plan.body) or not _sets_off(plan.body, plan.hlc[0], derived):
         return None
-    is_it = op.body == derived_body(plan.body, op.deps[0][1], derived)
-    return plan if is_it else None
+    return plan if _is_said(plan.body, op.deps[0][1], op.body) else None
+
+
+def _is_said(plan: PlanBody, plan_id: str, body: ScheduleBody) -> bool:
+    """Whether a schedule is exactly what follows from the plan."""
+    return body.derived is not None and body == derived_body(plan, plan_id, body.derived)
 
 
 def _sets_off(plan: PlanBody, put_ms: int, derived: Derivation) -> bool:

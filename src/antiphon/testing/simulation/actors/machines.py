@@ -44,6 +44,7 @@ from antiphon.runtime.node.full_node import Applied, FullNode
 from antiphon.runtime.node.overdue_jobs import OverdueJobs
 from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.node.sealer import Sealer
+from antiphon.runtime.plans.plan_runner import PlanRunner
 from antiphon.runtime.worker.worker import Worker, WorkerSettings
 from antiphon.testing.host_clock import HostClock, SeededEntropy
 from antiphon.testing.simulation.actors.clock_marks import DiskMark, ProcessMark
@@ -371,6 +372,7 @@ class FullMachine(Machine):
             tasks.create_task(Coordinator(self.node).run())
             tasks.create_task(Quorums(self.node).run())
             tasks.create_task(Sealer(self.node, bar_s=BAR_S).run())
+            tasks.create_task(PlanRunner(self.node).run())
 
     def _tell(self, applied: Applied) -> None:
         self.cluster.referee.applied(self.name, applied)

@@ -17,15 +17,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.core import manifest
+from antiphon.core.families.jobs.derivation import Cron, Reaction, Trigger
 from antiphon.core.families.jobs.ops import JobSchedule, Retry, ScheduleBody
+from antiphon.core.families.jobs.planned import PlanBody
 from antiphon.core.families.jobs.priority import Priority
 from antiphon.core.families.jobs.state import EMPTY, JobLane
+from antiphon.core.families.plans.ops import DropBody, PlanDrop, PlanPut
+from antiphon.core.families.plans.state import plan_key
+from antiphon.core.family import Lane
 from antiphon.errors import Conflict, Rejected, Unavailable
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handlers import Handlers, JobContext, call_text
 from antiphon.runtime.log.author import Draft
 from antiphon.runtime.log.session import Session
-from antiphon.runtime.log.writer import Intent, Policy, Written, whole_lane, write_one
+from antiphon.runtime.log.writer import BEHIND, Intent, Policy, Written, whole_lane, write_one
 from antiphon.testing.host_clock import HostClock
 from antiphon.testing.simulation.actors.machines import SLOTS, Machine
 from antiphon.testing.simulation.checks.plain_record import Key
@@ -105,6 +110,32 @@ class Call(Struct, frozen=True, kw_only=True):
     def key(self) -> Key:
         """The job that it becomes."""
         return self.kind, manifest.job_id(self.manifest)
+
+
+def _planned(number: int, kind: str, trigger: Trigger) -> PlanBody:
+    content = manifest.author(
+        {"command": [f"@{kind}"], "args": [call_text((number, 50, 0), {})], "timeout": 120}
+    )
+    return PlanBody(kind=kind, name=f"plan-{number}", manifest=content, trigger=trigger)
+
+
+PLANS: Final = (
+    _planned(1_000_001, KINDS[0], Cron(at="*/30 * * * * *", zone="UTC", missed="all")),
+    _planned(1_000_002, KINDS[1], Reaction(on="ended", kinds="build.*")),
+)
+"""Jobs that follow from others, one of them from every third or so of the workload."""
+
+
+def _put(body: PlanBody, lane: Lane, did: str) -> Intent | None:
+    plan = lane.state
+    stands = plan is not None and not plan.is_dropped and plan.author == did
+    return None if stands else Intent(PlanPut, body, lane)
+
+
+def _drop(body: PlanBody, lane: Lane, _did: str) -> Intent | None:
+    if lane.state is None or lane.state.is_dropped:
+        return None
+    return Intent(PlanDrop, DropBody(kind=body.kind, name=body.name), lane)
 
 
 class Promise(Struct, frozen=True):
@@ -230,6 +261,8 @@ class SubmitterMachine(Machine):
         await session.sync_control()
         calls = self._workload.calls[self._side]
         loop = asyncio.get_running_loop()
+        if self._side == 0 and not self.is_finished:
+            await self._bring(session, _put)
         async with asyncio.TaskGroup() as cancels:
             while self._done < len(calls):
                 call = calls[self._done]
@@ -238,7 +271,24 @@ class SubmitterMachine(Machine):
                 self._done += 1
                 if call.cancel_after_s is not None:
                     cancels.create_task(self._cancel(session, call, call.cancel_after_s))
+        if self._side == 0:
+            await self._bring(session, _drop)
         self.is_finished = True
+
+    async def _bring(self, session: Session, wanted: Callable[..., Intent | None]) -> None:
+        """Put the plans, or drop them, however long it takes."""
+        for body in PLANS:
+            pause_s = 1.0
+            while True:
+                try:
+                    view = await session.read(plan_key(body.kind, body.name))
+                    intent = wanted(body, view.lane, self.keyring.did)
+                    if intent is not None:
+                        await write_one(session, intent, BEHIND)
+                    break
+                except (Conflict, Rejected, Unavailable):
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     async def _submit(self, session: Session, call: Call) -> None:
         """Bring one call to the log, however long it takes."""

@@ -109,6 +109,21 @@ class AuthorityModel:
 
     # --- job ops ----------------------------------------------------------------------------
 
+    def is_shut_out(self, author: str) -> bool:
+        """Whether nothing of an author counts."""
+        return author in self.quarantined and author != self.owner
+
+    def schedule_fault(
+        self, author: str, auth: tuple[str, ...], fact: PlainRecord, *, commit_ms: int
+    ) -> str:
+        """Why somebody may not submit what this op is about, by these delegations."""
+        if self.is_shut_out(author):
+            return "quarantined"
+        if self.is_open or author == self.owner:
+            return ""
+        times_s = (fact.wall_ms // 1000, commit_ms // 1000)
+        return self._chain_fault(author, auth, COMMANDS["job.schedule"], fact.body["kind"], times_s)
+
     def fault(self, fact: PlainRecord, called: Call, *, commit_ms: int) -> str:
         """Why the author may not write this op on a job here, in one word; empty if it may."""
         author = fact.author
@@ -120,6 +135,8 @@ class AuthorityModel:
             return ""
         if fact.type == "job.resolve" or "replica" in fact.body:
             return "" if author == self.coordinator else "not_coordinator"
+        if fact.type == "job.schedule" and "derived" in fact.body:
+            return "not_coordinator"
         ends = fact.type in {"job.cancel", "job.evict"}
         if ends and author == self.coordinator:
             return ""

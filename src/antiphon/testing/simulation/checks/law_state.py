@@ -67,6 +67,16 @@ class Tenure(Struct):
     auth_seq: int
 
 
+class PlanFacts(Struct, frozen=True):
+    """A plan that somebody put on the log; whether it was accepted does not matter here."""
+
+    op_id: str
+    author: str
+    auth: tuple[str, ...]
+    put_ms: int
+    trigger: dict[str, Any]
+
+
 class LaneFacts(Struct):
     """What accepted records say about one job."""
 
@@ -125,6 +135,11 @@ class LawState:
         self.limits: dict[str, int] = {}
         """How many jobs with each label may be offered at once."""
         self.counted: Counter[str] = Counter()
+        self.plans: dict[int, PlanFacts] = {}
+        """By their place on the log."""
+        self.derived: dict[tuple[str, str], Key] = {}
+        """The job that was derived from a plan, by its op id, at a tick or from a cause."""
+        self.newest_tick: dict[str, int] = {}
         self.delayed: dict[Key, LaneFacts] = {}
         """Jobs that wait for their time alone, and perhaps some that no longer do."""
 
@@ -147,8 +162,19 @@ class LawState:
         """The job that a schedule says to be a replica of."""
         return self.lane((fact.body["kind"], fact.body["replica"]["of"]))
 
+    def plan_of(self, fact: PlainRecord) -> PlanFacts | None:
+        """The plan that a schedule says to follow from."""
+        return self.plans.get(fact.deps[0]) if fact.deps else None
+
     def move(self, now: Committed) -> None:
         """Take in a record that was accepted."""
+        fact = now.fact
+        if fact is not None and fact.type.startswith("plan."):
+            if fact.type == "plan.put":
+                self.plans[now.record.seq] = PlanFacts(
+                    fact.op_id, fact.author, fact.auth, fact.wall_ms, fact.body["trigger"]
+                )
+            return
         if not now.took_effect or now.fact is None:
             return
         if now.key is None:
@@ -188,6 +214,13 @@ def _schedule(ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainReco
         lane.parent_seq = fact.deps[0]
         caller = ledger.parent(fact).called
         lane.called = Call(caller.author, caller.auth, now.record.seq)
+    derived = fact.body.get("derived")
+    plan = ledger.plan_of(fact) if derived is not None else None
+    if derived is not None and plan is not None and now.key is not None:
+        lane.called = Call(plan.author, plan.auth, now.record.seq)
+        ledger.derived[plan.op_id, origin_of(derived)] = now.key
+        tick_ms = int(derived.get("tick_ms", 0))
+        ledger.newest_tick[plan.op_id] = max(tick_ms, ledger.newest_tick.get(plan.op_id, 0))
     lane.newest = (fact.wall_ms, fact.logical)
     begin_ms = max(fact.wall_ms, lane.not_before_ms)
     start_by_ms = fact.body.get("start_by", begin_ms + ledger.rules["start_by_ms"])
@@ -201,6 +234,11 @@ def _schedule(ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainReco
     if timeout_ms:
         lane.tenure_ms_max = timeout_ms + rules["lease_max_ms"]
     lane.attempts_left = fact.body.get("retry", {}).get("attempts") or ledger.rules["attempts"]
+
+
+def origin_of(derived: dict[str, Any]) -> str:
+    """The tick or the cause of a derived job."""
+    return str(derived.get("tick_ms") or f"{derived['kind']} {derived['job']}")
 
 
 def _offer(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> None:

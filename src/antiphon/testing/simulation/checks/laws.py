@@ -17,7 +17,13 @@ from typing import Final
 from msgspec import Struct
 
 from antiphon.core.record.verdict import Verdict
-from antiphon.testing.simulation.checks.law_state import Committed, LaneFacts, LawState, told
+from antiphon.testing.simulation.checks.law_state import (
+    Committed,
+    LaneFacts,
+    LawState,
+    origin_of,
+    told,
+)
 from antiphon.testing.simulation.checks.plain_record import Key, PlainRecord
 
 NEVER_HONEST: Final = frozenset(
@@ -33,6 +39,8 @@ NEVER_HONEST: Final = frozenset(
         Verdict.TYPE,
         Verdict.AUTHOR,
         Verdict.MESH,
+        Verdict.PLAN,
+        Verdict.DERIVED,
     }
 )
 """Verdicts that only a broken or lying writer earns."""
@@ -290,6 +298,9 @@ def authorised(
     if now.key is None or now.verdict.value in BEFORE_AUTHORITY:
         return
     commit_ms = now.record.commit_ms
+    if "derived" in fact.body and fact.author == ledger.authority_model.coordinator:
+        yield from _by_its_plan(ledger, now, fact)
+        return
     if fact.type == "job.schedule" and "replica" in fact.body and now.took_effect:
         caller = ledger.parent(fact).called
         fault = ledger.authority_model.fault_of_caller(fact, caller, commit_ms=commit_ms)
@@ -302,6 +313,60 @@ def authorised(
         expected = ledger.authority_model.fault_of_caller(fact, caller, commit_ms=commit_ms)
     if said != expected and (expected or said in ABOUT_AUTHORITY):
         yield f"{fact.type} got {said}; by the delegations on the log it is {expected or 'allowed'}"
+
+
+def _by_its_plan(ledger: LawState, now: Committed, fact: PlainRecord) -> Iterator[str]:
+    """What the coordinator derives counts by the right of the plan's author, here and now."""
+    model, said = ledger.authority_model, now.verdict.value
+    expected = "quarantined" if model.is_shut_out(fact.author) else ""
+    plan = ledger.plan_of(fact)
+    if plan is None:
+        if now.took_effect:
+            yield "a job was derived from no plan"
+        return
+    expected = expected or model.schedule_fault(
+        plan.author, plan.auth, fact, commit_ms=now.record.commit_ms
+    )
+    if (said == "ok" and expected) or (said in ABOUT_AUTHORITY and said != expected):
+        yield f"{fact.type} got {said}; by its plan's author it is {expected or 'allowed'}"
+
+
+def derived_once(
+    ledger: LawState, _: LaneFacts, now: Committed, fact: PlainRecord
+) -> Iterator[str]:
+    """The coordinator alone derives, at no tick before its time, and from each thing one job."""
+    derived = fact.body.get("derived")
+    if fact.type != "job.schedule" or derived is None or not now.took_effect:
+        return
+    if fact.author != ledger.authority_model.coordinator:
+        yield "derived by somebody else than the coordinator"
+    plan, origin = ledger.plan_of(fact), origin_of(derived)
+    before = ledger.derived.get((plan.op_id, origin)) if plan is not None else None
+    if before is not None:
+        yield f"a second job for {origin}; the first is {before[1]}"
+    tick_ms = int(derived.get("tick_ms", 0))
+    if tick_ms > min(fact.wall_ms, now.record.commit_ms):
+        yield f"derived {tick_ms - min(fact.wall_ms, now.record.commit_ms)} ms before its tick"
+
+
+def ticks_in_order(
+    ledger: LawState, _: LaneFacts, now: Committed, fact: PlainRecord
+) -> Iterator[str]:
+    """An honest coordinator leaves no tick out of a plan that makes up for every one.
+
+    The plans of simulated worlds have a tick every so many seconds of a minute.
+    """
+    derived = fact.body.get("derived", {})
+    if not now.is_honest or not now.took_effect or "tick_ms" not in derived:
+        return
+    plan = ledger.plan_of(fact)
+    if plan is None or plan.trigger.get("missed") != "all":
+        return
+    step_ms = int(plan.trigger["at"].split()[0].removeprefix("*/")) * 1000
+    since_ms = ledger.newest_tick.get(plan.op_id, plan.put_ms)
+    due_ms = (since_ms // step_ms + 1) * step_ms
+    if derived["tick_ms"] != due_ms:
+        yield f"the tick {derived['tick_ms']} was derived, and {due_ms} was next"
 
 
 def by_right(ledger: LawState, _: LaneFacts, now: Committed, fact: PlainRecord) -> Iterator[str]:
@@ -338,6 +403,22 @@ def routed(ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord)
         yield "claimed by somebody else than the kind is routed to"
 
 
+def put_by_right(
+    ledger: LawState, _: LaneFacts, now: Committed, fact: PlainRecord
+) -> Iterator[str]:
+    """A plan is put and dropped by those alone who may submit its jobs."""
+    said = now.verdict.value
+    if said in BEFORE_AUTHORITY:
+        return
+    model = ledger.authority_model
+    expected = "quarantined" if model.is_shut_out(fact.author) else ""
+    expected = expected or model.schedule_fault(
+        fact.author, fact.auth, fact, commit_ms=now.record.commit_ms
+    )
+    if said != expected and (expected or said in ABOUT_AUTHORITY):
+        yield f"{fact.type} got {said}; by the delegations on the log it is {expected or 'allowed'}"
+
+
 LAWS: Final[tuple[Law, ...]] = (
     authorised,
     by_right,
@@ -363,6 +444,8 @@ LAWS: Final[tuple[Law, ...]] = (
     authentic,
     honest_writers,
     no_racing,
+    derived_once,
+    ticks_in_order,
 )
 
 
@@ -386,6 +469,9 @@ def commit(
             broken.append(Violation("readable", what, now.key, seq))
         return broken
     lane = ledger.lane(now.key)
+    if fact.type.startswith("plan."):
+        of_guest = (put_by_right,)
+        ledger.move(now)
     for law in LAWS if of_guest is None else (*OF_ALL, *of_guest):
         found = law(ledger, lane, now, fact)
         broken.extend(Violation(law.__name__, what, now.key, seq) for what in found)

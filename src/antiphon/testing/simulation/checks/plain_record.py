@@ -52,6 +52,11 @@ class PlainRecord(Struct, frozen=True):
     """The places of the records that it names."""
 
     @property
+    def op_id(self) -> str:
+        """The op's id."""
+        return "blake3:" + blake3(self.op_bytes).hexdigest()
+
+    @property
     def fence(self) -> str:
         """The fence that the op carries; empty if it carries none."""
         return str(self.body.get("fence") or "")
@@ -152,6 +157,8 @@ def _home(mesh: str, kind_of_op: str, body: dict[str, Any]) -> str:
     if family == "ucan":
         place = f"ucan.{read_claims(body['token']).cid}" if what == "delegate" else "revoke."
         return f"{root}.ctl.{place}{body.get('cid', '')}"
+    if family == "plan":
+        return f"{root}.plan.{body['kind']}.{body['name']}"
     if what == "schedule":
         waits = any(
             name in body for name in ("after", "not_before", "concurrency", "replicas")
