@@ -1,4 +1,4 @@
-"""Build, test and release a small program: three tasks and one graph."""
+"""Build, test and release a small program: tasks, one graph, and two plans."""
 
 import asyncio
 import subprocess
@@ -49,9 +49,24 @@ def tell(words: str) -> str:
     return words.upper()
 
 
+@mesh.on("succeeded", kind="ci.release")
+@mesh.task("news.announce")
+def announce() -> str:
+    """Whenever a release succeeds, whoever submitted it."""
+    return "there is a new release"
+
+
+@mesh.cron("0 3 * * *", zone="Europe/Berlin")
+@mesh.task("nightly.sweep")
+def sweep() -> str:
+    """Every night at three, summer and winter."""
+    return "nothing to sweep"
+
+
 async def main(source: Path, names: list[str]) -> None:
     """Submit the pipeline, and wait for it."""
     async with mesh:
+        await mesh.put_plans()  # from now on the mesh runs them, whether or not this program does
         async with mesh.graph() as g:
             program = g.add(build, source.read_text())
             reports = [g.add(test, program, name) for name in names]

@@ -4,11 +4,13 @@ import ast
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.acceptance.shell import Shell
+from tests.patience import PATIENCE_S
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -55,6 +57,12 @@ def test_the_pipeline_releases_what_passed_its_tests(tmp_path):
         drawn = shell.run(*lines[0].split()[1:]).out
         assert drawn.count("ci.test") == 3
         assert "ci.tell" in drawn
+        plans = shell.run("plan", "list").out
+        assert "announce  news.announce  whenever ci.release has succeeded" in plans
+        assert "sweep  nightly.sweep  at '0 3 * * *' in Europe/Berlin" in plans
+        deadline = time.monotonic() + PATIENCE_S
+        while "succeeded" not in shell.run("jobs", "--kind", "news.announce").out:
+            assert time.monotonic() < deadline, "the release is not answered"
         done = shell.run("graph", "release.yaml", "--wait")
         assert done.code == 0, done.out + done.err
 
