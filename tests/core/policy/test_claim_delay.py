@@ -2,7 +2,14 @@
 
 import pytest
 
-from antiphon.core.policy.claim_delay import JITTER_S, LONGEST_S, claim_delay_s
+from antiphon.core.policy.claim_delay import (
+    JITTER_S,
+    LONGEST_S,
+    SIBLING_LEAST_S,
+    SIBLING_S,
+    claim_delay_s,
+    sibling_delay_s,
+)
 from antiphon.core.record.verdict import Verdict
 from tests.core.authors import ALICE, BOB
 from tests.core.ledger import T0, Story
@@ -70,3 +77,12 @@ def test_each_further_call_of_an_unanswered_job_waits_twice_as_long_up_to_a_boun
     again.claim(ALICE, at=10)
     again.give_back(ALICE, at=20, retry_after_ms=5_000)
     assert again.job.recall_ms == T0 + 20 + 5_000 + 1_000, "from when it may be claimed"
+
+
+def test_a_second_replica_is_left_to_others_for_a_while_and_no_longer():
+    left_s, looks = 0.0, 0
+    while (delay_s := sibling_delay_s(left_s)) is not None:
+        left_s += delay_s
+        looks += 1
+    assert SIBLING_S <= left_s < SIBLING_S + SIBLING_LEAST_S
+    assert looks < 10

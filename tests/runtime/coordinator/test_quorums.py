@@ -4,6 +4,7 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 
 from antiphon import assembly
 from antiphon.core import manifest
@@ -27,13 +28,13 @@ from antiphon.runtime.executors.handlers import Handlers, call_text
 from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node.replica import Replica
 from antiphon.runtime.worker.worker import WorkerSettings
-from tests.runtime.meshes import KIND, a_mesh, call, eventually, on_both_engines
+from tests.runtime.meshes import CALM, KIND, a_mesh, call, eventually, on_both_engines
 
 
 @asynccontextmanager
-async def coordinated(engine):
+async def coordinated(engine, rules=CALM):
     """A mesh whose owner is connected and runs the coordinator."""
-    async with a_mesh(engine) as mesh:
+    async with a_mesh(engine, rules) as mesh:
         owner = await mesh.connection(mesh.owner)
         node = await mesh.node(connection=owner)
         yield mesh, owner.session, node
@@ -109,6 +110,17 @@ async def test_a_worker_with_free_slots_leaves_the_second_replica_to_others(engi
             assert ended.job.outcome == "succeeded"
             assert len(children(node, job)) == 3
         assert [sorted(began) for began in workers] == [[*range(5)]] * 3
+
+
+@on_both_engines
+async def test_a_worker_alone_runs_every_replica_in_the_end(engine):
+    drawn = replace(CALM, selection=((KIND, "rendezvous"),))
+    async with coordinated(engine, drawn) as (mesh, session, node):
+        began = await worker(mesh, true, slots=4)
+        job = await call(session, 7, replicas=2, quorum=2)
+        ended = await submission.wait_for_end(session, KIND, job.id)
+        assert ended.reason.startswith("quorum: 1 of the 2 needed agree; ")
+        assert len(began) == len(children(node, job)) == 4
 
 
 @on_both_engines

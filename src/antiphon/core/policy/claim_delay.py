@@ -13,10 +13,9 @@ from antiphon.core.record.verdict import Verdict
 
 LONGEST_S: Final = 60.0
 JITTER_S: Final = 0.5
-SIBLING_S: Final = 0.1
-SIBLING_TURNS: Final = 5
-"""How often a worker leaves a replica to others when it has another one of the same job, and for
-how long the first time; twice as long each further time."""
+SIBLING_S: Final = 3.0
+"""How long a worker leaves a replica to others when it has another one of the same job."""
+SIBLING_LEAST_S: Final = 0.1
 ODD_S: Final = 1.0
 NOT_FOR_US: Final = frozenset(
     {
@@ -44,10 +43,12 @@ def claim_delay_s(job: Job, verdict: Verdict, *, by: str, now_ms: int, chance: f
     return min(wait_s, LONGEST_S) + chance * JITTER_S
 
 
-def sibling_delay_s(deliveries: int) -> float | None:
-    """How long to leave a replica to other workers; None if they have had their time.
+def sibling_delay_s(left_s: float) -> float | None:
+    """How long to leave a replica to others again; None if they have had their time.
 
-    A second replica for the same party tells nothing new (spec §9). If nobody else comes, running
-    it shows that sooner than waiting for it.
+    `left_s` says how long it was left to them already. A second replica for the same party tells
+    nothing new (spec §9). If nobody else comes, running it shows that sooner than waiting for it.
     """
-    return SIBLING_S * 2 ** (deliveries - 1) if deliveries <= SIBLING_TURNS else None
+    if left_s >= SIBLING_S:
+        return None
+    return max(SIBLING_LEAST_S, min(left_s, SIBLING_S - left_s))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from msgspec import Struct
 
@@ -28,7 +28,12 @@ from antiphon.core.families.jobs.subjects import queue_name as queue_name  # noq
 from antiphon.core.family import Needs
 from antiphon.core.opened_record import OpenedRecord
 from antiphon.core.policy import attempt_end
-from antiphon.core.policy.claim_delay import JITTER_S, LONGEST_S, sibling_delay_s
+from antiphon.core.policy.claim_delay import (
+    JITTER_S,
+    LONGEST_S,
+    SIBLING_LEAST_S,
+    sibling_delay_s,
+)
 from antiphon.core.policy.rate_limit import Rate
 from antiphon.core.record import subjects
 from antiphon.core.record.verdict import Verdict
@@ -53,11 +58,15 @@ if TYPE_CHECKING:
     from antiphon.runtime.executors.executor import Executors
 
 REPLICAS_KEPT: Final = 1_024
+"""Replicas that a worker remembers: the newest."""
 UNAVAILABLE_NAK_S: Final = 2.0
 SOON_S: Final = 0.05
 """When an announcement of a job that is in hand is looked at again; doubled each time."""
 LONGEST_PAUSE: Final = 8
 """Doublings of the pause while the engine does not return what an op depends on."""
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 
 log = LazyLogger(__name__)
 
@@ -93,7 +102,9 @@ class Worker:
         self._in_hand: set[tuple[str, str]] = set()
         self._taken_away: set[str] = set()
         self._replicas: dict[tuple[str, str], str] = {}
-        """By parent: the replica that this worker claimed last; the newest `REPLICAS_KEPT`."""
+        """By parent: the replica that this worker took last."""
+        self._left: dict[str, float] = {}
+        """Replicas that it leaves to others, and since when."""
         self._tasks: asyncio.TaskGroup | None = None
         self._stopping = False
         self.paused: set[GivingBack] = set()
@@ -304,15 +315,16 @@ class Worker:
         """Whether it is a second replica of one job, and others have the first turns."""
         if body.replica is None:
             return False
-        parent = (body.kind, body.replica.of)
-        delay_s = sibling_delay_s(delivery.deliveries)
-        if self._replicas.get(parent, job_id) != job_id and delay_s is not None:
-            delivery.nak(delay_s + self._jitter_s(delay_s))
-            return True
-        self._replicas.pop(parent, None)
-        self._replicas[parent] = job_id
-        if len(self._replicas) > REPLICAS_KEPT:
-            del self._replicas[next(iter(self._replicas))]
+        parent, now_s = (body.kind, body.replica.of), self.session.wall.boot_s()
+        if self._replicas.get(parent, job_id) != job_id:
+            since_s = self._left.get(job_id, now_s)
+            _keep_newest(self._left, job_id, since_s)
+            delay_s = sibling_delay_s(now_s - since_s)
+            if delay_s is not None:
+                delivery.nak(delay_s + self._jitter_s(SIBLING_LEAST_S))
+                return True
+        self._left.pop(job_id, None)
+        _keep_newest(self._replicas, parent, job_id)
         return False
 
     def _assumed_lane(self, delivery: Delivery, opened: OpenedRecord) -> JobLane | None:
@@ -374,3 +386,10 @@ class Worker:
         if self._tasks is None:
             raise RuntimeError("spawned outside run()")
         return self._tasks.create_task(work)
+
+
+def _keep_newest(kept: dict[_K, _V], key: _K, value: _V) -> None:
+    kept.pop(key, None)
+    kept[key] = value
+    if len(kept) > REPLICAS_KEPT:
+        del kept[next(iter(kept))]
