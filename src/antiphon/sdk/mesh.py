@@ -292,7 +292,8 @@ class Mesh(PlanMethods):
         self, kind: str, /, *args: object, options: CallOptions | None = None, **kwargs: object
     ) -> JobHandle[Any]:
         """Submit a task by its kind, without having its function here: plain JSON both ways."""
-        return await self.submit_arguments(kind, args, kwargs, options=options)
+        body = await self._plain_body(kind, args, kwargs, options)
+        return self._handle(await submission.submit(self.session, body, breaker=self._breaker))
 
     async def submit_arguments(
         self,
@@ -303,7 +304,8 @@ class Mesh(PlanMethods):
         options: CallOptions | None = None,
     ) -> JobHandle[Any]:
         """The same with the arguments as values, so that they cannot clash with `options`."""
-        return await self.submit_call(kind, plain_call(args, kwargs), Scheduling.of(options or {}))
+        body = await self._plain_body(kind, args, kwargs, options)
+        return self._handle(await submission.submit(self.session, body, breaker=self._breaker))
 
     async def submit_call(
         self,
@@ -318,6 +320,18 @@ class Mesh(PlanMethods):
         body = await self._call_body(Call(kind, text, scheduling))
         submitted = await submission.submit(self.session, body, breaker=self._breaker)
         return self._handle(submitted, signature)
+
+    async def _plain_body(
+        self,
+        kind: str,
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+        options: CallOptions | None,
+    ) -> ScheduleBody:
+        from antiphon.sdk.many import Call
+
+        scheduling = Scheduling.of(options or {})
+        return await self._call_body(Call(kind, plain_call(args, kwargs), scheduling))
 
     async def _call_body(self, call: Call[Any]) -> ScheduleBody:
         where = inline_arguments(call.text) or await keep_arguments(call.text, self.artifacts)

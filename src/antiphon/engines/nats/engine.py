@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import ssl
 from collections.abc import Callable
-from typing import Literal, Self
+from contextlib import suppress
+from typing import Final, Literal, Self
 
 from antiphon.engines.nats.blobs import NatsBlobs
 from antiphon.engines.nats.connection.bus import NatsBus
@@ -28,6 +30,9 @@ from antiphon.ports import Blobs, EngineInfo
 
 _log = logging.getLogger(__name__)
 _MESH = re.compile(r"[a-z0-9]{1,32}", re.ASCII)
+LOOKS_FOR_LOG: Final = 3
+LOOK_S: Final = 0.2
+"""How often the log is looked for before it counts as missing, and the pause in between."""
 
 
 class NatsEngine:
@@ -133,6 +138,11 @@ class NatsEngine:
         return self
 
     async def _require_log(self, url: str) -> None:
+        for _ in range(LOOKS_FOR_LOG - 1):
+            with suppress(Unavailable):
+                await self._log.require()
+                return
+            await asyncio.sleep(LOOK_S)  # a server that is busy does not answer in time, either
         try:
             await self._log.require()
         except Unavailable as error:

@@ -174,6 +174,7 @@ def test_a_scope_becomes_subjects():
     assert set(granted.publish) == {
         "ap.m.job.render.*.>",
         "ap.m.job.test.unit.*",
+        "ap.m.plan.test.unit.*",
         "ap.m.call.*.test.unit.*",
         "ap.m.wait.test.unit.*",
         "$JS.API.DIRECT.GET.AP_m_LOG.ap.m.ctl.genesis",
@@ -196,13 +197,13 @@ def test_a_scope_becomes_subjects():
         "apb.m.work.test.unit",
         "apr.m.ctl.>",
         "apr.m.seal",
-        *(f"apr.m.{one}.render.*.>" for one in ("job", "wait", "call.*")),
-        *(f"apr.m.{one}.build.*" for one in ("job", "wait", "call.*")),
+        *(f"apr.m.{one}.render.*.>" for one in ("job", "wait", "call.*", "plan")),
+        *(f"apr.m.{one}.build.*" for one in ("job", "wait", "call.*", "plan")),
         "apb.m.live.render.*.>",
         "apb.m.live.build.*",
     }
     assert set(granted.unheard) == {
-        *(f"apr.m.{one}.build.*.>" for one in ("job", "wait", "call.*")),
+        *(f"apr.m.{one}.build.*.>" for one in ("job", "wait", "call.*", "plan")),
         "apb.m.live.build.*.>",
     }
 

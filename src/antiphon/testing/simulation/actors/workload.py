@@ -85,15 +85,12 @@ class Call(Struct, frozen=True, kw_only=True):
     reads: bool = False
     """Whether it reads the result of the first of them."""
     any_outcome: bool = False
+    is_replicated: bool = False
+    """Whether it is run several times, and enough have to agree."""
     delay_ms: int | None
     names_dep: bool
     """Whether the call names an earlier record that must be on the log."""
     cancel_after_s: float | None
-
-    @property
-    def is_replicated(self) -> bool:
-        """Whether it is run several times, and enough have to agree."""
-        return self.number % REPLICATED_EVERY == REPLICATED_AT
 
     @property
     def manifest(self) -> manifest.Manifest:
@@ -217,6 +214,7 @@ def _draw(chance: random.Random, number: int, span_s: float) -> Call:
         timeout_s=chance.choice((0, 120, 120, 20)),
         start_within_ms=30_000 if chance.random() < 0.05 else None,  # noqa: PLR2004
         is_limited=is_limited,
+        is_replicated=number % REPLICATED_EVERY == REPLICATED_AT,
         delay_ms=delay_ms,
         names_dep=chance.random() < 0.1,  # noqa: PLR2004
         cancel_after_s=chance.uniform(0.0, 30.0) if chance.random() < CANCELLED else None,
