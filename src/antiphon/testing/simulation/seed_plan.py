@@ -32,6 +32,11 @@ class Plan(Struct, frozen=True, kw_only=True):
         return self.seed % 2 == 1 if self.authority is None else self.authority == "chain"
 
     @property
+    def has_plans(self) -> bool:
+        """Whether a submitter puts plans: in every second pair of worlds, open and chained."""
+        return self.seed % 4 < 2  # noqa: PLR2004 - see above
+
+    @property
     def rules(self) -> Rules:
         """What the mesh is founded with."""
         return replace(

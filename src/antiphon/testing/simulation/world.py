@@ -211,6 +211,7 @@ class World:
     async def unfold(self) -> None:
         """The plan: chaos, healing, audit."""
         auditor = Auditor(self.cluster)
+        self.submitters[0].has_plans = self.plan.has_plans
         for machine in self.machines:
             machine.boot()
         self.grant_plan.begin()

@@ -251,6 +251,8 @@ class SubmitterMachine(Machine):
         self._workload = workload
         self._side = side
         self._done = 0
+        self.has_plans = False
+        """Whether it puts `PLANS` at the beginning, and drops them at the end."""
         self.is_finished = False
 
     async def run(self) -> None:
@@ -259,7 +261,7 @@ class SubmitterMachine(Machine):
         await session.sync_control()
         calls = self._workload.calls[self._side]
         loop = asyncio.get_running_loop()
-        if self._side == 0 and not self.is_finished:
+        if self.has_plans and not self.is_finished:
             await self._bring(session, _put)
         async with asyncio.TaskGroup() as cancels:
             while self._done < len(calls):
@@ -269,7 +271,7 @@ class SubmitterMachine(Machine):
                 self._done += 1
                 if call.cancel_after_s is not None:
                     cancels.create_task(self._cancel(session, call, call.cancel_after_s))
-        if self._side == 0:
+        if self.has_plans:
             await self._bring(session, _drop)
         self.is_finished = True
 
