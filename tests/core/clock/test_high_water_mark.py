@@ -1,7 +1,7 @@
 """Where a key's clock may go on from: never twice, and not held up by what was spent too early."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from antiphon.core.clock.high_water_mark import AHEAD_MS, MarkedClock, Promise, TooEarly
@@ -137,6 +137,16 @@ steps = st.tuples(
 
 @THOROUGH
 @given(st.lists(steps, max_size=40))
+@example(
+    # It went back, and a merged timestamp led it into what it had spent before that.
+    [
+        (NOON + 1, None, "stamp"),
+        (NOON, None, "crash"),
+        (NOON + 1, None, "merge"),
+        (NOON, None, "stamp"),
+        (NOON + 1, None, "merge"),
+    ]
+)
 def test_no_timestamp_is_issued_twice_and_each_lies_under_what_is_on_disk(story):
     ours, disk, issued = clock(), (0, ()), set()
     for wall_ms, known, deed in story:

@@ -117,9 +117,10 @@ class MarkedClock:
         """Set the clock to where it may continue."""
         wall_ms, drift_ms = self._clock.next(now.wall_ms).wall_ms, self._clock.max_drift_ms
         is_behind = now.behind_ms > drift_ms
+        free_ms = wall_ms
         if not is_behind and wall_ms > now.latest_ms + drift_ms:
             free_ms = min(first_free(now.wall_ms, self.spent), wall_ms)
-        else:
+        if free_ms == wall_ms:
             free_ms = first_free(wall_ms, self._aside)
         if free_ms != wall_ms:
             self._aside, self._from_ms = self.spent, None
