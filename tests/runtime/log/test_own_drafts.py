@@ -72,7 +72,11 @@ async def test_a_call_that_no_record_holds_is_refused_before_anything_is_written
 
 words = st.text(max_size=40)
 values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | words,
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**60), 2**60)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | words,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
     max_leaves=8,
 )
@@ -89,6 +93,8 @@ calls = st.fixed_dictionaries(
         "start_by": whens,
         "not_before": whens,
         "concurrency": st.none() | labels,
+        "after": st.lists(st.tuples(st.sampled_from([KIND, "a"]), st.just("0" * 64)), max_size=3),
+        "after_any_outcome": st.booleans(),
         "requires": st.lists(labels, max_size=33).map(tuple),
         "retry": st.builds(
             Retry,
