@@ -18,9 +18,9 @@ from antiphon.core.derivations.waiting_jobs import WaitingJobs
 from antiphon.core.families.jobs.ops import CancelBody, JobCancel, JobOffer
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.record.ids import digest
-from antiphon.errors import AntiphonError
 from antiphon.runtime.coordinator.predecessors import Predecessors, limit_use_in
 from antiphon.runtime.log.writer import Intent
+from antiphon.runtime.node.woken_service import WokenService
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
@@ -39,44 +39,23 @@ LONGEST_SLEEP_S: Final = 1.0
 log = LazyLogger(__name__)
 
 
-class Coordinator:
+class Coordinator(WokenService):
     """Offers and cancels waiting jobs, if its full node is the coordinator."""
+
+    WAITS = "coordinator_waits"
+    AFTER_PROBLEM_S = RETRY_S
 
     def __init__(self, node: FullNode, *, blobs: Blobs | None = None) -> None:
         """`blobs` is where artifacts are stored; None: with the engine."""
-        self.node = node
+        super().__init__(node)
         self.blobs = blobs or node.session.engine.blobs
         self._predecessors = Predecessors(node)
-        self._woken = asyncio.Event()
         self._waiting: WaitingJobs | None = None
         """None while this node is not the coordinator."""
         self._use = LimitUse()
         self._rules: object = None
         self._unsettled: dict[tuple[str, str], Job] = {}
         """Jobs about which something was written whose effect is not known yet."""
-
-    async def run(self) -> None:
-        """Offer what may begin until cancelled."""
-        self.node.watchers.append(self._applied)
-        try:
-            while True:
-                await self.node.ready.wait()
-                self._woken.clear()
-                try:
-                    pause_s = await self.look()
-                except AntiphonError as problem:
-                    log.warning("coordinator_waits", problem=problem.message)
-                    pause_s = RETRY_S
-                await self._sleep(pause_s)
-        finally:
-            self.node.watchers.remove(self._applied)
-
-    async def _sleep(self, pause_s: float | None) -> None:
-        try:
-            async with asyncio.timeout(pause_s):
-                await self._woken.wait()
-        except TimeoutError:
-            pass
 
     def _applied(self, applied: Applied) -> None:
         if applied.opened.is_control:

@@ -8,16 +8,15 @@ everyone who reads it; what a reader of one lane cannot check, full nodes do (`o
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 
 from antiphon.core.families.jobs.ops import CancelBody, JobCancel, JobResolve, JobSchedule
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.manifest import job_id
 from antiphon.core.record.verdict import ABOUT_TIME, Verdict
-from antiphon.errors import AntiphonError
 from antiphon.runtime.coordinator.quorum_children import CANNOT_SUBMIT, Parent, QuorumChildren
 from antiphon.runtime.log.writer import Intent
+from antiphon.runtime.node.woken_service import WokenService
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
@@ -35,39 +34,18 @@ DROPPED: Final = "its result is no longer needed"
 log = LazyLogger(__name__)
 
 
-class Quorums:
+class Quorums(WokenService):
     """Looks after jobs with replicas, if its full node is the coordinator."""
+
+    WAITS = "quorums_wait"
+    AFTER_PROBLEM_S = RETRY_S
 
     def __init__(self, node: FullNode) -> None:
         """Nothing is known before `run`."""
-        self.node = node
+        super().__init__(node)
         self._children = QuorumChildren(node.replica, node.session)
-        self._woken = asyncio.Event()
         self._touched: dict[tuple[str, str], None] | None = None
         """Parents to look at; None while this node is not the coordinator."""
-
-    async def run(self) -> None:
-        """Submit, resolve and cancel until cancelled."""
-        self.node.watchers.append(self._applied)
-        try:
-            while True:
-                await self.node.ready.wait()
-                self._woken.clear()
-                try:
-                    pause_s = await self.look()
-                except AntiphonError as problem:
-                    log.warning("quorums_wait", problem=problem.message)
-                    pause_s = RETRY_S
-                await self._sleep(pause_s)
-        finally:
-            self.node.watchers.remove(self._applied)
-
-    async def _sleep(self, pause_s: float | None) -> None:
-        try:
-            async with asyncio.timeout(pause_s):
-                await self._woken.wait()
-        except TimeoutError:
-            pass
 
     def _applied(self, applied: Applied) -> None:
         if applied.opened.is_control:

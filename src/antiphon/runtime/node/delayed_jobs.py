@@ -10,14 +10,13 @@ engine's time, and it waits for that.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 
 from antiphon.core.families.jobs.ops import JobOffer, OfferBody
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.record.verdict import LACKS_AUTHORITY, Verdict
-from antiphon.errors import AntiphonError
 from antiphon.runtime.log.writer import Intent
+from antiphon.runtime.node.woken_service import WokenService
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
@@ -39,45 +38,24 @@ LONGEST_SLEEP_S: Final = 1.0
 log = LazyLogger(__name__)
 
 
-class DelayedJobs:
+class DelayedJobs(WokenService):
     """Runs beside a full node and offers delayed jobs on time."""
+
+    WAITS = "delayed_jobs_wait"
+    AFTER_PROBLEM_S = LONGEST_SLEEP_S
 
     def __init__(self, node: FullNode, node_presence: NodePresence) -> None:
         """`node_presence` listens already: it says whose turn it is."""
-        self.node = node
+        super().__init__(node)
         self.node_presence = node_presence
-        self._woken = asyncio.Event()
         self._since: dict[tuple[str, str], float] = {}
         """Which jobs are due, and since when this node counts its turns."""
         self._skipped = 0
-
-    async def run(self) -> None:
-        """Offer jobs whose time has come until cancelled."""
-        self.node.watchers.append(self._applied)
-        try:
-            while True:
-                await self.node.ready.wait()
-                self._woken.clear()
-                try:
-                    pause_s = await self.look()
-                except AntiphonError as problem:
-                    log.warning("delayed_jobs_wait", problem=problem.message)
-                    pause_s = LONGEST_SLEEP_S
-                await self._sleep(pause_s)
-        finally:
-            self.node.watchers.remove(self._applied)
 
     def _applied(self, applied: Applied) -> None:
         job = applied.after
         if isinstance(job, Job) and job.waits_for_time_alone:
             self._woken.set()
-
-    async def _sleep(self, pause_s: float) -> None:
-        try:
-            async with asyncio.timeout(pause_s):
-                await self._woken.wait()
-        except TimeoutError:
-            pass
 
     async def look(self) -> float:
         """One round; how many seconds until the next one."""

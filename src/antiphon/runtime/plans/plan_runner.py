@@ -16,7 +16,6 @@ of which the log takes one.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -36,8 +35,9 @@ from antiphon.core.families.jobs.planned import derived_body, starts_ms
 from antiphon.core.families.jobs.state import Job
 from antiphon.core.families.plans.state import Plan
 from antiphon.core.record.verdict import Verdict
-from antiphon.errors import AntiphonError, Malformed
+from antiphon.errors import Malformed
 from antiphon.runtime.log.writer import Intent
+from antiphon.runtime.node.woken_service import WokenService
 from antiphon.runtime.plans.cron_ticks import CronTicks
 from antiphon.telemetry import LazyLogger
 
@@ -67,12 +67,14 @@ class _Running(Struct):
     """The control state under which the log refused it: it is not tried again before the next."""
 
 
-class PlanRunner:
+class PlanRunner(WokenService):
     """Derives jobs from plans, if its full node is the coordinator."""
 
+    WAITS = "plan_runner_waits"
+    AFTER_PROBLEM_S = LONGEST_SLEEP_S
+
     def __init__(self, node: FullNode) -> None:
-        self.node = node
-        self._woken = asyncio.Event()
+        super().__init__(node)
         self._running: dict[str, _Running] = {}
         """The plans that stand, by op id."""
         self._is_stale = True
@@ -83,22 +85,6 @@ class PlanRunner:
         self._designated = 0
         """The control state under which this node coordinates; 0 if it does not."""
         self._told: set[tuple[str, str]] = set()
-
-    async def run(self) -> None:
-        """Derive until cancelled."""
-        self.node.watchers.append(self._applied)
-        try:
-            while True:
-                await self.node.ready.wait()
-                self._woken.clear()
-                try:
-                    pause_s = await self.look()
-                except AntiphonError as problem:
-                    log.warning("plan_runner_waits", problem=problem.message)
-                    pause_s = LONGEST_SLEEP_S
-                await self._sleep(pause_s)
-        finally:
-            self.node.watchers.remove(self._applied)
 
     def _applied(self, applied: Applied) -> None:
         match applied.after:
@@ -111,13 +97,6 @@ class PlanRunner:
                 self._woken.set()
             case _:
                 pass
-
-    async def _sleep(self, pause_s: float) -> None:
-        try:
-            async with asyncio.timeout(pause_s):
-                await self._woken.wait()
-        except TimeoutError:
-            pass
 
     async def look(self) -> float:
         """One round; how many seconds until the next one."""
