@@ -57,7 +57,7 @@ class Waits(StrEnum):
     NODE = "node"
     """A full node that offers it: its time has come."""
     OFFER = "offer"
-    """The coordinator's offer."""
+    """The coordinator's offer: after other jobs, or when there is room under its label."""
     REPLICAS = "replicas"
     """Enough of its replicas that agree."""
     RETRY = "retry"
@@ -85,6 +85,8 @@ class Wait(Struct, frozen=True, kw_only=True):
     until_ms: int = 0
     node: str = ""
     labels: tuple[str, ...] = ()
+    jobs: int = 0
+    """How many other jobs have to end, or had to."""
 
 
 class Lot(Struct, frozen=True, kw_only=True):
@@ -304,7 +306,9 @@ def _offers(control: Control, job: Job, now_ms: int) -> tuple[Wait, ...]:
     if job.waits_for_replicas:
         return (Wait(what=Waits.REPLICAS, node=control.coordinator),)
     if not job.waits_for_time_alone:
-        found.append(Wait(what=Waits.OFFER, node=control.coordinator))
+        label = (job.concurrency,) if job.concurrency else ()
+        jobs = len(job.awaited)
+        found.append(Wait(what=Waits.OFFER, node=control.coordinator, labels=label, jobs=jobs))
     return tuple(found) or (Wait(what=Waits.NODE),)
 
 

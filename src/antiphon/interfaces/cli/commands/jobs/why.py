@@ -129,7 +129,7 @@ def _wait_words(wait: Wait, names: dict[str, str]) -> str:
     return {
         "time": f"it waits until {moment(wait.until_ms)}",
         "node": "its time has come; it waits for a full node to offer it (antiphon node)",
-        "offer": f"it waits for the coordinator's offer ({node})",
+        "offer": f"{_offer_words(wait)}; {node}, the coordinator, offers it then",
         "replicas": f"it waits until enough of its replicas agree; {node} counts them",
         "retry": f"it failed and may be claimed again from {clock(wait.until_ms)}",
         "worker": "no worker that is online runs this kind: start one with antiphon worker",
@@ -143,6 +143,19 @@ def _wait_words(wait: Wait, names: dict[str, str]) -> str:
         "slot": "all workers that could run it are busy",
         "claim": "a worker can claim it now, and should soon",
     }[wait.what.value]
+
+
+def _offer_words(wait: Wait) -> str:
+    parts = []
+    if wait.jobs:
+        parts.append("until another job has ended" if wait.jobs == 1 else _others(wait.jobs))
+    if wait.labels:
+        parts.append(f"for room under {wait.labels[0]} (antiphon limits)")
+    return f"it waits {' and '.join(parts)}"
+
+
+def _others(count: int) -> str:
+    return f"until {count:,} other jobs have ended (antiphon show draws them)"
 
 
 def _lot_row(lot: Lot, names: dict[str, str]) -> list[Piece]:
