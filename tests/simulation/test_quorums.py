@@ -8,7 +8,7 @@ from tests.simulation.cluster import call, ended, key_of, lane, play, submit, ty
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_job_is_resolved_by_those_that_agree(tmp_path, seed):
-    job = call(REPLICATED_AT)
+    job = call(REPLICATED_AT, is_replicated=True)
 
     async def story(world):
         world.owner.boot()

@@ -192,16 +192,18 @@ def test_a_handler_may_submit_and_wait_in_a_thread_but_not_on_the_loop():
 
 
 def test_an_interrupt_ends_the_wait_and_leaves_the_mesh_usable():
-    mesh, may_end = a_mesh(), threading.Event()
+    mesh, waits, may_end = a_mesh(), threading.Event(), threading.Event()
 
     @mesh.task("example.long")
     def long() -> None:
+        waits.wait()
         os.kill(os.getpid(), signal.SIGINT)
         may_end.wait()
 
     with mesh, mesh.worker():
         handle = long.submit()
         with pytest.raises(KeyboardInterrupt):
+            waits.set()
             handle.result()
         assert handle.state().state is State.RUNNING
         may_end.set()
