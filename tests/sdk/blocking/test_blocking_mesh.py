@@ -202,9 +202,13 @@ def test_an_interrupt_ends_the_wait_and_leaves_the_mesh_usable():
 
     with mesh, mesh.worker():
         handle = long.submit()
-        with pytest.raises(KeyboardInterrupt):
+
+        def wait() -> None:
             waits.set()
             handle.result()
+
+        with pytest.raises(KeyboardInterrupt):
+            wait()
         assert handle.state().state is State.RUNNING
         may_end.set()
         assert handle.result(PATIENCE_S) is None
