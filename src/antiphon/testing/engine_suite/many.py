@@ -93,8 +93,9 @@ class Heard:
 class HintSuite(EngineSuite):
     """Hints of a healthy engine."""
 
-    async def _ready(self, site: Site, writer: Engine, heard: Heard) -> None:
-        """Until a subscription made before is known to be in place."""
+    async def _ready(self, site: Site, writer: Engine, reader: Engine, heard: Heard) -> None:
+        """Until a subscription of the reader, made before, is known to be in place."""
+        await reader.log.last()  # a round trip behind it
         await site.append(writer, site.control(), b"go")
         await heard.until(site.control(), b"go")
 
@@ -106,7 +107,7 @@ class HintSuite(EngineSuite):
                 assert hints.add(site.job(1))
                 assert hints.add(site.job(1, kind="scan").replace(job_id(1), "*"))
                 assert hints.add(site.control())
-                await self._ready(site, writer, heard)
+                await self._ready(site, writer, reader, heard)
                 await site.append(writer, site.job(1), b"one")
                 await site.append(writer, site.job(2), b"not asked for")
                 await site.append(writer, site.job(7, kind="scan"), b"seven")
@@ -120,7 +121,7 @@ class HintSuite(EngineSuite):
             with reader.log.hints(heard) as hints:
                 hints.add(site.job(1))
                 hints.add(site.control())
-                await self._ready(site, writer, heard)
+                await self._ready(site, writer, reader, heard)
                 hints.remove(site.job(1))
                 hints.remove(site.job(1))
                 await reader.log.last()  # a round trip behind it
