@@ -68,6 +68,8 @@ def test_an_offer_carries_exactly_the_results_that_the_job_reads(results, verdic
         assert story.offer() is OK
         assert story.cancel() is OK
         assert story.job.results == story.job.reads == ()
+        assert story.job.stored == (STORED.hash,), "evicted in time like its own outputs"
+        assert story.evict(STORED.hash) is OK
 
 
 def test_a_tenure_ends_to_wait_for_other_jobs_and_the_next_one_gets_their_results():
@@ -130,11 +132,12 @@ def test_a_kind_under_a_limit_refuses_schedules_without_its_label():
     limits = (
         Limit(label="gpu", kinds=("render",), at_once=3),
         Limit(label="film", kinds=("render.film",), rate=1),
+        Limit(label="disk", at_once=1),
     )
     for kind, label, verdict in [
         ("render", None, Verdict.LIMIT), ("render", "film", Verdict.LIMIT), ("render", "gpu", OK),
         ("render.film", "gpu", Verdict.LIMIT), ("render.film.cut", "film", OK),
-        ("renderer", None, OK), ("build", "gpu", OK),
+        ("renderer", None, OK), ("build", "gpu", Verdict.LIMIT), ("build", "disk", OK),
     ]:  # fmt: skip
         story = Story(kind=kind, limits=limits)
         assert story.schedule(concurrency=label) is verdict, (kind, label)

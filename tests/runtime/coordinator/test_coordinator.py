@@ -196,7 +196,7 @@ async def test_no_more_jobs_are_offered_under_a_label_than_its_limit_allows(engi
 async def test_a_kind_under_a_limit_takes_no_job_with_another_label():
     async with a_mesh("memory", LIMITED) as mesh:
         session = (await mesh.connection(mesh.owner)).session
-        with pytest.raises(Exception, match="under a limit"):
+        with pytest.raises(Exception, match="the label of its kind"):
             await call(session, kind=BUILD, concurrency="other")
 
 

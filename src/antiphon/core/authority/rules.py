@@ -80,6 +80,17 @@ class Rules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     """Selection by kind prefix; the longest match decides; `queue` if none matches."""
     limits: Annotated[tuple[Limit, ...], Meta(max_length=256)] = ()
 
+    def may_name(self, kind: str, label: str) -> bool:
+        """Whether a job of this kind may name a label, or none: that of its own limit, if any.
+
+        Room under a limit for certain kinds is for those alone: whoever may submit another kind
+        must not be able to take it.
+        """
+        own = self.label_of(kind)
+        if own or not label:
+            return label == own
+        return all(not one.kinds for one in self.limits if one.label == label)
+
     def label_of(self, kind: str) -> str:
         """The label that a job of this kind must name; empty if it is under no limit."""
         if not self.limits:

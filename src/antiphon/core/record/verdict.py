@@ -178,7 +178,8 @@ _WORDS = {
     Verdict.EARLY: "its time has not come yet",
     Verdict.NOT_YET: "the job cannot be claimed again yet",
     Verdict.DELAY: "its delay is longer than the mesh's horizon ('antiphon rules' shows it)",
-    Verdict.LIMIT: "its kind is under a limit whose label it does not name ('antiphon limits')",
+    Verdict.LIMIT: "it does not name the label of its kind's limit, or names that of other kinds"
+    " ('antiphon limits')",
     Verdict.RESULTS: "it does not carry the results that the job waits for",
     Verdict.AFTER: "it names jobs to wait for without that reason, or the other way round",
     Verdict.TOO_LATE: "the latest time to start has passed, or is not after the earliest",

@@ -127,8 +127,7 @@ def scheduled(op: ops.JobSchedule, at: At) -> Job | Moved | Verdict:
     attempts_max = body.retry.attempts or rules.attempts
     if attempts_max > rules.attempts_max:
         return Verdict.ATTEMPTS
-    label = rules.label_of(body.kind)
-    if label and body.concurrency != label:
+    if not rules.may_name(body.kind, body.concurrency or ""):
         return Verdict.LIMIT
     not_before_ms = body.not_before or 0
     if not_before_ms > wall_ms + rules.horizon_ms:
@@ -531,8 +530,15 @@ def _ended(job: Job, op: ops.JobOp, at: At, state: State, outcome: str) -> Job:
         reads=(),
         results=(),
         child_results=(),
-        stored=tuple(dict.fromkeys((*job.stored, job.arguments))) if job.arguments else job.stored,
+        stored=_to_evict(job),
     )
+
+
+def _to_evict(job: Job) -> tuple[str, ...]:
+    """What is kept for an ended job alone, or might be: the coordinator stores longer results."""
+    read = (one.hash for one in (*job.results, *job.child_results) if one.hash is not None)
+    own = (*job.stored, *((job.arguments,) if job.arguments else ()), *read)
+    return tuple(dict.fromkeys(own))
 
 
 def _row(
