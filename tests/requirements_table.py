@@ -155,6 +155,11 @@ EXPLAINED: Final[dict[str, str]] = {
         "depends on others, of whatever kind, says so in its schedule and waits for the "
         "coordinator's offer."
     ),
+    "M19": (
+        "`after` is not judged: not every reader of a job may read what it waits for. The "
+        "coordinator cancels a job that names no job accepted before it, so no loop is ever "
+        "offered, and a graph is checked before anything of it is sent."
+    ),
     "M22": (
         "A worker watches its machine's battery itself. Of sleep it is told, by a signal that a "
         "suspend hook sends: hearing it from the system would need D-Bus. A machine that sleeps "
