@@ -16,6 +16,7 @@ from antiphon.core.authority.register import Register
 from antiphon.core.authority.rules import Rules, contradiction
 from antiphon.core.record import subjects
 from antiphon.core.record.verdict import Verdict
+from antiphon.core.tempo.policy import DEFAULT_POLICY, TempoPolicy
 from antiphon.errors import Outdated
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Control(Struct, frozen=True, kw_only=True):
     rules: Rules
     owner_hlc: tuple[int, int]
     """The newest accepted owner op: a later one must be newer still."""
+    tempo: TempoPolicy = DEFAULT_POLICY
+    """The tempo policy; no verdict depends on it."""
     rise: AnnouncedProtocol | None = None
     grants: Grants
     """Delegations and revocations: one table for all intervals, queried by sequence."""

@@ -11,6 +11,8 @@ from typing import Final
 READ_BY: Final = ("/job/read", "/job/claim")
 """Permission to claim a kind includes permission to read it."""
 CALLED_BY: Final = ("/job/schedule", "/job/complete")
+TEMPO_BY: Final = ("/tempo",)
+"""Permission to send beats and reports."""
 WORKED_BY: Final = (
     "/job/claim",
     "/job/complete",

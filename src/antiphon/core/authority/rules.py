@@ -62,6 +62,8 @@ class Rules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     attempts_max: Annotated[int, Meta(ge=1, le=1000)] = 100
     yields_max: Annotated[int, Meta(ge=0, le=1000)] = 32
     """Yields for other reasons before a job is exhausted."""
+    postponed_max: Annotated[int, Meta(ge=0, le=100_000)] = 100
+    """How often a job may ask for another try later before it is exhausted."""
     continuations_max: Annotated[int, Meta(ge=0, le=100_000)] = 1_000
     """How often a job may give up its tenure to wait for other jobs."""
     retry_after_max_ms: Positive = 3_600_000

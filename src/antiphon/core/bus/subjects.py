@@ -27,6 +27,8 @@ class Party(Enum):
     """Members, for the kinds that they read."""
     WORKERS = auto()
     """Members, for the kinds that they work on; if the subject names no kind, for any."""
+    TEMPO = auto()
+    """Members that may set the pulse."""
     USER = auto()
     """The engine user that the subject names: a member, a ticket, a door or the gate itself."""
     TICKET = auto()
@@ -37,7 +39,11 @@ class Party(Enum):
 
 
 HELD_FOR: Final[Mapping[Party, tuple[str, ...]]] = MappingProxyType(
-    {Party.READERS: job_rights.READ_BY, Party.WORKERS: job_rights.WORKED_BY}
+    {
+        Party.READERS: job_rights.READ_BY,
+        Party.WORKERS: job_rights.WORKED_BY,
+        Party.TEMPO: job_rights.TEMPO_BY,
+    }
 )
 """A member with one of these commands for a kind is such a party for that kind."""
 
@@ -64,9 +70,17 @@ WORK: Final = BusSubject("work.{kind}", (Party.WORKERS,), (Party.WORKERS,))
 """Messages between the workers of a kind."""
 LIVE: Final = BusSubject("live.{kind}.{job}", (Party.WORKERS,), (Party.READERS,))
 """Progress of a job while it runs."""
+BEAT: Final = BusSubject("beat", (Party.TEMPO,), (Party.MEMBERS,))
+"""The pulse."""
+STATUS: Final = BusSubject("status.{kind}", (Party.WORKERS,), (Party.READERS,))
+"""What workers say about their jobs of a kind, on every beat."""
+PROMISE: Final = BusSubject("promise.{kind}.{thread}", (Party.WORKERS,), (Party.READERS,))
+"""A thread: a request for help with a job of a kind, promises and answers."""
+REPORT: Final = BusSubject("report", (Party.TEMPO,), (Party.TEMPO,))
+"""What happened in each bar."""
 INBOX: Final = BusSubject("inbox.{user}.{place}", (Party.MEMBERS, Party.GATE), (Party.USER,))
 """Replies to a user."""
 JOIN: Final = BusSubject("gate.{user}.join", (Party.TICKET,), (Party.GATE,))
 LOGIN: Final = BusSubject("gate.{user}.login", (Party.DOOR,), (Party.GATE,))
 
-BUS: Final = (ROLL, CARE, WORK, LIVE, INBOX, JOIN, LOGIN)
+BUS: Final = (ROLL, CARE, WORK, LIVE, BEAT, STATUS, PROMISE, REPORT, INBOX, JOIN, LOGIN)

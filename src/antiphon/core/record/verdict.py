@@ -52,6 +52,7 @@ class Verdict(StrEnum):
     # control
     GENESIS = "genesis"
     RULES = "rules"
+    TEMPO = "tempo"
     PROTOCOL = "protocol"
     SEAL = "seal"
     UNSEEN = "unseen"
@@ -84,6 +85,7 @@ class Verdict(StrEnum):
     REPLICA = "replica"
     BY_QUORUM = "by_quorum"
     QUORUM = "quorum"
+    CHECKPOINT = "checkpoint"
 
     # plans
     PLAN = "plan"
@@ -163,6 +165,7 @@ _WORDS = {
     Verdict.QUARANTINED: "the author is quarantined",
     Verdict.GENESIS: "a mesh has one genesis, and it is the first op",
     Verdict.RULES: "the rules contradict each other",
+    Verdict.TEMPO: "the tempo policy contradicts itself",
     Verdict.PROTOCOL: "the protocol cannot be lowered",
     Verdict.SEAL: "the seal does not match the log",
     Verdict.UNSEEN: "only a node that reads the whole log can check it",
@@ -194,6 +197,8 @@ _WORDS = {
     Verdict.REPLICA: "it is not a replica of the job that it names",
     Verdict.BY_QUORUM: "the job is not run itself: it ends when enough of its replicas agree",
     Verdict.QUORUM: "the replicas that it names are not enough that agree",
+    Verdict.CHECKPOINT: "only a renewal carries a checkpoint and beats, or too many earlier ones"
+    " are still kept",
     Verdict.PLAN: "the plan would trigger itself, or has a time that only a single job can have",
     Verdict.DERIVED: "it does not follow from the plan that it names",
 }

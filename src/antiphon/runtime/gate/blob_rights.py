@@ -18,7 +18,14 @@ from msgspec.structs import replace
 from antiphon.core.authority.chain_check import path_to_author
 from antiphon.core.authority.job_rights import CALLED_BY, READ_BY, WORKED_BY
 from antiphon.core.families.jobs import JOBS
-from antiphon.core.families.jobs.ops import JobComplete, JobOffer, JobResolve, JobSchedule
+from antiphon.core.families.jobs.ops import (
+    JobClaim,
+    JobComplete,
+    JobOffer,
+    JobResolve,
+    JobSchedule,
+    JobYield,
+)
 from antiphon.core.manifest import BlobInput
 from antiphon.core.record.op import Op
 from antiphon.core.record.verdict import Verdict
@@ -93,6 +100,8 @@ def names(op: Op | None, digest: str) -> bool:
         return any(isinstance(one, BlobInput) and one.hash == digest for one in inputs)
     if isinstance(op, JobComplete | JobResolve):
         return any(output.hash == digest for output in op.body.outputs)
+    if isinstance(op, JobClaim | JobYield):
+        return op.body.checkpoint is not None and op.body.checkpoint.hash == digest
     if isinstance(op, JobOffer):
         return any(result.hash == digest for result in op.body.results)
     return False

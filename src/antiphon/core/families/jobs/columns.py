@@ -109,8 +109,9 @@ def blobs(job: Job) -> tuple[tuple[str, ...], tuple[Evicted, ...]]:
     Among the first are the jobs that it waits or waited for: a replica finds it by them.
     """
     gone = (Evicted(one, is_arguments=one == job.arguments) for one in job.evicted)
+    saved = (*job.replaced, *((job.checkpoint.hash,) if job.checkpoint is not None else ()))
     links = (link(key) for key in (*job.after, *job.children))
-    return tuple(dict.fromkeys((*job.reads, *job.stored, *links))), tuple(gone)
+    return tuple(dict.fromkeys((*job.reads, *job.stored, *saved, *links))), tuple(gone)
 
 
 def link(key: tuple[str, str]) -> str:

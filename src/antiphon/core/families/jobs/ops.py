@@ -17,6 +17,8 @@ from antiphon.core.proof.output import DsseEnvelope, Output
 from antiphon.core.record.branches import Branch
 from antiphon.core.record.codec import MAX_INTEGER
 from antiphon.core.record.op import Body, Count, Digest, Kind, Label, Op, Seq, Text, WallMs
+from antiphon.core.tempo.budget import Budget
+from antiphon.core.tempo.score import Score
 
 WAIT: Final = Branch(stem="wait", read_by=READ_BY, written_by=CALLED_BY)
 CALL: Final = Branch(
@@ -34,6 +36,8 @@ JobKey = tuple[Kind, JobId]
 MAX_AFTER: Final = 1024
 MIN_QUORUM: Final = 2
 MAX_REPLICAS: Final = 16
+MAX_REPLACED: Final = 64
+"""Checkpoints of one job that were replaced and not evicted yet."""
 
 
 class Retry(Body, frozen=True):
@@ -79,6 +83,10 @@ class ScheduleBody(Body, frozen=True):
     """How many of those have to agree, each run for somebody else."""
     replica: Replica | None = None
     """Of which job it is a replica; only the coordinator submits those."""
+    score: Score | None = None
+    """Its beats: how long each phase may take and how long it may wait; workers keep to it."""
+    budget: Budget | None = None
+    """What it may use up; its worker ends it as failed when it is over."""
     derived: Derivation | None = None
     """What it was derived from by the coordinator: a tick or a cause of the plan that it names."""
 
@@ -142,6 +150,13 @@ class OfferBody(_OnJob, frozen=True):
     those of the jobs that its last tenure waited for."""
 
 
+class Checkpoint(Body, frozen=True):
+    """What a tenure stored of its work; the next one continues from it."""
+
+    hash: Digest
+    size: Count
+
+
 class ClaimBody(_OnJob, frozen=True):
     """Takes a pending job, or renews the claimer's own lease.
 
@@ -152,6 +167,10 @@ class ClaimBody(_OnJob, frozen=True):
     lease_ms: Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
     begin: bool = False
     fence: Fence | None = None
+    beats_left: Count | None = None
+    """How many beats the tenure still needs, for people; only a renewal says it."""
+    checkpoint: Checkpoint | None = None
+    """What the tenure has stored of its work; only a renewal names one."""
 
 
 class StartBody(_OnJob, frozen=True):
@@ -175,10 +194,15 @@ class YieldBody(_OnJob, frozen=True):
     """Gives the job back, with a reason. With `after` it waits until other jobs have ended."""
 
     fence: Fence
-    reason: Literal["error", "drain", "battery", "sleep", "lost", "after", "other"]
+    reason: Literal[
+        "error", "overrun", "later", "drain", "battery", "sleep", "lost", "after", "other"
+    ]
+    """`error` and `overrun` are attempts; `later` (the job asked for another try) has a cap of its
+    own, and so have all others together."""
     after: Annotated[tuple[JobKey, ...], Meta(max_length=MAX_AFTER)] = ()
     retry_after_ms: Count = 0
     error: Failure | None = None
+    checkpoint: Checkpoint | None = None
 
 
 class ExpireBody(_OnJob, frozen=True):

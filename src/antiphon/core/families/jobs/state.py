@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from antiphon.core.families.jobs.derivation import Derivation
-from antiphon.core.families.jobs.ops import Result
+from antiphon.core.families.jobs.ops import Checkpoint, Result
 from antiphon.core.families.jobs.priority import PRIORITIES, Priority, rank
 from antiphon.core.family import Lane
 from antiphon.core.record.branches import LaneKey
@@ -107,12 +107,18 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     attempts: int = 0
     """Tenures that ended in expiry or an `error` yield."""
     yields: int = 0
+    postponed: int = 0
+    """How often the job itself asked for another try later."""
     plan: str = ""
     """The op id of the plan that it was derived from; empty if somebody submitted it."""
     derived: Derivation | None = None
     """The tick or the cause."""
     call_auth: tuple[str, ...] = ()
     """The delegations under which it was submitted."""
+    checkpoint: Checkpoint | None = None
+    """What its tenures have stored of the work so far; the next one continues from it."""
+    replaced: tuple[str, ...] = ()
+    """Digests of earlier checkpoints that are still kept."""
     claimer: str = ""
     fence: str = ""
     """The current tenure's fence; after the end, the last tenure's."""

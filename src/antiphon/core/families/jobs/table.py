@@ -8,7 +8,8 @@
     claimed | running ─yield after other jobs→ waiting
     waiting with replicas ─resolve→ succeeded
 
-An eviction changes no state: it only says that an output of an ended job is no longer kept.
+An eviction changes no state: it only says that an output of an ended job, or a checkpoint that a
+newer one replaced, is no longer kept.
 
 `TRANSITIONS` maps (op type, state) to the rule for that cell: a function from job, op and place to
 the next job or a verdict. A cell that is a bare verdict gives it to every op. Every cell is
@@ -30,16 +31,14 @@ from msgspec.structs import replace
 from antiphon.core.authority.chain_check import is_revoked_since, stands_for
 from antiphon.core.authority.rules import Rules
 from antiphon.core.clock.hlc import pack, unpack
-from antiphon.core.families.jobs import completion_proof, ops, planned, replicas
+from antiphon.core.families.jobs import completion_proof, ops, planned, replicas, stored_content
 from antiphon.core.families.jobs.state import HELD, TERMINAL, Job, State
 from antiphon.core.family import At, Moved, Needs
 from antiphon.core.manifest import blobs_read, results_read, stored_arguments
-from antiphon.core.record.ids import digest
 from antiphon.core.record.verdict import Verdict
 
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
-    from antiphon.core.proof.output import Output
     from antiphon.core.record.op import Op
 
 Cell = Callable[[Job, Any, At], Job | Verdict | Needs]
@@ -254,6 +253,8 @@ def _claim_open(job: Job, op: ops.JobClaim, at: At) -> Job | Verdict:
     body, wall_ms = op.body, op.hlc[0]
     if body.fence is not None:
         return Verdict.FENCE
+    if body.checkpoint is not None or body.beats_left is not None:
+        return Verdict.CHECKPOINT
     if wall_ms < job.retry_after_ms:
         return Verdict.NOT_YET
     if wall_ms > job.start_by_ms:
@@ -293,8 +294,11 @@ def _claim_held(job: Job, op: ops.JobClaim, at: At) -> Job | Verdict:
         return Verdict.LEASE_OVER
     if not at.control.rules.lease_min_ms <= body.lease_ms <= job.lease_ms_max:
         return Verdict.LEASE
+    kept = stored_content.with_checkpoint(job, body.checkpoint)
+    if isinstance(kept, Verdict):
+        return kept
     return replace(
-        job,
+        kept,
         state=State.RUNNING if body.begin else job.state,
         hlc=op.hlc,
         hlc_author=op.author,
@@ -330,25 +334,14 @@ def _complete(job: Job, op: ops.JobComplete, at: At) -> Job | Verdict:
     body = op.body
     if not completion_proof.is_proved(body, op.author, at):
         return Verdict.PROOF
-    if not _are_texts_true(body.outputs):
+    if not stored_content.are_texts_true(body.outputs):
         return Verdict.OUTPUT
     state = State.SUCCEEDED if body.status == "succeeded" else State.FAILED
     if job.replica_of and state is State.SUCCEEDED:
         job = replace(job, fingerprint=replicas.fingerprint(body.outputs))
-    return _ended(replace(job, stored=_stored(body.outputs)), op, at, state, body.status)
-
-
-def _are_texts_true(outputs: tuple[Output, ...]) -> bool:
-    for output in outputs:
-        if output.text is not None:
-            raw = output.text.encode()
-            if len(raw) != output.size or digest(raw) != output.hash:
-                return False
-    return True
-
-
-def _stored(outputs: tuple[Output, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(output.hash for output in outputs if output.text is None))
+    return _ended(
+        replace(job, stored=stored_content.stored(body.outputs)), op, at, state, body.status
+    )
 
 
 def _resolve(job: Job, op: ops.JobResolve, at: At) -> Job | Verdict | Needs:
@@ -356,13 +349,15 @@ def _resolve(job: Job, op: ops.JobResolve, at: At) -> Job | Verdict | Needs:
         return Verdict.NOT_COORDINATOR
     if not job.replicas:
         return Verdict.QUORUM
-    if not _are_texts_true(op.body.outputs):
+    if not stored_content.are_texts_true(op.body.outputs):
         return Verdict.OUTPUT
     fault = replicas.quorum_fault(job, op, at)
     if fault is not None:
         return fault
     outputs = op.body.outputs
-    job = replace(job, stored=_stored(outputs), fingerprint=replicas.fingerprint(outputs))
+    job = replace(
+        job, stored=stored_content.stored(outputs), fingerprint=replicas.fingerprint(outputs)
+    )
     return _ended(job, op, at, State.SUCCEEDED, "succeeded")
 
 
@@ -375,21 +370,23 @@ def _yield(job: Job, op: ops.JobYield, at: At) -> Job | Verdict:
         return Verdict.AFTER
     if body.after:
         return _yield_after(job, op, at)
-    is_error = body.reason == "error"
-    attempts, yields = job.attempts + is_error, job.yields + (not is_error)
-    if attempts >= job.attempts_max or yields > rules.yields_max:
-        return _ended(
-            replace(job, attempts=attempts, yields=yields), op, at, State.FAILED, "exhausted"
-        )
+    kept = stored_content.with_checkpoint(job, body.checkpoint)
+    if isinstance(kept, Verdict):
+        return kept
+    kept = _counted(kept, body.reason)
+    if (
+        kept.attempts >= job.attempts_max
+        or kept.yields > rules.yields_max
+        or kept.postponed > rules.postponed_max
+    ):
+        return _ended(kept, op, at, State.FAILED, "exhausted")
     wall_ms = op.hlc[0]
     retry_after_ms = wall_ms + min(body.retry_after_ms, rules.retry_after_max_ms)
     return replace(
-        job,
+        kept,
         state=State.PENDING,
         hlc=op.hlc,
         hlc_author=op.author,
-        attempts=attempts,
-        yields=yields,
         claimer="",
         fence="",
         deadline_ms=0,
@@ -398,8 +395,24 @@ def _yield(job: Job, op: ops.JobYield, at: At) -> Job | Verdict:
     )
 
 
+def _counted(job: Job, reason: str) -> Job:
+    """The job with a yield for this reason counted where it belongs."""
+    if reason in _ATTEMPTS:
+        return replace(job, attempts=job.attempts + 1)
+    if reason == "later":
+        return replace(job, postponed=job.postponed + 1)
+    return replace(job, yields=job.yields + 1)
+
+
+_ATTEMPTS: Final = frozenset({"error", "overrun"})
+
+
 def _yield_after(job: Job, op: ops.JobYield, at: At) -> Job | Verdict:
     """The tenure ends without an attempt; the job waits until the other jobs have ended."""
+    kept = stored_content.with_checkpoint(job, op.body.checkpoint)
+    if isinstance(kept, Verdict):
+        return kept
+    job = kept
     continuations = job.continuations + 1
     if continuations > at.control.rules.continuations_max:
         return _ended(job, op, at, State.FAILED, "exhausted")
@@ -491,21 +504,6 @@ def _cancel(job: Job, op: ops.JobCancel, at: At) -> Job | Verdict:
     return _ended(job, op, at, State.ABORTED, "cancelled")
 
 
-def _evict(job: Job, op: ops.JobEvict, _: At) -> Job | Verdict:
-    which = op.body.hash
-    if which in job.evicted:
-        return Verdict.ALREADY
-    if which not in job.stored:
-        return Verdict.NO_OUTPUT
-    return replace(
-        job,
-        hlc=op.hlc,
-        hlc_author=op.author,
-        stored=tuple(one for one in job.stored if one != which),
-        evicted=(*job.evicted, which),
-    )
-
-
 def _fenced_idle(job: Job, _: Op, __: At) -> Job | Verdict:
     # An op with a fence on a job that nobody holds: its author's tenure has ended.
     return Verdict.FENCE if job.expired_fence or job.yields or job.attempts else Verdict.NOT_CLAIMED
@@ -530,15 +528,10 @@ def _ended(job: Job, op: ops.JobOp, at: At, state: State, outcome: str) -> Job:
         reads=(),
         results=(),
         child_results=(),
-        stored=_to_evict(job),
+        checkpoint=None,
+        replaced=(),
+        stored=stored_content.to_evict(job),
     )
-
-
-def _to_evict(job: Job) -> tuple[str, ...]:
-    """What is kept for an ended job alone, or might be: the coordinator stores longer results."""
-    read = (one.hash for one in (*job.results, *job.child_results) if one.hash is not None)
-    own = (*job.stored, *((job.arguments,) if job.arguments else ()), *read)
-    return tuple(dict.fromkeys(own))
 
 
 def _row(
@@ -558,7 +551,8 @@ def _row(
 
 
 _EXISTS, _HELD, _FINISHED, _WAITS = Verdict.EXISTS, Verdict.HELD, Verdict.FINISHED, Verdict.WAITING
-_OPEN, _ALONE = Verdict.NOT_ENDED, Verdict.QUORUM
+_ALONE = Verdict.QUORUM
+_evict, _replaced = stored_content.evict, stored_content.evict_replaced
 
 # fmt: off
 TRANSITIONS: Final[dict[type, dict[State, Cell | Verdict]]] = {
@@ -572,6 +566,6 @@ TRANSITIONS: Final[dict[type, dict[State, Cell | Verdict]]] = {
     ops.JobExpire:   _row(_expire_open, _expire_open, _expire_held, _expire_held, _expire_late),
     ops.JobResolve:  _row(_resolve,     _ALONE,       _ALONE,       _ALONE,       _FINISHED),
     ops.JobCancel:   _row(_cancel,      _cancel,      _cancel,      _cancel,      _FINISHED),
-    ops.JobEvict:    _row(_OPEN,        _OPEN,        _OPEN,        _OPEN,        _evict),
+    ops.JobEvict:    _row(_replaced,    _replaced,    _replaced,    _replaced,    _evict),
 }
 # fmt: on

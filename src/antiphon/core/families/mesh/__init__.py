@@ -17,6 +17,7 @@ MESH: Final = Family(
         ops.MeshRecover,
         ops.MeshEvidence,
         ops.MeshReadmit,
+        ops.MeshTempo,
     ),
     branches=(
         ops.GENESIS,
@@ -26,6 +27,7 @@ MESH: Final = Family(
         ops.RECOVER,
         ops.EVIDENCE,
         ops.READMIT,
+        ops.TEMPO,
     ),
     genesis=table.genesis,
     entitled=table.entitled,

@@ -10,6 +10,7 @@ from antiphon.core.authority.rules import Rules
 from antiphon.core.record.branches import Branch
 from antiphon.core.record.ids import key_of
 from antiphon.core.record.op import Body, Did, Kind, Op
+from antiphon.core.tempo.policy import TempoPolicy
 
 
 def _control(what: str, *, via_gate: bool = False) -> Branch:
@@ -23,6 +24,7 @@ COORDINATOR: Final = _control("coordinator")
 RECOVER: Final = _control("recover")
 EVIDENCE: Final = _control("evidence", via_gate=True)
 READMIT: Final = _control("readmit")
+TEMPO: Final = _control("tempo")
 
 
 class Genesis(Body, frozen=True):
@@ -74,6 +76,12 @@ class ReadmitBody(Body, frozen=True):
     node: Did
 
 
+class TempoBody(Body, frozen=True):
+    """The complete tempo policy from here on."""
+
+    policy: TempoPolicy
+
+
 class _MeshOp(Op, frozen=True):
     """An op on the only subject of its branch."""
 
@@ -95,6 +103,13 @@ class MeshRules(_MeshOp, frozen=True, tag="mesh.rules"):
 
     body: RulesBody
     BRANCH: ClassVar[Branch] = RULES
+
+
+class MeshTempo(_MeshOp, frozen=True, tag="mesh.tempo"):
+    """Replaces the tempo policy."""
+
+    body: TempoBody
+    BRANCH: ClassVar[Branch] = TEMPO
 
 
 class MeshRoute(Op, frozen=True, tag="mesh.route"):

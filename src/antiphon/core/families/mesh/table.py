@@ -19,6 +19,7 @@ from antiphon.core.authority.rules import NOTICE_MS, Rules, contradiction
 from antiphon.core.families.mesh import ops
 from antiphon.core.family import At, Moved, Needs
 from antiphon.core.record.verdict import Verdict
+from antiphon.core.tempo.policy import policy_fault
 
 if TYPE_CHECKING:
     from antiphon.core.record.op import Op
@@ -109,6 +110,10 @@ def step(_state: None, op: Op, at: At) -> Moved | Verdict | Needs:
                     rise=None,
                 )
             )
+        case ops.MeshTempo(body=body):
+            if policy_fault(body.policy) is not None:
+                return Verdict.TEMPO
+            return _changed(replace(after, tempo=body.policy))
         case ops.MeshReadmit(body=body):
             standing = control.standing_of(body.node)
             if standing is None:

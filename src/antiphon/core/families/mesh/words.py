@@ -18,6 +18,9 @@ def sentence(op: Op) -> str:
             return f"created the mesh {body.name!r}"
         case ops.MeshRules():
             return "changed the rules"
+        case ops.MeshTempo(body=body):
+            policy = body.policy
+            return f"set the tempo to {policy.initial_bpm} bpm, {policy.bar_len_beats} beats a bar"
         case ops.MeshRoute(body=body) if body.target is None:
             return f"removed the route of {body.kind}"
         case ops.MeshRoute(body=body):

@@ -116,9 +116,9 @@ def _filters(subject: BusSubject, party: Party, user: str, kinds: Sequence[str])
     pattern = subject.pattern
     match party:
         case Party.READERS | Party.WORKERS if "{kind}" in pattern:
-            named = pattern.replace("{kind}.{job}", "{jobs}")
+            named = pattern.replace("{kind}.{job}", "{jobs}").replace("{kind}.{thread}", "{jobs}")
             return [named.format(kind=one, jobs=below(one)) for one in kinds]
-        case Party.READERS | Party.WORKERS:
+        case Party.READERS | Party.WORKERS | Party.TEMPO:
             return [pattern] if kinds else []
         case Party.MEMBERS | Party.GATE:
             head, is_cut, _ = pattern.partition("{")
