@@ -282,8 +282,10 @@ class Story:
         fields = {"priority": priority, "results": tuple(results)}
         return self._put(JobOffer, OfferBody, by, fields, how)
 
-    def claim(self, by=ALICE, *, lease_ms=LEASE_MS, begin=False, fence=None, **how) -> Verdict:
-        fields = {"lease_ms": lease_ms, "begin": begin, "fence": fence}
+    def claim(
+        self, by=ALICE, *, lease_ms=LEASE_MS, begin=False, fence=None, checkpoint=None, **how
+    ) -> Verdict:
+        fields = {"lease_ms": lease_ms, "begin": begin, "fence": fence, "checkpoint": checkpoint}
         return self._put(JobClaim, ClaimBody, by, fields, how)
 
     def start(self, by=ALICE, *, fence=None, **how) -> Verdict:
@@ -306,10 +308,19 @@ class Story:
         return self.ledger.put(JobComplete, body, by, **how)
 
     def give_back(
-        self, by=ALICE, *, fence=None, reason="drain", retry_after_ms=0, after=(), **how
+        self,
+        by=ALICE,
+        *,
+        fence=None,
+        reason="drain",
+        retry_after_ms=0,
+        after=(),
+        checkpoint=None,
+        **how,
     ) -> Verdict:
         fields = {
             "fence": fence or self.fence,
+            "checkpoint": checkpoint,
             "reason": reason,
             "after": tuple(after),
             "retry_after_ms": retry_after_ms,

@@ -23,9 +23,10 @@ from antiphon.core.manifest import ResultInput, job_id
 from antiphon.core.proof.output import DsseEnvelope, DsseSignature, Output
 from antiphon.core.record import codec, signing, subjects
 from antiphon.core.record.ids import did_of, digest
+from antiphon.core.tempo.policy import policy_hash
 from tests.core.authors import ALICE, BOB, CAROL, OWNER, sign_batch, sign_bytes
 from tests.core.ledger import T0, Ledger, Reader, Story
-from tests.vectors import golden_log_closed, golden_log_plans, golden_log_quorum
+from tests.vectors import golden_log_closed, golden_log_plans, golden_log_quorum, golden_log_tempo
 
 PATH = Path(__file__).with_name("golden-log-v1.jsonl")
 DAY = 86_400_000
@@ -50,6 +51,8 @@ def state_digest(reader: Reader) -> str:
                 lane.job.retry_after_ms,
                 lane.job.attempts,
                 lane.job.yields,
+                lane.job.postponed,
+                lane.job.checkpoint and lane.job.checkpoint.hash,
                 list(lane.job.hlc),
             ],
         ]
@@ -60,6 +63,7 @@ def state_digest(reader: Reader) -> str:
         control.coordinator,
         list(control.owner_hlc),
         sorted(control.routes.items()),
+        policy_hash(control.tempo),
         codec.encode(control.rules).decode(),
     ]
     return digest(codec.encode_checked([mesh, lanes]))
@@ -253,6 +257,7 @@ STORIES = (
     golden_log_quorum.story,
     *golden_log_closed.STORIES,
     *golden_log_plans.STORIES,
+    golden_log_tempo.story,
 )
 
 

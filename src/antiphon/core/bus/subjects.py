@@ -76,11 +76,11 @@ STATUS: Final = BusSubject("status.{kind}", (Party.WORKERS,), (Party.READERS,))
 """What workers say about their jobs of a kind, on every beat."""
 PROMISE: Final = BusSubject("promise.{kind}.{thread}", (Party.WORKERS,), (Party.READERS,))
 """A thread: a request for help with a job of a kind, promises and answers."""
-REPORT: Final = BusSubject("report", (Party.TEMPO,), (Party.TEMPO,))
+BAR_REPORT: Final = BusSubject("bar", (Party.TEMPO,), (Party.TEMPO,))
 """What happened in each bar."""
 INBOX: Final = BusSubject("inbox.{user}.{place}", (Party.MEMBERS, Party.GATE), (Party.USER,))
 """Replies to a user."""
 JOIN: Final = BusSubject("gate.{user}.join", (Party.TICKET,), (Party.GATE,))
 LOGIN: Final = BusSubject("gate.{user}.login", (Party.DOOR,), (Party.GATE,))
 
-BUS: Final = (ROLL, CARE, WORK, LIVE, BEAT, STATUS, PROMISE, REPORT, INBOX, JOIN, LOGIN)
+BUS: Final = (ROLL, CARE, WORK, LIVE, BEAT, STATUS, PROMISE, BAR_REPORT, INBOX, JOIN, LOGIN)

@@ -187,11 +187,16 @@ def test_a_scope_becomes_subjects():
         "apb.m.work.test.unit",
         "apb.m.live.render.*.>",
         "apb.m.live.test.unit.*",
+        "apb.m.status.render.>",
+        "apb.m.status.test.unit",
+        "apb.m.promise.render.*.>",
+        "apb.m.promise.test.unit.*",
     }
     assert set(granted.subscribe) == {
         f"_I.{user}.>",
         f"apb.m.inbox.{user}.>",
         "apb.m.roll",
+        "apb.m.beat",
         "apb.m.care",
         "apb.m.work.render.>",
         "apb.m.work.test.unit",
@@ -201,10 +206,16 @@ def test_a_scope_becomes_subjects():
         *(f"apr.m.{one}.build.*" for one in ("job", "wait", "call.*", "plan")),
         "apb.m.live.render.*.>",
         "apb.m.live.build.*",
+        "apb.m.status.render.>",
+        "apb.m.status.build",
+        "apb.m.promise.render.*.>",
+        "apb.m.promise.build.*",
     }
     assert set(granted.unheard) == {
         *(f"apr.m.{one}.build.*.>" for one in ("job", "wait", "call.*", "plan")),
         "apb.m.live.build.*.>",
+        "apb.m.status.build.>",
+        "apb.m.promise.build.*.>",
     }
 
 

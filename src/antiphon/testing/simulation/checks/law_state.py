@@ -28,6 +28,7 @@ WORD_DEFAULTS: Final = {
     "lease_max_ms": 3_600_000,
     "attempts": 3,
     "yields_max": 32,
+    "postponed_max": 100,
 }
 """Rule values that the laws need, where the mesh does not say otherwise."""
 
@@ -118,6 +119,7 @@ class LaneFacts(Struct):
     cooling: dict[str, int] = field(default_factory=dict)
     attempts_left: int = 0
     yields: int = 0
+    postponed: int = 0
     results: int = 0
     ended_seq: int = 0
 
@@ -294,10 +296,15 @@ def _resolve(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) ->
 def _yield(ledger: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> None:
     lane.newest = (fact.wall_ms, fact.logical)
     lane.held = None
-    is_error = fact.body["reason"] == "error"
-    lane.attempts_left -= is_error
-    lane.yields += not is_error
-    if lane.attempts_left <= 0 or lane.yields > ledger.rules["yields_max"]:
+    reason = fact.body["reason"]
+    is_attempt, is_later = reason in {"error", "overrun"}, reason == "later"
+    lane.attempts_left -= is_attempt
+    lane.postponed += is_later
+    lane.yields += not is_attempt and not is_later
+    is_too_often = (
+        lane.yields > ledger.rules["yields_max"] or lane.postponed > ledger.rules["postponed_max"]
+    )
+    if lane.attempts_left <= 0 or is_too_often:
         lane.ended_seq = lane.ended_seq or now.record.seq
     wanted_ms = int(fact.body.get("retry_after_ms", 0))
     lane.retry_after_ms = fact.wall_ms + min(wanted_ms, ledger.rules["retry_after_max_ms"])
@@ -325,7 +332,8 @@ def _cancel(_: LawState, lane: LaneFacts, now: Committed, fact: PlainRecord) -> 
 
 
 def _evict(_: LawState, lane: LaneFacts, __: Committed, fact: PlainRecord) -> None:
-    lane.newest = (fact.wall_ms, fact.logical)
+    if lane.ended_seq:  # before the end only replaced checkpoints go, and nothing else changes
+        lane.newest = (fact.wall_ms, fact.logical)
 
 
 _MOVES: Final[dict[str, Callable[[LawState, LaneFacts, Committed, PlainRecord], None]]] = {
