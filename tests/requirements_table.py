@@ -215,7 +215,7 @@ EXPLAINED: Final[dict[str, str]] = {
     ),
 }
 
-PENDING_CEILING: Final = 44
+PENDING_CEILING: Final = 33
 
 PENDING: Final[frozenset[str]] = frozenset(
     {
@@ -237,31 +237,20 @@ PENDING: Final[frozenset[str]] = frozenset(
         "P12",
         "B1",
         "B2",
-        "B3",
         "B4",
-        "B5",
-        "B6",
         "B7",
         "B8",
         "B9",
-        "B10",
-        "B11",
         "B12",
         "B13",
         "B14",
         "B15",
         "B16",
-        "B17",
         "B18",
         "B19",
         "B20",
-        "B21",
         "B22",
-        "B23",
-        "B24",
-        "B25",
         "B26",
         "B27",
-        "B28",
     }
 )
