@@ -106,7 +106,7 @@ class FollowSuite(EngineSuite):
         count, bound = 1300, 100
         async with self.site() as site:
             engine = await site.connect()
-            await asyncio.gather(*(site.append(engine, site.call(n)) for n in range(count)))
+            await site.append_calls(engine, count)
             found: list[Record] = []
             async with engine.log.follow(0, max_batch=bound) as batches:
                 while len(found) < count:

@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 WITHIN_S = 60.0
 """How long the suite waits for what must happen. Generous: it only costs when a test fails."""
+_AT_ONCE = 100
 QUIET_S = 0.4
 """How long the suite watches for what must not happen."""
 SHORT_LOAN_S = 1.0
@@ -127,6 +128,12 @@ class Site:
             message_id=message_id or self.fresh_id(),
             expected_last=after,
         )
+
+    async def append_calls(self, engine: Engine, count: int) -> None:
+        """Append many announcements, some at once: a busy server has to answer all in time."""
+        for first in range(0, count, _AT_ONCE):
+            some = range(first, min(first + _AT_ONCE, count))
+            await asyncio.gather(*(self.append(engine, self.call(n)) for n in some))
 
     async def announce(self, engine: Engine, numbers: range) -> list[int]:
         """Announce jobs, in order."""

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from antiphon.core.families.jobs import subjects as job_subjects
 from antiphon.core.record import subjects
 from antiphon.errors import LostRace, Unavailable
@@ -76,7 +74,7 @@ class ReadSuite(EngineSuite):
         count = 1500
         async with self.site() as site:
             engine = await site.connect()
-            await asyncio.gather(*(site.append(engine, site.call(n)) for n in range(count)))
+            await site.append_calls(engine, count)
             page = await engine.log.read(0, limit=5000)
             found = seqs(page.records)
             while page.more:
