@@ -34,6 +34,7 @@ from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.handler_call import inline_arguments, keep_arguments
 from antiphon.runtime.executors.handlers import Handlers, JobContext
 from antiphon.runtime.identity.state_directory import StateDirectory
+from antiphon.runtime.tempo.tempo_metrics import TempoMetrics
 from antiphon.runtime.values.signature import plain_call
 from antiphon.sdk.call_options import Scheduling, fresh_nonce, split_options
 from antiphon.sdk.defaults import ROLL_CALL_S
@@ -104,6 +105,8 @@ class Mesh(PlanMethods):
         self._breaker: CircuitBreaker | None = CircuitBreaker()
         self._blocking: BlockingMesh | None = None
         self._planned: list[Planned] = []
+        self.tempo_metrics = TempoMetrics()
+        """The numbers of the pulse and the reverb that run beside this mesh's node."""
         self._pid = os.getpid()
         self._of_parent: tuple[object, ...] = ()
 
