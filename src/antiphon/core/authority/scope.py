@@ -108,7 +108,7 @@ def scope_of(
         return EVERYTHING
     gathered, lent = _Gathered(_uses(branches)), list[Chain]()
     for chain in chains_to(control.grants, control.owner, did, before=_NO_END):
-        if _has_ended(control, chain, now_s):
+        if has_ended(control, chain, now_s):
             continue
         is_lent = len(chain.links) > 1
         if chain.not_before is not None and chain.not_before > now_s:
@@ -117,12 +117,12 @@ def scope_of(
         elif is_lent:
             lent.append(chain)
         else:
-            gathered.take(chain, _kinds_of_chain(chain))
+            gathered.take(chain, kinds_of_chain(chain))
     if gathered.is_empty:
         gathered.take_first_lenders(lent)
     if asked:
         for chain in sorted(lent, key=_end, reverse=True):
-            gathered.take_lent(chain, _meet((_kinds_of_chain(chain), asked)))
+            gathered.take_lent(chain, meet((kinds_of_chain(chain), asked)))
     return gathered.scope()
 
 
@@ -160,10 +160,10 @@ class _Gathered:
 
     def take_first_lenders(self, lent: list[Chain]) -> None:
         """Add what the first lender gives, so that the node does not end up without any scope."""
-        lending = [chain for chain in lent if _kinds_of_chain(chain)]
+        lending = [chain for chain in lent if kinds_of_chain(chain)]
         for chain in sorted(lending, key=_end, reverse=True):
             if _lender(chain) == _lender(lending[0]):
-                self.take_lent(chain, _kinds_of_chain(chain))
+                self.take_lent(chain, kinds_of_chain(chain))
 
     def scope(self) -> Scope:
         """The scope so far."""
@@ -183,7 +183,7 @@ def _serves(command: str, use: Iterable[str]) -> bool:
     return any(covers(command, one) for one in use)
 
 
-def _has_ended(control: Control, chain: Chain, now_s: int) -> bool:
+def has_ended(control: Control, chain: Chain, now_s: int) -> bool:
     """Whether a link has been revoked by an entitled key, or has expired."""
     if chain.expires is not None and chain.expires < now_s:
         return True
@@ -206,9 +206,9 @@ _known_kinds: Final = BoundedCache[str, tuple[str, ...]](
 )
 
 
-def _kinds_of_chain(chain: Chain) -> tuple[str, ...]:
+def kinds_of_chain(chain: Chain) -> tuple[str, ...]:
     """The kinds that all links of a chain admit; cached per link."""
-    return _meet(map(_kinds_of_link, chain.links))
+    return meet(map(_kinds_of_link, chain.links))
 
 
 def _kinds_of_link(link: Delegation) -> tuple[str, ...]:
@@ -222,7 +222,7 @@ def _kinds_of_link(link: Delegation) -> tuple[str, ...]:
 
 def kinds_of(statements: list[Any]) -> tuple[str, ...]:
     """The kind filters that a policy admits: all of its statements must be true."""
-    return _meet(_kinds_of_one(one) for one in statements)
+    return meet(_kinds_of_one(one) for one in statements)
 
 
 def _kinds_of_one(statement: Any) -> tuple[str, ...]:
@@ -258,7 +258,7 @@ def _first_field(selector: str) -> str | None:
         return None
 
 
-def _meet(each: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+def meet(each: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     """The kinds that every one of these admits."""
     left: tuple[str, ...] = (EVERY_KIND,)
     for filters in each:
