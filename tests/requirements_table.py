@@ -181,8 +181,8 @@ EXPLAINED: Final[dict[str, str]] = {
     ),
     "S17": (
         "Mesh and breaker are on by default: founding or joining is what opts in, and nobody is "
-        "helped by waiting for an engine that is silent. `ANTIPHON_CONTROL` and "
-        "`ANTIPHON_HTTP_TOKEN` are checked, and read by nothing until the control API is built."
+        "helped by waiting for an engine that is silent. There is no HTTP interface unless "
+        "`ANTIPHON_CONTROL` or `--http` says where, and never one without a token."
     ),
     "G1": (
         "The draw is one of two selections. The default is `queue`: one delivery per job instead "
@@ -213,9 +213,14 @@ EXPLAINED: Final[dict[str, str]] = {
         "Beside the six there is `waiting`, for jobs that wait for something, and yield and "
         "expire lead back to `pending`: leases and waits need ways back."
     ),
+    "B20": (
+        "What turns on every downbeat is the token, for one project and one role. The key that "
+        "signs it stays: delegations and the log name it, and another one in each bar would need "
+        "a delegation in each bar."
+    ),
 }
 
-PENDING_CEILING: Final = 33
+PENDING_CEILING: Final = 32
 
 PENDING: Final[frozenset[str]] = frozenset(
     {
@@ -248,7 +253,6 @@ PENDING: Final[frozenset[str]] = frozenset(
         "B16",
         "B18",
         "B19",
-        "B20",
         "B22",
         "B26",
         "B27",

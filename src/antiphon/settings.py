@@ -12,10 +12,10 @@ from __future__ import annotations
 import ipaddress
 import re
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from antiphon.core.policy.circuit_breaker import FAILURES, RESET_S
@@ -37,6 +37,7 @@ _BUCKET: Final = re.compile(
 _STORE: Final = re.compile(
     r"(?P<scheme>https?)://(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?/?", re.ASCII
 )
+_HTTP_TOKEN: Final = re.compile(r"[!-~]{16,256}", re.ASCII)
 _REGION: Final = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 _MAX_PORT: Final = 65_535
 
@@ -90,12 +91,13 @@ class Settings(BaseSettings):
         allow_inf_nan=False,
         description="Seconds that the breaker stays open before one submit tries again.",
     )
-    http_token: SecretStr | None = Field(
-        default=None, description="Bearer token of the control API."
+    control: str | None = Field(
+        default=None,
+        description="Address of a full node's HTTP interface, `host:port`. Unset: none.",
     )
-    control: str = Field(
-        default="127.0.0.1:7464",
-        description="Address of the local control API, `host:port`. Off loopback: with a token.",
+    http_token: SecretStr | None = Field(
+        default=None,
+        description="The operator's bearer token for it. Unset: the state directory's.",
     )
     cache_mb: int = Field(
         default=4096,
@@ -234,13 +236,44 @@ class Settings(BaseSettings):
 
     @field_validator("control")
     @classmethod
-    def _check_control(cls, value: str, info: ValidationInfo) -> str:
-        found = _ADDRESS.fullmatch(value)
-        if found is None or int(found["port"]) > _MAX_PORT:
-            raise ValueError("an address is host:port, such as 127.0.0.1:7464 or [::1]:7464")
-        if not _is_loopback(found["host"]) and info.data.get("http_token") is None:
-            raise ValueError("other machines reach that address: set ANTIPHON_HTTP_TOKEN as well")
+    def _check_control(cls, value: str | None) -> str | None:
+        if value is not None:
+            read_address(value)
         return value
+
+    @field_validator("http_token")
+    @classmethod
+    def _check_http_token(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and _HTTP_TOKEN.fullmatch(value.get_secret_value()) is None:
+            raise ValueError(
+                "a token has 16 to 256 letters, digits and punctuation, and no space: try"
+                " 'openssl rand -hex 32'"
+            )
+        return value
+
+
+class HttpAddress(NamedTuple):
+    """Where an HTTP interface listens."""
+
+    host: str
+    """A name, or an address without brackets."""
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        return _is_loopback(self.host)
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def read_address(text: str) -> HttpAddress:
+    """`host:port` as an address; `ValueError` says what one looks like."""
+    found = _ADDRESS.fullmatch(text)
+    if found is None or int(found["port"]) > _MAX_PORT:
+        raise ValueError("an address is host:port, such as 127.0.0.1:7464 or [::1]:7464")
+    return HttpAddress(found["host"].strip("[]"), int(found["port"]))
 
 
 def _is_loopback(host: str) -> bool:

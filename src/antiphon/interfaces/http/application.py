@@ -1,0 +1,214 @@
+"""The ASGI application of a full node.
+
+    /healthz      ok                                       no token
+    /readyz       ok, degraded, or not ready with 503      no token
+    /metrics      Prometheus' text                         read, every project
+    /v1/status    whether it is ready, and why not         read, every project
+
+Without a token there is one word. Everything else needs `Authorization: Bearer` with the
+operator's token or a bar-bound one. Tokens are not logged, and neither are headers, bodies or
+query strings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from antiphon.errors import AntiphonError, Conflict, Rejected, Unavailable
+from antiphon.interfaces.http.prometheus_text import MetricsPage
+from antiphon.sdk.http.access import READ_BY
+from antiphon.telemetry import LazyLogger
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from antiphon.sdk.http.access import Bearer, HttpAccess
+    from antiphon.sdk.http.node_view import NodeView
+
+REQUEST_S: Final = 10.0
+"""How long a request may take, its body included."""
+MAX_BODY_BYTES: Final = 64 * 1024
+_HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+_log = LazyLogger(__name__)
+
+
+class NodeRoutes:
+    """What each path answers."""
+
+    def __init__(self, view: NodeView, access: HttpAccess) -> None:
+        self._view = view
+        self._access = access
+        self._metrics = MetricsPage(view)
+
+    async def health(self, _: Request) -> Response:
+        """Alive: the event loop answers."""
+        return _word("ok")
+
+    async def ready(self, _: Request) -> Response:
+        """Ready: connected and caught up."""
+        readiness = self._view.status().readiness
+        return _word(readiness, 503 if readiness == "not ready" else 200)
+
+    async def metrics(self, request: Request) -> Response:
+        """Everything that is counted; it is about the whole mesh."""
+        self._require(request, READ_BY, every_kind=True)
+        text, content_type = self._metrics.text(request.headers.get("accept", ""))
+        return Response(text, headers={**_HEADERS, "Content-Type": content_type})
+
+    async def status(self, request: Request) -> Response:
+        """How the node is, with reasons."""
+        self._require(request, READ_BY, every_kind=True)
+        return _json(self._view.status())
+
+    def _require(
+        self, request: Request, commands: tuple[str, ...], *, every_kind: bool = False
+    ) -> Bearer:
+        """Whoever asks, if its token permits one of these commands; otherwise 401 or 403."""
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token:
+            raise _Refused(401, "a token is needed", "token", "send 'Authorization: Bearer TOKEN'")
+        try:
+            bearer = self._access.admit(token.strip())
+        except Rejected as refused:
+            raise _Refused(401, refused.message, refused.reason, refused.hint) from None
+        if not bearer.may(*commands):
+            needs = " or ".join(commands)
+            raise _Refused(403, f"the token's role does not include {needs}", "role")
+        if every_kind and not bearer.has_every_kind:
+            raise _Refused(
+                403,
+                "this is about every kind of job, and the token is for some of them",
+                "project",
+                "make one with --project '*'",
+            )
+        return bearer
+
+
+class _Refused(HTTPException):
+    """An answer without success: what is wrong, in a word for programs and a sentence."""
+
+    def __init__(self, status: int, error: str, reason: str, hint: str = "") -> None:
+        challenge = {"WWW-Authenticate": "Bearer"} if status == 401 else None  # noqa: PLR2004
+        super().__init__(status, error, challenge)
+        self.reason = reason
+        self.hint = hint
+
+
+def make_application(view: NodeView, access: HttpAccess) -> ASGIApp:
+    """The application for one node."""
+    routes = NodeRoutes(view, access)
+    app = Starlette(
+        routes=[
+            Route("/healthz", routes.health),
+            Route("/readyz", routes.ready),
+            Route("/metrics", routes.metrics),
+            Route("/v1/status", routes.status),
+        ],
+        exception_handlers={
+            HTTPException: _tell_refused,
+            AntiphonError: _tell_failed,
+            Exception: _tell_bug,
+        },
+    )
+    return _limited(app)
+
+
+# --- limits ---------------------------------------------------------------------------------------
+
+
+class _Exchange:
+    """One request's body and answer, as they pass: how much was read, whether it was answered."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self._left = MAX_BODY_BYTES
+        self.is_answered = False
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self._left -= len(message.get("body", b""))
+        if self._left < 0:
+            raise _Refused(413, f"a body has at most {MAX_BODY_BYTES:,} bytes", "too_large")
+        return message
+
+    async def send(self, message: Message) -> None:
+        self.is_answered = True
+        await self._send(message)
+
+
+def _limited(app: ASGIApp) -> ASGIApp:
+    """The same with limits on a request's time and body."""
+
+    async def limited(scope: Scope, receive: Receive, send: Send) -> None:
+        passing = _Exchange(receive, send)
+        try:
+            async with asyncio.timeout(REQUEST_S):
+                await app(scope, passing.receive, passing.send)
+        except TimeoutError:
+            if not passing.is_answered:
+                await _word("timed out", 408)(scope, receive, send)
+        except Exception:
+            # Answered and logged in `_tell_bug`; Starlette raises it again for its own server.
+            if not passing.is_answered:
+                raise
+
+    return limited
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+def _word(word: str, status: int = 200) -> Response:
+    return PlainTextResponse(f"{word}\n", status, headers=_HEADERS)
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    text = msgspec.json.encode(value) + b"\n"
+    return Response(text, status, headers=_HEADERS, media_type="application/json")
+
+
+def _tell_refused(_: Request, refused: Exception) -> Response:
+    if not isinstance(refused, _Refused):  # Starlette's own: no such path, no such method
+        status = refused.status_code if isinstance(refused, HTTPException) else 500
+        return _json({"error": HTTPStatus(status).phrase.lower()}, status)
+    told = {"error": refused.detail, "reason": refused.reason, "hint": refused.hint}
+    answer = _json({key: value for key, value in told.items() if value}, refused.status_code)
+    answer.headers.update(refused.headers or {})
+    return answer
+
+
+def _tell_failed(_: Request, failed: Exception) -> Response:
+    """An error of ours: the engine does not answer, somebody else was first, it is not allowed."""
+    if not isinstance(failed, AntiphonError):
+        raise failed
+    status = next((code for kind, code in _STATUS if isinstance(failed, kind)), 500)
+    told = {"error": failed.message, "hint": failed.hint}
+    return _json({key: value for key, value in told.items() if value}, status)
+
+
+_STATUS: Final = ((Rejected, 422), (Conflict, 409), (Unavailable, 503))
+
+
+def _tell_bug(request: Request, problem: Exception) -> Response:
+    """Log where it happened, and nothing that the client sent."""
+    frames = traceback.extract_tb(problem.__traceback__)
+    where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    _log.error(
+        "http_request_failed",
+        path=request.scope["path"],
+        error=type(problem).__name__,
+        where=where,
+    )
+    return _json({"error": "internal error"}, 500)

@@ -1,0 +1,33 @@
+"""A full node's HTTP interface, beside the node. Loads the packages of `antiphon[http]`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from antiphon.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from antiphon.sdk.http.access import HttpAccess
+    from antiphon.sdk.http.node_view import NodeView
+    from antiphon.settings import HttpAddress
+
+_EXTRA: Final = frozenset({"h11", "prometheus_client", "starlette", "uvicorn"})
+
+
+def node_server(
+    view: NodeView, access: HttpAccess, address: HttpAddress
+) -> AbstractAsyncContextManager[int]:
+    """Answer HTTP about a node while a block runs; the port."""
+    try:
+        from antiphon.interfaces.http.application import make_application
+        from antiphon.interfaces.http.bounded_server import serving
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.partition(".")[0] not in _EXTRA:
+            raise
+    else:
+        return serving(make_application(view, access), address)
+    raise Misconfigured(
+        "the packages of the HTTP interface are not installed", hint="pip install 'antiphon[http]'"
+    )

@@ -1,0 +1,1 @@
+"""What an HTTP interface needs of a running node: its state, its numbers, and who may ask."""

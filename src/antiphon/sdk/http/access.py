@@ -1,0 +1,91 @@
+"""Who may ask a node over HTTP: its operator, and holders of delegations by a bar-bound token."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from antiphon.core.authority.job_rights import READ_BY
+from antiphon.core.authority.scope import EVERY_KIND
+from antiphon.core.bar_token import COMMANDS, Bearer, Refusal, check
+from antiphon.core.tempo.bar_count import BarCount
+from antiphon.core.ucan import TOP
+from antiphon.errors import Rejected
+from antiphon.sdk.http.node_view import NodeView
+from antiphon.sdk.http.operator_token import OperatorToken, operator_token
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pydantic import SecretStr
+
+    from antiphon.core.tempo.meter import Meter
+    from antiphon.runtime.node.full_node import FullNode
+    from antiphon.sdk.mesh import Mesh
+
+OPERATOR: Final = Bearer(holder="operator", command=TOP, kinds=(EVERY_KIND,))
+TEMPO: Final = (COMMANDS["tempo"],)
+
+_WORDS: Final = {
+    Refusal.MALFORMED: "this is not a token",
+    Refusal.MESH: "this token is for another mesh",
+    Refusal.SIGNATURE: "this token is not signed by its holder",
+    Refusal.EARLY: "this token is from the future: the clocks of the two machines differ",
+    Refusal.LATE: "this token's bars are over",
+    Refusal.QUARANTINED: "the holder of this token is quarantined",
+    Refusal.NO_CHAIN: "no delegations lead from the mesh's owner to the holder of this token",
+    Refusal.ENDED: "a delegation of this token's holder was revoked, or is not valid now",
+    Refusal.ROLE: "the holder's delegations do not grant the role of this token",
+    Refusal.PROJECT: "the holder's delegations do not grant the project of this token",
+}
+
+
+class HttpAccess:
+    """Judges tokens by a node's control state: a revocation counts once the node has read it."""
+
+    def __init__(
+        self,
+        node: FullNode,
+        operator: OperatorToken,
+        meter: Callable[[], Meter] | None = None,
+    ) -> None:
+        """`meter` gives the one that is in force; None for the tempo policy's."""
+        self._session = node.session
+        self._operator = operator
+        self._meter = meter or (lambda: node.session.control.tempo.meter)
+        self._bars = BarCount.of(self._meter())
+
+    def note_meter(self) -> None:
+        """Remember the meter in force: call it when the tempo changes, so that bars are counted."""
+        self._bars = self._bars.noted(self._meter())
+
+    def admit(self, token: str) -> Bearer:
+        """Whose token it is and what it permits; `Rejected` if it is not valid."""
+        if self._operator.matches(token):
+            return OPERATOR
+        self.note_meter()
+        found = check(
+            token,
+            control=self._session.control,
+            bars=self._bars,
+            now_ms=self._session.wall.now_ms(),
+        )
+        if isinstance(found, Refusal):
+            raise Rejected(
+                _WORDS[found],
+                reason=found,
+                hint="make a new one: antiphon token --project '*' --role read",
+            )
+        return found
+
+
+def open_to(mesh: Mesh, node: FullNode, given: SecretStr | None) -> tuple[NodeView, HttpAccess]:
+    """What an HTTP interface of this node needs.
+
+    `given` is the operator's token; None for the state directory's, made if there is none.
+    """
+    secret = given.get_secret_value() if given is not None else None
+    operator = operator_token(mesh.home.path, secret)
+    return NodeView(node, mesh.tempo_metrics), HttpAccess(node, operator)
+
+
+__all__ = ["OPERATOR", "READ_BY", "TEMPO", "Bearer", "HttpAccess", "open_to"]
