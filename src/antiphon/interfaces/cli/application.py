@@ -39,6 +39,7 @@ COMMANDS: Final = {
     "worker": "antiphon.interfaces.cli.commands.nodes.worker",
     "node": "antiphon.interfaces.cli.commands.nodes.node",
     "nodes": "antiphon.interfaces.cli.commands.nodes.nodes",
+    "token": "antiphon.interfaces.cli.commands.nodes.token",
     "who": "antiphon.interfaces.cli.commands.authority.who",
     "delegate": "antiphon.interfaces.cli.commands.authority.delegate",
     "revoke": "antiphon.interfaces.cli.commands.authority.revoke",

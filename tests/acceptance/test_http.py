@@ -1,0 +1,100 @@
+"""A node's HTTP interface through the real command line."""
+
+import json
+import stat
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.shell import Shell
+
+pytestmark = pytest.mark.nats
+
+
+def get(where: str, path: str, token: str = "") -> tuple[int, str]:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    request = urllib.request.Request(f"http://{where}{path}", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code, refused.read().decode()
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory):
+    shell = Shell(tmp_path_factory.mktemp("http"))
+    with shell.init("--name", "watched"):
+        yield shell
+
+
+@pytest.fixture
+def replica(tmp_path):
+    """Another one than that of `antiphon init`, which goes on beside the node."""
+    return {"ANTIPHON_REPLICA": str(tmp_path / "replica.db"), "ANTIPHON_LOG_LEVEL": "debug"}
+
+
+@pytest.mark.req("B20", "B24")
+def test_a_node_answers_probes_to_all_and_metrics_to_those_with_a_token(host, replica):
+    with host.start("node", "--http", "127.0.0.1:0", "--json", **replica) as node:
+        where = json.loads(node.line("ready"))["http"]
+        assert where.startswith("127.0.0.1:")
+        assert get(where, "/healthz") == (200, "ok\n")
+        assert get(where, "/readyz") == (200, "ok\n")
+        assert get(where, "/metrics")[0] == 401
+
+        file = host.home / "http-token"
+        operators = file.read_text().strip()
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        status, text = get(where, "/metrics", operators)
+        assert status == 200
+        assert "antiphon_engine_connected 1.0" in text
+
+        made = host.run("token", "--role", "read")
+        assert (made.code, made.err) == (0, "")
+        assert get(where, "/metrics", made.out.strip())[0] == 200
+        some = host.run("token", "--project", "build", "--json").json
+        assert (some["project"], some["role"]) == ("build", "read")
+        status, text = get(where, "/metrics", some["token"])
+        assert (status, json.loads(text)["reason"]) == (403, "project")
+
+        assert node.stop() == 0
+        with pytest.raises(urllib.error.URLError):
+            get(where, "/healthz")
+        said = "".join(node.seen) + node.err
+        for secret in (operators, made.out.strip(), some["token"]):
+            assert secret not in said
+
+
+@pytest.mark.req("S17")
+def test_the_environment_says_where_and_with_which_token(host, replica):
+    secret = "a-secret-of-my-own"
+    env = {**replica, "ANTIPHON_CONTROL": "127.0.0.1:0", "ANTIPHON_HTTP_TOKEN": secret}
+    with host.start("node", **env) as node:
+        where = node.line("/healthz").split("http://")[1].split("/")[0]
+        assert "ANTIPHON_HTTP_TOKEN" in node.line("token")
+        assert get(where, "/v1/status", secret)[0] == 200
+        assert node.stop() == 0
+        assert secret not in "".join(node.seen) + node.err
+
+
+def test_an_address_that_others_reach_must_be_meant(host, replica):
+    answer = host.run("node", "--http", "0.0.0.0:7464", **replica)
+    assert answer.code == 3
+    assert "other machines could reach 0.0.0.0:7464" in answer.err
+    assert "--http-exposed" in answer.err
+    answer = host.run("node", "--http", "7464", **replica)
+    assert answer.code == 2
+    assert "127.0.0.1:7464" in answer.err
+
+
+def test_without_http_there_is_no_port_and_no_token(tmp_path):
+    shell = Shell(tmp_path)
+    with shell.dev() as ready:
+        assert not (Path(ready["home"]) / "http-token").exists()
+        refused = shell.run("token")
+        assert refused.code == 5
+        assert "operator's token" in refused.err
