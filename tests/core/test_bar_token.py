@@ -19,9 +19,11 @@ from antiphon.core.bar_token import (
     choose_chain,
 )
 from antiphon.core.record import signing
+from antiphon.core.record.verdict import Verdict
 from antiphon.core.tempo.bar_count import BarCount
 from antiphon.core.tempo.meter import Meter
 from tests.core.authority.test_chain_check import DAY_MS, RENDER, Court
+from tests.core.authority.test_quarantine import show, two_faces
 from tests.core.authors import ALICE, BOB, CAROL, OWNER, Author
 from tests.core.ledger import T0, Ledger
 
@@ -119,6 +121,12 @@ def test_a_delegation_that_has_expired_or_is_revoked_above_ends_it(court):
     assert used(court, fresh, late) is Refusal.ENDED
     court.revoke(above, OWNER)
     assert used(court, token) is Refusal.ENDED
+
+
+def test_a_holder_in_quarantine_is_refused(court, chain):
+    token = text(court=court, delegation=chain)
+    assert show(court.ledger, two_faces(court.ledger), at=100) is Verdict.OK
+    assert used(court, token) is Refusal.QUARANTINED
 
 
 @pytest.mark.req("B20")

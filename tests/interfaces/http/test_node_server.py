@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 import msgspec
 import pytest
 import structlog
+from starlette.responses import PlainTextResponse
 
 from antiphon.core import bar_token
 from antiphon.core.authority import grant_terms
@@ -311,22 +312,41 @@ async def test_requests_beyond_the_limit_are_told_to_come_back_and_others_go_on(
         raise AssertionError("the places were not given back")
 
 
+async def drip(line) -> None:
+    """A byte now and then."""
+    while True:
+        await asyncio.sleep(0.02)
+        line.send(b"x")
+
+
 @pytest.mark.parametrize(
     "sent",
     [b"", b"GET /healthz HTTP/1.1\r\nHost: no", request("/healthz"), request("/healthz") + b"GE"],
     ids=["nothing", "half a head", "one request", "one and a half"],
 )
-async def test_a_connection_without_a_request_is_closed(monkeypatch, sent):
+async def test_a_connection_without_a_request_is_closed_whatever_arrives(monkeypatch, sent):
     monkeypatch.setattr(bounded_server, "IDLE_S", 0.1)
     async with served() as node, connected(node.port) as line:
         line.send(sent)
+        dripping = asyncio.ensure_future(drip(line))
+        try:
+            await line.ends()
+        finally:
+            dripping.cancel()
 
-        async def drip() -> None:
-            while True:  # a byte now and then keeps nothing open
-                await asyncio.sleep(0.02)
-                line.send(b"x")
 
-        dripping = asyncio.ensure_future(drip())
+async def test_a_request_that_takes_longer_is_answered_and_then_there_is_no_more_time(monkeypatch):
+    monkeypatch.setattr(bounded_server, "IDLE_S", 0.1)
+
+    async def slow(*_):
+        await asyncio.sleep(0.5)
+        return PlainTextResponse("slow")
+
+    monkeypatch.setattr(application.NodeRoutes, "health", slow)
+    async with served() as node, connected(node.port) as line:
+        line.send(request("/healthz"))
+        assert (await line.answer()).body == b"slow"
+        dripping = asyncio.ensure_future(drip(line))
         try:
             await line.ends()
         finally:
