@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, Struct, UnsetType
 
+from antiphon.core.authority import job_rights
 from antiphon.core.authority.delegations import MESH_META
 from antiphon.core.authority.scope import EVERY_KIND, filter_of, kinds_of
 from antiphon.core.ucan import TOP, Payload, Policy
@@ -25,9 +26,11 @@ RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "schedule": ("/job/schedule", "/job/read"),
     "read": ("/job/read",),
     "cancel": ("/job/cancel",),
+    "tempo": job_rights.TEMPO_BY,
     "all": (TOP,),
 }
-"""The commands of each word: to claim includes to complete, to schedule includes to read."""
+"""The commands of each word: to claim includes to complete, to schedule includes to read. Beats
+are not about kinds: `tempo` is granted for all of them."""
 MAX_ALIAS_LENGTH: Final = 64
 NONCE_BYTES: Final = 12
 _ALIAS: Final = "alias"
@@ -99,7 +102,7 @@ def payloads(
             aud=audience,
             sub=owner,
             cmd=command,
-            pol=Policy(_policy(terms.kinds)),
+            pol=Policy([] if command in job_rights.TEMPO_BY else _policy(terms.kinds)),
             nonce=nonce(NONCE_BYTES),
             exp=terms.until_s,
             meta=_meta(terms.alias, mesh, network=terms.network),

@@ -10,6 +10,8 @@ A *kind filter* is `>` (every kind), `render.>` (every kind below `render`) or a
 Anyone may delegate to anyone. So delegations by others than the owner count only for kinds that the
 node asked for, and only if they add something: nobody can narrow, shorten or bloat another node's
 scope by lending (delegating) to it or by revoking that.
+
+`/tempo` opens no branch of the log, only subjects of the bus; it counts here like the others.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from antiphon.core.authority.chain_choice import chains_to
+from antiphon.core.authority.job_rights import TEMPO_BY
 from antiphon.core.bounded_cache import BoundedCache
 from antiphon.core.record import subjects
 from antiphon.core.ucan import TOP, Chain, Selector, covers
@@ -126,6 +129,21 @@ def scope_of(
     return gathered.scope()
 
 
+def may_keep_time(control: Control, did: str, now_s: int) -> bool:
+    """Whether a node may send beats and reports now: it holds `/tempo`, for whatever kind."""
+    if control.is_quarantined(did):
+        return False
+    if control.rules.authority == "open" or did == control.owner:
+        return True
+    return any(
+        _serves(chain.command, TEMPO_BY)
+        and EVERY_KIND in kinds_of_chain(chain)
+        and not (chain.not_before is not None and chain.not_before > now_s)
+        and not has_ended(control, chain, now_s)
+        for chain in chains_to(control.grants, control.owner, did, before=_NO_END)
+    )
+
+
 class _Gathered:
     """A scope that is being built."""
 
@@ -174,9 +192,9 @@ class _Gathered:
 
 
 def _uses(branches: Iterable[Branch]) -> tuple[tuple[str, ...], ...]:
-    """Lists of commands: any command of a list allows reading or writing some branch."""
+    """Lists of commands: any of a list allows reading or writing some branch, or to send beats."""
     uses = (use for branch in branches for use in (branch.read_by, branch.written_by) if use)
-    return tuple(dict.fromkeys(uses))
+    return tuple(dict.fromkeys((*uses, TEMPO_BY)))
 
 
 def _serves(command: str, use: Iterable[str]) -> bool:

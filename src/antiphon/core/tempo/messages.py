@@ -15,8 +15,8 @@ from msgspec import Meta, Struct
 from antiphon.core.record.op import Count
 from antiphon.core.tempo.meter import Meter
 from antiphon.core.tempo.phases import Phase, Phases
-from antiphon.core.tempo.policy import BarLen, Bpm, TempoPolicy, policy_hash
-from antiphon.core.tempo.time_text import hlc_text, parse_time, time_text
+from antiphon.core.tempo.policy import BarLen, Bpm
+from antiphon.core.tempo.time_text import parse_time
 
 TimeText = Annotated[str, Meta(max_length=40)]
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -59,34 +59,6 @@ class BeatFrame(_Message, frozen=True):
         epoch_ms = parse_time(self.beat_epoch)
         anchor_ms = epoch_ms - (self.beat_index - 1) * self.beat_ms
         return Meter(bpm=self.tempo_bpm, bar_len=self.bar_len_beats, anchor_ms=anchor_ms)
-
-
-def beat_frame(
-    mesh: str,
-    meter: Meter,
-    policy: TempoPolicy,
-    hlc: tuple[int, int],
-    phases: Phases,
-    *,
-    revision: int = 0,
-) -> BeatFrame:
-    """The frame of the beat at a timestamp; the revision is 0 without a leader."""
-    beat = meter.beat_at(hlc[0])
-    return BeatFrame(
-        cluster_id=mesh,
-        tempo_bpm=meter.bpm,
-        beat_ms=meter.beat_ms,
-        bar_len_beats=meter.bar_len,
-        beat_index=beat.index,
-        beat_epoch=time_text(beat.epoch_ms),
-        downbeat=beat.is_downbeat,
-        phase=phases.at(beat.index),
-        hlc=hlc_text(hlc),
-        policy_hash=policy_hash(policy),
-        deadline_at=time_text(beat.epoch_ms + meter.beat_ms),
-        phases=None if phases == policy.beats else phases,
-        revision=revision,
-    )
 
 
 class StatusClaim(_Message, frozen=True):

@@ -45,6 +45,8 @@ class Adaptation(Body, frozen=True):
     """A target that is closer to the tempo than this changes nothing."""
     change_per_minute: Literal["1_beat"] = "1_beat"
     """At most one bpm a minute."""
+    frozen: bool = False
+    """Whether the operator holds the tempo where it is."""
 
 
 class Observability(Body, frozen=True):

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from antiphon.core.authority.scope import Scope
+from antiphon.core.authority.scope import EVERY_KIND, Scope
 from antiphon.core.authority.subject_rights import below, hearing, rights_on
 from antiphon.core.bus import subjects as bus_subjects
 from antiphon.core.bus.subjects import BUS, HELD_FOR, BusSubject, Party
@@ -118,8 +118,10 @@ def _filters(subject: BusSubject, party: Party, user: str, kinds: Sequence[str])
         case Party.READERS | Party.WORKERS if "{kind}" in pattern:
             named = pattern.replace("{kind}.{job}", "{jobs}").replace("{kind}.{thread}", "{jobs}")
             return [named.format(kind=one, jobs=below(one)) for one in kinds]
-        case Party.READERS | Party.WORKERS | Party.TEMPO:
+        case Party.READERS | Party.WORKERS:
             return [pattern] if kinds else []
+        case Party.TEMPO:
+            return [pattern] if EVERY_KIND in kinds else []
         case Party.MEMBERS | Party.GATE:
             head, is_cut, _ = pattern.partition("{")
             return [f"{head}>" if is_cut else pattern]
