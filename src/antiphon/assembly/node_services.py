@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from antiphon.assembly.mesh_connection import MeshConnection
     from antiphon.runtime.executors.executor import Executors
     from antiphon.runtime.identity.state_directory import StateDirectory
+    from antiphon.runtime.tempo.tempo_metrics import TempoMetrics
     from antiphon.runtime.worker.battery_watch import Battery
     from antiphon.runtime.worker.worker import Worker, WorkerSettings
 
@@ -87,12 +88,17 @@ def _card(connection: MeshConnection, role: Role, **fields: object) -> Card:
 
 @asynccontextmanager
 async def replicating(
-    connection: MeshConnection, replica: Replica, *, caretaking: bool, bar_s: float = BAR_S
+    connection: MeshConnection,
+    replica: Replica,
+    *,
+    caretaking: bool,
+    bar_s: float = BAR_S,
+    metrics: TempoMetrics | None = None,
 ) -> AsyncIterator[FullNode]:
     """A full node beside a block, ready once it has caught up.
 
     With `caretaking` it also runs the services that full nodes run for the mesh, sealing included
-    where it is the coordinator: at most one seal per `bar_s`.
+    where it is the coordinator: at most one seal per `bar_s`. The pulse fills in `metrics`.
     """
     node = FullNode(connection.session, replica)
 
@@ -112,6 +118,8 @@ async def replicating(
         from antiphon.runtime.node.write_volume_watch import VolumeWatch
         from antiphon.runtime.plans.plan_audit import PlanAudit
         from antiphon.runtime.plans.plan_runner import PlanRunner
+        from antiphon.runtime.tempo.beat_clock import BeatClock
+        from antiphon.runtime.tempo.pulse import Pulse
 
         node.watchers += [
             VolumeWatch(node).applied,
@@ -124,6 +132,7 @@ async def replicating(
             CoordinatorWatch(node).run(),
             OverdueJobs(node).run(),
             PlanRunner(node).run(),
+            Pulse(BeatClock(connection.session), connection.keyring, metrics).run(),
             Sealer(node, bar_s=bar_s).run(),
             Evictor(node, blobs=blobs_of(connection)).run(),
             Presence(connection.session, connection.keyring, card).run(),

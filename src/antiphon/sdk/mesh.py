@@ -190,7 +190,9 @@ class Mesh(PlanMethods):
             owned_replica(":memory:", None, self._connection)
         )
         self._memory_replica = replica
-        node = replicating(self._connection, replica, caretaking=True)
+        node = replicating(
+            self._connection, replica, caretaking=True, metrics=self.tempo_metrics
+        )
         await self._stack.enter_async_context(node)
 
     def _leave_to_parent(self) -> None:
@@ -418,7 +420,8 @@ class Mesh(PlanMethods):
             connection = await self._join(stack, "node", read_environment().key_for("node"))
             home = self.home
             replica = await stack.enter_async_context(owned_replica(home.replica, home, connection))
-            yield await stack.enter_async_context(replicating(connection, replica, caretaking=True))
+            node = replicating(connection, replica, caretaking=True, metrics=self.tempo_metrics)
+            yield await stack.enter_async_context(node)
 
     # --- reading ----------------------------------------------------------------------------------
 

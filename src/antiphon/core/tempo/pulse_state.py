@@ -77,17 +77,20 @@ def beat_frame(
     )
 
 
-def begun(policy: TempoPolicy, meter: Meter | None = None) -> PulseState:
-    """The state of a first leader; `meter` is what it followed until now, if anything."""
+def begun(
+    policy: TempoPolicy, meter: Meter | None = None, phases: Phases | None = None
+) -> PulseState:
+    """The state of a first leader; meter and phases are what it followed until now, if anything."""
     meter = meter or policy.meter
     if meter.bar_len != policy.bar_len_beats:
-        meter = policy.meter
+        meter, phases = policy.meter, None
     return PulseState(
         bpm=min(max(meter.bpm, policy.limits.min_bpm), policy.limits.max_bpm),
         bar_len=meter.bar_len,
         anchor_ms=meter.anchor_ms,
         policy=policy_hash(policy),
         initial_bpm=policy.initial_bpm,
+        phases=None if phases == policy.beats else phases,
     )
 
 

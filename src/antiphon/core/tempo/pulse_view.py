@@ -37,6 +37,7 @@ SILENT_HALF_BEATS: Final = 5
 OFFSETS_KEPT: Final = 8
 MAX_PULSES: Final = 64
 MAX_DIFFERING: Final = 64
+ALREADY_HEARD: Final = "this beat was already heard"
 
 
 class FrameRefused(Struct, frozen=True):
@@ -45,6 +46,15 @@ class FrameRefused(Struct, frozen=True):
     why: str
     is_other_policy: bool = False
     """The author knows another tempo policy: this node, or that one, has not read the newest."""
+
+
+def degraded_words(mode: Mode, *, is_other_policy: bool) -> str:
+    """Why the beats are not a leader's, in few words; empty while they are."""
+    if mode == "leader":
+        return ""
+    if is_other_policy:
+        return "another tempo policy"
+    return "no leader" if mode == "median" else "no pulse"
 
 
 class _Heard(Struct, frozen=True):
@@ -72,6 +82,8 @@ class PulseView:
         """Nodes that follow another policy, and its hash."""
         self.revision = 0
         """Changes when beats may begin at other times than was expected."""
+        self.drift_ms = 0
+        """How far the newest frame was from where this node expected it; late is negative."""
         self._meter = policy.meter
         self._phases: Phases = policy.beats
         self._hash = policy_hash(policy)
@@ -120,6 +132,10 @@ class PulseView:
     def term(self) -> int:
         """The term of the leader that is followed, or was last; 0 if none."""
         return self._leader.frame.revision if self._leader is not None else 0
+
+    def silent_ms(self, own_ms: int) -> int | None:
+        """How long ago a leader was last heard; None if never."""
+        return None if self._leader is None else own_ms - self._leader.own_ms
 
     def pulses(self, own_ms: int) -> int:
         """How many nodes are heard that count for themselves."""
@@ -219,7 +235,7 @@ class PulseView:
             if frame.revision < last.frame.revision:
                 return FrameRefused("a leader with a higher term was heard")
             if heard.epoch_ms <= last.epoch_ms:
-                return FrameRefused("this beat was already heard")
+                return FrameRefused(ALREADY_HEARD)
             fault = self._change_fault(last, heard)
             if fault:
                 return FrameRefused(fault)
@@ -232,6 +248,7 @@ class PulseView:
             self._adapted_ms = last.meter.downbeat_after(last.epoch_ms)
         elif not is_following:
             self._adapted_ms = None
+        self.drift_ms = heard.offset_ms - self.offset_ms if last is not None else 0
         self._offsets.append(heard.offset_ms)
         offset_ms = max(self._offsets)
         if meter != self._meter or abs(offset_ms - self.offset_ms) > meter.beat_ms // 8:
@@ -286,7 +303,7 @@ class PulseView:
         if last is None and len(self._pulses) >= MAX_PULSES:
             return FrameRefused("too many pulses are heard")
         if last is not None and heard.epoch_ms <= last.epoch_ms:
-            return FrameRefused("this beat was already heard")
+            return FrameRefused(ALREADY_HEARD)
         self._pulses[heard.author] = heard
         self._follow_median(own_ms)
         return None
