@@ -190,9 +190,7 @@ class Mesh(PlanMethods):
             owned_replica(":memory:", None, self._connection)
         )
         self._memory_replica = replica
-        node = replicating(
-            self._connection, replica, caretaking=True, metrics=self.tempo_metrics
-        )
+        node = replicating(self._connection, replica, caretaking=True, metrics=self.tempo_metrics)
         await self._stack.enter_async_context(node)
 
     def _leave_to_parent(self) -> None:

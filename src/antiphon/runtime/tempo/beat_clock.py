@@ -60,7 +60,7 @@ class BeatClock:
         self._listeners = 0
         self._listening: asyncio.Task[None] | None = None
         self._moved = asyncio.Event()
-        self._authors: dict[str, tuple[float, int, bool]] = {}
+        self._authors: dict[str, tuple[tuple[int, int], float, bool]] = {}
         self._synced_s = 0.0
 
     # --- what it says -----------------------------------------------------------------------------
@@ -202,19 +202,23 @@ class BeatClock:
     # --- who may send beats -----------------------------------------------------------------------
 
     async def _may_keep_time(self, did: str) -> bool:
-        """Whether the newest control state lets a node send beats."""
-        session = self.session
-        now_s = session.wall.boot_s()
-        known = self._authors.get(did)
-        if known is None:
+        """The same by the newest control state, if the node is new."""
+        if did not in self._authors:
             await self._sync()
-        revision = session.control.grants.revision
-        if known is not None and now_s < known[0] and known[1] == revision:
+        return self.is_timekeeper(did)
+
+    def is_timekeeper(self, did: str) -> bool:
+        """Whether a node may send beats, as of a moment ago."""
+        session = self.session
+        control, now_s = session.control, session.wall.boot_s()
+        key = (control.since, control.grants.revision)
+        known = self._authors.get(did)
+        if known is not None and known[0] == key and now_s < known[1]:
             return known[2]
         if len(self._authors) >= _AUTHORS_KEPT:
             self._authors.clear()
-        may = may_keep_time(session.control, did, session.wall.now_ms() // 1000)
-        self._authors[did] = (now_s + _KNOWN_FOR_S, revision, may)
+        may = may_keep_time(control, did, session.wall.now_ms() // 1000)
+        self._authors[did] = (key, now_s + _KNOWN_FOR_S, may)
         return may
 
     async def _sync(self) -> None:

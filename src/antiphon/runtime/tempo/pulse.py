@@ -18,7 +18,6 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from antiphon.core.authority.scope import may_keep_time
 from antiphon.core.bus.signed_message import Message
 from antiphon.core.bus.subjects import BEAT
 from antiphon.core.tempo.policy import policy_hash
@@ -104,9 +103,7 @@ class Pulse:
 
     def is_candidate(self) -> bool:
         """Whether this node may send beats."""
-        session = self._session
-        now_s = session.wall.now_ms() // 1000
-        return may_keep_time(session.control, session.author.did, now_s)
+        return self.clock.is_timekeeper(self._session.author.did)
 
     # --- the lease --------------------------------------------------------------------------------
 
@@ -129,14 +126,18 @@ class Pulse:
             await asyncio.sleep(self._pause_s(beat_ms))
 
     def _pause_s(self, beat_ms: int) -> float:
+        """Until the lease is renewed, a leader would be missed, or it is tried for again."""
         if self.lease.is_held:
             return lease_ms(beat_ms) / 1000 / RENEWALS
-        return beat_ms / 1000 / TRIES_IN_A_BEAT * (0.75 + self._session.entropy.random() / 2)
+        silent_ms = self.clock.view.silent_ms(self.clock.own_ms())
+        missed_in_ms = 0 if silent_ms is None else _missed_after_ms(beat_ms) - silent_ms
+        again_ms = beat_ms / TRIES_IN_A_BEAT * (0.75 + self._session.entropy.random() / 2)
+        return max(missed_in_ms, again_ms) / 1000
 
     def _is_silent(self) -> bool:
         """Whether no leader was heard for a beat and a little."""
-        since_ms = self.clock.view.silent_ms(self.clock.own_ms())
-        return since_ms is None or since_ms > self._beat_ms() * 9 // 8
+        silent_ms = self.clock.view.silent_ms(self.clock.own_ms())
+        return silent_ms is None or silent_ms > _missed_after_ms(self._beat_ms())
 
     async def _take_over(self, beat_ms: int) -> None:
         stored = await self.lease.take(beat_ms)
@@ -264,3 +265,7 @@ class Pulse:
         numbers.degraded = degraded_words(mode, is_other_policy=bool(view.differing))
         numbers.tempo_changes += self._bpm not in {0, meter.bpm}
         numbers.bpm = self._bpm = meter.bpm
+
+
+def _missed_after_ms(beat_ms: int) -> int:
+    return beat_ms * 9 // 8
