@@ -75,6 +75,9 @@ class StatusClaim(_Message, frozen=True):
     beats_left: BeatCount = 0
     progress: Share = 0.0
     notes: Note = ""
+    cpu: Share | None = None
+    """How much of its machine's processors is in use, where it knows."""
+    gpu: Share | None = None
 
 
 class HelpRequest(_Message, frozen=True, tag_field="type", tag="request"):
