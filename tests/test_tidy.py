@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 MAX_LINES = 600
 MAX_MODULES = 16
-MIRRORED = ("assembly", "core", "engines", "interfaces", "runtime", "sandbox", "sdk")
+MIRRORED = ("assembly", "core", "engines", "interfaces", "processes", "runtime", "sandbox", "sdk")
 PYTHON_FOLDERS = ("src", "bench", "chaos", "tests", "scripts", "examples")
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "managers", "misc"}
 # Words are put together here, so that this file does not offend against itself.

@@ -16,6 +16,7 @@ from antiphon.core import manifest
 from antiphon.core.authority import grant_terms
 from antiphon.core.authority.delegations import token_of
 from antiphon.core.authority.rules import Rules
+from antiphon.core.cost.usage import Usage
 from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
 from antiphon.core.families.jobs.ops import (
     ClaimBody,
@@ -30,7 +31,6 @@ from antiphon.core.families.jobs.ops import (
     ScheduleBody,
     StartBody,
 )
-from antiphon.core.proof import statement
 from antiphon.engines.memory import MemoryEngine, MemoryServer
 from antiphon.runtime.executors.proof_writer import Run, prove, python_runner
 from antiphon.runtime.identity import genesis
@@ -156,7 +156,7 @@ async def _complete(session: Session, job_id: str, content: manifest.Manifest) -
     run = Run(
         manifest=content,
         started=session.author.now(),
-        usage=statement.Usage(wall_ms=1),
+        usage=Usage(wall_ms=1),
         runner=python_runner(),
     )
     await _write(session, JobComplete, prove(session, body, run), job_id)

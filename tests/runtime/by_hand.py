@@ -4,6 +4,7 @@ from typing import Any
 
 from antiphon.core import manifest
 from antiphon.core.clock import hlc
+from antiphon.core.cost.usage import Usage
 from antiphon.core.families.jobs.ops import (
     ClaimBody,
     CompleteBody,
@@ -12,7 +13,6 @@ from antiphon.core.families.jobs.ops import (
     JobSchedule,
     ScheduleBody,
 )
-from antiphon.core.proof import statement
 from antiphon.core.proof.output import Output
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.proof_writer import Run, prove, python_runner
@@ -42,7 +42,7 @@ def proved(worker: Session, body: CompleteBody, content: manifest.Manifest) -> C
     run = Run(
         manifest=content,
         started=worker.author.now(),
-        usage=statement.Usage(wall_ms=1),
+        usage=Usage(wall_ms=1),
         runner=python_runner(),
     )
     return prove(worker, body, run)

@@ -40,8 +40,8 @@ def test_version_two_must_hand_its_controllers_down(tmp_path):
     home.mkdir(parents=True)
     files = tree(tmp_path, "cgroup2 {root}/unified cgroup2 rw 0 0\n", "0::/mine\n")
     assert cgroups.find(*files)[0] is None, "it has no switch at all"
-    (home / "cgroup.subtree_control").write_text("cpu memory pids")
-    assert cgroups.find(*files)[0] == Parent(version="v2", memory=home, pids=home)
+    (home / "cgroup.subtree_control").write_text("cpu memory pids io")
+    assert cgroups.find(*files)[0] == Parent(version="v2", memory=home, pids=home, cpu=home)
     assert [child.name for child in home.iterdir()] == ["cgroup.subtree_control"]
 
 
@@ -88,6 +88,39 @@ def test_a_group_that_cannot_be_entered_runs_nothing(tmp_path):
     done = subprocess.run(line, check=False, capture_output=True)
     assert done.returncode != 0
     assert b"ran" not in done.stdout
+
+
+@pytest.mark.req("B21")
+@pytest.mark.parametrize(
+    "version, files",
+    [
+        ("v1", {"memory.usage_in_bytes": "4096\n", "cpuacct.usage": "1500000\n"}),
+        (
+            "v2",
+            {
+                "memory.current": "4096\n",
+                "cpu.stat": "usage_usec 1500\nuser_usec 1000\n",
+                "io.stat": "8:0 rbytes=100 wbytes=20 rios=1 wios=1\n8:16 rbytes=3 wbytes=0\n",
+            },
+        ),
+    ],
+)
+def test_what_was_used_is_read_from_the_group(tmp_path, version, files):
+    folder = tmp_path / "g"
+    folder.mkdir()
+    group = Group(Parent(version=version, memory=tmp_path, pids=tmp_path, cpu=tmp_path), "g")
+    assert (group.cpu_ms(), group.memory_bytes(), group.disk_io_bytes()) == (None, None, None)
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    assert group.cpu_ms() == 2
+    assert group.memory_bytes() == 4096
+    assert group.disk_io_bytes() == (123 if version == "v2" else None)
+
+
+@pytest.mark.req("B21")
+def test_a_group_that_counts_no_processor_time_says_so(tmp_path):
+    group = Group(Parent(version="v1", memory=tmp_path, pids=tmp_path), "g")
+    assert group.cpu_ms() is None
 
 
 def test_deaths_for_want_of_memory_are_counted(tmp_path):

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from antiphon.errors import Misconfigured
-from antiphon.sandbox import procfs
+from antiphon.processes import procfs
 from antiphon.sandbox.isolation import bubblewrap, isolation_check, rlimits
 from antiphon.sandbox.isolation.cgroups import Group
 from antiphon.sandbox.open_files import OpenFiles

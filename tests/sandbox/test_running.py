@@ -43,9 +43,49 @@ async def test_arguments_arrive_as_they_are(able, tmp_path):
 async def test_time_and_memory_are_measured(able, tmp_path):
     script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"
     ended = (await shell(script, able, tmp_path)).ended
-    assert ended.cpu_ms > 30
-    assert ended.max_rss_kb is not None
-    assert 200 < ended.max_rss_kb < 200_000
+    assert ended.used.cpu_ms > 30
+    assert ended.used.max_rss_kb is not None
+    assert 200 < ended.used.max_rss_kb < 200_000
+
+
+@pytest.mark.req("B21")
+async def test_memory_over_time_and_disks_are_measured_and_nothing_was_sent(able, tmp_path):
+    script = "head -c 60000000 /dev/zero >big; sleep 0.5"
+    command = Command(argv=("sh", "-c", script))
+    ended = await run(command, work=tmp_path, on_output=lambda *_: None, abilities=able)
+    used = ended.used
+    assert used.net_egress_bytes == 0, "its network has a loopback and nothing else"
+    assert used.disk_io_bytes is not None
+    if able.cgroup is not None:
+        assert used.mem_kbs > 0.4 * 60_000, "its work directory is memory, too"
+
+
+@pytest.mark.req("B21")
+async def test_what_shares_the_machines_network_is_not_measured_there(able, tmp_path):
+    command = Command(argv=("true",), network=True)
+    ended = await run(command, work=tmp_path, on_output=lambda *_: None, abilities=able)
+    assert ended.used.net_egress_bytes is None
+
+
+@pytest.mark.req("B21")
+async def test_what_is_used_is_told_while_it_runs(able, tmp_path):
+    told = []
+    command = Command(argv=("sh", "-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"))
+    ended = await run(
+        command, work=tmp_path, on_output=lambda *_: None, abilities=able, on_usage=told.append
+    )
+    times = [used.cpu_ms for used in told]
+    assert times == sorted(times)
+    assert times[-1] <= ended.used.cpu_ms
+
+
+@pytest.mark.req("B21")
+async def test_a_plain_process_is_measured_by_what_the_kernel_says_at_its_end(tmp_path):
+    command = Command(argv=("sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"))
+    ended = await run(command, work=tmp_path, on_output=lambda *_: None, unsafe=True)
+    assert ended.used.cpu_ms > 30
+    assert ended.used.disk_io_bytes is not None
+    assert ended.used.net_egress_bytes is None
 
 
 # --- what it sees ----------------------------------------------------------------------------

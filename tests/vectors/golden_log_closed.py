@@ -7,6 +7,7 @@ manifests that ask for something, quarantine, seals, and a recovery.
 import msgspec
 
 from antiphon.core.authority.delegations import token_of
+from antiphon.core.cost.usage import Usage
 from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
 from antiphon.core.families.jobs.ops import CancelBody, CompleteBody, JobCancel, JobComplete
 from antiphon.core.families.mesh.ops import (
@@ -62,7 +63,7 @@ def proved(story: Story, by: Author, *, outputs=(), status="succeeded", says=Non
         "runner": statement.Runner(name="golden", version="1", platform="any"),
         "isolation": statement.Isolation(level="sandbox", held=("network:none", "seccomp")),
         "environment": "0" * 64,
-        "usage": statement.Usage(wall_ms=5, cpu_ms=4, max_rss_kb=3),
+        "usage": Usage(wall_ms=5, cpu_ms=4, max_rss_kb=3),
     }
     return authors.proved(by, story.ledger.mesh, body, **{**ours, **(says or {})})
 

@@ -30,6 +30,7 @@ from antiphon.errors import AntiphonError, EngineDenied, Misconfigured, Rejected
 from antiphon.runtime.executors.executor import Assignment, Executor, Ran
 from antiphon.runtime.executors.proof_writer import python_runner
 from antiphon.runtime.executors.run_folder import RunFolders, run_folders
+from antiphon.runtime.executors.usage_gauge import UsageGauge
 from antiphon.runtime.identity.secret_files import SecretFiles
 from antiphon.sandbox import (
     Command,
@@ -269,7 +270,8 @@ class CommandExecutor:
                     del tail[:-TAIL_BYTES]
                 assignment.live.output(stream, data)
 
-            ended = await self._shut_in(command, folder, hear)
+            ended = await self._shut_in(command, folder, hear, assignment.gauge)
+        assignment.gauge.measured(ended.used)
         outputs, problem = await self._keep(assignment, command, ended, folder)
         failure = command_outcome.failure_of(ended.reason, ended.exit, bytes(tail))
         return Ran(
@@ -280,12 +282,14 @@ class CommandExecutor:
             exit=ended.exit,
             isolation=ended.isolation,
             environment=None if self._terms.unsafe else _digest_of(environment_of(command)),
-            cpu_ms=ended.cpu_ms,
-            max_rss_kb=ended.max_rss_kb,
         )
 
     async def _shut_in(
-        self, command: Command, folder: Path, hear: Callable[[Stream, bytes], None]
+        self,
+        command: Command,
+        folder: Path,
+        hear: Callable[[Stream, bytes], None],
+        gauge: UsageGauge,
     ) -> Ended:
         try:
             return await run(
@@ -294,6 +298,7 @@ class CommandExecutor:
                 on_output=hear,
                 abilities=self._abilities,
                 unsafe=self._terms.unsafe,
+                on_usage=gauge.measured,
             )
         except Rejected as problem:
             raise _Refused("command", problem.message, is_final=True) from problem

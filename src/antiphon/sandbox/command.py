@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from antiphon.core.cost.usage import Resources
 from antiphon.core.proof.statement import Isolation
 from antiphon.errors import Rejected
 
@@ -111,10 +112,9 @@ class Ended(Struct, frozen=True, kw_only=True):
     """Negative: the signal. Taken from a shell, so a program which returns 128 + n itself looks
     the same. None: something outside killed it together with its sandbox."""
     reason: StopReason
-    cpu_ms: int
-    """Of all processes, except the last moments of those that no parent waited for."""
-    max_rss_kb: int | None
-    """Of the largest process; None if it was too brief to be measured."""
+    used: Resources
+    """Processor time without a cgroup: except the last moments of those that no parent waited
+    for. `max_rss_kb`: of the largest process, absent if it was too brief to be measured."""
     isolation: Isolation
     outputs: tuple[Output, ...] = ()
     left_out: tuple[LeftOut, ...] = ()

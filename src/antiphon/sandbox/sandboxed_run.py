@@ -20,14 +20,14 @@ from typing import Final
 
 from antiphon.core.proof.statement import Isolation
 from antiphon.errors import Misconfigured, Unavailable
-from antiphon.sandbox import procfs
+from antiphon.processes import procfs
 from antiphon.sandbox.command import WORK, Command, Ended, Limits, StopReason, Stream, check
 from antiphon.sandbox.isolation import bubblewrap, cgroups, job_uids, rlimits, seccomp
 from antiphon.sandbox.isolation.isolation_check import Room
 from antiphon.sandbox.open_files import OpenFiles
 from antiphon.sandbox.process import plain_process, run_end
 from antiphon.sandbox.process.child_process import Child, OnOutput, readable
-from antiphon.sandbox.process.usage_watch import Watch
+from antiphon.sandbox.process.usage_watch import OnUsage, Watch
 from antiphon.sandbox.support import SandboxSupport, probe
 
 SETUP_S: Final = 20.0
@@ -43,16 +43,18 @@ async def run(
     on_output: OnOutput,
     abilities: SandboxSupport | None = None,
     unsafe: bool = False,
+    on_usage: OnUsage | None = None,
 ) -> Ended:
     """Run a command in a sandbox; `Misconfigured` where this machine cannot.
 
     `work` is a directory for this run alone: outputs are in its `outputs`. `abilities` is what
     `probe` returned; without it `probe` runs again. With `unsafe` the command runs as a plain
-    process instead, and the recorded isolation says so.
+    process instead, and the recorded isolation says so. `on_usage` is told several times a second
+    what the run has used so far.
     """
     check(command)
     if unsafe:
-        return await plain_process.run(command, work=work, on_output=on_output)
+        return await plain_process.run(command, work=work, on_output=on_output, on_usage=on_usage)
     able = await asyncio.to_thread(probe) if abilities is None else abilities
     tools = able.required()
     with ExitStack() as stack:
@@ -61,7 +63,7 @@ async def run(
         shut_in = ShutIn(command, tools, uid, group, on_output)
         try:
             await shut_in.comes_up()
-            return await shut_in.runs(work)
+            return await shut_in.runs(work, on_usage)
         finally:
             try:
                 await shut_in.child.is_gone(shut_in.kill)
@@ -161,11 +163,11 @@ class ShutIn:
             hint="run 'antiphon doctor': it reports what this machine can do",
         )
 
-    async def runs(self, work: Path) -> Ended:
+    async def runs(self, work: Path, on_usage: OnUsage | None) -> Ended:
         """Open the gate, wait for the end, keep the outputs."""
         room = self._room
         assert room is not None  # noqa: S101 - `comes_up` ran before
-        watch = Watch(self.child, room)
+        watch = Watch(self.child, room, on_usage)
         self._is_going = True
         try:
             self._gate.send(bubblewrap.GO)
@@ -179,6 +181,7 @@ class ShutIn:
         await self.child.is_gone(self.kill)
         await self.child.last_words()
         code, cpu_ms = self.child.code, self._told_cpu_ms()
+        used = watch.used(told_cpu_ms=cpu_ms, waited_io=self.child.disk_io_bytes)
         if reason == "exited" and code != 0:
             was_full = watch.was_full or not room.has_room()
             reason = self._reason(code, cpu_ms, was_full=was_full)
@@ -188,8 +191,7 @@ class ShutIn:
         return Ended(
             exit=run_end.exit_of(code) if code >= 0 else None,
             reason=reason,
-            cpu_ms=max(cpu_ms, watch.cpu_ms),
-            max_rss_kb=watch.max_rss_kb,
+            used=used,
             isolation=self._isolation,
             outputs=tuple(collection.taken),
             left_out=tuple(collection.left_out),

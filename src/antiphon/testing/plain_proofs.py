@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from antiphon.core.cost.usage import Usage
 from antiphon.core.proof import statement
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def plain_proof(
         exit=body.exit,
         runner=statement.Runner(name="test", version="1", platform="any"),
         isolation=statement.Isolation(level="none"),
-        usage=statement.Usage(wall_ms=1),
+        usage=Usage(wall_ms=1),
     )
     return statement.put_in_envelope(
         statement.statement(replace(said, **says), body.outputs), by, sign

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from antiphon.core.cost.usage import Usage
 from antiphon.core.proof import statement as proof_statement
 from antiphon.core.record import codec, signing
 from antiphon.errors import Malformed
@@ -22,7 +23,7 @@ EVERYTHING = {
     "isolation": proof_statement.Isolation(level="sandbox", held=("network:none", "seccomp")),
     "environment": "ef" * 32,
     "policy_root": "sha256:" + "01" * 32,
-    "usage": proof_statement.Usage(wall_ms=1, cpu_ms=0, max_rss_kb=7),
+    "usage": Usage(wall_ms=1, cpu_ms=0, max_rss_kb=7),
 }
 
 

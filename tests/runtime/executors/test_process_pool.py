@@ -14,6 +14,7 @@ from antiphon.errors import Misconfigured
 from antiphon.runtime.caller import submission
 from antiphon.runtime.executors.executor import Assignment
 from antiphon.runtime.executors.handlers import HandlerOptions, Handlers, call_text
+from antiphon.runtime.executors.usage_gauge import UsageGauge
 from tests.runtime import spawned
 from tests.runtime.meshes import KIND, a_mesh, call, eventually, on_both_engines_in_real_time
 
@@ -33,7 +34,7 @@ class Heard:
         self.notes.append((done, note))
 
 
-async def run(function, *args, how=OWN, live=None, handlers=None, timeout_s=30):
+async def run(function, *args, how=OWN, live=None, handlers=None, timeout_s=30, gauge=None):
     """Run a function as a worker would; what it says of the run."""
     own = handlers or Handlers()
     if KIND not in own.kinds:
@@ -46,6 +47,7 @@ async def run(function, *args, how=OWN, live=None, handlers=None, timeout_s=30):
         attempt=2,
         manifest=content,
         live=live or Heard(),
+        gauge=gauge or UsageGauge(),
     )
     try:
         return await own.find(KIND, content).run(assignment)
@@ -61,10 +63,11 @@ def value_of(ran):
 
 
 async def test_a_function_runs_in_another_process_and_its_result_comes_back():
-    ran = await run(spawned.add, 2, 3)
+    gauge = UsageGauge()
+    ran = await run(spawned.add, 2, 3, gauge=gauge)
     assert value_of(ran) == 5
     assert ran.isolation == statement.Isolation(level="process")
-    assert ran.max_rss_kb > 0
+    assert gauge.now().max_rss_kb > 0
     assert value_of(await run(spawned.slowly, 7)) == 7, "coroutine functions, too"
 
 

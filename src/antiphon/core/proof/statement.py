@@ -21,6 +21,7 @@ from msgspec import Meta, Struct
 
 from antiphon.core import manifest
 from antiphon.core.bounded_cache import BoundedCache
+from antiphon.core.cost.usage import Usage
 from antiphon.core.proof.output import DsseEnvelope, DsseSignature, Output
 from antiphon.core.record import codec, signing
 from antiphon.core.record.ids import DIGEST_PREFIX, digest, public_key_of
@@ -94,14 +95,6 @@ class Isolation(_Part, frozen=True, kw_only=True):
             description="The individual measures, such as network:none, seccomp, uid:61000.",
         ),
     ] = ()
-
-
-class Usage(_Part, frozen=True, kw_only=True):
-    """Resources that the run used, as measured."""
-
-    wall_ms: Count
-    cpu_ms: Count | None = None
-    max_rss_kb: Count | None = None
 
 
 class Predicate(_Part, frozen=True, kw_only=True):
@@ -288,5 +281,7 @@ def _written(field: dict[str, Any]) -> dict[str, Any]:
             return dict(kept)
         case {"default": [], **rest}:
             return {**rest, "minItems": 1}
+        case {"default": {}, **rest}:
+            return {**rest, "minProperties": 1}
         case _:
             return field

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from antiphon.core.families.jobs.ops import Failure, JobKey, Result, ScheduleBody
 from antiphon.core.policy.attempt_end import Fault
 from antiphon.core.proof import statement
 from antiphon.core.proof.output import Output
+from antiphon.runtime.executors.usage_gauge import UsageGauge
 
 if TYPE_CHECKING:
     from antiphon.core.manifest import Manifest
@@ -68,6 +69,8 @@ class Assignment(Struct, frozen=True, kw_only=True):
     auth: tuple[str, ...] = ()
     """The delegations under which the job was claimed, by CID; none for the owner itself."""
     live: LiveOutput = NoLiveOutput()
+    gauge: UsageGauge = field(default_factory=UsageGauge)
+    """Where its executor says what the run has used so far."""
 
 
 class Ran(Struct, frozen=True, kw_only=True):
@@ -89,8 +92,6 @@ class Ran(Struct, frozen=True, kw_only=True):
     isolation: statement.Isolation = IN_PROCESS
     environment: str | None = None
     """SHA-256 of the environment that the job saw."""
-    cpu_ms: int | None = None
-    max_rss_kb: int | None = None
 
     @property
     def fault(self) -> Fault | None:

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 from msgspec import Struct, UnsetType
 
+from antiphon.core.cost.usage import Reported
 from antiphon.core.families.jobs.ops import Failure
 from antiphon.core.manifest import ARGUMENTS, BlobInput, Manifest, stored_arguments
 from antiphon.core.proof.output import Output
@@ -28,6 +29,7 @@ from antiphon.runtime.executors.executor import (
     LiveOutput,
     NoLiveOutput,
 )
+from antiphon.runtime.executors.usage_gauge import Seconds, UsageGauge, reported
 from antiphon.runtime.values.later_values import fill, is_place
 from antiphon.runtime.values.signature import plain_call, read_call
 from antiphon.runtime.values.value_codec import PLAIN
@@ -75,6 +77,13 @@ class Reads(Protocol[R_co]):
         """The value of a result's text."""
 
 
+class Reports(Protocol):
+    """Takes what a handler says that it used."""
+
+    def reported(self, said: Reported, /) -> None:
+        """What it has used since it last said so."""
+
+
 class JobContext(Struct, frozen=True, kw_only=True):
     """What a handler may know about the job it runs."""
 
@@ -89,6 +98,7 @@ class JobContext(Struct, frozen=True, kw_only=True):
     continuations: int = 0
     """How often it has waited for children; 0: it begins."""
     live: LiveOutput = NoLiveOutput()
+    usage: Reports = msgspec.field(default_factory=UsageGauge)
     stop: threading.Event = msgspec.field(default_factory=threading.Event)
     """Set when the job is no longer this worker's; `stop.wait(seconds)` is a sleep that it ends."""
 
@@ -120,6 +130,15 @@ class JobContext(Struct, frozen=True, kw_only=True):
         It is not stored, and only the newest is sent.
         """
         self.live.progress(done, note)
+
+    def used(self, *, gpu_sec: Seconds | None = None, accel_sec: Seconds | None = None) -> None:
+        """Say what the job has used since you last said so, in seconds by device class.
+
+        Only the handler knows how long it had a GPU or another accelerator, so this is kept as
+        reported, not as measured; it counts against the job's budget and is part of its cost.
+        `ValueError` if a class or a time cannot be right.
+        """
+        self.usage.reported(reported(gpu_sec, accel_sec))
 
 
 # --- arguments --------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from antiphon.core.cost.usage import Resources
 from antiphon.core.manifest import Manifest
 from antiphon.core.policy.rate_limit import Rate
 from antiphon.core.proof.output import Output
@@ -39,6 +40,7 @@ from antiphon.runtime.executors.handler_call import (
 )
 from antiphon.runtime.executors.hooks import Hook
 from antiphon.runtime.executors.proof_writer import python_runner
+from antiphon.runtime.executors.usage_gauge import UsageGauge
 from antiphon.runtime.identity.host_clock import SystemClock
 from antiphon.runtime.values.signature import CallSignature
 
@@ -113,11 +115,12 @@ class Registered(Struct, frozen=True):
                 children=children,
                 continuations=assignment.continuations,
                 live=assignment.live,
+                usage=assignment.gauge,
             )
             stop = context.stop.set
             args, kwargs = self.signature.with_context(context, args, kwargs)
         try:
-            value = await self._value(args, kwargs)
+            value = await self._value(args, kwargs, assignment.gauge)
         except asyncio.CancelledError:
             stop()
             raise
@@ -132,11 +135,19 @@ class Registered(Struct, frozen=True):
     async def _kept(self, result: bytes) -> Output:
         return await keep_result(result, self.artifacts)
 
-    async def _value(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    async def _value(self, args: Sequence[Any], kwargs: dict[str, Any], gauge: UsageGauge) -> Any:
         if self.is_async:
             return await self.function(*args, **kwargs)
-        value = await asyncio.to_thread(self.function, *args, **kwargs)
-        return await _awaited(value) if inspect.isawaitable(value) else value
+
+        def call() -> Any:
+            with gauge.this_thread():
+                return self.function(*args, **kwargs)
+
+        value = await asyncio.to_thread(call)
+        if not inspect.isawaitable(value):
+            return value
+        gauge.measured(Resources())  # the rest runs in the loop, where it cannot be measured
+        return await _awaited(value)
 
 
 class Handlers:

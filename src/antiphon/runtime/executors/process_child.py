@@ -24,12 +24,14 @@ from typing import Any, Final
 import msgspec
 from msgspec import structs
 
+from antiphon.core.cost.usage import Reported
 from antiphon.core.families.jobs.ops import Failure
 from antiphon.errors import After, Misconfigured
 from antiphon.runtime.executors.children import Awaited, check_continuable, to_await_inline
 from antiphon.runtime.executors.executor import Stream
 from antiphon.runtime.executors.failure import failed_with, given_up
 from antiphon.runtime.executors.handler_call import Child, JobContext
+from antiphon.runtime.executors.usage_gauge import BLOCK_BYTES
 from antiphon.runtime.identity.host_clock import SystemClock
 from antiphon.runtime.values.signature import CallSignature
 
@@ -74,8 +76,11 @@ class ChildMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     is_final: bool = False
     retry_after_ms: int | None = None
     after: tuple[Awaited, ...] = ()
+    reported: Reported | None = None
+    """What the handler said that it used; any number of times, as progress."""
     cpu_ms: int = 0
     max_rss_kb: int = 0
+    disk_io_bytes: int = 0
 
 
 class _Line:
@@ -94,6 +99,9 @@ class _Line:
 
     def progress(self, done: float, note: str = "") -> None:
         self.say(ChildMessage(progress=(done, note)))
+
+    def reported(self, said: Reported) -> None:
+        self.say(ChildMessage(reported=said))
 
 
 def find(call: Call) -> Any:
@@ -124,14 +132,14 @@ def _script(file: Path) -> Any:
 
 def answer(call: Call, line: _Line) -> ChildMessage:
     """Run one call to its end."""
-    before_s = _cpu_s()
+    before_s, io_before = _used()
     try:
         function = find(call)
         with given_up():
             signature = CallSignature(function, name=call.kind)
             args, kwargs = signature.decode(call.arguments)
         if call.context is not None:
-            context = JobContext(**structs.asdict(call.context), live=line)
+            context = JobContext(**structs.asdict(call.context), live=line, usage=line)
             args, kwargs = signature.with_context(context, args, kwargs)
         try:
             value = function(*args, **kwargs)
@@ -151,8 +159,12 @@ def answer(call: Call, line: _Line) -> ChildMessage:
             retry_after_ms=ran.retry_after_ms,
         )
     usage = resource.getrusage(resource.RUSAGE_SELF)
+    after_s, io_after = _used()
     return structs.replace(
-        message, cpu_ms=round((_cpu_s() - before_s) * 1000), max_rss_kb=usage.ru_maxrss
+        message,
+        cpu_ms=round((after_s - before_s) * 1000),
+        max_rss_kb=usage.ru_maxrss,
+        disk_io_bytes=io_after - io_before,
     )
 
 
@@ -169,10 +181,13 @@ async def _awaited(value: Any) -> Any:
     return await value
 
 
-def _cpu_s() -> float:
+def _used() -> tuple[float, int]:
+    """Processor seconds, and bytes to and from disks; those below that are gone included."""
     own = resource.getrusage(resource.RUSAGE_SELF)
     below = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own.ru_utime + own.ru_stime + below.ru_utime + below.ru_stime
+    blocks = own.ru_inblock + own.ru_oublock + below.ru_inblock + below.ru_oublock
+    cpu_s = own.ru_utime + own.ru_stime + below.ru_utime + below.ru_stime
+    return cpu_s, blocks * BLOCK_BYTES
 
 
 def _stay_within_reach() -> None:

@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from antiphon.core.cost.usage import Resources
 from antiphon.core.families.jobs.ops import Failure
 from antiphon.core.proof import statement
 from antiphon.errors import AntiphonError, Misconfigured
+from antiphon.processes.tree_usage import TreeUsage
 from antiphon.runtime.artifacts.store import MAX_VALUE_BYTES
 from antiphon.runtime.executors.executor import Ran
 from antiphon.runtime.executors.failure import failure_of, lineage_of
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from antiphon.core.proof.output import Output
-    from antiphon.runtime.executors.executor import Assignment, LiveOutput
+    from antiphon.runtime.executors.executor import Assignment
     from antiphon.runtime.executors.handler_call import Child
 
 ISOLATION: Final = statement.Isolation(level="process")
@@ -129,7 +131,7 @@ class Pool:
                 arguments=arguments,
                 context=context,
             )
-            message = await child.answer(call, assignment.live)
+            message = await child.answer(call, assignment)
             is_whole = True
         except ProcessDied as died:
             message = ChildMessage(failure=failure_of(died), lineage=lineage_of(died))
@@ -190,7 +192,24 @@ class _Child:
             raise
         return cls(process, reader, writer)
 
-    async def answer(self, call: Call, live: LiveOutput) -> ChildMessage:
+    async def answer(self, call: Call, assignment: Assignment) -> ChildMessage:
+        tree = TreeUsage(self._process.pid, assignment.gauge.measured)
+        tree.start()
+        try:
+            message = await self._answer(call, assignment)
+        finally:
+            tree.stop()
+        assignment.gauge.measured(
+            Resources(
+                cpu_ms=message.cpu_ms,
+                max_rss_kb=message.max_rss_kb,
+                mem_kbs=tree.used().mem_kbs,
+                disk_io_bytes=message.disk_io_bytes,
+            )
+        )
+        return message
+
+    async def _answer(self, call: Call, assignment: Assignment) -> ChildMessage:
         self.jobs += 1
         with suppress(ConnectionError):
             self._writer.write(msgspec.json.encode(call) + b"\n")
@@ -203,9 +222,13 @@ class _Child:
             if not line.endswith(b"\n"):
                 raise ProcessDied(await self._epitaph())
             message = _decode(line)
-            if message.progress is None:
+            if message.progress is not None:
+                assignment.live.progress(*message.progress)
+            elif message.reported is not None:
+                with suppress(ValueError):  # too many classes, which its next call says
+                    assignment.gauge.reported(message.reported)
+            else:
                 return message
-            live.progress(*message.progress)
 
     async def _epitaph(self) -> str:
         try:
@@ -271,6 +294,4 @@ def _ran(message: ChildMessage, outputs: tuple[Output, ...]) -> Ran:
         retry_after_ms=message.retry_after_ms,
         after=message.after,
         isolation=ISOLATION,
-        cpu_ms=message.cpu_ms,
-        max_rss_kb=message.max_rss_kb,
     )

@@ -9,6 +9,7 @@ from msgspec import UNSET, Struct, UnsetType, structs
 
 from antiphon.core import manifest
 from antiphon.core.clock import hlc
+from antiphon.core.cost.usage import Usage
 from antiphon.core.families.jobs.ops import CompleteBody
 from antiphon.core.manifest import Input
 from antiphon.core.proof import statement
@@ -27,7 +28,7 @@ class Run(Struct, frozen=True, kw_only=True):
     inputs: tuple[Input, ...] | UnsetType = UNSET
     """The manifest's, with results of other jobs by content."""
     started: hlc.Hlc
-    usage: statement.Usage
+    usage: Usage
     runner: statement.Runner
     isolation: statement.Isolation = IN_PROCESS
     environment: str | None = None

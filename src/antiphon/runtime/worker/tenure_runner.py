@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from antiphon.core.clock import hlc
+from antiphon.core.cost.usage import Resources, Usage, storage_kbh
 from antiphon.core.families.jobs.given_results import with_results
 from antiphon.core.families.jobs.ops import JobComplete, JobOp, JobYield, ScheduleBody, YieldBody
 from antiphon.core.families.jobs.state import Job, State
 from antiphon.core.policy import attempt_end
 from antiphon.core.policy.claim_delay import claim_delay_s
-from antiphon.core.proof import statement
 from antiphon.core.record.verdict import Verdict
 from antiphon.errors import EngineDenied, PartlySubmitted, Rejected, Unavailable
 from antiphon.runtime.caller.bulk_submission import submit_many
@@ -105,7 +107,13 @@ class TenureRunner:
         # The result is worth a few tries: as long as the lease lasts, and longer if the handler
         # keeps running without one.
         patience_s = max(tenure.lease_left_s, LATER_S if executor.goes_on else 0.0)
-        await self._end(tenure, body, ran, until_s=self.session.wall.boot_s() + patience_s)
+        await self._end(
+            tenure,
+            body,
+            ran,
+            used=assignment.gauge.now(),
+            until_s=self.session.wall.boot_s() + patience_s,
+        )
 
     async def _ran(self, executor: Executor, assignment: Assignment) -> Ran:
         """Run the job, and submit the jobs that it wants to wait for while its lease is kept."""
@@ -122,7 +130,9 @@ class TenureRunner:
             ) from refused
         return ran
 
-    async def _end(self, tenure: Tenure, body: ScheduleBody, ran: Ran, *, until_s: float) -> None:
+    async def _end(
+        self, tenure: Tenure, body: ScheduleBody, ran: Ran, *, used: Resources, until_s: float
+    ) -> None:
         """Write how it ended, with the proof where that is the end of the job."""
         if ran.after:
             waiting = attempt_end.waiting(tenure.held, tuple(map(key_of, ran.after)))
@@ -143,15 +153,20 @@ class TenureRunner:
             manifest=body.manifest,
             inputs=with_results(body.manifest, tenure.results)[0].inputs,
             started=hlc.unpack(tenure.fence),
-            usage=statement.Usage(
-                wall_ms=tenure.held_ms, cpu_ms=ran.cpu_ms, max_rss_kb=ran.max_rss_kb
-            ),
+            usage=self._usage(tenure, ran, used),
             runner=ran.runner,
             isolation=ran.isolation,
             environment=ran.environment,
         )
         complete = proof_writer.prove(self.session, end, run)
         await self._write(tenure, JobComplete, complete, until_s=until_s)
+
+    def _usage(self, tenure: Tenure, ran: Ran, used: Resources) -> Usage:
+        """What the proof says about the run's resources."""
+        stored = sum(output.size for output in ran.outputs if output.text is None)
+        kept_ms = self.session.control.rules.artifact_ttl_ms
+        fields = structs.asdict(structs.replace(used, storage_kbh=storage_kbh(stored, kept_ms)))
+        return Usage(wall_ms=tenure.held_ms, **fields)
 
     async def _write(
         self,

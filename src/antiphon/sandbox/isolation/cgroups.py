@@ -19,12 +19,14 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from antiphon.sandbox import procfs
+from antiphon.processes import procfs
 
 PREFIX: Final = "antiphon-job-"
 ENTERED_WITHIN_S: Final = 60.0
 """A group that is empty for longer is no longer in use."""
 _CONTROLLERS: Final = ("memory", "pids")
+_CPU_V1: Final = "cpuacct"
+_IO_V2: Final = "io"
 _number = count()
 
 
@@ -34,11 +36,15 @@ class Parent(Struct, frozen=True, kw_only=True):
     version: Literal["v1", "v2"]
     memory: Path
     pids: Path
+    cpu: Path | None = None
+    """Where processor time is counted: in version 2 everywhere, in version 1 in a tree of its
+    own, which may be missing."""
 
     @property
     def folders(self) -> tuple[Path, ...]:
         """Each tree's folder once."""
-        return tuple(dict.fromkeys((self.memory, self.pids)))
+        own = (self.memory, self.pids) if self.cpu is None else (self.memory, self.pids, self.cpu)
+        return tuple(dict.fromkeys(own))
 
 
 class Group:
@@ -48,11 +54,9 @@ class Group:
         self.version = parent.version
         self._memory = parent.memory / name
         self._pids = parent.pids / name
-
-    @property
-    def folders(self) -> tuple[Path, ...]:
+        self._cpu = None if parent.cpu is None else parent.cpu / name
+        self.folders = tuple(folder / name for folder in parent.folders)
         """Its folder in each tree."""
-        return tuple(dict.fromkeys((self._memory, self._pids)))
 
     def limit(self, *, memory_bytes: int, processes: int) -> None:
         """Set both limits; no swap beyond the memory."""
@@ -104,6 +108,37 @@ class Group:
                     return int(value)
         return 0
 
+    # --- what was used ------------------------------------------------------------------------
+
+    def cpu_ms(self) -> int | None:
+        """Processor time of everything that ever was in it; None where that is not counted."""
+        if self._cpu is None:
+            return None
+        if self.version == "v1":
+            spent_ns = _number_in(self._cpu / "cpuacct.usage")
+            return None if spent_ns is None else round(spent_ns / 1e6)
+        spent_us = _field_in(self._cpu / "cpu.stat", "usage_usec")
+        return None if spent_us is None else round(spent_us / 1e3)
+
+    def memory_bytes(self) -> int | None:
+        """Memory now: of its processes, of its directories, and of files that it has read."""
+        name = "memory.usage_in_bytes" if self.version == "v1" else "memory.current"
+        return _number_in(self._memory / name)
+
+    def disk_io_bytes(self) -> int | None:
+        """Read from and written to disks; None where that is not counted.
+
+        Version 1 is not asked: it does not count what is written later, from the cache.
+        """
+        if self.version == "v1":
+            return None
+        try:
+            lines = procfs.read(f"{self._memory}/io.stat").split()
+        except OSError:
+            return None
+        pairs = (word.partition("=") for word in lines)
+        return sum(int(value) for name, _, value in pairs if name in {"rbytes", "wbytes"})
+
 
 @contextlib.contextmanager
 def group(parent: Parent) -> Iterator[Group]:
@@ -143,6 +178,12 @@ def find(
         return None, f"cgroups cannot be read: {problem.strerror}"
     if all(name in trees and name in places for name in _CONTROLLERS):
         memory, pids = (_below(trees[name], places[name]) for name in _CONTROLLERS)
+        cpu = None
+        if _CPU_V1 in trees and _CPU_V1 in places:
+            cpu = _below(trees[_CPU_V1], places[_CPU_V1])
+        counted, why = _tried(Parent(version="v1", memory=memory, pids=pids, cpu=cpu))
+        if counted is not None or cpu is None:
+            return counted, why
         return _tried(Parent(version="v1", memory=memory, pids=pids))
     if "" not in trees or "" not in places:
         return None, "no cgroup tree with memory and pids is mounted"
@@ -155,7 +196,8 @@ def find(
                 "Delegate=memory pids and DelegateSubgroup=worker"
             )
             continue
-        found, why = _tried(Parent(version="v2", memory=folder, pids=folder))
+        _count_disks(folder)
+        found, why = _tried(Parent(version="v2", memory=folder, pids=folder, cpu=folder))
         if found is not None:
             return found, ""
     return None, why
@@ -216,6 +258,29 @@ def _hands_down_controllers(folder: Path) -> bool:
         _write(switch, " ".join(f"+{name}" for name in _CONTROLLERS))
         return set(_CONTROLLERS) <= set(switch.read_text().split())
     return False
+
+
+def _count_disks(folder: Path) -> None:
+    """Ask that groups below count what goes to disks; without that, less is known of a run."""
+    switch = folder / "cgroup.subtree_control"
+    with contextlib.suppress(OSError):
+        if _IO_V2 not in switch.read_text().split():
+            _write(switch, f"+{_IO_V2}")
+
+
+def _number_in(path: Path) -> int | None:
+    with contextlib.suppress(OSError, ValueError):
+        return int(procfs.read(str(path)))
+    return None
+
+
+def _field_in(path: Path, name: str) -> int | None:
+    with contextlib.suppress(OSError, ValueError):
+        for line in procfs.read(str(path)).splitlines():
+            key, _, value = line.partition(" ")
+            if key == name:
+                return int(value)
+    return None
 
 
 def _write(path: Path, value: int | str) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 
 from antiphon.core.proof.statement import Isolation
 from antiphon.errors import Misconfigured
-from antiphon.sandbox import procfs
+from antiphon.processes import procfs
 from antiphon.sandbox.command import SCRATCH, SHARED_MEMORY, WORK, Command
 from antiphon.sandbox.isolation import mounts, rlimits
 from antiphon.sandbox.isolation.bubblewrap import DEVICES, Tools

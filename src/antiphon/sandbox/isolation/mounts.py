@@ -16,7 +16,7 @@ from typing import Final
 from msgspec import Struct
 
 from antiphon.errors import Misconfigured
-from antiphon.sandbox import procfs
+from antiphon.processes import procfs
 
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 

@@ -11,7 +11,7 @@ import resource
 from collections.abc import Iterator
 from typing import Final
 
-from antiphon.sandbox import procfs
+from antiphon.processes import procfs
 from antiphon.sandbox.command import Limits
 
 STACK_BYTES: Final = 64 << 20

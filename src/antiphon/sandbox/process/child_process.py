@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from antiphon.errors import Rejected, Unavailable
-from antiphon.sandbox import procfs
+from antiphon.processes import procfs
 from antiphon.sandbox.command import Limits, StopReason, Stream
 
 OnOutput = Callable[[Stream, bytes], None]
@@ -25,6 +25,8 @@ OnOutput = Callable[[Stream, bytes], None]
 CHUNK: Final = 64 * 1024
 LAST_WORDS_S: Final = 1.0
 """How long a pipe may stay open after its process is gone: another process then has it."""
+BLOCK_BYTES: Final = 512
+"""What the kernel counts as a block, whatever the disk has."""
 GONE_S: Final = 30.0
 """How long a killed process may take to end before that is an error."""
 
@@ -94,6 +96,7 @@ class Child:
         self.code = 0
         self.cpu_ms = 0
         self.max_rss_kb: int | None = None
+        self.disk_io_bytes: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._pidfds: list[int] = []
         self._own_rss_kb = 0
@@ -154,6 +157,7 @@ class Child:
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = self.code = os.waitstatus_to_exitcode(status)
         self.cpu_ms = round((usage.ru_utime + usage.ru_stime) * 1000)
+        self.disk_io_bytes = (usage.ru_inblock + usage.ru_oublock) * BLOCK_BYTES
         if usage.ru_maxrss > self._own_rss_kb:
             self.max_rss_kb = usage.ru_maxrss
         self.gone.set_result(None)

@@ -12,18 +12,23 @@ import signal
 from pathlib import Path
 from typing import Final
 
+from antiphon.core.cost.usage import Resources
 from antiphon.core.proof.statement import Isolation
+from antiphon.processes.tree_usage import TreeUsage
 from antiphon.sandbox.command import Command, Ended
 from antiphon.sandbox.isolation import rlimits
 from antiphon.sandbox.isolation.bubblewrap import environment_of
 from antiphon.sandbox.process.child_process import Child, OnOutput
 from antiphon.sandbox.process.run_end import keep_outputs
+from antiphon.sandbox.process.usage_watch import OnUsage
 
 NOT_HERE: Final = rlimits.PROCESSES + "s"
 """Limits that would count the worker's own processes too, or need a sandbox."""
 
 
-async def run(command: Command, *, work: Path, on_output: OnOutput) -> Ended:
+async def run(
+    command: Command, *, work: Path, on_output: OnOutput, on_usage: OnUsage | None = None
+) -> Ended:
     """Run it in `work/job`; outputs are in `work/outputs`, as in a sandbox."""
     folder, environment = _prepared(command, work)
     child = Child(command.limits, on_output)
@@ -42,7 +47,12 @@ async def run(command: Command, *, work: Path, on_output: OnOutput) -> Ended:
             cwd=folder / command.cwd if command.cwd else folder,
             umask=0o077,
         )
-        reason = await child.lives(lambda: send(signal.SIGTERM))
+        tree = TreeUsage(child.pid, on_usage)
+        tree.start()
+        try:
+            reason = await child.lives(lambda: send(signal.SIGTERM))
+        finally:
+            tree.stop()
         await child.is_gone(lambda: send(signal.SIGKILL))
         send(signal.SIGKILL)  # what it left behind in its own group
         await child.last_words()
@@ -60,8 +70,12 @@ async def run(command: Command, *, work: Path, on_output: OnOutput) -> Ended:
     return Ended(
         exit=child.code,
         reason=reason,
-        cpu_ms=child.cpu_ms,
-        max_rss_kb=child.max_rss_kb,
+        used=Resources(
+            cpu_ms=child.cpu_ms,
+            max_rss_kb=child.max_rss_kb,
+            mem_kbs=tree.used().mem_kbs,
+            disk_io_bytes=child.disk_io_bytes,
+        ),
         isolation=Isolation(
             level="process",
             held=("environment:cleared", "rlimits", f"uid:{os.getuid()}"),

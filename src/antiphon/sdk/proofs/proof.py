@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from antiphon.core.cost.words import unmeasured_words, usage_words
 from antiphon.core.families.jobs.ops import JobComplete
 from antiphon.core.proof import statement
 from antiphon.core.proof.output import DsseEnvelope
@@ -38,4 +39,13 @@ open_proof = statement.open_proof
 to_json = statement.to_json
 trailers = statement.trailers
 
-__all__ = ["DsseEnvelope", "Statement", "open_proof", "proof_of", "to_json", "trailers"]
+__all__ = [
+    "DsseEnvelope",
+    "Statement",
+    "open_proof",
+    "proof_of",
+    "to_json",
+    "trailers",
+    "unmeasured_words",
+    "usage_words",
+]

@@ -73,6 +73,8 @@ async def _fetch(prefix: str, home: Path | None, found: list[DsseEnvelope]) -> i
 
 
 def _tell(statement: Statement) -> None:
+    from antiphon.sdk.proofs import proof as job_proof
+
     said = statement.predicate
     out.say(f"{short_node(said.worker)} states that it ran {said.kind} {short(said.job)}")
     code = "" if said.exit is None else f", exit code {said.exit}"
@@ -83,6 +85,12 @@ def _tell(statement: Statement) -> None:
     )
     held = f" ({', '.join(said.isolation.held)})" if said.isolation.held else ""
     out.hanging([("  isolation  ", "")], [(f"{_ISOLATION[said.isolation.level]}{held}", "")])
+    for title, words in (
+        ("used", job_proof.usage_words(said.usage)),
+        ("unknown", job_proof.unmeasured_words(said.usage)),
+    ):
+        if words:
+            out.hanging([(f"  {title:<9}  ", "")], [(words, "")])
     for subject in statement.subject:
         digest = f"blake3:{subject.digest.blake3}"
         out.hanging([("  output     ", "")], [(f"{subject.name}  {digest}", "")])

@@ -182,7 +182,7 @@ def _agreement(report: Report) -> str:
 
 def in_its_words(envelope: DsseEnvelope) -> str:
     """What the worker states about how the job was run."""
-    from antiphon.sdk.proofs.proof import open_proof
+    from antiphon.sdk.proofs.proof import open_proof, usage_words
 
     said = open_proof(envelope).predicate
     program = said.runner.name
@@ -196,7 +196,8 @@ def in_its_words(envelope: DsseEnvelope) -> str:
     held = next((one for one in said.isolation.held if one.startswith("network:")), "")
     network = {"network:none": ", without the network", "network:host": ", with the network"}
     ended = f", exit code {said.exit}" if said.exit is not None else ""
-    return f"{program} ran {where}{network.get(held, '')}, {said.usage.wall_ms} ms{ended}"
+    used = f"; it used {words}" if (words := usage_words(said.usage)) else ""
+    return f"{program} ran {where}{network.get(held, '')}, {said.usage.wall_ms} ms{ended}{used}"
 
 
 def not_proved(report: Report) -> list[str]:

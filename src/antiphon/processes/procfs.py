@@ -11,6 +11,8 @@ _WHOLE: Final = 1 << 20
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _TIMES: Final = slice(11, 15)
 """In /proc/pid/stat after the name: own and waited-for children's, user and system."""
+_NET_HEADER, _NET_SENT = 2, 8
+"""Lines of /proc/net/dev before the first interface, and the column of the bytes sent."""
 
 
 def read(path: str) -> str:
@@ -109,3 +111,23 @@ def share_kb(pid: int) -> int:
             if line.startswith("Pss:"):
                 return int(line.split()[1])
     return 0
+
+
+def disk_io_bytes(pid: int) -> int:
+    """Read from and written to disks, by a process and by those below it that are gone."""
+    found = 0
+    for line in read(f"/proc/{pid}/io").splitlines():
+        name, _, value = line.partition(":")
+        if name in {"read_bytes", "write_bytes"}:
+            found += int(value)
+    return found
+
+
+def sent_bytes(pid: int) -> int:
+    """Sent from the network namespace of a process, loopback left out."""
+    found = 0
+    for line in read(f"/proc/{pid}/net/dev").splitlines()[_NET_HEADER:]:
+        name, _, numbers = line.partition(":")
+        if name.strip() != "lo":
+            found += int(numbers.split()[_NET_SENT])
+    return found

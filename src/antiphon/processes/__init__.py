@@ -1,0 +1,1 @@
+"""What the kernel says about processes: read by the sandbox and by the executors alike."""
