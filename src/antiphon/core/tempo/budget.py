@@ -9,20 +9,23 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from antiphon.core.cost.rates import pico, price_text
+from antiphon.core.cost.usage import MAX_CLASSES, DeviceClass
 from antiphon.core.record import codec
 from antiphon.core.record.op import Body
-from antiphon.core.tempo.score import WaitBeats
+from antiphon.core.tempo.phases import Phases
+from antiphon.core.tempo.score import WaitBeats, WaitBudget
 from antiphon.errors import Malformed
 
 Units = Annotated[int, Meta(ge=1, le=10_000_000)]
 Milli = Annotated[int, Meta(ge=1, le=codec.MAX_INTEGER)]
 """Thousandths of a unit: ops have no fractions."""
 Account = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._:/@=+~-]{0,255}\Z")]
-DeviceClass = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}\Z")]
+_PICO_IN_MILLI = 10**9
 BarsFromStart = Annotated[str, Meta(pattern=r"^bar\+(?:[1-9][0-9]{0,5})\Z")]
 
 
-_ByClass = Annotated[tuple[tuple[DeviceClass, Milli], ...], Meta(max_length=32)]
+_ByClass = Annotated[tuple[tuple[DeviceClass, Milli], ...], Meta(max_length=MAX_CLASSES)]
 
 
 class PhaseCaps(Body, frozen=True):
@@ -55,7 +58,7 @@ class Budget(Body, frozen=True):
     """The caps of a job. One beat unit (BU) is one beat."""
 
     max_bu: Units | None = None
-    """All beats, over all attempts of one tenure."""
+    """All beats of its tenures together, as far as those that ended said what they used."""
     phase_caps: PhaseCaps = PhaseCaps()
     wait_caps: WaitCaps = WaitCaps()
     hard_end: BarsFromStart | None = None
@@ -63,7 +66,7 @@ class Budget(Body, frozen=True):
     charge_to: Account | None = None
     """The account that its cost is counted for."""
     max_cost: Milli | None = None
-    """In thousandths of the unit of the mesh's rates."""
+    """In thousandths of the unit of the mesh's currency; without rates nothing is priced."""
     per_bu: BeatCeilings = BeatCeilings()
 
     @property
@@ -73,13 +76,63 @@ class Budget(Body, frozen=True):
 
 
 def read_budget(fields: Mapping[str, Any]) -> Budget:
-    """A budget from what a person wrote: its keys, or a file that has them under `budget`."""
+    """A budget from what a person wrote: its keys, or a file that has them under `budget`.
+
+    Ceilings and `max_cost` are in whole units or fractions there, `cpu_sec: 2.5`; by device class
+    they are a mapping, `gpu_sec: {a100: 1.5}`.
+    """
     inner = fields.get("budget", fields)
-    codec.check_profile(inner)
+    if not isinstance(inner, Mapping):
+        raise Malformed("a budget is a mapping", reason="budget", hint="budget: {max_bu: 8}")
+    plain = dict[str, Any](inner)
+    if "max_cost" in plain:
+        plain["max_cost"] = _thousandths(plain["max_cost"], "max_cost")
+    if isinstance(ceilings := plain.get("per_bu"), Mapping):
+        plain["per_bu"] = {name: _ceiling(name, given) for name, given in ceilings.items()}
+    codec.check_profile(plain)
     try:
-        return msgspec.convert(inner, Budget)
+        return msgspec.convert(plain, Budget)
     except msgspec.ValidationError as problem:
         hint = "hard_end is written as bar+4" if re.search(r"hard_end", str(problem)) else ""
         raise Malformed(
             f"the budget is not valid: {problem}", reason="budget", hint=hint
         ) from problem
+
+
+def _ceiling(name: str, given: Any) -> Any:
+    if isinstance(given, Mapping):
+        return [
+            (device, _thousandths(one, f"per_bu.{name}.{device}")) for device, one in given.items()
+        ]
+    return _thousandths(given, f"per_bu.{name}")
+
+
+def _thousandths(given: object, where: str) -> int:
+    """A number in units as thousandths; what is below one thousandth counts as one."""
+    return max(-(-pico(price_text(given, where)) // _PICO_IN_MILLI), 1)
+
+
+# --- what a score may still use -----------------------------------------------------------------
+
+
+def capped_phases(budget: Budget | None, phases: Phases) -> Phases:
+    """The phases of a score, each at most as long as the budget allows."""
+    if budget is None:
+        return phases
+    caps = budget.phase_caps
+    return Phases(
+        plan=min(phases.plan, caps.plan or phases.plan),
+        work=min(phases.work, caps.work or phases.work),
+        review=min(phases.review, caps.review or phases.review),
+    )
+
+
+def capped_waits(budget: Budget | None, waits: WaitBudget) -> WaitBudget:
+    """The waits of a score, each at most as long as the budget allows."""
+    if budget is None:
+        return waits
+    caps = budget.wait_caps
+    return WaitBudget(
+        help=waits.help if caps.help is None else min(waits.help, caps.help),
+        io=waits.io if caps.io is None else min(waits.io, caps.io),
+    )

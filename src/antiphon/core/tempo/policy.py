@@ -11,7 +11,9 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
+from antiphon.core.cost.rates import Rates, read_rates
 from antiphon.core.record import codec
 from antiphon.core.record.op import Body
 from antiphon.core.tempo.meter import (
@@ -71,6 +73,8 @@ class TempoPolicy(Body, frozen=True):
     limits: TempoLimits = TempoLimits()
     adaptation: Adaptation = Adaptation()
     observability: Observability = Observability()
+    rates: Rates | None = None
+    """What beats and resources cost; None: nothing is priced."""
 
     @property
     def meter(self) -> Meter:
@@ -109,13 +113,17 @@ def policy_hash(policy: TempoPolicy) -> str:
 
 
 def read_policy(fields: Mapping[str, Any]) -> TempoPolicy:
-    """A policy from what a person wrote."""
-    codec.check_profile(dict(fields))
+    """A policy from what a person wrote; it may have rates, which may also be a file of their own.
+
+    `structs.replace(policy, rates=read_rates(…))` puts the two together.
+    """
+    plain = {name: value for name, value in fields.items() if name != "rates"}
+    codec.check_profile(plain)
     try:
-        policy = msgspec.convert(fields, TempoPolicy)
+        policy = msgspec.convert(plain, TempoPolicy)
     except msgspec.ValidationError as problem:
         raise Malformed(f"the tempo policy is not valid: {problem}", reason="tempo") from problem
     fault = policy_fault(policy)
     if fault is not None:
         raise Malformed(f"the tempo policy contradicts itself: {fault}", reason="tempo")
-    return policy
+    return policy if fields.get("rates") is None else replace(policy, rates=read_rates(fields))

@@ -1,0 +1,151 @@
+"""What a run costs: the formula, and the part of a proof that says so (spec §11).
+
+    cost = beats · role_rate_bu
+         + cpu_sec · rate + Σ gpu_sec · rate + Σ accel_sec · rate       (by device class)
+         + mem_gbs · rate + disk_io_mb · rate + net_egress_mb · rate + storage_gbh · rate
+
+Everything is counted in integers: beats in thousandths, usage in millionths, prices in 10^-12. The
+sum is exact and is rounded once, to billionths of the currency's unit, halves to even.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+
+from antiphon.core.cost.rates import PICO, Currency, Rates, pico
+from antiphon.core.cost.usage import MICRO, MILLI, Resources, primitives
+from antiphon.core.record.codec import MAX_INTEGER
+from antiphon.core.record.op import Count
+
+NANO: Final = 10**9
+_EXACT: Final = PICO * MICRO
+"""The sum is counted in 1/this."""
+
+Primitive = Annotated[str, Meta(max_length=80)]
+_Primitives = Annotated[tuple[Primitive, ...], Meta(max_length=128)]
+
+
+class Cost(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What one run cost, as its worker computed it; anybody can compute it again."""
+
+    beats_milli: Annotated[Count, Meta(description="Beats used, in thousandths.")]
+    policy: Annotated[
+        str,
+        Meta(
+            pattern=r"^sha256:[0-9a-f]{64}\Z",
+            description="The policy_hash of the tempo policy whose beats and rates were used.",
+        ),
+    ]
+    currency: Currency | None = None
+    amount_nano: (
+        Annotated[Count, Meta(description="In billionths of the currency's unit.")] | None
+    ) = None
+    unmeasured: Annotated[
+        _Primitives, Meta(description="Have a rate, but were not measured: the amount lacks them.")
+    ] = ()
+    unpriced: Annotated[
+        _Primitives, Meta(description="Device classes that were used and have no rate.")
+    ] = ()
+
+
+class Priced(Struct, frozen=True, kw_only=True):
+    """An amount, and what is missing in it."""
+
+    nano: int
+    unmeasured: tuple[str, ...] = ()
+    unpriced: tuple[str, ...] = ()
+
+
+def price(rates: Rates, kind: str, *, beats_milli: int, used: Resources) -> Priced:
+    """What a run of this kind costs."""
+    known = dict(primitives(used))
+    sum_exact = beats_milli * rates.beat_pico(kind) * (MICRO // MILLI)
+    unmeasured = []
+    priced = dict(rates.priced())
+    for name, rate in priced.items():
+        if name in known:
+            sum_exact += known[name] * pico(rate.rate)
+        elif "[" not in name:  # a device that nobody reported was not used
+            unmeasured.append(name)
+    unpriced = (name for name in known if "[" in name and name not in priced)
+    return Priced(
+        nano=min(rounded(sum_exact, _EXACT // NANO), MAX_INTEGER),
+        unmeasured=tuple(unmeasured),
+        unpriced=tuple(unpriced),
+    )
+
+
+def rounded(value: int, unit: int) -> int:
+    """The nearest whole number of units; halves to even."""
+    whole, rest = divmod(value, unit)
+    return whole + (2 * rest > unit or (2 * rest == unit and whole % 2 == 1))
+
+
+def cost_of(
+    policy_hash: str, rates: Rates | None, kind: str, *, beats_milli: int, used: Resources
+) -> Cost:
+    """The part of a proof, or of a yield, that says what a run cost."""
+    if rates is None:
+        return Cost(beats_milli=beats_milli, policy=policy_hash)
+    found = price(rates, kind, beats_milli=beats_milli, used=used)
+    return Cost(
+        beats_milli=beats_milli,
+        policy=policy_hash,
+        currency=rates.currency,
+        amount_nano=found.nano,
+        unmeasured=found.unmeasured,
+        unpriced=found.unpriced,
+    )
+
+
+# --- what several runs of one job cost --------------------------------------------------------
+
+
+class Spent(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """What the runs of one job have cost so far, as far as their workers said so."""
+
+    beats_milli: int = 0
+    currency: str = ""
+    """Empty while no run had rates."""
+    amount_nano: int = 0
+    is_partial: bool = False
+    """Whether something is missing in the amount."""
+
+    def plus(self, cost: Cost | None) -> Spent:
+        """With one more run. If the currency changed, the amount counts from there."""
+        if cost is None:
+            return self
+        beats = self.beats_milli + cost.beats_milli
+        if cost.currency is None or cost.amount_nano is None:
+            is_partial = self.is_partial or bool(self.currency)
+            return Spent(
+                beats_milli=beats,
+                currency=self.currency,
+                amount_nano=self.amount_nano,
+                is_partial=is_partial,
+            )
+        is_same = self.currency in ("", cost.currency)
+        lacks = not is_same or self.is_partial or (self.beats_milli > 0 and not self.currency)
+        return Spent(
+            beats_milli=beats,
+            currency=cost.currency,
+            amount_nano=cost.amount_nano + (self.amount_nano if is_same else 0),
+            is_partial=bool(lacks or cost.unmeasured or cost.unpriced),
+        )
+
+
+# --- estimates --------------------------------------------------------------------------------
+
+
+def estimate(rates: Rates, ecu_milli: int, *, device: str) -> int | None:
+    """What work of so many milli-ecu-seconds would cost on a class of devices, in 10^-9.
+
+    None if the class has no ecu or no rate. For planning: nothing is ever billed in ecu.
+    """
+    speed = pico(rates.ecu.get(device, "0"))
+    rate = rates.gpu_sec.get(device) or rates.accel_sec.get(device)
+    if not speed or rate is None:
+        return None
+    return rounded(ecu_milli * pico(rate.rate) * NANO, speed * MILLI)
