@@ -91,3 +91,9 @@ def reports_a_device(device: str, seconds: float, ctx: JobContext) -> None:
     """Say that a device was used, a little at a time."""
     ctx.used(gpu_sec={device: seconds - 0.5})
     ctx.used(gpu_sec={device: 0.5})
+
+
+def spins() -> None:
+    """Use a processor until somebody ends it."""
+    while True:
+        pass

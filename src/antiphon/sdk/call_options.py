@@ -20,7 +20,8 @@ from antiphon.core.families.jobs.priority import PRIORITIES, Priority
 from antiphon.core.policy.rate_limit import parse_rate
 from antiphon.core.policy.selection import MAX_REQUIRED, check_labels
 from antiphon.core.record.subjects import check_kind
-from antiphon.errors import Misconfigured
+from antiphon.core.tempo.budget import Budget, read_budget
+from antiphon.errors import Malformed, Misconfigured
 from antiphon.runtime.executors.handlers import HandlerOptions
 from antiphon.sdk.defaults import RETRY_BASE_S, RETRY_CAP_S, TIMEOUT_S
 from antiphon.sdk.durations import seconds
@@ -109,6 +110,8 @@ class CallOptions(TypedDict, total=False):
     """How many times it is run, by whoever claims it; `quorum` of these have to agree."""
     quorum: int
     """How many independent workers have to reach the same result; if left out, most of them."""
+    budget: Budget | Mapping[str, Any]
+    """What it may use up, and the account that pays for it (docs/cost.md)."""
 
 
 class TaskOptions(CallOptions, total=False):
@@ -140,6 +143,7 @@ class Scheduling(Struct, frozen=True, kw_only=True):
     any_outcome: bool = False
     replicas: int | None = None
     quorum: int | None = None
+    budget: Budget | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Scheduling:
@@ -171,6 +175,7 @@ class Scheduling(Struct, frozen=True, kw_only=True):
             any_outcome=bool(options.get("any_outcome", False)),
             replicas=replicas,
             quorum=quorum,
+            budget=_budget(options.get("budget")),
         )
 
     def handler_call(self, kind: str, where: Mapping[str, Any], nonce: str) -> Manifest:
@@ -205,6 +210,7 @@ class Scheduling(Struct, frozen=True, kw_only=True):
             after_any_outcome=self.any_outcome,
             replicas=self.replicas,
             quorum=self.quorum,
+            budget=self.budget,
         )
 
 
@@ -309,6 +315,17 @@ def _replicas(replicas: int | None, quorum: int | None) -> tuple[int | None, int
             f" {ops.MIN_QUORUM} up to as many",
         )
     return replicas, quorum
+
+
+def _budget(given: Budget | Mapping[str, Any] | None) -> Budget | None:
+    if given is None or isinstance(given, Budget):
+        return given
+    try:
+        return read_budget(given)
+    except Malformed as wrong:
+        raise Misconfigured(
+            wrong.message, hint=wrong.hint or "budget={'max_bu': 8, 'charge_to': 'team-a'}"
+        ) from wrong
 
 
 def _requires(labels: Sequence[str]) -> tuple[str, ...]:

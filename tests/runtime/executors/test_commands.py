@@ -329,3 +329,30 @@ def _alive(mark: str) -> bool:
         except OSError:
             continue
     return False
+
+
+# --- budgets ---------------------------------------------------------------------------------
+
+
+@pytest.mark.req("B21")
+async def test_a_command_that_uses_too_much_in_a_beat_is_killed_and_says_so():
+    async with a_mesh_with_commands() as mesh:
+        spin = "while :; do :; done"
+        options = {"budget": {"per_bu": {"cpu_sec": 0.2}, "charge_to": "team-a"}}
+        ended = await shell(mesh, spin, options=options)
+        said, body = await predicate_of(mesh, ended)
+    assert (ended.job.outcome, ended.job.attempts) == ("failed", 0)
+    assert ended.error.name == "OverBudget"
+    assert "and may use 0.2 in each (per_bu.cpu_sec)" in ended.error.message
+    assert ended.job.account == "team-a"
+    assert said.usage.cpu_ms > 200
+    assert said.usage.net_egress_bytes == 0
+    assert fits(statement.to_json(body.proof), published("proof"))
+
+
+@pytest.mark.req("B21")
+async def test_memory_counts_for_as_long_as_it_is_in_use():
+    async with a_mesh_with_commands() as mesh:
+        hold = "head -c 50000000 /dev/zero >big; sleep 600"
+        ended = await shell(mesh, hold, options={"budget": {"per_bu": {"mem_gbs": "0.02"}}})
+    assert "(per_bu.mem_gbs)" in ended.error.message

@@ -114,25 +114,31 @@ class Spent(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """Whether something is missing in the amount."""
 
     def plus(self, cost: Cost | None) -> Spent:
-        """With one more run. If the currency changed, the amount counts from there."""
+        """With one more run."""
         if cost is None:
             return self
-        beats = self.beats_milli + cost.beats_milli
-        if cost.currency is None or cost.amount_nano is None:
-            is_partial = self.is_partial or bool(self.currency)
-            return Spent(
-                beats_milli=beats,
-                currency=self.currency,
-                amount_nano=self.amount_nano,
-                is_partial=is_partial,
+        return self.with_more(
+            Spent(
+                beats_milli=cost.beats_milli,
+                currency=cost.currency or "",
+                amount_nano=cost.amount_nano or 0,
+                is_partial=bool(cost.unmeasured or cost.unpriced),
             )
-        is_same = self.currency in ("", cost.currency)
-        lacks = not is_same or self.is_partial or (self.beats_milli > 0 and not self.currency)
+        )
+
+    def with_more(self, later: Spent) -> Spent:
+        """Both together. If the currency changed, the amount is what was spent in the later one."""
+        if not later.beats_milli and not later.currency:
+            return self
+        is_first = not self.beats_milli and not self.currency
+        is_same = is_first or self.currency == later.currency
+        both = self.amount_nano + later.amount_nano
+        newest = later if later.currency else self
         return Spent(
-            beats_milli=beats,
-            currency=cost.currency,
-            amount_nano=cost.amount_nano + (self.amount_nano if is_same else 0),
-            is_partial=bool(lacks or cost.unmeasured or cost.unpriced),
+            beats_milli=self.beats_milli + later.beats_milli,
+            currency=newest.currency,
+            amount_nano=both if is_same else newest.amount_nano,
+            is_partial=self.is_partial or later.is_partial or not is_same,
         )
 
 

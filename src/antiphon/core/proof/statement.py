@@ -21,6 +21,7 @@ from msgspec import Meta, Struct
 
 from antiphon.core import manifest
 from antiphon.core.bounded_cache import BoundedCache
+from antiphon.core.cost.job_cost import Cost
 from antiphon.core.cost.usage import Usage
 from antiphon.core.proof.output import DsseEnvelope, DsseSignature, Output
 from antiphon.core.record import codec, signing
@@ -122,6 +123,13 @@ class Predicate(_Part, frozen=True, kw_only=True):
     ) = None
     policy_root: Word | None = None
     usage: Usage
+    cost: (
+        Annotated[
+            Cost,
+            Meta(description="Where the mesh has a tempo policy, or the job a budget."),
+        ]
+        | None
+    ) = None
 
 
 class Statement(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

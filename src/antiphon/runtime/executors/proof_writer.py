@@ -9,6 +9,7 @@ from msgspec import UNSET, Struct, UnsetType, structs
 
 from antiphon.core import manifest
 from antiphon.core.clock import hlc
+from antiphon.core.cost.job_cost import Cost
 from antiphon.core.cost.usage import Usage
 from antiphon.core.families.jobs.ops import CompleteBody
 from antiphon.core.manifest import Input
@@ -32,6 +33,7 @@ class Run(Struct, frozen=True, kw_only=True):
     runner: statement.Runner
     isolation: statement.Isolation = IN_PROCESS
     environment: str | None = None
+    cost: Cost | None = None
 
 
 @lru_cache(maxsize=1)
@@ -65,6 +67,7 @@ def prove(session: Session, body: CompleteBody, run: Run) -> CompleteBody:
         environment=run.environment,
         policy_root=None if root is UNSET else str(root),
         usage=run.usage,
+        cost=run.cost,
     )
     payload = statement.statement(predicate, body.outputs)
     return structs.replace(body, proof=author.prove(payload))

@@ -39,6 +39,8 @@ class UsageGauge:
         self._reading: Callable[[], Resources] | None = None
         self._gpu_ms: dict[str, int] = {}
         self._accel_ms: dict[str, int] = {}
+        self.on_report: Callable[[], object] | None = None
+        """Called after each report, in the thread that made it."""
 
     def measured(self, used: Resources) -> None:
         """What was measured so far; it replaces what was said before."""
@@ -54,6 +56,9 @@ class UsageGauge:
                     if len(known) > MAX_CLASSES:
                         del known[device]
                         raise ValueError(f"more than {MAX_CLASSES} device classes")
+        tell = self.on_report
+        if tell is not None:
+            tell()
 
     def now(self) -> Resources:
         """What is known now."""

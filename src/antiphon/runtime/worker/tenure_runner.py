@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from antiphon.core.clock import hlc
-from antiphon.core.cost.usage import Resources, Usage, storage_kbh
 from antiphon.core.families.jobs.given_results import with_results
 from antiphon.core.families.jobs.ops import JobComplete, JobOp, JobYield, ScheduleBody, YieldBody
 from antiphon.core.families.jobs.state import Job, State
@@ -22,18 +21,20 @@ from antiphon.runtime.executors.children import key_of
 from antiphon.runtime.executors.executor import Assignment, GivenBack
 from antiphon.runtime.executors.failure import failed_with
 from antiphon.runtime.worker.job_output import LiveOutputSender
+from antiphon.runtime.worker.run_cost import STUBBORN_S, RunCost
 from antiphon.runtime.worker.tenure import Tenure, TenureLost
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from antiphon.core.tempo.meter import Meter
     from antiphon.ports import Delivery
     from antiphon.runtime.executors.executor import Executor, Ran
     from antiphon.runtime.log.session import Session
 
 LATER_S: Final = 3600.0
 """How long to try to write the end of a job that kept running through a disconnect."""
-STUBBORN_S: Final = 5.0
-"""How long a cancelled handler may take to end before its job is given back."""
 LONGEST_PAUSE: Final = 6
 """Doublings of the pause between two tries."""
 
@@ -50,6 +51,8 @@ class TenureRunner:
         """Jobs whose accepted end was read."""
         self.reason: attempt_end.GivingBack = "drain"
         """Why work is given back that its worker cancels."""
+        self.meter: Callable[[], Meter] = lambda: session.control.tempo.meter
+        """The meter in force; a worker that follows a pulse says which."""
 
     async def run(self, tenure: Tenure, body: ScheduleBody, executor: Executor) -> None:
         """Run the job and write its end; settle its announcement in every case."""
@@ -70,22 +73,28 @@ class TenureRunner:
             live=live,
         )
         work = asyncio.ensure_future(self._ran(executor, assignment))
+        cost = RunCost(self.session, tenure, body, assignment.gauge, self.meter)
         limit_s = body.manifest.timeout
         tenure.keep(
             work,
             limit_s=limit_s + executor.grace_s if limit_s else 0,
             goes_on=executor.goes_on,
         )
+        task = asyncio.current_task()
+        cost.watch(work, task.cancel if task is not None else work.cancel)
         try:
             ran = await _end_of(work)
+            if cost.over is not None:  # it was cancelled, and ended in its own way
+                ran = cost.failure()
         except asyncio.CancelledError:
             work.cancel()
-            if tenure.is_out_of_time:
+            if cost.over is not None:
+                ran = cost.failure()
+            elif tenure.is_out_of_time:
                 ran = failed_with(TimeoutError(f"took longer than {limit_s} s"))
             elif tenure.lost is None:
-                await self._write(
-                    tenure, JobYield, attempt_end.giving_back(tenure.held, self.reason)
-                )
+                end = attempt_end.giving_back(tenure.held, self.reason)
+                await self._write(tenure, JobYield, _costed(end, cost))
                 return
             else:
                 # A cancelled job is not a problem of the worker.
@@ -96,12 +105,16 @@ class TenureRunner:
                 return
         except GivenBack as why:
             log.info("job_given_back", kind=job.kind, job=job.id, why=str(why))
-            await self._write(tenure, JobYield, attempt_end.giving_back(tenure.held, "other"))
+            end = attempt_end.giving_back(tenure.held, "other")
+            await self._write(tenure, JobYield, _costed(end, cost))
             return
         except Exception as error:
             log.debug("handler_failed", kind=job.kind, job=job.id, exc_info=error)
             ran = failed_with(error)
         finally:
+            cost.stop()
+            if cost.gave_up and task is not None:
+                task.uncancel()
             tenure.release()
             live.close()
         # The result is worth a few tries: as long as the lease lasts, and longer if the handler
@@ -111,7 +124,7 @@ class TenureRunner:
             tenure,
             body,
             ran,
-            used=assignment.gauge.now(),
+            cost=cost,
             until_s=self.session.wall.boot_s() + patience_s,
         )
 
@@ -131,12 +144,12 @@ class TenureRunner:
         return ran
 
     async def _end(
-        self, tenure: Tenure, body: ScheduleBody, ran: Ran, *, used: Resources, until_s: float
+        self, tenure: Tenure, body: ScheduleBody, ran: Ran, *, cost: RunCost, until_s: float
     ) -> None:
         """Write how it ended, with the proof where that is the end of the job."""
         if ran.after:
             waiting = attempt_end.waiting(tenure.held, tuple(map(key_of, ran.after)))
-            await self._write(tenure, JobYield, waiting, until_s=until_s)
+            await self._write(tenure, JobYield, _costed(waiting, cost), until_s=until_s)
             return
         end = attempt_end.after(
             tenure.held,
@@ -147,26 +160,21 @@ class TenureRunner:
             chance=self.session.entropy.random(),
         )
         if isinstance(end, YieldBody):
-            await self._write(tenure, JobYield, end, until_s=until_s)
+            await self._write(tenure, JobYield, _costed(end, cost), until_s=until_s)
             return
+        usage = cost.usage(ran.outputs)
         run = proof_writer.Run(
             manifest=body.manifest,
             inputs=with_results(body.manifest, tenure.results)[0].inputs,
             started=hlc.unpack(tenure.fence),
-            usage=self._usage(tenure, ran, used),
+            usage=usage,
+            cost=cost.cost(usage),
             runner=ran.runner,
             isolation=ran.isolation,
             environment=ran.environment,
         )
         complete = proof_writer.prove(self.session, end, run)
         await self._write(tenure, JobComplete, complete, until_s=until_s)
-
-    def _usage(self, tenure: Tenure, ran: Ran, used: Resources) -> Usage:
-        """What the proof says about the run's resources."""
-        stored = sum(output.size for output in ran.outputs if output.text is None)
-        kept_ms = self.session.control.rules.artifact_ttl_ms
-        fields = structs.asdict(structs.replace(used, storage_kbh=storage_kbh(stored, kept_ms)))
-        return Usage(wall_ms=tenure.held_ms, **fields)
 
     async def _write(
         self,
@@ -242,6 +250,12 @@ def _standstill(tenure: Tenure) -> dict[str, str]:
         "hint": "make the handler a plain 'def', which runs in a thread, or wrap the blocking"
         " part in 'await asyncio.to_thread(...)'",
     }
+
+
+def _costed(end: attempt_end.Ending, cost: RunCost) -> attempt_end.Ending:
+    """A yield that says what its tenure has cost."""
+    said = cost.cost(cost.usage(())) if isinstance(end, YieldBody) else None
+    return end if said is None else structs.replace(end, cost=said)
 
 
 async def _end_of(work: asyncio.Future[Ran]) -> Ran:

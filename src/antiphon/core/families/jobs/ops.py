@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from msgspec import Meta
 
 from antiphon.core.authority.job_rights import CALLED_BY, READ_BY, WORKED_BY
+from antiphon.core.cost.job_cost import Cost
 from antiphon.core.families.jobs.derivation import Derivation
 from antiphon.core.families.jobs.priority import PRIORITIES, Priority
 from antiphon.core.manifest import Manifest, job_id, results_read
@@ -203,6 +204,8 @@ class YieldBody(_OnJob, frozen=True):
     retry_after_ms: Count = 0
     error: Failure | None = None
     checkpoint: Checkpoint | None = None
+    cost: Cost | None = None
+    """What the tenure has cost; a completion says that in its proof."""
 
 
 class ExpireBody(_OnJob, frozen=True):

@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from antiphon.core.cost.job_cost import Spent
 from antiphon.core.families.jobs.derivation import Derivation
 from antiphon.core.families.jobs.ops import Checkpoint, Result
 from antiphon.core.families.jobs.priority import PRIORITIES, Priority, rank
@@ -144,6 +145,23 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     """Digests of its outputs that are stored outside the log; of its arguments, once it ended."""
     evicted: tuple[str, ...] = ()
     """Digests of its outputs that are no longer kept."""
+    charge_to: str = ""
+    """The account that its cost is counted for; empty: its submitter's."""
+    spent: tuple[tuple[str, Spent], ...] = ()
+    """What its tenures have cost, by node, as far as they said so."""
+
+    @property
+    def account(self) -> str:
+        """The account that its cost is counted for: the budget's, or its submitter's key."""
+        return self.charge_to or self.scheduler
+
+    @property
+    def total_spent(self) -> Spent:
+        """What all its tenures have cost together, as far as they said so."""
+        found = Spent()
+        for _, spent in self.spent:
+            found = found.with_more(spent)
+        return found
 
     @property
     def is_terminal(self) -> bool:

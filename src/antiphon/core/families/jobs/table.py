@@ -31,7 +31,14 @@ from msgspec.structs import replace
 from antiphon.core.authority.chain_check import is_revoked_since, stands_for
 from antiphon.core.authority.rules import Rules
 from antiphon.core.clock.hlc import pack, unpack
-from antiphon.core.families.jobs import completion_proof, ops, planned, replicas, stored_content
+from antiphon.core.families.jobs import (
+    completion_proof,
+    ops,
+    planned,
+    replicas,
+    spending,
+    stored_content,
+)
 from antiphon.core.families.jobs.state import HELD, TERMINAL, Job, State
 from antiphon.core.family import At, Moved, Needs
 from antiphon.core.manifest import blobs_read, results_read, stored_arguments
@@ -190,6 +197,7 @@ def scheduled(op: ops.JobSchedule, at: At) -> Job | Moved | Verdict:
         tenure_ms_max=_tenure_ms_max(body.manifest.timeout, rules),
         reads=blobs_read(body.manifest),
         arguments=arguments.hash if arguments is not None else "",
+        charge_to=(body.budget.charge_to or "") if body.budget is not None else "",
     )
     # Whoever submitted the parent, or wrote the plan, must still be allowed to.
     return job if on_behalf is None else Moved(Verdict.OK, job, on_behalf=on_behalf)
@@ -339,6 +347,7 @@ def _complete(job: Job, op: ops.JobComplete, at: At) -> Job | Verdict:
     state = State.SUCCEEDED if body.status == "succeeded" else State.FAILED
     if job.replica_of and state is State.SUCCEEDED:
         job = replace(job, fingerprint=replicas.fingerprint(body.outputs))
+    job = spending.with_cost(job, op.author, spending.cost_in_proof(body))
     return _ended(
         replace(job, stored=stored_content.stored(body.outputs)), op, at, state, body.status
     )
@@ -368,6 +377,7 @@ def _yield(job: Job, op: ops.JobYield, at: At) -> Job | Verdict:
     body, rules = op.body, at.control.rules
     if (body.reason == "after") != bool(body.after):
         return Verdict.AFTER
+    job = spending.with_cost(job, op.author, body.cost)
     if body.after:
         return _yield_after(job, op, at)
     kept = stored_content.with_checkpoint(job, body.checkpoint)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -218,6 +218,34 @@ QuorumOption = Annotated[
         help="With --replicas: how many independent workers have to agree. Default: most of them.",
     ),
 ]
+
+BudgetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--budget",
+        metavar="NAME=VALUE",
+        help="What it may use up: max_bu=8, hard_end=bar+2, max_cost=0.5, per_bu.cpu_sec=2.5,"
+        " per_bu.gpu_sec.a100=1; or charge_to=ACCOUNT. May be repeated.",
+        show_default=False,
+    ),
+]
+
+
+def parse_budget(texts: list[str]) -> dict[str, Any]:
+    """A budget from its parts; a dot leads to a key inside."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        *path, last = name.split(".")
+        inner = found
+        for key in path:
+            inner = inner.setdefault(key, {})
+            if not isinstance(inner, dict):
+                raise WrongUsage(f"{name} and {key} cannot both be set", hint="leave out one")
+        if not equals or not last or not value:
+            raise WrongUsage(f"{text!r} is not NAME=VALUE", hint="such as --budget max_bu=8")
+        inner[last] = int(value) if value.isascii() and value.isdecimal() else value
+    return found
 
 
 # --- retries ----------------------------------------------------------------------------------

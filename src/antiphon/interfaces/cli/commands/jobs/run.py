@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 import typer
 
 from antiphon.interfaces.cli.commands.jobs.job_options import (
+    BudgetOption,
     CommandAgainOption,
     CommandKindOption,
     CommandTimeoutOption,
@@ -19,6 +20,7 @@ from antiphon.interfaces.cli.commands.jobs.job_options import (
     OutputsOption,
     SecretsOption,
     VariablesOption,
+    parse_budget,
     parse_input,
     parse_variable,
 )
@@ -45,6 +47,7 @@ class Asked(NamedTuple):
     content: Manifest
     files: list[tuple[Path, str]]
     label: str | None
+    budget: dict[str, Any]
     again: bool
 
 
@@ -60,6 +63,7 @@ def run(
     cwd: DirectoryOption = None,
     timeout: CommandTimeoutOption = TIMEOUT_S,
     label: LimitLabelOption = None,
+    budget: BudgetOption = None,
     again: CommandAgainOption = False,
     detach: DetachOption = False,
     home: HomeOption = None,
@@ -91,7 +95,7 @@ def run(
     files = [parse_input(text) for text in inputs or ()]
     again_hint = "antiphon run --again with the same arguments, which runs it as a new job"
     wish = Wish(not detach, None, as_json, again_hint, {})
-    asked = Asked(kind, content, files, label, again)
+    asked = Asked(kind, content, files, label, parse_budget(budget or []), again)
     return command_loop.run(_run(open_mesh(home), asked, wish))
 
 
@@ -109,6 +113,8 @@ async def _run(mesh: Mesh, asked: Asked, wish: Wish) -> int:
         options = CallOptions(attempts=1)
         if asked.label is not None:
             options["concurrency"] = asked.label
+        if asked.budget:
+            options["budget"] = asked.budget
 
         async def call() -> JobHandle[Any]:
             return await mesh.submit_manifest(asked.kind, content, options=options)

@@ -19,6 +19,7 @@ from antiphon.interfaces.cli.commands.jobs.job_options import (
     AliasOption,
     AtOption,
     AttemptsOption,
+    BudgetOption,
     DelayOption,
     DetachOption,
     GiveUpOption,
@@ -39,6 +40,7 @@ from antiphon.interfaces.cli.commands.jobs.job_options import (
     TimeoutOption,
     WaitOption,
     WaitTimeoutOption,
+    parse_budget,
     parse_input,
     retry_of,
 )
@@ -135,6 +137,7 @@ def submit(
     replicas: ReplicasOption = None,
     quorum: QuorumOption = None,
     label: LimitLabelOption = None,
+    budget: BudgetOption = None,
     wait: WaitOption = True,
     wait_timeout: WaitTimeoutOption = None,
     inputs: InputsOption = None,
@@ -178,6 +181,8 @@ def submit(
         options["lease"] = lease
     if label is not None:
         options["concurrency"] = label
+    if budget:
+        options["budget"] = parse_budget(budget)
     if delay is not None:
         options["delay"] = delay
     if at is not None:
