@@ -6,8 +6,7 @@ that succeeded with equal outputs, for different *parties*, are a quorum, and th
 `job.resolve` names it. The reducer sees the parent's schedule as the first dep of a child, and the
 lanes of the children that a resolve names.
 
-A party is whoever the owner delegated to directly: workers that one member delegated to count as
-that member, since it can make as many keys as it likes.
+Workers that one member delegated to count as that member (`core/authority/parties.py`).
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from blake3 import blake3
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from antiphon.core.authority import parties
 from antiphon.core.families.jobs import ops, planned
 from antiphon.core.families.jobs.state import Job, JobLane, State, job_key
 from antiphon.core.family import At, Needs
@@ -121,18 +121,8 @@ def fingerprint(outputs: Iterable[Output]) -> str:
 
 
 def party_of(control: Control, child: Job) -> str:
-    """For whom a child was run: the owner, or the key that the owner delegated to.
-
-    Empty if that cannot be told. On an open mesh every key is its own party.
-    """
-    if control.rules.authority == "open" or child.claimer == control.owner:
-        return child.claimer
-    if not child.auth:
-        return ""
-    chain = control.grants.chain(control.owner, child.auth, before=child.auth_seq)
-    if chain is None or chain.fault is not None or chain.holder != child.claimer:
-        return ""
-    return chain.links[0].payload.aud
+    """For whom a child was run; empty if that cannot be told."""
+    return parties.party_of(control, child.claimer, child.auth, before=child.auth_seq)
 
 
 def is_child(child: Job | None, parent: Job) -> bool:
@@ -161,7 +151,7 @@ def quorum_fault(parent: Job, op: ops.JobResolve, at: At) -> Verdict | Needs | N
     if any(key not in at.reads.lanes for key in keys):
         ends = (seq for _, seq in body.children)
         return Needs(lanes=tuple(zip(keys, ends, strict=True)))
-    wanted, parties = fingerprint(body.outputs), set[str]()
+    wanted, agreeing = fingerprint(body.outputs), set[str]()
     for key, (_, ended_seq) in zip(keys, body.children, strict=True):
         lane = at.reads.lanes[key]
         child = lane.job if isinstance(lane, JobLane) else None
@@ -169,5 +159,5 @@ def quorum_fault(parent: Job, op: ops.JobResolve, at: At) -> Verdict | Needs | N
             return Verdict.QUORUM
         if child.state is not State.SUCCEEDED or child.fingerprint != wanted:
             return Verdict.QUORUM
-        parties.add(party_of(at.control, child))
-    return None if len(parties - {""}) == parent.quorum else Verdict.QUORUM
+        agreeing.add(party_of(at.control, child))
+    return None if len(agreeing - {""}) == parent.quorum else Verdict.QUORUM
