@@ -69,3 +69,13 @@ def test_a_plan_that_does_not_stand_cannot_be_dropped(shell):
     answer = shell.run("plan", "drop", "gone")
     assert answer.code != 0
     assert "there is no plan named gone" in answer.err
+
+
+def test_who_has_more_plans_than_run_is_told_when_it_adds_one_and_in_the_list(shell):
+    assert shell.run("rules", "plans_max=1").code == 0
+    when = ["--cron", "@daily", "--", "ls"]
+    assert "does not run" not in shell.run("plan", "add", "first", *when).err
+    assert "does not run: " in shell.run("plan", "add", "second", *when).err
+    assert "drop some, or ask the owner" in shell.run("plan", "list").out
+    assert shell.run("plan", "drop", "first").code == 0
+    assert "does not run" not in shell.run("plan", "list").out

@@ -7,6 +7,7 @@ import pytest
 
 from antiphon import Mesh, cron, on
 from antiphon.errors import Malformed, Misconfigured
+from antiphon.sdk.authority.governance import rules as change_rules
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.req("P13")
@@ -125,3 +126,31 @@ def test_the_blocking_mesh_plans_too():
             assert ran.get(timeout=PATIENCE_S) == "report"
         assert [plan.name for plan in mesh.plans()] == ["report"]
         assert mesh.drop_plan("report") == "report.daily"
+
+
+async def test_who_has_more_plans_than_run_is_told_and_can_still_find_and_drop_each():
+    mesh = Mesh.open(engine="memory")
+    async with mesh:
+        await change_rules(mesh, {"plans_max": 2})
+        for name in ("one", "two", "three"):
+            await mesh.put_plan(name, cron("@daily"), mesh.bind("report.daily"))
+        problems = {plan.name: plan.problem for plan in await mesh.plans()}
+        assert (problems["one"], problems["two"]) == ("", "")
+        assert "more than 2 plans" in problems["three"]
+        assert "plans_max" in problems["three"]
+        (third,) = await mesh.plans("three")
+        assert (third.problem, third.next) == (problems["three"], [])
+        assert await mesh.drop_plan("one") == "report.daily"
+        assert [plan.problem for plan in await mesh.plans()] == ["", ""]
+
+
+async def test_a_plan_whose_rate_is_used_up_says_so():
+    mesh = Mesh.open(engine="memory")
+    async with mesh:
+        await change_rules(mesh, {"derived_per_minute": 2})
+        await mesh.put_plan("often", cron("* * * * * *"), mesh.bind("report.daily"))
+        async with asyncio.timeout(PATIENCE_S):
+            while not (delayed := (await mesh.plans())[0].delayed):
+                await asyncio.sleep(0.1)
+        assert "derived_per_minute allows 2" in delayed
+        assert (await mesh.plans())[0].problem == ""

@@ -4,101 +4,41 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
-from msgspec.structs import replace
 
-from antiphon import assembly
 from antiphon.core import bundle as core_bundle
-from antiphon.core.authority.delegations import token_of
-from antiphon.core.authority.grant_terms import Terms, payloads
-from antiphon.core.families.grants.ops import DelegateBody, RevokeBody, UcanDelegate, UcanRevoke
+from antiphon.core.families.grants.ops import RevokeBody, UcanRevoke
 from antiphon.core.families.jobs.derivation import MAX_DEPTH, Cause, Cron, Reaction, Tick
 from antiphon.core.families.jobs.ops import JobSchedule
-from antiphon.core.families.jobs.planned import PlanBody, derived_body
+from antiphon.core.families.jobs.planned import derived_body
 from antiphon.core.families.jobs.state import job_key
-from antiphon.core.families.mesh.ops import CoordinatorBody, MeshCoordinator
-from antiphon.core.families.plans.ops import DropBody, PlanDrop, PlanPut
-from antiphon.core.families.plans.state import plan_key
-from antiphon.core.manifest import author
 from antiphon.core.record.verdict import Verdict
 from antiphon.runtime.caller import submission
-from antiphon.runtime.executors.handlers import call_text
-from antiphon.runtime.log.writer import BEHIND, Intent, write_one
-from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.log.writer import Intent, write_one
 from antiphon.runtime.node.sealer import Sealer
-from antiphon.runtime.plans import plan_audit
 from antiphon.runtime.plans.plan_audit import PASSING_MS, PlanAudit
 from antiphon.runtime.plans.plan_runner import CAUSES_PER_BATCH
 from antiphon.sdk.proofs import bundles
 from tests.runtime.meshes import CALM, KIND, a_mesh, call, eventually, on_both_engines
+from tests.runtime.plans.plan_meshes import (
+    AFTER_WORK,
+    CLOSED,
+    EVERY_SECOND,
+    PLANNED,
+    Told,
+    a_coordinator,
+    causes,
+    drop,
+    end,
+    grant,
+    in_virtual_time,
+    plan,
+    put,
+    refused,
+    ticks,
+    work,
+)
 
 pytestmark = pytest.mark.req("P13")
-PLANNED = "report.daily"
-EVERY_SECOND = Cron(at="* * * * * *", zone="Europe/Berlin", missed="all")
-AFTER_WORK = Reaction(on="succeeded", kinds="test.*")
-CLOSED = replace(CALM, authority="chain")
-in_virtual_time = pytest.mark.virtual_time
-
-
-def plan(trigger=EVERY_SECOND, *, name="nightly", kind=PLANNED, **fields) -> PlanBody:
-    manifest = author({"command": [f"@{kind}"], "args": [call_text((name,), {})], "timeout": 30})
-    return PlanBody(kind=kind, name=name, manifest=manifest, trigger=trigger, **fields)
-
-
-async def put(session, body: PlanBody):
-    """Put a plan; its state."""
-    key = plan_key(body.kind, body.name)
-    lane = (await session.read(key)).lane
-    await write_one(session, Intent(PlanPut, body, lane), BEHIND)
-    return (await session.read(key)).lane.state
-
-
-async def drop(session, body: PlanBody) -> None:
-    lane = (await session.read(plan_key(body.kind, body.name))).lane
-    await write_one(session, Intent(PlanDrop, DropBody(kind=body.kind, name=body.name), lane))
-
-
-async def designate(owner, did: str) -> int:
-    body = CoordinatorBody(node=did)
-    return (await write_one(owner, Intent(MeshCoordinator, body), BEHIND)).seq
-
-
-def ticks(node, plan_) -> list[int]:
-    """What was derived from a plan, oldest first."""
-    jobs = node.replica.plans.derived(plan_.op_id, limit=100_000)
-    return [job.derived.tick_ms for job in reversed(jobs)]
-
-
-def causes(node, plan_) -> list[str]:
-    jobs = node.replica.plans.derived(plan_.op_id, limit=100_000)
-    return [job.derived.job for job in reversed(jobs)]
-
-
-def refused(node) -> list[str]:
-    """The verdicts of rejected records."""
-    found = (node.replica.record(seq) for seq in range(1, node.applied + 1))
-    return [one.verdict.value for one in found if one and not one.verdict.is_accepted]
-
-
-@asynccontextmanager
-async def a_coordinator(mesh, path=":memory:"):
-    """A full node with a key of its own that coordinates, gone after the block."""
-    connection = await mesh.connection()
-    owner = (await mesh.connection(mesh.owner)).session
-    await designate(owner, connection.session.author.did)
-    replica = Replica(path, mesh=mesh.mesh)
-    try:
-        async with assembly.replicating(connection, replica, caretaking=True) as node:
-            yield node
-    finally:
-        replica.close()
-
-
-async def work(*_: object) -> int:
-    return 1
-
-
-async def end(session, job, kind=KIND) -> None:
-    await submission.cancel(session, kind, job.id, reason="")
 
 
 @on_both_engines
@@ -259,17 +199,6 @@ async def test_a_plan_that_cannot_be_run_is_reported_and_the_others_run():
         assert refused(node) == ["lease"], "and not tried again"
 
 
-class Told:
-    """What was logged."""
-
-    def __init__(self, monkeypatch) -> None:
-        self.said = []
-        monkeypatch.setattr(plan_audit, "_log", self)
-
-    def error(self, event, **facts) -> None:
-        self.said.append((event, facts["why"]))
-
-
 @in_virtual_time
 @pytest.mark.parametrize("lie", ["none", "tick", "dropped", "cause", "unended"])
 async def test_a_full_node_names_what_does_not_follow(lie, monkeypatch):
@@ -309,17 +238,6 @@ async def test_a_full_node_names_what_does_not_follow(lie, monkeypatch):
         ((event, why),) = told.said
         assert event == "plan_mismatch"
         assert expected in why
-
-
-async def grant(owner, to: str, *, can=("schedule",), kinds=("report.*",)) -> list[str]:
-    """Delegate as the owner; the cids."""
-    terms, did = Terms(can=can, kinds=kinds), owner.author.did
-    made = []
-    for payload in payloads(terms, issuer=did, audience=to, owner=did, nonce=owner.entropy.token):
-        granted = owner.author._keyring.delegate(payload)
-        await write_one(owner, Intent(UcanDelegate, DelegateBody(token=token_of(granted.raw))))
-        made.append(granted.cid)
-    return made
 
 
 class TestOnAClosedMesh:

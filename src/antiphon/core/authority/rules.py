@@ -78,6 +78,10 @@ class Rules(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_
     """How long finished jobs stay on the hot log."""
     artifact_ttl_ms: Positive = 30 * _DAY_MS
     """How long the outputs of a finished job are stored outside the log."""
+    plans_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 1_000
+    """How many plans of one party run: the oldest."""
+    derived_per_minute: Annotated[int, Meta(ge=1, le=1_000_000)] = 600
+    """Jobs that are derived from one party's plans within any minute; replicas count too."""
     selection: Annotated[tuple[tuple[Prefix, Selection], ...], Meta(max_length=256)] = ()
     """Selection by kind prefix; the longest match decides; `queue` if none matches."""
     limits: Annotated[tuple[Limit, ...], Meta(max_length=256)] = ()

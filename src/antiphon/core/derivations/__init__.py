@@ -6,6 +6,8 @@ offer_derivation    what is written about a job that waited: an offer with resul
 quorum_derivation   what is written about a job with replicas
 party_record        who agreed with whom among those replicas
 plan_authority      whether a plan's author may still submit what it plans
+plan_selection      which plans are run
+derived_use         how many jobs were derived for each party lately
 missed_ticks        which ticks of a plan are made up for
 
 All of it is pure; `runtime/coordinator` and `runtime/plans` write it and compare it.

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
+from msgspec import Struct
 
 from antiphon.core.families.jobs.state import Job, JobLane
 from antiphon.core.families.plans.state import Plan, PlanLane
 
 if TYPE_CHECKING:
     import sqlite3
-
-MOST_PATTERNS: Final = 64
-"""With more patterns of kinds than this, every job is looked at."""
+    from collections.abc import Iterable
 
 _decode_plan = msgspec.msgpack.Decoder(PlanLane).decode
 _decode_job = msgspec.msgpack.Decoder(JobLane).decode
+
+HeldBy = Literal["root", "author"]
+"""By what plans are told apart: the first delegation of each, or its author."""
+
+
+class Standing(Struct, frozen=True):
+    """A plan that was put and not dropped, and where its lane begins."""
+
+    plan: Plan
+    first_seq: int
 
 
 class ReplicaPlans:
@@ -26,14 +34,52 @@ class ReplicaPlans:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
-    def standing(self, *, limit: int) -> list[Plan]:
-        """The plans that were put and not dropped, the oldest first."""
-        rows = self._db.execute(
-            "select body from lanes_plans where state = 'standing' order by first_seq limit ?",
-            (limit,),
-        )
-        plans = (_decode_plan(row[0]).state for row in rows)
-        return [plan for plan in plans if plan is not None]
+    def oldest(self, *, limit: int) -> list[Standing]:
+        """The plans that stand, the oldest first."""
+        # Rows are numbered in the order of the log.
+        return self._standing("root is not null order by id limit ?", limit)
+
+    def standing_count(self) -> int:
+        """How many plans stand."""
+        row = self._db.execute(
+            "select lanes from tallies where family = 'plans' and state = 'standing'"
+        ).fetchone()
+        return int(row[0]) if row else 0
+
+    def named(self, name: str, *, limit: int) -> list[Standing]:
+        """The plans of this name that stand: one for each kind."""
+        where = "name = ? and root is not null order by id limit ?"
+        return self._standing(where, name, limit)
+
+    def at(self, row: int) -> Standing | None:
+        """The plan in this row, if it stands."""
+        found = self._standing("id = ? and root is not null", row)
+        return found[0] if found else None
+
+    def _standing(self, where: str, *args: object) -> list[Standing]:
+        rows = self._db.execute(f"select first_seq, body from lanes_plans where {where}", args)  # noqa: S608 - our own words
+        plans = ((first_seq, _decode_plan(body).state) for first_seq, body in rows)
+        return [Standing(plan, first_seq) for first_seq, plan in plans if plan is not None]
+
+    def oldest_of_each(self, column: HeldBy, *, each: int) -> list[tuple[int, int]]:
+        """Of everybody who has plans, the oldest: the row of each, and where it was last put.
+
+        However many plans there are, only these rows are read.
+        """
+        holders = self._db.execute(
+            "with recursive holders(one) as ("  # noqa: S608 - one of two names of ours
+            f" select min({column}) from lanes_plans where {column} is not null union all"
+            f" select (select min({column}) from lanes_plans where {column} > one) from holders"
+            " where one is not null) select one from holders where one is not null"
+        ).fetchall()
+        found: list[tuple[int, int]] = []
+        for (holder,) in holders:
+            found += self._db.execute(
+                f"select id, put_seq from lanes_plans where {column} = ?"  # noqa: S608
+                " order by first_seq limit ?",
+                (holder, each),
+            ).fetchall()
+        return found
 
     def newest_tick(self, plan: str) -> int | None:
         """The newest tick for which a job was derived from a plan, by its op id."""
@@ -49,22 +95,31 @@ class ReplicaPlans:
             " order by first_seq desc limit ? offset ?",
             (plan, limit, skip),
         )
-        jobs = (_decode_job(row[0]).job for row in rows)
-        return [job for job in jobs if job is not None]
+        return _jobs(rows)
 
-    def ended_after(self, seq: int, kinds: Sequence[str], *, limit: int) -> list[Job]:
-        """Jobs of some kinds that ended after a sequence, in that order."""
-        clauses, args = list[str](), list[object]()
-        if "*" not in kinds and len(kinds) <= MOST_PATTERNS:
-            for kind in kinds:
-                is_below = kind.endswith(".*")
-                clauses.append("(kind > ? and kind < ?)" if is_below else "kind = ?")
-                args += [kind[:-1], kind[:-2] + "/"] if is_below else [kind]
-        which = f" and ({' or '.join(clauses)})" if clauses else ""
+    def derived_since(self, at_ms: int, *, limit: int) -> list[Job]:
+        """Jobs that were derived from any plan after a time: the newest, oldest first."""
+        rows = self._db.execute(
+            "select body from lanes_jobs where derived_ms > ? order by derived_ms desc limit ?",
+            (at_ms, limit),
+        )
+        return _jobs(rows)[::-1]
+
+    def ended_after(self, seq: int, kinds: str, *, limit: int) -> list[Job]:
+        """Jobs of a kind, of all below one, or of all, that ended after a sequence, in order."""
+        which, args = "", list[object]()
+        if kinds.endswith(".*"):
+            which, args = " and kind > ? and kind < ?", [kinds[:-1], kinds[:-2] + "/"]
+        elif kinds != "*":
+            which, args = " and kind = ?", [kinds]
         rows = self._db.execute(
             f"select body from lanes_jobs where ended_seq > ?{which}"  # noqa: S608 - placeholders
-            " and ended_seq is not null order by ended_seq limit ?",
+            " order by ended_seq limit ?",
             (seq, *args, limit),
         )
-        jobs = (_decode_job(row[0]).job for row in rows)
-        return [job for job in jobs if job is not None]
+        return _jobs(rows)
+
+
+def _jobs(rows: Iterable[tuple[bytes]]) -> list[Job]:
+    found = (_decode_job(row[0]).job for row in rows)
+    return [job for job in found if job is not None]

@@ -4,7 +4,7 @@ The reducer sees a derived job and its plan, and nothing else. Whether the plan 
 its expression has the tick, and whether the cause ended as the plan says is on other lanes, and
 depends on time zone data. A node that follows the log derives it again, and logs an error that
 names the difference. A false derivation can only waste work: it is a job that the plan's author
-could have submitted itself.
+could have submitted itself. How much of it is counted too, by party and from commit times alone.
 """
 
 from __future__ import annotations
@@ -12,6 +12,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from antiphon.core.authority.subject_rights import WHOLE
+from antiphon.core.derivations.derived_use import (
+    WINDOW_MS,
+    DerivedUse,
+    cost_of,
+    party_of_derived,
+)
 from antiphon.core.families.jobs.derivation import Cause, Cron, Reaction, Tick, depth_of
 from antiphon.core.families.jobs.ops import JobSchedule
 from antiphon.core.families.jobs.state import Job
@@ -23,10 +29,12 @@ from antiphon.runtime.plans.cron_ticks import CronTicks
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
+    from antiphon.ports import Record
     from antiphon.runtime.node.full_node import Applied, FullNode
 
 PASSING_MS: Final = 60_000
 """A job may be derived so long after its plan was dropped: the two may have passed each other."""
+TOLD_KEPT: Final = 1024
 
 _log = LazyLogger(__name__)
 
@@ -36,6 +44,9 @@ class PlanAudit:
 
     def __init__(self, node: FullNode) -> None:
         self.node = node
+        self._use = DerivedUse()
+        self._rate, self._rate_before, self._rate_since_ms = 0, 0, 0
+        self._told_ms: dict[str, int] = {}
 
     def applied(self, applied: Applied) -> None:
         """Check a record that was just applied."""
@@ -45,6 +56,7 @@ class PlanAudit:
         if applied.verdict is not Verdict.OK:
             return
         why = self.difference(op, applied.record.seq, applied.record.commit_ms)
+        why = why or self._excess(applied.after, applied.record)
         if why:
             _log.error(
                 "plan_mismatch",
@@ -74,6 +86,33 @@ class PlanAudit:
                 return self._cause_difference(plan, cause, reaction, seq)
             case _:
                 return ""  # the reducer has rejected it
+
+    def _excess(self, job: Job, record: Record) -> str:
+        """Count a derived job; how its party's rate is exceeded, once a minute, or empty.
+
+        What was derived before this node began is not counted, nor what it may not read: it can
+        only find too little.
+        """
+        session, at_ms = self.node.session, record.commit_ms
+        control = session.history.at(record.seq, at_ms) or session.control
+        party, cost = party_of_derived(control, job), cost_of(job.replicas)
+        self._use.note(party, at_ms, cost)
+        # The coordinator's clock may be ahead by the drift, and it may not know a new rule yet.
+        used = self._use.used(party, at_ms + control.rules.max_drift_ms)
+        allowed = max(self._allowed(control.rules.derived_per_minute, at_ms), cost)
+        if used <= allowed or at_ms - self._told_ms.get(party, -WINDOW_MS) < WINDOW_MS:
+            return ""
+        if len(self._told_ms) >= TOLD_KEPT:
+            self._told_ms.clear()
+        self._told_ms[party] = at_ms
+        return f"{used} jobs were derived for {party} within a minute, and {allowed} are allowed"
+
+    def _allowed(self, rate: int, at_ms: int) -> int:
+        """The rate in force, or the one before if that was still in force a minute ago."""
+        if rate != self._rate:
+            self._rate, self._rate_before, self._rate_since_ms = rate, self._rate, at_ms
+        is_new = at_ms - self._rate_since_ms < WINDOW_MS
+        return max(rate, self._rate_before if is_new else 0)
 
     def _tick_difference(self, cron: Cron, tick_ms: int) -> str:
         try:

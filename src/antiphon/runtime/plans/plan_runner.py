@@ -1,26 +1,32 @@
-"""The coordinator's derivations from plans: ticks and reactions, each exactly once (spec §7.4).
+"""The coordinator's: submits what follows from plans (spec §7.4).
 
-Runs beside every full node and acts only where the node's own key is the coordinator. It keeps no
-file: what was derived is on the log, so a coordinator that was just named, or killed and started
-again, continues where the last one stopped.
+What was derived is on the log and nowhere else, so a coordinator that was just named, or killed and
+started again, continues where the last one stopped.
 
 - *Ticks* of a plan are written one after the other. So no tick before the newest derived one is
   still to be written, and the walk begins there.
-- *Reactions* are written in batches, by the order in which their causes ended, and a batch begins
-  when the one before is on the log. So what is older than a batch before the newest derived job is
-  done, and the walk begins there.
+- *Reactions* of a plan are written in batches, by the order in which their causes ended, and a
+  batch begins when the one before is on the log. So what is older than a batch before the newest
+  derived job is done, and the walk begins there.
+- *Rates*: what was derived for each party within the last minute is counted from the log.
 
-Both look whether the job exists before they write, and two that write at once write the same job,
-of which the log takes one.
+Every look at a job's lane comes before its write, and two that write at once write the same job, of
+which the log takes one.
+
+A round takes the plans that have something to derive, of every party one, then another of each. A
+plan whose party has used up its rate waits, and no other does.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from antiphon.core.derivations import missed_ticks, plan_authority
+from antiphon.core.derivations import plan_authority
+from antiphon.core.derivations.derived_use import DerivedUse, cost_of, party_of_derived
 from antiphon.core.families.jobs.derivation import (
     MAX_DEPTH,
     Cause,
@@ -29,6 +35,7 @@ from antiphon.core.families.jobs.derivation import (
     Reaction,
     Tick,
     depth_of,
+    patterns_of,
 )
 from antiphon.core.families.jobs.ops import JobSchedule
 from antiphon.core.families.jobs.planned import derived_body, starts_ms
@@ -39,32 +46,37 @@ from antiphon.errors import Malformed
 from antiphon.runtime.log.writer import Intent
 from antiphon.runtime.node.woken_service import WokenService
 from antiphon.runtime.plans.cron_ticks import CronTicks
+from antiphon.runtime.plans.running_plan import RunningPlan
+from antiphon.runtime.plans.selected_plans import derived_lately, party_of_plan, plans_run
 from antiphon.telemetry import LazyLogger
 
 if TYPE_CHECKING:
     from antiphon.core.authority.control import Control
+    from antiphon.core.record.op import Op
     from antiphon.runtime.node.full_node import Applied, FullNode
+    from antiphon.runtime.node.replica_plans import Standing
 
-MOST_PLANS: Final = 10_000
-"""How many plans are run: the oldest."""
 CAUSES_PER_BATCH: Final = 64
+"""How many causes of one plan are looked at in a round."""
+TURNS_PER_ROUND: Final = 64
+JOBS_PER_ROUND: Final = 256
+"""How many plans have a turn before the results are written, and how many jobs they derive."""
 LONGEST_SLEEP_S: Final = 1.0
 """The clocks may be set, or the machine suspended, while a node sleeps."""
 RETRY_S: Final = 0.25
 """How long to wait after a write that did not take effect."""
+MOST_TOLD: Final = 10_000
 
 log = LazyLogger(__name__)
 
 
-class _Running(Struct):
-    """A plan that stands, and how far it was run."""
+class Wanted(Struct, frozen=True):
+    """A job that follows from a plan."""
 
-    plan: Plan
-    ticks: CronTicks | None = None
-    """None for a reaction, and where the expression is not valid here."""
-    next_ms: int | None = None
-    refused_under: tuple[int, int] | None = None
-    """The control state under which the log refused it: it is not tried again before the next."""
+    one: RunningPlan
+    derived: Derivation
+    upto: int
+    """The tick's time, or where the cause ended: up to here the plan is done once it is written."""
 
 
 class PlanRunner(WokenService):
@@ -75,56 +87,86 @@ class PlanRunner(WokenService):
 
     def __init__(self, node: FullNode) -> None:
         super().__init__(node)
-        self._running: dict[str, _Running] = {}
-        """The plans that stand, by op id."""
+        self._running: dict[int, RunningPlan] = {}
+        """The plans that are run, by where each was put."""
         self._is_stale = True
         """Whether a plan has changed since they were read."""
-        self._changed_seq = 0
-        self._cursor: int | None = None
-        """Every cause that ended up to here was looked at, for every reaction."""
+        self._read_under = 0
+        """The control state under which they were read."""
+        self._ended: dict[tuple[str, str], int] = {}
+        """By kinds and ending that some plan waits for: where the newest such job ended."""
+        self._use: DerivedUse | None = None
+        """What was derived for each party lately; None while another node coordinates."""
+        self._counted_by: tuple[str, str] = ("", "")
+        """The owner, and the rule of authority: by them parties are told apart."""
         self._designated = 0
         """The control state under which this node coordinates; 0 if it does not."""
+        self._turns = count(1)
         self._told: set[tuple[str, str]] = set()
 
     def _applied(self, applied: Applied) -> None:
         match applied.after:
             case Plan():
-                self._is_stale, self._changed_seq = True, applied.record.seq
+                self._is_stale = True
                 self._woken.set()
-            case Job() as job if job.is_terminal and self._designated:
-                self._woken.set()
+            case Job() as job if self._use is not None:
+                if job.plan and job.scheduled_seq == applied.record.seq:
+                    self._note_derived(job, applied.opened.op)
+                elif job.ended_seq == applied.record.seq:
+                    self._note_end(job)
             case None:  # control
                 self._woken.set()
             case _:
                 pass
 
+    def _note_derived(self, job: Job, op: Op | None) -> None:
+        if op is None or op.author != self.node.did:
+            # Another node coordinated for a while: begin again with what it left.
+            self._use = None
+        elif self._use is not None:
+            party = party_of_derived(self.node.session.control, job)
+            self._use.note(party, job.scheduled_ms, cost_of(job.replicas))
+
+    def _note_end(self, job: Job) -> None:
+        for kinds in patterns_of(job.kind):
+            for on in (job.state.value, "ended"):
+                if (kinds, on) in self._ended:
+                    self._ended[kinds, on] = job.ended_seq
+                    self._woken.set()
+
     async def look(self) -> float:
         """One round; how many seconds until the next one."""
         control = self._control()
         if control is None:
-            self._running, self._is_stale, self._cursor = {}, True, None
-            self._designated = 0
+            self._running, self._use, self._designated = {}, None, 0
             return LONGEST_SLEEP_S
         if self._designated != control.since:
             # What the coordinator before derived is then in the replica.
             await self.node.reached(control.since)
             self._designated = control.since
-        is_done = await self._react()
-        for one in list(self._plans().values()):
-            is_done &= await self._tick(one)
-        return self._pause_s() if is_done else RETRY_S
+        counted_by = (control.owner, control.rules.authority)
+        if self._use is None or self._counted_by != counted_by:
+            self._begin(control)
+            self._counted_by = counted_by
+        is_done = await self._derive_all(self._wanted(control))
+        return self._pause_s(control) if is_done else RETRY_S
 
-    def _pause_s(self) -> float:
-        """Until the next tick, or not at all if causes are left."""
-        if self._causes(limit=1):
-            return 0.0
-        now_ms = self.node.session.now_by_both_clocks_ms()
-        due_ms = [
-            one.next_ms - now_ms
-            for one in self._plans().values()
-            if one.next_ms is not None and not self._is_refused(one)
-        ]
-        return max(0.0, min([*due_ms, LONGEST_SLEEP_S * 1000]) / 1000)
+    def _begin(self, control: Control) -> None:
+        replica = self.node.replica
+        replica.flush()
+        self._running, self._ended, self._is_stale = {}, {}, True
+        self._use = derived_lately(replica.plans, control, self._now_ms)
+
+    def _pause_s(self, control: Control) -> float:
+        """Until the next tick, or not at all if there is more to derive."""
+        now_ms, wait_ms = self._now_ms, LONGEST_SLEEP_S * 1000
+        for one in self._plans(control).values():
+            if self._is_due(one, now_ms):
+                if self._room(one, control):
+                    return 0.0
+            elif one.next_ms is not None and not self._is_refused(one):
+                wait_ms = min(wait_ms, one.next_ms - now_ms)
+        return max(0.0, wait_ms / 1000)
 
     def _control(self) -> Control | None:
         """The control state, if this node coordinates under it."""
@@ -132,42 +174,51 @@ class PlanRunner(WokenService):
         control = session.history.newest(session.wall.now_ms())
         return control if control is not None and control.coordinator == self.node.did else None
 
-    # --- which plans stand --------------------------------------------------------------------
+    @property
+    def _now_ms(self) -> int:
+        return self.node.session.now_by_both_clocks_ms()
 
-    def _plans(self) -> dict[str, _Running]:
-        if self._is_stale:
-            # What was applied a moment ago may not be in the file yet.
-            self._is_stale = self.node.replica.cursor.seq < self._changed_seq
-            known = self._running
-            plans = self.node.replica.plans.standing(limit=MOST_PLANS)
-            self._running = {
-                plan.op_id: known.get(plan.op_id) or self._begun(plan) for plan in plans
-            }
-            for one in self._reactions():
-                if one.plan.op_id not in known:
-                    floor = self._floor(one.plan)
-                    self._cursor = floor if self._cursor is None else min(self._cursor, floor)
+    # --- which plans are run ------------------------------------------------------------------
+
+    def _plans(self, control: Control) -> dict[int, RunningPlan]:
+        if not self._is_stale and self._read_under == control.since:
+            return self._running
+        self._is_stale, self._read_under = False, control.since
+        replica, known = self.node.replica, self._running
+        replica.flush()
+        standing = plans_run(
+            replica.plans, control, {seq: one.standing for seq, one in known.items()}
+        )
+        self._running = {
+            seq: known.get(seq) or self._begun(one, control) for seq, one in standing.items()
+        }
+        ended, self._ended = self._ended, {}
+        for seq, one in self._running.items():
+            if one.waits_for is not None:
+                least = 0 if seq in known else replica.cursor.seq
+                before = self._ended.get(one.waits_for, ended.get(one.waits_for, 0))
+                self._ended[one.waits_for] = max(before, least)
+        self._tell_beyond(replica.plans.standing_count() - len(standing), control)
         return self._running
 
-    def _begun(self, plan: Plan) -> _Running:
-        trigger = plan.body.trigger
-        if not isinstance(trigger, Cron):
-            return _Running(plan)
+    def _begun(self, standing: Standing, control: Control) -> RunningPlan:
+        plan = standing.plan
+        one = RunningPlan(standing, party_of_plan(control, plan))
+        if not isinstance(plan.body.trigger, Cron):
+            one.cursor = self._floor(plan)
+            return one
         try:
-            ticks = CronTicks(trigger.at, trigger.zone)
+            ticks = CronTicks(plan.body.trigger.at, plan.body.trigger.zone)
         except Malformed as problem:
             self._tell("plan_not_valid", plan, problem.message)
-            return _Running(plan)
-        return _Running(plan, ticks, ticks.next(self._derived_ms(plan)))
+            return one
+        one.begin_ticks(ticks, self._derived_ms(plan))
+        return one
 
     def _derived_ms(self, plan: Plan) -> int:
         """The time up to which the ticks of a plan are done."""
         newest_ms = self.node.replica.plans.newest_tick(plan.op_id) or 0
         return max(newest_ms, starts_ms(plan.body, plan.put_ms))
-
-    def _reactions(self) -> list[_Running]:
-        running = self._plans().values()
-        return [one for one in running if isinstance(one.plan.body.trigger, Reaction)]
 
     def _floor(self, plan: Plan) -> int:
         """A sequence up to which every cause has had its reaction."""
@@ -180,51 +231,94 @@ class PlanRunner(WokenService):
                     return max(cause.ended_seq, plan.put_seq)
         return plan.put_seq
 
-    # --- ticks --------------------------------------------------------------------------------
+    # --- whose turn it is ---------------------------------------------------------------------
 
-    async def _tick(self, one: _Running) -> bool:
-        """Derive what is due; False if that has to be tried again soon."""
-        now_ms = self.node.session.now_by_both_clocks_ms()
-        ticks, trigger = one.ticks, one.plan.body.trigger
-        if one.next_ms is None or one.next_ms > now_ms or ticks is None:
-            return True
-        if not isinstance(trigger, Cron) or self._is_refused(one):
-            return True
-        since_ms = self._derived_ms(one.plan)
-        due = ticks.due(since_ms, now_ms, most=missed_ticks.MOST_MISSED)
-        for tick_ms in missed_ticks.wanted(due, now_ms, trigger.missed):
-            if self._stands(one) and not await self._derive(one, Tick(tick_ms=tick_ms)):
-                return self._is_refused(one)
-        one.next_ms = ticks.next(max(now_ms, since_ms))
-        return True
+    def _is_due(self, one: RunningPlan, now_ms: int) -> bool:
+        """Whether there may be something to derive."""
+        if self._is_refused(one):
+            return False
+        if one.waits_for is not None:
+            return one.cursor < self._ended.get(one.waits_for, 0)
+        return one.has_tick(now_ms)
+
+    def _due(self, control: Control, now_ms: int) -> list[RunningPlan]:
+        """The plans that may have something to derive: of every party one, then another of each.
+
+        Of a party those first whose last turn is longest ago.
+        """
+        due = [one for one in self._plans(control).values() if self._is_due(one, now_ms)]
+        ranks: Counter[str] = Counter()
+        ranked: list[tuple[int, RunningPlan]] = []
+        for one in sorted(due, key=lambda one: one.turn):
+            ranked.append((ranks[one.party], one))
+            ranks[one.party] += 1
+        return [one for _, one in sorted(ranked, key=lambda pair: pair[0])]
+
+    def _room(self, one: RunningPlan, control: Control, taken: int = 0) -> int:
+        """How many jobs the plan's party may still have derived now."""
+        use, cost = self._use, cost_of(one.plan.body.replicas)
+        if use is None:
+            return 0
+        rate = control.rules.derived_per_minute
+        return use.room(one.party, cost, rate=rate, taken=taken, now_ms=self._now_ms)
+
+    def _wanted(self, control: Control) -> list[Wanted]:
+        """What to derive next, of the plans whose turn it is."""
+        now_ms, turns = self._now_ms, 0
+        taken: Counter[str] = Counter()
+        wanted: list[Wanted] = []
+        for one in self._due(control, now_ms):
+            if turns >= TURNS_PER_ROUND or len(wanted) >= JOBS_PER_ROUND:
+                break
+            room = self._room(one, control, taken[one.party])
+            if not room:
+                rate = control.rules.derived_per_minute
+                why = f"its party has used up derived_per_minute, which is {rate:,}"
+                self._tell("plan_delayed", one.plan, why)
+                continue
+            turns, one.turn = turns + 1, next(self._turns)
+            found = self._next_of(one, control, now_ms, room)
+            taken[one.party] += len(found) * cost_of(one.plan.body.replicas)
+            wanted += found
+        return wanted
+
+    def _next_of(self, one: RunningPlan, control: Control, now_ms: int, most: int) -> list[Wanted]:
+        if one.waits_for is not None:
+            return self._next_causes(one, control, now_ms, most)
+        one.see_ticks(now_ms)
+        while one.due:
+            derived = Tick(tick_ms=one.due[0])
+            if not self._is_derived(one.plan, derived):
+                return [Wanted(one, derived, one.due[0])] if self._is_allowed(one, derived) else []
+            one.done(one.due[0])
+        return []
 
     # --- reactions ----------------------------------------------------------------------------
 
-    async def _react(self) -> bool:
-        """Derive from a batch of causes; False if that has to be tried again soon."""
-        causes, reactions = self._causes(limit=CAUSES_PER_BATCH), self._reactions()
-        wanted = [
-            (one, derived)
-            for cause in causes
-            for one in reactions
-            if (derived := self._reaction(one, cause)) is not None
-        ]
-        if not await self._derive_all(wanted):
-            return False
-        # A plan that was put meanwhile counts only what ends after it, and sets the cursor back.
-        if causes:
-            self._cursor = causes[-1].ended_seq
-        return True
-
-    def _causes(self, *, limit: int) -> list[Job]:
-        """The next jobs that ended, of the kinds that some plan waits for."""
-        triggers = [one.plan.body.trigger for one in self._reactions()]
-        kinds = sorted({one.kinds for one in triggers if isinstance(one, Reaction)})
-        if not kinds or self._cursor is None:
+    def _next_causes(
+        self, one: RunningPlan, control: Control, now_ms: int, most: int
+    ) -> list[Wanted]:
+        """What follows from the next causes of a plan, by the order in which they ended."""
+        replica, trigger = self.node.replica, one.plan.body.trigger
+        if not isinstance(trigger, Reaction):
             return []
-        return self.node.replica.plans.ended_after(self._cursor, kinds, limit=limit)
+        replica.flush()
+        upto = replica.cursor.seq
+        causes = replica.plans.ended_after(one.cursor, trigger.kinds, limit=CAUSES_PER_BATCH)
+        late_ms, wanted = now_ms - control.rules.start_by_ms, list[Wanted]()
+        for cause in causes:
+            derived = self._reaction(one, cause, late_ms) if len(wanted) < most else None
+            if self._is_refused(one) or len(wanted) >= most:
+                return wanted
+            if derived is not None:
+                wanted.append(Wanted(one, derived, cause.ended_seq))
+            elif not wanted:
+                one.cursor = cause.ended_seq
+        if not wanted and len(causes) < CAUSES_PER_BATCH:
+            one.cursor = max(one.cursor, upto)
+        return wanted
 
-    def _reaction(self, one: _Running, cause: Job) -> Cause | None:
+    def _reaction(self, one: RunningPlan, cause: Job, late_ms: int) -> Cause | None:
         """What follows from a cause by a plan, if anything does that is not on the log yet."""
         plan, trigger = one.plan, one.plan.body.trigger
         if not isinstance(trigger, Reaction) or cause.ended_seq <= plan.put_seq:
@@ -237,9 +331,14 @@ class PlanRunner(WokenService):
             self._tell("plan_too_deep", plan, f"{cause.kind} {cause.id} is the last of a chain")
             return None
         derived = Cause(kind=cause.kind, job=cause.id, depth=depth_of(cause.derived) + 1)
-        if self._is_derived(plan, derived) or self._is_refused(one):
+        if self._is_derived(plan, derived):
             return None
-        return derived if self._was_allowed(plan, derived, cause) else None
+        if cause.ended_ms < late_ms:
+            self._tell("plan_too_late", plan, f"{cause.kind} {cause.id} ended too long ago")
+            return None
+        if not self._was_allowed(plan, derived, cause) or not self._is_allowed(one, derived):
+            return None
+        return derived
 
     def _was_allowed(self, plan: Plan, derived: Cause, cause: Job) -> bool:
         """Whether the plan's author could submit and read this when the cause ended.
@@ -259,7 +358,7 @@ class PlanRunner(WokenService):
             branches,
             plan.author,
             cause.kind,
-            self.node.session.now_by_both_clocks_ms(),
+            self._now_ms,
         ):
             return True
         self._tell("plan_may_not_read", plan, f"its author may not read {cause.kind}")
@@ -267,40 +366,37 @@ class PlanRunner(WokenService):
 
     # --- writing ------------------------------------------------------------------------------
 
-    async def _derive_all(self, wanted: list[tuple[_Running, Cause]]) -> bool:
-        allowed = [pair for pair in wanted if self._is_allowed(*pair)]
-        intents = [self._intent(one.plan, derived) for one, derived in allowed]
+    async def _derive_all(self, wanted: list[Wanted]) -> bool:
+        """Write derived jobs; False if some have to be tried again soon."""
+        intents = [self._intent(each.one.plan, each.derived) for each in wanted]
         results = await self.node.write_all(intents) if intents else []
-        is_done = True
-        for (one, derived), written in zip(allowed, results, strict=True):
-            if written.problem is not None:
-                raise written.problem
-            is_done &= self._is_settled(one, derived, written.verdict)
-        return is_done
-
-    async def _derive(self, one: _Running, derived: Derivation) -> bool:
-        """Write one derived job; whether it is on the log now."""
-        if self._is_derived(one.plan, derived):
-            return True
-        if not self._is_allowed(one, derived):
-            return False
-        written = await self.node.write(self._intent(one.plan, derived))
-        return self._is_settled(one, derived, written.verdict) and not self._is_refused(one)
+        unfinished, problem = set[int](), None
+        for each, written in zip(wanted, results, strict=True):
+            one = each.one
+            problem = problem or written.problem
+            is_settled = written.problem is None and self._is_settled(each, written.verdict)
+            if not is_settled:
+                unfinished.add(one.plan.put_seq)
+            elif one.plan.put_seq not in unfinished and not self._is_refused(one):
+                one.done(each.upto)
+        if problem is not None:
+            raise problem
+        return not unfinished
 
     def _intent(self, plan: Plan, derived: Derivation) -> Intent:
         body = derived_body(plan.body, plan.op_id, derived)
         lane = self.node.replica.lane(plan_authority.derived_key(plan, derived))
         return Intent(JobSchedule, body, lane, deps=((plan.put_seq, plan.op_id),))
 
-    def _is_settled(self, one: _Running, derived: Derivation, verdict: Verdict | None) -> bool:
+    def _is_settled(self, each: Wanted, verdict: Verdict | None) -> bool:
         """Whether there is nothing to try again."""
         if verdict is not None and verdict.is_accepted:
             return True
-        if self._is_derived(one.plan, derived):
+        if self._is_derived(each.one.plan, each.derived):
             return True
         if verdict in (None, Verdict.EARLY, Verdict.PREV, Verdict.NOT_COORDINATOR, Verdict.STALE):
             return False  # another record came first, or it is not our turn any more
-        self._refuse(one, verdict)
+        self._refuse(each.one, verdict)
         return True
 
     def _is_derived(self, plan: Plan, derived: Derivation) -> bool:
@@ -310,35 +406,46 @@ class PlanRunner(WokenService):
             self._tell("plan_job_taken", plan, f"somebody submitted {job.id} before its time")
         return job is not None
 
-    def _is_allowed(self, one: _Running, derived: Derivation) -> bool:
+    def _is_allowed(self, one: RunningPlan, derived: Derivation) -> bool:
         """Whether the plan's author could submit this now."""
         session = self.node.session
-        seq, at_ms = session.history.applied + 1, self.node.session.now_by_both_clocks_ms()
+        seq, at_ms = session.history.applied + 1, self._now_ms
         fault = plan_authority.fault(session.control, one.plan, derived, seq=seq, at_ms=at_ms)
         if fault is not None:
             self._refuse(one, fault)
         return fault is None
 
-    def _refuse(self, one: _Running, verdict: Verdict | None) -> None:
+    def _refuse(self, one: RunningPlan, verdict: Verdict | None) -> None:
         one.refused_under = self._state()
         if verdict is not None:
             self._tell("plan_refused", one.plan, f"{verdict.value}: {verdict.in_words}")
 
-    def _is_refused(self, one: _Running) -> bool:
+    def _is_refused(self, one: RunningPlan) -> bool:
         return one.refused_under == self._state()
 
     def _state(self) -> tuple[int, int]:
         session = self.node.session
         return (session.control.since, session.history.grants.revision)
 
-    def _stands(self, one: _Running) -> bool:
-        """Whether the plan was neither replaced nor dropped meanwhile."""
-        return one.plan.op_id in self._plans()
-
     def _tell(self, event: str, plan: Plan, why: str) -> None:
         """Log something about a plan once."""
         if (plan.op_id, event) not in self._told:
-            if len(self._told) >= MOST_PLANS:
+            if len(self._told) >= MOST_TOLD:
                 self._told.clear()
             self._told.add((plan.op_id, event))
             log.warning(event, kind=plan.body.kind, plan=plan.body.name, why=why)
+
+    def _tell_beyond(self, plans: int, control: Control) -> None:
+        """Log once that some plans are not run."""
+        which = ("", "plans_not_run")
+        if plans <= 0:
+            self._told.discard(which)
+        elif which not in self._told:
+            self._told.add(which)
+            each = control.rules.plans_max
+            log.warning(
+                "plans_not_run",
+                plans=plans,
+                why=f"a party has more than {each:,}; its oldest are run (rule plans_max)",
+                hint="antiphon plan list names them",
+            )

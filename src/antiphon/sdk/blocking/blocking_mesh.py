@@ -341,9 +341,9 @@ class BlockingMesh:
         """Put a plan; False if it already stands so."""
         return run(self._here.put_plan(name, when, call))
 
-    def plans(self) -> list[PlanStatus]:
-        """The plans that stand, and what each does next."""
-        return run(self._here.plans())
+    def plans(self, name: str = "") -> list[PlanStatus]:
+        """The plans that stand, or those of a name, and what each does next."""
+        return run(self._here.plans(name))
 
     def drop_plan(self, name: str, *, kind: str = "") -> str:
         """Drop a plan by its name; its kind."""

@@ -25,17 +25,20 @@ from msgspec import UNSET, Struct
 from msgspec.structs import asdict, replace
 
 from antiphon.core.derivations import plan_authority
+from antiphon.core.derivations.derived_use import DerivedUse, cost_of
 from antiphon.core.families.jobs.planned import PlanBody
 from antiphon.core.families.plans.ops import DropBody, PlanDrop, PlanPut
 from antiphon.core.families.plans.state import Plan, plan_key
 from antiphon.core.families.plans.words import when as in_words
+from antiphon.core.record.ids import short_node
 from antiphon.errors import Malformed, Misconfigured
 from antiphon.runtime.log.writer import BEHIND, Intent, write_one
+from antiphon.runtime.plans.selected_plans import derived_lately, party_of_plan, plans_run
 from antiphon.sdk.plans.triggers import Cron, Ending, Missed, Reaction, Trigger, cron, on
 from antiphon.sdk.task import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import datetime
 
     from antiphon.core.authority.control import Control
@@ -92,6 +95,8 @@ class PlanStatus(Struct, frozen=True, kw_only=True):
     put_ms: int
     problem: str
     """Why it derives nothing; empty if it runs."""
+    delayed: str
+    """Why its jobs come late, or some of its ticks are left out; empty if neither."""
     next: list[datetime]
     """The next ticks, in the plan's zone."""
     newest: str
@@ -216,22 +221,28 @@ class PlanMethods:
         await write_one(session, Intent(PlanPut, body, view.lane), BEHIND)
         return True
 
-    async def plans(self) -> list[PlanStatus]:
-        """The plans that stand, as this machine sees them, and what each does next."""
+    async def plans(self, name: str = "") -> list[PlanStatus]:
+        """The plans that stand, or those of a name, and what each does next, as seen from here."""
         control = await self.session.sync_control()
         async with self.replica() as replica:
-            plans = replica.plans.standing(limit=MOST_LISTED)
-            return [_status(replica, self.session, control, plan) for plan in plans]
+            run = plans_run(replica.plans, control, {})
+            if name:
+                shown = replica.plans.named(name, limit=MOST_LISTED)
+            else:
+                # However many plans one party has, those that are run are in the list.
+                oldest = replica.plans.oldest(limit=MOST_LISTED)
+                more = {one.first_seq: one for one in (*run.values(), *oldest)}
+                shown = [more[seq] for seq in sorted(more)]
+            now_ms = self.session.wall.now_ms()
+            use = derived_lately(replica.plans, control, now_ms)
+            view = _View(replica, self.session, control, run.keys(), use)
+            return [_status(view, one.plan) for one in shown]
 
     async def drop_plan(self, name: str, *, kind: str = "") -> str:
         """Drop a plan by its name; its kind. Jobs that were derived from it stay."""
         async with self.replica() as replica:
-            standing = replica.plans.standing(limit=MOST_LISTED)
-        found = [
-            plan.body.kind
-            for plan in standing
-            if plan.body.name == name and kind in ("", plan.body.kind)
-        ]
+            named = replica.plans.named(name, limit=MOST_LISTED)
+        found = [one.plan.body.kind for one in named if kind in ("", one.plan.body.kind)]
         if not found:
             raise Misconfigured(
                 f"there is no plan named {name}" + (f" for {kind}" if kind else ""),
@@ -285,11 +296,47 @@ def _fault(control: Control, plan: Plan, session: Session) -> str:
     return "" if fault is None else f"its author may not submit it: {fault.in_words}"
 
 
-def _status(replica: Replica, session: Session, control: Control, plan: Plan) -> PlanStatus:
+class _View(Struct, frozen=True):
+    """What a status is made of."""
+
+    replica: Replica
+    session: Session
+    control: Control
+    run: Collection[int]
+    """Where the plans that are run were put."""
+    use: DerivedUse
+
+
+def _beyond(view: _View, plan: Plan) -> str:
+    """Why a plan is not among those that are run; empty if it is."""
+    if plan.put_seq in view.run:
+        return ""
+    most, party = view.control.rules.plans_max, party_of_plan(view.control, plan)
+    return (
+        f"{short_node(party)} and those that it delegated to have more than {most:,} plans, and"
+        " only the oldest run; drop some, or ask the owner to raise the rule plans_max"
+    )
+
+
+def _delayed(view: _View, plan: Plan) -> str:
+    """Why the jobs of a plan come late; empty if they do not."""
+    rate, party = view.control.rules.derived_per_minute, party_of_plan(view.control, plan)
+    now_ms, cost = view.session.wall.now_ms(), cost_of(plan.body.replicas)
+    if view.use.room(party, cost, rate=rate, now_ms=now_ms):
+        return ""
+    used = view.use.used(party, now_ms)
+    return (
+        f"the plans of {short_node(party)} and those that it delegated to have submitted {used:,}"
+        f" jobs within a minute, and the rule derived_per_minute allows {rate:,}"
+    )
+
+
+def _status(view: _View, plan: Plan) -> PlanStatus:
     from antiphon.core.families.jobs.planned import starts_ms
     from antiphon.runtime.plans.cron_ticks import CronTicks
 
-    problem, ticks = _fault(control, plan, session), list["datetime"]()
+    session, ticks = view.session, list["datetime"]()
+    problem = _fault(view.control, plan, session) or _beyond(view, plan)
     trigger = plan.body.trigger
     if isinstance(trigger, Cron):
         try:
@@ -300,7 +347,7 @@ def _status(replica: Replica, session: Session, control: Control, plan: Plan) ->
             problem = problem or wrong.message
         if not ticks:
             problem = problem or "the expression has no tick in the next fifty years"
-    newest = replica.plans.derived(plan.op_id, limit=1)
+    newest = view.replica.plans.derived(plan.op_id, limit=1)
     return PlanStatus(
         name=plan.body.name,
         kind=plan.body.kind,
@@ -310,6 +357,7 @@ def _status(replica: Replica, session: Session, control: Control, plan: Plan) ->
         priority=plan.body.priority,
         put_ms=plan.put_ms,
         problem=problem,
+        delayed="" if problem else _delayed(view, plan),
         next=[] if problem else ticks,
         newest=newest[0].id if newest else "",
     )

@@ -58,6 +58,11 @@ def _plan(job: Job) -> str | None:
     return job.plan or None
 
 
+def _derived_ms(job: Job) -> int | None:
+    """When it was derived from a plan."""
+    return job.scheduled_ms if job.plan else None
+
+
 def _tick_ms(job: Job) -> int | None:
     """The tick that it was derived from."""
     return job.derived.tick_ms if isinstance(job.derived, Tick) else None
@@ -82,6 +87,7 @@ COLUMNS: Final = (
     Column("failed_seq", "integer", _failed_seq),
     Column("kept_ms", "integer", _kept_ms),
     Column("plan", "text", _plan),
+    Column("derived_ms", "integer", _derived_ms),
     Column("tick_ms", "integer", _tick_ms),
     Column("ended_seq", "integer", _ended_seq),
 )
@@ -97,6 +103,7 @@ INDEXES: Final = (
     Index(("recall_ms",), of="recall_ms"),
     Index(("failed_seq",), of="failed_seq"),
     Index(("kept_ms",), of="kept_ms"),
+    Index(("derived_ms",), of="derived_ms"),
     Index(("plan", "tick_ms"), of="plan"),
     Index(("plan", "first_seq"), of="plan"),
     Index(("ended_seq",), of="ended_seq"),

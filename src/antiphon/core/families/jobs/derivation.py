@@ -60,6 +60,13 @@ class Reaction(Body, frozen=True, tag_field="type", tag="reaction"):
         return self.on in ("ended", state)
 
 
+def patterns_of(kind: str) -> list[str]:
+    """What a reaction can name to wait for jobs of this kind."""
+    parts = kind.split(".")
+    above = [".".join(parts[:length]) + ".*" for length in range(1, len(parts))]
+    return [kind, *above, "*"]
+
+
 Trigger = Cron | Reaction
 
 

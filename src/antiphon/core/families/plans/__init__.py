@@ -16,6 +16,7 @@ PLANS: Final = Family(
     unfinished=table.unfinished,
     words=words.sentence,
     columns=columns.COLUMNS,
+    indexes=columns.INDEXES,
     blobs=columns.blobs,
     is_named=True,
 )

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from datetime import datetime
 
+    from antiphon.interfaces.cli.screen.terminal import TextStream
     from antiphon.sdk.call_options import CallOptions
     from antiphon.sdk.mesh import Mesh
     from antiphon.sdk.plans.plan_methods import PlanStatus
@@ -244,7 +245,7 @@ async def _add(
 ) -> int:
     async with mesh:
         is_new = await put(mesh)
-        plans = await mesh.plans()
+        plans = await mesh.plans(given.name)
     added = next((one for one in plans if (one.name, one.kind) == (given.name, kind)), None)
     if as_json:
         print_json({"changed": is_new, **(_facts(added) if added else {})})
@@ -255,6 +256,8 @@ async def _add(
         out.pieces(("✓ ", "succeeded"), (f"plan {given.name}: {said}", ""))
         for line in _next_lines(added):
             err.say(line)
+    if added is not None and not as_json:
+        _say_faults(added, err)
     return Exit.OK
 
 
@@ -276,13 +279,20 @@ async def _list(mesh: Mesh, *, as_json: bool) -> int:
         return Exit.OK
     for one in plans:
         out.pieces((one.name, "strong"), (f"  {one.kind}  {one.when}", ""))
-        if one.problem:
-            out.pieces(("  does not run: ", "failed"), (one.problem, ""))
+        _say_faults(one, out)
         for line in _next_lines(one):
             out.pieces((line, "quiet"))
         if one.newest:
             out.pieces((f"  last job {short(one.newest)}", "quiet"))
     return Exit.OK
+
+
+def _say_faults(one: PlanStatus, to: TextStream) -> None:
+    """Why a plan does not run, or not in time."""
+    if one.problem:
+        to.pieces(("  does not run: ", "failed"), (one.problem, ""))
+    if one.delayed:
+        to.pieces(("  is late: ", "failed"), (one.delayed, ""))
 
 
 @plan.command("drop")
@@ -328,6 +338,7 @@ def _facts(one: PlanStatus) -> dict[str, object]:
         "priority": one.priority,
         "put_ms": one.put_ms,
         "problem": one.problem,
+        "delayed": one.delayed,
         "next": [tick.isoformat() for tick in one.next],
         "newest": one.newest,
     }
