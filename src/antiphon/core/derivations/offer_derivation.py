@@ -7,7 +7,7 @@ not depend on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET, Struct
@@ -36,7 +36,9 @@ class Predecessor(Struct, frozen=True):
     error: Failure | None = None
 
 
-Look = Callable[[tuple[str, str]], Predecessor | None]
+Find = Callable[[tuple[str, str]], "Job | None"]
+Look = Callable[["Job"], Predecessor]
+"""Reads how a job ended; its outputs may be large, so one is read at a time."""
 MayRead = Callable[[str, str], bool]
 """`may_read(node, kind)`: whether a node may read the jobs of a kind."""
 
@@ -45,36 +47,41 @@ class Derived(Struct, frozen=True):
     """What to write, and texts that have to be stored before: they are too long for the offer."""
 
     body: OfferBody | CancelBody
-    to_store: tuple[str, ...] = ()
+    to_store: tuple[tuple[tuple[str, str], str], ...] = ()
+    """The job and the output that each text is of: all of them at once may be too much."""
 
 
-def derive(job: Job, manifest: Manifest, look: Look, may_read: MayRead) -> Derived | None:
+def derive(
+    job: Job, manifest: Manifest, find: Find, look: Look, may_read: MayRead
+) -> Derived | None:
     """What follows for a waiting job; None while it has to wait."""
-    found: dict[tuple[str, str], Predecessor] = {}
+    found: dict[tuple[str, str], Job] = {}
     for key in job.awaited:
-        before = look(key)
-        if before is None or before.job.scheduled_seq >= job.waiting_seq:
+        before = find(key)
+        if before is None or before.scheduled_seq >= job.waiting_seq:
             return _cancel(job, f"{_name(key)} was not submitted before it")
         found[key] = before
-    failed = next((one for one in found.values() if _keeps_from_beginning(job, one.job)), None)
+    failed = next((one for one in found.values() if _keeps_from_beginning(job, one)), None)
     if failed is not None:
-        return _cancel(job, f"{_name((failed.job.kind, failed.job.id))} {_end(failed.job)}")
-    if not all(one.job.is_terminal for one in found.values()):
+        return _cancel(job, f"{_name((failed.kind, failed.id))} {_end(failed)}")
+    if not all(one.is_terminal for one in found.values()):
         return None
+    results = _Results()
     if job.continuations:
-        return _offer(job, [_of_child(found[key]) for key in job.children])
-    wanted: list[Output | Result] = []
+        for key in job.children:
+            results.add(key, _of_child(look(found[key])))
+        return results.offer(job)
     for one in results_read(manifest):
         name = RESULT if one.output is UNSET else str(one.output)
         before = found[one.of]
-        output = next((each for each in before.outputs if each.name == name), None)
+        output = next((each for each in look(before).outputs if each.name == name), None)
         if output is None:
-            state = before.job.outcome if before.job.state is not State.SUCCEEDED else "succeeded"
+            state = before.outcome if before.state is not State.SUCCEEDED else "succeeded"
             return _cancel(job, f"{_name(one.of)} {state} without an output named {name!r}")
         if not may_read(job.scheduler, one.of[0]):
             return _cancel(job, f"its submitter may not read jobs of kind {one.of[0]}")
-        wanted.append(output)
-    return _offer(job, wanted)
+        results.add(one.of, output)
+    return results.offer(job)
 
 
 def _keeps_from_beginning(job: Job, before: Job) -> bool:
@@ -102,19 +109,27 @@ def _of_child(child: Predecessor) -> Output | Result:
     return output or Result(text="null")  # a command has no result, only files
 
 
-def _offer(job: Job, wanted: Sequence[Output | Result]) -> Derived:
-    results, to_store, left = list[Result](), list[str](), INLINE_TOTAL
-    for one in wanted:
+class _Results:
+    """The results of an offer, in order, and what is too long for it."""
+
+    def __init__(self) -> None:
+        self._results: list[Result] = []
+        self._to_store: list[tuple[tuple[str, str], str]] = []
+        self._left = INLINE_TOTAL
+
+    def add(self, of: tuple[str, str], one: Output | Result) -> None:
+        """The next result, which is an output of this job."""
         if isinstance(one, Result):
-            results.append(one)
-            continue
-        size = one.size
-        if one.text is not None and size <= min(INLINE_EACH, left):
-            left -= size
-            results.append(Result(text=one.text))
-            continue
-        if one.text is not None:
-            to_store.append(one.text)
-        results.append(Result(hash=one.hash, size=size))
-    body = OfferBody(kind=job.kind, job=job.id, priority=job.priority, results=tuple(results))
-    return Derived(body, tuple(to_store))
+            self._results.append(one)
+        elif one.text is not None and one.size <= min(INLINE_EACH, self._left):
+            self._left -= one.size
+            self._results.append(Result(text=one.text))
+        else:
+            if one.text is not None:
+                self._to_store.append((of, one.name))
+            self._results.append(Result(hash=one.hash, size=one.size))
+
+    def offer(self, job: Job) -> Derived:
+        results = tuple(self._results)
+        body = OfferBody(kind=job.kind, job=job.id, priority=job.priority, results=results)
+        return Derived(body, tuple(self._to_store))

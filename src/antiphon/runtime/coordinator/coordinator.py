@@ -166,9 +166,11 @@ class Coordinator(WokenService):
 
     async def _store(self, derived: Derived) -> None:
         """Results that were texts in a completion and are too long for the offer."""
-        for text in derived.to_store:
-            content = text.encode()
-            await self.blobs.put(_once(content), digest=digest(content))
+        for of, name in derived.to_store:
+            text = self._predecessors.text(of, name)
+            if text is not None:
+                content = text.encode()
+                await self.blobs.put(_once(content), digest=digest(content))
 
 
 async def _once(content: bytes) -> AsyncIterator[bytes]:

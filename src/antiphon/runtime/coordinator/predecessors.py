@@ -35,12 +35,18 @@ class Predecessors:
         schedule = self._op(job.scheduled_seq)
         if not isinstance(schedule, JobSchedule):
             return None
-        return derive(job, schedule.body.manifest, self._look, self._may_read)
+        return derive(job, schedule.body.manifest, self._find, self._look, self._may_read)
 
-    def _look(self, key: tuple[str, str]) -> Predecessor | None:
-        job = self.node.replica.job_lane(*key).job
-        if job is None:
-            return None
+    def text(self, of: tuple[str, str], name: str) -> str | None:
+        """The text of an output of a job that has ended."""
+        job = self._find(of)
+        outputs = self._look(job).outputs if job is not None else ()
+        return next((one.text for one in outputs if one.name == name), None)
+
+    def _find(self, key: tuple[str, str]) -> Job | None:
+        return self.node.replica.job_lane(*key).job
+
+    def _look(self, job: Job) -> Predecessor:
         op = self._op(job.ended_seq) if job.is_terminal else None
         if isinstance(op, JobComplete):
             return Predecessor(job, op.body.outputs, op.body.error)
