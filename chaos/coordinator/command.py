@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon import assembly, telemetry
 from antiphon.core import manifest
@@ -46,6 +47,8 @@ from chaos.coordinator.derived_jobs import Counted, DerivedJobs
 LOAD, ANSWER, SECOND = "load.work", "answer.work", "second.work"
 TICK_KINDS: Final = {"tick.one": 1, "tick.two": 2}
 """The kinds of the cron plans, and the seconds between their ticks."""
+RULES: Final = replace(SHORT_LEASES, derived_per_minute=60_000)
+"""The rate is not what this is about, and every job that is submitted has two reactions."""
 CANDIDATES: Final = 3
 TURN_S: Final = (0.3, 2.2)
 STOPPED_S: Final = (0.5, 3.0)
@@ -163,7 +166,7 @@ async def trial(directory: Path, run: Run) -> Outcome:
     home = StateDirectory(directory / "home")
     async with AsyncExitStack() as stack:
         servers = await stack.enter_async_context(running_servers(directory, 1))
-        await found_mesh(home, servers, SHORT_LEASES)
+        await found_mesh(home, servers, RULES)
         owner = await stack.enter_async_context(assembly.join(home, "owner", key="owner"))
         await owner.session.sync_control()
         candidates = [Candidate(home, directory, number) for number in range(CANDIDATES)]
