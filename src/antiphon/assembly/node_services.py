@@ -132,7 +132,7 @@ async def replicating(
             CoordinatorWatch(node).run(),
             OverdueJobs(node).run(),
             PlanRunner(node).run(),
-            Pulse(BeatClock(connection.session), connection.keyring, metrics).run(),
+            Pulse(BeatClock(connection.session), connection.keyring, metrics).run(node.ready),
             Sealer(node, bar_s=bar_s).run(),
             Evictor(node, blobs=blobs_of(connection)).run(),
             Presence(connection.session, connection.keyring, card).run(),

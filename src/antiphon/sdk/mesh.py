@@ -42,6 +42,7 @@ from antiphon.sdk.environment import read_environment
 from antiphon.sdk.handle import JobHandle, ResultReader
 from antiphon.sdk.plans.plan_methods import PlanMethods, Planned
 from antiphon.sdk.task import AsyncTask, Task, kind_of
+from antiphon.sdk.tempo.tempo_methods import BeatCalls, TempoMethods
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -86,7 +87,7 @@ R = TypeVar("R")
 EngineName = Literal["nats", "memory"]
 
 
-class Mesh(PlanMethods):
+class Mesh(PlanMethods, TempoMethods):
     """A mesh, seen from one process."""
 
     def __init__(
@@ -105,6 +106,8 @@ class Mesh(PlanMethods):
         self._breaker: CircuitBreaker | None = CircuitBreaker()
         self._blocking: BlockingMesh | None = None
         self._planned: list[Planned] = []
+        self._clock = None
+        self._beat_calls = BeatCalls()
         self.tempo_metrics = TempoMetrics()
         """The numbers of the pulse and the reverb that run beside this mesh's node."""
         self._pid = os.getpid()
@@ -155,6 +158,7 @@ class Mesh(PlanMethods):
             self._connection = None
             await self._stack.aclose()
             raise
+        self._beat_calls.begin(self.clock)
         return self
 
     async def _join(
@@ -199,11 +203,13 @@ class Mesh(PlanMethods):
             self._pid = os.getpid()
             self._of_parent += (self._stack, self._connection, self._memory)
             self._stack = AsyncExitStack()
-            self._connection = self._artifacts = self._memory = None
+            self._connection = self._artifacts = self._memory = self._clock = None
+            self._beat_calls.forget()
 
     async def __aexit__(self, *_: object) -> None:
         self._leave_to_parent()
-        self._connection = self._artifacts = None
+        await self._beat_calls.end()
+        self._connection = self._artifacts = self._clock = None
         await self._stack.aclose()
         self._stack = AsyncExitStack()
 

@@ -54,6 +54,8 @@ class BeatClock:
         """Frames that were followed."""
         self.refused: dict[str, int] = {}
         """Frames that were not, by the reason."""
+        self.is_sender = False
+        """Whether a pulse sends beats by this clock, and hands them over itself."""
         self.watchers: list[Callable[[Message[BeatFrame]], None]] = []
         """Called with each frame that is followed."""
         self._view: PulseView | None = None
@@ -171,8 +173,8 @@ class BeatClock:
         )
         if isinstance(message, Refused):
             return self._refuse(message.value)
-        if message.author == session.author.did:
-            return None  # whoever sends beats knows them
+        if self.is_sender and message.author == session.author.did:
+            return None  # it was taken when it was sent
         if not await self._may_keep_time(message.author):
             return self._refuse("author")
         refused = self.take(message, own_ms)

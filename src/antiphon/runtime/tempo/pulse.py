@@ -66,6 +66,7 @@ class Pulse:
     ) -> None:
         """`suggest` is asked on downbeats for what the adaptation would change."""
         self.clock = clock
+        clock.is_sender = True
         self.metrics = metrics or TempoMetrics()
         self.suggest = suggest
         self.lease = PulseLease(clock.session)
@@ -89,8 +90,13 @@ class Pulse:
         """Whether it holds the lease."""
         return self.lease.is_held
 
-    async def run(self) -> None:
-        """Send beats until cancelled; then let another lead at once."""
+    async def run(self, ready: asyncio.Event | None = None) -> None:
+        """Send beats until cancelled, from when the control state is known; then release the lease.
+
+        `ready` is set by whoever reads it; without one, it is known already.
+        """
+        if ready is not None:
+            await ready.wait()
         async with self.clock.listen():
             try:
                 async with asyncio.TaskGroup() as tasks:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from antiphon.core.authority.rules import Rules
     from antiphon.core.manifest import Manifest
     from antiphon.core.proof.output import Output
+    from antiphon.core.tempo.messages import StatusClaim, TaskState
+    from antiphon.core.tempo.policy import TempoPolicy
     from antiphon.ports import EngineInfo, Record
     from antiphon.runtime.executors.handlers import JobContext
     from antiphon.runtime.executors.hooks import Hook
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from antiphon.sdk.plans.plan_methods import PlanStatus
     from antiphon.sdk.plans.triggers import Ending, Trigger
     from antiphon.sdk.task import Task
+    from antiphon.sdk.tempo.tempo_methods import OnBeat, Tempo
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,6 +70,10 @@ def _over(planned: Callable[[Task[..., Any]], object]) -> Callable[[B], B]:
         return task
 
     return register
+
+
+async def _in_loop(register: Callable[[OnBeat], OnBeat], function: OnBeat) -> OnBeat:
+    return register(function)
 
 
 class BlockingWorker:
@@ -348,6 +355,34 @@ class BlockingMesh:
     def drop_plan(self, name: str, *, kind: str = "") -> str:
         """Drop a plan by its name; its kind."""
         return run(self._here.drop_plan(name, kind=kind))
+
+    def on_beat(self, function: OnBeat) -> OnBeat:
+        """Call a function at every beat while the mesh is open, in the loop's thread."""
+        return run(_in_loop(self._here.on_beat, function))
+
+    def on_downbeat(self, function: OnBeat) -> OnBeat:
+        """Call a function at the first beat of every bar, in the loop's thread."""
+        return run(_in_loop(self._here.on_downbeat, function))
+
+    def tempo(self) -> Tempo:
+        """The tempo in force: `Mesh.tempo`."""
+        return run(self._here.tempo())
+
+    def set_tempo(self, policy: TempoPolicy | Mapping[str, Any]) -> TempoPolicy:
+        """Replace the tempo policy; only the owner can."""
+        return run(self._here.set_tempo(policy))
+
+    def freeze_tempo(self) -> TempoPolicy:
+        """Hold the tempo where it is."""
+        return run(self._here.freeze_tempo())
+
+    def unfreeze_tempo(self) -> TempoPolicy:
+        """Let the adaptation change the tempo again."""
+        return run(self._here.unfreeze_tempo())
+
+    def status(self, state: TaskState, *, task: str, **what: Any) -> StatusClaim:
+        """Say what this process is doing, outside of jobs: `Mesh.status`."""
+        return run(self._here.status(state, task=task, **what))
 
     def keep(self, path: Path | str, name: str | None = None) -> Output:
         """Store a file's content, so that jobs can read it; its name, digests and size."""

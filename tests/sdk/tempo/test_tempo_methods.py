@@ -1,0 +1,90 @@
+"""Time in beats for programs."""
+
+import asyncio
+import threading
+
+import pytest
+
+from antiphon.core.bus.subjects import STATUS
+from antiphon.core.tempo.meter import Beat
+from antiphon.errors import Malformed
+from antiphon.runtime.tempo.tempo_messages import STATUS_CLAIMS
+from antiphon.sdk.mesh import Mesh
+
+FAST = {"initial_bpm": 300, "bar_len_beats": 4, "limits": {"min_bpm": 300, "max_bpm": 300}}
+
+
+@pytest.mark.req("B10", "B17", "B25")
+async def test_the_owner_sets_and_freezes_the_tempo_and_a_leader_is_heard():
+    async with Mesh.open(engine="memory") as mesh:
+        policy = await mesh.set_tempo(FAST)
+        assert (await mesh.set_tempo(policy)) == policy
+        async with asyncio.timeout(20):
+            while (now := await mesh.tempo()).mode != "leader" or now.bpm != 300:
+                await asyncio.sleep(0.05)
+        assert (now.bar_len, now.leader, now.degraded) == (4, mesh.did, "")
+        assert now.phase == now.phases.at(now.beat.index)
+        assert (await mesh.freeze_tempo()).adaptation.frozen
+        assert (await mesh.tempo()).frozen
+        assert not (await mesh.unfreeze_tempo()).adaptation.frozen
+
+
+@pytest.mark.req("B7")
+async def test_functions_are_called_on_beats_and_one_that_fails_stops_nothing():
+    mesh = Mesh.open(engine="memory")
+    beats, downbeats, enough = list[Beat](), list[Beat](), asyncio.Event()
+
+    @mesh.on_beat
+    def broken(_: Beat) -> None:
+        raise ValueError("not today")
+
+    @mesh.on_beat
+    def note(beat: Beat) -> None:
+        beats.append(beat)
+
+    @mesh.on_downbeat
+    async def first(beat: Beat) -> None:
+        await asyncio.sleep(0)
+        downbeats.append(beat)
+        if len(downbeats) == 2:
+            enough.set()
+
+    async with mesh:
+        await mesh.set_tempo(FAST)
+        async with asyncio.timeout(20):
+            await enough.wait()
+    assert {beat.index for beat in downbeats} == {1}
+    assert len(beats) >= 5
+
+
+@pytest.mark.req("B2", "B26")
+async def test_a_status_outside_of_jobs_is_signed_and_heard_on_its_project():
+    async with Mesh.open(engine="memory") as mesh:
+        where = STATUS.at(kind="render.video")
+        async with mesh.session.engine.bus.subscribe(where) as heard:
+            said = await mesh.status("executing", task="render.video/night", progress=0.5)
+            message = await anext(heard)
+        opened = STATUS_CLAIMS.open(message.payload, mesh=mesh.id, subject=where)
+        assert opened.body == said
+        assert (opened.author, said.beat_index) == (mesh.did, mesh.clock.beat().index)
+        with pytest.raises(Malformed, match="which kind"):
+            await mesh.status("done", task="night")
+
+
+def test_the_blocking_mesh_has_all_of_it():
+    beats = list[Beat]()
+    heard = threading.Event()
+
+    def note(beat: Beat) -> None:
+        beats.append(beat)
+        heard.set()
+
+    with Mesh.open(engine="memory").blocking() as mesh:
+        mesh.set_tempo(FAST)
+        mesh.on_beat(note)
+        mesh.on_downbeat(note)
+        assert heard.wait(20)
+        assert mesh.tempo().bar_len == 4
+        assert mesh.freeze_tempo().adaptation.frozen
+        assert not mesh.unfreeze_tempo().adaptation.frozen
+        assert mesh.status("planning", task="a.b/c").state == "planning"
