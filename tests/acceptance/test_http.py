@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.shell import Shell
+from tests.acceptance.shell import Shell, until
 
 pytestmark = pytest.mark.nats
 
@@ -43,7 +43,7 @@ def test_a_node_answers_probes_to_all_and_metrics_to_those_with_a_token(host, re
         where = json.loads(node.line("ready"))["http"]
         assert where.startswith("127.0.0.1:")
         assert get(where, "/healthz") == (200, "ok\n")
-        assert get(where, "/readyz") == (200, "ok\n")
+        until(lambda: get(where, "/readyz") == (200, "ok\n"))  # once it hears a leader's beats
         assert get(where, "/metrics")[0] == 401
 
         file = host.home / "http-token"

@@ -67,7 +67,7 @@ class BarToken(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
     project: Annotated[str, Meta(max_length=subjects.MAX_KIND_LENGTH)]
     role: Role
     downbeat_ms: Count
-    """When the bar began in which it was issued."""
+    """When the bar began in which it was issued; where no beats are heard, when it was issued."""
     bars: Annotated[int, Meta(ge=1, le=BARS)] = BARS
 
 

@@ -35,7 +35,7 @@ async def test_a_token_is_renewed_on_every_downbeat_and_the_last_one_ends():
     async with Mesh.open(engine="memory") as mesh:
         now = meter.downbeat_after(mesh.session.wall.now_ms())
         clock = Clock(now)
-        tokens = BarTokens(mesh, project="build", role="read", wall=clock)
+        tokens = BarTokens(mesh, project="build", meter=lambda: meter, wall=clock)
         first = tokens.token()
         clock.now = now + meter.bar_ms - 1
         assert tokens.token() == first, "the same for the whole bar"
@@ -63,6 +63,21 @@ async def test_when_the_tempo_changes_the_next_token_comes_with_the_new_downbeat
         clock.now += meters[-1].bar_ms
         third = tokens.token()
         assert len({first, second, third}) == 3
+
+
+@pytest.mark.req("B20")
+async def test_a_process_that_hears_no_beats_makes_one_for_each_moment():
+    """By its own count a bar could begin long before the mesh's: such a token would be late."""
+    fast = Meter(bpm=24)
+    async with Mesh.open(engine="memory") as mesh:
+        clock = Clock(fast.downbeat_after(mesh.session.wall.now_ms()) + fast.bar_ms - 1)
+        tokens = BarTokens(mesh, wall=clock)
+        token = tokens.token()
+        clock.now += fast.bar_ms
+        assert isinstance(used(mesh, token, fast, clock.now), Bearer), "it lasts for a bar"
+        assert tokens.token() != token
+        clock.now += fast.bar_ms
+        assert used(mesh, token, fast, clock.now) is Refusal.LATE
 
 
 async def test_clients_take_it_as_their_auth():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from antiphon.core.authority.job_rights import READ_BY
@@ -10,15 +11,16 @@ from antiphon.core.bar_token import COMMANDS, Bearer, Refusal, check
 from antiphon.core.tempo.bar_count import BarCount
 from antiphon.core.ucan import TOP
 from antiphon.errors import Rejected
+from antiphon.runtime.tempo.beat_clock import BeatClock
 from antiphon.sdk.http.node_view import NodeView
 from antiphon.sdk.http.operator_token import OperatorToken, operator_token
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from pydantic import SecretStr
 
-    from antiphon.core.tempo.meter import Meter
+    from antiphon.core.tempo.meter import Beat, Meter
     from antiphon.runtime.node.full_node import FullNode
     from antiphon.sdk.mesh import Mesh
 
@@ -54,15 +56,15 @@ class HttpAccess:
         self._meter = meter or (lambda: node.session.control.tempo.meter)
         self._bars = BarCount.of(self._meter())
 
-    def note_meter(self) -> None:
-        """Remember the meter in force: call it when the tempo changes, so that bars are counted."""
+    def note_beat(self, _: Beat | None = None) -> None:
+        """Remember the tempo in force: called on downbeats, where it may change."""
         self._bars = self._bars.noted(self._meter())
 
     def admit(self, token: str) -> Bearer:
         """Whose token it is and what it permits; `Rejected` if it is not valid."""
         if self._operator.matches(token):
             return OPERATOR
-        self.note_meter()
+        self.note_beat()
         found = check(
             token,
             control=self._session.control,
@@ -78,14 +80,21 @@ class HttpAccess:
         return found
 
 
-def open_to(mesh: Mesh, node: FullNode, given: SecretStr | None) -> tuple[NodeView, HttpAccess]:
-    """What an HTTP interface of this node needs.
+@asynccontextmanager
+async def open_to(
+    mesh: Mesh, node: FullNode, given: SecretStr | None
+) -> AsyncIterator[tuple[NodeView, HttpAccess]]:
+    """What an HTTP interface of this node needs, while the block runs.
 
     `given` is the operator's token; None for the state directory's, made if there is none.
     """
     secret = given.get_secret_value() if given is not None else None
     operator = operator_token(mesh.home.path, secret)
-    return NodeView(node, mesh.tempo_metrics), HttpAccess(node, operator)
+    # Not the node's own session: one that sends beats does not hear its own.
+    clock = BeatClock(mesh.session)
+    access = HttpAccess(node, operator, clock.meter)
+    async with clock.calling(access.note_beat, only_downbeats=True):
+        yield NodeView(node, mesh.tempo_metrics), access
 
 
 __all__ = ["OPERATOR", "READ_BY", "TEMPO", "Bearer", "HttpAccess", "open_to"]

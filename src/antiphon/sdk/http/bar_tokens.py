@@ -3,7 +3,9 @@
     tokens = BarTokens(mesh, project="build", role="read")
     client = httpx.Client(auth=tokens)          # or requests, or headers=tokens.header()
 
-A token is renewed on every downbeat, so a copy of one is useless a bar or two later.
+A token is renewed on every downbeat, so a copy of one is useless a bar or two later. A process that
+does not hear the beats makes one for each call, from that moment on: bars that it counts by itself
+could be longer than those of the mesh.
 """
 
 from __future__ import annotations
@@ -40,10 +42,13 @@ class BarTokens:
         *,
         project: str = EVERY_PROJECT,
         role: str = "read",
-        meter: Callable[[], Meter] | None = None,
+        meter: Callable[[], Meter | None] = lambda: None,
         wall: WallClock | None = None,
     ) -> None:
-        """`project` is a kind prefix. `meter` gives the one in force; None: the tempo policy's."""
+        """`project` is a kind prefix. `meter` gives the one in force, or None if it is not known.
+
+        With a clock that listens: `lambda: clock.meter() if clock.leader() else None`.
+        """
         if role not in ROLES:
             raise Malformed(
                 f"{role!r} is not a role", reason="role", hint=f"choose from: {', '.join(ROLES)}"
@@ -57,7 +62,7 @@ class BarTokens:
         self._mesh = mesh
         self._project = project
         self._role = role
-        self._meter = meter or (lambda: mesh.session.control.tempo.meter)
+        self._meter = meter
         self._wall = wall
         self._made: tuple[int, str] = (-1, "")
 
@@ -67,7 +72,8 @@ class BarTokens:
     def token(self) -> str:
         """This bar's token; `Rejected` if this key's delegations do not allow one."""
         now_ms = (self._wall or self._mesh.session.wall).now_ms()
-        downbeat_ms = self._meter().downbeat_before(now_ms)
+        meter = self._meter()
+        downbeat_ms = meter.downbeat_before(now_ms) if meter is not None else now_ms
         if downbeat_ms != self._made[0]:
             self._made = (downbeat_ms, self._sign(downbeat_ms, now_ms))
         return self._made[1]

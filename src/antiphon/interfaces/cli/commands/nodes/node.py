@@ -106,9 +106,8 @@ async def _serve(
             from antiphon.interfaces.http.node_server import node_server
             from antiphon.sdk.http.access import open_to
 
-            port = await stack.enter_async_context(
-                node_server(*open_to(mesh, running, settings.http_token), address)
-            )
+            shown = await stack.enter_async_context(open_to(mesh, running, settings.http_token))
+            port = await stack.enter_async_context(node_server(*shown, address))
             where = str(address._replace(port=port))
         if as_json:
             ready = {"event": "ready", "node": did, "applied": running.applied}
