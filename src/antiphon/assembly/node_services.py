@@ -98,7 +98,8 @@ async def replicating(
     """A full node beside a block, ready once it has caught up.
 
     With `caretaking` it also runs the services that full nodes run for the mesh, sealing included
-    where it is the coordinator: at most one seal per `bar_s`. The pulse fills in `metrics`.
+    where it is the coordinator: at most one seal per `bar_s`. Pulse and reverb fill in
+    `metrics`.
     """
     node = FullNode(connection.session, replica)
 
@@ -120,7 +121,10 @@ async def replicating(
         from antiphon.runtime.plans.plan_runner import PlanRunner
         from antiphon.runtime.tempo.beat_clock import BeatClock
         from antiphon.runtime.tempo.pulse import Pulse
+        from antiphon.runtime.tempo.reverb import Reverb
 
+        clock, keyring = BeatClock(connection.session), connection.keyring
+        reverb = Reverb(node, clock, keyring, metrics)
         node.watchers += [
             VolumeWatch(node).applied,
             OfferAudit(node).applied,
@@ -132,7 +136,8 @@ async def replicating(
             CoordinatorWatch(node).run(),
             OverdueJobs(node).run(),
             PlanRunner(node).run(),
-            Pulse(BeatClock(connection.session), connection.keyring, metrics).run(node.ready),
+            Pulse(clock, keyring, reverb.metrics, suggest=reverb.suggestion).run(node.ready),
+            reverb.run(),
             Sealer(node, bar_s=bar_s).run(),
             Evictor(node, blobs=blobs_of(connection)).run(),
             Presence(connection.session, connection.keyring, card).run(),

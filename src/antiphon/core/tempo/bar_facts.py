@@ -138,6 +138,10 @@ class Bar:
         """Change of the queues, by role."""
         self.use: dict[str, tuple[Hlc, Use]] = {}
 
+    def follow(self, meter: Meter) -> None:
+        """The tempo is this one, also for what is already counted."""
+        self.meter, self.end_ms = meter, meter.downbeat_after(self.start_ms)
+
     @property
     def beats(self) -> int:
         """How many beats it lasts, or lasted."""

@@ -28,7 +28,6 @@ from antiphon.core.tempo.bar_facts import (
     Noted,
     PromiseFact,
     QueueFact,
-    Use,
     admit,
     share_of,
     take_claim,
@@ -66,7 +65,8 @@ class BarWindows:
     ) -> None:
         """Nothing is counted before the first bar was begun."""
         self.mesh = mesh
-        self._kept = reconciled + before
+        self.kept = reconciled + before
+        """How many bars are remembered at most."""
         self._before = before
         self._bars: list[Bar] = []
         self._floor: dict[str, int] = {}
@@ -82,8 +82,13 @@ class BarWindows:
     # --- bars -------------------------------------------------------------------------------------
 
     def begin(self, meter: Meter, start_ms: int) -> None:
-        """A bar begins here, and the one before it ends here, even if it expected another end."""
+        """A bar begins here, and the one before it ends here, even if it expected another end.
+
+        The newest may be begun again: the tempo that begins with it may be known a little later.
+        """
         if self._bars and start_ms <= self._bars[-1].start_ms:
+            if start_ms == self._bars[-1].start_ms:
+                self._bars[-1].follow(meter)
             return
         if self._bars:
             last = self._bars[-1]
@@ -91,7 +96,7 @@ class BarWindows:
             if start_ms < last.end_ms + last.meter.bar_ms:
                 last.end_ms = start_ms
         self._bars.append(Bar(meter, start_ms))
-        while len(self._bars) > self._kept:
+        while len(self._bars) > self.kept:
             self._drop(self._bars.pop(0))
         waiting, self._ahead = self._ahead, []
         for author, fact in waiting:
@@ -105,7 +110,7 @@ class BarWindows:
     @property
     def _skipped(self) -> int:
         """Bars that take no more facts, since what began before them is no longer known."""
-        return self._before if len(self._bars) == self._kept else 0
+        return self._before if len(self._bars) == self.kept else 0
 
     def _drop(self, bar: Bar) -> None:
         for role, change in bar.queue.items():
@@ -279,14 +284,8 @@ class BarWindows:
             overruns_in=_overruns(bar, earlier),
         )
 
-    def report(
-        self,
-        start_ms: int,
-        *,
-        suggested: Suggestion | None = None,
-        use: Use | None = None,
-    ) -> BarReport:
-        """The report of a bar; `use` is what counts where no agent told how busy it is."""
+    def report(self, start_ms: int, *, suggested: Suggestion | None = None) -> BarReport:
+        """The report of a bar."""
         at = self._index(start_ms)
         bar, tally = self._bars[at], self.tally(start_ms)
         states: list[str] = list(_states(bar).values())
@@ -301,12 +300,17 @@ class BarWindows:
             promises_due=tally.promises_due,
             promises_broken=tally.promises_broken,
             queue_depth=self._queues(at),
-            utilisation=_utilisation([one for _, one in bar.use.values()] or [use or Use()]),
+            utilisation=_utilisation(bar),
             tempo_changes=int(at > 0 and self._bars[at - 1].meter.bpm != bar.meter.bpm),
             suggested=suggested,
             kpis=kpis(tally),
             claims_late=bar.late,
         )
+
+    def span(self, start_ms: int) -> tuple[int, int]:
+        """When a bar began, and when it ends or ended."""
+        bar = self._bars[self._index(start_ms)]
+        return bar.start_ms, bar.end_ms
 
     def heard(self, start_ms: int) -> frozenset[str]:
         """The tasks of which somebody said anything in a bar."""
@@ -403,8 +407,9 @@ def _overruns(bar: Bar, earlier: Iterable[Bar]) -> tuple[int, int, int]:
     return (counts[0], counts[1], counts[2])
 
 
-def _utilisation(uses: list[Use]) -> dict[str, float]:
-    found = {}
+def _utilisation(bar: Bar) -> dict[str, float]:
+    """The mean of what nodes said last."""
+    uses, found = [use for _, use in bar.use.values()], {}
     for name in ("cpu", "gpu"):
         known = sorted(value for one in uses if (value := getattr(one, name)) is not None)
         if known:

@@ -67,6 +67,8 @@ class Applied(Struct, frozen=True, gc=False):
     verdict: Verdict
     after: Any
     """The state of its lane, with it applied; None where there is no lane, as with control."""
+    before: Any = None
+    """That state without it."""
 
 
 Watcher = Callable[[Applied], None]
@@ -224,7 +226,7 @@ class FullNode:
             self._tell_mismatch(opened)
         self.replica.note(record, outcome.verdict, key, outcome.lane)
         if self.watchers:
-            self._tell(Applied(record, opened, outcome.verdict, outcome.lane.state))
+            self._tell(Applied(record, opened, outcome.verdict, outcome.lane.state, before.state))
 
     async def _control_verdict(self, record: Record) -> Verdict:
         """The verdict on a control record, however long the engine does not answer.

@@ -36,6 +36,8 @@ from antiphon.errors import Corrupt
 from antiphon.ports import Record
 from antiphon.runtime.node import replica_tree
 from antiphon.runtime.node.replica_plans import ReplicaPlans
+from antiphon.runtime.node.replica_reports import SCHEMA as REPORTS_SCHEMA
+from antiphon.runtime.node.replica_reports import ReplicaReports
 from antiphon.runtime.node.replica_table import LaneTable, Row
 from antiphon.runtime.node.replica_waits import ReplicaWaits
 
@@ -129,7 +131,7 @@ class Replica:
         if not read_only:
             self._db.execute("pragma journal_mode = wal")
             self._db.execute("pragma synchronous = normal")
-            self._db.executescript(_SCHEMA + replica_tree.SCHEMA)
+            self._db.executescript(_SCHEMA + replica_tree.SCHEMA + REPORTS_SCHEMA)
             self._db.execute("begin immediate")
             self._claim_file()
             self._db.execute("commit")
@@ -137,8 +139,10 @@ class Replica:
         self.tree = replica_tree.Tree(self._db)
         """The Merkle tree over the records: what seals are compared with."""
         self.plans = ReplicaPlans(self._db)
-        self.waits = ReplicaWaits(self._db)
         """Plans, and the jobs derived from them."""
+        self.waits = ReplicaWaits(self._db)
+        self.reports = ReplicaReports(self._db)
+        """What this node has summed up of each bar."""
         self._load()
         if not read_only:
             self.tree.load(self._cursor.seq)
@@ -459,6 +463,14 @@ class Replica:
             (kind, kind + ".", kind + "/", after, limit),
         )
         return _jobs(rows)
+
+    def pending_by_kind(self) -> dict[str, int]:
+        """How many jobs of each kind are pending."""
+        rows = self._db.execute(
+            "select kind, count(*) from lanes_jobs"
+            " where due_ms is not null and state = 'pending' group by kind"
+        )
+        return dict(rows.fetchall())
 
     def overdue(self, now_ms: int, *, limit: int = 100) -> list[Job]:
         """Jobs past their deadline, or past the time to start, longest overdue first (M20)."""

@@ -1,0 +1,330 @@
+"""The reverb: a report for each bar, kept and published, also of what came late."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from antiphon.core.bus.subjects import BAR_REPORT, PROMISE, STATUS
+from antiphon.core.families.mesh.ops import MeshTempo, TempoBody
+from antiphon.core.tempo.messages import HelpAnswer, HelpPromise, StatusClaim
+from antiphon.core.tempo.policy import read_policy
+from antiphon.core.tempo.time_text import hlc_text
+from antiphon.runtime.log.writer import BEHIND, Intent, write_one
+from antiphon.runtime.node.replica import Replica
+from antiphon.runtime.node.replica_reports import ReplicaReports
+from antiphon.runtime.tempo.beat_clock import BeatClock
+from antiphon.runtime.tempo.pulse import Pulse
+from antiphon.runtime.tempo.reverb import Reverb
+from antiphon.runtime.tempo.tempo_messages import BAR_REPORTS, STATUS_CLAIMS, TALKS
+from tests.runtime.meshes import CALM, KIND, a_mesh, call, eventually, on_both_engines
+
+BRISK = read_policy(
+    {"initial_bpm": 120, "bar_len_beats": 4, "limits": {"min_bpm": 60, "max_bpm": 150}}
+)
+"""A bar is two seconds; beats 1 plan, 2 and 3 work, 4 review."""
+ADAPTIVE = read_policy(
+    {
+        "initial_bpm": 60,
+        "bar_len_beats": 4,
+        "limits": {"min_bpm": 30, "max_bpm": 90},
+        "adaptation": {"enable": True},
+    }
+)
+virtual = pytest.mark.parametrize(
+    "engine", [pytest.param("memory", marks=pytest.mark.virtual_time)]
+)
+
+
+class Agent:
+    """Somebody who says what it does."""
+
+    def __init__(self, connection):
+        self.session, self.key = connection.session, connection.keyring
+        self.did = self.key.did
+
+    async def send(self, messages, where, body, *, at_ms=None):
+        payload = messages.sign(
+            body,
+            (self.did, self.key.sign),
+            mesh=self.session.mesh,
+            subject=where,
+            at_ms=self.session.wall.now_ms() if at_ms is None else at_ms,
+        )
+        await self.session.engine.bus.publish(where, payload)
+
+    async def claim(self, state="executing", *, kind=KIND, task="sweeping", at_ms=None, **more):
+        at_ms = self.session.wall.now_ms() if at_ms is None else at_ms
+        body = StatusClaim(
+            agent_id=more.pop("agent_id", self.did),
+            task_id=task,
+            beat_index=1,
+            state=state,
+            hlc=hlc_text((at_ms, 0)),
+            **more,
+        )
+        await self.send(STATUS_CLAIMS, STATUS.at(kind=kind), body)
+
+
+class Stage:
+    """A mesh with one reverb."""
+
+    def __init__(self, mesh, node, connection):
+        self.mesh, self.node = mesh, node
+        self.clock = BeatClock(connection.session)
+        self.reverb = Reverb(node, self.clock, connection.keyring)
+        self.reports = node.replica.reports
+        self.connection = connection
+
+    async def agent(self):
+        return Agent(await self.mesh.connection())
+
+    def bar_ms(self):
+        return self.clock.meter().downbeat_before(self.clock.now_ms())
+
+    async def next_bar(self):
+        """Wait for a downbeat; its time."""
+        now = self.bar_ms()
+        await eventually(lambda: self.bar_ms() > now, within_s=60)
+        return self.bar_ms()
+
+    async def report_of(self, start_ms, is_so=lambda _: True):
+        """The report of a bar, once it is there and this holds."""
+
+        def found():
+            for kept in self.reports.between(start_ms, start_ms, limit=1):
+                if kept.start_ms == start_ms and is_so(kept.report):
+                    return kept
+            return None
+
+        return await eventually(found, within_s=60)
+
+
+@asynccontextmanager
+async def a_stage(engine, policy=BRISK, **how):
+    async with a_mesh(engine, CALM) as mesh:
+        owner = await mesh.connection(mesh.owner)
+        await write_one(owner.session, Intent(MeshTempo, TempoBody(policy=policy)), BEHIND)
+        connection = await mesh.connection()
+        node = await mesh.node(caretaking=False, connection=connection, **how)
+        stage = Stage(mesh, node, connection)
+        running = stage.running = asyncio.ensure_future(stage.reverb.run())
+        await eventually(lambda: stage.reverb.windows.starts)
+        await asyncio.sleep(0.1)
+        try:
+            yield stage
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.req("B4", "B26")
+@on_both_engines
+async def test_each_bar_is_reported_after_its_end_kept_and_published(engine):
+    async with a_stage(engine) as stage:
+        agent = await stage.agent()
+        heard = []
+
+        async def listen():
+            async with stage.connection.session.engine.bus.subscribe(BAR_REPORT.at()) as messages:
+                async for message in messages:
+                    heard.append(
+                        BAR_REPORTS.open(
+                            message.payload, mesh=stage.mesh.mesh, subject=BAR_REPORT.at()
+                        )
+                    )
+
+        listening = asyncio.ensure_future(listen())
+        start_ms = await stage.next_bar()
+        await agent.claim("planning")
+        await agent.claim("waiting", task="cooking", cpu=0.5)
+        await call(agent.session, 1)
+        kept = await stage.report_of(start_ms)
+        report = kept.report
+        assert report.counts == {"planning": 1, "waiting": 1}
+        assert report.queue_depth == {"test": 1}
+        assert report.utilisation == {"cpu": 0.5}
+        assert report.tempo_bpm == 120
+        assert kept.end_ms - kept.start_ms == 2_000
+        assert kept.tally.beats_used == 2
+        assert stage.reverb.metrics.claims_received == 2
+        assert stage.reverb.metrics.bars_reported >= 1
+        assert stage.reverb.metrics.kpis == report.kpis
+        await eventually(lambda: any(one.body == report for one in heard))
+        listening.cancel()
+
+
+@pytest.mark.req("B4", "B9", "B27")
+@on_both_engines
+async def test_what_comes_late_is_added_on_review_beats_and_reported_again(engine):
+    async with a_stage(engine) as stage:
+        agent = await stage.agent()
+        start_ms = await stage.next_bar()
+        assert (await stage.report_of(start_ms)).report.counts == {}
+        await agent.claim(at_ms=start_ms + 5)
+        kept = await stage.report_of(start_ms, lambda report: report.counts)
+        assert kept.report.counts == {"executing": 1}
+        assert kept.report.claims_late == 1
+        assert stage.clock.phase() == "review"
+        assert stage.reverb.metrics.claims_late == 1
+
+
+@pytest.mark.req("B4")
+@virtual
+async def test_claims_of_others_of_another_kind_or_badly_signed_count_nothing(engine):
+    async with a_stage(engine) as stage:
+        agent, other = await stage.agent(), await stage.agent()
+        start_ms = await stage.next_bar()
+        await agent.claim(agent_id=other.did)
+        await agent.claim(kind="other", task=f"{KIND}/{'a' * 64}")
+        await agent.session.engine.bus.publish(STATUS.at(kind=KIND), b"{}")
+        await agent.claim(task=f"{KIND}/{'b' * 64}")
+        assert (await stage.report_of(start_ms)).report.counts == {"executing": 1}
+        assert stage.reverb.metrics.claims_refused == 3
+
+
+@pytest.mark.req("B4", "B26")
+@virtual
+async def test_promises_are_due_and_broken_as_the_threads_on_the_bus_say(engine):
+    async with a_stage(engine) as stage:
+        agent = await stage.agent()
+        start_ms = await stage.next_bar()
+        for thread in ("thread01", "thread02"):
+            where = PROMISE.at(kind=KIND, thread=thread)
+            promise = HelpPromise(thread_id=thread, promise_beats=1, fail_after_beats=2)
+            await agent.send(TALKS, where, promise)
+        where = PROMISE.at(kind=KIND, thread="thread01")
+        await agent.send(TALKS, where, HelpAnswer(thread_id="thread01", answer="yes"))
+        report = (await stage.report_of(start_ms)).report
+        assert (report.promises_due, report.promises_broken) == (2, 1)
+        assert report.kpis["pmr"] == 0.5
+
+
+@pytest.mark.req("B4", "B22")
+@virtual
+async def test_jobs_are_counted_as_the_log_has_them(engine):
+    async with a_stage(engine) as stage:
+        agent = await stage.agent()
+        await call(agent.session, 1)
+
+        async def work(_: int) -> int:
+            return 1
+
+        first_ms = await stage.next_bar()
+        assert (await stage.report_of(first_ms)).report.queue_depth == {"test": 1}
+        start_ms = await stage.next_bar()
+        await stage.mesh.worker(work)
+        kept = await stage.report_of(start_ms)
+        assert kept.report.counts == {"done": 1}
+        assert kept.report.queue_depth == {}
+        assert kept.report.kpis["tnt"] == 0.25
+        assert kept.report.kpis["ttfu"] > 4
+
+
+@pytest.mark.req("B4")
+@virtual
+async def test_reports_outlast_a_restart_and_the_bar_that_was_missed_is_not_made_up(
+    engine, tmp_path
+):
+    async with a_stage(engine, path=tmp_path / "replica.db") as stage:
+        agent = await stage.agent()
+        await call(agent.session, 1)
+        start_ms = await stage.next_bar()
+        await agent.claim()
+        kept = await stage.report_of(start_ms)
+        again = Reverb(stage.node, BeatClock(stage.connection.session), stage.connection.keyring)
+        await stage.next_bar()
+        await asyncio.sleep(0.3)
+        partial_ms = stage.bar_ms()
+        stage.running.cancel()
+        running = asyncio.ensure_future(again.run())
+        full_ms = await stage.next_bar()
+        later = await stage.report_of(full_ms)
+        running.cancel()
+        assert later.report.queue_depth == {"test": 1}
+        assert stage.reports.between(partial_ms, partial_ms, limit=1) == []
+        with_file = Replica(tmp_path / "replica.db", mesh=stage.mesh.mesh, read_only=True)
+        found = with_file.reports.between(start_ms, start_ms, limit=1)
+        with_file.close()
+        assert found[-1].report == kept.report
+
+
+@pytest.mark.req("B19", "B16")
+@virtual
+async def test_a_running_job_that_is_silent_for_a_bar_raises_an_alarm_and_freezes_the_tempo(engine):
+    async with a_stage(engine, ADAPTIVE) as stage:
+        agent = await stage.agent()
+        ends = asyncio.Event()
+
+        async def work(_: int) -> int:
+            await ends.wait()
+            return 1
+
+        submitted = await call(agent.session, 1)
+        await stage.mesh.worker(work)
+        await eventually(lambda: stage.node.replica.counts().get("running"))
+        await stage.next_bar()
+        start_ms = await stage.next_bar()
+        kept = await stage.report_of(start_ms)
+        assert [alarm.name for alarm in kept.alarms] == ["no_status_claims"]
+        assert submitted.id in kept.alarms[0].why
+        assert stage.reverb.metrics.alarms == {"no_status_claims"}
+        assert "alarm" in kept.report.suggested.why
+        ends.set()
+        await eventually(lambda: not stage.reverb.metrics.alarms, within_s=60)
+
+
+@pytest.mark.req("B16")
+@virtual
+async def test_the_leader_follows_what_its_reverb_suggests(engine):
+    async with a_stage(engine, ADAPTIVE) as stage:
+        agent = await stage.agent()
+        pulse = Pulse(stage.clock, stage.connection.keyring, suggest=stage.reverb.suggestion)
+        leading = asyncio.ensure_future(pulse.run())
+        await eventually(lambda: pulse.is_leader, within_s=60)
+        began_s = asyncio.get_running_loop().time()
+        while stage.clock.meter().bpm == 60:
+            await agent.claim(cpu=1.0)
+            await asyncio.sleep(1)
+        assert stage.clock.meter().bpm == 59
+        assert asyncio.get_running_loop().time() - began_s < 180
+        changed_ms = stage.bar_ms()
+        kept = await stage.report_of(changed_ms)
+        assert (kept.report.tempo_bpm, kept.report.tempo_changes) == (59, 1)
+        said = [one.report.suggested for one in stage.reports.newest(limit=5)]
+        assert any(one.tempo_bpm == 59 and "in use" in one.why for one in said)
+        leading.cancel()
+        await asyncio.gather(leading, return_exceptions=True)
+
+
+@pytest.mark.req("B16", "B8")
+@virtual
+async def test_without_a_leader_nothing_is_suggested(engine):
+    async with a_stage(engine, ADAPTIVE) as stage:
+        agent = await stage.agent()
+        for _ in range(100):
+            await agent.claim(cpu=1.0)
+            await asyncio.sleep(1)
+        said = [one.report.suggested for one in stage.reports.newest(limit=100)]
+        assert len(said) > 15
+        assert not any(one.tempo_bpm or one.phases for one in said)
+        assert stage.reverb.suggestion() is None
+
+
+@pytest.mark.req("B4")
+def test_old_reports_are_dropped():
+    import sqlite3
+
+    from antiphon.core.tempo.kpis import Tally
+    from antiphon.core.tempo.messages import BarReport
+    from antiphon.runtime.node.replica_reports import SCHEMA, KeptReport
+
+    db = sqlite3.connect(":memory:")
+    db.executescript(SCHEMA)
+    reports = ReplicaReports(db, kept=5)
+    for start_ms in range(0, 100, 10):
+        body = BarReport(cluster_id="m", window_start="", window_end="", tempo_bpm=15)
+        reports.put(KeptReport(start_ms=start_ms, end_ms=start_ms + 10, report=body, tally=Tally()))
+    assert [one.start_ms for one in reports.newest(limit=50)] == [50, 60, 70, 80, 90]
+    assert [one.start_ms for one in reports.newest(limit=2, until_ms=75)] == [60, 70]
+    assert [one.start_ms for one in reports.between(65, 80, limit=9)] == [60, 70, 80]
