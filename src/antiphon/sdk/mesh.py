@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         Sequence,
     )
     from contextlib import AbstractAsyncContextManager
+    from datetime import datetime
     from typing import Self, Unpack
 
     from antiphon.assembly import MemoryMesh, MeshConnection
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.worker.worker import Worker
     from antiphon.sdk.blocking.blocking_mesh import BlockingMesh
     from antiphon.sdk.call_options import CallOptions, TaskOptions
+    from antiphon.sdk.cost import CostBy, CostReport
     from antiphon.sdk.graphs.graph import Graph
     from antiphon.sdk.log_watch import Event as Event  # noqa: PLC0414 - interfaces
     from antiphon.sdk.log_watch import Events as Events  # noqa: PLC0414 - interfaces
@@ -476,6 +478,15 @@ class Mesh(PlanMethods, TempoMethods):
     async def newest(self) -> Record | None:
         """The newest record on the log; None while there is none."""
         return await self.session.log.last()
+
+    async def cost(
+        self, *, by: CostBy = "kind", since: datetime | None = None, kind: str = ""
+    ) -> CostReport:
+        """What the jobs that ended cost, by kind, node or account (docs/cost.md)."""
+        from antiphon.sdk.cost import cost_report
+
+        since_ms = 0 if since is None else round(since.timestamp() * 1000)
+        return await cost_report(self.replica(), by=by, since_ms=since_ms, kind=kind)
 
     async def nodes(self, *, wait_s: float = ROLL_CALL_S) -> list[Card]:
         """The nodes that answer a roll call right now."""

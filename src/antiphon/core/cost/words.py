@@ -1,12 +1,15 @@
-"""Usage in words, for people."""
+"""Usage and cost in words, for people."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from antiphon.core.cost.job_cost import Cost, Spent
 from antiphon.core.cost.usage import Resources, primitives
 
+_MILLI_PLACES: Final = 3
 _MICRO_PLACES: Final = 6
+_NANO_PLACES: Final = 9
 _UNITS: Final = {
     "cpu_sec": "s of CPU",
     "gpu_sec": "s of GPU",
@@ -52,3 +55,34 @@ def unmeasured_words(used: Resources) -> str:
     """What was not measured; empty if everything was."""
     known = {name for name, _ in primitives(used)}
     return ", ".join(word for name, word in _NAMES.items() if name not in known)
+
+
+def beats_text(milli: int) -> str:
+    """Beats as a decimal number."""
+    return decimal_text(milli, _MILLI_PLACES)
+
+
+def amount_text(nano: int) -> str:
+    """An amount as a decimal number."""
+    return decimal_text(nano, _NANO_PLACES)
+
+
+def cost_words(cost: Cost) -> str:
+    """What one run cost, and what is missing in it."""
+    parts = [f"{beats_text(cost.beats_milli)} beats"]
+    if cost.amount_nano is not None:
+        parts[0] += f", {amount_text(cost.amount_nano)} {cost.currency}"
+    if cost.unmeasured:
+        parts.append(f"without {', '.join(cost.unmeasured)}, which have a rate and no measurement")
+    if cost.unpriced:
+        parts.append(f"without {', '.join(cost.unpriced)}, which have no rate")
+    return "; ".join(parts)
+
+
+def spent_words(spent: Spent) -> str:
+    """What all runs of a job cost."""
+    words = f"{beats_text(spent.beats_milli)} beats"
+    if spent.currency:
+        more = "at least " if spent.is_partial else ""
+        words += f", {more}{amount_text(spent.amount_nano)} {spent.currency}"
+    return words

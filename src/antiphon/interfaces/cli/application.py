@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "get": "antiphon.interfaces.cli.commands.jobs.get",
     "artifacts": "antiphon.interfaces.cli.commands.jobs.artifacts",
     "proof": "antiphon.interfaces.cli.commands.proofs.proof",
+    "cost": "antiphon.interfaces.cli.commands.proofs.cost",
     "export": "antiphon.interfaces.cli.commands.proofs.export",
     "verify": "antiphon.interfaces.cli.commands.proofs.verify",
     "watch": "antiphon.interfaces.cli.commands.jobs.watch",

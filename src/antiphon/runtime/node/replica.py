@@ -556,6 +556,15 @@ class Replica:
         )
         return _jobs(rows)
 
+    def ended(self, *, before: int | None = None, limit: int) -> list[Job]:
+        """Jobs that ended, the latest first; those that ended before a sequence."""
+        rows = self._db.execute(
+            "select body from lanes_jobs where ended_seq is not null and (? is null or"
+            " ended_seq < ?) order by ended_seq desc limit ?",
+            (before, before, limit),
+        )
+        return _jobs(rows)
+
     def counts(self) -> dict[str, int]:
         """How many jobs are in each state that has any."""
         rows = self._db.execute(

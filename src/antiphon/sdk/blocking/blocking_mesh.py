@@ -31,6 +31,7 @@ from antiphon.sdk.task import AsyncTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
     from pathlib import Path
     from typing import Self, Unpack
 
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from antiphon.runtime.worker.worker import Worker
     from antiphon.sdk.blocking.blocking_task import BlockingTaskDecorator
     from antiphon.sdk.call_options import CallOptions, Duration, Scheduling, TaskOptions
+    from antiphon.sdk.cost import CostBy, CostReport
     from antiphon.sdk.many import Call
     from antiphon.sdk.mesh import EngineName, Mesh
     from antiphon.sdk.plans.plan_methods import PlanStatus
@@ -406,6 +408,12 @@ class BlockingMesh:
     def nodes(self, *, wait_s: float = ROLL_CALL_S) -> list[Card]:
         """The nodes that answer a roll call right now."""
         return run(self._here.nodes(wait_s=wait_s))
+
+    def cost(
+        self, *, by: CostBy = "kind", since: datetime | None = None, kind: str = ""
+    ) -> CostReport:
+        """What the jobs that ended cost, by kind, node or account (docs/cost.md)."""
+        return run(self._here.cost(by=by, since=since, kind=kind))
 
     def coordinator(self, *, wait_s: float = ROLL_CALL_S) -> CoordinatorStatus:
         """The coordinator, and whether it is online right now."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from antiphon.core.cost.words import unmeasured_words, usage_words
+from antiphon.core.cost.words import cost_words, unmeasured_words, usage_words
 from antiphon.core.families.jobs.ops import JobComplete
 from antiphon.core.proof import statement
 from antiphon.core.proof.output import DsseEnvelope
@@ -42,6 +42,7 @@ trailers = statement.trailers
 __all__ = [
     "DsseEnvelope",
     "Statement",
+    "cost_words",
     "open_proof",
     "proof_of",
     "to_json",

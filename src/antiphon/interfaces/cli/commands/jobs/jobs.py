@@ -33,6 +33,7 @@ from antiphon.interfaces.cli.screen.terminal import (
 from antiphon.sdk.defaults import StateName
 
 if TYPE_CHECKING:
+    from antiphon.sdk.cost import Spent
     from antiphon.sdk.dead_letters import DeadLetter
     from antiphon.sdk.mesh import Job
 
@@ -184,4 +185,17 @@ def job_object(job: Job) -> dict[str, Any]:
         "scheduler": job.scheduler,
         "claimer": job.claimer or None,
         "deadline_ms": job.deadline_ms or None,
+        "account": job.account,
+        "spent": [_spent_object(node, spent) for node, spent in job.spent],
+    }
+
+
+def _spent_object(node: str, spent: Spent) -> dict[str, Any]:
+    from antiphon.sdk.cost import amount_text, beats_text
+
+    return {
+        "node": node,
+        "beats": beats_text(spent.beats_milli),
+        "cost": {spent.currency: amount_text(spent.amount_nano)} if spent.currency else {},
+        "partial": spent.is_partial,
     }

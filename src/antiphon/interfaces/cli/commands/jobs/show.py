@@ -165,13 +165,20 @@ def _tell(job: Job, story: list[Line], end: dict[str, Any], names: dict[str, str
         # The message names the job, which is printed above already.
         why = end["error"].partition("): ")[2] or end["error"]
         out.hanging([("ended   ", "quiet")], [(why, "failed")])
+    if job.spent:
+        from antiphon.sdk.cost import spent_words
+
+        if not end:
+            out.say("")
+        paid = f", charged to {job.charge_to}" if job.charge_to else ""
+        out.hanging([("cost    ", "quiet")], [(f"{spent_words(job.total_spent)}{paid}", "")])
     who = ", ".join(
         f"{short_node(did)} is {names[did]}"
         for did in dict.fromkeys(line.author for line in story)
         if did in names
     )
     if who:
-        if not end:
+        if not end and not job.spent:
             out.say("")
         out.hanging([("who     ", "quiet")], [(who, "")])
 

@@ -88,6 +88,8 @@ def _tell(statement: Statement) -> None:
     for title, words in (
         ("used", job_proof.usage_words(said.usage)),
         ("unknown", job_proof.unmeasured_words(said.usage)),
+        ("cost", "" if said.cost is None else job_proof.cost_words(said.cost)),
+        ("rates of", "" if said.cost is None else f"the tempo policy {said.cost.policy}"),
     ):
         if words:
             out.hanging([(f"  {title:<9}  ", "")], [(words, "")])

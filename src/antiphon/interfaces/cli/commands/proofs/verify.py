@@ -182,7 +182,7 @@ def _agreement(report: Report) -> str:
 
 def in_its_words(envelope: DsseEnvelope) -> str:
     """What the worker states about how the job was run."""
-    from antiphon.sdk.proofs.proof import open_proof, usage_words
+    from antiphon.sdk.proofs.proof import cost_words, open_proof, usage_words
 
     said = open_proof(envelope).predicate
     program = said.runner.name
@@ -197,7 +197,9 @@ def in_its_words(envelope: DsseEnvelope) -> str:
     network = {"network:none": ", without the network", "network:host": ", with the network"}
     ended = f", exit code {said.exit}" if said.exit is not None else ""
     used = f"; it used {words}" if (words := usage_words(said.usage)) else ""
-    return f"{program} ran {where}{network.get(held, '')}, {said.usage.wall_ms} ms{ended}{used}"
+    cost = "" if said.cost is None else f"; it cost {cost_words(said.cost)}"
+    took = f"{said.usage.wall_ms} ms{ended}"
+    return f"{program} ran {where}{network.get(held, '')}, {took}{used}{cost}"
 
 
 def not_proved(report: Report) -> list[str]:

@@ -1,0 +1,142 @@
+"""`antiphon cost`: what jobs cost, by kind, by node or by account."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from antiphon.interfaces.cli.screen import command_loop
+from antiphon.interfaces.cli.screen.completion import complete_kind
+from antiphon.interfaces.cli.screen.durations import some_seconds
+from antiphon.interfaces.cli.screen.exits import Exit
+from antiphon.interfaces.cli.screen.options import HomeOption, JsonOption, open_mesh, print_json
+from antiphon.interfaces.cli.screen.terminal import Piece, counted, err, out
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from antiphon.sdk.cost import CostLine, CostReport
+
+By = Literal["kind", "node", "account"]
+
+
+def cost(
+    *,
+    by: Annotated[By, typer.Option("--by", help="What to sum up by.")] = "kind",
+    since: Annotated[
+        float | None,
+        typer.Option(
+            "--since",
+            parser=some_seconds,
+            metavar="TIME",
+            help="Only jobs that ended within this time: 24h, 7d. Default: all that are known.",
+        ),
+    ] = None,
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--kind", help="Only this kind and kinds below it.", autocompletion=complete_kind
+        ),
+    ] = "",
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Show what jobs cost.
+
+    Sums of what the workers stated in their proofs, and in yields, at the rates that the owner
+    set. A job's account is charge_to in its budget, or else the key that submitted it.
+
+    \b
+      antiphon cost --by account --since 30d
+      antiphon submit render.frame 1 --budget charge_to=team-a --budget max_bu=8
+    """  # noqa: D301 - \b keeps the lines apart
+    since_s = None if since is None else time.time() - since
+    return command_loop.run(_cost(home, by, since_s, kind, as_json=as_json))
+
+
+async def _cost(
+    home: Path | None, by: By, since_s: float | None, kind: str, *, as_json: bool
+) -> int:
+    from antiphon.sdk.authority.holdings import who
+
+    moment = None if since_s is None else datetime.fromtimestamp(since_s, UTC)
+    async with open_mesh(home) as mesh:
+        report = await mesh.cost(by=by, since=moment, kind=kind)
+        held = await who(mesh)
+
+    def called(name: str) -> str:
+        return held.called(name) if name.startswith("did:") else name
+
+    if as_json:
+        since_ms = None if since_s is None else round(since_s * 1000)
+        print_json(_report_object(report, called) | {"since_ms": since_ms})
+        return Exit.OK
+    if not report.lines:
+        out.say("no job has ended" + (" in this time" if since_s is not None else " yet"))
+        return Exit.OK
+    rows = [_row(line, called(line.name)) for line in report.lines]
+    if len(rows) > 1:
+        rows.append(_row(report.total, "total"))
+    heads = (by.upper(), "JOBS", "SUCCEEDED", "BEATS", "COST", "PER RESULT")
+    out.table(heads, rows, flexible=0)
+    _tell_gaps(report.total)
+    return Exit.OK
+
+
+def _tell_gaps(total: CostLine) -> None:
+    if total.without:
+        err.say(f"{counted(total.without, 'job')} without a measured cost: no rates were in force")
+        if not total.amounts:
+            err.say("  try: ", "antiphon tempo set FILE --rates examples/rates.yaml")
+    if total.partial:
+        err.say(
+            f"{counted(total.partial, 'job')} with a cost that lacks something that has a rate and"
+            " was not measured: antiphon proof JOB names it"
+        )
+
+
+def _row(line: CostLine, name: str) -> list[Piece]:
+    from antiphon.sdk.cost import amount_text, beats_text
+
+    each = (
+        f"{amount_text(per)} {currency}"
+        for currency in sorted(line.amounts)
+        if (per := line.per_result(currency)) is not None
+    )
+    amounts = (f"{amount_text(nano)} {unit}" for unit, nano in sorted(line.amounts.items()))
+    return [
+        (name, "strong"),
+        (f"{line.jobs:,}", ""),
+        (f"{line.succeeded:,}", ""),
+        (beats_text(line.beats_milli), ""),
+        (", ".join(amounts) or "not measured", "" if line.amounts else "quiet"),
+        (", ".join(each), "quiet"),
+    ]
+
+
+def _report_object(report: CostReport, called: Callable[[str], str]) -> dict[str, object]:
+    return {
+        "by": report.by,
+        "lines": [_line_object(line) | {"called": called(line.name)} for line in report.lines],
+        "total": _line_object(report.total),
+    }
+
+
+def _line_object(line: CostLine) -> dict[str, object]:
+    from antiphon.sdk.cost import amount_text, beats_text
+
+    per = {unit: line.per_result(unit) for unit in sorted(line.amounts)}
+    return {
+        "name": line.name,
+        "jobs": line.jobs,
+        "succeeded": line.succeeded,
+        "beats": beats_text(line.beats_milli),
+        "cost": {unit: amount_text(nano) for unit, nano in sorted(line.amounts.items())},
+        "cpd": {unit: None if nano is None else amount_text(nano) for unit, nano in per.items()},
+        "without_cost": line.without,
+        "partial": line.partial,
+    }

@@ -1,0 +1,74 @@
+"""What the jobs of a mesh cost, from the local replica (docs/cost.md)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from antiphon.core.cost.job_cost import Spent
+from antiphon.core.cost.words import amount_text, beats_text, spent_words
+from antiphon.core.derivations.cost_sums import CostBy, CostLine, cost_sums
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from antiphon.core.families.jobs.state import Job
+    from antiphon.runtime.node.replica import Replica
+
+JOBS_AT_ONCE: Final = 1_000
+
+
+class CostReport(Struct, frozen=True, kw_only=True):
+    """What the jobs that ended cost, as far as this machine may read them."""
+
+    by: CostBy
+    lines: tuple[CostLine, ...]
+    """The most expensive first."""
+    total: CostLine
+
+
+async def cost_report(
+    replica: AbstractAsyncContextManager[Replica],
+    *,
+    by: CostBy = "kind",
+    since_ms: int = 0,
+    kind: str = "",
+) -> CostReport:
+    """Sums over the jobs that ended since then; of this kind and kinds below it, if one is given.
+
+    What the workers said is added up: nobody else measured it.
+    """
+    async with replica as opened:
+        jobs = await _ended(opened, since_ms, kind)
+    lines, total = cost_sums(jobs, by)
+    return CostReport(by=by, lines=tuple(lines), total=total)
+
+
+async def _ended(replica: Replica, since_ms: int, kind: str) -> list[Job]:
+    found: list[Job] = []
+    before: int | None = None
+    while jobs := replica.ended(before=before, limit=JOBS_AT_ONCE):
+        found += [job for job in jobs if job.ended_ms >= since_ms and _is_below(job.kind, kind)]
+        before = jobs[-1].ended_seq
+        if jobs[-1].ended_ms < since_ms:
+            break
+        await asyncio.sleep(0)
+    return found
+
+
+def _is_below(kind: str, prefix: str) -> bool:
+    return not prefix or kind == prefix or kind.startswith(f"{prefix}.")
+
+
+__all__ = [
+    "CostBy",
+    "CostLine",
+    "CostReport",
+    "Spent",
+    "amount_text",
+    "beats_text",
+    "cost_report",
+    "spent_words",
+]
